@@ -55,7 +55,7 @@ pub(crate) struct JobContext {
 #[cfg(test)]
 impl JobContext {
     /// For a made-up API server: leads always, and gives up a patch after two seconds.
-    pub fn fake(client: kube::Client) -> Self {
+    pub(crate) fn fake(client: kube::Client) -> Self {
         let cluster = crate::testing::cluster(client.clone());
         let built_in = backup_actions::backup::built_in(&cluster, false, &Arc::default());
         let registry = operations::call::Registry::new(built_in, backup_plugins::Host::none());

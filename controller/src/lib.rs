@@ -1,6 +1,8 @@
 //! The controllers that run the life of backups and restores. Each is a struct of what it needs; what it does with an object is
 //! decided by a pure function (`decide`) from what was read.
 
+#![warn(unreachable_pub)]
+
 mod args;
 mod backup;
 mod claims;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use backup_actions::{
     ActionSet, ItemId,
     backup::{self, BackupActionOutput, BackupItemAction, BackupVolumes, ItemBlockAction},
@@ -14,7 +15,6 @@ use backup_core::{
 use backup_plugins::{PluginLog, catalog::Kind};
 use backup_runtime::Cluster;
 use backup_store::StoreError;
-use futures::future::{BoxFuture, ready};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde_json::Value;
@@ -144,22 +144,18 @@ pub(crate) fn begun(backup: &Backup, started: &[StartedOperation]) -> Vec<Backup
 /// Makes nothing durable: for items that are collected when no operation may be started any more.
 pub(crate) struct NoRecords;
 
+#[async_trait]
 impl ActionRecords<BackupActionOutput> for NoRecords {
     fn prior_attempt(&self, _: &str, _: &ItemId) -> Option<PriorAttempt<BackupActionOutput>> {
         None
     }
 
-    fn begin<'a>(&'a self, _: &'a str, _: &'a ItemId) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(ready(Ok(())))
+    async fn begin(&self, _: &str, _: &ItemId) -> Result<(), StoreError> {
+        Ok(())
     }
 
-    fn end<'a>(
-        &'a self,
-        _: &'a str,
-        _: &'a ItemId,
-        _: Option<&'a Done>,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(ready(Ok(())))
+    async fn end(&self, _: &str, _: &ItemId, _: Option<&Done>) -> Result<(), StoreError> {
+        Ok(())
     }
 }
 

@@ -32,7 +32,7 @@ const UID: &str = "u";
 
 /// The cluster, the store and two controllers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct World {
+pub(crate) struct World {
     pub phase: String,
     pub store: Store,
     pub workers: [Worker; 2],
@@ -50,7 +50,7 @@ pub struct World {
 
 /// What the store holds of the backup. Contents and side files are told apart by the collection that they come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Store {
+pub(crate) struct Store {
     /// Uploads that are not completed, each with the last one who went on with it.
     pub uploads: BTreeMap<u8, u8>,
     /// Records by their number.
@@ -64,7 +64,7 @@ pub struct Store {
 
 /// What a collection has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Record {
+pub(crate) struct Record {
     pub attempt: u8,
     /// Whether items are missing.
     pub failed: bool,
@@ -73,7 +73,7 @@ pub struct Record {
 
 /// How far the operations of a collection were when it was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operations {
+pub(crate) enum Operations {
     /// There are none.
     None,
     /// They go on.
@@ -84,7 +84,7 @@ pub enum Operations {
 
 /// A controller: what it does next, and what it has in memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Worker {
+pub(crate) struct Worker {
     pub step: Step,
     pub hand: Option<Hand>,
     /// Number of the record whose upload was found to be gone.
@@ -93,7 +93,7 @@ pub struct Worker {
 
 /// A backup that has only its end to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Hand {
+pub(crate) enum Hand {
     /// Nothing is decided yet; the number is that of the record that comes.
     Collected(Record, u8),
     /// Every byte is.
@@ -102,7 +102,7 @@ pub enum Hand {
 
 /// The next read or write of a controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Step {
+pub(crate) enum Step {
     /// Reads the Backup.
     #[default]
     Reads,
@@ -138,7 +138,7 @@ pub enum Step {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Action {
+pub(crate) enum Action {
     /// A controller takes its next step.
     Step(usize, Luck),
     /// Its next write is done, and it is told that it failed.
@@ -152,14 +152,14 @@ pub enum Action {
 
 /// What comes of a step that may go one way or another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Luck {
+pub(crate) struct Luck {
     /// A collection misses items, or an operation fails.
     pub failed: bool,
     /// A collection starts an operation.
     pub operation: bool,
 }
 
-pub struct Life {
+pub(crate) struct Life {
     pub faults: u8,
     pub operations: bool,
     pub mistake: Option<Mistake>,
@@ -167,7 +167,7 @@ pub struct Life {
 
 /// A plausible mistake. The model has to show what it breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mistake {
+pub(crate) enum Mistake {
     /// A collection is announced whatever another controller has announced before.
     AnnouncesAlways,
     /// Nothing is recorded: what is written under final keys is what this process has collected.

@@ -24,7 +24,7 @@ fn is_in(backup: &Backup, phase: &BackupPhase) -> bool {
     backup.phase() == *phase && backup.metadata.deletion_timestamp.is_none()
 }
 
-pub fn turn(backup: &Backup, turn: Turn) -> Option<Value> {
+pub(crate) fn turn(backup: &Backup, turn: Turn) -> Option<Value> {
     match turn {
         Turn::Queue { position } => is_in(backup, &BackupPhase::New)
             .then(|| json!({ "status": { "phase": "Queued", "queuePosition": position } })),
@@ -34,7 +34,7 @@ pub fn turn(backup: &Backup, turn: Turn) -> Option<Value> {
 }
 
 /// To InProgress, with every default written out; none if it can't start (any more).
-pub fn begin(backup: &Backup, facts: &Facts, settings: &Settings, now: Timestamp) -> Option<Value> {
+pub(crate) fn begin(backup: &Backup, facts: &Facts, settings: &Settings, now: Timestamp) -> Option<Value> {
     if !is_in(backup, &BackupPhase::ReadyToStart) {
         return None;
     }
@@ -54,7 +54,7 @@ pub fn begin(backup: &Backup, facts: &Facts, settings: &Settings, now: Timestamp
     Some(patch)
 }
 
-pub fn refuse(
+pub(crate) fn refuse(
     backup: &Backup,
     errors: &[String],
     facts: &Facts,
@@ -72,7 +72,7 @@ pub fn refuse(
     Some(patch)
 }
 
-pub fn fail(backup: &Backup, reason: &str, now: Timestamp) -> Option<Value> {
+pub(crate) fn fail(backup: &Backup, reason: &str, now: Timestamp) -> Option<Value> {
     backup.phase().can_become(&BackupPhase::Failed).then(|| {
         json!({
             "status": {
@@ -88,7 +88,7 @@ pub fn fail(backup: &Backup, reason: &str, now: Timestamp) -> Option<Value> {
 
 /// To `next`, one of the finalizing phases, with what the status says of the collection. None if it is there already: what
 /// another replica has announced may be recorded.
-pub fn finalizing(backup: &Backup, next: &BackupPhase, status: Option<&Value>) -> Option<Value> {
+pub(crate) fn finalizing(backup: &Backup, next: &BackupPhase, status: Option<&Value>) -> Option<Value> {
     let phase = backup.phase();
     if !decide::announces(phase.stage()) || !phase.can_become(next) || phase == BackupPhase::ReadyToStart {
         return None;
@@ -99,7 +99,7 @@ pub fn finalizing(backup: &Backup, next: &BackupPhase, status: Option<&Value>) -
 }
 
 /// What the status says of a collection that has come to its end.
-pub fn collection(progress: &Progress) -> Value {
+pub(crate) fn collection(progress: &Progress) -> Value {
     let mut status = json!({ "progress": progress.status(true) });
     if let Some(hooks) = progress.hooks() {
         status["hookStatus"] = json!(hooks);
@@ -114,7 +114,7 @@ fn everything(status: &Value) -> Value {
 
 /// That everything was collected, and what stood in the way before does not any more. The phase stays. None if the status
 /// says so already.
-pub fn collected(backup: &Backup, status: &Value) -> Option<Value> {
+pub(crate) fn collected(backup: &Backup, status: &Value) -> Option<Value> {
     let phase = backup.phase();
     let now = json!(backup.status);
     let said = status.as_object().is_none_or(|new| new.iter().all(|(key, value)| now[key] == *value));
@@ -127,7 +127,11 @@ pub fn collected(backup: &Backup, status: &Value) -> Option<Value> {
 
 /// To `next`, which is what the operations that are kept in the store make of it, with their counts. None if it can't go
 /// there, or says so already.
-pub fn operations(backup: &Backup, next: &BackupPhase, operations: &[BackupOperation]) -> Option<Value> {
+pub(crate) fn operations(
+    backup: &Backup,
+    next: &BackupPhase,
+    operations: &[BackupOperation],
+) -> Option<Value> {
     let phase = backup.phase();
     if !(phase.can_become(next) || phase == *next) || phase.can_become(&BackupPhase::InProgress) {
         return None;
@@ -149,13 +153,13 @@ pub fn operations(backup: &Backup, next: &BackupPhase, operations: &[BackupOpera
 }
 
 /// How far a collection has come; nothing once it has ended.
-pub fn progress(backup: &Backup, progress: &Progress) -> Option<Value> {
+pub(crate) fn progress(backup: &Backup, progress: &Progress) -> Option<Value> {
     is_in(backup, &BackupPhase::InProgress)
         .then(|| json!({ "status": { "progress": progress.status(false) } }))
 }
 
 /// The patch that publishes what is stored; none if the resource can't go there from where it is.
-pub fn terminal(current: &Backup, stored: &Backup) -> Option<Value> {
+pub(crate) fn terminal(current: &Backup, stored: &Backup) -> Option<Value> {
     if !stored.phase().is_terminal() || !current.phase().can_become(&stored.phase()) {
         return None;
     }

@@ -12,7 +12,7 @@ use crate::job::lifecycle::Ticket;
 
 /// What is to be written for a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub(crate) enum Turn {
     /// From New to Queued, at this place. The place is written once and not moved up.
     Queue {
         /// From 1.
@@ -23,7 +23,7 @@ pub enum Turn {
 }
 
 /// The turns that are due, by name. `slots` is how many backups may collect at the same time.
-pub fn turns(tickets: &[Ticket<'_>], slots: usize) -> Vec<(String, Turn)> {
+pub(crate) fn turns(tickets: &[Ticket<'_>], slots: usize) -> Vec<(String, Turn)> {
     let mut due = queue(tickets);
     let mut running: Vec<&Footprint> =
         tickets.iter().filter(|ticket| holds_slot(ticket)).map(|ticket| ticket.footprint).collect();

@@ -5,15 +5,13 @@
 //! looked at again: what was started goes on, and is not started a second time; what was begun and never ended is told, and
 //! not tried again, as nobody knows what came of it.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
+use async_trait::async_trait;
 use backup_actions::{ActionError, ItemId, backup::BackupActionOutput, restore::RestoreActionOutput};
 use backup_store::{StoreError, crash};
-use futures::future::BoxFuture;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -23,7 +21,7 @@ const BEGUN: &str = "actionBegun";
 const ENDED: &str = "actionEnded";
 
 /// What an action has made of an item.
-pub trait ActionOutcome: Clone + Serialize + DeserializeOwned + Send + Sync {
+pub(crate) trait ActionOutcome: Clone + Serialize + DeserializeOwned + Send + Sync {
     /// The id of what was started and goes on; none if nothing did.
     fn operation(&self) -> Option<&str>;
 }
@@ -42,7 +40,7 @@ impl ActionOutcome for RestoreActionOutput {
 
 /// What an action has done with an item, and when.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Done<E> {
+pub(crate) struct Done<E> {
     pub executed: E,
     /// When it said so.
     pub at: Timestamp,
@@ -50,7 +48,7 @@ pub struct Done<E> {
 
 /// What is known of an action on an item from an earlier try.
 #[derive(Clone, Debug, PartialEq)]
-pub enum PriorAttempt<E> {
+pub(crate) enum PriorAttempt<E> {
     /// It was executed, and nobody knows what came of it.
     Unknown,
     /// It has started an operation, which goes on.
@@ -59,26 +57,22 @@ pub enum PriorAttempt<E> {
 
 /// Told of actions that start what can't be found again by other means, so that it is durable: whoever takes a backup or
 /// restore over must know what was started before.
-pub trait ActionRecords<E>: Send + Sync {
+#[async_trait]
+pub(crate) trait ActionRecords<E>: Send + Sync {
     /// What an earlier try has made of an action on an item; none if it may be executed. Asked once for each.
     fn prior_attempt(&self, action: &str, item: &ItemId) -> Option<PriorAttempt<E>>;
 
     /// An action is about to see an item, and may start something. An error keeps it from being executed, and ends the
     /// work.
-    fn begin<'a>(&'a self, action: &'a str, item: &'a ItemId) -> BoxFuture<'a, Result<(), StoreError>>;
+    async fn begin(&self, action: &str, item: &ItemId) -> Result<(), StoreError>;
 
     /// It has ended, and has started something or not. An error ends the work.
-    fn end<'a>(
-        &'a self,
-        action: &'a str,
-        item: &'a ItemId,
-        started: Option<&'a Done<E>>,
-    ) -> BoxFuture<'a, Result<(), StoreError>>;
+    async fn end(&self, action: &str, item: &ItemId, started: Option<&Done<E>>) -> Result<(), StoreError>;
 }
 
 /// Executes an action on an item, unless an earlier try has: then what that has started is taken as it was. The outer error
 /// ends the work.
-pub async fn execute_once<E: ActionOutcome>(
+pub(crate) async fn execute_once<E: ActionOutcome>(
     operations: &dyn ActionRecords<E>,
     action: &str,
     item: &ItemId,
@@ -110,13 +104,13 @@ pub async fn execute_once<E: ActionOutcome>(
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Execution {
+pub(crate) struct Execution {
     pub action: String,
     pub item: ItemId,
 }
 
 /// The notes of one backup or restore.
-pub struct ActionJournal<E> {
+pub(crate) struct ActionJournal<E> {
     journal: Arc<dyn JournalWriter>,
     /// What was not come past again so far.
     earlier: Mutex<HashMap<Execution, PriorAttempt<E>>>,
@@ -127,16 +121,16 @@ impl<E: ActionOutcome> ActionJournal<E> {
     ///
     /// # Errors
     /// A note about actions that can't be understood: then nobody knows what was started.
-    pub fn take_over(journal: Arc<dyn JournalWriter>, found: &[Value]) -> Result<Self, StoreError> {
+    pub(crate) fn take_over(journal: Arc<dyn JournalWriter>, found: &[Value]) -> Result<Self, StoreError> {
         let earlier = read(found).map_err(|error| undecodable("actions on items", &error))?;
         Ok(Self { journal, earlier: Mutex::new(earlier) })
     }
 
     /// What earlier tries have left and this one has not come past: their items are gone by now, or it has ended early. With
     /// each operation goes on what was started; of the rest nobody knows, as sentences for people.
-    pub fn left(&self) -> (Vec<(Execution, Done<E>)>, Vec<String>) {
+    pub(crate) fn left(&self) -> (Vec<(Execution, Done<E>)>, Vec<String>) {
         let (mut started, mut unknown) = (Vec::new(), Vec::new());
-        for (of, earlier) in self.lock().drain() {
+        for (of, earlier) in self.earlier.lock().drain() {
             match earlier {
                 PriorAttempt::Started(done) => started.push((of, *done)),
                 PriorAttempt::Unknown => unknown.push(format!(
@@ -153,17 +147,13 @@ impl<E: ActionOutcome> ActionJournal<E> {
         unknown.sort();
         (started, unknown)
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Execution, PriorAttempt<E>>> {
-        self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// What notes say was begun, and what has come of it.
 ///
 /// # Errors
 /// As of [`ActionJournal::take_over`].
-pub fn read<E: ActionOutcome>(
+pub(crate) fn read<E: ActionOutcome>(
     notes: &[Value],
 ) -> Result<HashMap<Execution, PriorAttempt<E>>, serde_json::Error> {
     let mut all = HashMap::new();
@@ -182,22 +172,18 @@ pub fn read<E: ActionOutcome>(
     Ok(all)
 }
 
+#[async_trait]
 impl<E: ActionOutcome> ActionRecords<E> for ActionJournal<E> {
     fn prior_attempt(&self, action: &str, item: &ItemId) -> Option<PriorAttempt<E>> {
-        self.lock().remove(&Execution { action: action.to_owned(), item: item.clone() })
+        self.earlier.lock().remove(&Execution { action: action.to_owned(), item: item.clone() })
     }
 
-    fn begin<'a>(&'a self, action: &'a str, item: &'a ItemId) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.journal.append(json!({ BEGUN: { "action": action, "item": item } }))
+    async fn begin(&self, action: &str, item: &ItemId) -> Result<(), StoreError> {
+        self.journal.append(json!({ BEGUN: { "action": action, "item": item } })).await
     }
 
-    fn end<'a>(
-        &'a self,
-        action: &'a str,
-        item: &'a ItemId,
-        started: Option<&'a Done<E>>,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.journal.append(json!({ ENDED: { "action": action, "item": item }, "started": started }))
+    async fn end(&self, action: &str, item: &ItemId, started: Option<&Done<E>>) -> Result<(), StoreError> {
+        self.journal.append(json!({ ENDED: { "action": action, "item": item }, "started": started })).await
     }
 }
 

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Why work must not go on. Nothing is published then; whoever comes next takes it up again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StopReason {
+pub(crate) enum StopReason {
     #[error(transparent)]
     NotLeader(#[from] NotLeader),
     #[error("the controller is shutting down; the work is taken up again when it is back")]
@@ -22,7 +22,7 @@ pub enum StopReason {
 
 /// Tells work whether it may go on. Cheap to clone; all clones are of the same work.
 #[derive(Clone, Debug)]
-pub struct Cancellation {
+pub(crate) struct Cancellation {
     leadership: Leadership,
     shutdown: CancellationToken,
     deleted: CancellationToken,
@@ -31,29 +31,29 @@ pub struct Cancellation {
 
 impl Cancellation {
     /// Of work that goes on until leadership is lost or `shutdown` is cancelled.
-    pub fn new(leadership: Leadership, shutdown: CancellationToken) -> Self {
+    pub(crate) fn new(leadership: Leadership, shutdown: CancellationToken) -> Self {
         Self { leadership, shutdown, deleted: CancellationToken::new(), cancelled: CancellationToken::new() }
     }
 
-    pub fn delete(&self) {
+    pub(crate) fn delete(&self) {
         self.deleted.cancel();
     }
 
-    pub fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         self.cancelled.cancel();
     }
 
-    pub fn is_cancelled(&self) -> bool {
+    pub(crate) fn is_cancelled(&self) -> bool {
         self.cancelled.is_cancelled()
     }
 
     /// Resolves when a person wants an early end.
-    pub async fn cancelled(&self) {
+    pub(crate) async fn cancelled(&self) {
         self.cancelled.cancelled().await;
     }
 
     /// To be asked before each step, and before each write.
-    pub fn check(&self) -> Result<(), StopReason> {
+    pub(crate) fn check(&self) -> Result<(), StopReason> {
         if self.deleted.is_cancelled() {
             return Err(StopReason::Deleted);
         }
@@ -64,18 +64,18 @@ impl Cancellation {
     }
 
     /// To be asked before each step that an early end leaves out.
-    pub fn check_new_work(&self) -> Result<(), StopReason> {
+    pub(crate) fn check_new_work(&self) -> Result<(), StopReason> {
         self.check()?;
         if self.is_cancelled() { Err(StopReason::Cancelled) } else { Ok(()) }
     }
 
     /// How long a request that is sent now may take.
-    pub fn request_timeout(&self, wanted: Duration) -> Duration {
+    pub(crate) fn request_timeout(&self, wanted: Duration) -> Duration {
         self.leadership.request_timeout(wanted)
     }
 
     /// Resolves when work must not go on. A loss of leadership is only found by [`Self::check`].
-    pub async fn stopped(&self) -> StopReason {
+    pub(crate) async fn stopped(&self) -> StopReason {
         tokio::select! {
             biased;
             () = self.deleted.cancelled() => StopReason::Deleted,
@@ -84,7 +84,7 @@ impl Cancellation {
     }
 
     /// What `wait` brings, unless a person wants an early end before. Only for what may be dropped half way.
-    pub async fn unless_cancelled<T>(&self, wait: impl Future<Output = T>) -> Result<T, StopReason> {
+    pub(crate) async fn unless_cancelled<T>(&self, wait: impl Future<Output = T>) -> Result<T, StopReason> {
         tokio::select! {
             // What is there is taken.
             biased;
@@ -94,7 +94,7 @@ impl Cancellation {
     }
 
     /// Waits, but not longer than until work has to stop. For what is under way, and comes to its own end.
-    pub async fn sleep(&self, time: Duration) -> Result<(), StopReason> {
+    pub(crate) async fn sleep(&self, time: Duration) -> Result<(), StopReason> {
         tokio::select! {
             reason = self.stopped() => Err(reason),
             () = tokio::time::sleep(time) => Ok(()),
@@ -102,13 +102,13 @@ impl Cancellation {
     }
 
     /// As [`Self::sleep`], and not longer than until a person wants an early end.
-    pub async fn wait(&self, time: Duration) -> Result<(), StopReason> {
+    pub(crate) async fn wait(&self, time: Duration) -> Result<(), StopReason> {
         self.unless_cancelled(self.sleep(time)).await?
     }
 }
 
 /// As [`Cancellation::unless_cancelled`], where there may be nothing that cancels.
-pub async fn unless_cancelled<T>(
+pub(crate) async fn unless_cancelled<T>(
     cancellation: Option<&Cancellation>,
     wait: impl Future<Output = T>,
 ) -> Result<T, StopReason> {

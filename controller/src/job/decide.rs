@@ -32,12 +32,12 @@ pub(crate) struct Kind {
 
 impl Kind {
     /// The stage in which work starts.
-    pub fn start(self) -> Stage {
+    pub(crate) fn start(self) -> Stage {
         if self.queued { Stage::ReadyToStart } else { Stage::New }
     }
 
     /// Whether an object in this stage may still end as Failed. Later its contents may be in the store.
-    pub fn may_fail(self, stage: Stage) -> bool {
+    pub(crate) fn may_fail(self, stage: Stage) -> bool {
         stage == self.start() || stage == Stage::InProgress
     }
 }

@@ -102,7 +102,7 @@ pub(crate) async fn run<L: Lifecycle>(ctx: JobContext, kind: L, health: Health, 
 }
 
 impl<L: Lifecycle> Dispatcher<L> {
-    pub fn new(ctx: JobContext, kind: L) -> Self {
+    pub(crate) fn new(ctx: JobContext, kind: L) -> Self {
         let permits = Arc::new(Semaphore::new(kind.slots()));
         Self {
             ctx,
@@ -117,7 +117,7 @@ impl<L: Lifecycle> Dispatcher<L> {
         }
     }
 
-    pub fn touched(&mut self, event: WatchEvent<L::Object>) {
+    pub(crate) fn touched(&mut self, event: WatchEvent<L::Object>) {
         self.gauges.touched(&event, &self.ctx.metrics);
         match event {
             WatchEvent::Applied(object) => self.applied(object),
@@ -210,7 +210,7 @@ impl<L: Lifecycle> Dispatcher<L> {
     }
 
     /// Waits for a job to end; `None` if there is none.
-    pub async fn job_ended(&mut self) -> Option<()> {
+    pub(crate) async fn job_ended(&mut self) -> Option<()> {
         let (id, end) = match self.jobs.join_next_with_id().await? {
             Ok((id, end)) => (id, end),
             Err(error) => (error.id(), panicked(&error)),
@@ -241,11 +241,11 @@ impl<L: Lifecycle> Dispatcher<L> {
     }
 
     /// When something that waits is due.
-    pub fn wake(&self) -> Option<Instant> {
+    pub(crate) fn wake(&self) -> Option<Instant> {
         self.entries.values().filter(|entry| !entry.busy).filter_map(|entry| entry.not_before).min()
     }
 
-    pub fn dispatch(&mut self) {
+    pub(crate) fn dispatch(&mut self) {
         let now = Instant::now();
         let mut due = Vec::new();
         for (name, entry) in &mut self.entries {

@@ -1,15 +1,16 @@
 //! Notes in the journal of a backup or restore.
 
+use async_trait::async_trait;
 use backup_runtime::leader::Leadership;
 use backup_store::{Journal, StoreError};
-use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
 /// Takes entries that the next process must know. Create-only: an entry is never changed.
-pub trait JournalWriter: Send + Sync {
+#[async_trait]
+pub(crate) trait JournalWriter: Send + Sync {
     /// Adds an entry; it is durable once this has returned.
-    fn append(&self, entry: Value) -> BoxFuture<'_, Result<(), StoreError>>;
+    async fn append(&self, entry: Value) -> Result<(), StoreError>;
 }
 
 /// An entry that cannot be decoded: then it is not known what was done.
@@ -24,7 +25,7 @@ pub(crate) fn undecodable(about: &str, error: &serde_json::Error) -> StoreError 
 const TRIES: usize = 5;
 
 /// Where notes are made.
-pub struct JobJournal {
+pub(crate) struct JobJournal {
     journal: Mutex<Journal>,
     leadership: Leadership,
     /// What every note says besides.
@@ -33,23 +34,29 @@ pub struct JobJournal {
 
 impl JobJournal {
     /// Notes go behind what was read of this journal.
-    pub fn new(journal: Journal, leadership: Leadership) -> Self {
+    pub(crate) fn new(journal: Journal, leadership: Leadership) -> Self {
         Self { journal: Mutex::new(journal), leadership, stamp: None }
     }
 
     /// Every note has this member, by which its reader knows it.
     #[must_use]
-    pub fn stamped(self, member: &'static str, value: &str) -> Self {
+    pub(crate) fn stamped(self, member: &'static str, value: &str) -> Self {
         Self { stamp: Some((member, value.to_owned())), ..self }
     }
+}
 
+#[async_trait]
+impl JournalWriter for JobJournal {
     /// Who led before may have added a note while it did not know yet that it does not lead any more. Notes do not depend on
     /// one another, so the next place will do.
-    async fn add(&self, note: &Value) -> Result<(), StoreError> {
+    async fn append(&self, mut note: Value) -> Result<(), StoreError> {
+        if let Some((member, value)) = &self.stamp {
+            note[*member] = Value::from(value.as_str());
+        }
         let mut journal = self.journal.lock().await;
         let mut tries = 0;
         loop {
-            match journal.add(note).await {
+            match journal.add(&note).await {
                 Err(StoreError::Exists { .. }) if tries < TRIES && self.leadership.check().is_ok() => {
                     tries += 1;
                     journal.look_again().await?;
@@ -60,30 +67,22 @@ impl JobJournal {
     }
 }
 
-impl JournalWriter for JobJournal {
-    fn append(&self, mut note: Value) -> BoxFuture<'_, Result<(), StoreError>> {
-        if let Some((member, value)) = &self.stamp {
-            note[*member] = Value::from(value.as_str());
-        }
-        Box::pin(async move { self.add(&note).await })
-    }
-}
-
 #[cfg(test)]
 #[derive(Clone, Default)]
-pub(crate) struct MemoryJournal(std::sync::Arc<std::sync::Mutex<Vec<Value>>>);
+pub(crate) struct MemoryJournal(std::sync::Arc<parking_lot::Mutex<Vec<Value>>>);
 
 #[cfg(test)]
 impl MemoryJournal {
     pub(crate) fn all(&self) -> Vec<Value> {
-        self.0.lock().unwrap().clone()
+        self.0.lock().clone()
     }
 }
 
 #[cfg(test)]
+#[async_trait]
 impl JournalWriter for MemoryJournal {
-    fn append(&self, entry: Value) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.0.lock().unwrap().push(entry);
-        Box::pin(std::future::ready(Ok(())))
+    async fn append(&self, entry: Value) -> Result<(), StoreError> {
+        self.0.lock().push(entry);
+        Ok(())
     }
 }

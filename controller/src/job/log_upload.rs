@@ -16,7 +16,7 @@ const BUDGET: Duration = Duration::from_secs(10);
 
 /// The backup or restore whose log it is.
 #[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
+pub(crate) struct Subject<'a> {
     pub owner: FileOwner,
     pub name: &'a str,
     pub uid: &'a str,
@@ -24,7 +24,12 @@ pub struct Subject<'a> {
 
 /// Stores a log in this location on each flush request, at most once a second, for as long as it is polled. A failure is only
 /// logged: the work does not depend on it.
-pub async fn upload_log(ctx: &JobContext, of: Subject<'_>, location: &Location, log: LogFile) -> Infallible {
+pub(crate) async fn upload_log(
+    ctx: &JobContext,
+    of: Subject<'_>,
+    location: &Location,
+    log: LogFile,
+) -> Infallible {
     let requests = ctx.polling.flush_requests.receiver(of.uid);
     let log = &log;
     on_request(requests, &ctx.cluster.leadership, || async move {

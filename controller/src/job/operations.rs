@@ -4,9 +4,9 @@
 //! from it; `poll_until_complete` stores what is learned before it is published. The worker goes on from there after a restart.
 //! `flush_requests` are people who want to see how they stand now.
 
-pub mod call;
-pub mod decide;
-pub mod flush_requests;
-pub mod poll_until_complete;
-pub mod poller;
-pub mod records;
+pub(crate) mod call;
+pub(crate) mod decide;
+pub(crate) mod flush_requests;
+pub(crate) mod poll_until_complete;
+pub(crate) mod poller;
+pub(crate) mod records;

@@ -22,20 +22,20 @@ pub(crate) enum PendingEnd<L: Lifecycle> {
 }
 
 impl<L: Lifecycle> PendingEnd<L> {
-    pub fn new(done: Completed<L>) -> Self {
+    pub(crate) fn new(done: Completed<L>) -> Self {
         let Completed { upload, files, summary } = done;
         Self::Collected { upload: Box::new(upload), files: Box::new(files), summary, outcome: None }
     }
 
     /// With an outcome that does not follow from the files.
-    pub fn with_outcome(done: Completed<L>, outcome: Outcome<L>) -> Self {
+    pub(crate) fn with_outcome(done: Completed<L>, outcome: Outcome<L>) -> Self {
         let Completed { upload, files, summary } = done;
         let outcome = Some(Box::new(outcome));
         Self::Collected { upload: Box::new(upload), files: Box::new(files), summary, outcome }
     }
 
     /// Size of the contents (bytes).
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         match self {
             Self::Collected { upload, .. } => upload.bytes(),
             Self::Committed(plan) => plan.bytes(),
@@ -43,7 +43,7 @@ impl<L: Lifecycle> PendingEnd<L> {
     }
 
     /// Number of the record, once there is one.
-    pub fn record(&self) -> Option<u64> {
+    pub(crate) fn record(&self) -> Option<u64> {
         match self {
             Self::Collected { .. } => None,
             Self::Committed(plan) => Some(plan.number()),
@@ -51,7 +51,11 @@ impl<L: Lifecycle> PendingEnd<L> {
     }
 
     /// Records the end, then writes what is missing. Returns it as it stands in the store.
-    pub async fn store(&mut self, object: &L::Object, now: Timestamp) -> Result<Outcome<L>, StoreError> {
+    pub(crate) async fn store(
+        &mut self,
+        object: &L::Object,
+        now: Timestamp,
+    ) -> Result<Outcome<L>, StoreError> {
         loop {
             match self {
                 Self::Collected { upload, files, summary, outcome } => {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use backup_plugins::log_line::{Level, LogLine};
 
 #[derive(Debug)]
-pub struct Report {
+pub(crate) struct Report {
     results: Results,
     log: LogFile,
     /// The backup that each line names.
@@ -17,35 +17,35 @@ pub struct Report {
 
 impl Report {
     /// An empty report; `backup` is named by each line. Fails if the local disk has no room for a log.
-    pub fn new(backup: Option<&str>) -> io::Result<Self> {
+    pub(crate) fn new(backup: Option<&str>) -> io::Result<Self> {
         Ok(Self::resume(backup, Results::default(), LogFile::new()?))
     }
 
     /// Goes on with what was reported before.
-    pub fn resume(backup: Option<&str>, results: Results, log: LogFile) -> Self {
+    pub(crate) fn resume(backup: Option<&str>, results: Results, log: LogFile) -> Self {
         Self { results, log, backup: backup.map(ToOwned::to_owned) }
     }
 
-    pub fn info(&mut self, message: &str) {
+    pub(crate) fn info(&mut self, message: &str) {
         self.line("info", message, Scope::Velero);
     }
 
     /// Something a person should know, without which nothing is missing.
-    pub fn warn(&mut self, scope: Scope<'_>, message: impl Into<String>) {
+    pub(crate) fn warn(&mut self, scope: Scope<'_>, message: impl Into<String>) {
         let message = message.into();
         self.line("warning", &message, scope);
         self.results.warn(scope, message);
     }
 
     /// Something is missing.
-    pub fn error(&mut self, scope: Scope<'_>, message: impl Into<String>) {
+    pub(crate) fn error(&mut self, scope: Scope<'_>, message: impl Into<String>) {
         let message = message.into();
         self.line("error", &message, scope);
         self.results.error(scope, message);
     }
 
     /// As `info`, `warn` or `error`, about one item that the line names by these fields.
-    pub fn item(&mut self, level: Level, scope: Scope<'_>, message: String, fields: &[(&str, &str)]) {
+    pub(crate) fn item(&mut self, level: Level, scope: Scope<'_>, message: String, fields: &[(&str, &str)]) {
         let name = match level {
             Level::Debug | Level::Info => "info",
             Level::Warning => "warning",
@@ -60,7 +60,7 @@ impl Report {
     }
 
     /// An error about the backup as a whole, unless it was told before.
-    pub fn error_once(&mut self, message: &str) {
+    pub(crate) fn error_once(&mut self, message: &str) {
         if !self.results.errors.velero.iter().any(|known| known == message) {
             self.error(Scope::Velero, message);
         }
@@ -68,7 +68,7 @@ impl Report {
 
     /// What plugins have logged, at their level: what is an error for them is one of the backup or restore (as with Velero,
     /// which counts the lines of its log).
-    pub fn said(&mut self, lines: Vec<LogLine>) {
+    pub(crate) fn said(&mut self, lines: Vec<LogLine>) {
         for line in lines {
             match line.level {
                 Level::Debug => {}
@@ -79,19 +79,19 @@ impl Report {
         }
     }
 
-    pub fn warnings(&self) -> i64 {
+    pub(crate) fn warnings(&self) -> i64 {
         self.results.warnings()
     }
 
-    pub fn errors(&self) -> i64 {
+    pub(crate) fn errors(&self) -> i64 {
         self.results.errors()
     }
 
-    pub fn log(&self) -> LogFile {
+    pub(crate) fn log(&self) -> LogFile {
         self.log.clone()
     }
 
-    pub fn into_parts(self) -> (Results, LogFile) {
+    pub(crate) fn into_parts(self) -> (Results, LogFile) {
         (self.results, self.log)
     }
 
@@ -108,7 +108,7 @@ impl Report {
 }
 
 /// The scope of an item: its namespace, or the cluster.
-pub fn scope_of(namespace: Option<&str>) -> Scope<'_> {
+pub(crate) fn scope_of(namespace: Option<&str>) -> Scope<'_> {
     namespace.map_or(Scope::Cluster, Scope::Namespace)
 }
 

@@ -99,7 +99,7 @@ impl<O: StoredJob> Record<O> {
 }
 
 impl<L: Lifecycle> Worker<L> {
-    pub fn new(
+    pub(crate) fn new(
         ctx: JobContext,
         kind: Arc<L>,
         name: &str,
@@ -123,7 +123,7 @@ impl<L: Lifecycle> Worker<L> {
     }
 
     /// Works until the object has ended, is gone, or work must not go on.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         let mut known = None;
         loop {
             let error = match Box::pin(self.reconcile(known.take())).await {
@@ -401,7 +401,7 @@ impl<L: Lifecycle> Worker<L> {
     }
 
     /// Writes a patch, tried for `--resource-timeout`, each time with the resourceVersion it was made from.
-    pub async fn publish(
+    pub(crate) async fn publish(
         &self,
         object: &L::Object,
         patch: impl Fn(&L::Object) -> Option<Value> + Send + Sync,

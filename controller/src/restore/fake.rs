@@ -1,12 +1,12 @@
 //! The API server in memory, as restores use it.
 
-pub mod backup;
+pub(crate) mod backup;
 
 use std::time::Duration;
 
 use backup_actions::csi::SnapshotApi;
 use backup_runtime::leader::Leadership;
-pub use backup_testkit::{FakeApi, Fault, Request};
+pub(crate) use backup_testkit::{FakeApi, Fault, Request};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -14,24 +14,24 @@ use super::calls::{Calls, Pace};
 use crate::job::cancellation::Cancellation;
 
 /// A server that serves ConfigMaps, and one more group.
-pub fn server() -> FakeApi {
+pub(crate) fn server() -> FakeApi {
     let api = FakeApi::new();
     api.put("/api", discovery("", "configmaps", "ConfigMap"));
     api.put("/apis", discovery("apps", "deployments", "Deployment"));
     api
 }
 
-pub fn faulty(fault: impl Fn(&Request) -> Option<Fault> + Send + Sync + 'static) -> FakeApi {
+pub(crate) fn faulty(fault: impl Fn(&Request) -> Option<Fault> + Send + Sync + 'static) -> FakeApi {
     server().with_fault(fault)
 }
 
 /// Requests to this server, quick to try again.
-pub fn calls(api: &FakeApi) -> Calls {
+pub(crate) fn calls(api: &FakeApi) -> Calls {
     calls_until(api, CancellationToken::new())
 }
 
 /// Requests to this server until `stop`.
-pub fn calls_until(api: &FakeApi, stop: CancellationToken) -> Calls {
+pub(crate) fn calls_until(api: &FakeApi, stop: CancellationToken) -> Calls {
     let pace = Pace {
         request: Duration::from_secs(5),
         patience: Duration::from_secs(5),
@@ -42,7 +42,7 @@ pub fn calls_until(api: &FakeApi, stop: CancellationToken) -> Calls {
 }
 
 /// Requests about CSI snapshots to this server.
-pub fn csi(api: &FakeApi) -> SnapshotApi {
+pub(crate) fn csi(api: &FakeApi) -> SnapshotApi {
     SnapshotApi::new(&api.client(), &Leadership::always())
 }
 

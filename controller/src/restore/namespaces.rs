@@ -1,17 +1,13 @@
 //! The namespaces that items go into: created from the backup or blank, and waited for while an old one goes away.
 
-use std::{
-    borrow::Cow,
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use backup_actions::restore::{
     RestoreRules,
     json::{self, Object},
     transform,
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -51,19 +47,15 @@ impl Namespaces {
 
     /// Whether this namespace was tried and cannot be used.
     pub(super) fn has_failed(&self, name: &str) -> bool {
-        self.tried().get(name) == Some(&false)
+        self.tried.lock().get(name) == Some(&false)
     }
 
     /// Notes that a namespace must not be used. What to report, or `None` if it was reported before.
     pub(super) fn refuse(&self, name: &str, why: &str) -> Option<Applied> {
-        if self.tried().insert(name.to_owned(), false) == Some(false) {
+        if self.tried.lock().insert(name.to_owned(), false) == Some(false) {
             return None;
         }
         Some(Applied::failed(format!("nothing was restored into namespace {name:?}: {why}")))
-    }
-
-    fn tried(&self) -> MutexGuard<'_, BTreeMap<String, bool>> {
-        self.tried.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes sure that a namespace is there and not going away. What was done, or `None` if it was tried before.
@@ -73,15 +65,15 @@ impl Namespaces {
         name: &str,
         policy: Policy<'_>,
     ) -> Result<Option<Applied>, StopReason> {
-        if self.tried().contains_key(name) {
+        if self.tried.lock().contains_key(name) {
             return Ok(None);
         }
         let _making = self.making.lock().await;
-        if self.tried().contains_key(name) {
+        if self.tried.lock().contains_key(name) {
             return Ok(None);
         }
         let applied = create(calls, self.bodies.get(name), name, policy).await?;
-        self.tried().insert(name.to_owned(), applied.error.is_none());
+        self.tried.lock().insert(name.to_owned(), applied.error.is_none());
         Ok(Some(applied))
     }
 }

@@ -19,7 +19,7 @@ const BUDGET: Duration = Duration::from_secs(10);
 
 /// Something could not be read; what it is stays unknown.
 #[derive(Debug, thiserror::Error)]
-pub enum ObserveError {
+pub(crate) enum ObserveError {
     #[error("{what} could not be read: {}", plain(.source))]
     Api { what: String, source: kube::Error },
     #[error(transparent)]
@@ -52,7 +52,7 @@ fn decode(object: DynamicObject) -> Option<Backup> {
     serde_json::to_value(object).and_then(serde_json::from_value).ok()
 }
 
-pub async fn facts(ctx: &JobContext, restore: &Restore) -> Result<Facts, ObserveError> {
+pub(crate) async fn facts(ctx: &JobContext, restore: &Restore) -> Result<Facts, ObserveError> {
     let named = |name: &Option<String>| name.clone().filter(|name| !name.is_empty());
     let backup = match (named(&restore.spec.backup_name), named(&restore.spec.schedule_name)) {
         (Some(name), _) => read_raw::<Backup>(ctx, &name).await?.and_then(decode),

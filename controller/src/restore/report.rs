@@ -1,9 +1,8 @@
 //! What a restore has done so far: messages, the list of resources, the log, and the counts, all from one place.
 
-use std::sync::{Mutex, PoisonError};
-
 use backup_core::api::restore::RestoreProgress;
 use backup_store::{LogFile, ResourceList, RestoreFiles, Scope};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::apply::{Applied, Outcome};
@@ -12,7 +11,7 @@ use backup_plugins::log_line::{Level, LogLine};
 
 /// Shared by everything that works on one restore.
 #[derive(Debug)]
-pub struct Report {
+pub(crate) struct Report {
     inner: Mutex<Inner>,
 }
 
@@ -27,7 +26,7 @@ struct Inner {
 
 /// The item that a message is about.
 #[derive(Clone, Copy, Debug)]
-pub struct About<'a> {
+pub(crate) struct About<'a> {
     pub api_version: &'a str,
     pub kind: &'a str,
     pub namespace: Option<&'a str>,
@@ -36,7 +35,7 @@ pub struct About<'a> {
 
 impl Report {
     /// An empty report. Errors: no temporary file for the log.
-    pub fn new() -> std::io::Result<Self> {
+    pub(crate) fn new() -> std::io::Result<Self> {
         let inner = Inner {
             report: report::Report::new(None)?,
             list: ResourceList::default(),
@@ -48,38 +47,38 @@ impl Report {
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
-        change(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.inner.lock())
     }
 
     /// More items are to be restored.
-    pub fn expect(&self, items: usize) {
+    pub(crate) fn expect(&self, items: usize) {
         self.with(|inner| inner.total += i64::try_from(items).unwrap_or(i64::MAX));
     }
 
     /// An item that was expected is done already, and was expected then, too.
-    pub fn expected_twice(&self) {
+    pub(crate) fn expected_twice(&self) {
         self.with(|inner| inner.total -= 1);
     }
 
-    pub fn info(&self, message: &str) {
+    pub(crate) fn info(&self, message: &str) {
         self.with(|inner| inner.report.info(message));
     }
 
-    pub fn said(&self, lines: Vec<LogLine>) {
+    pub(crate) fn said(&self, lines: Vec<LogLine>) {
         self.with(|inner| inner.report.said(lines));
     }
 
     /// Something that people should know about the restore as a whole.
-    pub fn warn(&self, scope: Scope<'_>, message: String) {
+    pub(crate) fn warn(&self, scope: Scope<'_>, message: String) {
         self.with(|inner| inner.report.warn(scope, message));
     }
 
-    pub fn error(&self, scope: Scope<'_>, message: String) {
+    pub(crate) fn error(&self, scope: Scope<'_>, message: String) {
         self.with(|inner| inner.report.error(scope, message));
     }
 
     /// A person has ended the work early; whether an earlier try may have done some of it.
-    pub fn cancelled(&self, resumed: bool) {
+    pub(crate) fn cancelled(&self, resumed: bool) {
         let RestoreProgress { total_items, items_restored, .. } = self.progress();
         let earlier = if resumed {
             ", besides those that were restored before it was taken up again, which are not listed"
@@ -93,7 +92,7 @@ impl Report {
         self.error(Scope::Velero, message);
     }
 
-    pub fn item(&self, about: About<'_>, applied: Applied) {
+    pub(crate) fn item(&self, about: About<'_>, applied: Applied) {
         let scope = about.namespace.map_or(Scope::Cluster, Scope::Namespace);
         self.with(|inner| {
             inner.done += 1;
@@ -116,17 +115,17 @@ impl Report {
     }
 
     /// One item was left out on purpose; the log says why.
-    pub fn left_out(&self, about: About<'_>, why: &str) {
+    pub(crate) fn left_out(&self, about: About<'_>, why: &str) {
         self.item(about, Applied::quiet(Outcome::Skipped));
         self.info(&format!("left out {} {:?}: {why}", about.kind, about.name));
     }
 
     /// What volumes were made of, as `-volumeinfo.json.gz` tells it.
-    pub fn volumes(&self, entries: Vec<Value>) {
+    pub(crate) fn volumes(&self, entries: Vec<Value>) {
         self.with(|inner| inner.volumes = entries);
     }
 
-    pub fn progress(&self) -> RestoreProgress {
+    pub(crate) fn progress(&self) -> RestoreProgress {
         self.with(|inner| RestoreProgress {
             total_items: inner.total,
             items_restored: inner.done,
@@ -135,16 +134,16 @@ impl Report {
     }
 
     /// Number of warnings and errors: the lengths of the lists.
-    pub fn counts(&self) -> (i64, i64) {
+    pub(crate) fn counts(&self) -> (i64, i64) {
         self.with(|inner| (inner.report.warnings(), inner.report.errors()))
     }
 
-    pub fn log(&self) -> LogFile {
+    pub(crate) fn log(&self) -> LogFile {
         self.with(|inner| inner.report.log())
     }
 
-    pub fn into_files(self) -> RestoreFiles {
-        let inner = self.inner.into_inner().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn into_files(self) -> RestoreFiles {
+        let inner = self.inner.into_inner();
         let (results, log) = inner.report.into_parts();
         RestoreFiles {
             log,

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -20,6 +20,7 @@ use backup_plugins::{
 use backup_runtime::backoff::Backoff;
 use backup_store::{Location, StoreError, crash};
 use kube::ResourceExt as _;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -210,7 +211,7 @@ impl Snapshots {
 
     /// Has a claim follow its volume to another name.
     pub(super) fn follow(&self, claim: &mut Object) {
-        let renamed = self.renamed.lock().unwrap_or_else(PoisonError::into_inner);
+        let renamed = self.renamed.lock();
         let name = json::text(claim, &["spec"], "volumeName").and_then(|name| renamed.get(name));
         if let Some(name) = name.cloned() {
             json::set(claim, &["spec"], "volumeName", Value::from(name));
@@ -220,8 +221,7 @@ impl Snapshots {
     fn rename(&self, volume: &mut Object, from: &str, to: &str) {
         json::set(volume, &["metadata"], "name", Value::from(to));
         json::set(volume, &["metadata", "annotations"], ORIGINAL_NAME, Value::from(from));
-        let mut renamed = self.renamed.lock().unwrap_or_else(PoisonError::into_inner);
-        renamed.insert(from.to_owned(), to.to_owned());
+        self.renamed.lock().insert(from.to_owned(), to.to_owned());
     }
 
     /// The volume of this name in the cluster; one that is being deleted is waited for.

@@ -17,7 +17,7 @@ use crate::job::finalizers;
 
 /// Counts of a restore that has come to its end.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Counts {
+pub(crate) struct Counts {
     pub warnings: i64,
     pub errors: i64,
     pub progress: RestoreProgress,
@@ -30,7 +30,7 @@ fn time(at: Timestamp) -> String {
 }
 
 /// Work begins: the prepared spec, the finalizer, InProgress.
-pub fn start(restore: &Restore, spec: &RestoreSpec, at: Timestamp) -> Option<Value> {
+pub(crate) fn start(restore: &Restore, spec: &RestoreSpec, at: Timestamp) -> Option<Value> {
     if restore.phase() != RestorePhase::New || restore.metadata.deletion_timestamp.is_some() {
         return None;
     }
@@ -47,12 +47,12 @@ pub fn start(restore: &Restore, spec: &RestoreSpec, at: Timestamp) -> Option<Val
 }
 
 /// Items so far, while the restore is running.
-pub fn progress(restore: &Restore, progress: &RestoreProgress) -> Option<Value> {
+pub(crate) fn progress(restore: &Restore, progress: &RestoreProgress) -> Option<Value> {
     (restore.phase() == RestorePhase::InProgress).then(|| json!({"status": {"progress": progress}}))
 }
 
 /// To `phase`, with counts: operations go on, or everything is done. None if the Restore cannot go there, or says so already.
-pub fn operating(restore: &Restore, phase: &RestorePhase, counts: &Counts) -> Option<Value> {
+pub(crate) fn operating(restore: &Restore, phase: &RestorePhase, counts: &Counts) -> Option<Value> {
     let (now, status) = (restore.phase(), &restore.status);
     let published = Operations {
         attempted: status.restore_item_operations_attempted,
@@ -69,7 +69,12 @@ pub fn operating(restore: &Restore, phase: &RestorePhase, counts: &Counts) -> Op
     Some(patch)
 }
 
-pub fn outcome(restore: &Restore, phase: RestorePhase, counts: &Counts, at: Timestamp) -> RestoreStatus {
+pub(crate) fn outcome(
+    restore: &Restore,
+    phase: RestorePhase,
+    counts: &Counts,
+    at: Timestamp,
+) -> RestoreStatus {
     let mut status = restore.status.clone();
     status.phase = Some(phase);
     (status.warnings, status.errors) = (counts.warnings, counts.errors);
@@ -85,7 +90,7 @@ pub fn outcome(restore: &Restore, phase: RestorePhase, counts: &Counts, at: Time
 
 /// The end; none if the Restore cannot go there from where it is. A failure that was recorded while another replica came further
 /// ends as PartiallyFailed.
-pub fn published(restore: &Restore, end: &RestoreStatus) -> Option<Value> {
+pub(crate) fn published(restore: &Restore, end: &RestoreStatus) -> Option<Value> {
     let mut end = end.clone();
     let now = restore.phase();
     if end.phase == Some(RestorePhase::Failed) && !now.can_become(&RestorePhase::Failed) {
@@ -112,7 +117,7 @@ fn on_the_wire(end: &RestoreStatus) -> Value {
 }
 
 /// The Restore can not run as it stands; nothing was done.
-pub fn refused(restore: &Restore, findings: &[String]) -> Option<Value> {
+pub(crate) fn refused(restore: &Restore, findings: &[String]) -> Option<Value> {
     (restore.phase() == RestorePhase::New)
         .then(|| json!({"status": {"phase": RestorePhase::FailedValidation, "validationErrors": findings}}))
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -12,6 +12,7 @@ use backup_core::{api::Restore, resources::NAMESPACES};
 use backup_lock::Footprint;
 use backup_plugins::PluginLog;
 use backup_store::{Contents, Scope, StoreError};
+use parking_lot::Mutex;
 
 use super::{
     apply::Policy,
@@ -110,7 +111,7 @@ impl<D: Discover> Work<'_, D> {
         }
         self.actions.log.settle(|lines| self.report.said(lines)).await;
         self.report.volumes(self.snapshots.restored().entries());
-        Ok(started.into_inner().unwrap_or_else(PoisonError::into_inner))
+        Ok(started.into_inner())
     }
 
     async fn everything(&mut self, started: &Mutex<Vec<Started>>) -> Result<(), WorkError> {

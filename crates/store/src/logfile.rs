@@ -7,11 +7,12 @@ use std::{
     fs::File,
     io::{self, Seek, SeekFrom, Write},
     os::unix::fs::FileExt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use bytes::Bytes;
 use object_store::path::Path;
+use parking_lot::Mutex;
 
 use crate::{StoreError, gzip};
 
@@ -48,17 +49,13 @@ impl LogFile {
     ///
     /// Never fails: when the disk is full, lines are counted, and the log says in the end how many are missing.
     pub fn line(&mut self, level: &str, message: &str, fields: &[(&str, &str)], at: jiff::Timestamp) {
-        let mut spool = self.spool();
+        let mut spool = self.0.lock();
         format::line(&mut spool.text, level, message, fields, at);
         spool.lines += 1;
         if spool.text.len() >= BUFFER && spool.flush().is_err() {
             spool.lost += spool.lines;
             spool.forget();
         }
-    }
-
-    fn spool(&self) -> MutexGuard<'_, Spool> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The log as it is now, as gzip. The same bytes each time, as long as no line is added.
@@ -68,7 +65,7 @@ impl LogFile {
 
     fn read_all(&self) -> io::Result<Bytes> {
         let (file, end, mut tail, lost) = {
-            let mut spool = self.spool();
+            let mut spool = self.0.lock();
             let end = spool.file.seek(SeekFrom::End(0))?;
             (spool.file.try_clone()?, end, spool.text.clone(), spool.lost)
         };
@@ -90,7 +87,7 @@ impl LogFile {
 
     fn resume(compressed: &[u8]) -> io::Result<Self> {
         let log = Self::new()?;
-        log.spool().file.write_all(compressed)?;
+        log.0.lock().file.write_all(compressed)?;
         Ok(log)
     }
 }

@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use serde_json::json;
 
 use super::{fake::FakePods, *};
@@ -66,10 +65,10 @@ async fn a_process_that_stops_in_order_runs_what_is_pending() {
 #[tokio::test(start_paused = true)]
 async fn what_is_not_in_the_journal_is_not_begun() {
     struct Full;
+    #[async_trait::async_trait]
     impl JournalWriter for Full {
-        fn append(&self, _: Value) -> BoxFuture<'_, Result<(), StoreError>> {
-            let error = StoreError::Io { action: "write".to_owned(), detail: "full".to_owned() };
-            Box::pin(std::future::ready(Err(error)))
+        async fn append(&self, _: Value) -> Result<(), StoreError> {
+            Err(StoreError::Io { action: "write".to_owned(), detail: "full".to_owned() })
         }
     }
     let hooks = Hooks::new(Arc::new(FakePods::running(&["p"])), Arc::new(Full), Progress::default());

@@ -10,7 +10,7 @@ use crate::job::lifecycle::Lifecycle as _;
 
 impl Step {
     /// Whether it changes something that others can see.
-    pub fn writes(&self) -> bool {
+    pub(crate) fn writes(&self) -> bool {
         !matches!(self, Self::Reads | Self::Looks(_) | Self::Asks(..) | Self::Contents)
     }
 }
@@ -27,7 +27,7 @@ impl Record {
 
 impl World {
     /// The next step of a controller, without a fault.
-    pub fn step(&mut self, number: usize, luck: Luck, mistake: Option<Mistake>) {
+    pub(crate) fn step(&mut self, number: usize, luck: Luck, mistake: Option<Mistake>) {
         let made = |one: Mistake| mistake == Some(one);
         let worker = self.workers[number].clone();
         let next = match worker.step {

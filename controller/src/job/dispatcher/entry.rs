@@ -24,7 +24,7 @@ pub(crate) struct Entry<L: Lifecycle> {
 }
 
 impl<L: Lifecycle> Entry<L> {
-    pub fn new(object: L::Object) -> Self {
+    pub(crate) fn new(object: L::Object) -> Self {
         Self {
             footprint: L::footprint(&object),
             stage: object.stage(),
@@ -36,12 +36,12 @@ impl<L: Lifecycle> Entry<L> {
         }
     }
 
-    pub fn uid(&self) -> &str {
+    pub(crate) fn uid(&self) -> &str {
         self.object.meta().uid.as_deref().unwrap_or_default()
     }
 
     /// Takes what was seen, unless it is older than what is known: a job's own write may come before the watch.
-    pub fn update(&mut self, object: L::Object) {
+    pub(crate) fn update(&mut self, object: L::Object) {
         self.touched = true;
         if version::<L>(&object) < version::<L>(&self.object) {
             return;
@@ -55,12 +55,12 @@ impl<L: Lifecycle> Entry<L> {
     }
 
     /// Whether it was seen since this was asked last.
-    pub fn take_touched(&mut self) -> bool {
+    pub(crate) fn take_touched(&mut self) -> bool {
         std::mem::take(&mut self.touched)
     }
 
     /// Whether a worker belongs to it: once its turn has come, until it has ended and nothing of the work is left.
-    pub fn needs_worker(&self) -> bool {
+    pub(crate) fn needs_worker(&self) -> bool {
         let (deleting, held) = (self.object.is_deleting(), finalizers::is_held::<L>(&self.object));
         match self.stage {
             Stage::Unknown => deleting && held && !L::KIND.queued,
@@ -72,7 +72,7 @@ impl<L: Lifecycle> Entry<L> {
         }
     }
 
-    pub fn ticket<'a>(&'a self, name: &'a str) -> Ticket<'a> {
+    pub(crate) fn ticket<'a>(&'a self, name: &'a str) -> Ticket<'a> {
         Ticket {
             name,
             stage: self.stage,

@@ -7,7 +7,7 @@ use backup_core::{
     api::{Backup, Restore},
     operation::{BackupOperation, Operation, RestoreOperation},
 };
-use futures::{StreamExt as _, future::BoxFuture, stream};
+use futures::{StreamExt as _, stream};
 use kube::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -18,14 +18,14 @@ use backup_plugins::{Host, Missing, catalog::Kind};
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Actions by name. Those on items of a restore that are built in start no operations.
-pub struct Registry {
+pub(crate) struct Registry {
     built_in: HashMap<String, Arc<dyn BackupItemAction>>,
     plugins: Host,
 }
 
 impl Registry {
     /// Those that are built in, and those of plugins.
-    pub fn new(built_in: impl IntoIterator<Item = Arc<dyn BackupItemAction>>, plugins: Host) -> Self {
+    pub(crate) fn new(built_in: impl IntoIterator<Item = Arc<dyn BackupItemAction>>, plugins: Host) -> Self {
         let built_in = built_in.into_iter().map(|action| (action.name().to_owned(), action)).collect();
         Self { built_in, plugins }
     }
@@ -43,37 +43,35 @@ impl Registry {
 const AT_ONCE: usize = 8;
 
 /// What operations belong to: the actions that started them are told of it.
-pub trait Subject: Resource + Clone + Send + Sync + 'static {
+pub(crate) trait Subject: Resource + Clone + Send + Sync + 'static {
     type Operation: Operation + Serialize + DeserializeOwned + Send + Sync + 'static;
 
     /// Asks the action that started an operation. The outer error: there is no such action here.
-    fn ask<'a>(
-        &'a self,
-        registry: &'a Registry,
-        action: &'a str,
-        operation: &'a str,
+    fn ask(
+        &self,
+        registry: &Registry,
+        action: &str,
+        operation: &str,
         call: Call,
-    ) -> BoxFuture<'a, Result<Result<Answer, ActionError>, Missing>>;
+    ) -> impl Future<Output = Result<Result<Answer, ActionError>, Missing>> + Send;
 }
 
 impl Subject for Backup {
     type Operation = BackupOperation;
 
-    fn ask<'a>(
-        &'a self,
-        registry: &'a Registry,
-        action: &'a str,
-        operation: &'a str,
+    async fn ask(
+        &self,
+        registry: &Registry,
+        action: &str,
+        operation: &str,
         call: Call,
-    ) -> BoxFuture<'a, Result<Result<Answer, ActionError>, Missing>> {
-        Box::pin(async move {
-            let action = registry.for_backup(action).await?;
-            Ok(match call {
-                Call::Cancel => action.cancel(operation, self).await.map(|()| Answer::Told),
-                Call::Progress | Call::Wait(_) | Call::Nothing => {
-                    action.progress(operation, self).await.map(Answer::Progress)
-                }
-            })
+    ) -> Result<Result<Answer, ActionError>, Missing> {
+        let action = registry.for_backup(action).await?;
+        Ok(match call {
+            Call::Cancel => action.cancel(operation, self).await.map(|()| Answer::Told),
+            Call::Progress | Call::Wait(_) | Call::Nothing => {
+                action.progress(operation, self).await.map(Answer::Progress)
+            }
         })
     }
 }
@@ -81,28 +79,26 @@ impl Subject for Backup {
 impl Subject for Restore {
     type Operation = RestoreOperation;
 
-    fn ask<'a>(
-        &'a self,
-        registry: &'a Registry,
-        action: &'a str,
-        operation: &'a str,
+    async fn ask(
+        &self,
+        registry: &Registry,
+        action: &str,
+        operation: &str,
         call: Call,
-    ) -> BoxFuture<'a, Result<Result<Answer, ActionError>, Missing>> {
-        Box::pin(async move {
-            let action = registry.plugins.action(&Kind::RESTORE_ITEM, action).await?;
-            let action: Arc<dyn RestoreItemAction> = action;
-            Ok(match call {
-                Call::Cancel => action.cancel(operation, self).await.map(|()| Answer::Told),
-                Call::Progress | Call::Wait(_) | Call::Nothing => {
-                    action.progress(operation, self).await.map(Answer::Progress)
-                }
-            })
+    ) -> Result<Result<Answer, ActionError>, Missing> {
+        let action = registry.plugins.action(&Kind::RESTORE_ITEM, action).await?;
+        let action: Arc<dyn RestoreItemAction> = action;
+        Ok(match call {
+            Call::Cancel => action.cancel(operation, self).await.map(|()| Answer::Told),
+            Call::Progress | Call::Wait(_) | Call::Nothing => {
+                action.progress(operation, self).await.map(Answer::Progress)
+            }
         })
     }
 }
 
 /// Cancels those that still run. Best effort: each is called once.
-pub async fn cancel_all<S: Subject>(registry: &Registry, operations: &[S::Operation], subject: &S) {
+pub(crate) async fn cancel_all<S: Subject>(registry: &Registry, operations: &[S::Operation], subject: &S) {
     let running = operations.iter().filter(|operation| !operation.status().phase.has_ended());
     stream::iter(running)
         .for_each_concurrent(AT_ONCE, async |operation| {
@@ -116,7 +112,7 @@ pub async fn cancel_all<S: Subject>(registry: &Registry, operations: &[S::Operat
 }
 
 /// Makes a call, and says what came back. That there is no such action may pass as long as some plugins are not known.
-pub async fn make<S: Subject>(
+pub(crate) async fn make<S: Subject>(
     registry: &Registry,
     action: &str,
     operation: &str,

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use backup_actions::OperationProgress;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub(crate) struct Pace {
     /// Between two questions about one operation.
     pub every: Duration,
     /// The longest that errors stretch this to.
@@ -24,7 +24,7 @@ pub struct Pace {
 
 impl Pace {
     /// From `--item-operation-sync-frequency`.
-    pub fn of(every: Duration) -> Self {
+    pub(crate) fn of(every: Duration) -> Self {
         let every = every.max(Duration::from_millis(100));
         Self { every, cap: (every * 12).max(Duration::from_secs(1)), confirm: every * 2 }
     }
@@ -32,13 +32,13 @@ impl Pace {
 
 /// Why an operation was told to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub(crate) enum Stop {
     TimedOut(Duration),
     Cancelled,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Call {
+pub(crate) enum Call {
     /// Nothing before this time (of the clock that only moves forward).
     Wait(Duration),
     Progress,
@@ -47,7 +47,7 @@ pub enum Call {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// To `Progress`.
     Progress(OperationProgress),
     /// To `Cancel`: it was told.
@@ -69,7 +69,7 @@ enum Stage {
 
 /// One operation while it is followed. Times are those of a clock that only moves forward, but for those in the status.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Followed {
+pub(crate) struct Followed {
     /// As it is stored.
     pub status: OperationStatus,
     stage: Stage,
@@ -82,7 +82,12 @@ pub struct Followed {
 impl Followed {
     /// An operation as it was found, at `now` (`wall`, as clocks on the wall show it). One that lacks the time of its
     /// creation, or has one in the future, counts from now.
-    pub fn new(mut status: OperationStatus, timeout: Duration, now: Duration, wall: Timestamp) -> Self {
+    pub(crate) fn new(
+        mut status: OperationStatus,
+        timeout: Duration,
+        now: Duration,
+        wall: Timestamp,
+    ) -> Self {
         let created = status.created.map_or(wall, |created| created.min(wall));
         status.created = Some(created);
         let age = Duration::try_from(wall.duration_since(created)).unwrap_or_default();
@@ -97,11 +102,11 @@ impl Followed {
         }
     }
 
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.status.phase.has_ended()
     }
 
-    pub fn call(&self, now: Duration) -> Call {
+    pub(crate) fn call(&self, now: Duration) -> Call {
         if self.has_ended() {
             return Call::Nothing;
         }
@@ -115,14 +120,21 @@ impl Followed {
     }
 
     /// A person wants it to stop. Nothing for one that is over, or was told already.
-    pub fn stop(&mut self, now: Duration, pace: Pace) {
+    pub(crate) fn stop(&mut self, now: Duration, pace: Pace) {
         if !self.has_ended() && self.stage == Stage::Running {
             self.begin_stop(Stop::Cancelled, now, pace);
         }
     }
 
     /// Takes the answer to a call that was made at `asked`; `jitter` (0 to 1) spreads what failed together.
-    pub fn answered(&mut self, asked: Duration, answer: Answer, now: Duration, pace: Pace, jitter: f64) {
+    pub(crate) fn answered(
+        &mut self,
+        asked: Duration,
+        answer: Answer,
+        now: Duration,
+        pace: Pace,
+        jitter: f64,
+    ) {
         if self.has_ended() {
             return;
         }

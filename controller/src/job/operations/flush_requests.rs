@@ -4,12 +4,9 @@
 //! each [`FlushRequest`] once what it knows is in the store. So any replica can serve the file, and nothing is written when
 //! nobody asks.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::{
     sync::{mpsc, oneshot},
     time::timeout,
@@ -21,17 +18,17 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 const WAITING: usize = 64;
 
 /// Somebody who waits; released when it is dropped.
-pub type FlushRequest = oneshot::Sender<()>;
+pub(crate) type FlushRequest = oneshot::Sender<()>;
 
 /// The receivers of this process, by uid of the backup or restore. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct FlushRequests(Arc<Mutex<HashMap<String, mpsc::Sender<FlushRequest>>>>);
+pub(crate) struct FlushRequests(Arc<Mutex<HashMap<String, mpsc::Sender<FlushRequest>>>>);
 
 impl FlushRequests {
     /// Waits until what is known of the operations of this backup or restore is stored, for a moment at most. Returns at
     /// once if this process polls none of them.
-    pub async fn flush(&self, uid: &str) {
-        let receiver = self.all().get(uid).cloned();
+    pub(crate) async fn flush(&self, uid: &str) {
+        let receiver = self.0.lock().get(uid).cloned();
         let (request, released) = oneshot::channel();
         if receiver.is_some_and(|receiver| receiver.try_send(request).is_ok()) {
             let _ = timeout(PATIENCE, released).await;
@@ -39,20 +36,16 @@ impl FlushRequests {
     }
 
     /// For the worker that polls the operations of this backup or restore.
-    pub fn receiver(&self, uid: &str) -> FlushReceiver {
+    pub(crate) fn receiver(&self, uid: &str) -> FlushReceiver {
         let (sender, requests) = mpsc::channel(WAITING);
-        self.all().insert(uid.to_owned(), sender);
+        self.0.lock().insert(uid.to_owned(), sender);
         FlushReceiver { uid: uid.to_owned(), requests, of: self.clone() }
-    }
-
-    fn all(&self) -> std::sync::MutexGuard<'_, HashMap<String, mpsc::Sender<FlushRequest>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Where requests arrive.
 #[derive(Debug)]
-pub struct FlushReceiver {
+pub(crate) struct FlushReceiver {
     uid: String,
     requests: mpsc::Receiver<FlushRequest>,
     of: FlushRequests,
@@ -60,7 +53,7 @@ pub struct FlushReceiver {
 
 impl FlushReceiver {
     /// The next one; never, once another receiver has taken the place of this one.
-    pub async fn next(&mut self) -> FlushRequest {
+    pub(crate) async fn next(&mut self) -> FlushRequest {
         match self.requests.recv().await {
             Some(request) => request,
             None => std::future::pending().await,
@@ -71,7 +64,7 @@ impl FlushReceiver {
 impl Drop for FlushReceiver {
     fn drop(&mut self) {
         self.requests.close();
-        let mut all = self.of.all();
+        let mut all = self.of.0.lock();
         // A later receiver stays.
         if all.get(&self.uid).is_some_and(mpsc::Sender::is_closed) {
             all.remove(&self.uid);
@@ -100,8 +93,8 @@ mod tests {
         assert_eq!(started.elapsed().as_millis(), 1700);
         let other = requests.receiver("u");
         drop(receiver);
-        assert_eq!(requests.all().len(), 1);
+        assert_eq!(requests.0.lock().len(), 1);
         drop(other);
-        assert!(requests.all().is_empty());
+        assert!(requests.0.lock().is_empty());
     }
 }

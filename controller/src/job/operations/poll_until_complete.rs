@@ -17,7 +17,7 @@ const STORE_ENDS: Duration = Duration::from_secs(1);
 const STORE_PROGRESS: Duration = Duration::from_mins(1);
 
 /// Stores and publishes states of operations `O`.
-pub trait StateStore<O>: Send {
+pub(crate) trait StateStore<O>: Send {
     /// Why work cannot go on.
     type Error: From<StopReason> + Send;
 
@@ -29,7 +29,7 @@ pub trait StateStore<O>: Send {
 
 /// What became of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stored {
+pub(crate) enum Stored {
     Yes,
     /// It cannot be stored now; to be tried again after this time.
     NotYet(Duration),
@@ -37,7 +37,7 @@ pub enum Stored {
 
 /// Polls until all operations have ended, and that is stored and published. A cancellation tells them to stop. A state that
 /// cannot be stored now is stored later; polling goes on meanwhile.
-pub async fn poll_until_complete<S: Subject, T: StateStore<S::Operation>>(
+pub(crate) async fn poll_until_complete<S: Subject, T: StateStore<S::Operation>>(
     poller: &mut OperationPoller<S>,
     records: &mut T,
     cancellation: &Cancellation,

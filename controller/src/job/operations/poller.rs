@@ -22,7 +22,7 @@ const NAP: Duration = Duration::from_secs(30);
 
 /// What is the same for all that have operations.
 #[derive(Clone)]
-pub struct PollConfig {
+pub(crate) struct PollConfig {
     pub registry: Arc<Registry>,
     pub permits: Arc<Semaphore>,
     /// Who wants to see them now.
@@ -33,7 +33,7 @@ pub struct PollConfig {
 
 impl PollConfig {
     /// `concurrency` is how many calls are under way at once, `period` how often an operation is asked.
-    pub fn new(registry: Registry, concurrency: usize, period: Duration) -> Self {
+    pub(crate) fn new(registry: Registry, concurrency: usize, period: Duration) -> Self {
         Self {
             registry: Arc::new(registry),
             permits: Arc::new(Semaphore::new(concurrency)),
@@ -46,14 +46,14 @@ impl PollConfig {
 
 /// What an answer has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Change {
+pub(crate) enum Change {
     #[default]
     None,
     Progress,
     Ended,
 }
 
-pub struct OperationPoller<S: Subject> {
+pub(crate) struct OperationPoller<S: Subject> {
     config: PollConfig,
     subject: Arc<S>,
     all: Vec<One<S::Operation>>,
@@ -79,7 +79,12 @@ struct Answered {
 
 impl<S: Subject> OperationPoller<S> {
     /// Operations as they were kept; `timeout` is what each may take from its creation.
-    pub fn new(config: PollConfig, subject: &S, operations: Vec<S::Operation>, timeout: Duration) -> Self {
+    pub(crate) fn new(
+        config: PollConfig,
+        subject: &S,
+        operations: Vec<S::Operation>,
+        timeout: Duration,
+    ) -> Self {
         let (now, wall) = (config.clock.now(), Timestamp::now());
         let one = |operation: S::Operation| One {
             followed: Followed::new(operation.status().clone(), timeout, now, wall),
@@ -97,7 +102,7 @@ impl<S: Subject> OperationPoller<S> {
         }
     }
 
-    pub fn operations(&self) -> Vec<S::Operation> {
+    pub(crate) fn operations(&self) -> Vec<S::Operation> {
         let now = |one: &One<S::Operation>| {
             let mut operation = one.operation.clone();
             operation.status_mut().clone_from(&one.followed.status);
@@ -107,7 +112,7 @@ impl<S: Subject> OperationPoller<S> {
     }
 
     /// Requests to store them as they are.
-    pub fn flush_receiver(&self) -> FlushReceiver {
+    pub(crate) fn flush_receiver(&self) -> FlushReceiver {
         self.config.flush_requests.receiver(self.subject.meta().uid.as_deref().unwrap_or_default())
     }
 
@@ -117,16 +122,16 @@ impl<S: Subject> OperationPoller<S> {
     }
 
     /// Whether none runs any more.
-    pub fn all_ended(&self) -> bool {
+    pub(crate) fn all_ended(&self) -> bool {
         self.all.iter().all(|one| one.followed.has_ended())
     }
 
     /// How often each operation that runs has answered by now, at least.
-    pub fn rounds(&self) -> u64 {
+    pub(crate) fn rounds(&self) -> u64 {
         self.rounds
     }
 
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.stopped = true;
         let now = self.config.clock.now();
         for one in &mut self.all {
@@ -134,13 +139,13 @@ impl<S: Subject> OperationPoller<S> {
         }
     }
 
-    pub fn stopped(&self) -> bool {
+    pub(crate) fn stopped(&self) -> bool {
         self.stopped
     }
 
     /// Makes the calls that are due, and waits for one answer, or until another call is due. Nothing is lost if this is
     /// dropped half way.
-    pub async fn next(&mut self) -> Change {
+    pub(crate) async fn next(&mut self) -> Change {
         let due = self.call();
         tokio::select! {
             Some(answered) = self.calls.next() => self.take(answered),

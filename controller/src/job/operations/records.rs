@@ -16,11 +16,11 @@ use serde_json::Value;
 const SNAPSHOTS: &str = "volumesnapshots";
 
 /// As Velero writes it.
-pub fn identifier(item: &ItemId) -> ResourceIdentifier {
+pub(crate) fn identifier(item: &ItemId) -> ResourceIdentifier {
     ResourceIdentifier::new(&item.group_resource, item.namespace.as_deref(), &item.name)
 }
 
-pub fn encode<O: Serialize>(operations: &[O]) -> Result<Vec<Value>, StoreError> {
+pub(crate) fn encode<O: Serialize>(operations: &[O]) -> Result<Vec<Value>, StoreError> {
     operations
         .iter()
         .map(|operation| serde_json::to_value(operation).map_err(|error| malformed(&error)))
@@ -28,7 +28,7 @@ pub fn encode<O: Serialize>(operations: &[O]) -> Result<Vec<Value>, StoreError> 
 }
 
 /// One that cannot be read spoils the list: how it all ended would not be known.
-pub fn decode<O: DeserializeOwned>(operations: &[Value]) -> Result<Vec<O>, StoreError> {
+pub(crate) fn decode<O: DeserializeOwned>(operations: &[Value]) -> Result<Vec<O>, StoreError> {
     let decode = |one: &Value| serde_json::from_value(one.clone()).map_err(|error| malformed(&error));
     operations.iter().map(decode).collect()
 }
@@ -38,7 +38,7 @@ fn malformed(error: &serde_json::Error) -> StoreError {
 }
 
 /// Writes the counts into a status.
-pub fn count(status: &mut BackupStatus, operations: &[BackupOperation]) {
+pub(crate) fn count(status: &mut BackupStatus, operations: &[BackupOperation]) {
     let counts = Counts::of_all(operations);
     status.backup_item_operations_attempted = counts.attempted;
     status.backup_item_operations_completed = counts.completed;
@@ -51,7 +51,7 @@ pub fn count(status: &mut BackupStatus, operations: &[BackupOperation]) {
 }
 
 /// Why operations have failed: the namespace of the item, and a sentence.
-pub fn errors<O: Operation>(operations: &[O]) -> Vec<(Option<String>, String)> {
+pub(crate) fn errors<O: Operation>(operations: &[O]) -> Vec<(Option<String>, String)> {
     let failed = operations.iter().filter(|operation| operation.status().phase == OperationPhase::Failed);
     failed
         .map(|operation| {
@@ -68,7 +68,7 @@ pub fn errors<O: Operation>(operations: &[O]) -> Vec<(Option<String>, String)> {
 }
 
 /// The phase while operations run, and after they have all ended: it never gets better than `before`.
-pub fn phase<P: Phase>(operations: Counts, errors: i64, before: &P) -> P {
+pub(crate) fn phase<P: Phase>(operations: Counts, errors: i64, before: &P) -> P {
     let failed = errors > 0 || operations.failed > 0 || before.stage().has_failed_so_far();
     // What is done again while it is Finalizing stays there.
     if operations.all_ended() || matches!(before.stage(), Stage::Finalizing { .. }) {
@@ -80,7 +80,7 @@ pub fn phase<P: Phase>(operations: Counts, errors: i64, before: &P) -> P {
 
 /// Objects that are read once more, each with whether every operation that asks for it has completed, in order, and each
 /// once.
-pub fn read_again(operations: &[BackupOperation]) -> Vec<(ItemId, bool)> {
+pub(crate) fn read_again(operations: &[BackupOperation]) -> Vec<(ItemId, bool)> {
     let mut items: Vec<(ItemId, bool)> = Vec::new();
     for operation in operations {
         let completed = operation.status.phase == OperationPhase::Completed;

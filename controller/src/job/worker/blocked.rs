@@ -32,22 +32,22 @@ pub(super) struct Blocked {
 }
 
 impl Blocked {
-    pub fn over(&mut self) {
+    pub(crate) fn over(&mut self) {
         *self = Self { reported: self.reported.take().map(|(at, _)| (at, None)), ..Self::default() };
     }
 
     /// Time since the trouble began.
-    pub fn since(&mut self, now: Instant) -> Duration {
+    pub(crate) fn since(&mut self, now: Instant) -> Duration {
         now.saturating_duration_since(*self.since.get_or_insert(now))
     }
 
     /// Before a look at what has changed.
-    pub fn briefly(&mut self) -> Duration {
+    pub(crate) fn briefly(&mut self) -> Duration {
         self.next(true).min(SOON.0)
     }
 
     /// The next delay: doubling up to the cap, with jitter.
-    pub fn next(&mut self, retryable: bool) -> Duration {
+    pub(crate) fn next(&mut self, retryable: bool) -> Duration {
         self.since(Instant::now());
         if self.steps.as_ref().is_none_or(|(of, _)| *of != retryable) {
             let (first, cap) = if retryable { SOON } else { LATER };

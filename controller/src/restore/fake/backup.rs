@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::testing;
 
 /// A backup named `b` of these items (group resource, namespace, object), in a folder; and its location's object.
-pub async fn stored(
+pub(crate) async fn stored(
     items: &[(&str, Option<&str>, Value)],
 ) -> (tempfile::TempDir, Location, BackupStorageLocation) {
     let folder = tempfile::tempdir().unwrap();

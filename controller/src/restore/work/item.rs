@@ -1,9 +1,6 @@
 //! Items, one by one: read, rewritten by the actions, and created (Velero `pkg/restore/restore.go`, `restoreItem`, v1.18).
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use backup_actions::{
     ActionError, ActionSet, ItemId,
@@ -21,6 +18,7 @@ use backup_runtime::path;
 use backup_store::{ItemRef, Scope};
 use futures::{StreamExt as _, future::BoxFuture, stream};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 
 use super::{
     Discover, IN_FLIGHT, Started, Work, WorkError,
@@ -97,7 +95,7 @@ impl<D: Discover> ItemRestorer<'_, D> {
     /// a request, or an action, that is under way is not left without an answer.
     pub(super) async fn items(&self, kind: ResourceKind<'_>, items: &[ItemRef]) -> Result<(), WorkError> {
         let failed = Mutex::new(None);
-        let seen = &|| failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = &|| failed.lock();
         stream::iter(items)
             .for_each_concurrent(IN_FLIGHT, |item| async move {
                 if seen().is_some() {
@@ -112,8 +110,7 @@ impl<D: Discover> ItemRestorer<'_, D> {
                 }
             })
             .await;
-        let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-        failed.map_or(Ok(()), Err)
+        failed.into_inner().map_or(Ok(()), Err)
     }
 
     /// Restores an item, unless that is done already; true if it is in the cluster then.
@@ -240,7 +237,7 @@ impl<D: Discover> ItemRestorer<'_, D> {
             if executed.operation.is_some() {
                 let execution = Execution { action: action.name().to_owned(), item: id.clone() };
                 let done = Done { executed: executed.clone(), at };
-                self.started.lock().unwrap_or_else(PoisonError::into_inner).push((execution, done));
+                self.started.lock().push((execution, done));
             }
             let RestoreActionOutput { item: made, additional, skip, operation: _, wait } = executed;
             if let Some(why) = skip {

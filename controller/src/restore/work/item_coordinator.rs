@@ -1,11 +1,9 @@
 //! Each item is restored once, although several others may ask for it, and at the same time.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
 
 use backup_store::ItemRef;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 #[derive(Debug)]
@@ -41,7 +39,7 @@ impl Default for ItemCoordinator {
 impl ItemCoordinator {
     /// Begins an item that is selected. What another task restores is not waited for.
     pub(super) fn begin(&self, item: ItemRef) -> BeginResult {
-        let mut items = self.lock();
+        let mut items = self.items.lock();
         match items.get(&item) {
             None => {
                 items.insert(item, WORKING);
@@ -58,7 +56,7 @@ impl ItemCoordinator {
         let mut done = self.done.subscribe();
         loop {
             {
-                let mut items = self.lock();
+                let mut items = self.items.lock();
                 match items.get(&item).copied() {
                     None => {
                         items.insert(item, WORKING);
@@ -85,17 +83,13 @@ impl ItemCoordinator {
 
     /// Ends an item: what waits for it goes on.
     pub(super) fn end(&self, item: ItemRef, restored: bool, by: Option<ItemRef>) {
-        let mut items = self.lock();
+        let mut items = self.items.lock();
         items.insert(item, ItemProgress::Done { restored });
         if let Some(by) = by {
             items.insert(by, WORKING);
         }
         drop(items);
         self.done.send_replace(());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ItemRef, ItemProgress>> {
-        self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

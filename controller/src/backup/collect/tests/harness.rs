@@ -1,10 +1,8 @@
 //! Runs a collection against the fake API server.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashMap, sync::Arc};
 
+use async_trait::async_trait;
 use backup_actions::{
     ActionSet, ItemId,
     backup::{self, BackupActionOutput, BackupItemAction, ItemBlockAction},
@@ -17,7 +15,7 @@ use backup_core::{
 use backup_runtime::leader::Leadership;
 use backup_store::{ItemPath, StoreError};
 use backup_testkit::FakeApi;
-use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -247,7 +245,7 @@ impl Setup {
             hooks: progress.hooks().unwrap_or_default(),
             progress,
             paths: self.api.requests().into_iter().map(|request| request.path).collect(),
-            recorded: records.recorded.into_inner().unwrap(),
+            recorded: records.recorded.into_inner(),
             pending: PendingPostHooks::read(&self.journal.all()).unwrap(),
         }
     }
@@ -259,24 +257,20 @@ struct Records {
     prior: HashMap<String, PriorAttempt<BackupActionOutput>>,
 }
 
+#[async_trait]
 impl ActionRecords<BackupActionOutput> for Records {
     fn prior_attempt(&self, _: &str, item: &ItemId) -> Option<PriorAttempt<BackupActionOutput>> {
         self.prior.get(&item.name).cloned()
     }
 
-    fn begin<'a>(&'a self, action: &'a str, item: &'a ItemId) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.recorded.lock().unwrap().push(format!("{action} may act on {}", item.name));
-        Box::pin(std::future::ready(Ok(())))
+    async fn begin(&self, action: &str, item: &ItemId) -> Result<(), StoreError> {
+        self.recorded.lock().push(format!("{action} may act on {}", item.name));
+        Ok(())
     }
 
-    fn end<'a>(
-        &'a self,
-        action: &'a str,
-        item: &'a ItemId,
-        started: Option<&'a Done>,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    async fn end(&self, action: &str, item: &ItemId, started: Option<&Done>) -> Result<(), StoreError> {
         let what = started.and_then(|done| done.executed.operation.as_deref()).unwrap_or("nothing");
-        self.recorded.lock().unwrap().push(format!("{action} started {what} on {}", item.name));
-        Box::pin(std::future::ready(Ok(())))
+        self.recorded.lock().push(format!("{action} started {what} on {}", item.name));
+        Ok(())
     }
 }

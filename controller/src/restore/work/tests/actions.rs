@@ -45,7 +45,7 @@ impl RestoreItemAction for Scripted {
         let name = json::text(given.item, &["metadata"], "name").unwrap().to_owned();
         assert!(given.item.get("status").is_none() && given.from_backup.contains_key("status"));
         let executed = (self.act)(&name);
-        self.saw.lock().unwrap().push(name);
+        self.saw.lock().push(name);
         tokio::task::yield_now().await;
         Ok(executed)
     }
@@ -110,7 +110,7 @@ async fn items_that_ask_for_one_another_are_each_restored_once() {
     let within = tokio::time::timeout(Duration::from_secs(20), acted(&items, json!({}), &ring));
     let (fake, report) = within.await.expect("none waits for ever");
     assert_eq!(report.counts(), (0, 0));
-    let mut saw = ring.saw.lock().unwrap().clone();
+    let mut saw = ring.saw.lock().clone();
     saw.sort();
     let mut expected = names.clone();
     expected.sort();
