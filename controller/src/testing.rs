@@ -2,10 +2,15 @@
 
 use std::{path::Path, time::Duration};
 
-use backup_core::api::{BackupStorageLocation, BackupStorageLocationSpec};
+use backup_core::{
+    api::{Backup, BackupPhase, BackupSpec, BackupStorageLocation, BackupStorageLocationSpec},
+    resources::ResourceType,
+};
 use backup_plugins::Host;
-use backup_runtime::{Cluster, events::Events, leader::Leadership};
+use backup_runtime::{Cluster, events::Events, leader::Leadership, watch::Undecodable};
+use backup_store::{BackupFiles, LogFile, ResourceList, Results};
 use kube::Client;
+use serde_json::{Value, json};
 
 use crate::location::Locations;
 
@@ -31,4 +36,79 @@ pub(crate) fn local_location(folder: &Path) -> BackupStorageLocation {
     let mut spec = BackupStorageLocationSpec { provider: "local".to_owned(), ..Default::default() };
     spec.object_storage.bucket = folder.to_str().unwrap().to_owned();
     BackupStorageLocation::new("default", spec)
+}
+
+/// A type that can be backed up.
+pub(crate) fn resource(group: &str, plural: &str, kind: &str, namespaced: bool) -> ResourceType {
+    ResourceType {
+        group: group.to_owned(),
+        version: "v1".to_owned(),
+        plural: plural.to_owned(),
+        kind: kind.to_owned(),
+        namespaced,
+        verbs: ["list", "create", "get", "delete"].map(str::to_owned).to_vec(),
+    }
+}
+
+/// An object of `velero.io` with uid `uid-<name>`.
+pub(crate) fn velero(kind: &str, name: &str, spec: Value, status: Value) -> Value {
+    let mut object = json!({
+        "apiVersion": "velero.io/v1", "kind": kind,
+        "metadata": {"name": name, "namespace": "velero", "uid": format!("uid-{name}"),
+            "creationTimestamp": "2026-01-01T00:00:00Z"},
+    });
+    (object["spec"], object["status"]) = (spec, status);
+    object
+}
+
+/// What the watch says of such an object that somebody has broken.
+pub(crate) fn undecodable(kind: &str, name: &str) -> Undecodable {
+    Undecodable {
+        kind: kind.to_owned(),
+        api_version: "velero.io/v1".to_owned(),
+        name: name.to_owned(),
+        namespace: "velero".to_owned(),
+        uid: format!("uid-{name}"),
+        resource_version: None,
+        error: "not a duration".to_owned(),
+    }
+}
+
+/// Aggregated discovery of types of one group: plural, kind, scope.
+pub(crate) fn discovery(group: &str, types: &[(&str, &str, &str)]) -> Value {
+    let resource = |(plural, kind, scope): &(&str, &str, &str)| {
+        json!({
+            "resource": plural, "responseKind": {"group": "", "version": "", "kind": kind}, "scope": scope,
+            "singularResource": kind.to_lowercase(), "verbs": ["list", "create", "get", "delete"],
+        })
+    };
+    let resources: Vec<_> = types.iter().map(resource).collect();
+    json!({
+        "apiVersion": "apidiscovery.k8s.io/v2", "kind": "APIGroupDiscoveryList", "metadata": {},
+        "items": [{
+            "metadata": {"name": group},
+            "versions": [{"version": "v1", "freshness": "Current", "resources": resources}],
+        }],
+    })
+}
+
+/// Backup `b` with uid `u`.
+pub(crate) fn backup(phase: BackupPhase) -> Backup {
+    let mut backup = Backup::new("b", BackupSpec::default());
+    backup.metadata.uid = Some("u".to_owned());
+    backup.status.phase = Some(phase);
+    backup
+}
+
+/// Files of a backup that holds nothing.
+pub(crate) fn backup_files() -> BackupFiles {
+    BackupFiles {
+        log: LogFile::new().unwrap(),
+        results: Results::default(),
+        resource_list: ResourceList::default(),
+        volume_info: vec![],
+        item_operations: vec![],
+        volume_snapshots: vec![],
+        pod_volume_backups: vec![],
+    }
 }

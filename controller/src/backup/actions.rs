@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use backup_actions::{
     ActionSet, ItemId,
     backup::{self, BackupActionOutput, BackupItemAction, BackupVolumes, ItemBlockAction},
@@ -14,7 +13,6 @@ use backup_core::{
 };
 use backup_plugins::{PluginLog, catalog::Kind};
 use backup_runtime::Cluster;
-use backup_store::StoreError;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde_json::Value;
@@ -23,7 +21,7 @@ use super::Backups;
 use crate::{
     discovery::ServedTypes,
     job::{
-        action_journal::{self, ActionRecords, Execution, PriorAttempt},
+        action_journal::{self, Execution},
         operations::records,
     },
 };
@@ -113,11 +111,8 @@ pub(crate) fn started_operations(
     backup: &Backup,
     entries: &[Value],
 ) -> Result<Vec<BackupOperation>, serde_json::Error> {
-    let attempts = action_journal::read::<BackupActionOutput>(entries)?.into_iter();
-    let started = attempts.filter_map(|(execution, attempt)| match attempt {
-        PriorAttempt::Unknown => None,
-        PriorAttempt::Started(done) => StartedOperation::new(execution, *done),
-    });
+    let started = action_journal::started(entries)?.into_iter();
+    let started = started.filter_map(|(execution, done)| StartedOperation::new(execution, done));
     Ok(begun(backup, &started.collect::<Vec<_>>()))
 }
 
@@ -139,24 +134,6 @@ pub(crate) fn begun(backup: &Backup, started: &[StartedOperation]) -> Vec<Backup
         ..BackupOperation::default()
     };
     started.iter().map(one).collect()
-}
-
-/// Makes nothing durable: for items that are collected when no operation may be started any more.
-pub(crate) struct NoRecords;
-
-#[async_trait]
-impl ActionRecords<BackupActionOutput> for NoRecords {
-    fn prior_attempt(&self, _: &str, _: &ItemId) -> Option<PriorAttempt<BackupActionOutput>> {
-        None
-    }
-
-    async fn begin(&self, _: &str, _: &ItemId) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    async fn end(&self, _: &str, _: &ItemId, _: Option<&Done>) -> Result<(), StoreError> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

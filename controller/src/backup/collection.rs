@@ -45,12 +45,6 @@ struct TakenUp {
     pending_hooks: TakenOver,
 }
 
-/// What was collected of a backup, and what became of its volumes.
-struct CollectedBackup {
-    items: CollectedItems,
-    volumes: Arc<BackupVolumes>,
-}
-
 impl Worker<Backups> {
     /// Collects everything from the start.
     pub(super) async fn collect(&mut self, work: Work<'_, Backups>) -> Result<Worked<Backups>, WorkError> {
@@ -100,9 +94,7 @@ impl Worker<Backups> {
 
     /// Reads the journal of an earlier attempt.
     async fn take_up(&self, location: &Location, progress: &Progress) -> Result<TakenUp, StoreError> {
-        let leadership = &self.ctx.cluster.leadership;
-        let journal = BackupJournal::open(leadership, location, &self.name, &self.uid).await?;
-        let BackupJournal { writer, entries } = journal;
+        let BackupJournal { writer, entries } = BackupJournal::open(self, location).await?;
         let actions = ActionJournal::take_over(Arc::clone(&writer), &entries)?;
         let snapshots = SnapshotJournal::take_over(Arc::clone(&writer), &entries)?;
         let hooks = self.hooks(writer, progress.clone());
@@ -118,10 +110,7 @@ impl Worker<Backups> {
         progress: &Progress,
         taken_up: &TakenUp,
     ) -> Result<BackupFiles, WorkError> {
-        let mut report = Report::new(Some(&self.name)).map_err(|error| WorkerError::Blocked {
-            reason: format!("the log cannot be kept on the local disk: {error}"),
-            retryable: true,
-        })?;
+        let mut report = Report::new(Some(&self.name))?;
         report.info("collecting items");
         let log = report.log();
         let TakenUp { hooks, actions, pending_hooks, .. } = taken_up;
@@ -131,13 +120,14 @@ impl Worker<Backups> {
         if let Some(again) = &pending_hooks.again {
             report.warn(Scope::Velero, again.as_str());
         }
-        let output = CollectOutput { sink: writer, action_journal: actions, report: &mut report, progress };
+        let output =
+            CollectOutput { sink: writer, action_journal: Some(actions), report: &mut report, progress };
         let of = Subject { owner: FileOwner::Backup, name: &self.name, uid: &self.uid };
         let collected = tokio::select! {
             collected = self.collect_items(backup, taken_up, output) => collected,
             never = upload_log(&self.ctx, of, location, log) => match never {},
         };
-        let CollectedBackup { items: mut collected, volumes } = match collected {
+        let (mut collected, volumes) = match collected {
             Ok(collected) => collected,
             Err(CollectError::Api(error)) => return Err(error.into()),
             Err(CollectError::Stopped(reason)) => return Err(reason.into()),
@@ -176,13 +166,13 @@ impl Worker<Backups> {
         })
     }
 
-    /// Selects, loads the actions, and collects. What could not be had is an error in the report.
+    /// Selects, loads the actions, and collects; with what became of the volumes. What could not be had is an error in the report.
     async fn collect_items(
         &self,
         backup: &Backup,
         taken_up: &TakenUp,
         output: CollectOutput<'_, BackupWriter>,
-    ) -> Result<CollectedBackup, CollectError> {
+    ) -> Result<(CollectedItems, Arc<BackupVolumes>), CollectError> {
         let (cluster, kind) = (&self.ctx.cluster, &self.kind);
         let selection =
             observe::selection(cluster, &backup.spec, kind.only_related_cluster_resources).await?;
@@ -206,7 +196,7 @@ impl Worker<Backups> {
             volume_snapshots: Some(volume_snapshots),
             cancellation: &self.cancellation,
         };
-        Ok(CollectedBackup { items: collect(request, output).await?, volumes })
+        Ok((collect(request, output).await?, volumes))
     }
 }
 
@@ -261,6 +251,9 @@ fn tell_missing_data(
     collected: &CollectedItems,
 ) {
     let asked = backup.spec.snapshot_volumes == Some(true);
+    let mut tell = |scope: Scope<'_>, message: String| {
+        if asked { report.error(scope, message) } else { report.warn(scope, message) }
+    };
     let claims = if asked { collected.bound_claims } else { collected.claims };
     let claims = claims.saturating_sub(volumes.claims());
     if !csi && claims > 0 && backup.spec.snapshot_volumes != Some(false) {
@@ -268,18 +261,10 @@ fn tell_missing_data(
             "the data of {claims} PersistentVolumeClaims is not in this backup: snapshots of CSI volumes are taken where \
              --features has EnableCSI, others by plugins"
         );
-        if asked {
-            report.error(Scope::Velero, message);
-        } else {
-            report.warn(Scope::Velero, message);
-        }
+        tell(Scope::Velero, message);
     }
     for (namespace, message) in volumes.missing() {
-        if asked {
-            report.error(Scope::Namespace(&namespace), message);
-        } else {
-            report.warn(Scope::Namespace(&namespace), message);
-        }
+        tell(Scope::Namespace(&namespace), message);
     }
 }
 

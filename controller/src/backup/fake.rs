@@ -2,11 +2,15 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use backup_core::labels::BLOCKED_ANNOTATION;
 use backup_testkit::{FakeApi, Fault};
 pub(crate) use backup_testkit::{LEDGER_PATH as LEDGER, MARKER_PATH as MARKER};
 use serde_json::{Value, json};
 
-use crate::job::JobContext;
+use crate::{
+    job::JobContext,
+    testing::{discovery, velero},
+};
 
 pub(crate) const BACKUP: &str = "/apis/velero.io/v1/namespaces/velero/backups/b";
 pub(crate) const RESTORE: &str = "/apis/velero.io/v1/namespaces/velero/restores/r";
@@ -40,13 +44,14 @@ impl Cluster {
             let code = hook(&cluster, method, path, &request.body)?;
             Some(Fault::refuse(code, "Refused", "Refused by the test"))
         });
-        cluster.put("/api", discovery());
+        let types = [("configmaps", "ConfigMap", "Namespaced"), ("namespaces", "Namespace", "Cluster")];
+        cluster.put("/api", discovery("", &types));
         cluster.put("/apis", json!({"kind": "APIGroupDiscoveryList", "metadata": {}, "items": []}));
         cluster.put("/version", version());
         let bucket = cluster.folder.path().to_str().unwrap();
         let location = json!({"provider": "local", "default": true, "objectStorage": {"bucket": bucket}});
-        cluster.put(LOCATION, velero("BackupStorageLocation", "default", &location, &json!({})));
-        cluster.put(BACKUP, velero("Backup", "b", &json!({}), &json!({})));
+        cluster.put(LOCATION, velero("BackupStorageLocation", "default", location, json!({})));
+        cluster.put(BACKUP, velero("Backup", "b", json!({}), json!({})));
         cluster
             .put("/api/v1/namespaces/a", json!({"metadata": {"name": "a"}, "status": {"phase": "Active"}}));
         for name in ["one", "two"] {
@@ -103,39 +108,23 @@ impl Cluster {
         assert!(came, "still waiting at {}", self.get(BACKUP));
     }
 
+    /// Waits until something is in the way of the Backup, and says what.
+    pub(crate) async fn blocked(&self) -> String {
+        let reason =
+            |cluster: &Self| cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].clone();
+        self.until(|cluster| reason(cluster).is_string()).await;
+        reason(self).to_string()
+    }
+
     /// What a controller of this cluster is given.
     pub(crate) fn context(&self) -> JobContext {
         JobContext::fake(self.api.client())
     }
 }
 
-pub(crate) fn velero(kind: &str, name: &str, spec: &Value, status: &Value) -> Value {
-    json!({
-        "apiVersion": "velero.io/v1", "kind": kind, "spec": spec, "status": status,
-        "metadata": {"name": name, "namespace": "velero", "uid": format!("uid-{name}"),
-            "creationTimestamp": "2026-01-01T00:00:00Z"},
-    })
-}
-
 fn version() -> Value {
     json!({
         "major": "1", "minor": "1", "gitVersion": "1", "gitCommit": "1", "gitTreeState": "1", "buildDate": "1",
         "goVersion": "1", "compiler": "1", "platform": "1",
-    })
-}
-
-/// ConfigMaps and Namespaces.
-fn discovery() -> Value {
-    let resource = |plural: &str, kind: &str, scope: &str| {
-        json!({
-            "resource": plural, "responseKind": {"group": "", "version": "", "kind": kind}, "scope": scope,
-            "singularResource": kind.to_lowercase(), "verbs": ["list", "create", "get", "delete"],
-        })
-    };
-    json!({
-        "kind": "APIGroupDiscoveryList", "metadata": {},
-        "items": [{"metadata": {"name": ""}, "versions": [{"version": "v1", "freshness": "Current", "resources": [
-            resource("configmaps", "ConfigMap", "Namespaced"), resource("namespaces", "Namespace", "Cluster"),
-        ]}]}],
     })
 }

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use backup_core::api::Backup;
-use backup_runtime::leader::Leadership;
 use backup_store::{Location, StoreError};
 use serde_json::Value;
 
-use crate::job::journal::{JobJournal, JournalWriter};
+use super::Backups;
+use crate::job::{
+    journal::{JobJournal, JournalWriter},
+    worker::Worker,
+};
 
 /// Member of an entry: uid of the Backup that it is about.
 const BACKUP: &str = "backup";
@@ -19,15 +22,11 @@ pub(crate) struct BackupJournal {
 
 impl BackupJournal {
     /// The folder may belong to another backup of the same name; the entries of that one are passed over.
-    pub(crate) async fn open(
-        leadership: &Leadership,
-        location: &Location,
-        backup: &str,
-        uid: &str,
-    ) -> Result<Self, StoreError> {
-        let (journal, mut entries) = location.journal::<Backup>(backup, uid).await?;
+    pub(crate) async fn open(worker: &Worker<Backups>, location: &Location) -> Result<Self, StoreError> {
+        let Worker { name, uid, ctx, .. } = worker;
+        let (journal, mut entries) = location.journal::<Backup>(name, uid).await?;
         entries.retain(|entry| entry[BACKUP] == *uid);
-        let writer = JobJournal::new(journal, leadership.clone()).stamped(BACKUP, uid);
+        let writer = JobJournal::new(journal, ctx.cluster.leadership.clone()).stamped(BACKUP, uid);
         Ok(Self { writer: Arc::new(writer), entries })
     }
 }

@@ -69,8 +69,7 @@ impl Worker<Backups> {
         }
         let location = backup.spec.storage_location.as_deref().unwrap_or_default();
         let Ok((_, location)) = self.ctx.locations.open(location).await else { return Ok(()) };
-        let journal =
-            BackupJournal::open(&self.ctx.cluster.leadership, &location, &self.name, &self.uid).await;
+        let journal = BackupJournal::open(self, &location).await;
         let prior = journal.ok().and_then(|journal| volume_snapshots::prior_snapshots(&journal.entries).ok());
         let (taken, open): (Vec<_>, Vec<_>) =
             prior.unwrap_or_default().into_values().partition(|snapshot| snapshot.usable().is_some());
@@ -106,8 +105,7 @@ impl Worker<Backups> {
                 records::decode(&waiting.files().item_operations).unwrap_or_default()
             }
             Ok(_) if collecting => {
-                let journal =
-                    BackupJournal::open(&self.ctx.cluster.leadership, &location, &self.name, &self.uid).await;
+                let journal = BackupJournal::open(self, &location).await;
                 journal
                     .ok()
                     .and_then(|journal| actions::started_operations(backup, &journal.entries).ok())

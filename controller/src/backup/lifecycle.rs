@@ -4,11 +4,10 @@ use backup_core::{
     api::{Backup, BackupPhase, backup::BackupProgress},
     operation::BackupOperation,
     phase::{Phase as _, Stage},
-    validate,
 };
 use backup_lock::Footprint;
 use backup_plugins::Host;
-use backup_store::{AwaitingBackup, BackupFiles, BackupWriter, Location, PendingBackup, Results, StoreError};
+use backup_store::{AwaitingBackup, BackupFiles, BackupWriter, Location, PendingBackup, StoreError};
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;
@@ -195,14 +194,6 @@ impl Lifecycle for Backups {
         Box::pin(worker.collect(work)).await
     }
 
-    fn results(files: &BackupFiles) -> &Results {
-        &files.results
-    }
-
-    fn has_operations(files: &BackupFiles) -> bool {
-        !files.item_operations.is_empty()
-    }
-
     async fn await_operations(
         _: &mut Worker<Self>,
         _: &Backup,
@@ -298,10 +289,6 @@ impl Lifecycle for Backups {
         if let Some(pending) = pending {
             metrics.backup_size(backup.schedule().unwrap_or_default(), pending.bytes());
         }
-    }
-
-    fn raw_findings(raw: &Value) -> Vec<String> {
-        validate::raw_backup(raw).iter().map(ToString::to_string).collect()
     }
 }
 

@@ -41,16 +41,14 @@ pub(super) fn metadata(
 
 #[cfg(test)]
 mod tests {
-    use backup_core::api::BackupSpec;
-    use backup_store::{LogFile, ResourceList, Results, Scope};
+    use backup_store::{Results, Scope};
     use serde_json::json;
 
     use super::*;
-    use crate::backup::patches::terminal as terminal_patch;
+    use crate::{backup::patches::terminal as terminal_patch, testing};
 
     fn backup(phase: BackupPhase) -> Backup {
-        let mut backup = Backup::new("b", BackupSpec::default());
-        backup.status.phase = Some(phase);
+        let mut backup = testing::backup(phase);
         backup.metadata.finalizers = Some(vec!["other".to_owned(), finalizers::work::<Backups>().to_owned()]);
         backup.metadata.annotations = Some(
             [(BLOCKED_ANNOTATION.to_owned(), "store down".to_owned()), ("a".to_owned(), "b".to_owned())]
@@ -65,15 +63,7 @@ mod tests {
         let mut results = Results::default();
         (0..2).for_each(|n| results.warn(Scope::Velero, format!("warning {n}")));
         (0..errors).for_each(|n| results.error(Scope::Velero, format!("error {n}")));
-        let files = BackupFiles {
-            log: LogFile::new().unwrap(),
-            results,
-            resource_list: ResourceList::default(),
-            volume_info: vec![],
-            item_operations: vec![],
-            volume_snapshots: vec![],
-            pod_volume_backups: vec![],
-        };
+        let files = BackupFiles { results, ..testing::backup_files() };
         metadata(&backup(BackupPhase::Finalizing), &files, &progress, now).unwrap()
     }
 

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use backup_core::{
-    api::{Backup, BackupPhase, BackupSpec},
+    api::BackupPhase,
     operation::{BackupOperation, Counts, OperationPhase},
     phase::Phase as _,
 };
@@ -27,8 +27,6 @@ use crate::job::{
 
 mod steps;
 mod tests;
-
-const UID: &str = "u";
 
 /// The cluster, the store and two controllers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -330,13 +328,6 @@ impl World {
 
 fn ended(record: Record) -> BackupPhase {
     BackupPhase::ended(record.failed)
-}
-
-fn backup(phase: &BackupPhase) -> Backup {
-    let mut backup = Backup::new("b", BackupSpec::default());
-    backup.metadata.uid = Some(UID.to_owned());
-    backup.status.phase = Some(phase.clone());
-    backup
 }
 
 /// The phase after a patch, if there is one.

@@ -67,7 +67,7 @@ pub(crate) fn refuse(
     let mut status = prepare(backup, facts, settings, now).backup.status;
     status.phase = Some(BackupPhase::FailedValidation);
     status.validation_errors = errors.to_vec();
-    let mut patch = json!({ "status": status, "metadata": ended_metadata(backup) });
+    let mut patch = json!({ "status": status, "metadata": finalizers::ended_metadata::<Backups>(backup) });
     patch["status"]["queuePosition"] = Value::Null;
     Some(patch)
 }
@@ -81,7 +81,7 @@ pub(crate) fn fail(backup: &Backup, reason: &str, now: Timestamp) -> Option<Valu
                 "completionTimestamp": whole_seconds(now).to_string(),
                 "queuePosition": null,
             },
-            "metadata": ended_metadata(backup),
+            "metadata": finalizers::ended_metadata::<Backups>(backup),
         })
     })
 }
@@ -166,42 +166,21 @@ pub(crate) fn terminal(current: &Backup, stored: &Backup) -> Option<Value> {
     let mut patch = json!({ "status": stored.status });
     // Counted by us while it waited; what is stored has no place in a queue.
     patch["status"]["queuePosition"] = Value::Null;
-    patch["metadata"] = ended_metadata(current);
+    patch["metadata"] = finalizers::ended_metadata::<Backups>(current);
     Some(patch)
-}
-
-/// What a terminal patch of any kind does to the metadata: nobody works on it, nothing blocks it.
-fn ended_metadata(current: &Backup) -> Value {
-    let mut metadata = json!({ "annotations": { BLOCKED_ANNOTATION: null } });
-    let work = finalizers::work::<Backups>();
-    if finalizers::has(current, work) {
-        metadata["finalizers"] = json!(finalizers::without(current, &[work]));
-    }
-    metadata
 }
 
 #[cfg(test)]
 mod tests {
     use crate::job::lifecycle::Lifecycle as _;
-    use backup_core::api::{BackupSpec, BackupStorageLocation, BackupStorageLocationSpec, GoDuration};
+    use backup_core::api::{BackupStorageLocation, BackupStorageLocationSpec};
+    use clap::Parser as _;
 
     use super::*;
-
-    fn backup(phase: BackupPhase) -> Backup {
-        let mut backup = Backup::new("b", BackupSpec::default());
-        backup.status.phase = Some(phase);
-        backup
-    }
+    use crate::testing::backup;
 
     fn settings() -> Settings {
-        Settings {
-            ttl: GoDuration::from_secs(3600),
-            item_operation_timeout: GoDuration::from_secs(60),
-            resource_timeout: GoDuration::from_secs(60),
-            location: "default".to_owned(),
-            csi: false,
-            snapshot_locations: std::collections::BTreeMap::new(),
-        }
+        Settings::of(&crate::Args::parse_from(["backup-controller"]))
     }
 
     fn facts() -> Facts {

@@ -64,7 +64,7 @@ impl Worker<Backups> {
         let location = backup.spec.storage_location.as_deref().unwrap_or_default();
         let opened = self.ctx.locations.open(location).await;
         let (_, store) = opened.map_err(|error| error.to_string())?;
-        let journal = BackupJournal::open(&self.ctx.cluster.leadership, &store, &self.name, &self.uid).await;
+        let journal = BackupJournal::open(self, &store).await;
         let BackupJournal { writer, entries } = journal.map_err(|error| error.to_string())?;
         let hooks = self.hooks(writer, Progress::default());
         Ok(hooks.take_over(&entries).await.map_err(|error| error.to_string())?.errors)

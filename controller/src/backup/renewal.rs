@@ -8,7 +8,7 @@ use backup_store::{AwaitingBackup, BackupFiles, BackupWriter, Scope};
 
 use super::{
     Backups,
-    actions::{BackupActions, NoRecords},
+    actions::BackupActions,
     collect::{CollectError, CollectOutput, CollectRequest, collect_again},
     collection::remember_failure,
     lifecycle::Collection,
@@ -70,7 +70,7 @@ impl Worker<Backups> {
             };
             let output = CollectOutput {
                 sink: writer,
-                action_journal: &NoRecords,
+                action_journal: None,
                 report: &mut report,
                 progress: &Progress::default(),
             };

@@ -37,12 +37,6 @@ pub(crate) struct SnapshotLocation {
     pub(crate) snapshotter: Arc<dyn VolumeSnapshotter>,
 }
 
-/// A volume that the plugin of a location knows by this id.
-struct KnownVolume<'a> {
-    location: &'a SnapshotLocation,
-    id: String,
-}
-
 pub(crate) struct VolumeSnapshots {
     locations: Vec<SnapshotLocation>,
     journal: SnapshotJournal,
@@ -50,13 +44,6 @@ pub(crate) struct VolumeSnapshots {
     csi: bool,
     volumes: Arc<BackupVolumes>,
     taken: Vec<VolumeSnapshot>,
-}
-
-/// What was taken, and what went wrong, as sentences.
-#[derive(Default)]
-pub(crate) struct TakenSnapshots {
-    pub(crate) taken: Vec<VolumeSnapshot>,
-    pub(crate) problems: Vec<String>,
 }
 
 impl VolumeSnapshots {
@@ -119,7 +106,7 @@ impl VolumeSnapshots {
             self.volumes.skipped(seen, &reason);
             return Ok(problems);
         }
-        let Some(KnownVolume { location, id }) = self.find(volume, name, &mut problems).await else {
+        let Some((location, id)) = self.find(volume, name, &mut problems).await else {
             let names: Vec<_> = self.locations.iter().map(|location| location.name.as_str()).collect();
             let reason =
                 format!("it is not of a kind that the VolumeSnapshotLocations ({}) know", names.join(", "));
@@ -156,11 +143,16 @@ impl VolumeSnapshots {
         self.locations.is_empty() && self.journal.prior.is_empty()
     }
 
-    /// Finds the first location whose plugin knows the volume.
-    async fn find(&self, volume: &Value, name: &str, problems: &mut Vec<String>) -> Option<KnownVolume<'_>> {
+    /// Finds the first location whose plugin knows the volume, and the id by which it does.
+    async fn find(
+        &self,
+        volume: &Value,
+        name: &str,
+        problems: &mut Vec<String>,
+    ) -> Option<(&SnapshotLocation, String)> {
         for location in &self.locations {
             match location.snapshotter.volume_id(volume).await {
-                Ok(Some(id)) => return Some(KnownVolume { location, id }),
+                Ok(Some(id)) => return Some((location, id)),
                 Ok(None) => {}
                 Err(error) => problems.push(missing_data(name, &error.to_string())),
             }
@@ -210,8 +202,9 @@ impl VolumeSnapshots {
         self.taken.push(snapshot);
     }
 
-    /// All snapshots, also those that an earlier attempt has begun of volumes that are gone: they are deleted with the backup.
-    pub(crate) fn finish(mut self) -> TakenSnapshots {
+    /// All snapshots, also those that an earlier attempt has begun of volumes that are gone: they are deleted with the
+    /// backup. And what went wrong, as sentences.
+    pub(crate) fn finish(mut self) -> (Vec<VolumeSnapshot>, Vec<String>) {
         let mut problems = Vec::new();
         for prior in std::mem::take(&mut self.journal.prior).into_values() {
             let known = problems.len();
@@ -225,7 +218,7 @@ impl VolumeSnapshots {
             }
             self.taken.push(snapshot);
         }
-        TakenSnapshots { taken: self.taken, problems }
+        (self.taken, problems)
     }
 }
 

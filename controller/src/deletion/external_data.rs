@@ -1,12 +1,9 @@
 //! Deletes what a backup has outside of cluster and bucket, of which only its files know: what plugins have made for its items
 //! (Velero `internal/delete/delete_item_action_handler.go`, v1.18), and snapshots of volumes.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
-use backup_actions::{ActionSet, ItemAction as _, csi};
+use backup_actions::{ActionSet, ItemAction as _, csi, restore::json::labels};
 use backup_core::{api::Backup, snapshot::VolumeSnapshot};
 use backup_plugins::{PluginAction, catalog::Kind};
 use backup_store::{Contents, Location, StoreError};
@@ -87,7 +84,9 @@ impl DeletionController {
                     StepError::Final(vec![problem])
                 })?;
                 let namespace = contents.namespace_of(item);
-                for one in of_type.iter().filter(|one| one.applies_to(namespace, || labels(&object))) {
+                for one in of_type.iter().filter(|one| {
+                    one.applies_to(namespace, || object.as_object().map(labels).unwrap_or_default())
+                }) {
                     self.cluster.leadership.check()?;
                     if let Err(error) = one.action.delete_item(&object, backup).await {
                         let name =
@@ -137,9 +136,4 @@ impl DeletionController {
         problems.extend(self.snapshot_locations.delete(&snapshots).await?);
         StepError::unless_empty(problems)
     }
-}
-
-fn labels(object: &Value) -> BTreeMap<String, String> {
-    let labels = object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
-    labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }

@@ -7,7 +7,6 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use async_trait::async_trait;
 use backup_actions::{ActionError, ItemId, backup::BackupActionOutput, restore::RestoreActionOutput};
 use backup_store::{StoreError, crash};
 use jiff::Timestamp;
@@ -55,54 +54,6 @@ pub(crate) enum PriorAttempt<E> {
     Started(Box<Done<E>>),
 }
 
-/// Told of actions that start what can't be found again by other means, so that it is durable: whoever takes a backup or
-/// restore over must know what was started before.
-#[async_trait]
-pub(crate) trait ActionRecords<E>: Send + Sync {
-    /// What an earlier try has made of an action on an item; none if it may be executed. Asked once for each.
-    fn prior_attempt(&self, action: &str, item: &ItemId) -> Option<PriorAttempt<E>>;
-
-    /// An action is about to see an item, and may start something. An error keeps it from being executed, and ends the
-    /// work.
-    async fn begin(&self, action: &str, item: &ItemId) -> Result<(), StoreError>;
-
-    /// It has ended, and has started something or not. An error ends the work.
-    async fn end(&self, action: &str, item: &ItemId, started: Option<&Done<E>>) -> Result<(), StoreError>;
-}
-
-/// Executes an action on an item, unless an earlier try has: then what that has started is taken as it was. The outer error
-/// ends the work.
-pub(crate) async fn execute_once<E: ActionOutcome>(
-    operations: &dyn ActionRecords<E>,
-    action: &str,
-    item: &ItemId,
-    execute: impl Future<Output = Result<E, ActionError>> + Send,
-) -> Result<Result<Done<E>, ActionError>, StoreError> {
-    match operations.prior_attempt(action, item) {
-        Some(PriorAttempt::Started(done)) => return Ok(Ok(*done)),
-        Some(PriorAttempt::Unknown) => {
-            let reason = "it was executed on this item by an earlier try that was ended before it had answered, so it is \
-                          not executed again";
-            return Ok(Err(ActionError::Unknown { action: action.to_owned(), reason: reason.to_owned() }));
-        }
-        None => {}
-    }
-    operations.begin(action, item).await?;
-    crash::point("before-execution");
-    let executed = execute.await.map(|executed| Done { executed, at: Timestamp::now() });
-    crash::point("after-execution");
-    match &executed {
-        // Stays open: whoever takes this up must not try it again either.
-        Err(ActionError::Unknown { .. }) => {}
-        Ok(done) if done.executed.operation().is_some() => {
-            operations.end(action, item, Some(done)).await?;
-        }
-        Ok(_) | Err(_) => operations.end(action, item, None).await?,
-    }
-    crash::point("after-execution-recorded");
-    Ok(executed)
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Execution {
     pub action: String,
@@ -124,6 +75,55 @@ impl<E: ActionOutcome> ActionJournal<E> {
     pub(crate) fn take_over(journal: Arc<dyn JournalWriter>, found: &[Value]) -> Result<Self, StoreError> {
         let earlier = read(found).map_err(|error| undecodable("actions on items", &error))?;
         Ok(Self { journal, earlier: Mutex::new(earlier) })
+    }
+
+    /// Executes an action on an item, unless an earlier try has: then what that has started is taken as it was. The outer error
+    /// ends the work: what could not be noted is not executed, as whoever takes a backup or restore over must know of it.
+    pub(crate) async fn execute_once(
+        &self,
+        action: &str,
+        item: &ItemId,
+        execute: impl Future<Output = Result<E, ActionError>> + Send,
+    ) -> Result<Result<Done<E>, ActionError>, StoreError> {
+        match self.prior_attempt(action, item) {
+            Some(PriorAttempt::Started(done)) => return Ok(Ok(*done)),
+            Some(PriorAttempt::Unknown) => {
+                let reason = "it was executed on this item by an earlier try that was ended before it had answered, so it \
+                              is not executed again";
+                return Ok(Err(ActionError::Unknown {
+                    action: action.to_owned(),
+                    reason: reason.to_owned(),
+                }));
+            }
+            None => {}
+        }
+        self.begin(action, item).await?;
+        crash::point("before-execution");
+        let executed = execute.await.map(|executed| Done { executed, at: Timestamp::now() });
+        crash::point("after-execution");
+        match &executed {
+            // Stays open: whoever takes this up must not try it again either.
+            Err(ActionError::Unknown { .. }) => {}
+            Ok(done) if done.executed.operation().is_some() => self.end(action, item, Some(done)).await?,
+            Ok(_) | Err(_) => self.end(action, item, None).await?,
+        }
+        crash::point("after-execution-recorded");
+        Ok(executed)
+    }
+
+    /// What an earlier try has made of an action on an item; none if it may be executed. Asked once for each.
+    fn prior_attempt(&self, action: &str, item: &ItemId) -> Option<PriorAttempt<E>> {
+        self.earlier.lock().remove(&Execution { action: action.to_owned(), item: item.clone() })
+    }
+
+    /// An action is about to see an item, and may start something.
+    async fn begin(&self, action: &str, item: &ItemId) -> Result<(), StoreError> {
+        self.journal.append(json!({ BEGUN: { "action": action, "item": item } })).await
+    }
+
+    /// It has ended, and has started something or not.
+    async fn end(&self, action: &str, item: &ItemId, started: Option<&Done<E>>) -> Result<(), StoreError> {
+        self.journal.append(json!({ ENDED: { "action": action, "item": item }, "started": started })).await
     }
 
     /// What earlier tries have left and this one has not come past: their items are gone by now, or it has ended early. With
@@ -149,13 +149,22 @@ impl<E: ActionOutcome> ActionJournal<E> {
     }
 }
 
-/// What notes say was begun, and what has come of it.
+/// What was started by these notes, of a backup or restore that does not go on.
 ///
 /// # Errors
 /// As of [`ActionJournal::take_over`].
-pub(crate) fn read<E: ActionOutcome>(
+pub(crate) fn started<E: ActionOutcome>(
     notes: &[Value],
-) -> Result<HashMap<Execution, PriorAttempt<E>>, serde_json::Error> {
+) -> Result<Vec<(Execution, Done<E>)>, serde_json::Error> {
+    let started = |(of, attempt)| match attempt {
+        PriorAttempt::Unknown => None,
+        PriorAttempt::Started(done) => Some((of, *done)),
+    };
+    Ok(read(notes)?.into_iter().filter_map(started).collect())
+}
+
+/// What notes say was begun, and what has come of it.
+fn read<E: ActionOutcome>(notes: &[Value]) -> Result<HashMap<Execution, PriorAttempt<E>>, serde_json::Error> {
     let mut all = HashMap::new();
     for note in notes {
         if let Some(begun) = note.get(BEGUN) {
@@ -170,21 +179,6 @@ pub(crate) fn read<E: ActionOutcome>(
         }
     }
     Ok(all)
-}
-
-#[async_trait]
-impl<E: ActionOutcome> ActionRecords<E> for ActionJournal<E> {
-    fn prior_attempt(&self, action: &str, item: &ItemId) -> Option<PriorAttempt<E>> {
-        self.earlier.lock().remove(&Execution { action: action.to_owned(), item: item.clone() })
-    }
-
-    async fn begin(&self, action: &str, item: &ItemId) -> Result<(), StoreError> {
-        self.journal.append(json!({ BEGUN: { "action": action, "item": item } })).await
-    }
-
-    async fn end(&self, action: &str, item: &ItemId, started: Option<&Done<E>>) -> Result<(), StoreError> {
-        self.journal.append(json!({ ENDED: { "action": action, "item": item }, "started": started })).await
-    }
 }
 
 #[cfg(test)]

@@ -61,6 +61,15 @@ pub(crate) struct Seen<'a> {
     pub lost: bool,
 }
 
+#[cfg(test)]
+impl<'a> Seen<'a> {
+    /// An object that nobody has asked anything of, and nothing is known of but this.
+    pub(crate) fn of(kind: Kind, stage: Stage, stored: Option<&'a Stored>) -> Self {
+        let (deleting, cancelled, findings, in_hand, lost) = (false, false, &[][..], false, false);
+        Self { kind, stage, deleting, cancelled, findings, stored, in_hand, lost }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// Nothing here: the queue decides, or the phase is of a newer version.

@@ -1,5 +1,6 @@
 //! The finalizers of a Backup or Restore.
 
+use backup_core::labels::BLOCKED_ANNOTATION;
 use kube::Resource;
 use serde_json::{Value, json};
 
@@ -36,4 +37,14 @@ pub(crate) fn removed(object: &impl Resource, names: &[&str]) -> Option<Value> {
     let rest = without(object, names);
     (rest.len() < object.meta().finalizers.as_ref().map_or(0, Vec::len))
         .then(|| json!({ "metadata": { "finalizers": rest } }))
+}
+
+/// What the end does to the metadata: nobody works on the object, nothing blocks it.
+pub(crate) fn ended_metadata<L: Lifecycle>(object: &impl Resource) -> Value {
+    let mut metadata = json!({ "annotations": { BLOCKED_ANNOTATION: null } });
+    let work = work::<L>();
+    if has(object, work) {
+        metadata["finalizers"] = json!(without(object, &[work]));
+    }
+    metadata
 }

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use backup_core::{
     api::{Backup, BackupPhase, Restore, RestorePhase},
     phase::{Phase, Stage},
+    validate,
 };
 use backup_lock::{Footprint, ObjectKey, Token};
 use backup_store::{
@@ -39,6 +40,10 @@ pub(crate) trait JobObject:
     fn is_cancelled(&self) -> bool;
     fn ledger_key(namespace: &str, name: &str) -> ObjectKey;
     fn has_spec_of(&self, other: &Self) -> bool;
+    fn results(files: &Self::Files) -> &Results;
+    fn has_operations(files: &Self::Files) -> bool;
+    /// What is wrong with an object that cannot be decoded.
+    fn raw_findings(raw: &Value) -> Vec<String>;
     /// How long an operation may take, if the object says so.
     fn operation_timeout(&self) -> Option<std::time::Duration>;
 
@@ -52,7 +57,7 @@ pub(crate) trait JobObject:
 }
 
 macro_rules! job_object {
-    ($object:ident, $phase:ident, $key:ident) => {
+    ($object:ident, $phase:ident, $key:ident, $raw_findings:ident) => {
         impl JobObject for $object {
             type Phase = $phase;
 
@@ -72,6 +77,18 @@ macro_rules! job_object {
                 self.spec == other.spec
             }
 
+            fn results(files: &Self::Files) -> &Results {
+                &files.results
+            }
+
+            fn has_operations(files: &Self::Files) -> bool {
+                !files.item_operations.is_empty()
+            }
+
+            fn raw_findings(raw: &Value) -> Vec<String> {
+                validate::$raw_findings(raw).iter().map(ToString::to_string).collect()
+            }
+
             fn operation_timeout(&self) -> Option<std::time::Duration> {
                 let timeout = self.spec.item_operation_timeout.filter(|timeout| !timeout.is_zero());
                 timeout.map(|timeout| timeout.as_std())
@@ -80,8 +97,8 @@ macro_rules! job_object {
     };
 }
 
-job_object!(Backup, BackupPhase, backup);
-job_object!(Restore, RestorePhase, restore);
+job_object!(Backup, BackupPhase, backup, raw_backup);
+job_object!(Restore, RestorePhase, restore, raw_restore);
 
 pub(crate) type Files<L> = <<L as Lifecycle>::Object as StoredJob>::Files;
 pub(crate) type Outcome<L> = <<L as Lifecycle>::Object as StoredJob>::Outcome;
@@ -239,8 +256,6 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
         worker: &mut Worker<Self>,
         work: Work<'_, Self>,
     ) -> impl Future<Output = Result<Worked<Self>, WorkError>> + Send;
-    fn results(files: &Files<Self>) -> &Results;
-    fn has_operations(files: &Files<Self>) -> bool;
     /// Records what was made before its operations have ended.
     fn await_operations(
         worker: &mut Worker<Self>,
@@ -316,8 +331,6 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
     fn count(metrics: &Metrics, object: Option<&Self::Object>, outcome: Counted);
     /// Counts what only a published end has.
     fn count_end(_metrics: &Metrics, _object: &Self::Object, _pending: Option<&PendingEnd<Self>>) {}
-    /// What is wrong with an object that cannot be decoded.
-    fn raw_findings(raw: &Value) -> Vec<String>;
 }
 
 /// Everything is done; only the end is to be recorded.

@@ -1,19 +1,16 @@
 //! The end of a Backup or Restore, in the one order that keeps what is published true: the record, the files, and only then the
 //! resource. Every step can be repeated.
 
-use backup_store::{CommittedPlan, PendingUpload, StoreError};
+use backup_store::{CommittedPlan, StoreError};
 use jiff::Timestamp;
 
-use super::lifecycle::{Completed, Files, Lifecycle, Outcome};
+use super::lifecycle::{Completed, Lifecycle, Outcome};
 
 /// An end that is to be written.
-#[derive(Debug)]
 pub(crate) enum PendingEnd<L: Lifecycle> {
     /// Nothing is recorded yet. Lost with the process: then the work is done again.
     Collected {
-        upload: Box<PendingUpload<L::Object>>,
-        files: Box<Files<L>>,
-        summary: L::Summary,
+        done: Box<Completed<L>>,
         /// Made once: a try whose answer was lost is repeated with the same bytes.
         outcome: Option<Box<Outcome<L>>>,
     },
@@ -22,22 +19,15 @@ pub(crate) enum PendingEnd<L: Lifecycle> {
 }
 
 impl<L: Lifecycle> PendingEnd<L> {
-    pub(crate) fn new(done: Completed<L>) -> Self {
-        let Completed { upload, files, summary } = done;
-        Self::Collected { upload: Box::new(upload), files: Box::new(files), summary, outcome: None }
-    }
-
-    /// With an outcome that does not follow from the files.
-    pub(crate) fn with_outcome(done: Completed<L>, outcome: Outcome<L>) -> Self {
-        let Completed { upload, files, summary } = done;
-        let outcome = Some(Box::new(outcome));
-        Self::Collected { upload: Box::new(upload), files: Box::new(files), summary, outcome }
+    /// With an outcome if it does not follow from the files.
+    pub(crate) fn new(done: Completed<L>, outcome: Option<Outcome<L>>) -> Self {
+        Self::Collected { done: Box::new(done), outcome: outcome.map(Box::new) }
     }
 
     /// Size of the contents (bytes).
     pub(crate) fn bytes(&self) -> u64 {
         match self {
-            Self::Collected { upload, .. } => upload.bytes(),
+            Self::Collected { done, .. } => done.upload.bytes(),
             Self::Committed(plan) => plan.bytes(),
         }
     }
@@ -58,7 +48,8 @@ impl<L: Lifecycle> PendingEnd<L> {
     ) -> Result<Outcome<L>, StoreError> {
         loop {
             match self {
-                Self::Collected { upload, files, summary, outcome } => {
+                Self::Collected { done, outcome } => {
+                    let Completed { upload, files, summary } = &mut **done;
                     let outcome = match outcome {
                         Some(outcome) => &*outcome,
                         None => &*outcome.insert(Box::new(L::outcome(object, files, summary, now)?)),

@@ -1,10 +1,9 @@
 //! What a backup or restore has to tell: its results and its log, written together so that every count equals a list.
 
-use std::io;
-
 use backup_store::{LogFile, Results, Scope};
 use jiff::Timestamp;
 
+use super::worker::WorkerError;
 use backup_plugins::log_line::{Level, LogLine};
 
 #[derive(Debug)]
@@ -17,8 +16,12 @@ pub(crate) struct Report {
 
 impl Report {
     /// An empty report; `backup` is named by each line. Fails if the local disk has no room for a log.
-    pub(crate) fn new(backup: Option<&str>) -> io::Result<Self> {
-        Ok(Self::resume(backup, Results::default(), LogFile::new()?))
+    pub(crate) fn new(backup: Option<&str>) -> Result<Self, WorkerError> {
+        let log = LogFile::new().map_err(|error| WorkerError::Blocked {
+            reason: format!("the log cannot be kept on the local disk: {error}"),
+            retryable: true,
+        })?;
+        Ok(Self::resume(backup, Results::default(), log))
     }
 
     /// Goes on with what was reported before.

@@ -3,8 +3,8 @@
 
 use backup_core::phase::{Phase as _, Stage};
 use backup_runtime::{
-    errors::{is_gone, plain},
-    retry::{self, PatchOutcome, WriteError},
+    errors::is_gone,
+    retry::{self, PatchOutcome},
     watch::Undecodable,
 };
 use kube::{
@@ -17,19 +17,13 @@ use super::{
     JobContext, finalizers,
     lifecycle::{JobObject, Lifecycle, PhaseOf},
 };
-use crate::metrics;
-
-/// Why a refusal did not get through.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum RefuseError {
-    #[error("it could not be read: {}", plain(.0))]
-    Read(#[from] kube::Error),
-    #[error(transparent)]
-    Write(#[from] WriteError),
-}
+use crate::{error::ReconcileError, metrics};
 
 /// Ends an object that cannot be decoded. Whether something was written.
-pub(crate) async fn refuse<L: Lifecycle>(ctx: &JobContext, bad: &Undecodable) -> Result<bool, RefuseError> {
+pub(crate) async fn refuse<L: Lifecycle>(
+    ctx: &JobContext,
+    bad: &Undecodable,
+) -> Result<bool, ReconcileError> {
     let resource = ApiResource::erase::<L::Object>(&());
     let api: Api<DynamicObject> =
         Api::namespaced_with(ctx.cluster.client.clone(), &ctx.cluster.namespace, &resource);
@@ -69,7 +63,7 @@ fn patch<L: Lifecycle>(object: &DynamicObject, decoder: &str) -> Option<Value> {
     if serde_json::from_value::<L::Object>(raw.clone()).is_ok() {
         return None;
     }
-    let mut errors = L::raw_findings(&raw);
+    let mut errors = L::Object::raw_findings(&raw);
     if errors.is_empty() {
         errors.push(format!("the {} cannot be read: {decoder}", L::KIND.noun));
     }

@@ -390,10 +390,7 @@ impl<L: Lifecycle> Worker<L> {
                 Err(error) => error,
             };
             if !error.is_transient() || started.elapsed() >= self.ctx.resource_timeout {
-                return Err(WorkerError::Blocked {
-                    reason: error.to_string(),
-                    retryable: error.is_transient(),
-                });
+                return Err(error.into());
             }
             tries += 1;
             tokio::time::sleep(LEDGER_STEPS.delay(tries)).await;

@@ -64,13 +64,7 @@ impl End {
     fn of(backup: &Backup) -> Option<Self> {
         let status = &backup.status;
         let phase = backup.phase();
-        let ended = matches!(
-            phase,
-            BackupPhase::Completed
-                | BackupPhase::PartiallyFailed
-                | BackupPhase::Failed
-                | BackupPhase::FailedValidation
-        );
+        let ended = phase.is_terminal() && phase != BackupPhase::Deleting;
         let time = |time: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Time| time.0;
         // One that was refused has neither.
         let at = status.completion_timestamp.as_ref().map(time);

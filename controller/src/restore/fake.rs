@@ -7,17 +7,16 @@ use std::time::Duration;
 use backup_actions::csi::SnapshotApi;
 use backup_runtime::leader::Leadership;
 pub(crate) use backup_testkit::{FakeApi, Fault, Request};
-use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::calls::{Calls, Pace};
-use crate::job::cancellation::Cancellation;
+use crate::{job::cancellation::Cancellation, testing::discovery};
 
 /// A server that serves ConfigMaps, and one more group.
 pub(crate) fn server() -> FakeApi {
     let api = FakeApi::new();
-    api.put("/api", discovery("", "configmaps", "ConfigMap"));
-    api.put("/apis", discovery("apps", "deployments", "Deployment"));
+    api.put("/api", discovery("", &[("configmaps", "ConfigMap", "Namespaced")]));
+    api.put("/apis", discovery("apps", &[("deployments", "Deployment", "Namespaced")]));
     api
 }
 
@@ -44,19 +43,4 @@ pub(crate) fn calls_until(api: &FakeApi, stop: CancellationToken) -> Calls {
 /// Requests about CSI snapshots to this server.
 pub(crate) fn csi(api: &FakeApi) -> SnapshotApi {
     SnapshotApi::new(&api.client(), &Leadership::always())
-}
-
-/// Aggregated discovery of one type.
-fn discovery(group: &str, plural: &str, kind: &str) -> Value {
-    let resource = json!({
-        "resource": plural, "responseKind": {"group": "", "version": "", "kind": kind}, "scope": "Namespaced",
-        "singularResource": kind.to_lowercase(), "verbs": ["list", "create", "get", "delete"],
-    });
-    json!({
-        "apiVersion": "apidiscovery.k8s.io/v2", "kind": "APIGroupDiscoveryList", "metadata": {},
-        "items": [{
-            "metadata": {"name": group},
-            "versions": [{"version": "v1", "freshness": "Current", "resources": [resource]}],
-        }],
-    })
 }

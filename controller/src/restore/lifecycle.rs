@@ -4,12 +4,10 @@ use backup_core::{
     api::{GoDuration, Restore, RestorePhase, RestoreStatus, restore::RestoreProgress},
     operation::{Counts, RestoreOperation},
     phase::{Phase as _, Stage},
-    validate as fields,
 };
 use backup_plugins::Host;
 use backup_store::{
-    AwaitingRestore, Claimant, CommittedRestore, Location, PendingRestore, RestoreFiles, Results, Scope,
-    StoreError,
+    AwaitingRestore, Claimant, CommittedRestore, Location, PendingRestore, RestoreFiles, Scope, StoreError,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -169,14 +167,6 @@ impl Lifecycle for Restores {
         Box::pin(worker.restore(work)).await
     }
 
-    fn results(files: &RestoreFiles) -> &Results {
-        &files.results
-    }
-
-    fn has_operations(files: &RestoreFiles) -> bool {
-        !files.item_operations.is_empty()
-    }
-
     /// Tried until the store takes it: the results are in memory only, and a second run finds everything there already.
     async fn await_operations(
         worker: &mut Worker<Self>,
@@ -248,19 +238,16 @@ impl Lifecycle for Restores {
         outcome.failure_reason = Some(reason.to_owned());
         if let Some(location) = location {
             worker.cancellation.check()?;
-            let report = Report::new().map_err(|error| WorkerError::Blocked {
-                reason: format!("the log cannot be kept on the local disk: {error}"),
-                retryable: true,
-            })?;
+            let report = Report::new()?;
             report.error(Scope::Velero, reason.to_owned());
             let stored = async {
                 let upload = location.open_restore(&worker.name, &worker.kind.claimant(restore)).await?;
                 let done = Completed { upload, files: report.into_files(), summary: counts.progress.clone() };
-                if !may_fail {
-                    return Ok(PendingEnd::new(done));
+                let mut pending = PendingEnd::new(done, may_fail.then(|| outcome.clone()));
+                if may_fail {
+                    pending.store(restore, Timestamp::now()).await?;
                 }
-                let mut pending = PendingEnd::with_outcome(done, outcome.clone());
-                pending.store(restore, Timestamp::now()).await.map(|_| pending)
+                Ok::<_, StoreError>(pending)
             };
             match stored.await {
                 Ok(pending) => {
@@ -299,10 +286,6 @@ impl Lifecycle for Restores {
     fn count(metrics: &Metrics, restore: Option<&Restore>, outcome: Outcome) {
         let schedule = restore.and_then(|restore| restore.spec.schedule_name.as_deref());
         metrics.restore(outcome, schedule.unwrap_or_default());
-    }
-
-    fn raw_findings(raw: &Value) -> Vec<String> {
-        fields::raw_restore(raw).iter().map(ToString::to_string).collect()
     }
 }
 

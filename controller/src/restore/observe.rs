@@ -7,7 +7,7 @@ use backup_runtime::{
     errors::{found, is_transient, plain},
     list, retry,
 };
-use kube::api::{Api, ApiResource, DynamicObject};
+use kube::core::DeserializeGuard;
 
 use super::validate::{self, Facts};
 use crate::{
@@ -18,52 +18,32 @@ use crate::{
 const BUDGET: Duration = Duration::from_secs(10);
 
 /// Something could not be read; what it is stays unknown.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ObserveError {
-    #[error("{what} could not be read: {}", plain(.source))]
-    Api { what: String, source: kube::Error },
-    #[error(transparent)]
-    Location(LocationError),
+fn unread(what: &str, error: &kube::Error) -> WorkerError {
+    let reason = format!("{what} could not be read: {}", plain(error));
+    WorkerError::Blocked { reason, retryable: is_transient(error) }
 }
 
-impl From<ObserveError> for WorkerError {
-    fn from(error: ObserveError) -> Self {
-        let retryable = match &error {
-            ObserveError::Api { source, .. } => is_transient(source),
-            ObserveError::Location(error) => error.is_transient(),
-        };
-        Self::Blocked { reason: error.to_string(), retryable }
-    }
-}
-
-async fn read_raw<K>(ctx: &JobContext, name: &str) -> Result<Option<DynamicObject>, ObserveError>
-where
-    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
-{
-    let kind = ApiResource::erase::<K>(&());
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(ctx.cluster.client.clone(), &ctx.cluster.namespace, &kind);
+/// One that can not be decoded counts as missing; the backup controller reports it where people look.
+async fn read_backup(ctx: &JobContext, name: &str) -> Result<Option<Backup>, WorkerError> {
+    let api = ctx.cluster.api::<DeserializeGuard<Backup>>();
     let read = found(retry::read(BUDGET, || api.get(name)).await, name);
-    read.map_err(|source| ObserveError::Api { what: format!("{} {name:?}", kind.kind), source })
+    let read = read.map_err(|error| unread(&format!("Backup {name:?}"), &error))?;
+    Ok(read.and_then(|backup| backup.0.ok()))
 }
 
-fn decode(object: DynamicObject) -> Option<Backup> {
-    // One that can not be decoded counts as missing; the backup controller reports it where people look.
-    serde_json::to_value(object).and_then(serde_json::from_value).ok()
-}
-
-pub(crate) async fn facts(ctx: &JobContext, restore: &Restore) -> Result<Facts, ObserveError> {
+pub(crate) async fn facts(ctx: &JobContext, restore: &Restore) -> Result<Facts, WorkerError> {
     let named = |name: &Option<String>| name.clone().filter(|name| !name.is_empty());
     let backup = match (named(&restore.spec.backup_name), named(&restore.spec.schedule_name)) {
-        (Some(name), _) => read_raw::<Backup>(ctx, &name).await?.and_then(decode),
+        (Some(name), _) => read_backup(ctx, &name).await?,
         (None, Some(schedule)) => {
             // Of each only what it is chosen by: there may be many, and large ones.
+            let decode = |object| serde_json::from_value(serde_json::to_value(object).ok()?).ok();
             let started = |object| validate::started_for(&schedule, &decode(object)?);
             let started = list::raw::<Backup, _>(&ctx.cluster, "", started)
                 .await
-                .map_err(|source| ObserveError::Api { what: "the list of Backups".to_owned(), source })?;
+                .map_err(|error| unread("the list of Backups", &error))?;
             match started.into_iter().max() {
-                Some((_, newest)) => read_raw::<Backup>(ctx, &newest).await?.and_then(decode),
+                Some((_, newest)) => read_backup(ctx, &newest).await?,
                 None => None,
             }
         }
@@ -74,7 +54,7 @@ pub(crate) async fn facts(ctx: &JobContext, restore: &Restore) -> Result<Facts, 
         Some(name) => match ctx.locations.get(name).await {
             Ok(location) => Some(location),
             Err(LocationError::NotFound { .. }) => None,
-            Err(error) => return Err(ObserveError::Location(error)),
+            Err(error) => return Err(error.into()),
         },
     };
     Ok(Facts { backup, location })

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use backup_actions::restore::RestoreActionOutput;
 use backup_core::{
     api::{Restore, RestorePhase, restore::RestoreProgress},
     operation::{
@@ -16,7 +15,7 @@ use kube::ResourceExt as _;
 
 use super::{Restores, files, status::Counts, work::Started};
 use crate::job::{
-    action_journal::{self, PriorAttempt},
+    action_journal,
     operations::{call, records},
     worker::Worker,
 };
@@ -116,13 +115,7 @@ async fn known(restore: &Restore, store: &Location) -> Vec<RestoreOperation> {
         }
         Ok(FoundRestore::Nothing) if restore.phase() == RestorePhase::InProgress => {
             let notes = store.journal::<Restore>(&name, &uid).await.map(|(_, notes)| notes);
-            let read =
-                action_journal::read::<RestoreActionOutput>(&notes.unwrap_or_default()).unwrap_or_default();
-            let started = read.into_iter().filter_map(|(of, earlier)| match earlier {
-                PriorAttempt::Started(done) => Some((of, *done)),
-                PriorAttempt::Unknown => None,
-            });
-            begun(restore, started)
+            begun(restore, action_journal::started(&notes.unwrap_or_default()).unwrap_or_default())
         }
         Ok(_) | Err(_) => Vec::new(),
     }

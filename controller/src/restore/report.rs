@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::apply::{Applied, Outcome};
-use crate::job::report;
+use crate::job::{report, worker::WorkerError};
 use backup_plugins::log_line::{Level, LogLine};
 
 /// Shared by everything that works on one restore.
@@ -34,8 +34,8 @@ pub(crate) struct About<'a> {
 }
 
 impl Report {
-    /// An empty report. Errors: no temporary file for the log.
-    pub(crate) fn new() -> std::io::Result<Self> {
+    /// An empty report.
+    pub(crate) fn new() -> Result<Self, WorkerError> {
         let inner = Inner {
             report: report::Report::new(None)?,
             list: ResourceList::default(),

@@ -13,22 +13,21 @@ use backup_actions::restore::{self, RestoreActionOutput, RestoreItemAction, Rest
 use backup_core::{
     api::{Backup, Restore},
     labels,
-    resources::ResourceType,
 };
 use backup_lock::Footprint;
-use backup_runtime::{Cluster, leader::Leadership, retry};
+use backup_runtime::{Cluster, retry};
 use backup_store::{Contents, FileOwner, Location, Scope, StoreError};
-use kube::{Client, ResourceExt as _};
+use futures::FutureExt as _;
+use kube::ResourceExt as _;
 
 use super::{
     Restores,
     calls::{Calls, Pace},
     operations,
     report::Report,
-    select::Served,
     snapshots::{Snapshots, VolumeJournal},
     status,
-    work::{self, ActionContext, Discover, Started, Work},
+    work::{self, ActionContext, Started, Work},
 };
 use crate::{
     discovery::ServedTypes,
@@ -49,26 +48,6 @@ const PROGRESS: Duration = Duration::from_secs(1);
 /// How long one write of the progress is tried for; the next one comes soon.
 const PROGRESS_BUDGET: Duration = Duration::from_secs(2);
 
-struct ByClient(Client);
-
-impl Discover for ByClient {
-    type Found = ServedTypes;
-
-    async fn load(&self) -> Result<ServedTypes, String> {
-        ServedTypes::load(&self.0).await.map_err(|error| error.to_string())
-    }
-}
-
-impl Served for ServedTypes {
-    fn complete(&self, name: &str) -> Option<String> {
-        self.resolve(name)
-    }
-
-    fn find(&self, group_resource: &str) -> Option<ResourceType> {
-        self.by_group_resource(group_resource).cloned()
-    }
-}
-
 impl Worker<Restores> {
     pub(super) async fn restore(
         &mut self,
@@ -84,11 +63,11 @@ impl Worker<Restores> {
                           are not in its claim: create a new restore";
             return Err(WorkError::Fatal(reason.to_owned()));
         }
-        let unreadable = |reason: String, retryable: bool| {
-            if retryable {
-                return WorkError::Worker(WorkerError::Blocked { reason, retryable });
+        let unreadable = |error: WorkerError| match error {
+            WorkerError::Blocked { reason, retryable: false } => {
+                WorkError::Fatal(format!("backup {name:?} cannot be read, so nothing was restored: {reason}"))
             }
-            WorkError::Fatal(format!("backup {name:?} cannot be read, so nothing was restored: {reason}"))
+            error => error.into(),
         };
         let contents = tokio::select! {
             reason = self.cancellation.stopped() => return Err(reason.into()),
@@ -96,14 +75,9 @@ impl Worker<Restores> {
             () = self.cancellation.cancelled(), if !resumed => {
                 return Err(WorkError::Fatal(Restores::KIND.cancelled.to_owned()));
             }
-            contents = store.read_contents(&name) => {
-                contents.map_err(|error| unreadable(error.to_string(), error.is_transient()))?
-            }
+            contents = store.read_contents(&name) => contents.map_err(|error| unreadable(error.into()))?,
         };
-        let report = Report::new().map_err(|error| WorkerError::Blocked {
-            reason: format!("the log cannot be kept on the local disk: {error}"),
-            retryable: true,
-        })?;
+        let report = Report::new()?;
         report.info(&format!("restoring {:?} from backup {name:?} in {}", self.name, store.url()));
         if contents.is_empty() {
             report.warn(Scope::Velero, format!("backup {name:?} holds no items"));
@@ -111,11 +85,10 @@ impl Worker<Restores> {
         // Before any item: what is found out only at the end could not be mended any more.
         let opened = store.open_restore(&self.name, &kind.claimant(restore)).await;
         let upload = opened.map_err(WorkError::Store)?;
-        let journals = Journals::open(&ctx.cluster.leadership, store, &self.name, &uid, resumed).await?;
-        let Journals { actions: journal, volumes } = journals;
+        let (journal, volumes) = self.journals(store, resumed).await?;
         let log = PluginLog::default();
         let loaded = Snapshots::load(&kind.snapshot_locations, store, &name, restore, volumes, &log).await;
-        let snapshots = loaded.map_err(|error| unreadable(error.to_string(), error.is_transient()))?;
+        let snapshots = loaded.map_err(unreadable)?;
         for volume in &snapshots.failed {
             let message =
                 format!("the backup has no snapshot of PersistentVolume {volume:?}: taking it had failed");
@@ -157,6 +130,22 @@ impl Worker<Restores> {
         files.item_operations = records::encode(&operations)?;
         Ok(Worked { contents: upload, files, summary })
     }
+
+    /// The journals of a restore, with what earlier attempts have written.
+    async fn journals(
+        &self,
+        store: &Location,
+        resumed: bool,
+    ) -> Result<(ActionJournal<RestoreActionOutput>, VolumeJournal), StoreError> {
+        let (journal, entries) = if resumed {
+            store.journal::<Restore>(&self.name, &self.uid).await?
+        } else {
+            (store.new_journal::<Restore>(&self.name, &self.uid)?, Vec::new())
+        };
+        let writer = Arc::new(JobJournal::new(journal, self.ctx.cluster.leadership.clone()));
+        let actions = ActionJournal::take_over(writer.clone(), &entries)?;
+        Ok((actions, VolumeJournal::take_over(writer, &entries)?))
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -193,7 +182,10 @@ impl Run<'_> {
             actions: ActionContext { plugins, log, turn: tokio::sync::Mutex::default(), journal, csi },
             calls,
             report,
-            discover: ByClient(ctx.cluster.client.clone()),
+            discover: &|| {
+                let client = ctx.cluster.client.clone();
+                async move { ServedTypes::load(&client).await }.boxed()
+            },
             own: &ctx.cluster.namespace,
             claimed,
             patience: ctx.resource_timeout,
@@ -224,33 +216,6 @@ impl Run<'_> {
             self.report.error(Scope::Velero, problem);
         }
         found.usable.into_iter().map(|action| action as _).collect()
-    }
-}
-
-/// The journals of a restore, with what earlier attempts have written.
-struct Journals {
-    actions: ActionJournal<RestoreActionOutput>,
-    volumes: VolumeJournal,
-}
-
-impl Journals {
-    async fn open(
-        leadership: &Leadership,
-        store: &Location,
-        restore: &str,
-        uid: &str,
-        resumed: bool,
-    ) -> Result<Self, StoreError> {
-        let (journal, entries) = if resumed {
-            store.journal::<Restore>(restore, uid).await?
-        } else {
-            (store.new_journal::<Restore>(restore, uid)?, Vec::new())
-        };
-        let writer = Arc::new(JobJournal::new(journal, leadership.clone()));
-        Ok(Self {
-            actions: ActionJournal::take_over(writer.clone(), &entries)?,
-            volumes: VolumeJournal::take_over(writer, &entries)?,
-        })
     }
 }
 

@@ -14,6 +14,7 @@ use backup_store::{Contents, ItemRef, StoreError};
 use serde::Deserialize;
 
 use super::guard;
+use crate::discovery::ServedTypes;
 
 #[derive(Debug)]
 pub(super) struct Selection {
@@ -31,25 +32,22 @@ pub(super) struct Batch {
     pub(super) items: Vec<ItemRef>,
 }
 
-pub(super) trait Served {
-    /// The group resource that a person means by this name (`po`, `deployments`).
-    fn complete(&self, name: &str) -> Option<String>;
-    /// The type of this exact group resource.
-    fn find(&self, group_resource: &str) -> Option<ResourceType>;
-}
-
 impl Selection {
     /// The filters of a spec, with names completed by what the cluster serves.
-    pub(super) fn new(spec: &RestoreSpec, served: &dyn Served) -> Self {
+    pub(super) fn new(spec: &RestoreSpec, served: &ServedTypes) -> Self {
         Self {
-            types: ResourceFilter::for_restore(spec, &|name| served.complete(name)),
+            types: ResourceFilter::for_restore(spec, &|name| served.resolve(name)),
             namespaces: IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces),
             labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
         }
     }
 
     /// Everything that is restored but definitions and namespaces, by type, in order of restoring.
-    pub(super) fn batches(&self, contents: &Contents, served: &dyn Served) -> Result<Vec<Batch>, StoreError> {
+    pub(super) fn batches(
+        &self,
+        contents: &Contents,
+        served: &ServedTypes,
+    ) -> Result<Vec<Batch>, StoreError> {
         let mut batches = Vec::new();
         for group_resource in in_order(contents.types()) {
             if [DEFINITIONS, NAMESPACES].contains(&group_resource.as_str()) {
@@ -57,7 +55,7 @@ impl Selection {
             }
             let items = self.items(contents, &group_resource)?;
             if !items.is_empty() {
-                let resource = served.find(&group_resource);
+                let resource = served.by_group_resource(&group_resource).cloned();
                 batches.push(Batch { group_resource, resource, items });
             }
         }
@@ -100,7 +98,7 @@ impl Selection {
     pub(super) fn definitions(
         &self,
         contents: &Contents,
-        served: &dyn Served,
+        served: &ServedTypes,
     ) -> Result<Vec<ItemRef>, StoreError> {
         let mut chosen = self.items(contents, DEFINITIONS)?;
         if self.types.excludes(&named(DEFINITIONS, false)) {
@@ -110,7 +108,7 @@ impl Selection {
         for group_resource in contents.types() {
             // Only a type with a group of its own can come from a definition.
             if group_resource.contains('.')
-                && served.find(&group_resource).is_none()
+                && served.by_group_resource(&group_resource).is_none()
                 && !self.items(contents, &group_resource)?.is_empty()
             {
                 needed.insert(group_resource);

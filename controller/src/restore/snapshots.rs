@@ -33,6 +33,7 @@ use crate::{
     job::{
         cancellation::StopReason,
         journal::{JournalWriter, undecodable},
+        worker::WorkerError,
     },
     snapshot_locations::{SnapshotLocationError, SnapshotLocations},
 };
@@ -62,29 +63,6 @@ pub(super) struct Snapshots {
     restored: RestoredVolumes,
 }
 
-/// Why the snapshots of a backup could not be loaded.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum LoadError {
-    /// The file that lists them cannot be read.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error("a snapshot that is recorded for it cannot be read: {0}")]
-    Malformed(#[from] serde_json::Error),
-    /// The API server could not be asked.
-    #[error(transparent)]
-    Location(SnapshotLocationError),
-}
-
-impl LoadError {
-    pub(super) fn is_transient(&self) -> bool {
-        match self {
-            Self::Store(error) => error.is_transient(),
-            Self::Malformed(_) => false,
-            Self::Location(error) => error.is_transient(),
-        }
-    }
-}
-
 #[derive(Debug, thiserror::Error)]
 pub(super) enum VolumeError {
     #[error(transparent)]
@@ -106,18 +84,22 @@ impl Snapshots {
         restore: &Restore,
         journal: VolumeJournal,
         log: &PluginLog,
-    ) -> Result<Self, LoadError> {
+    ) -> Result<Self, WorkerError> {
         let wanted = restore.spec.restore_pvs != Some(false);
         let values = if wanted { store.read_volume_snapshots(backup).await? } else { None };
         let values = values.unwrap_or_default().into_iter();
-        let all = values.map(serde_json::from_value).collect::<Result<Vec<VolumeSnapshot>, _>>()?;
+        let all = values.map(serde_json::from_value).collect::<Result<Vec<VolumeSnapshot>, _>>();
+        let all = all.map_err(|error| WorkerError::Blocked {
+            reason: format!("a snapshot that is recorded for it cannot be read: {error}"),
+            retryable: false,
+        })?;
         let usable = all.iter().filter(|snapshot| snapshot.usable().is_some());
         let locations: BTreeSet<&str> = usable.map(|one| one.spec.location.as_str()).collect();
         let mut snapshotters = Snapshotters::new();
         for location in locations {
             let snapshotter = match snapshot_locations.open(location, Some(log)).await {
                 Err(error @ SnapshotLocationError::Api { .. }) if error.is_transient() => {
-                    return Err(LoadError::Location(error));
+                    return Err(WorkerError::Blocked { reason: error.to_string(), retryable: true });
                 }
                 other => other.map_err(|error| error.to_string()),
             };

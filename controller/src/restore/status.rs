@@ -24,11 +24,6 @@ pub(crate) struct Counts {
     pub operations: Operations,
 }
 
-fn time(at: Timestamp) -> String {
-    // Go's metav1.Time: RFC 3339 with whole seconds.
-    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
 /// Work begins: the prepared spec, the finalizer, InProgress.
 pub(crate) fn start(restore: &Restore, spec: &RestoreSpec, at: Timestamp) -> Option<Value> {
     if restore.phase() != RestorePhase::New || restore.metadata.deletion_timestamp.is_some() {
@@ -42,7 +37,7 @@ pub(crate) fn start(restore: &Restore, spec: &RestoreSpec, at: Timestamp) -> Opt
             "excludedResources": spec.excluded_resources,
             "itemOperationTimeout": spec.item_operation_timeout,
         },
-        "status": {"phase": RestorePhase::InProgress, "startTimestamp": time(at)},
+        "status": {"phase": RestorePhase::InProgress, "startTimestamp": whole_seconds(at).to_string()},
     }))
 }
 
@@ -63,10 +58,9 @@ pub(crate) fn operating(restore: &Restore, phase: &RestorePhase, counts: &Counts
     if known || !(now == *phase || now.can_become(phase)) {
         return None;
     }
-    let mut patch = json!({"status": so_far(phase, counts)});
     // What is told of operations is in the store: nothing blocks them now.
-    unblock(restore, &mut patch);
-    Some(patch)
+    let metadata = json!({"annotations": {BLOCKED_ANNOTATION: null}});
+    Some(json!({"metadata": metadata, "status": so_far(phase, counts)}))
 }
 
 pub(crate) fn outcome(
@@ -99,10 +93,8 @@ pub(crate) fn published(restore: &Restore, end: &RestoreStatus) -> Option<Value>
     if !end.phase.as_ref().is_some_and(|phase| now.can_become(phase)) {
         return None;
     }
-    let finalizers = finalizers::without(restore, &[finalizers::work::<Restores>()]);
-    let mut patch = json!({"metadata": {"finalizers": finalizers}, "status": on_the_wire(&end)});
-    unblock(restore, &mut patch);
-    Some(patch)
+    let metadata = finalizers::ended_metadata::<Restores>(restore);
+    Some(json!({"metadata": metadata, "status": on_the_wire(&end)}))
 }
 
 /// Zeros, too: another program may have written other counts.
@@ -136,12 +128,6 @@ fn so_far(phase: &RestorePhase, counts: &Counts) -> Value {
         status["restoreItemOperationsFailed"] = Value::from(failed);
     }
     status
-}
-
-fn unblock(restore: &Restore, patch: &mut Value) {
-    if restore.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(BLOCKED_ANNOTATION)) {
-        patch["metadata"]["annotations"] = json!({BLOCKED_ANNOTATION: null});
-    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,6 @@
 //! The work of one restore: definitions, namespaces, then every type in its order.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use backup_actions::csi::{SNAPSHOTS, SnapshotApi};
 use backup_actions::restore::{self, RestoreActionOutput, RestoreItemAction, RestoreRules, json};
@@ -12,6 +8,7 @@ use backup_core::{api::Restore, resources::NAMESPACES};
 use backup_lock::Footprint;
 use backup_plugins::PluginLog;
 use backup_store::{Contents, Scope, StoreError};
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
 use super::{
@@ -19,12 +16,15 @@ use super::{
     calls::Calls,
     namespaces::Namespaces,
     report::{About, Report},
-    select::{self, Batch, Selection, Served},
+    select::{self, Batch, Selection},
     snapshots::Snapshots,
 };
-use crate::job::{
-    action_journal::{ActionJournal, Done, Execution},
-    cancellation::StopReason,
+use crate::{
+    discovery::ServedTypes,
+    job::{
+        action_journal::{ActionJournal, Done, Execution},
+        cancellation::StopReason,
+    },
 };
 use item::{ItemRestorer, ResourceKind};
 use item_coordinator::ItemCoordinator;
@@ -49,7 +49,7 @@ pub(super) enum WorkError {
     #[error(transparent)]
     Stopped(#[from] StopReason),
     #[error("what the cluster serves could not be read: {0}")]
-    Discovery(String),
+    Discovery(kube::Error),
     /// The local copy of the backup could not be read.
     #[error(transparent)]
     Contents(#[from] StoreError),
@@ -58,11 +58,8 @@ pub(super) enum WorkError {
     Journal(#[source] StoreError),
 }
 
-pub(super) trait Discover: Sync {
-    type Found: Served + Send + Sync;
-
-    fn load(&self) -> impl Future<Output = Result<Self::Found, String>> + Send;
-}
+/// Reads what the cluster serves now.
+type Discover<'a> = dyn Fn() -> BoxFuture<'static, Result<ServedTypes, kube::Error>> + Sync + 'a;
 
 /// The actions of plugins, and what actions need.
 pub(super) struct ActionContext<'a> {
@@ -74,13 +71,13 @@ pub(super) struct ActionContext<'a> {
     pub(super) csi: SnapshotApi,
 }
 
-pub(super) struct Work<'a, D> {
+pub(super) struct Work<'a> {
     pub(super) contents: &'a Contents,
     pub(super) restore: &'a Restore,
     pub(super) actions: ActionContext<'a>,
     pub(super) calls: &'a Calls,
     pub(super) report: &'a Report,
-    pub(super) discover: D,
+    pub(super) discover: &'a Discover<'a>,
     pub(super) own: &'a str,
     /// What the right to work is for: nothing is written into another namespace.
     pub(super) claimed: &'a Footprint,
@@ -100,7 +97,7 @@ struct Common<'a> {
     started: &'a Mutex<Vec<Started>>,
 }
 
-impl<D: Discover> Work<'_, D> {
+impl Work<'_> {
     /// Restores everything that is selected, or what there was time for before a person has cancelled it; what actions have
     /// started meanwhile. Running it again is idempotent.
     pub(super) async fn run(mut self) -> Result<Vec<Started>, WorkError> {
@@ -116,7 +113,7 @@ impl<D: Discover> Work<'_, D> {
 
     async fn everything(&mut self, started: &Mutex<Vec<Started>>) -> Result<(), WorkError> {
         let spec = &self.restore.spec;
-        let served = self.discover.load().await.map_err(WorkError::Discovery)?;
+        let served = (self.discover)().await.map_err(WorkError::Discovery)?;
         let selection = Selection::new(spec, &served);
         let claimed = self.find_volumes(&selection)?;
         let rules = Arc::new(self.rules.clone());
@@ -151,9 +148,9 @@ impl<D: Discover> Work<'_, D> {
     fn restorer<'p>(
         &'p self,
         common: &'p Common<'_>,
-        served: &'p D::Found,
+        served: &'p ServedTypes,
         selection: &'p Selection,
-    ) -> ItemRestorer<'p, D> {
+    ) -> ItemRestorer<'p> {
         let mut built_in = restore::built_in(&common.rules);
         if !self.contents.items(SNAPSHOTS).is_empty() {
             built_in.extend(restore::csi_actions(
@@ -162,7 +159,7 @@ impl<D: Discover> Work<'_, D> {
                 self.snapshots.restored(),
             ));
         }
-        let actions = restore::ordered(built_in, &self.actions.plugins, &|name| served.complete(name));
+        let actions = restore::ordered(built_in, &self.actions.plugins, &|name| served.resolve(name));
         let coordinator = actions.iter().any(RestoreItemAction::may_add_items).then_some(&common.coordinator);
         let Common { namespaces, started, .. } = common;
         ItemRestorer { work: self, served, selection, actions, namespaces, coordinator, started }
@@ -195,12 +192,7 @@ impl<D: Discover> Work<'_, D> {
             if !selection.takes_namespace(name) {
                 continue;
             }
-            let labels: BTreeMap<String, String> = json::object(&body, &["metadata", "labels"])
-                .into_iter()
-                .flatten()
-                .filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned())))
-                .collect();
-            if selection.takes_empty_namespace(name, &labels) {
+            if selection.takes_empty_namespace(name, &json::labels(&body)) {
                 selected.push(self.rules.target(name).to_owned());
             }
             bodies.push(body);
@@ -226,7 +218,7 @@ impl<D: Discover> Work<'_, D> {
         Ok(())
     }
 
-    async fn batch(&self, batch: &Batch, restorer: &ItemRestorer<'_, D>) -> Result<(), WorkError> {
+    async fn batch(&self, batch: &Batch, restorer: &ItemRestorer<'_>) -> Result<(), WorkError> {
         let Some(resource) = &batch.resource else {
             self.report.warn(
                 Scope::Velero,

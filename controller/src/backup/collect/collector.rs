@@ -9,7 +9,7 @@ use std::{
 
 use backup_actions::{
     ItemId, SelectedAction,
-    backup::{BackupActionOutput, BackupItemAction, ItemBlockAction},
+    backup::{BackupItemAction, ItemBlockAction},
 };
 use backup_core::{
     api::{Backup, BackupSpec},
@@ -33,17 +33,14 @@ use super::{
 };
 use crate::{
     backup::{
-        actions::{BackupActions, StartedOperation},
+        actions::{ActionJournal, BackupActions, StartedOperation},
         hooks::{HookRules, Hooks},
         progress::Progress,
         report::Report,
         volume_snapshots::VolumeSnapshots,
     },
     discovery::ServedTypes,
-    job::{
-        action_journal::ActionRecords,
-        cancellation::{Cancellation, StopReason},
-    },
+    job::cancellation::{Cancellation, StopReason},
 };
 
 const FETCH_BUDGET: Duration = Duration::from_secs(30);
@@ -120,8 +117,8 @@ pub(crate) struct CollectRequest<'a> {
 
 pub(crate) struct CollectOutput<'a, S> {
     pub(crate) sink: &'a mut S,
-    /// Records what actions start.
-    pub(crate) action_journal: &'a dyn ActionRecords<BackupActionOutput>,
+    /// Records what actions start; `None` where what they start is not followed any more.
+    pub(crate) action_journal: Option<&'a ActionJournal>,
     pub(crate) report: &'a mut Report,
     pub(crate) progress: &'a Progress,
 }
@@ -198,11 +195,12 @@ impl<'a, S: Sink> Collector<'a, S> {
     pub(super) async fn finish(&mut self) -> CollectedItems {
         let report = &mut *self.output.report;
         self.request.actions.log.settle(|lines| report.said(lines)).await;
-        let snapshots = self.request.volume_snapshots.take().map(VolumeSnapshots::finish).unwrap_or_default();
-        for problem in snapshots.problems {
+        let taken = self.request.volume_snapshots.take().map(VolumeSnapshots::finish);
+        let (snapshots, problems) = taken.unwrap_or_default();
+        for problem in problems {
             report.error(Scope::Cluster, problem);
         }
-        CollectedItems { snapshots: snapshots.taken, ..std::mem::take(&mut self.collected) }
+        CollectedItems { snapshots, ..std::mem::take(&mut self.collected) }
     }
 
     /// Called before each step.

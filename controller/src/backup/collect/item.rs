@@ -23,7 +23,7 @@ use crate::{
         actions::{Done, StartedOperation},
         report::scope_of,
     },
-    job::{action_journal::execute_once, cancellation::unless_cancelled},
+    job::cancellation::unless_cancelled,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,10 +205,10 @@ impl<S: Sink> Collector<'_, S> {
     ) -> Result<Result<Done, ActionError>, CollectError> {
         let (request, report) = (&self.request, &mut *self.output.report);
         let (log, tell) = (&request.actions.log, |lines| report.said(lines));
-        if !action.is_executed_once() {
+        let Some(journal) = self.output.action_journal.filter(|_| action.is_executed_once()) else {
             let executed = log.told_during(action.execute(value, request.backup), tell).await;
             return Ok(executed.map(|executed| Done { executed, at: Timestamp::now() }));
-        }
+        };
         let execute = async {
             // A plugin may take its time.
             match unless_cancelled(self.early_end, action.execute(value, request.backup)).await {
@@ -220,7 +220,7 @@ impl<S: Sink> Collector<'_, S> {
                 }),
             }
         };
-        let executed = execute_once(self.output.action_journal, action.name(), id, execute);
+        let executed = journal.execute_once(action.name(), id, execute);
         Ok(log.told_during(executed, tell).await?)
     }
 

@@ -103,19 +103,10 @@ mod tests {
     use backup_core::api::BackupSpec;
 
     use super::*;
+    use crate::testing::resource;
 
     fn served(names: &[(&str, &str)]) -> Vec<ResourceType> {
-        names
-            .iter()
-            .map(|(group, plural)| ResourceType {
-                group: (*group).to_owned(),
-                version: "v1".to_owned(),
-                plural: (*plural).to_owned(),
-                kind: "X".to_owned(),
-                namespaced: true,
-                verbs: ["list", "create", "get", "delete"].map(str::to_owned).to_vec(),
-            })
-            .collect()
+        names.iter().map(|(group, plural)| resource(group, plural, "X", true)).collect()
     }
 
     fn names(types: &Types) -> Vec<String> {

@@ -1,18 +1,16 @@
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use backup_core::labels::BLOCKED_ANNOTATION;
+use backup_lock::VELERO_SCOPE;
 use backup_runtime::{leader::Leadership, watch::WatchEvent};
 use serde_json::json;
-
-use std::time::Duration;
-
-use backup_lock::VELERO_SCOPE;
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::*;
 use crate::{
-    backup::fake::{BACKUP, Cluster, LEDGER, LOCATION, MARKER, RESTORE, velero},
+    backup::fake::{BACKUP, Cluster, LEDGER, LOCATION, MARKER, RESTORE},
     job::{cancellation::Cancellation, dispatcher::Dispatcher},
+    testing::{self, undecodable, velero},
 };
 
 mod operating;
@@ -41,6 +39,19 @@ async fn end(cluster: &Cluster, worker: Worker<Backups>) {
     assert!(ended.is_ok(), "still at work on {}", cluster.get(BACKUP));
 }
 
+/// One that has seen the Backup.
+fn dispatcher(cluster: &Cluster, ctx: &JobContext) -> Dispatcher<Backups> {
+    let mut dispatcher = Dispatcher::new(ctx.clone(), Backups::fake(ctx));
+    dispatcher.touched(WatchEvent::Applied(serde_json::from_value(cluster.get(BACKUP)).unwrap()));
+    dispatcher.touched(WatchEvent::Listed);
+    dispatcher
+}
+
+/// How often the items were listed.
+fn collections(cluster: &Cluster) -> usize {
+    cluster.asked(&format!("GET {ITEMS}"))
+}
+
 async fn claims(ctx: &JobContext) -> usize {
     ctx.ledger.read(VELERO_SCOPE).await.unwrap().map_or(0, |stored| stored.ledger.len())
 }
@@ -49,8 +60,7 @@ async fn claims(ctx: &JobContext) -> usize {
 async fn restore_holds(cluster: &Cluster) {
     let backup = cluster.get(BACKUP);
     cluster.remove(BACKUP);
-    cluster
-        .put(RESTORE, velero("Restore", "r", &json!({"backupName": "x"}), &json!({"phase": "InProgress"})));
+    cluster.put(RESTORE, velero("Restore", "r", json!({"backupName": "x"}), json!({"phase": "InProgress"})));
     cluster.context().ledger.open(VELERO_SCOPE).await.unwrap();
     cluster.put(BACKUP, backup);
 }
@@ -78,9 +88,7 @@ fn metadata_comes_first(cluster: &Cluster, method: &str, path: &str, body: &Valu
 async fn a_backup_goes_from_new_to_completed_and_gives_its_claim_back() {
     let cluster = Cluster::with(metadata_comes_first);
     let ctx = cluster.context();
-    let mut dispatcher = Dispatcher::new(ctx.clone(), Backups::fake(&ctx));
-    dispatcher.touched(WatchEvent::Applied(serde_json::from_value(cluster.get(BACKUP)).unwrap()));
-    dispatcher.touched(WatchEvent::Listed);
+    let mut dispatcher = dispatcher(&cluster, &ctx);
     let mut phases = Vec::new();
     while phases.last().is_none_or(|last| last != "Completed") {
         dispatcher.dispatch();
@@ -121,9 +129,7 @@ async fn a_store_that_fails_in_the_last_steps_keeps_it_finalizing_with_the_reaso
         std::fs::create_dir_all(cluster.file(file)).unwrap();
         let ctx = cluster.context();
         let running = tokio::spawn(worker(&ctx).0.run());
-        cluster
-            .until(|cluster| cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].is_string())
-            .await;
+        cluster.blocked().await;
         assert_eq!(cluster.phase(), "Finalizing", "{file}");
         assert_eq!(claims(&ctx).await, 1, "it still works");
         assert!(cluster.get(BACKUP)["status"]["completionTimestamp"].is_null());
@@ -132,11 +138,7 @@ async fn a_store_that_fails_in_the_last_steps_keeps_it_finalizing_with_the_reaso
         running.await.unwrap();
         let backup = cluster.get(BACKUP);
         assert!(backup["metadata"]["annotations"][BLOCKED_ANNOTATION].is_null(), "{backup}");
-        assert_eq!(
-            (cluster.asked(&format!("GET {ITEMS}")), claims(&ctx).await),
-            (1, 0),
-            "not collected again"
-        );
+        assert_eq!((collections(&cluster), claims(&ctx).await), (1, 0), "not collected again");
     }
 }
 
@@ -146,16 +148,14 @@ async fn contents_that_are_removed_before_the_metadata_are_written_again_as_they
     ready(&cluster);
     std::fs::create_dir_all(cluster.file("b-logs.gz")).unwrap();
     let running = tokio::spawn(worker(&cluster.context()).0.run());
-    cluster
-        .until(|cluster| cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].is_string())
-        .await;
+    cluster.blocked().await;
     let decided = std::fs::read(cluster.file("b.tar.gz")).unwrap();
     std::fs::remove_file(cluster.file("b.tar.gz")).unwrap();
     std::fs::remove_dir(cluster.file("b-logs.gz")).unwrap();
     cluster.until(|cluster| cluster.phase() == "Completed").await;
     running.await.unwrap();
     assert_eq!(std::fs::read(cluster.file("b.tar.gz")).unwrap(), decided);
-    assert_eq!(cluster.asked(&format!("GET {ITEMS}")), 1);
+    assert_eq!(collections(&cluster), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -165,9 +165,7 @@ async fn what_another_process_has_decided_is_finished_and_not_collected_again() 
         ready(&cluster);
         std::fs::create_dir_all(cluster.file("b-results.gz")).unwrap();
         let dying = tokio::spawn(worker(&cluster.context()).0.run());
-        cluster
-            .until(|cluster| cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].is_string())
-            .await;
+        cluster.blocked().await;
         dying.abort();
         let _ = dying.await;
         std::fs::remove_dir(cluster.file("b-results.gz")).unwrap();
@@ -176,7 +174,7 @@ async fn what_another_process_has_decided_is_finished_and_not_collected_again() 
         run(&cluster).await;
         assert_eq!(cluster.phase(), "Completed");
         assert_eq!(std::fs::read(cluster.file("b.tar.gz")).unwrap(), decided);
-        assert_eq!(cluster.asked(&format!("GET {ITEMS}")), 1);
+        assert_eq!(collections(&cluster), 1);
         assert_eq!(cluster.get(BACKUP)["status"], cluster.metadata()["status"]);
         let left: Vec<_> = std::fs::read_dir(cluster.file(".private")).unwrap().collect();
         assert_eq!(left.len(), 1, "only the claim is left: {left:?}");
@@ -197,11 +195,8 @@ async fn other_bytes_under_a_final_key_are_shown_and_left_alone_in_both_finalizi
         });
         ready(&cluster);
         let running = tokio::spawn(worker(&cluster.context()).0.run());
-        cluster
-            .until(|cluster| cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].is_string())
-            .await;
-        let reason = cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].clone();
-        assert!(reason.as_str().unwrap().contains("b-results.gz exists already"), "{reason}");
+        let reason = cluster.blocked().await;
+        assert!(reason.contains("b-results.gz exists already"), "{reason}");
         assert_eq!(cluster.phase(), if partly { "FinalizingPartiallyFailed" } else { "Finalizing" });
         assert_eq!(std::fs::read(cluster.file("b-results.gz")).unwrap(), b"foreign");
         assert!(cluster.metadata().is_null());
@@ -219,16 +214,15 @@ async fn stored_metadata_is_adopted_after_a_crash_before_the_last_patch() {
     run(&cluster).await;
     let ended = cluster.get(BACKUP)["status"].clone();
     for phase in ["InProgress", "Finalizing"] {
-        let finalizers = Backups::FINALIZERS;
         cluster.change_backup(&json!({
             "status": {"phase": phase, "completionTimestamp": null, "progress": null},
-            "metadata": {"finalizers": finalizers},
+            "metadata": {"finalizers": Backups::FINALIZERS},
         }));
         run(&cluster).await;
         assert_eq!(cluster.get(BACKUP)["status"], ended, "{phase}");
         assert_eq!(cluster.get(BACKUP)["metadata"]["finalizers"], json!([]));
     }
-    assert_eq!(cluster.asked(&format!("GET {ITEMS}")), 1, "collected once");
+    assert_eq!(collections(&cluster), 1, "collected once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -241,9 +235,8 @@ async fn a_backup_found_running_is_collected_from_the_start_to_the_same_end() {
     ] {
         let cluster = Cluster::with(metadata_comes_first);
         let status = json!({"phase": phase, "startTimestamp": "2026-01-01T00:00:00Z"});
-        let finalizers = Backups::FINALIZERS;
         cluster.change_backup(&json!({
-            "spec": {"storageLocation": "default"}, "status": status, "metadata": {"finalizers": finalizers},
+            "spec": {"storageLocation": "default"}, "status": status, "metadata": {"finalizers": Backups::FINALIZERS},
         }));
         run(&cluster).await;
         assert_eq!(cluster.phase(), end);
@@ -262,7 +255,7 @@ async fn a_backup_that_a_restore_holds_out_fails_without_having_started() {
     let reason = status["failureReason"].as_str().unwrap();
     assert!(reason.starts_with("never started: ") && reason.contains("Restore velero/r"), "{reason}");
     assert!(status["startTimestamp"].is_null());
-    assert!(!cluster.file("").exists() && cluster.asked(&format!("GET {ITEMS}")) == 0);
+    assert!(!cluster.file("").exists() && collections(&cluster) == 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -326,13 +319,12 @@ async fn a_backup_that_is_deleted_while_it_runs_stops_and_lets_go() {
 async fn a_deletion_that_nobody_told_the_worker_of_is_seen_before_the_next_step() {
     let cluster = Cluster::new();
     ready(&cluster);
-    let finalizers = Backups::FINALIZERS;
     cluster.change_backup(&json!({
-        "metadata": {"deletionTimestamp": "2026-01-01T01:00:00Z", "finalizers": finalizers},
+        "metadata": {"deletionTimestamp": "2026-01-01T01:00:00Z", "finalizers": Backups::FINALIZERS},
     }));
     run(&cluster).await;
     assert!(cluster.get(BACKUP).is_null());
-    assert!(cluster.asked(&format!("GET {ITEMS}")) == 0 && cluster.metadata().is_null());
+    assert!(collections(&cluster) == 0 && cluster.metadata().is_null());
 }
 
 #[tokio::test(start_paused = true)]
@@ -342,20 +334,10 @@ async fn a_backup_that_can_not_be_decoded_any_more_frees_its_place_and_is_refuse
     });
     ready(&cluster);
     let ctx = cluster.context();
-    let mut dispatcher = Dispatcher::new(ctx.clone(), Backups::fake(&ctx));
-    dispatcher.touched(WatchEvent::Applied(serde_json::from_value(cluster.get(BACKUP)).unwrap()));
-    dispatcher.touched(WatchEvent::Listed);
+    let mut dispatcher = dispatcher(&cluster, &ctx);
     cluster.change_backup(&json!({"spec": {"ttl": "tomorrow"}}));
     dispatcher.dispatch();
-    dispatcher.touched(WatchEvent::Undecodable(backup_runtime::watch::Undecodable {
-        kind: "Backup".to_owned(),
-        api_version: "velero.io/v1".to_owned(),
-        name: "b".to_owned(),
-        namespace: "velero".to_owned(),
-        uid: "uid-b".to_owned(),
-        resource_version: None,
-        error: "not a duration".to_owned(),
-    }));
+    dispatcher.touched(WatchEvent::Undecodable(undecodable("Backup", "b")));
     while dispatcher.job_ended().await.is_some() {
         dispatcher.dispatch();
     }

@@ -4,9 +4,9 @@ use backup_core::phase::{Phase as _, Stage};
 
 use super::{
     BackupPhase, Backups, Counts, Hand, Luck, Mistake, Operations, Plan, Record, Seen, Step, Stored, World,
-    backup, decide, ended, operation, patched, patches, records,
+    decide, ended, operation, patched, patches, records,
 };
-use crate::job::lifecycle::Lifecycle as _;
+use crate::{job::lifecycle::Lifecycle as _, testing::backup};
 
 impl Step {
     /// Whether it changes something that others can see.
@@ -66,7 +66,7 @@ impl World {
             Step::Announces(collected, record) => {
                 let next = BackupPhase::finalizing(collected.failed);
                 let now = self.phase();
-                let mut announced = patched(patches::finalizing(&backup(&now), &next, None));
+                let mut announced = patched(patches::finalizing(&backup(now.clone()), &next, None));
                 if made(Mistake::AnnouncesAlways) && (now.can_become(&next) || now == next) {
                     announced = Some(next.to_string());
                 }
@@ -84,7 +84,7 @@ impl World {
                 self.publishes(number, &worker.step, mistake)
             }
             Step::Ends(stored) => {
-                let patch = patches::terminal(&backup(&self.phase()), &backup(&ended(stored)));
+                let patch = patches::terminal(&backup(self.phase()), &backup(ended(stored)));
                 if let Some(phase) = patched(patch) {
                     self.phase = phase;
                     self.workers[number].hand = None;
@@ -92,7 +92,7 @@ impl World {
                 Step::Reads
             }
             Step::Fails => {
-                let patch = patches::fail(&backup(&self.phase()), "why", jiff::Timestamp::UNIX_EPOCH);
+                let patch = patches::fail(&backup(self.phase()), "why", jiff::Timestamp::UNIX_EPOCH);
                 self.phase = patched(patch).unwrap_or_else(|| self.phase.clone());
                 Step::Reads
             }
@@ -101,16 +101,8 @@ impl World {
     }
 
     fn reads(&mut self, number: usize) -> Step {
-        let plan = decide::next(Seen {
-            kind: Backups::KIND,
-            stage: self.phase().stage(),
-            deleting: false,
-            cancelled: false,
-            findings: &[],
-            stored: None,
-            in_hand: self.workers[number].hand.is_some(),
-            lost: false,
-        });
+        let in_hand = self.workers[number].hand.is_some();
+        let plan = decide::next(Seen { in_hand, ..Seen::of(Backups::KIND, self.phase().stage(), None) });
         match plan {
             Plan::Look => Step::Looks(self.phase.clone()),
             Plan::Finish => Step::Decides,
@@ -177,10 +169,10 @@ impl World {
     fn shows(&mut self, read: &str, known: Option<bool>, failed: bool) -> bool {
         let (read, operations) = (BackupPhase::from(read), [operation(known)]);
         let next = records::phase(Counts::of_all(&operations), i64::from(failed), &read);
-        if patches::operations(&backup(&read), &next, &operations).is_none() {
+        if patches::operations(&backup(read.clone()), &next, &operations).is_none() {
             return true;
         }
-        let published = patched(patches::operations(&backup(&self.phase()), &next, &operations));
+        let published = patched(patches::operations(&backup(self.phase()), &next, &operations));
         let done = published.is_some();
         self.phase = published.unwrap_or_else(|| self.phase.clone());
         done
@@ -199,14 +191,9 @@ impl World {
             (None, None) => Stored::Nothing,
         };
         let plan = decide::next(Seen {
-            kind: Backups::KIND,
-            stage: BackupPhase::from(phase).stage(),
-            deleting: false,
-            cancelled: false,
-            findings: &[],
-            stored: Some(&stored),
             in_hand: self.workers[number].hand.is_some(),
             lost: last.is_some_and(|(of, _)| self.workers[number].lost == Some(of)),
+            ..Seen::of(Backups::KIND, BackupPhase::from(phase).stage(), Some(&stored))
         });
         match (plan, last) {
             (Plan::Begin, _) => Step::Begins,

@@ -1,12 +1,9 @@
 //! A storage system in memory, for tests.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use backup_plugins::{
@@ -30,13 +27,13 @@ impl Disks {
     }
 
     pub(crate) fn asked(&self) -> Vec<String> {
-        lock(&self.asked).clone()
+        self.asked.lock().clone()
     }
 
     fn change(&self, what: String, made: String) -> Result<String, PluginError> {
-        lock(&self.asked).push(what);
+        self.asked.lock().push(what);
         let (binary, plugin, call) = ("/plugins/disks".to_owned(), "x/disks".to_owned(), "Change");
-        match lock(&self.wrong).pop() {
+        match self.wrong.lock().pop() {
             None => Ok(made),
             Some(true) => Err(PluginError::Late { binary, plugin, call, limit: Duration::from_secs(1) }),
             Some(false) => {
@@ -82,8 +79,4 @@ impl VolumeSnapshotter for Disks {
         volume["spec"]["hostPath"]["path"] = json!(format!("{}{id}", self.folder));
         Ok(volume)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap()
 }

@@ -1,6 +1,5 @@
-use std::sync::Mutex;
-
 use backup_core::api::BackupSpec;
+use parking_lot::Mutex;
 
 use super::{fake::Disks, *};
 use crate::job::journal::MemoryJournal;
@@ -45,7 +44,7 @@ async fn a_volume_is_snapshotted_by_the_plugin_that_knows_it() {
     assert!(snapshots.has("pv"));
     let info = snapshots.volumes.info();
     assert_eq!((&info[0]["pvcName"], &info[0]["result"]), (&json!("of-pv"), &json!("succeeded")));
-    let TakenSnapshots { taken, problems } = snapshots.finish();
+    let (taken, problems) = snapshots.finish();
     assert!(problems.is_empty());
     assert_eq!(
         serde_json::to_value(&taken).unwrap(),
@@ -78,11 +77,11 @@ async fn a_volume_of_no_plugin_is_left_and_one_of_csi_is_untouched() {
 #[tokio::test]
 async fn a_failed_snapshot_may_be_taken_by_the_next_attempt() {
     let (disks, journal) = (Arc::new(Disks::new("/disks/")), MemoryJournal::default());
-    *disks.wrong.lock().unwrap() = vec![false];
+    *disks.wrong.lock() = vec![false];
     let mut snapshots = attempt(&journal, &[("only", &disks)]);
     let problems = take(&mut snapshots, &volume("pv", "/disks/a")).await;
     assert!(problems[0].contains("PersistentVolume pv") && problems[0].contains("no space"), "{problems:?}");
-    let TakenSnapshots { taken, .. } = snapshots.finish();
+    let (taken, _) = snapshots.finish();
     assert_eq!((&taken[0].status.phase, taken[0].usable()), (&SnapshotPhase::Failed, None));
 
     let mut next = attempt(&journal, &[("only", &disks)]);
@@ -106,7 +105,7 @@ async fn a_snapshot_of_unknown_outcome_is_not_taken_again() {
         if meets {
             problems = take(&mut next, &volume("pv", "/disks/a")).await;
         }
-        let TakenSnapshots { taken, problems: more } = next.finish();
+        let (taken, more) = next.finish();
         problems.extend(more);
         assert_eq!((taken.len(), problems.len()), (1, 1));
         assert_eq!(taken[0].status.phase, SnapshotPhase::Failed);
@@ -124,7 +123,7 @@ async fn a_snapshot_of_an_earlier_attempt_is_used_or_deleted() {
     }
     let mut next = attempt(&journal, &[("only", &disks)]);
     assert!(take(&mut next, &volume("stays", "/disks/stays")).await.is_empty());
-    let TakenSnapshots { taken, problems } = next.finish();
+    let (taken, problems) = next.finish();
     let ids: Vec<_> = taken.iter().filter_map(VolumeSnapshot::usable).collect();
     assert_eq!(ids, ["snap-stays", "snap-goes"]);
     assert!(problems[0].contains("goes") && problems.len() == 1, "{problems:?}");

@@ -23,20 +23,7 @@ const ENDED: [BackupPhase; 5] = [
 ];
 
 fn seen<'a>(phase: &BackupPhase, stored: Option<&'a Stored>) -> Seen<'a> {
-    of(Backups::KIND, phase.stage(), stored)
-}
-
-fn of(kind: Kind, stage: Stage, stored: Option<&Stored>) -> Seen<'_> {
-    Seen {
-        kind,
-        stage,
-        deleting: false,
-        cancelled: false,
-        findings: &[],
-        stored,
-        in_hand: false,
-        lost: false,
-    }
+    Seen::of(Backups::KIND, phase.stage(), stored)
 }
 
 fn stored(uid: &str, phase: &BackupPhase) -> Stored {
@@ -222,19 +209,19 @@ fn every_phase_of_a_restore_has_an_owner_after_a_restart() {
         (P::FailedValidation, Plan::Free),
         (P::Unknown("Later".to_owned()), Plan::Wait),
     ] {
-        assert_eq!(next(of(Restores::KIND, phase.stage(), Some(&Stored::Nothing))), plan, "{phase}");
+        assert_eq!(next(Seen::of(Restores::KIND, phase.stage(), Some(&Stored::Nothing))), plan, "{phase}");
     }
     for phase in [P::WaitingForPluginOperations, P::WaitingForPluginOperationsPartiallyFailed] {
-        let plan = next(of(Restores::KIND, phase.stage(), Some(&Stored::Waiting)));
+        let plan = next(Seen::of(Restores::KIND, phase.stage(), Some(&Stored::Waiting)));
         assert_eq!(plan, Plan::Operations, "{phase}");
-        let plan = next(of(Restores::KIND, phase.stage(), Some(&Stored::Nothing)));
+        let plan = next(Seen::of(Restores::KIND, phase.stage(), Some(&Stored::Nothing)));
         assert!(matches!(plan, Plan::Block { .. }), "{phase}: {plan:?}");
     }
 }
 
 #[test]
 fn a_restore_begins_before_the_store_is_read_and_its_findings_end_it_at_any_time() {
-    let restore = |phase: RestorePhase| of(Restores::KIND, phase.stage(), None);
+    let restore = |phase: RestorePhase| Seen::of(Restores::KIND, phase.stage(), None);
     assert_eq!(next(restore(RestorePhase::New)), Plan::Begin);
     assert_eq!(next(restore(RestorePhase::InProgress)), Plan::Look);
     let findings = ["backup \"b\" was deleted".to_owned()];
@@ -249,7 +236,7 @@ fn a_restore_begins_before_the_store_is_read_and_its_findings_end_it_at_any_time
 #[test]
 fn a_deleted_restore_is_let_go_and_never_started() {
     for phase in [RestorePhase::New, RestorePhase::InProgress, RestorePhase::Unknown("Later".to_owned())] {
-        let plan = next(Seen { deleting: true, ..of(Restores::KIND, phase.stage(), None) });
+        let plan = next(Seen { deleting: true, ..Seen::of(Restores::KIND, phase.stage(), None) });
         assert_eq!(plan, Plan::LetGo, "{phase}");
     }
 }

@@ -1,14 +1,12 @@
-use backup_core::api::{Backup, BackupPhase, BackupSpec, Restore, RestorePhase, RestoreSpec};
+use backup_core::api::{Backup, BackupPhase, Restore, RestorePhase, RestoreSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
-use crate::{backup::Backups, restore::Restores};
+use crate::{backup::Backups, restore::Restores, testing};
 
 fn backup(phase: BackupPhase, version: &str) -> Backup {
-    let mut backup = Backup::new("b", BackupSpec::default());
-    backup.metadata.uid = Some("u".to_owned());
+    let mut backup = testing::backup(phase);
     backup.metadata.resource_version = Some(version.to_owned());
-    backup.status.phase = Some(phase);
     backup
 }
 

@@ -124,8 +124,8 @@ impl<L: Lifecycle> Worker<L> {
 
     /// Frees the claim, then lets an object go that carries our finalizers.
     pub(super) async fn let_go(&mut self, object: &L::Object) -> Result<Next<L::Object>, WorkerError> {
-        if let Some(PendingEnd::Collected { upload, outcome: None, .. }) = self.pending.take() {
-            L::discard_upload(*upload).await; // no record of it was tried
+        if let Some(PendingEnd::Collected { done, outcome: None }) = self.pending.take() {
+            L::discard_upload(done.upload).await; // no record of it was tried
         }
         let ended = object.stage().is_terminal();
         if !ended {
@@ -180,11 +180,7 @@ impl<L: Lifecycle> Worker<L> {
     /// Frees the claim. May be repeated; what is missed here is found by the collector of claims.
     pub(super) async fn release(&mut self) -> Result<Next<L::Object>, WorkerError> {
         self.ctx.cluster.leadership.check().map_err(StopReason::from)?;
-        match backup_lock::release(&self.ctx.ledger, &self.key, &self.uid).await {
-            Ok(_) => Ok(Next::Done),
-            Err(error) => {
-                Err(WorkerError::Blocked { reason: error.to_string(), retryable: error.is_transient() })
-            }
-        }
+        backup_lock::release(&self.ctx.ledger, &self.key, &self.uid).await?;
+        Ok(Next::Done)
     }
 }

@@ -1,3 +1,4 @@
+use backup_lock::LedgerError;
 use backup_runtime::{
     errors::{is_transient, plain},
     retry::WriteError,
@@ -36,17 +37,18 @@ impl From<kube::Error> for WorkerError {
     }
 }
 
-impl From<StoreError> for WorkerError {
-    fn from(error: StoreError) -> Self {
-        Self::Blocked { reason: error.to_string(), retryable: error.is_transient() }
-    }
+/// Errors that say themselves whether they may pass.
+macro_rules! blocked_by {
+    ($($error:ty),*) => {
+        $(impl From<$error> for WorkerError {
+            fn from(error: $error) -> Self {
+                Self::Blocked { reason: error.to_string(), retryable: error.is_transient() }
+            }
+        })*
+    };
 }
 
-impl From<LocationError> for WorkerError {
-    fn from(error: LocationError) -> Self {
-        Self::Blocked { reason: error.to_string(), retryable: error.is_transient() }
-    }
-}
+blocked_by!(StoreError, LocationError, LedgerError);
 
 impl From<WriteError> for WorkerError {
     fn from(error: WriteError) -> Self {

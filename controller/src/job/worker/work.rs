@@ -25,7 +25,7 @@ impl<L: Lifecycle> Worker<L> {
             L::discard(worked.contents).await;
             return Err(error);
         }
-        if L::has_operations(&worked.files) {
+        if L::Object::has_operations(&worked.files) {
             crash::point("before-operations");
             // They are in the store before the phase tells of them.
             if let Err(error) = L::await_operations(self, object, worked).await {
@@ -47,7 +47,7 @@ impl<L: Lifecycle> Worker<L> {
         object: &L::Object,
         done: Completed<L>,
     ) -> Result<Next<L::Object>, WorkerError> {
-        let failed = L::results(&done.files).errors() > 0;
+        let failed = L::Object::results(&done.files).errors() > 0;
         let next = PhaseOf::<L>::finalizing(failed);
         let announced = if decide::announces(object.stage()) {
             self.publish(object, |now| L::announce_patch(now, &next, &done.files, &done.summary)).await
@@ -57,7 +57,7 @@ impl<L: Lifecycle> Worker<L> {
         match announced {
             Ok(finalizing) => {
                 crash::point("after-finalizing-patch");
-                self.pending = Some(PendingEnd::new(done));
+                self.pending = Some(PendingEnd::new(done, None));
                 Ok(Next::Again(Some(Box::new(finalizing))))
             }
             Err(error) => {

@@ -1,7 +1,7 @@
 //! A stored backup for tests.
 
 use backup_core::api::{Backup, BackupPhase, BackupSpec, BackupStorageLocation};
-use backup_store::{BackupFiles, ItemPath, Location, LogFile, ResourceList, Results};
+use backup_store::{ItemPath, Location};
 use serde_json::Value;
 
 use crate::testing;
@@ -21,18 +21,9 @@ pub(crate) async fn stored(
         writer.item(&path, json.to_string().as_bytes()).await.unwrap();
     }
     let collected = writer.finish().await.unwrap();
-    let files = BackupFiles {
-        log: LogFile::new().unwrap(),
-        results: Results::default(),
-        resource_list: ResourceList::default(),
-        volume_info: vec![],
-        item_operations: vec![],
-        volume_snapshots: vec![],
-        pod_volume_backups: vec![],
-    };
     let mut backup = Backup::new("b", BackupSpec::default());
     backup.metadata.uid = Some("uid".to_owned());
     backup.status.phase = Some(BackupPhase::Completed);
-    collected.commit(&files, &backup).await.unwrap().publish().await.unwrap();
+    collected.commit(&testing::backup_files(), &backup).await.unwrap().publish().await.unwrap();
     (folder, location, object)
 }

@@ -1,10 +1,8 @@
-#![allow(clippy::needless_pass_by_value)] // tables read better with values
-
 use std::{sync::Arc, time::Duration};
 
 use backup_core::labels::BLOCKED_ANNOTATION;
 use backup_lock::ObjectKey;
-use backup_runtime::{leader::Leadership, watch::Undecodable};
+use backup_runtime::leader::Leadership;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -19,6 +17,7 @@ use crate::{
         fake::{self, FakeApi, backup},
         runner,
     },
+    testing::{self, velero},
 };
 
 const RESTORE: &str = "/apis/velero.io/v1/namespaces/velero/restores/r";
@@ -26,29 +25,25 @@ const BACKUP: &str = "/apis/velero.io/v1/namespaces/velero/backups/b";
 const LOCATION: &str = "/apis/velero.io/v1/namespaces/velero/backupstoragelocations/default";
 const ITEM: &str = "/api/v1/namespaces/a/configmaps/c";
 
-fn object(kind: &str, name: &str, spec: Value, status: Value) -> Value {
-    json!({
-        "apiVersion": "velero.io/v1", "kind": kind, "spec": spec, "status": status,
-        "metadata": {"name": name, "namespace": "velero", "uid": format!("uid-{name}"), "resourceVersion": "1",
-            "creationTimestamp": "2026-01-01T00:00:00Z"},
-    })
-}
-
-/// A stored backup with one ConfigMap, and a Restore from it.
-async fn prepared(fake: &FakeApi, phase: Option<&str>) -> tempfile::TempDir {
+/// A server with a stored backup of one ConfigMap and a Restore from it, and the folder of their location.
+async fn prepared(phase: Option<&str>) -> (FakeApi, tempfile::TempDir, JobContext) {
+    let fake = fake::server();
     let item =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": "v"}});
     let (folder, _, location) = backup::stored(&[("configmaps", Some("a"), item)]).await;
     let mut location = serde_json::to_value(location).unwrap();
     location["metadata"]["namespace"] = json!("velero");
     fake.put(LOCATION, location);
-    fake.put(
-        BACKUP,
-        object("Backup", "b", json!({"storageLocation": "default"}), json!({"phase": "Completed"})),
-    );
+    let stored = json!({"storageLocation": "default"});
+    fake.put(BACKUP, velero("Backup", "b", stored, json!({"phase": "Completed"})));
     let status = phase.map_or(json!({}), |phase| json!({"phase": phase}));
-    fake.put(RESTORE, object("Restore", "r", json!({"backupName": "b"}), status));
-    folder
+    fake.put(RESTORE, velero("Restore", "r", json!({"backupName": "b"}), status));
+    let ctx = JobContext::fake(fake.client());
+    (fake, folder, ctx)
+}
+
+fn status(fake: &FakeApi) -> Value {
+    fake.get(RESTORE).unwrap()["status"].clone()
 }
 
 impl Restores {
@@ -95,22 +90,13 @@ async fn step(worker: &mut Worker<Restores>) -> Step {
     }
 }
 
-async fn run(fake: &FakeApi) {
-    step(&mut worker(&JobContext::fake(fake.client()))).await;
+async fn run(ctx: &JobContext) {
+    step(&mut worker(ctx)).await;
 }
 
 /// As the dispatcher does with what cannot be decoded.
 async fn refuse(ctx: &JobContext) {
-    let bad = Undecodable {
-        kind: "Restore".to_owned(),
-        api_version: "velero.io/v1".to_owned(),
-        name: "r".to_owned(),
-        namespace: "velero".to_owned(),
-        uid: "uid-r".to_owned(),
-        resource_version: None,
-        error: "not a duration".to_owned(),
-    };
-    undecodable::refuse::<Restores>(ctx, &bad).await.unwrap();
+    undecodable::refuse::<Restores>(ctx, &testing::undecodable("Restore", "r")).await.unwrap();
 }
 
 /// Whether a request creates something that is restored; the marker of the ledger is not.
@@ -124,9 +110,7 @@ async fn claims(ctx: &JobContext) -> usize {
 
 #[tokio::test]
 async fn a_restore_runs_from_new_to_completed_and_gives_its_claim_back() {
-    let fake = fake::server();
-    let folder = prepared(&fake, None).await;
-    let ctx = JobContext::fake(fake.client());
+    let (fake, folder, ctx) = prepared(None).await;
     let mut worker = worker(&ctx);
     assert_eq!(step(&mut worker).await, Step::Done);
     let restore = fake.get(RESTORE).unwrap();
@@ -154,19 +138,17 @@ async fn a_restore_runs_from_new_to_completed_and_gives_its_claim_back() {
 #[tokio::test]
 async fn a_restore_found_running_is_resumed_to_the_same_end() {
     for phase in ["InProgress", "Finalizing"] {
-        let fake = fake::server();
-        let _folder = prepared(&fake, Some(phase)).await;
-        run(&fake).await;
-        assert_eq!(fake.get(RESTORE).unwrap()["status"]["phase"], "Completed", "{phase}");
+        let (fake, _folder, ctx) = prepared(Some(phase)).await;
+        run(&ctx).await;
+        assert_eq!(status(&fake)["phase"], "Completed", "{phase}");
     }
 }
 
 #[tokio::test]
 async fn a_restore_that_had_failed_items_before_a_restart_never_ends_as_completed() {
-    let fake = fake::server();
-    let _folder = prepared(&fake, Some("FinalizingPartiallyFailed")).await;
-    run(&fake).await;
-    let status = &fake.get(RESTORE).unwrap()["status"];
+    let (fake, _folder, ctx) = prepared(Some("FinalizingPartiallyFailed")).await;
+    run(&ctx).await;
+    let status = status(&fake);
     assert_eq!((&status["phase"], &status["errors"]), (&json!("PartiallyFailed"), &json!(1)));
 }
 
@@ -174,24 +156,21 @@ async fn a_restore_that_had_failed_items_before_a_restart_never_ends_as_complete
 async fn a_restore_that_names_no_time_for_operations_gets_the_default_and_says_so() {
     // Velero's command sends the zero.
     for (timeout, expected) in [(Value::Null, "4h0m0s"), (json!("0s"), "4h0m0s"), (json!("5m"), "5m0s")] {
-        let fake = fake::server();
-        let _folder = prepared(&fake, None).await;
+        let (fake, _folder, ctx) = prepared(None).await;
         let spec = json!({"backupName": "b", "itemOperationTimeout": timeout});
-        fake.put(RESTORE, object("Restore", "r", spec, json!({})));
-        run(&fake).await;
+        fake.put(RESTORE, velero("Restore", "r", spec, json!({})));
+        run(&ctx).await;
         assert_eq!(fake.get(RESTORE).unwrap()["spec"]["itemOperationTimeout"], expected);
     }
 }
 
 #[tokio::test]
 async fn a_restore_that_can_not_run_says_everything_that_is_wrong() {
-    let fake = fake::server();
-    let _folder = prepared(&fake, None).await;
+    let (fake, _folder, ctx) = prepared(None).await;
     let spec = json!({"backupName": "missing", "resourceModifier": {"kind": "ConfigMap", "name": "x"}});
-    fake.put(RESTORE, object("Restore", "r", spec, json!({})));
-    let ctx = JobContext::fake(fake.client());
+    fake.put(RESTORE, velero("Restore", "r", spec, json!({})));
     step(&mut worker(&ctx)).await;
-    let status = &fake.get(RESTORE).unwrap()["status"];
+    let status = status(&fake);
     assert_eq!(status["phase"], "FailedValidation");
     let errors = status["validationErrors"].to_string();
     assert!(errors.contains("spec.backupName") && errors.contains("spec.resourceModifier"), "{errors}");
@@ -200,12 +179,11 @@ async fn a_restore_that_can_not_run_says_everything_that_is_wrong() {
 
 #[tokio::test]
 async fn a_restore_that_can_not_be_decoded_is_refused_by_field() {
-    let fake = fake::server();
-    let _folder = prepared(&fake, None).await;
+    let (fake, _folder, ctx) = prepared(None).await;
     let spec = json!({"backupName": "b", "itemOperationTimeout": "tomorrow"});
-    fake.put(RESTORE, object("Restore", "r", spec, json!({})));
-    refuse(&JobContext::fake(fake.client())).await;
-    let status = &fake.get(RESTORE).unwrap()["status"];
+    fake.put(RESTORE, velero("Restore", "r", spec, json!({})));
+    refuse(&ctx).await;
+    let status = status(&fake);
     assert_eq!(status["phase"], "FailedValidation");
     assert!(
         status["validationErrors"][0].as_str().unwrap().starts_with("spec.itemOperationTimeout: "),
@@ -215,13 +193,11 @@ async fn a_restore_that_can_not_be_decoded_is_refused_by_field() {
 
 #[tokio::test]
 async fn a_restore_that_another_holds_out_fails_without_having_started() {
-    let fake = fake::server();
-    let _folder = prepared(&fake, None).await;
-    let ctx = JobContext::fake(fake.client());
-    let other = object("Backup", "nightly", json!({}), json!({"phase": "InProgress"}));
+    let (fake, _folder, ctx) = prepared(None).await;
+    let other = velero("Backup", "nightly", json!({}), json!({"phase": "InProgress"}));
     fake.put("/apis/velero.io/v1/namespaces/velero/backups/nightly", other);
     step(&mut worker(&ctx)).await;
-    let status = &fake.get(RESTORE).unwrap()["status"];
+    let status = status(&fake);
     assert_eq!(status["phase"], "Failed");
     let reason = status["failureReason"].as_str().unwrap();
     assert!(reason.starts_with("not started: ") && reason.contains("nightly"), "{reason}");
@@ -230,15 +206,13 @@ async fn a_restore_that_another_holds_out_fails_without_having_started() {
 
 #[tokio::test]
 async fn a_backup_that_is_being_deleted_once_the_claim_stands_is_not_restored() {
-    let fake = fake::server();
+    let (fake, _folder, ctx) = prepared(None).await;
     // The deletion is published when the claim is written.
     fake.before("PUT", backup_testkit::LEDGER_PATH, |api| {
         api.edit(BACKUP, |backup| backup["status"]["phase"] = json!("Deleting"));
     });
-    let _folder = prepared(&fake, None).await;
-    let ctx = JobContext::fake(fake.client());
     step(&mut worker(&ctx)).await;
-    let status = &fake.get(RESTORE).unwrap()["status"];
+    let status = status(&fake);
     assert_eq!(status["phase"], "FailedValidation", "{status}");
     assert!(status["validationErrors"].to_string().contains("is being deleted"), "{status}");
     assert_eq!((fake.get(ITEM), claims(&ctx).await), (None, 0));
@@ -246,72 +220,64 @@ async fn a_backup_that_is_being_deleted_once_the_claim_stands_is_not_restored() 
 
 #[tokio::test]
 async fn a_spec_that_is_edited_before_the_start_is_claimed_and_checked_anew() {
-    let fake = fake::server();
+    let (fake, _folder, ctx) = prepared(None).await;
     fake.before("PATCH", RESTORE, |api| {
         api.edit(RESTORE, |restore| restore["spec"]["namespaceMapping"] = json!({"a": "z"}));
     });
-    let _folder = prepared(&fake, None).await;
-    let ctx = JobContext::fake(fake.client());
     let mut worker = worker(&ctx);
     assert!(matches!(step(&mut worker).await, Step::Again(_)));
-    assert!(fake.get(RESTORE).unwrap()["status"]["phase"].is_null(), "not started");
+    assert!(status(&fake)["phase"].is_null(), "not started");
     step(&mut worker).await;
-    assert_eq!(fake.get(RESTORE).unwrap()["status"]["phase"], "Completed");
+    assert_eq!(status(&fake)["phase"], "Completed");
     assert!(fake.get("/api/v1/namespaces/z/configmaps/c").is_some() && fake.get(ITEM).is_none());
 }
 
 #[tokio::test]
 async fn an_edit_of_a_running_restore_never_leads_it_out_of_its_claim() {
-    let fake = fake::server();
-    let _folder = prepared(&fake, None).await;
-    let ctx = JobContext::fake(fake.client());
+    let (fake, _folder, ctx) = prepared(None).await;
     let only = |namespace: &str| json!({"backupName": "b", "includedNamespaces": [namespace]});
-    fake.put(RESTORE, object("Restore", "r", only("other"), json!({})));
+    fake.put(RESTORE, velero("Restore", "r", only("other"), json!({})));
     backup_lock::activate(&ctx.ledger, &ObjectKey::restore("velero", "r"), "uid-r").await.unwrap();
     for (spec, says) in [
         (only("a"), "not in what the restore has claimed"),
         (json!({"backupName": "b", "includeClusterResources": true}), "includeClusterResources"),
     ] {
-        fake.put(RESTORE, object("Restore", "r", spec, json!({"phase": "InProgress"})));
+        fake.put(RESTORE, velero("Restore", "r", spec, json!({"phase": "InProgress"})));
         step(&mut worker(&ctx)).await;
         let restore = fake.get(RESTORE).unwrap();
         assert_eq!(fake.get(ITEM), None);
         assert_ne!(restore["status"]["phase"], "Completed", "{says}: {restore}");
         let key = ObjectKey::restore("velero", "r");
-        fake.put(RESTORE, object("Restore", "r", only("other"), json!({})));
+        fake.put(RESTORE, velero("Restore", "r", only("other"), json!({})));
         backup_lock::activate(&ctx.ledger, &key, "uid-r").await.unwrap();
     }
 }
 
 #[tokio::test]
 async fn a_restore_that_can_not_end_here_keeps_its_place_and_is_looked_at_again() {
-    let fake = fake::server();
-    let _folder = prepared(&fake, None).await;
-    let ctx = JobContext::fake(fake.client());
-    let other = object("Backup", "nightly", json!({}), json!({"phase": "InProgress"}));
+    let (fake, _folder, ctx) = prepared(None).await;
+    let other = velero("Backup", "nightly", json!({}), json!({"phase": "InProgress"}));
     fake.put("/apis/velero.io/v1/namespaces/velero/backups/nightly", other);
     ctx.ledger.open(backup_lock::VELERO_SCOPE).await.unwrap();
     let before = claims(&ctx).await;
     // Its end is no longer Failed, and the ledger does not let it go on.
-    fake.put(RESTORE, object("Restore", "r", json!({"backupName": "b"}), json!({"phase": "Finalizing"})));
+    fake.put(RESTORE, velero("Restore", "r", json!({"backupName": "b"}), json!({"phase": "Finalizing"})));
     fake.delete("/apis/velero.io/v1/namespaces/velero/backups/b");
     let done = step(&mut worker(&ctx)).await;
     assert!(matches!(done, Step::Again(_)), "{done:?}");
-    assert_eq!(fake.get(RESTORE).unwrap()["status"]["phase"], "Finalizing");
+    assert_eq!(status(&fake)["phase"], "Finalizing");
     assert_eq!(claims(&ctx).await, before);
 }
 
 #[tokio::test(start_paused = true)]
 async fn work_stops_when_its_restore_is_gone_or_was_ended_by_somebody_else() {
-    let fake = fake::server();
-    let _folder = prepared(&fake, Some("InProgress")).await;
-    let ctx = JobContext::fake(fake.client());
+    let (fake, _folder, ctx) = prepared(Some("InProgress")).await;
     let restore: Restore = serde_json::from_value(fake.get(RESTORE).unwrap()).unwrap();
     let report = crate::restore::report::Report::new().unwrap();
     let within = Duration::from_secs(10);
     let watched = || tokio::time::timeout(within, runner::show_progress(&ctx.cluster, &restore, &report));
     assert!(watched().await.is_err(), "it runs");
-    let mut ended = object("Restore", "r", json!({"backupName": "b"}), json!({"phase": "Failed"}));
+    let mut ended = velero("Restore", "r", json!({"backupName": "b"}), json!({"phase": "Failed"}));
     ended["metadata"]["resourceVersion"] = json!("99");
     fake.put(RESTORE, ended);
     assert_eq!(watched().await, Ok(StopReason::Deleted));
@@ -321,7 +287,7 @@ async fn work_stops_when_its_restore_is_gone_or_was_ended_by_somebody_else() {
 
 #[tokio::test]
 async fn a_restore_that_another_engine_began_gets_the_finalizer_before_it_is_resumed() {
-    let fake = fake::server();
+    let (fake, _folder, ctx) = prepared(Some("InProgress")).await;
     fake.fault(|api, request| {
         if is_item(&request.line()) {
             let restore = api.get(RESTORE).unwrap();
@@ -329,8 +295,7 @@ async fn a_restore_that_another_engine_began_gets_the_finalizer_before_it_is_res
         }
         None
     });
-    let _folder = prepared(&fake, Some("InProgress")).await;
-    run(&fake).await;
+    run(&ctx).await;
     assert!(fake.get(ITEM).is_some());
     let finalizers = fake.get(RESTORE).unwrap()["metadata"]["finalizers"].clone();
     assert_eq!(finalizers, json!([Restores::FINALIZERS[1]]));
@@ -338,14 +303,12 @@ async fn a_restore_that_another_engine_began_gets_the_finalizer_before_it_is_res
 
 #[tokio::test]
 async fn a_running_restore_that_somebody_made_unreadable_keeps_the_finalizers_of_others() {
-    let fake = fake::server();
-    let _folder = prepared(&fake, None).await;
+    let (fake, _folder, ctx) = prepared(None).await;
     let spec = json!({"backupName": "b", "itemOperationTimeout": "tomorrow"});
     for (phase, ends) in [("InProgress", "Failed"), ("OfTomorrow", "OfTomorrow")] {
-        let mut restore = object("Restore", "r", spec.clone(), json!({"phase": phase}));
+        let mut restore = velero("Restore", "r", spec.clone(), json!({"phase": phase}));
         restore["metadata"]["finalizers"] = json!([Restores::FINALIZERS[0], "other/one"]);
         fake.put(RESTORE, restore);
-        let ctx = JobContext::fake(fake.client());
         ctx.ledger.open(backup_lock::VELERO_SCOPE).await.unwrap();
         let before = claims(&ctx).await;
         refuse(&ctx).await;
@@ -360,13 +323,12 @@ async fn a_running_restore_that_somebody_made_unreadable_keeps_the_finalizers_of
 
 #[tokio::test]
 async fn a_backup_that_is_cut_short_fails_the_restore_before_anything_is_created() {
-    let fake = fake::server();
-    let folder = prepared(&fake, None).await;
+    let (fake, folder, ctx) = prepared(None).await;
     let tarball = folder.path().join("backups/b/b.tar.gz");
     let bytes = std::fs::read(&tarball).unwrap();
     std::fs::write(&tarball, &bytes[..bytes.len() / 2]).unwrap();
-    run(&fake).await;
-    let status = &fake.get(RESTORE).unwrap()["status"];
+    run(&ctx).await;
+    let status = status(&fake);
     assert_eq!(status["phase"], "Failed");
     assert!(status["failureReason"].as_str().unwrap().contains("nothing was restored"), "{status}");
     assert!(!fake.log().iter().any(|line| is_item(line)));
@@ -374,12 +336,10 @@ async fn a_backup_that_is_cut_short_fails_the_restore_before_anything_is_created
 
 #[tokio::test]
 async fn a_store_that_refuses_the_results_keeps_the_restore_finalizing_with_the_reason() {
-    let fake = fake::server();
-    let folder = prepared(&fake, None).await;
+    let (fake, folder, ctx) = prepared(None).await;
     // A folder where the log should be.
     let log = folder.path().join("restores/r/restore-r-logs.gz");
     std::fs::create_dir_all(&log).unwrap();
-    let ctx = JobContext::fake(fake.client());
     let mut worker = worker(&ctx);
     assert!(matches!(step(&mut worker).await, Step::Again(_)));
     let restore = fake.get(RESTORE).unwrap();
@@ -398,9 +358,7 @@ async fn a_store_that_refuses_the_results_keeps_the_restore_finalizing_with_the_
 
 #[tokio::test]
 async fn a_deleted_restore_stops_and_frees_its_claim_before_it_goes() {
-    let fake = fake::server();
-    let folder = prepared(&fake, None).await;
-    let ctx = JobContext::fake(fake.client());
+    let (fake, folder, ctx) = prepared(None).await;
     let mut worker = worker(&ctx);
     let cancellation = worker.cancellation.clone();
     fake.before("POST", "/api/v1/namespaces", move |api| {
@@ -428,10 +386,8 @@ async fn a_deleted_restore_waits_for_its_store_and_not_for_a_location_that_is_go
         restore["metadata"]["deletionTimestamp"] = json!("2026-01-01T01:00:00Z");
         fake.put(RESTORE, restore);
     };
-    let fake = fake::server();
-    let folder = prepared(&fake, None).await;
-    let ctx = JobContext::fake(fake.client());
-    run(&fake).await;
+    let (fake, folder, ctx) = prepared(None).await;
+    run(&ctx).await;
     deleted(&fake);
     // The files are not there to be listed.
     let (restores, aside) = (folder.path().join("restores"), folder.path().join("aside"));
@@ -449,21 +405,18 @@ async fn a_deleted_restore_waits_for_its_store_and_not_for_a_location_that_is_go
     assert!(!restores.join("r/restore-r-results.gz").exists());
 
     for gone in [LOCATION, BACKUP] {
-        let fake = fake::server();
-        let _folder = prepared(&fake, None).await;
-        run(&fake).await;
+        let (fake, _folder, ctx) = prepared(None).await;
+        run(&ctx).await;
         deleted(&fake);
         fake.delete(gone);
-        worker(&JobContext::fake(fake.client())).after_deletion().await.unwrap();
+        worker(&ctx).after_deletion().await.unwrap();
         assert!(fake.get(RESTORE).is_none(), "{gone}");
     }
 }
 
 #[tokio::test]
 async fn a_failure_that_was_recorded_before_a_crash_is_published_by_the_next_process() {
-    let fake = fake::server();
-    let _folder = prepared(&fake, Some("InProgress")).await;
-    let ctx = JobContext::fake(fake.client());
+    let (fake, _folder, ctx) = prepared(Some("InProgress")).await;
     let restore: Restore = serde_json::from_value(fake.get(RESTORE).unwrap()).unwrap();
     let (_, location) = ctx.locations.open("default").await.unwrap();
     let mut crashed = worker(&ctx);

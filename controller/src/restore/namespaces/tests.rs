@@ -1,5 +1,5 @@
 use super::*;
-use crate::restore::fake::{self, Fault};
+use crate::restore::fake::{self, FakeApi, Fault};
 
 fn rules() -> RestoreRules {
     RestoreRules {
@@ -15,41 +15,45 @@ fn policy(rules: &RestoreRules) -> Policy<'_> {
     Policy { rules, update: false, restore_created: None, resumed: false, patience }
 }
 
+async fn ensured(fake: &FakeApi, namespaces: &Namespaces, name: &str) -> Option<Applied> {
+    namespaces.ensure(&fake::calls(fake), name, policy(&rules())).await.unwrap()
+}
+
 #[tokio::test]
 async fn a_namespace_is_created_once_under_its_new_name() {
-    let (fake, rules) = (fake::server(), rules());
+    let fake = fake::server();
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "old", "annotations": {"a": "1"}}});
-    let namespaces = Namespaces::new(vec![body.as_object().unwrap().clone()], &rules);
-    let done = namespaces.ensure(&fake::calls(&fake), "new", policy(&rules)).await.unwrap().unwrap();
+    let namespaces = Namespaces::new(vec![body.as_object().unwrap().clone()], &rules());
+    let done = ensured(&fake, &namespaces, "new").await.unwrap();
     assert_eq!(done, Applied::quiet(Outcome::Created));
     let made = fake.get("/api/v1/namespaces/new").unwrap();
     assert_eq!((&made["metadata"]["annotations"]["a"], &made["kind"]), (&json!("1"), &json!("Namespace")));
-    assert_eq!(namespaces.ensure(&fake::calls(&fake), "new", policy(&rules)).await.unwrap(), None);
+    assert_eq!(ensured(&fake, &namespaces, "new").await, None);
 }
 
 #[tokio::test]
 async fn a_namespace_that_the_backup_does_not_hold_is_made_blank() {
-    let (fake, rules) = (fake::server(), rules());
+    let fake = fake::server();
     let namespaces = Namespaces::default();
-    namespaces.ensure(&fake::calls(&fake), "plain", policy(&rules)).await.unwrap();
+    ensured(&fake, &namespaces, "plain").await;
     let made = fake.get("/api/v1/namespaces/plain").unwrap();
     assert_eq!(made["metadata"]["labels"]["velero.io/restore-name"], "r");
 }
 
 #[tokio::test]
 async fn a_namespace_that_is_there_is_used_as_it_is() {
-    let (fake, rules) = (fake::server(), rules());
+    let fake = fake::server();
     fake.put(
         "/api/v1/namespaces/plain",
         json!({"metadata": {"name": "plain"}, "status": {"phase": "Active"}}),
     );
-    let done = Namespaces::default().ensure(&fake::calls(&fake), "plain", policy(&rules)).await.unwrap();
+    let done = ensured(&fake, &Namespaces::default(), "plain").await;
     assert_eq!(done, Some(Applied::quiet(Outcome::Skipped)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_goes_away_is_waited_for_and_then_made() {
-    let (fake, rules) = (fake::server(), rules());
+    let fake = fake::server();
     let at = "/api/v1/namespaces/plain";
     fake.put(at, json!({"metadata": {"name": "plain"}, "status": {"phase": "Terminating"}}));
     let other = fake.clone();
@@ -57,27 +61,25 @@ async fn a_namespace_that_goes_away_is_waited_for_and_then_made() {
         tokio::time::sleep(Duration::from_secs(30)).await;
         other.delete(at);
     });
-    let done = Namespaces::default().ensure(&fake::calls(&fake), "plain", policy(&rules)).await.unwrap();
+    let done = ensured(&fake, &Namespaces::default(), "plain").await;
     assert_eq!(done, Some(Applied::quiet(Outcome::Created)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_stays_too_long_is_one_error() {
-    let (fake, rules) = (fake::server(), rules());
+    let fake = fake::server();
     let body = json!({"metadata": {"name": "plain", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
     fake.put("/api/v1/namespaces/plain", body);
     let namespaces = Namespaces::default();
-    let done = namespaces.ensure(&fake::calls(&fake), "plain", policy(&rules)).await.unwrap().unwrap();
+    let done = ensured(&fake, &namespaces, "plain").await.unwrap();
     assert!(done.error.unwrap().contains("still going away after 600s"));
-    assert_eq!(namespaces.ensure(&fake::calls(&fake), "plain", policy(&rules)).await.unwrap(), None);
+    assert_eq!(ensured(&fake, &namespaces, "plain").await, None);
     assert!(namespaces.has_failed("plain"));
 }
 
 #[tokio::test]
 async fn a_refused_namespace_is_an_error() {
-    let rules = rules();
     let fake = fake::faulty(|_| Some(Fault::refuse(403, "Forbidden", "no")));
-    let done =
-        Namespaces::default().ensure(&fake::calls(&fake), "plain", policy(&rules)).await.unwrap().unwrap();
+    let done = ensured(&fake, &Namespaces::default(), "plain").await.unwrap();
     assert!(done.error.unwrap().contains("namespace \"plain\" could not be created"));
 }

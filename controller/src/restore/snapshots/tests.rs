@@ -110,7 +110,7 @@ async fn an_existing_volume_stays_and_a_moved_one_gets_its_own_name() {
 #[tokio::test]
 async fn a_volume_of_unknown_outcome_is_not_created_again() {
     let (fake, disks) = (fake::server(), Arc::new(Disks::new("/disks/")));
-    *disks.wrong.lock().unwrap() = vec![true, false];
+    *disks.wrong.lock() = vec![true, false];
     let refused = restored(&of(&disks), &fake, &rules(false)).await.unwrap_err();
     assert!(refused.contains("no space") && !refused.contains("not known"), "{refused}");
     let journal = MemoryJournal::default();
@@ -128,7 +128,7 @@ async fn a_volume_of_unknown_outcome_is_not_created_again() {
 #[tokio::test]
 async fn a_takeover_creates_what_was_not_begun_and_uses_the_rest() {
     let (fake, disks, journal) = (fake::server(), Arc::new(Disks::new("/disks/")), MemoryJournal::default());
-    *disks.wrong.lock().unwrap() = vec![false];
+    *disks.wrong.lock() = vec![false];
     for (asked, works) in [(1, false), (2, true), (2, true)] {
         let made = restored(&resumed(&disks, &journal), &fake, &rules(false)).await;
         assert_eq!((made.is_ok(), disks.asked().len()), (works, asked), "{made:?}");

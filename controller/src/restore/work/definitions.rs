@@ -10,14 +10,15 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
-    Discover, IN_FLIGHT, Work, WorkError,
+    IN_FLIGHT, Work, WorkError,
     item::{InclusionReason, ItemRestorer, ResourceKind},
 };
 use crate::{
+    discovery::ServedTypes,
     job::cancellation::StopReason,
     restore::{
         calls::{CallError, Calls},
-        select::{self, Served as _},
+        select,
     },
 };
 
@@ -27,9 +28,9 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 /// Between two looks at what is served.
 const LOOK: Duration = Duration::from_millis(200);
 
-impl<D: Discover> ItemRestorer<'_, D> {
+impl ItemRestorer<'_> {
     /// Restores definitions and waits until they are served. What is served then.
-    pub(super) async fn definitions(&self, items: Vec<ItemRef>) -> Result<D::Found, WorkError> {
+    pub(super) async fn definitions(&self, items: Vec<ItemRef>) -> Result<ServedTypes, WorkError> {
         let Work { contents, calls, report, .. } = self.work;
         let resource = ResourceType {
             group: "apiextensions.k8s.io".to_owned(),
@@ -65,8 +66,10 @@ impl<D: Discover> ItemRestorer<'_, D> {
         }
         // Established resources appear in discovery a moment later.
         loop {
-            let served = self.work.discover.load().await.map_err(WorkError::Discovery)?;
-            if pending.iter().all(|name| served.find(name).is_some()) || Instant::now() >= deadline {
+            let served = (self.work.discover)().await.map_err(WorkError::Discovery)?;
+            if pending.iter().all(|name| served.by_group_resource(name).is_some())
+                || Instant::now() >= deadline
+            {
                 return Ok(served);
             }
             calls.cancellation().wait(LOOK).await?;

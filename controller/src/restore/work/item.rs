@@ -21,13 +21,14 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use super::{
-    Discover, IN_FLIGHT, Started, Work, WorkError,
+    IN_FLIGHT, Started, Work, WorkError,
     item_coordinator::{BeginResult, ItemCoordinator},
     volumes,
 };
 use crate::{
+    discovery::ServedTypes,
     job::{
-        action_journal::{Done, Execution, execute_once},
+        action_journal::{Done, Execution},
         cancellation::StopReason,
     },
     restore::{
@@ -35,7 +36,7 @@ use crate::{
         guard,
         namespaces::Namespaces,
         report::About,
-        select::{self, Selection, Served as _},
+        select::{self, Selection},
         snapshots::VolumeError,
     },
 };
@@ -44,9 +45,9 @@ use crate::{
 const LAST_WORD: Duration = Duration::from_secs(10);
 
 /// Restores items; what they have in common.
-pub(super) struct ItemRestorer<'a, D: Discover> {
-    pub(super) work: &'a Work<'a, D>,
-    pub(super) served: &'a D::Found,
+pub(super) struct ItemRestorer<'a> {
+    pub(super) work: &'a Work<'a>,
+    pub(super) served: &'a ServedTypes,
     pub(super) selection: &'a Selection,
     pub(super) actions: ActionSet<dyn RestoreItemAction>,
     pub(super) namespaces: &'a Namespaces,
@@ -90,7 +91,7 @@ enum ActionResult {
     Dropped,
 }
 
-impl<D: Discover> ItemRestorer<'_, D> {
+impl ItemRestorer<'_> {
     /// Restores items of one type, several at a time. When work has to stop, those that are on their way come to their own end:
     /// a request, or an action, that is under way is not left without an answer.
     pub(super) async fn items(&self, kind: ResourceKind<'_>, items: &[ItemRef]) -> Result<(), WorkError> {
@@ -289,7 +290,7 @@ impl<D: Discover> ItemRestorer<'_, D> {
             let executed = self.unless_stopped(execute).await?;
             return Ok(executed.map(|executed| Done { executed, at: Timestamp::now() }));
         }
-        let execute = execute_once(context.journal, action.name(), id, execute);
+        let execute = context.journal.execute_once(action.name(), id, execute);
         self.unless_stopped(execute).await?.map_err(WorkError::Journal)
     }
 
@@ -345,8 +346,9 @@ impl<D: Discover> ItemRestorer<'_, D> {
     }
 
     fn find_kind(&self, kind: &str, group: &str) -> Option<ResourceType> {
-        let served = self.served.find(&self.served.complete(&group_resource(kind, group))?)?;
-        (served.kind == kind && served.group == group).then_some(served)
+        let full = self.served.resolve(&group_resource(kind, group))?;
+        let served = self.served.by_group_resource(&full)?;
+        (served.kind == kind && served.group == group).then(|| served.clone())
     }
 }
 

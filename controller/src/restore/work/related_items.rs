@@ -11,17 +11,17 @@ use backup_store::Scope;
 use tokio::time::Instant;
 
 use super::{
-    Discover, Work, WorkError,
+    Work, WorkError,
     item::{CurrentItem, InclusionReason, ItemRestorer, ResourceKind},
 };
-use crate::{job::cancellation::StopReason, restore::select::Served as _};
+use crate::job::cancellation::StopReason;
 
 /// How many items may ask for one another in a row.
 const DEPTH: u8 = 20;
 /// Between two questions whether related items are ready.
 const POLL: Duration = Duration::from_secs(1);
 
-impl<D: Discover> ItemRestorer<'_, D> {
+impl ItemRestorer<'_> {
     /// Restores what an action asks for before an item; true if it is in the cluster. It is subject to the filters of types and
     /// namespaces, but not to those of labels. What the backup does not hold is a warning.
     pub(super) async fn include_related(
@@ -33,7 +33,7 @@ impl<D: Discover> ItemRestorer<'_, D> {
         let Work { contents, report, rules, .. } = self.work;
         let CurrentItem { about, item, depth, .. } = current;
         let group_resource = &related.group_resource;
-        let group_resource = self.served.complete(group_resource).unwrap_or_else(|| group_resource.clone());
+        let group_resource = self.served.resolve(group_resource).unwrap_or_else(|| group_resource.clone());
         let (source, name) = (related.namespace.as_deref(), related.name.as_str());
         let namespace = source.map(|source| rules.target(source));
         let scope = namespace.map_or(Scope::Cluster, Scope::Namespace);
@@ -51,7 +51,7 @@ impl<D: Discover> ItemRestorer<'_, D> {
             self.work.ensure(self.namespaces, target).await?;
             return Ok(!self.namespaces.has_failed(target));
         }
-        let Some(resource) = self.served.find(&group_resource) else {
+        let Some(resource) = self.served.by_group_resource(&group_resource) else {
             report.warn(scope, format!("{wanted} is of a type that the cluster does not serve"));
             return Ok(false);
         };
@@ -64,7 +64,7 @@ impl<D: Discover> ItemRestorer<'_, D> {
         if let Some(namespace) = namespace {
             self.work.ensure(self.namespaces, namespace).await?;
         }
-        let kind = ResourceKind { group_resource: &group_resource, resource: &resource };
+        let kind = ResourceKind { group_resource: &group_resource, resource };
         self.item(kind, found, InclusionReason::Related { by: *item, depth: depth + 1 }).await
     }
 

@@ -7,13 +7,16 @@ use backup_actions::restore::{self, json};
 use backup_core::resources::restore_rank;
 use backup_store::{ItemRef, StoreError};
 
-use super::{Discover, Work};
-use crate::restore::select::{self, Batch, Selection, Served};
+use super::Work;
+use crate::{
+    discovery::ServedTypes,
+    restore::select::{self, Batch, Selection},
+};
 
 pub(super) const VOLUMES: &str = "persistentvolumes";
 pub(super) const CLAIMS: &str = "persistentvolumeclaims";
 
-impl<D: Discover> Work<'_, D> {
+impl Work<'_> {
     /// Finds the volumes that are restored, and those that selected claims were bound to.
     pub(super) fn find_volumes(&mut self, selection: &Selection) -> Result<BTreeSet<String>, StoreError> {
         let snapshotted = self.with_csi_snapshots();
@@ -57,7 +60,7 @@ impl<D: Discover> Work<'_, D> {
         selection: &Selection,
         claimed: &BTreeSet<String>,
         batches: &mut Vec<Batch>,
-        served: &D::Found,
+        served: &ServedTypes,
     ) -> Result<(), StoreError> {
         let selected = selection.items(self.contents, VOLUMES)?;
         let is_claimed = |item: &&ItemRef| {
@@ -75,7 +78,7 @@ impl<D: Discover> Work<'_, D> {
             return Ok(());
         }
         let group_resource = VOLUMES.to_owned();
-        let resource = served.find(&group_resource);
+        let resource = served.by_group_resource(&group_resource).cloned();
         let rank = restore_rank(&group_resource);
         let at = batches
             .iter()

@@ -12,7 +12,7 @@ use backup_testkit::{FakeApi, Fault, Request, status};
 use serde_json::{Value, json};
 
 use super::harness::{Outcome, Setup, cluster, collect_by, id, item};
-use crate::{backup::actions::Done, job::action_journal::PriorAttempt};
+use crate::backup::actions::Done;
 
 type Act = dyn Fn(&Value) -> Result<BackupActionOutput, String> + Send + Sync;
 
@@ -243,11 +243,14 @@ async fn operations_are_recorded_before_and_after_and_returned() {
     assert_eq!(operation.after, [id("configmaps", "a", "one")]);
 }
 
-async fn after(prior: PriorAttempt<BackupActionOutput>) -> (Outcome, Arc<Scripted>) {
+/// After an attempt that has begun an action on pod `p`, and perhaps ended it.
+async fn after(ended: Option<&Done>) -> (Outcome, Arc<Scripted>) {
     let starts = action("x/starts", "pods", |_| {
         Ok(BackupActionOutput { operation: Some("again".to_owned()), ..BackupActionOutput::default() })
     });
-    let prior = [("p".to_owned(), prior)].into();
+    let of = json!({ "action": "x/starts", "item": id("pods", "a", "p") });
+    let mut prior = vec![json!({ "actionBegun": of })];
+    prior.extend(ended.map(|done| json!({ "actionEnded": of, "started": done })));
     let setup = Setup {
         spec: spec(),
         api: pods(&["p", "q"]),
@@ -269,7 +272,7 @@ async fn an_operation_of_an_earlier_attempt_is_not_started_again() {
         after_operation: vec![id("configmaps", "a", "one")],
     };
     let at = "2026-01-01T00:00:00Z".parse().unwrap();
-    let (outcome, starts) = after(PriorAttempt::Started(Box::new(Done { executed, at }))).await;
+    let (outcome, starts) = after(Some(&Done { executed, at })).await;
     assert_eq!(*starts.saw.lock().unwrap(), ["q"]);
     assert_eq!(outcome.recorded, ["x/starts may act on q", "x/starts started again on q"]);
     let (_, pod) = outcome.sink.items.iter().find(|(name, _)| name == "pods/a/p").unwrap();
@@ -282,7 +285,7 @@ async fn an_operation_of_an_earlier_attempt_is_not_started_again() {
 
 #[tokio::test(start_paused = true)]
 async fn an_action_of_unknown_outcome_is_an_error_and_not_retried() {
-    let (outcome, starts) = after(PriorAttempt::Unknown).await;
+    let (outcome, starts) = after(None).await;
     assert_eq!(*starts.saw.lock().unwrap(), ["q"]);
     assert!(!outcome.names().contains(&"pods/a/p") && outcome.names().contains(&"pods/a/q"));
     let [error] = outcome.errors.as_slice() else { panic!("{:?}", outcome.errors) };

@@ -1,11 +1,10 @@
 //! Runs a collection against the fake API server.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
-use async_trait::async_trait;
 use backup_actions::{
     ActionSet, ItemId,
-    backup::{self, BackupActionOutput, BackupItemAction, ItemBlockAction},
+    backup::{self, BackupItemAction, ItemBlockAction},
 };
 use backup_core::{
     api::{Backup, BackupSpec, common::HookStatus},
@@ -15,25 +14,21 @@ use backup_core::{
 use backup_runtime::leader::Leadership;
 use backup_store::{ItemPath, StoreError};
 use backup_testkit::FakeApi;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::super::*;
 use crate::{
     backup::{
-        actions::{BackupActions, Done},
+        actions::{ActionJournal, BackupActions},
         hooks::{Hooks, PendingPostHooks, fake::FakePods},
         progress::Progress,
         report::Report,
         volume_snapshots::VolumeSnapshots,
     },
     discovery::ServedTypes,
-    job::{
-        action_journal::{ActionRecords, PriorAttempt},
-        cancellation::Cancellation,
-        journal::MemoryJournal,
-    },
+    job::{cancellation::Cancellation, journal::MemoryJournal},
+    testing::resource,
 };
 
 /// Keeps what it is given: path and object.
@@ -58,17 +53,6 @@ impl Sink for MemorySink {
         };
         self.items.push((name, serde_json::from_slice(json).unwrap()));
         Ok(())
-    }
-}
-
-fn resource(group: &str, plural: &str, kind: &str, namespaced: bool) -> ResourceType {
-    ResourceType {
-        group: group.to_owned(),
-        version: "v1".to_owned(),
-        plural: plural.to_owned(),
-        kind: kind.to_owned(),
-        namespaced,
-        verbs: ["list", "create", "get", "delete"].map(str::to_owned).to_vec(),
     }
 }
 
@@ -183,8 +167,8 @@ pub(super) struct Setup {
     /// Namespaces that live; a, b and empty if it does not matter.
     pub(super) live: Vec<String>,
     pub(super) page_size: Option<u32>,
-    /// What an earlier attempt has made of items, by their names.
-    pub(super) prior: HashMap<String, PriorAttempt<BackupActionOutput>>,
+    /// What an earlier attempt has noted about actions.
+    pub(super) prior: Vec<Value>,
 }
 
 impl Setup {
@@ -211,7 +195,7 @@ impl Setup {
         let plan = CollectPlan::new(&spec, served, filter, &self.live, self.policy, page_size);
         let mut report = Report::new(Some("b")).unwrap();
         let progress = Progress::default();
-        let records = Records { recorded: Mutex::default(), prior: self.prior };
+        let records = ActionJournal::take_over(Arc::new(self.journal.clone()), &self.prior).unwrap();
         let hooks = Hooks::new(Arc::clone(&self.pods) as _, Arc::new(self.journal.clone()), progress.clone());
         let request = CollectRequest {
             client: &client,
@@ -224,7 +208,7 @@ impl Setup {
         };
         let output = CollectOutput {
             sink: &mut self.sink,
-            action_journal: &records,
+            action_journal: Some(&records),
             report: &mut report,
             progress: &progress,
         };
@@ -245,32 +229,19 @@ impl Setup {
             hooks: progress.hooks().unwrap_or_default(),
             progress,
             paths: self.api.requests().into_iter().map(|request| request.path).collect(),
-            recorded: records.recorded.into_inner(),
+            recorded: self.journal.all().iter().filter_map(told).collect(),
             pending: PendingPostHooks::read(&self.journal.all()).unwrap(),
         }
     }
 }
 
-/// Remembers what is recorded; by item, what an earlier attempt has done.
-struct Records {
-    recorded: Mutex<Vec<String>>,
-    prior: HashMap<String, PriorAttempt<BackupActionOutput>>,
-}
-
-#[async_trait]
-impl ActionRecords<BackupActionOutput> for Records {
-    fn prior_attempt(&self, _: &str, item: &ItemId) -> Option<PriorAttempt<BackupActionOutput>> {
-        self.prior.get(&item.name).cloned()
-    }
-
-    async fn begin(&self, action: &str, item: &ItemId) -> Result<(), StoreError> {
-        self.recorded.lock().push(format!("{action} may act on {}", item.name));
-        Ok(())
-    }
-
-    async fn end(&self, action: &str, item: &ItemId, started: Option<&Done>) -> Result<(), StoreError> {
-        let what = started.and_then(|done| done.executed.operation.as_deref()).unwrap_or("nothing");
-        self.recorded.lock().push(format!("{action} started {what} on {}", item.name));
-        Ok(())
-    }
+/// A note about an action, as a sentence.
+fn told(note: &Value) -> Option<String> {
+    let text = |value: &Value| value.as_str().unwrap_or("nothing").to_owned();
+    let what = match note.get("actionBegun") {
+        Some(_) => "may act".to_owned(),
+        None => format!("started {}", text(&note["started"]["executed"]["operation"])),
+    };
+    let of = note.get("actionBegun").or_else(|| note.get("actionEnded"))?;
+    Some(format!("{} {what} on {}", text(&of["action"]), text(&of["item"]["name"])))
 }

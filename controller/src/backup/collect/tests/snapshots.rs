@@ -45,7 +45,7 @@ async fn collected(disks: &Arc<Disks>, policy: Option<&str>) -> Outcome {
 async fn a_volume_is_snapshotted_once_and_written_in_any_case() {
     for fails in [false, true] {
         let disks = Arc::new(Disks::new("/disks/"));
-        disks.wrong.lock().unwrap().extend(fails.then_some(false));
+        disks.wrong.lock().extend(fails.then_some(false));
         let outcome = collected(&disks, None).await;
         assert_eq!(disks.asked().len(), 1, "{:?}", disks.asked());
         assert_eq!(outcome.names()[..2], ["persistentvolumes/known", "persistentvolumeclaims/a/known"]);

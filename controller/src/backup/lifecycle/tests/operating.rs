@@ -8,7 +8,7 @@ use backup_actions::{
     backup::{BackupActionOutput, BackupItemAction},
 };
 use backup_core::operation::{BackupOperation, BackupOperationSpec, OperationStatus, ResourceIdentifier};
-use backup_store::{BackupFiles, ItemPath, LogFile, ResourceList, Results};
+use backup_store::{BackupFiles, ItemPath};
 use flate2::read::MultiGzDecoder;
 
 use super::*;
@@ -18,7 +18,6 @@ use backup_plugins::Host;
 /// An action whose operations answer as a test says.
 #[derive(Default)]
 struct Scripted {
-    applies: AppliesTo,
     answers: Mutex<HashMap<String, OperationProgress>>,
     asked: Mutex<Vec<String>>,
 }
@@ -35,7 +34,7 @@ impl ItemAction for Scripted {
     }
 
     fn applies_to(&self) -> AppliesTo {
-        self.applies.clone()
+        AppliesTo::default()
     }
 }
 
@@ -68,15 +67,22 @@ fn knowing(ctx: &JobContext, action: &Arc<Scripted>) -> (Worker<Backups>, Cancel
     (worker, cancellation)
 }
 
+/// A Backup that has begun, and the action that has started its operations.
+async fn begun(phase: &str, operations: &[&str]) -> (Cluster, Arc<Scripted>) {
+    let cluster = Cluster::with(metadata_comes_first);
+    let action = begin(&cluster, phase, operations).await;
+    (cluster, action)
+}
+
 /// Backup `b` has begun; with operations, its items are collected, too.
-async fn begun(cluster: &Cluster, phase: &str, operations: &[&str]) {
+async fn begin(cluster: &Cluster, phase: &str, operations: &[&str]) -> Arc<Scripted> {
     cluster.change_backup(&json!({
         "spec": {"storageLocation": "default", "itemOperationTimeout": "10m"},
         "status": {"phase": phase, "startTimestamp": "2026-01-01T00:00:00Z"},
         "metadata": {"finalizers": Backups::FINALIZERS},
     }));
     if operations.is_empty() {
-        return;
+        return Arc::default();
     }
     let (_, location) = cluster.context().locations.open("default").await.unwrap();
     let mut writer = location.open_backup("b", "uid-b").await.unwrap();
@@ -104,16 +110,10 @@ async fn begun(cluster: &Cluster, phase: &str, operations: &[&str]) {
         ..BackupOperation::default()
     };
     let operations: Vec<_> = operations.iter().map(operation).collect();
-    let files = BackupFiles {
-        log: LogFile::new().unwrap(),
-        results: Results::default(),
-        resource_list: ResourceList::default(),
-        volume_info: vec![],
-        item_operations: records::encode(&operations).unwrap(),
-        volume_snapshots: vec![],
-        pod_volume_backups: vec![],
-    };
+    let files =
+        BackupFiles { item_operations: records::encode(&operations).unwrap(), ..testing::backup_files() };
     writer.await_operations(files, json!({ "hookStatus": { "hooksAttempted": 2 } })).await.unwrap();
+    Arc::default()
 }
 
 fn json_file(cluster: &Cluster, name: &str) -> Value {
@@ -123,9 +123,7 @@ fn json_file(cluster: &Cluster, name: &str) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn operations_are_followed_and_what_they_changed_is_read_again() {
-    let cluster = Cluster::with(metadata_comes_first);
-    begun(&cluster, "InProgress", &["one", "two"]).await;
-    let action = Arc::new(Scripted::default());
+    let (cluster, action) = begun("InProgress", &["one", "two"]).await;
     action.answer("one", done(""));
     let running = tokio::spawn(knowing(&cluster.context(), &action).0.run());
     cluster.until(|cluster| cluster.get(BACKUP)["status"]["backupItemOperationsCompleted"] == 1).await;
@@ -160,8 +158,7 @@ async fn what_failed_is_in_counts_results_and_log_and_a_lost_patch_changes_nothi
         (method == "PATCH" && path == BACKUP && failure && hears.load(std::sync::atomic::Ordering::SeqCst))
             .then_some(503)
     });
-    begun(&cluster, "WaitingForPluginOperations", &["one"]).await;
-    let action = Arc::new(Scripted::default());
+    let action = begin(&cluster, "WaitingForPluginOperations", &["one"]).await;
     action.answer("one", done("no space"));
     let ctx = cluster.context();
     let first = tokio::spawn(knowing(&ctx, &action).0.run());
@@ -181,9 +178,7 @@ async fn what_failed_is_in_counts_results_and_log_and_a_lost_patch_changes_nothi
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_goes_on_with_the_same_operations() {
-    let cluster = Cluster::with(metadata_comes_first);
-    begun(&cluster, "InProgress", &["one"]).await;
-    let action = Arc::new(Scripted::default());
+    let (cluster, action) = begun("InProgress", &["one"]).await;
     for _ in 0..3 {
         let ctx = cluster.context();
         let before = action.asked.lock().unwrap().len();
@@ -201,33 +196,26 @@ async fn a_restart_goes_on_with_the_same_operations() {
 
 #[tokio::test(start_paused = true)]
 async fn operations_that_are_not_known_are_not_taken_for_none() {
-    let cluster = Cluster::with(metadata_comes_first);
-    begun(&cluster, "WaitingForPluginOperations", &[]).await;
+    let (cluster, _) = begun("WaitingForPluginOperations", &[]).await;
     let ctx = cluster.context();
     let running = tokio::spawn(worker(&ctx).0.run());
-    cluster
-        .until(|cluster| cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].is_string())
-        .await;
+    cluster.blocked().await;
     tokio::time::sleep(Duration::from_hours(1)).await;
     assert_eq!(cluster.phase(), "WaitingForPluginOperations");
-    assert_eq!(cluster.asked(&format!("GET {ITEMS}")), 0, "nor is it begun again");
+    assert_eq!(collections(&cluster), 0, "nor is it begun again");
     ctx.stop.cancel();
     running.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_down_delays_what_is_kept_and_ends_no_operation() {
-    let cluster = Cluster::with(metadata_comes_first);
-    begun(&cluster, "InProgress", &["one", "two"]).await;
-    let action = Arc::new(Scripted::default());
+    let (cluster, action) = begun("InProgress", &["one", "two"]).await;
     let running = tokio::spawn(knowing(&cluster.context(), &action).0.run());
     cluster.until(|cluster| cluster.phase() == "WaitingForPluginOperations").await;
     // A folder stands where the next state belongs.
     std::fs::create_dir_all(cluster.file(".private/operations-1/x")).unwrap();
     action.answer("one", done(""));
-    cluster
-        .until(|cluster| cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].is_string())
-        .await;
+    cluster.blocked().await;
     assert_eq!(cluster.phase(), "WaitingForPluginOperations");
     std::fs::remove_dir_all(cluster.file(".private/operations-1")).unwrap();
     action.answer("two", done(""));
@@ -244,9 +232,8 @@ async fn what_another_controller_has_recorded_meanwhile_is_gone_on_with_and_does
         }
         None
     });
-    begun(&cluster, "InProgress", &["one"]).await;
+    let action = begin(&cluster, "InProgress", &["one"]).await;
     std::fs::rename(cluster.file(".private/record-1"), cluster.file("late")).unwrap();
-    let action = Arc::new(Scripted::default());
     action.answer("one", done("no space left"));
     knowing(&cluster.context(), &action).0.run().await;
     assert_eq!(cluster.phase(), "PartiallyFailed", "{}", cluster.get(BACKUP));
@@ -255,9 +242,7 @@ async fn what_another_controller_has_recorded_meanwhile_is_gone_on_with_and_does
 
 #[tokio::test(start_paused = true)]
 async fn errors_that_another_controller_has_told_of_are_in_the_end() {
-    let cluster = Cluster::with(metadata_comes_first);
-    begun(&cluster, "FinalizingPartiallyFailed", &["one"]).await;
-    let action = Arc::new(Scripted::default());
+    let (cluster, action) = begun("FinalizingPartiallyFailed", &["one"]).await;
     action.answer("one", done(""));
     knowing(&cluster.context(), &action).0.run().await;
     assert_eq!(cluster.phase(), "PartiallyFailed");
@@ -267,9 +252,7 @@ async fn errors_that_another_controller_has_told_of_are_in_the_end() {
 #[tokio::test(start_paused = true)]
 async fn a_location_that_is_read_only_or_gone_is_waited_for() {
     for gone in [false, true] {
-        let cluster = Cluster::with(metadata_comes_first);
-        begun(&cluster, "InProgress", &["one"]).await;
-        let action = Arc::new(Scripted::default());
+        let (cluster, action) = begun("InProgress", &["one"]).await;
         let running = tokio::spawn(knowing(&cluster.context(), &action).0.run());
         cluster.until(|cluster| cluster.phase() == "WaitingForPluginOperations").await;
         let location = cluster.get(LOCATION);
@@ -281,11 +264,9 @@ async fn a_location_that_is_read_only_or_gone_is_waited_for() {
             cluster.put(LOCATION, changed);
         }
         action.answer("one", done(""));
-        cluster
-            .until(|cluster| cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].is_string())
-            .await;
+        cluster.blocked().await;
         tokio::time::sleep(Duration::from_mins(5)).await;
-        let reason = cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].to_string();
+        let reason = cluster.blocked().await;
         assert!(reason.contains(if gone { "not found" } else { "is read-only" }), "{reason}");
         assert_eq!(cluster.phase(), "WaitingForPluginOperations");
         assert!(!cluster.file(".private/operations-1").exists(), "it was written to");
@@ -297,9 +278,7 @@ async fn a_location_that_is_read_only_or_gone_is_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_person_who_cancels_gets_an_honest_end() {
-    let cluster = Cluster::with(metadata_comes_first);
-    begun(&cluster, "InProgress", &["one"]).await;
-    let action = Arc::new(Scripted::default());
+    let (cluster, action) = begun("InProgress", &["one"]).await;
     let (worker, cancellation) = knowing(&cluster.context(), &action);
     let running = tokio::spawn(worker.run());
     cluster.until(|cluster| cluster.phase() == "WaitingForPluginOperations").await;
@@ -314,9 +293,8 @@ async fn a_person_who_cancels_gets_an_honest_end() {
 #[tokio::test(start_paused = true)]
 async fn a_deleted_backup_tells_its_operations_to_stop() {
     let cluster = Cluster::new();
-    begun(&cluster, "WaitingForPluginOperations", &["one", "two"]).await;
+    let action = begin(&cluster, "WaitingForPluginOperations", &["one", "two"]).await;
     cluster.change_backup(&json!({"metadata": {"deletionTimestamp": "2026-01-01T01:00:00Z"}}));
-    let action = Arc::new(Scripted::default());
     end(&cluster, knowing(&cluster.context(), &action).0).await;
     assert!(cluster.get(BACKUP).is_null());
     let mut asked = action.asked.lock().unwrap().clone();

@@ -23,7 +23,6 @@ const HOUR: Duration = Duration::from_hours(1);
 /// An action that answers by the first word of an operation's id.
 #[derive(Default)]
 struct Scripted {
-    applies: AppliesTo,
     asked: Mutex<Vec<String>>,
     under_way: AtomicUsize,
     most: AtomicUsize,
@@ -35,7 +34,7 @@ impl ItemAction for Scripted {
     }
 
     fn applies_to(&self) -> AppliesTo {
-        self.applies.clone()
+        AppliesTo::default()
     }
 }
 

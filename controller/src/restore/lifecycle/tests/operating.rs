@@ -4,8 +4,9 @@ use backup_store::{Claimant, FoundRestore, LogFile, ResourceList, RestoreFiles, 
 
 use super::*;
 
-/// Keeps what is known of the restore, with operations in these phases.
-async fn kept(ctx: &JobContext, phases: &[&str], errors: usize) {
+/// A Restore in this phase of which is kept what is known, with operations in these phases.
+async fn kept(phase: &str, operations: &[&str], errors: usize) -> (FakeApi, tempfile::TempDir, JobContext) {
+    let (fake, folder, ctx) = prepared(Some(phase)).await;
     let operation = |(n, phase): (usize, &&str)| {
         let item = json!({"Group": "", "Resource": "configmaps", "Namespace": "a", "Name": format!("c-{n}")});
         json!({
@@ -18,7 +19,7 @@ async fn kept(ctx: &JobContext, phases: &[&str], errors: usize) {
         log: LogFile::new().unwrap(),
         results: Results::default(),
         resource_list: ResourceList::default(),
-        item_operations: phases.iter().enumerate().map(operation).collect(),
+        item_operations: operations.iter().enumerate().map(operation).collect(),
         volume_info: vec![],
     };
     files.resource_list.add("v1", "ConfigMap", Some("a"), "c", Some("created"));
@@ -28,10 +29,7 @@ async fn kept(ctx: &JobContext, phases: &[&str], errors: usize) {
     let (_, store) = ctx.locations.open("default").await.unwrap();
     let claimant = Claimant { uid: "uid-r".to_owned(), installation: "cluster/velero".to_owned() };
     store.open_restore("r", &claimant).await.unwrap().await_operations(&files).await.unwrap();
-}
-
-fn status(fake: &FakeApi) -> Value {
-    fake.get(RESTORE).unwrap()["status"].clone()
+    (fake, folder, ctx)
 }
 
 fn file(folder: &tempfile::TempDir, suffix: &str) -> Value {
@@ -50,10 +48,7 @@ async fn what_was_recorded_is_gone_on_with_whatever_the_phase_says_and_no_item_i
         // A patch that told of a failure is not taken back.
         ("WaitingForPluginOperationsPartiallyFailed", vec!["Completed"], 0, "PartiallyFailed"),
     ] {
-        let fake = fake::server();
-        let folder = prepared(&fake, Some(phase)).await;
-        let ctx = JobContext::fake(fake.client());
-        kept(&ctx, &operations, errors).await;
+        let (fake, folder, ctx) = kept(phase, &operations, errors).await;
         assert_eq!(step(&mut worker(&ctx)).await, Step::Done, "{phase}");
         let status = status(&fake);
         assert_eq!(status["phase"], end, "{phase}: {status}");
@@ -73,10 +68,7 @@ async fn what_was_recorded_is_gone_on_with_whatever_the_phase_says_and_no_item_i
 
 #[tokio::test]
 async fn an_operation_whose_action_is_not_there_any_more_ends_with_a_text_that_says_so() {
-    let fake = fake::server();
-    let folder = prepared(&fake, Some("InProgress")).await;
-    let ctx = JobContext::fake(fake.client());
-    kept(&ctx, &["New"], 0).await;
+    let (fake, folder, ctx) = kept("InProgress", &["New"], 0).await;
     step(&mut worker(&ctx)).await;
     let status = status(&fake);
     assert_eq!((&status["phase"], &status["errors"]), (&json!("PartiallyFailed"), &json!(1)), "{status}");
@@ -92,9 +84,7 @@ async fn an_operation_whose_action_is_not_there_any_more_ends_with_a_text_that_s
 #[tokio::test]
 async fn operations_that_are_not_in_the_store_are_waited_for_and_never_none() {
     for (gone, says) in [(None, "the record of its operations"), (Some(BACKUP), "backup \"b\"")] {
-        let fake = fake::server();
-        let folder = prepared(&fake, Some("WaitingForPluginOperations")).await;
-        let ctx = JobContext::fake(fake.client());
+        let (fake, folder, ctx) = prepared(Some("WaitingForPluginOperations")).await;
         if let Some(gone) = gone {
             fake.delete(gone);
         }
@@ -110,10 +100,7 @@ async fn operations_that_are_not_in_the_store_are_waited_for_and_never_none() {
 
 #[tokio::test]
 async fn a_store_that_takes_no_state_delays_the_end_and_says_why() {
-    let fake = fake::server();
-    let folder = prepared(&fake, Some("WaitingForPluginOperations")).await;
-    let ctx = JobContext::fake(fake.client());
-    kept(&ctx, &["New"], 0).await;
+    let (fake, folder, ctx) = kept("WaitingForPluginOperations", &["New"], 0).await;
     // Another state of a foreign kind is where the next one goes.
     let (_, store) = ctx.locations.open("default").await.unwrap();
     let FoundRestore::Awaiting(mut waiting) = store.find_job::<Restore>("r", "uid-r").await.unwrap() else {
@@ -146,20 +133,18 @@ async fn a_store_that_takes_no_state_delays_the_end_and_says_why() {
 
 #[tokio::test]
 async fn who_waits_for_operations_or_goes_needs_no_place_among_those_at_work() {
-    let fake = fake::server();
-    let _folder = prepared(&fake, Some("WaitingForPluginOperations")).await;
-    let (ctx, permits) = (JobContext::fake(fake.client()), Arc::new(Semaphore::new(0)));
+    let (fake, _folder, ctx) = kept("WaitingForPluginOperations", &["Completed"], 0).await;
+    let permits = Arc::new(Semaphore::new(0));
     let worker = || worker_with(&ctx, &permits);
-    kept(&ctx, &["Completed"], 0).await;
     step(&mut worker()).await;
     assert_eq!(status(&fake)["phase"], "Completed");
-    let mut going = object("Restore", "r", json!({"backupName": "b"}), json!({"phase": "InProgress"}));
+    let mut going = velero("Restore", "r", json!({"backupName": "b"}), json!({"phase": "InProgress"}));
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T01:00:00Z");
     going["metadata"]["finalizers"] = json!(Restores::FINALIZERS);
     fake.put(RESTORE, going);
     step(&mut worker()).await;
     assert!(fake.get(RESTORE).is_none());
-    fake.put(RESTORE, object("Restore", "r", json!({"backupName": "b"}), json!({})));
+    fake.put(RESTORE, velero("Restore", "r", json!({"backupName": "b"}), json!({})));
     let mut waiting = worker();
     let works = tokio::time::timeout(Duration::from_millis(300), step(&mut waiting)).await;
     assert!(works.is_err(), "it waits for a place");
@@ -168,10 +153,7 @@ async fn who_waits_for_operations_or_goes_needs_no_place_among_those_at_work() {
 
 #[tokio::test]
 async fn a_failed_operation_is_counted_once_at_every_time() {
-    let fake = fake::server();
-    let _folder = prepared(&fake, Some("WaitingForPluginOperations")).await;
-    let ctx = JobContext::fake(fake.client());
-    kept(&ctx, &["Completed", "Failed"], 0).await;
+    let (fake, _folder, ctx) = kept("WaitingForPluginOperations", &["Completed", "Failed"], 0).await;
     step(&mut worker(&ctx)).await;
     let patches = fake.requests().into_iter().filter(|request| request.is("PATCH", RESTORE));
     let errors: Vec<Value> = patches.map(|patch| patch.body["status"]["errors"].clone()).collect();

@@ -56,14 +56,6 @@ impl RestoreItemAction for Scripted {
     }
 }
 
-fn id(group_resource: &str, namespace: Option<&str>, name: &str) -> ItemId {
-    ItemId {
-        group_resource: group_resource.to_owned(),
-        namespace: namespace.map(str::to_owned),
-        name: name.to_owned(),
-    }
-}
-
 fn map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "status": {}})
 }
@@ -73,20 +65,12 @@ fn bringing(additional: Vec<ItemId>) -> RestoreActionOutput {
 }
 
 /// Into the namespace `z`, with an action.
-async fn acted(
-    items: &[(&str, Option<&str>, Value)],
-    spec: Value,
-    action: &Arc<Scripted>,
-) -> (FakeApi, Report) {
-    let (_folder, contents) = stored(items).await;
-    let (fake, report) = (fake::server(), Report::new().unwrap());
-    let (calls, journal, claimed) = (fake::calls(&fake), journal(), Footprint::namespaces(["z"]));
-    let mut restore = Restore::new("r", serde_json::from_value(spec).unwrap());
-    restore.spec.namespace_mapping = [("a".to_owned(), "z".to_owned())].into();
-    let mut work = work(&fake, &contents, &restore, &calls, &report, &journal);
-    work.actions.plugins = vec![Arc::clone(action) as Arc<dyn RestoreItemAction>];
-    work.claimed = &claimed;
-    work.run().await.unwrap();
+async fn acted(items: Items<'_>, mut spec: Value, action: &Arc<Scripted>) -> (FakeApi, Report) {
+    spec["namespaceMapping"] = json!({"a": "z"});
+    let (fake, claimed, plugins) =
+        (fake::server(), Footprint::namespaces(["z"]), vec![Arc::clone(action) as _]);
+    let (report, done) = run(&fake, &fake::calls(&fake), items, spec, &claimed, plugins).await;
+    done.unwrap();
     let progress = report.progress();
     assert_eq!(progress.total_items, progress.items_restored);
     (fake, report)
@@ -105,7 +89,7 @@ async fn items_that_ask_for_one_another_are_each_restored_once() {
         let n: usize = name[1..].parse().unwrap();
         let next = n - n % 3 + (n + 1) % 3;
         let wanted = [format!("n{next}"), "n0".to_owned()];
-        bringing(wanted.iter().map(|name| id("configmaps", Some("a"), name)).collect())
+        bringing(wanted.iter().map(|name| ItemId::new("configmaps", Some("a"), name)).collect())
     });
     let within = tokio::time::timeout(Duration::from_secs(20), acted(&items, json!({}), &ring));
     let (fake, report) = within.await.expect("none waits for ever");
@@ -133,10 +117,10 @@ async fn a_related_item_is_restored_before_its_item_unless_filtered() {
     ];
     let all = || {
         bringing(vec![
-            id("configmaps", Some("a"), "along"),
-            id("configmaps", Some("b"), "elsewhere"),
-            id("pods", Some("a"), "p"),
-            id("storageclasses.storage.k8s.io", None, "s"),
+            ItemId::new("configmaps", Some("a"), "along"),
+            ItemId::new("configmaps", Some("b"), "elsewhere"),
+            ItemId::new("pods", Some("a"), "p"),
+            ItemId::new("storageclasses.storage.k8s.io", None, "s"),
         ])
     };
     let brings = action(move |name| if name == "item" { all() } else { RestoreActionOutput::default() });
@@ -175,7 +159,10 @@ async fn an_item_waits_for_what_came_along_but_not_for_ever() {
         let waits = action(move |name| match name {
             "item" => RestoreActionOutput {
                 wait: Some(RestoreWait { limit }),
-                ..bringing(vec![id("configmaps", Some("a"), "along"), id("configmaps", Some("a"), "gone")])
+                ..bringing(vec![
+                    ItemId::new("configmaps", Some("a"), "along"),
+                    ItemId::new("configmaps", Some("a"), "gone"),
+                ])
             },
             _ => RestoreActionOutput::default(),
         });
@@ -201,7 +188,7 @@ async fn an_item_that_actions_change_is_checked_again() {
         "path" => made("ConfigMap", "../x"),
         _ => RestoreActionOutput {
             skip: Some("not wanted".to_owned()),
-            ..bringing(vec![id("configmaps", Some("a"), "no")])
+            ..bringing(vec![ItemId::new("configmaps", Some("a"), "no")])
         },
     });
     let names = ["renamed", "pod", "gadget", "path", "skipped"];
