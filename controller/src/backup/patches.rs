@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_patch_only_moves_a_phase_forward() {
-        for from in BackupPhase::KNOWN.iter().map(|phase| BackupPhase::from(*phase)) {
+        for from in BackupPhase::known() {
             for (to, patch) in every_patch(&backup(from.clone())) {
                 let Some(patch) = patch else { continue };
                 let next = BackupPhase::from(patch["status"]["phase"].as_str().unwrap());
@@ -218,8 +218,7 @@ mod tests {
 
     #[test]
     fn nothing_is_written_to_a_phase_that_has_ended_or_is_unknown() {
-        let ended =
-            BackupPhase::KNOWN.iter().map(|phase| BackupPhase::from(*phase)).filter(BackupPhase::is_terminal);
+        let ended = BackupPhase::known().filter(BackupPhase::is_terminal);
         for phase in ended.chain([BackupPhase::Unknown("Later".to_owned())]) {
             let backup = backup(phase.clone());
             assert!(every_patch(&backup).iter().all(|(_, patch)| patch.is_none()), "{phase}");

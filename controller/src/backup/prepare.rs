@@ -8,8 +8,9 @@ use backup_core::{
     api::{Backup, BackupPhase, BackupSpec, BackupStorageLocation, GoDuration, LocationPhase},
     labels,
     resource_policy::{self, ResourcePolicy},
+    resources::uses_combined_fields,
     time::whole_seconds,
-    validate::{self, Finding, uses_combined_filters},
+    validate::{self, Finding},
 };
 use backup_store::tarball::FORMAT_VERSION;
 use jiff::Timestamp;
@@ -226,7 +227,7 @@ fn no_snapshots(snapshots: &ChosenLocations) -> Finding {
 /// What is wrong with the resource policy. `data` is that of its ConfigMap, if there is one.
 fn policy_findings(spec: &BackupSpec, data: Option<&BTreeMap<String, String>>) -> Vec<Finding> {
     match read_policy(spec, data) {
-        Ok(Some(policy)) if !policy.types.is_empty() && uses_combined_filters(spec) => vec![Finding::new(
+        Ok(Some(policy)) if !policy.types.is_empty() && uses_combined_fields(spec) => vec![Finding::new(
             format!("{RESOURCE_POLICY}: includeExcludePolicy"),
             "cannot be used with includedResources, excludedResources or includeClusterResources; use the filters for \
              cluster-scoped and namespace-scoped resources",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backup_actions::csi::SnapshotApi;
 use backup_core::{
-    api::{Backup, PodVolumeBackup, common::MovePhase},
+    api::{Backup, PodVolumeBackup, transfer::MovePhase},
     labels::{self, SYNC_PENDING_ANNOTATION},
     sync::Summary,
 };
@@ -127,7 +127,7 @@ fn pod_volume_backup(object: &RawValue, backup: &Backup) -> Result<PodVolumeBack
     object.api_version = PodVolumeBackup::api_version(&()).into_owned();
     object.kind = PodVolumeBackup::kind(&()).into_owned();
     let ended = [MovePhase::Completed, MovePhase::Failed, MovePhase::Canceled];
-    if !object.status.phase.as_ref().is_some_and(|phase| ended.contains(phase)) {
+    if !object.status.transfer.phase.as_ref().is_some_and(|phase| ended.contains(phase)) {
         return Err(format!("PodVolumeBackup {name} has not ended"));
     }
     let owner = OwnerReference {
@@ -140,7 +140,7 @@ fn pod_volume_backup(object: &RawValue, backup: &Backup) -> Result<PodVolumeBack
     let labels = object.metadata.labels.get_or_insert_default();
     labels.insert(labels::BACKUP_NAME.to_owned(), labels::valid_value(&backup.name_any()));
     labels.insert(labels::BACKUP_UID.to_owned(), backup.uid().unwrap_or_default());
-    object.spec.backup_storage_location = backup.spec.storage_location.clone().unwrap_or_default();
+    object.spec.volume.backup_storage_location = backup.spec.storage_location.clone().unwrap_or_default();
     Ok(object)
 }
 

@@ -1,4 +1,4 @@
-//! The `velero.io` API: one file per kind.
+//! The `velero.io` API: one file per kind, and one for the four kinds of transfers.
 //!
 //! Field names, enums and required fields are Velero's (`pkg/apis/velero/v1`, v1.18), so that manifests and buckets can
 //! be exchanged. Fields that this version does not know are kept in `extra` and written back.
@@ -8,17 +8,14 @@ pub mod backup_repository;
 pub mod backup_storage_location;
 pub mod common;
 pub mod crd;
-pub mod data_download;
-pub mod data_upload;
 pub mod delete_backup_request;
 pub mod download_request;
 pub mod duration;
 pub mod kind;
-pub mod pod_volume_backup;
-pub mod pod_volume_restore;
 pub mod restore;
 pub mod schedule;
 pub mod server_status_request;
+pub mod transfer;
 pub mod volume_snapshot_location;
 
 pub use backup::{Backup, BackupPhase, BackupSpec, BackupStatus};
@@ -27,17 +24,14 @@ pub use backup_storage_location::{
     AccessMode, BackupStorageLocation, BackupStorageLocationSpec, BackupStorageLocationStatus, LocationPhase,
 };
 pub use common::Extra;
-pub use data_download::DataDownload;
-pub use data_upload::DataUpload;
 pub use delete_backup_request::{DeleteBackupRequest, DeleteBackupRequestPhase};
 pub use download_request::DownloadRequest;
 pub use duration::GoDuration;
 pub use kind::VeleroKind;
-pub use pod_volume_backup::PodVolumeBackup;
-pub use pod_volume_restore::PodVolumeRestore;
 pub use restore::{Restore, RestorePhase, RestoreSpec, RestoreStatus};
 pub use schedule::Schedule;
 pub use server_status_request::ServerStatusRequest;
+pub use transfer::{DataDownload, DataUpload, PodVolumeBackup, PodVolumeRestore};
 pub use volume_snapshot_location::VolumeSnapshotLocation;
 
 #[cfg(test)]

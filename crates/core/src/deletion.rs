@@ -5,6 +5,8 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::api::common::is_default;
+
 /// How soon what has no date, or is late, is looked at again at the earliest, and at the latest.
 const SOONEST: SignedDuration = SignedDuration::from_mins(10);
 const LATEST: SignedDuration = SignedDuration::from_hours(6);
@@ -23,7 +25,7 @@ pub struct Waits {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
     /// Versions under legal hold, which has no date.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub held: u64,
     /// Why others are kept, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,11 +33,6 @@ pub struct Waits {
     /// Who has claimed the backup's folder in the store: a uid; empty if nobody has.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub owner: String,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 impl Waits {

@@ -30,7 +30,7 @@ pub fn is_object_name(name: &str) -> bool {
 }
 
 /// Whether this is a DNS-1123 label of at most 63 characters, as names of namespaces are.
-pub(crate) fn is_namespace_name(name: &str) -> bool {
+pub fn is_dns_label(name: &str) -> bool {
     name.len() <= 63 && is_label(name)
 }
 
@@ -78,9 +78,9 @@ mod tests {
 
     #[test]
     fn namespace_names_are_single_short_labels() {
-        assert!(is_namespace_name(&"a".repeat(63)));
+        assert!(is_dns_label(&"a".repeat(63)));
         for bad in ["", "a.b", "A", &"a".repeat(64)] {
-            assert!(!is_namespace_name(bad), "{bad}");
+            assert!(!is_dns_label(bad), "{bad}");
         }
     }
 }

@@ -3,8 +3,6 @@
 //! The JSON is that of Velero's `-itemoperations.json.gz` (`pkg/itemoperation`, `pkg/plugin/velero/shared.go`, v1.18).
 //! What older versions wrote, and fields that this version does not know, are read and kept.
 
-mod restore;
-
 use std::fmt;
 
 use jiff::Timestamp;
@@ -15,8 +13,6 @@ use crate::api::{
     common::{is_default, null_default},
     kind::string_enum,
 };
-
-pub use restore::{RestoreOperation, RestoreOperationSpec};
 
 pub trait Operation: Clone {
     fn action(&self) -> &str;
@@ -102,36 +98,44 @@ impl fmt::Display for ResourceIdentifier {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct BackupOperation {
-    pub spec: BackupOperationSpec,
-    pub status: OperationStatus,
-    #[serde(flatten)]
-    pub extra: Extra,
+/// Defines the operations of backups or restores, which differ in the names of fields and in who is asked about them.
+macro_rules! operation {
+    ($operation:ident, $spec:ident, $action:ident) => {
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct $operation {
+            pub spec: $spec,
+            pub status: OperationStatus,
+            #[serde(flatten)]
+            pub extra: Extra,
+        }
+
+        impl Operation for $operation {
+            fn action(&self) -> &str {
+                &self.spec.$action
+            }
+
+            fn id(&self) -> &str {
+                &self.spec.operation_id
+            }
+
+            fn item(&self) -> &ResourceIdentifier {
+                &self.spec.resource_identifier
+            }
+
+            fn status(&self) -> &OperationStatus {
+                &self.status
+            }
+
+            fn status_mut(&mut self) -> &mut OperationStatus {
+                &mut self.status
+            }
+        }
+    };
 }
 
-impl Operation for BackupOperation {
-    fn action(&self) -> &str {
-        &self.spec.backup_item_action
-    }
-
-    fn id(&self) -> &str {
-        &self.spec.operation_id
-    }
-
-    fn item(&self) -> &ResourceIdentifier {
-        &self.spec.resource_identifier
-    }
-
-    fn status(&self) -> &OperationStatus {
-        &self.status
-    }
-
-    fn status_mut(&mut self) -> &mut OperationStatus {
-        &mut self.status
-    }
-}
+operation!(BackupOperation, BackupOperationSpec, backup_item_action);
+operation!(RestoreOperation, RestoreOperationSpec, restore_item_action);
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -147,6 +151,22 @@ pub struct BackupOperationSpec {
     /// Objects that are read again, and stored in their last form, when all operations have ended.
     #[serde(deserialize_with = "null_default")]
     pub post_operation_items: Vec<ResourceIdentifier>,
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RestoreOperationSpec {
+    pub restore_name: String,
+    #[serde(rename = "restoreUID")]
+    pub restore_uid: String,
+    pub restore_item_action: String,
+    /// The item, in the namespace that it was restored into.
+    pub resource_identifier: ResourceIdentifier,
+    /// What the action calls it; any text.
+    #[serde(rename = "operationID")]
+    pub operation_id: String,
     #[serde(flatten)]
     pub extra: Extra,
 }
@@ -271,6 +291,35 @@ mod tests {
             operation.spec.resource_identifier.to_string(),
             "volumesnapshots.snapshot.storage.k8s.io ns/vs"
         );
+    }
+
+    #[test]
+    fn an_operation_of_a_restore_has_the_json_of_velero() {
+        let operation = RestoreOperation {
+            spec: RestoreOperationSpec {
+                restore_name: "r".into(),
+                restore_uid: "u".into(),
+                restore_item_action: "example.io/mover".into(),
+                resource_identifier: ResourceIdentifier::new("persistentvolumeclaims", Some("ns"), "c"),
+                operation_id: "o".into(),
+                ..RestoreOperationSpec::default()
+            },
+            ..RestoreOperation::default()
+        };
+        let text = json!({
+            "spec": {
+                "restoreName": "r", "restoreUID": "u", "restoreItemAction": "example.io/mover",
+                "resourceIdentifier": { "Group": "", "Resource": "persistentvolumeclaims", "Namespace": "ns", "Name": "c" },
+                "operationID": "o",
+            },
+            "status": { "phase": "New" },
+        });
+        assert_eq!(serde_json::to_value(&operation).unwrap(), text);
+        let mut later = text;
+        later["spec"]["later"] = json!(1);
+        let read: RestoreOperation = serde_json::from_value(later.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&read).unwrap(), later);
+        assert!(serde_json::from_str::<RestoreOperation>("{}").is_ok());
     }
 
     #[test]

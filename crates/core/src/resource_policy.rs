@@ -51,17 +51,6 @@ pub enum VolumeActionKind {
     Custom,
 }
 
-impl VolumeActionKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Skip => "skip",
-            Self::FsBackup => "fs-backup",
-            Self::Snapshot => "snapshot",
-            Self::Custom => "custom",
-        }
-    }
-}
-
 /// Conditions on a volume. One that is not given holds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conditions {

@@ -2,8 +2,8 @@
 
 mod filter;
 
-pub use filter::{ResourceFilter, full_names};
-pub(crate) use filter::{uses_combined_fields, uses_scoped_fields};
+pub(crate) use filter::uses_scoped_fields;
+pub use filter::{ResourceFilter, full_names, uses_combined_fields};
 
 /// A resource type as discovery describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

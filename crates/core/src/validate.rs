@@ -16,7 +16,7 @@ pub use backup::backup;
 pub use raw::{raw_backup, raw_restore};
 pub use restore::restore;
 
-use crate::api::{BackupSpec, GoDuration, common::LocalReference};
+use crate::api::{GoDuration, common::LocalReference};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
@@ -38,26 +38,28 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Whether a Backup filters resources by the older fields, which know no scopes.
-pub fn uses_combined_filters(spec: &BackupSpec) -> bool {
-    crate::resources::uses_combined_fields(spec)
-}
+/// What was found so far.
+#[derive(Default)]
+pub(crate) struct Findings(pub(crate) Vec<Finding>);
 
-/// A time span cannot be negative (our own rule: Velero takes a negative `ttl` and deletes the backup at once).
-fn not_negative(field: &str, duration: Option<GoDuration>, findings: &mut Vec<Finding>) {
-    if let Some(duration) = duration.filter(|duration| *duration < GoDuration::default()) {
-        findings.push(Finding::new(field, format!("{duration} is negative; give a span such as \"720h\"")));
+impl Findings {
+    pub(crate) fn say(&mut self, field: impl Into<String>, message: impl Into<String>) {
+        self.0.push(Finding::new(field, message));
     }
-}
 
-/// Policies and modifiers are read from ConfigMaps only.
-fn is_config_map(field: &str, reference: Option<&LocalReference>, findings: &mut Vec<Finding>) {
-    let Some(reference) = reference else { return };
-    if !reference.kind.eq_ignore_ascii_case("configmap") {
-        findings.push(Finding::new(
-            format!("{field}.kind"),
-            format!("{:?} is not supported; name a ConfigMap", reference.kind),
-        ));
+    /// A time span cannot be negative (our own rule: Velero takes a negative `ttl` and deletes the backup at once).
+    fn not_negative(&mut self, field: &str, duration: Option<GoDuration>) {
+        if let Some(duration) = duration.filter(|duration| *duration < GoDuration::default()) {
+            self.say(field, format!("{duration} is negative; give a span such as \"720h\""));
+        }
+    }
+
+    /// Policies and modifiers are read from ConfigMaps only.
+    fn is_config_map(&mut self, field: &str, reference: Option<&LocalReference>) {
+        let Some(LocalReference { kind, .. }) = reference else { return };
+        if !kind.eq_ignore_ascii_case("configmap") {
+            self.say(format!("{field}.kind"), format!("{kind:?} is not supported; name a ConfigMap"));
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use backup_actions::AppliesTo;
+use backup_core::names::is_dns_label;
 use serde::{Deserialize, de::value::StrDeserializer};
 
 /// A kind of plugins that is used here, by Velero's word (`pkg/plugin/framework/common/plugin_kinds.go`, v1.18).
@@ -70,14 +71,7 @@ pub struct Offer {
 /// Whether a name is `domain/name` (`pkg/plugin/framework/common/server_mux.go`, v1.18).
 pub fn is_name(name: &str) -> bool {
     let Some((domain, rest)) = name.split_once('/') else { return false };
-    let label = |label: &str| {
-        let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-        label.len() <= 63
-            && edge(label.as_bytes().first())
-            && edge(label.as_bytes().last())
-            && label.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-    };
-    domain.len() <= 253 && domain.split('.').all(label) && !rest.is_empty() && !rest.contains('/')
+    domain.len() <= 253 && domain.split('.').all(is_dns_label) && !rest.is_empty() && !rest.contains('/')
 }
 
 /// Which offers are used: for each the index of its binary, and itself. By name.

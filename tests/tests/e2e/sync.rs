@@ -261,7 +261,7 @@ async fn objects_of_a_backup_arrive_with_it_and_are_deleted_with_it(world: &mut 
         let volumes: Api<PodVolumeBackup> = world.api();
         let volume = volumes.get(&format!("{name}-x7z")).await?;
         ensure!(volume.owner_references()[0].uid == arrived.uid().unwrap_or_default(), "{volume:?}");
-        ensure!(volume.spec.backup_storage_location == bucket, "{volume:?}");
+        ensure!(volume.spec.volume.backup_storage_location == bucket, "{volume:?}");
         let content = contents.get(&format!("content-{name}")).await?;
         ensure!(content.data["spec"]["deletionPolicy"] == "Retain", "{content:?}");
         ensure!(contents.get_opt(&format!("unfinished-{name}")).await?.is_none(), "it stands for nothing");

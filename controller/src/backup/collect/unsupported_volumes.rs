@@ -47,7 +47,7 @@ impl<S: Sink> Collector<'_, S> {
         let wanted = |volume: &&Value| {
             let claimed =
                 ["persistentVolumeClaim", "ephemeral"].iter().any(|kind| volume.get(kind).is_some());
-            let action = policy.action_for(&Volume::of_pod(volume));
+            let action = policy.action_for(&Volume::of_source(volume));
             !claimed && action.is_some_and(|action| action.kind == VolumeActionKind::FsBackup)
         };
         let name = |volume: &Value| volume["name"].as_str().unwrap_or_default().to_owned();

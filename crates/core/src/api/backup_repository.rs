@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
-    common::UploaderType,
     duration::GoDuration,
     kind::{api_struct, column, string_enum, velero_kind},
+    transfer::UploaderType,
 };
 
 velero_kind! {

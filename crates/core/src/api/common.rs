@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use super::kind::{api_struct, string_enum};
+use super::kind::{api_part, api_struct, string_enum};
 
 /// Fields that this version does not know, kept for round trips.
 pub type Extra = BTreeMap<String, serde_json::Value>;
@@ -33,30 +33,29 @@ api_struct! {
     }
 }
 
-/// A reference to an object in the same namespace.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct LocalReference {
-    /// API group; none is the core group.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_group: Option<String>,
-    /// Kind of the object.
-    pub kind: String,
-    /// Name of the object.
-    pub name: String,
+api_part! {
+    /// A reference to an object in the same namespace.
+    LocalReference {
+        /// API group; none is the core group.
+        api_group?: Option<String>,
+        /// Kind of the object.
+        kind: String,
+        /// Name of the object.
+        name: String,
+    }
 }
 
-/// A key of a Secret in the same namespace.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct SecretKey {
-    /// Name of the Secret.
-    #[serde(default)]
-    pub name: String,
-    /// Key in the Secret.
-    pub key: String,
-    /// Whether the Secret or key may be absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub optional: Option<bool>,
+api_part! {
+    /// A key of a Secret in the same namespace.
+    SecretKey {
+        /// Name of the Secret.
+        #[serde(default)]
+        name: String,
+        /// Key in the Secret.
+        key: String,
+        /// Whether the Secret or key may be absent.
+        optional?: Option<bool>,
+    }
 }
 
 api_struct! {
@@ -75,46 +74,5 @@ string_enum! {
         /// The failure is recorded and the item goes on.
         Continue = "Continue",
         Fail = "Fail",
-    }
-}
-
-string_enum! {
-    /// Where a transfer of volume data is in its life.
-    MovePhase {
-        New = "New",
-        Accepted = "Accepted",
-        /// The volume is ready to be read or written.
-        Prepared = "Prepared",
-        InProgress = "InProgress",
-        Canceling = "Canceling",
-        Canceled = "Canceled",
-        Completed = "Completed",
-        Failed = "Failed",
-    }
-}
-
-api_struct! {
-    /// Bytes of a transfer.
-    MoveProgress {
-        /// Bytes to move; grows while they are counted.
-        total_bytes?: i64,
-        /// Bytes moved.
-        bytes_done?: i64,
-    }
-}
-
-string_enum! {
-    /// Program and repository format of volume data.
-    UploaderType {
-        Kopia = "kopia",
-        Restic = "restic",
-        Unset = "",
-    }
-}
-
-#[allow(clippy::derivable_impls)] // the macro derives for all enums alike, and most have no default
-impl Default for UploaderType {
-    fn default() -> Self {
-        Self::Unset
     }
 }

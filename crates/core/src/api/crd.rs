@@ -4,8 +4,8 @@
 //! kind has a status subresource: status is written with the object, and an object can be created with one.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionNames,
-    CustomResourceDefinitionSpec, CustomResourceDefinitionVersion, CustomResourceValidation, JSONSchemaProps,
+    CustomResourceDefinition, CustomResourceDefinitionNames, CustomResourceDefinitionSpec,
+    CustomResourceDefinitionVersion, CustomResourceValidation, JSONSchemaProps,
 };
 use kube::core::{
     ObjectMeta,
@@ -15,29 +15,13 @@ use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Backup, BackupRepository, BackupStorageLocation, DataDownload, DataUpload, DeleteBackupRequest,
-    DownloadRequest, PodVolumeBackup, PodVolumeRestore, Restore, Schedule, ServerStatusRequest, VeleroKind,
-    VolumeSnapshotLocation,
-    kind::{Column, GROUP},
+    VeleroKind,
+    kind::{GROUP, for_each_kind},
 };
 
 /// All definitions, sorted by name.
 pub fn all() -> Vec<CustomResourceDefinition> {
-    let mut all = vec![
-        definition::<Backup>(),
-        definition::<BackupRepository>(),
-        definition::<BackupStorageLocation>(),
-        definition::<DataDownload>(),
-        definition::<DataUpload>(),
-        definition::<DeleteBackupRequest>(),
-        definition::<DownloadRequest>(),
-        definition::<PodVolumeBackup>(),
-        definition::<PodVolumeRestore>(),
-        definition::<Restore>(),
-        definition::<Schedule>(),
-        definition::<ServerStatusRequest>(),
-        definition::<VolumeSnapshotLocation>(),
-    ];
+    let mut all = for_each_kind!(definition).to_vec();
     all.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     all
 }
@@ -62,7 +46,7 @@ pub fn definition<K: VeleroKind>() -> CustomResourceDefinition {
                 name: K::version(&()).into_owned(),
                 served: true,
                 storage: true,
-                additional_printer_columns: Some(K::COLUMNS.iter().map(column).collect()),
+                additional_printer_columns: Some(K::columns()),
                 schema: Some(CustomResourceValidation { open_api_v3_schema: Some(schema::<K>()) }),
                 ..CustomResourceDefinitionVersion::default()
             }],
@@ -84,16 +68,6 @@ pub(crate) fn any_objects(_: &mut SchemaGenerator) -> Schema {
 /// Bytes, base64 in JSON.
 pub(crate) fn base64_bytes(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "byte" })
-}
-
-fn column(column: &Column) -> CustomResourceColumnDefinition {
-    CustomResourceColumnDefinition {
-        name: column.name.to_owned(),
-        type_: column.kind.to_owned(),
-        json_path: column.path.to_owned(),
-        priority: column.wide.then_some(10),
-        ..CustomResourceColumnDefinition::default()
-    }
 }
 
 /// The structural schema of a kind.

@@ -1,5 +1,6 @@
 //! What all kinds of the group have in common: the outer object, its names, and string enums that survive new values.
 
+pub use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition as Column;
 use serde::Serialize;
 
 /// The API group of every kind.
@@ -14,32 +15,17 @@ pub trait VeleroKind:
     /// Short names for `kubectl get`.
     const SHORT_NAMES: &'static [&'static str];
     /// Columns for `kubectl get`.
-    const COLUMNS: &'static [Column];
+    fn columns() -> Vec<Column>;
 }
 
-/// A column that `kubectl get` shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
-    /// Heading.
-    pub name: &'static str,
-    /// `string`, `integer`, `boolean` or `date`.
-    pub kind: &'static str,
-    /// JSON path of the value in the object.
-    pub path: &'static str,
-    /// Whether it is shown by `kubectl get -o wide` only.
-    pub wide: bool,
+/// A column that `kubectl get` shows: its heading, its type, and the JSON path of its value.
+pub(crate) fn column(name: &str, kind: &str, path: &str) -> Column {
+    Column { name: name.to_owned(), type_: kind.to_owned(), json_path: path.to_owned(), ..Column::default() }
 }
 
-/// A column that is always shown.
-pub(crate) const fn column(name: &'static str, kind: &'static str, path: &'static str) -> Column {
-    Column { name, kind, path, wide: false }
-}
-
-impl Column {
-    /// The same column, shown by `kubectl get -o wide` only.
-    pub(crate) const fn wide(self) -> Self {
-        Self { wide: true, ..self }
-    }
+/// A column that is shown by `kubectl get -o wide` only.
+pub(crate) fn wide(name: &str, kind: &str, path: &str) -> Column {
+    Column { priority: Some(10), ..column(name, kind, path) }
 }
 
 /// Defines the outer struct of a namespaced kind of `velero.io`.
@@ -121,15 +107,48 @@ macro_rules! velero_kind {
 
         impl $crate::api::kind::VeleroKind for $kind {
             const SHORT_NAMES: &'static [&'static str] = &[$($short),*];
-            const COLUMNS: &'static [$crate::api::kind::Column] = &[$($column),*];
+            fn columns() -> Vec<$crate::api::kind::Column> {
+                vec![$($column),*]
+            }
         }
     };
 }
 pub(crate) use velero_kind;
 
+/// What a function of a kind returns for each of them.
+macro_rules! for_each_kind {
+    ($function:ident) => {
+        for_each_kind!($function:
+            Backup BackupRepository BackupStorageLocation DataDownload DataUpload DeleteBackupRequest DownloadRequest
+            PodVolumeBackup PodVolumeRestore Restore Schedule ServerStatusRequest VolumeSnapshotLocation)
+    };
+    ($function:ident: $($kind:ident)*) => {
+        [$($function::<$crate::api::$kind>()),*]
+    };
+}
+pub(crate) use for_each_kind;
+
 /// Defines a struct of the API as Go writes and reads it: names in camelCase, `field?` with Go's `omitempty`, and every field
 /// that this version does not know in `extra`, so that it is written back.
 macro_rules! api_struct {
+    ($(#[$doc:meta])* $name:ident { $($fields:tt)* }) => {
+        $crate::api::kind::api_part! {
+            $(#[$doc])*
+            $name {
+                $($fields)*
+                /// Fields unknown to this version.
+                #[serde(flatten)]
+                #[schemars(skip)]
+                extra: crate::api::Extra,
+            }
+        }
+    };
+}
+pub(crate) use api_struct;
+
+/// Defines a struct like [`api_struct`], without `extra`: it drops what it does not know, or it is flattened into a struct
+/// that keeps that.
+macro_rules! api_part {
     (
         $(#[$doc:meta])*
         $name:ident { $($(#[$meta:meta])* $field:ident $(? $($optional:lifetime)?)? : $type:ty),* $(,)? }
@@ -150,14 +169,10 @@ macro_rules! api_struct {
                 )?
                 pub $field: $type,
             )*
-            /// Fields unknown to this version.
-            #[serde(flatten)]
-            #[schemars(skip)]
-            pub extra: crate::api::Extra,
         }
     };
 }
-pub(crate) use api_struct;
+pub(crate) use api_part;
 
 /// Defines an enum over strings that keeps a value it does not know, so that an object written by a newer server is
 /// decoded, shown and written back unchanged. The schema lists only the known values.
@@ -174,6 +189,11 @@ macro_rules! string_enum {
         impl $name {
             /// Every known value.
             pub const KNOWN: &'static [&'static str] = &[$($value),+];
+
+            /// The same, as values of this type.
+            pub fn known() -> impl Iterator<Item = Self> {
+                [$(Self::$variant),+].into_iter()
+            }
 
             /// The value as it stands in JSON.
             pub fn as_str(&self) -> &str {

@@ -3,7 +3,7 @@
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::*;
+use super::{kind::for_each_kind, *};
 
 fn round_trip<T: DeserializeOwned + Serialize>(json: &Value) -> Value {
     serde_json::to_value(serde_json::from_value::<T>(json.clone()).unwrap()).unwrap()
@@ -167,19 +167,7 @@ fn an_object_without_spec_and_status_is_read() {
             assert_eq!(read.meta().name.as_deref(), Some("x"));
         }
     }
-    check::<Backup>();
-    check::<BackupRepository>();
-    check::<BackupStorageLocation>();
-    check::<DataDownload>();
-    check::<DataUpload>();
-    check::<DeleteBackupRequest>();
-    check::<DownloadRequest>();
-    check::<PodVolumeBackup>();
-    check::<PodVolumeRestore>();
-    check::<Restore>();
-    check::<Schedule>();
-    check::<ServerStatusRequest>();
-    check::<VolumeSnapshotLocation>();
+    for_each_kind!(check);
 }
 
 #[test]
@@ -193,7 +181,7 @@ fn null_is_read_as_nothing_given() {
 
 #[test]
 fn a_new_object_names_its_group_version_and_kind() {
-    let upload = DataUpload::new("u", data_upload::DataUploadSpec::default());
+    let upload = DataUpload::new("u", transfer::DataUploadSpec::default());
     assert_eq!((upload.api_version.as_str(), upload.kind.as_str()), ("velero.io/v2alpha1", "DataUpload"));
     let backup = Backup::new("b", BackupSpec::default());
     assert_eq!((backup.api_version.as_str(), backup.phase()), ("velero.io/v1", BackupPhase::New));
@@ -205,8 +193,8 @@ fn fields_whose_names_are_no_camel_case_have_the_names_of_velero() {
         json!({ "phase": "Completed", "snapshotID": "s", "node": "n", "nodeOS": "linux", "progress": { "totalBytes": 2, "bytesDone": 1 } }),
         json!({ "dataMoverResult": { "a": "b" }, "acceptedByNode": "n", "incrementalBytes": 7 }),
     ] {
-        assert_eq!(round_trip::<data_upload::DataUploadStatus>(&object), object);
-        let status: data_upload::DataUploadStatus = serde_json::from_value(object).unwrap();
+        assert_eq!(round_trip::<transfer::DataUploadStatus>(&object), object);
+        let status: transfer::DataUploadStatus = serde_json::from_value(object).unwrap();
         assert!(status.extra.is_empty(), "{:?}", status.extra);
     }
     let object = json!({ "phase": "Processed", "downloadURL": "https://example.com", "message": "m" });

@@ -9,12 +9,15 @@ mod predicate;
 use super::{
     ForeignLease, OnConflict, Policy, Profile, ReleaseRule, Role, ScopeRule, foreign::CLUSTER, path,
 };
-use crate::{names, validate::Finding};
+use crate::{
+    names,
+    validate::{Finding, Findings},
+};
 
 /// Everything that is wrong with a profile.
 pub(super) fn findings(profile: &Profile) -> Vec<Finding> {
-    let mut found = Found::default();
-    if !names::is_namespace_name(&profile.name) {
+    let mut found = Findings::default();
+    if !names::is_dns_label(&profile.name) {
         found.say("name", format!("{:?} is no DNS label, such as \"percona-ps\"", profile.name));
     }
     group("group", &profile.group, &mut found);
@@ -33,19 +36,10 @@ pub(super) fn findings(profile: &Profile) -> Vec<Finding> {
     if let Some(rule) = &profile.release {
         release(rule, &mut found);
     }
-    found.list
+    found.0
 }
 
-#[derive(Default)]
-struct Found {
-    list: Vec<Finding>,
-}
-
-impl Found {
-    fn say(&mut self, field: impl Into<String>, message: impl Into<String>) {
-        self.list.push(Finding::new(field, message));
-    }
-
+impl Findings {
     fn path(&mut self, field: &str, text: &str) {
         if !path::is_path(text) {
             self.say(field, format!("{text:?} is no path of field names, such as \"status.state\""));
@@ -53,25 +47,25 @@ impl Found {
     }
 }
 
-fn group(field: &str, text: &str, found: &mut Found) {
+fn group(field: &str, text: &str, found: &mut Findings) {
     if !names::is_object_name(text) {
         found.say(field, format!("{text:?} is no API group, such as \"ps.percona.com\""));
     }
 }
 
-fn version(field: &str, text: &str, found: &mut Found) {
+fn version(field: &str, text: &str, found: &mut Findings) {
     let numbered = text.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
-    if !numbered || !names::is_namespace_name(text) {
+    if !numbered || !names::is_dns_label(text) {
         found.say(field, format!("{text:?} is no API version, such as \"v1\" or \"v1alpha1\""));
     }
 }
 
-fn kind_names(field: &str, kind: &str, plural: &str, found: &mut Found) {
+fn kind_names(field: &str, kind: &str, plural: &str, found: &mut Findings) {
     if !kind.starts_with(|c: char| c.is_ascii_uppercase()) || !kind.chars().all(|c| c.is_ascii_alphanumeric())
     {
         found.say(format!("{field}kind"), format!("{kind:?} is no kind, such as \"Backup\""));
     }
-    if !names::is_namespace_name(plural) {
+    if !names::is_dns_label(plural) {
         found.say(
             format!("{field}plural"),
             format!("{plural:?} is no resource name in the plural, such as \"backups\""),
@@ -79,7 +73,7 @@ fn kind_names(field: &str, kind: &str, plural: &str, found: &mut Found) {
     }
 }
 
-fn scope(profile: &Profile, found: &mut Found) {
+fn scope(profile: &Profile, found: &mut Findings) {
     match &profile.scope {
         ScopeRule::Field { backup, restore } => {
             found.path("scope.field.backup", backup);
@@ -97,7 +91,7 @@ fn scope(profile: &Profile, found: &mut Found) {
     }
 }
 
-fn policy(engine: bool, policy: &Policy, found: &mut Found) {
+fn policy(engine: bool, policy: &Policy, found: &mut Findings) {
     if policy.on_conflict_restore == OnConflict::Queue && !engine {
         found.say("policy.onConflictRestore", "only our own engine waits in a queue; expected deny or wait");
     }
@@ -106,7 +100,7 @@ fn policy(engine: bool, policy: &Policy, found: &mut Found) {
     }
 }
 
-fn foreign_lease(lease: &ForeignLease, found: &mut Found) {
+fn foreign_lease(lease: &ForeignLease, found: &mut Findings) {
     let named = lease.name.contains(CLUSTER);
     if !named || !names::is_object_name(&lease.name.replace(CLUSTER, "c")) {
         found.say(
@@ -116,7 +110,7 @@ fn foreign_lease(lease: &ForeignLease, found: &mut Found) {
     }
 }
 
-fn release(rule: &ReleaseRule, found: &mut Found) {
+fn release(rule: &ReleaseRule, found: &mut Findings) {
     group("release.target.group", &rule.target.group, found);
     version("release.target.version", &rule.target.version, found);
     kind_names("release.target.", &rule.target.kind, &rule.target.plural, found);

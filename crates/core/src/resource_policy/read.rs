@@ -8,7 +8,10 @@ use super::{
     Conditions, CsiCondition, NfsCondition, ResourcePolicy, TypeLists, VolumeAction, VolumeActionKind,
     VolumePolicy, volume::TYPES,
 };
-use crate::{quantity, validate::Finding};
+use crate::{
+    quantity,
+    validate::{Finding, Findings},
+};
 
 /// The field of the Backup that names the policy; findings start with it.
 const FIELD: &str = "spec.resourcePolicy";
@@ -31,18 +34,18 @@ pub fn read(data: &BTreeMap<String, String>) -> Result<ResourcePolicy, Vec<Findi
     };
     let mut reader = Reader::default();
     let policy = reader.policy(&value);
-    if reader.findings.is_empty() { Ok(policy) } else { Err(reader.findings) }
+    if reader.findings.0.is_empty() { Ok(policy) } else { Err(reader.findings.0) }
 }
 
 #[derive(Default)]
 struct Reader {
-    findings: Vec<Finding>,
+    findings: Findings,
 }
 
 impl Reader {
     fn find(&mut self, at: &str, message: impl Into<String>) {
         let field = if at.is_empty() { FIELD.to_owned() } else { format!("{FIELD}: {at}") };
-        self.findings.push(Finding::new(field, message));
+        self.findings.say(field, message);
     }
 
     fn policy(&mut self, value: &Value) -> ResourcePolicy {
@@ -88,18 +91,17 @@ impl Reader {
         let Some(fields) = self.fields(value, at, &["type", "parameters"]) else {
             return VolumeAction::default();
         };
-        let kinds = [
-            VolumeActionKind::Skip,
-            VolumeActionKind::FsBackup,
-            VolumeActionKind::Snapshot,
-            VolumeActionKind::Custom,
-        ];
-        let asked = fields.get("type").and_then(Value::as_str).unwrap_or_default();
-        let kind = kinds.into_iter().find(|kind| kind.as_str() == asked);
-        if kind.is_none() {
-            let message = format!("{asked:?} is not one of skip, fs-backup, snapshot and custom");
-            self.find(&format!("{at}.type"), message);
-        }
+        let kind = match fields.get("type").and_then(Value::as_str).unwrap_or_default() {
+            "skip" => VolumeActionKind::Skip,
+            "fs-backup" => VolumeActionKind::FsBackup,
+            "snapshot" => VolumeActionKind::Snapshot,
+            "custom" => VolumeActionKind::Custom,
+            other => {
+                let message = format!("{other:?} is not one of skip, fs-backup, snapshot and custom");
+                self.find(&format!("{at}.type"), message);
+                VolumeActionKind::default()
+            }
+        };
         let parameters = match fields.get("parameters") {
             None | Some(Value::Null) => BTreeMap::new(),
             Some(Value::Object(parameters)) => parameters.clone().into_iter().collect(),
@@ -108,26 +110,14 @@ impl Reader {
                 BTreeMap::new()
             }
         };
-        VolumeAction { kind: kind.unwrap_or_default(), parameters }
+        VolumeAction { kind, parameters }
     }
 
     fn conditions(&mut self, value: &Value, at: &str) -> Conditions {
         let known = ["capacity", "storageClass", "nfs", "csi", "volumeTypes", "pvcLabels", "pvcPhase"];
         let Some(fields) = self.fields(value, at, &known) else { return Conditions::default() };
-        let volume_types = self.texts(fields, at, "volumeTypes");
-        for name in volume_types.iter().filter(|name| !TYPES.contains(&name.as_str())) {
-            self.find(
-                &format!("{at}.volumeTypes"),
-                format!("{name:?} is no kind of volume; known are {}", TYPES.join(", ")),
-            );
-        }
-        let claim_phases = self.texts(fields, at, "pvcPhase");
-        for name in claim_phases.iter().filter(|name| !PHASES.contains(&name.as_str())) {
-            self.find(
-                &format!("{at}.pvcPhase"),
-                format!("{name:?} is no phase of a claim; known are {}", PHASES.join(", ")),
-            );
-        }
+        let volume_types = self.known_texts(fields, at, "volumeTypes", "kind of volume", TYPES);
+        let claim_phases = self.known_texts(fields, at, "pvcPhase", "phase of a claim", &PHASES);
         let capacity = fields.get("capacity").filter(|value| !value.is_null());
         Conditions {
             capacity: capacity.map(|range| self.range(range, &format!("{at}.capacity"))).unwrap_or_default(),
@@ -271,6 +261,23 @@ impl Reader {
             text
         })
         .collect()
+    }
+
+    /// Texts that are all among those that are known.
+    fn known_texts(
+        &mut self,
+        fields: &Map<String, Value>,
+        at: &str,
+        name: &str,
+        what: &str,
+        known: &[&str],
+    ) -> Vec<String> {
+        let texts = self.texts(fields, at, name);
+        for text in texts.iter().filter(|text| !known.contains(&text.as_str())) {
+            let message = format!("{text:?} is no {what}; known are {}", known.join(", "));
+            self.find(&join(at, name), message);
+        }
+        texts
     }
 
     fn text(&mut self, fields: &Map<String, Value>, at: &str, name: &str) -> String {

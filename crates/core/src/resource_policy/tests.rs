@@ -62,7 +62,7 @@ fn conditions_hold_on_a_volume(#[case] conditions: &str, #[case] holds: bool) {
 #[case("{ csi: {} }", false)]
 fn conditions_on_nfs(#[case] conditions: &str, #[case] holds: bool) {
     let source = json!({ "nfs": { "server": "s", "path": "/p" } });
-    for volume in [Volume::persistent(Some(&volume(&source)), None), Volume::of_pod(&source)] {
+    for volume in [Volume::persistent(Some(&volume(&source)), None), Volume::of_source(&source)] {
         assert_eq!(one(conditions).action_for(&volume).is_some(), holds);
     }
 }
@@ -87,7 +87,7 @@ volumePolicies:
     let fast = Volume::persistent(Some(&volume(&json!({}))), None);
     assert_eq!(kind(&fast), VolumeActionKind::Custom);
     assert_eq!(policy.action_for(&fast).unwrap().parameters["vault"], "a");
-    assert_eq!(kind(&Volume::of_pod(&json!({ "emptyDir": {} }))), VolumeActionKind::FsBackup);
+    assert_eq!(kind(&Volume::of_source(&json!({ "emptyDir": {} }))), VolumeActionKind::FsBackup);
 }
 
 #[test]

@@ -75,12 +75,8 @@ impl Volume {
         seen
     }
 
-    /// A volume in the spec of a pod that has no claim.
-    pub fn of_pod(volume: &Value) -> Self {
-        Self::of_source(volume)
-    }
-
-    fn of_source(source: &Value) -> Self {
+    /// A volume in the spec of a pod that has no claim, or the spec of a PersistentVolume.
+    pub fn of_source(source: &Value) -> Self {
         let kind = TYPES.iter().find(|kind| source.get(**kind).is_some_and(|value| !value.is_null()));
         let member = |of: &Value, name: &str| of.get(name).map(text).unwrap_or_default();
         Self {

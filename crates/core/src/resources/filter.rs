@@ -162,7 +162,7 @@ impl ResourceFilter {
 }
 
 /// Whether a Backup filters by the older fields, which know no scopes.
-pub(crate) fn uses_combined_fields(spec: &BackupSpec) -> bool {
+pub fn uses_combined_fields(spec: &BackupSpec) -> bool {
     spec.include_cluster_resources.is_some()
         || !spec.included_resources.is_empty()
         || !spec.excluded_resources.is_empty()

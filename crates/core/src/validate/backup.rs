@@ -1,6 +1,6 @@
 //! What can be wrong in the spec of a Backup.
 
-use super::{Finding, is_config_map, lists::Lists, not_negative, selectors};
+use super::{Finding, Findings, lists::Lists, selectors};
 use crate::{
     api::{BackupSpec, backup::BackupHooks},
     resources::{uses_combined_fields, uses_scoped_fields},
@@ -8,67 +8,56 @@ use crate::{
 
 /// Everything wrong in the spec of a Backup that can be found without the cluster.
 pub fn backup(spec: &BackupSpec) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    resources(spec, &mut findings);
-    Lists {
-        included: ("includedNamespaces", &spec.included_namespaces),
-        excluded: ("excludedNamespaces", &spec.excluded_namespaces),
-    }
-    .check_namespaces(&mut findings);
-    selectors::check(spec.label_selector.as_ref(), spec.or_label_selectors.as_ref(), &mut findings);
-    not_negative("spec.ttl", spec.ttl, &mut findings);
-    not_negative("spec.csiSnapshotTimeout", spec.csi_snapshot_timeout, &mut findings);
-    not_negative("spec.itemOperationTimeout", spec.item_operation_timeout, &mut findings);
-    is_config_map("spec.resourcePolicy", spec.resource_policy.as_ref(), &mut findings);
+    let mut found = Findings::default();
+    resources(spec, &mut found);
+    Lists::of("Namespaces", &spec.included_namespaces, &spec.excluded_namespaces)
+        .check_namespaces(&mut found);
+    selectors::check(spec.label_selector.as_ref(), spec.or_label_selectors.as_ref(), &mut found);
+    found.not_negative("spec.ttl", spec.ttl);
+    found.not_negative("spec.csiSnapshotTimeout", spec.csi_snapshot_timeout);
+    found.not_negative("spec.itemOperationTimeout", spec.item_operation_timeout);
+    found.is_config_map("spec.resourcePolicy", spec.resource_policy.as_ref());
     if let Some(config) = &spec.uploader_config
         && config.parallel_files_upload < 0
     {
-        findings.push(Finding::new("spec.uploaderConfig.parallelFilesUpload", "must not be negative"));
+        found.say("spec.uploaderConfig.parallelFilesUpload", "must not be negative");
     }
     if let Some(given) = &spec.hooks {
-        hooks(given, &mut findings);
+        hooks(given, &mut found);
     }
-    findings
+    found.0
 }
 
-fn resources(spec: &BackupSpec, findings: &mut Vec<Finding>) {
+fn resources(spec: &BackupSpec, found: &mut Findings) {
     if uses_combined_fields(spec) && uses_scoped_fields(spec) {
-        findings.push(Finding::new(
+        found.say(
             "spec",
             "includedResources, excludedResources and includeClusterResources can not be given together with the \
              filters for cluster-scoped and namespace-scoped resources; use only one kind",
-        ));
+        );
     }
-    Lists {
-        included: ("includedResources", &spec.included_resources),
-        excluded: ("excludedResources", &spec.excluded_resources),
-    }
-    .check(findings);
-    Lists {
-        included: ("includedClusterScopedResources", &spec.included_cluster_scoped_resources),
-        excluded: ("excludedClusterScopedResources", &spec.excluded_cluster_scoped_resources),
-    }
-    .check_scoped(findings);
-    Lists {
-        included: ("includedNamespaceScopedResources", &spec.included_namespace_scoped_resources),
-        excluded: ("excludedNamespaceScopedResources", &spec.excluded_namespace_scoped_resources),
-    }
-    .check_scoped(findings);
+    Lists::of("Resources", &spec.included_resources, &spec.excluded_resources).check(found);
+    let (included, excluded) =
+        (&spec.included_cluster_scoped_resources, &spec.excluded_cluster_scoped_resources);
+    Lists::of("ClusterScopedResources", included, excluded).check_scoped(found);
+    let (included, excluded) =
+        (&spec.included_namespace_scoped_resources, &spec.excluded_namespace_scoped_resources);
+    Lists::of("NamespaceScopedResources", included, excluded).check_scoped(found);
 }
 
-fn hooks(hooks: &BackupHooks, findings: &mut Vec<Finding>) {
+fn hooks(hooks: &BackupHooks, found: &mut Findings) {
     for (at, hook) in hooks.resources.iter().enumerate() {
         let field = format!("spec.hooks.resources[{at}]");
         if let Some(selector) = &hook.label_selector {
-            selectors::check_one(&format!("{field}.labelSelector"), selector, findings);
+            selectors::check_one(&format!("{field}.labelSelector"), selector, found);
         }
         for (list, hooks) in [("pre", &hook.pre), ("post", &hook.post)] {
             for (at, hook) in hooks.iter().enumerate() {
                 let field = format!("{field}.{list}[{at}].exec");
                 if hook.exec.command.is_empty() {
-                    findings.push(Finding::new(format!("{field}.command"), "must not be empty"));
+                    found.say(format!("{field}.command"), "must not be empty");
                 }
-                not_negative(&format!("{field}.timeout"), hook.exec.timeout, findings);
+                found.not_negative(&format!("{field}.timeout"), hook.exec.timeout);
             }
         }
     }

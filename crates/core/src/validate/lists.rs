@@ -1,63 +1,73 @@
 //! Include and exclude lists.
 
-use super::Finding;
-use crate::names::is_namespace_name;
+use super::Findings;
+use crate::names::is_dns_label;
 
-/// A pair of lists and where it stands in the spec.
+/// A pair of lists of a spec: `included<what>` and `excluded<what>`.
 pub(super) struct Lists<'a> {
-    /// Name of the field with the includes.
-    pub included: (&'a str, &'a [String]),
-    /// Name of the field with the excludes.
-    pub excluded: (&'a str, &'a [String]),
+    what: &'static str,
+    included: &'a [String],
+    excluded: &'a [String],
 }
 
-impl Lists<'_> {
+impl<'a> Lists<'a> {
+    pub(super) fn of(what: &'static str, included: &'a [String], excluded: &'a [String]) -> Self {
+        Self { what, included, excluded }
+    }
+
     /// Checks a pair whose excludes cannot be `*`: everything excluded is nothing selected.
-    pub(crate) fn check(&self, findings: &mut Vec<Finding>) {
-        self.check_common(findings);
-        if self.excluded.1.iter().any(|item| item == "*") {
-            findings.push(finding(self.excluded.0, "\"*\" would leave nothing; name what is to be excluded"));
+    pub(super) fn check(&self, found: &mut Findings) {
+        self.check_common(found);
+        if has_star(self.excluded) {
+            found.say(self.excludes(), "\"*\" would leave nothing; name what is to be excluded");
         }
     }
 
     /// Checks a pair for one scope, where everything may be excluded.
-    pub(crate) fn check_scoped(&self, findings: &mut Vec<Finding>) {
-        self.check_common(findings);
-        star_alone(self.excluded, findings);
-        if !self.included.1.is_empty() && self.excluded.1.iter().any(|item| item == "*") {
-            let message = format!("must be empty when {} is \"*\"", self.excluded.0);
-            findings.push(finding(self.included.0, message));
+    pub(super) fn check_scoped(&self, found: &mut Findings) {
+        self.check_common(found);
+        star_alone(self.excludes(), self.excluded, found);
+        if !self.included.is_empty() && has_star(self.excluded) {
+            found.say(self.includes(), format!("must be empty when excluded{} is \"*\"", self.what));
         }
     }
 
     /// Checks a pair of namespace lists: each item must be a name or a glob of one.
-    pub(crate) fn check_namespaces(&self, findings: &mut Vec<Finding>) {
-        self.check(findings);
-        for (field, items) in [self.included, self.excluded] {
+    pub(super) fn check_namespaces(&self, found: &mut Findings) {
+        self.check(found);
+        for (field, items) in [(self.includes(), self.included), (self.excludes(), self.excluded)] {
             for item in items {
                 if let Err(message) = namespace_pattern(item) {
-                    findings.push(finding(field, format!("{item:?} {message}")));
+                    found.say(&field, format!("{item:?} {message}"));
                 }
             }
         }
     }
 
-    fn check_common(&self, findings: &mut Vec<Finding>) {
-        star_alone(self.included, findings);
-        for item in self.excluded.1.iter().filter(|item| self.included.1.contains(item)) {
-            let message = format!("{item:?} is in {} too; remove it from one of them", self.included.0);
-            findings.push(finding(self.excluded.0, message));
+    fn check_common(&self, found: &mut Findings) {
+        star_alone(self.includes(), self.included, found);
+        for item in self.excluded.iter().filter(|item| self.included.contains(item)) {
+            let message = format!("{item:?} is in included{} too; remove it from one of them", self.what);
+            found.say(self.excludes(), message);
         }
+    }
+
+    fn includes(&self) -> String {
+        format!("spec.included{}", self.what)
+    }
+
+    fn excludes(&self) -> String {
+        format!("spec.excluded{}", self.what)
     }
 }
 
-fn finding(field: &str, message: impl Into<String>) -> Finding {
-    Finding::new(format!("spec.{field}"), message)
+fn has_star(items: &[String]) -> bool {
+    items.iter().any(|item| item == "*")
 }
 
-fn star_alone((field, items): (&str, &[String]), findings: &mut Vec<Finding>) {
-    if items.iter().any(|item| item == "*") && items.iter().any(|item| item != "*") {
-        findings.push(finding(field, "\"*\" already means all; give it alone, or name the items"));
+fn star_alone(field: String, items: &[String], found: &mut Findings) {
+    if has_star(items) && items.iter().any(|item| item != "*") {
+        found.say(field, "\"*\" already means all; give it alone, or name the items");
     }
 }
 
@@ -82,7 +92,7 @@ fn namespace_pattern(pattern: &str) -> Result<(), &'static str> {
         }
     }
     // With every wildcard as a letter it must be a name.
-    if is_namespace_name(&pattern.replace(['*', '?', '[', ']'], "x")) {
+    if is_dns_label(&pattern.replace(['*', '?', '[', ']'], "x")) {
         Ok(())
     } else {
         Err("can not be the name of a namespace: lower-case letters, digits and inner dashes, at most 63")

@@ -5,125 +5,110 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::Finding;
+use super::{Finding, Findings};
 use crate::api::{
     BackupSpec, RestoreSpec,
     backup::{BackupHooks, BackupResourceHook, BackupResourceHookSpec, ExecHook},
     restore::{ExecRestoreHook, InitRestoreHook, RestoreHooks, RestoreResourceHook, RestoreResourceHookSpec},
 };
 
+use Deeper::{Lists, Objects};
+
 /// What cannot be decoded in the `spec` of a whole Backup, as JSON.
 pub fn raw_backup(object: &Value) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    spec::<BackupSpec>(object, &mut findings, |hooks, findings| {
-        nested::<BackupHooks>("spec.hooks", hooks, json!({}), &["resources[]"], findings);
-        for (field, hook) in items("spec.hooks.resources", &hooks["resources"]) {
-            nested::<BackupResourceHookSpec>(
-                &field,
-                hook,
-                json!({ "name": "" }),
-                &["pre[]", "post[]"],
-                findings,
-            );
-            for list in ["pre", "post"] {
-                for (field, hook) in items(&format!("{field}.{list}"), &hook[list]) {
-                    nested::<BackupResourceHook>(
-                        &field,
-                        hook,
-                        json!({ "exec": { "command": [] } }),
-                        &["exec"],
-                        findings,
-                    );
-                    let exec = format!("{field}.exec");
-                    if hook["exec"].is_object() {
-                        nested::<ExecHook>(&exec, &hook["exec"], json!({ "command": [] }), &[], findings);
-                    }
-                }
-            }
-        }
-    });
-    findings
+    let lists = ["pre", "post"];
+    raw::<BackupSpec, BackupHooks, BackupResourceHookSpec>(object, &lists, |path, hook, found| {
+        fields::<BackupResourceHook>(
+            path,
+            hook,
+            json!({ "exec": { "command": [] } }),
+            &Objects(&["exec"]),
+            found,
+        );
+        inner::<ExecHook>(path, hook, "exec", json!({ "command": [] }), found);
+    })
 }
 
 /// What cannot be decoded in the `spec` of a whole Restore, as JSON.
 pub fn raw_restore(object: &Value) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    spec::<RestoreSpec>(object, &mut findings, |hooks, findings| {
-        nested::<RestoreHooks>("spec.hooks", hooks, json!({}), &["resources[]"], findings);
-        for (field, hook) in items("spec.hooks.resources", &hooks["resources"]) {
-            nested::<RestoreResourceHookSpec>(
-                &field,
-                hook,
-                json!({ "name": "" }),
-                &["postHooks[]"],
-                findings,
-            );
-            for (field, hook) in items(&format!("{field}.postHooks"), &hook["postHooks"]) {
-                nested::<RestoreResourceHook>(&field, hook, json!({}), &["exec", "init"], findings);
-                let (exec, init) = (format!("{field}.exec"), format!("{field}.init"));
-                if hook["exec"].is_object() {
-                    nested::<ExecRestoreHook>(&exec, &hook["exec"], json!({ "command": [] }), &[], findings);
-                }
-                if hook["init"].is_object() {
-                    nested::<InitRestoreHook>(&init, &hook["init"], json!({}), &[], findings);
-                }
+    raw::<RestoreSpec, RestoreHooks, RestoreResourceHookSpec>(object, &["postHooks"], |path, hook, found| {
+        fields::<RestoreResourceHook>(path, hook, json!({}), &Objects(&["exec", "init"]), found);
+        inner::<ExecRestoreHook>(path, hook, "exec", json!({ "command": [] }), found);
+        inner::<InitRestoreHook>(path, hook, "init", json!({}), found);
+    })
+}
+
+/// Checks the fields of a spec one by one. Its hooks are in `lists` of the resources that they are for; `hook` looks into one.
+fn raw<Spec: DeserializeOwned, Hooks: DeserializeOwned, Resource: DeserializeOwned>(
+    object: &Value,
+    lists: &[&str],
+    hook: impl Fn(&str, &Value, &mut Findings),
+) -> Vec<Finding> {
+    let mut found = Findings::default();
+    let (spec, hooks) = (&object["spec"], &object["spec"]["hooks"]);
+    if !object.is_object() {
+        found.say("", "must be an object");
+    } else if !spec.is_null() {
+        // An object without a spec asks for everything.
+        fields::<Spec>("spec", spec, json!({}), &Objects(&["hooks"]), &mut found);
+    }
+    if hooks.is_object() {
+        fields::<Hooks>("spec.hooks", hooks, json!({}), &Lists(&["resources"]), &mut found);
+    }
+    for (path, resource) in items("spec.hooks.resources", &hooks["resources"]) {
+        fields::<Resource>(&path, resource, json!({ "name": "" }), &Lists(lists), &mut found);
+        for list in lists {
+            for (path, one) in items(&format!("{path}.{list}"), &resource[list]) {
+                hook(&path, one, &mut found);
             }
         }
-    });
-    findings
+    }
+    found.0
 }
 
-/// Checks the fields of a spec one by one; `hooks` looks deeper into the hooks.
-fn spec<T: DeserializeOwned>(
-    object: &Value,
-    findings: &mut Vec<Finding>,
-    hooks: impl Fn(&Value, &mut Vec<Finding>),
-) {
-    if !object.is_object() {
-        findings.push(Finding::new("", "must be an object"));
-        return;
-    }
-    let spec = &object["spec"];
-    if spec.is_null() {
-        // An object without a spec asks for everything.
-        return;
-    }
-    nested::<T>("spec", spec, json!({}), &["hooks"], findings);
-    if spec["hooks"].is_object() {
-        hooks(&spec["hooks"], findings);
+/// Checks the object that is in this field, if it is one.
+fn inner<T: DeserializeOwned>(path: &str, outer: &Value, field: &str, base: Value, found: &mut Findings) {
+    if outer[field].is_object() {
+        fields::<T>(&format!("{path}.{field}"), &outer[field], base, &Objects(&[]), found);
     }
 }
 
-/// Decodes each field of an object alone into `T`. `base` has what `T` requires; `deeper` are the objects, and
-/// with `[]` the lists, that the caller looks into itself.
-fn nested<T: DeserializeOwned>(
+/// Fields that the caller looks into itself, where they are of this shape.
+enum Deeper<'a> {
+    Objects(&'a [&'a str]),
+    Lists(&'a [&'a str]),
+}
+
+impl Deeper<'_> {
+    fn has(&self, key: &str, value: &Value) -> bool {
+        match self {
+            Self::Objects(names) => value.is_object() && names.contains(&key),
+            Self::Lists(names) => value.is_array() && names.contains(&key),
+        }
+    }
+}
+
+/// Decodes each field of an object alone into `T`. `base` has what `T` requires.
+fn fields<T: DeserializeOwned>(
     path: &str,
     value: &Value,
     base: Value,
-    deeper: &[&str],
-    findings: &mut Vec<Finding>,
+    deeper: &Deeper<'_>,
+    found: &mut Findings,
 ) {
     let Value::Object(fields) = value else {
-        findings.push(Finding::new(path, format!("must be an object, not {}", kind(value))));
+        found.say(path, format!("must be an object, not {}", kind(value)));
         return;
     };
     let base = if let Value::Object(base) = base { base } else { Map::new() };
     for required in base.keys().filter(|key| !fields.contains_key(*key)) {
-        findings.push(Finding::new(format!("{path}.{required}"), "is required"));
+        found.say(format!("{path}.{required}"), "is required");
     }
-    for (key, value) in fields {
-        let looked_into = match value {
-            Value::Object(_) => deeper.contains(&key.as_str()),
-            Value::Array(_) => deeper.contains(&format!("{key}[]").as_str()),
-            _ => false,
-        };
-        if looked_into {
-            continue;
-        }
+    for (key, value) in fields.iter().filter(|(key, value)| !deeper.has(key, value)) {
         let mut alone = base.clone();
         alone.insert(key.clone(), value.clone());
         if let Err(error) = serde_json::from_value::<T>(Value::Object(alone)) {
-            findings.push(Finding::new(format!("{path}.{key}"), error.to_string()));
+            found.say(format!("{path}.{key}"), error.to_string());
         }
     }
 }

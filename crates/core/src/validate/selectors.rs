@@ -2,39 +2,33 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::Finding;
+use super::Findings;
 use crate::names::is_object_name;
 
 /// Checks the two selector fields of a spec: at most one of them, and each one that the API server will read.
-pub(super) fn check(
-    one: Option<&LabelSelector>,
-    any: Option<&Vec<LabelSelector>>,
-    findings: &mut Vec<Finding>,
-) {
+pub(super) fn check(one: Option<&LabelSelector>, any: Option<&Vec<LabelSelector>>, found: &mut Findings) {
     if one.is_some() && any.is_some() {
-        findings.push(Finding::new(
-            "spec.orLabelSelectors",
-            "can not be given together with labelSelector; move that into this list",
-        ));
+        let message = "can not be given together with labelSelector; move that into this list";
+        found.say("spec.orLabelSelectors", message);
     }
     if let Some(selector) = one {
-        check_one("spec.labelSelector", selector, findings);
+        check_one("spec.labelSelector", selector, found);
     }
     for (at, selector) in any.into_iter().flatten().enumerate() {
-        check_one(&format!("spec.orLabelSelectors[{at}]"), selector, findings);
+        check_one(&format!("spec.orLabelSelectors[{at}]"), selector, found);
     }
 }
 
 /// Checks one selector by the rules of Kubernetes.
-pub(super) fn check_one(field: &str, selector: &LabelSelector, findings: &mut Vec<Finding>) {
+pub(super) fn check_one(field: &str, selector: &LabelSelector, found: &mut Findings) {
     for (key, value) in selector.match_labels.iter().flatten() {
         let field = format!("{field}.matchLabels");
-        check_key(&field, key, findings);
-        check_value(&field, value, findings);
+        check_key(&field, key, found);
+        check_value(&field, value, found);
     }
     for (at, requirement) in selector.match_expressions.iter().flatten().enumerate() {
         let field = format!("{field}.matchExpressions[{at}]");
-        check_key(&format!("{field}.key"), &requirement.key, findings);
+        check_key(&format!("{field}.key"), &requirement.key, found);
         let values = requirement.values.as_deref().unwrap_or_default();
         let problem = match (requirement.operator.as_str(), values) {
             ("In" | "NotIn", []) => Some("values must not be empty with In and NotIn".to_owned()),
@@ -46,30 +40,31 @@ pub(super) fn check_one(field: &str, selector: &LabelSelector, findings: &mut Ve
                 Some(format!("operator {other:?} is not one of In, NotIn, Exists and DoesNotExist"))
             }
         };
-        findings.extend(problem.map(|message| Finding::new(&field, message)));
+        if let Some(message) = problem {
+            found.say(&field, message);
+        }
         for value in values {
-            check_value(&format!("{field}.values"), value, findings);
+            check_value(&format!("{field}.values"), value, found);
         }
     }
 }
 
 /// A label key: an optional DNS name and a slash, then a name.
-fn check_key(field: &str, key: &str, findings: &mut Vec<Finding>) {
+fn check_key(field: &str, key: &str, found: &mut Findings) {
     let (prefix, name) = key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     if prefix.is_some_and(|prefix| !is_object_name(prefix)) || name.is_empty() || !is_label_text(name) {
-        findings
-            .push(Finding::new(field, format!("{key:?} is not a label key such as \"example.com/team\"")));
+        found.say(field, format!("{key:?} is not a label key such as \"example.com/team\""));
     }
 }
 
-fn check_value(field: &str, value: &str, findings: &mut Vec<Finding>) {
+fn check_value(field: &str, value: &str, found: &mut Findings) {
     if !is_label_text(value) {
-        findings.push(Finding::new(
+        found.say(
             field,
             format!(
                 "{value:?} is not a label value: letters, digits and inner dashes, dots and underscores, at most 63"
             ),
-        ));
+        );
     }
 }
 
@@ -101,8 +96,8 @@ mod tests {
         #[case] selector: serde_json::Value,
         #[case] fields: &[&str],
     ) {
-        let mut findings = Vec::new();
-        check_one("s", &serde_json::from_value(selector).unwrap(), &mut findings);
-        assert_eq!(findings.iter().map(|f| f.field.as_str()).collect::<Vec<_>>(), fields);
+        let mut found = Findings::default();
+        check_one("s", &serde_json::from_value(selector).unwrap(), &mut found);
+        assert_eq!(found.0.iter().map(|f| f.field.as_str()).collect::<Vec<_>>(), fields);
     }
 }

@@ -211,7 +211,7 @@ async fn a_store_without_conditional_writes_is_looked_at_before_each_write() {
 async fn only_the_end_of_this_backup_is_decided() {
     let location = memory("p");
     let collected = collected(&location, "u1", false).await.unwrap();
-    for phase in BackupPhase::KNOWN.iter().map(|phase| BackupPhase::from(*phase)) {
+    for phase in BackupPhase::known() {
         if !matches!(phase, BackupPhase::Completed | BackupPhase::PartiallyFailed | BackupPhase::Failed) {
             let error = collected.commit(&files("x"), &backup("u1", phase.clone())).await.unwrap_err();
             assert_eq!(error.category(), "config", "{phase}");

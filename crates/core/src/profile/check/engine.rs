@@ -2,14 +2,15 @@
 
 use serde_json::json;
 
-use super::Found;
 use crate::{
     api::{BackupPhase, RestorePhase, kind::GROUP},
+    phase::Phase,
     profile::{ENGINE, KindRule, Profile, Role, ScopeRule},
+    validate::Findings,
 };
 
 /// The engine is our own code: a file may change its policy, not what its kinds and phases mean.
-pub(super) fn check(profile: &Profile, found: &mut Found) {
+pub(super) fn check(profile: &Profile, found: &mut Findings) {
     if profile.engine != profile.is_velero() {
         found.say("engine", format!("is true for the profile {ENGINE:?} and for no other"));
     }
@@ -19,19 +20,17 @@ pub(super) fn check(profile: &Profile, found: &mut Found) {
     if profile.group != GROUP || profile.version != "v1" || profile.scope != ScopeRule::Cluster {
         found.say("group", format!("the engine's is {GROUP}, version v1, scope: cluster"));
     }
-    let backups = BackupPhase::KNOWN.iter().map(|p| (*p, BackupPhase::from(*p).is_terminal()));
-    let restores = RestorePhase::KNOWN.iter().map(|p| (*p, RestorePhase::from(*p).is_terminal()));
-    agrees(Role::Backup, &profile.backup, "Backup", backups, found);
-    agrees(Role::Restore, &profile.restore, "Restore", restores, found);
+    agrees(Role::Backup, &profile.backup, "Backup", BackupPhase::known(), found);
+    agrees(Role::Restore, &profile.restore, "Restore", RestorePhase::known(), found);
 }
 
 /// The kind's name and phases are those of the engine's own types.
-fn agrees(
+fn agrees<P: Phase>(
     role: Role,
     kind: &KindRule,
     own: &str,
-    phases: impl Iterator<Item = (&'static str, bool)>,
-    found: &mut Found,
+    phases: impl Iterator<Item = P>,
+    found: &mut Findings,
 ) {
     if kind.kind != own || kind.status_subresource || kind.phase != "status.phase" {
         found.say(role.to_string(), format!("the engine's is {own}, with status.phase and no subresource"));
@@ -42,10 +41,12 @@ fn agrees(
     if !kind.revivals.is_empty() {
         found.say(format!("{role}.revivals"), "the engine brings nothing back to life");
     }
-    for (phase, is_over) in phases {
+    for phase in phases {
+        let is_over = phase.stage().is_terminal();
         if kind.over.holds(&json!({ "status": { "phase": phase } })) != is_over {
             let means = if is_over { "is an end" } else { "is no end" };
-            found.say(format!("{role}.over"), format!("to the engine, phase {phase:?} {means}"));
+            found
+                .say(format!("{role}.over"), format!("to the engine, phase {:?} {means}", phase.to_string()));
         }
     }
 }

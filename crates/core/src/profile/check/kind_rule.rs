@@ -7,16 +7,19 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{Found, kind_names, predicate};
-use crate::profile::{KindRule, Predicate, Role, path};
+use super::{kind_names, predicate};
+use crate::{
+    profile::{KindRule, Predicate, Role, path},
+    validate::Findings,
+};
 
 /// A phase that no operator has.
 const MADE_UP: &str = "a phase that no profile knows";
 
 /// Everything that is wrong with the rule for one kind.
-pub(super) fn check(role: Role, kind: &KindRule, found: &mut Found) {
+pub(super) fn check(role: Role, kind: &KindRule, found: &mut Findings) {
     kind_names(&format!("{role}."), &kind.kind, &kind.plural, found);
-    let before = found.list.len();
+    let before = found.0.len();
     predicate::check(&format!("{role}.over"), &kind.over, found);
     let phase = format!("{role}.phase");
     if kind.phase.is_empty() {
@@ -36,13 +39,13 @@ pub(super) fn check(role: Role, kind: &KindRule, found: &mut Found) {
         found.path(&phase, &kind.phase);
         phases(role, kind, found);
     }
-    if found.list.len() == before {
+    if found.0.len() == before {
         probe(role, kind, found);
         revivals(role, kind, found);
     }
 }
 
-fn phases(role: Role, kind: &KindRule, found: &mut Found) {
+fn phases(role: Role, kind: &KindRule, found: &mut Findings) {
     let mut seen = BTreeSet::new();
     for (field, list) in [("initial", &kind.initial), ("active", &kind.active)] {
         for phase in list {
@@ -59,7 +62,7 @@ fn phases(role: Role, kind: &KindRule, found: &mut Found) {
 }
 
 /// `over` must not hold of what cannot be over.
-fn probe(role: Role, kind: &KindRule, found: &mut Found) {
+fn probe(role: Role, kind: &KindRule, found: &mut Findings) {
     let field = format!("{role}.over");
     let created = json!({
         "apiVersion": "group/v1",
@@ -95,7 +98,7 @@ fn at_phase(kind: &KindRule, phase: &str) -> Value {
 }
 
 /// A revival leads from an end back to a phase that is none.
-fn revivals(role: Role, kind: &KindRule, found: &mut Found) {
+fn revivals(role: Role, kind: &KindRule, found: &mut Findings) {
     let alive = |phase: &String| kind.initial.contains(phase) || kind.active.contains(phase);
     let mut seen = BTreeSet::new();
     for (i, revival) in kind.revivals.iter().enumerate() {

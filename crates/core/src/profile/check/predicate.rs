@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::Found;
-use crate::profile::{MAX_DEPTH, Predicate};
+use crate::{
+    profile::{MAX_DEPTH, Predicate},
+    validate::Findings,
+};
 
 /// Paths, values and depth of a predicate. Findings name the part: `backup.over.any[1].in.values`.
-pub(super) fn check(field: &str, whole: &Predicate, found: &mut Found) {
+pub(super) fn check(field: &str, whole: &Predicate, found: &mut Findings) {
     let depth = whole.depth();
     if depth > MAX_DEPTH {
         found.say(field, format!("is nested {depth} deep; expected at most {MAX_DEPTH}"));
@@ -15,7 +17,7 @@ pub(super) fn check(field: &str, whole: &Predicate, found: &mut Found) {
     }
 }
 
-fn part(field: &str, predicate: &Predicate, found: &mut Found) {
+fn part(field: &str, predicate: &Predicate, found: &mut Findings) {
     match predicate {
         Predicate::In { path, values } => {
             found.path(&format!("{field}.in.path"), path);
@@ -47,7 +49,7 @@ fn part(field: &str, predicate: &Predicate, found: &mut Found) {
     }
 }
 
-fn list(field: &str, parts: &[Predicate], found: &mut Found) {
+fn list(field: &str, parts: &[Predicate], found: &mut Findings) {
     if parts.is_empty() {
         found.say(field, "is empty; name at least one predicate");
     }
@@ -57,7 +59,7 @@ fn list(field: &str, parts: &[Predicate], found: &mut Found) {
 }
 
 /// Values are named once and not empty.
-fn texts(field: &str, values: &[String], found: &mut Found) {
+fn texts(field: &str, values: &[String], found: &mut Findings) {
     let mut seen = BTreeSet::new();
     for value in values {
         if value.is_empty() {

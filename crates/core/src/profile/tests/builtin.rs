@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{BackupPhase, RestorePhase},
+    phase::{Phase, Stage},
     profile::{ForeignLease, Mode, OnConflict, Profile, Role},
 };
 
@@ -33,26 +34,21 @@ fn all_built_in_profiles_can_be_read_and_velero_is_the_first() {
     assert!(!percona().engine);
 }
 
-#[test]
-fn velero_backups_are_over_where_the_engine_says_so() {
+fn is_over_where_the_engine_says_so<P: Phase>(role: Role, phases: impl Iterator<Item = P>) {
     let profile = Profile::velero();
-    for phase in BackupPhase::KNOWN.iter().map(|phase| BackupPhase::from(*phase)) {
-        let object = velero_at(phase.as_str());
-        assert_eq!(profile.is_over(Role::Backup, &object), phase.is_terminal(), "{phase}");
-        assert_eq!(profile.has_begun(Role::Backup, &object), phase != BackupPhase::New, "{phase}");
-        assert!(profile.is_known_phase(Role::Backup, &object), "{phase}");
+    for phase in phases {
+        let object = velero_at(&phase.to_string());
+        let stage = phase.stage();
+        assert_eq!(profile.is_over(role, &object), stage.is_terminal(), "{phase}");
+        assert_eq!(profile.has_begun(role, &object), stage != Stage::New, "{phase}");
+        assert!(profile.is_known_phase(role, &object), "{phase}");
     }
 }
 
 #[test]
-fn velero_restores_are_over_where_the_engine_says_so() {
-    let profile = Profile::velero();
-    for phase in RestorePhase::KNOWN.iter().map(|phase| RestorePhase::from(*phase)) {
-        let object = velero_at(phase.as_str());
-        assert_eq!(profile.is_over(Role::Restore, &object), phase.is_terminal(), "{phase}");
-        assert_eq!(profile.has_begun(Role::Restore, &object), phase != RestorePhase::New, "{phase}");
-        assert!(profile.is_known_phase(Role::Restore, &object), "{phase}");
-    }
+fn velero_objects_are_over_where_the_engine_says_so() {
+    is_over_where_the_engine_says_so(Role::Backup, BackupPhase::known());
+    is_over_where_the_engine_says_so(Role::Restore, RestorePhase::known());
 }
 
 #[test]
