@@ -15,19 +15,16 @@ use backup_core::api::GoDuration;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 pub(crate) use backup::{
-    CancelArgs, CreateArgs, DeleteArgs, DescribeArgs, DescribeBackupArgs, DownloadArgs, GetArgs,
-    GetBackupsArgs, LogsArgs, OperationsArgs, Until, UntilArgs, VerifyArgs, WaitForArgs,
+    CancelArgs, CreateArgs, DeleteArgs, DeletionArgs, DescribeArgs, DescribeBackupArgs, DownloadArgs,
+    GetArgs, GetBackupsArgs, LogsArgs, OperationsArgs, Until, UntilArgs, VerifyArgs, WaitForArgs,
 };
 pub(crate) use installation::{
-    CompletionArgs, DescribeOneArgs, LocationsArgs, LocationsCommand, ProfilesArgs, Shell, SyncArgs,
-    VersionArgs,
+    CompletionArgs, DescribeOneArgs, LocationsCommand, ProfilesArgs, Shell, SyncArgs, VersionArgs,
 };
 pub(crate) use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs, Target};
-pub(crate) use output::{Column, DocumentArgs, Form, ListFlags, Output, OutputArgs};
-pub(crate) use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs, RestoresArgs};
-pub(crate) use schedules::{
-    ScheduleCreateArgs, ScheduleDeleteArgs, SchedulesArgs, SchedulesCommand, TriggerArgs,
-};
+pub(crate) use output::{Column, DocumentArgs, Form, ListFlags, Output, OutputArgs, Shown};
+pub(crate) use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
+pub(crate) use schedules::{ScheduleCreateArgs, SchedulesCommand, TriggerArgs};
 pub(crate) use selector::Alternatives;
 pub(crate) use spec::{BackupSpecArgs, CreationArgs, DryRun, FileArgs, ItemArgs, ObjectArgs, WaitArgs};
 
@@ -81,7 +78,7 @@ pub(crate) enum Command {
     /// Restore from a backup; and what `restores` does
     Restore(Box<RestoreArgs>),
     /// List restores; show, cancel, wait for and delete them
-    Restores(RestoresArgs),
+    Restores(GroupArgs<RestoreCommand>),
     /// Wait for the end of backups, for a phase, or until nothing holds a scope
     Wait(WaitForArgs),
     /// End running backups early; what they have collected is stored
@@ -90,10 +87,10 @@ pub(crate) enum Command {
     Delete(DeleteArgs),
     /// List schedules with their next runs; show, create, pause, trigger and delete them
     #[command(visible_alias = "schedule")]
-    Schedules(SchedulesArgs),
+    Schedules(GroupArgs<SchedulesCommand>),
     /// List the locations that backups are stored in, and show whether they can be used
     #[command(visible_alias = "location")]
-    Locations(LocationsArgs),
+    Locations(GroupArgs<LocationsCommand>),
     /// Show the last comparisons of the buckets with the cluster; compare one now
     Sync(SyncArgs),
     /// Show who holds the lock between backups and restores; release what hangs, hold it during maintenance
@@ -234,6 +231,14 @@ pub(crate) enum Colour {
     Auto,
     Always,
     Never,
+}
+
+/// Commands below a command, one of which is the default.
+#[derive(Args, Debug)]
+#[command(disable_help_subcommand = true, subcommand_value_name = "COMMAND")]
+pub(crate) struct GroupArgs<C: Subcommand> {
+    #[command(subcommand)]
+    pub(crate) command: Option<C>,
 }
 
 /// Names, or labels, or all of them: one of the three.

@@ -9,31 +9,24 @@ pub(crate) use explain::{About, GUARDED, causes, slow};
 /// How a command ended. The numbers are a promise: `kubectl backup options` lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
-    /// 0: done.
-    Done,
-    /// 1: an error.
-    Failed,
-    /// 2: the arguments make no sense.
-    Usage,
-    /// 3: what was waited for has ended, but is not Completed.
-    NotCompleted,
-    /// 124: time ran out while waiting.
-    TimedOut,
-    /// 130: interrupted by Ctrl-C.
-    Interrupted,
+    /// Done.
+    Done = 0,
+    /// An error.
+    Failed = 1,
+    /// The arguments make no sense.
+    Usage = 2,
+    /// What was waited for has ended, but is not Completed.
+    NotCompleted = 3,
+    /// Time ran out while waiting.
+    TimedOut = 124,
+    /// Interrupted by Ctrl-C.
+    Interrupted = 130,
 }
 
 impl Exit {
     /// The process's exit code.
     pub const fn code(self) -> u8 {
-        match self {
-            Self::Done => 0,
-            Self::Failed => 1,
-            Self::Usage => 2,
-            Self::NotCompleted => 3,
-            Self::TimedOut => 124,
-            Self::Interrupted => 130,
-        }
+        self as u8
     }
 }
 

@@ -68,6 +68,10 @@ impl Path {
     pub(crate) fn find<'value>(&self, value: &'value Value) -> Vec<&'value Value> {
         find(self, value, value)
     }
+
+    pub(crate) fn first(&self, value: &Value) -> Option<Value> {
+        self.find(value).first().copied().cloned()
+    }
 }
 
 impl Template {
@@ -187,26 +191,11 @@ pub(crate) fn order(a: Option<&Value>, b: Option<&Value>) -> Ordering {
 }
 
 /// Sorts what is printed by one of its fields. What is equal stays in its order.
-pub(crate) fn sort<T: Serialize>(all: &mut [T], by: &Path) {
-    all.sort_by_cached_key(|one| {
-        let value = serde_json::to_value(one).unwrap_or_default();
-        Key(by.find(&value).first().copied().cloned())
-    });
-}
-
-#[derive(PartialEq, Eq)]
-struct Key(Option<Value>);
-
-impl Ord for Key {
-    fn cmp(&self, other: &Self) -> Ordering {
-        order(self.0.as_ref(), other.0.as_ref())
-    }
-}
-
-impl PartialOrd for Key {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
+pub(crate) fn sort<T: Serialize>(all: &mut Vec<T>, by: &Path) {
+    let key = |one: &T| by.first(&serde_json::to_value(one).unwrap_or_default());
+    let mut keyed: Vec<_> = all.drain(..).map(|one| (key(&one), one)).collect();
+    keyed.sort_by(|(a, _), (b, _)| order(a.as_ref(), b.as_ref()));
+    all.extend(keyed.into_iter().map(|(_, one)| one));
 }
 
 #[cfg(test)]

@@ -84,19 +84,18 @@ fn parse(args: Vec<OsString>, terminal: &mut Terminal) -> Result<cli::Cli, Exit>
     let tip = restore_tip(&args);
     let parsed = command.try_get_matches_from(args).and_then(|matches| cli::Cli::from_arg_matches(&matches));
     parsed.map_err(|error| {
-        let text = error.render();
-        if error.use_stderr() {
-            let colour = terminal.err_is_terminal && !terminal.has_var("NO_COLOR");
-            terminal.talk_raw(&if colour { text.ansi().to_string() } else { text.to_string() });
-            if let (clap::error::ErrorKind::InvalidSubcommand, Some(tip)) = (error.kind(), tip) {
-                terminal.say(&tip);
-            }
-            Exit::Usage
-        } else {
-            let colour = terminal.out_is_terminal && !terminal.has_var("NO_COLOR");
-            let text = if colour { text.ansi().to_string() } else { text.to_string() };
-            terminal.data(&text).map_or(Exit::Failed, |()| Exit::Done)
+        let (text, is_mistake) = (error.render(), error.use_stderr());
+        let is_terminal = if is_mistake { terminal.err_is_terminal } else { terminal.out_is_terminal };
+        let colour = is_terminal && !terminal.has_var("NO_COLOR");
+        let text = if colour { text.ansi().to_string() } else { text.to_string() };
+        if !is_mistake {
+            return terminal.data(&text).map_or(Exit::Failed, |()| Exit::Done);
         }
+        terminal.talk_raw(&text);
+        if let (clap::error::ErrorKind::InvalidSubcommand, Some(tip)) = (error.kind(), tip) {
+            terminal.say(&tip);
+        }
+        Exit::Usage
     })
 }
 

@@ -66,12 +66,20 @@ impl Style {
     }
 }
 
-/// A header and rows of the same width, aligned. Cells hold no line ends or tabs of their own.
-pub(crate) fn table(header: Option<&[&str]>, rows: &[Vec<String>]) -> std::io::Result<String> {
+/// A table of these columns, with their headers or without. Cells of further columns are left out.
+pub(crate) fn table(
+    headers: &[&str],
+    with_headers: bool,
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> std::io::Result<String> {
+    let header = with_headers.then(|| headers.iter().map(|header| (*header).to_owned()).collect());
+    let cut = |row: Vec<String>| row.into_iter().take(headers.len()).collect();
+    aligned(header.into_iter().chain(rows.into_iter().map(cut)))
+}
+
+/// Rows of the same width, aligned. Cells hold no line ends or tabs of their own.
+pub(crate) fn aligned(rows: impl IntoIterator<Item = Vec<String>>) -> std::io::Result<String> {
     let mut writer = tabwriter::TabWriter::new(Vec::new()).minwidth(0).padding(3).ansi(true);
-    if let Some(header) = header {
-        writeln!(writer, "{}", header.join("\t"))?;
-    }
     for row in rows {
         writeln!(writer, "{}", row.iter().map(|cell| one_line(cell)).collect::<Vec<_>>().join("\t"))?;
     }
@@ -79,6 +87,44 @@ pub(crate) fn table(header: Option<&[&str]>, rows: &[Vec<String>]) -> std::io::R
     let bytes = writer.into_inner().map_err(|error| std::io::Error::other(error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(std::io::Error::other)?;
     Ok(text.lines().fold(String::new(), |all, line| all + line.trim_end() + "\n"))
+}
+
+/// A screen that is written line by line.
+pub(crate) struct Screen {
+    pub(crate) text: String,
+    pub(crate) style: Style,
+}
+
+impl Screen {
+    /// Begins with the sign and name of what it shows, and what else is said of it in its first line.
+    pub(crate) fn of(style: Style, tone: Tone, name: &str, rest: &[&str]) -> Self {
+        let mut screen = Self { text: String::new(), style };
+        let sign = style.tone(tone, tone.sign());
+        screen.line(&format!("{sign} {}   {}", style.title(name), rest.join("   ")));
+        screen
+    }
+
+    pub(crate) fn line(&mut self, line: &str) {
+        self.text = std::mem::take(&mut self.text) + line.trim_end() + "\n";
+    }
+
+    /// Lines of a text, further right.
+    pub(crate) fn lines(&mut self, lines: impl IntoIterator<Item = impl std::fmt::Display>) {
+        lines.into_iter().for_each(|line| self.line(&format!("  {line}")));
+    }
+
+    /// Titles and texts, in two columns.
+    pub(crate) fn facts<'a>(&mut self, width: usize, facts: impl IntoIterator<Item = (&'a str, String)>) {
+        for (title, text) in facts {
+            self.line(&format!("  {title:<width$}{text}"));
+        }
+    }
+
+    /// An empty line and a title.
+    pub(crate) fn section(&mut self, title: &str) {
+        self.line("");
+        self.line(&self.style.title(title));
+    }
 }
 
 /// A text on one line, without characters that would move a terminal's cursor.
@@ -99,12 +145,12 @@ mod tests {
 
     #[test]
     fn columns_align_whatever_the_width_of_characters_and_colours() {
-        let rows = vec![
+        let rows = [
             vec!["\u{1b}[32mnächtlich\u{1b}[0m".to_owned(), "1".to_owned()],
             vec!["备份".to_owned(), "2".to_owned()],
             vec!["b".to_owned(), String::new()],
         ];
-        let text = table(Some(&["NAME", "N"]), &rows).unwrap();
+        let text = table(&["NAME", "N"], true, rows).unwrap();
         assert_eq!(text, "NAME        N\n\u{1b}[32mnächtlich\u{1b}[0m   1\n备份        2\nb\n");
     }
 

@@ -18,6 +18,6 @@ pub(crate) use description::{
     Attempts, Count, Description, Fact, Moment, Restorable, Verdict, counted, troubles,
 };
 pub(crate) use related::{DeletionView, EventView, HolderView, LocationSummary, LockView, RunView};
-pub(crate) use stored::{Contents, Message, Messages, ResourceList, Stored};
+pub(crate) use stored::{Message, ResourceList, Stored};
 pub(crate) use table_kind::{Columns, KindTable, TableKind, full_name, unreadable_warning};
 pub(crate) use workload::{WorkStatus, Workload, WorkloadFacts, verdict};

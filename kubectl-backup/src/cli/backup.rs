@@ -143,12 +143,18 @@ pub(crate) struct CancelArgs {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct DeleteArgs {
+pub(crate) struct DeletionArgs {
     #[command(flatten)]
     pub(crate) selection: SelectionArgs,
     /// Don't ask
     #[arg(short, long, visible_alias = "confirm")]
     pub(crate) yes: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DeleteArgs {
+    #[command(flatten)]
+    pub(crate) deletion: DeletionArgs,
     /// Wait until it is gone
     #[arg(short, long)]
     pub(crate) wait: bool,

@@ -5,13 +5,6 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::{DocumentArgs, GetArgs, ListFlags, OutputArgs, duration};
 
-#[derive(Args, Debug)]
-#[command(disable_help_subcommand = true, subcommand_value_name = "COMMAND")]
-pub(crate) struct LocationsArgs {
-    #[command(subcommand)]
-    pub(crate) command: Option<LocationsCommand>,
-}
-
 #[derive(Subcommand, Debug)]
 pub(crate) enum LocationsCommand {
     /// List locations (the default)

@@ -134,6 +134,24 @@ pub(crate) struct ListFlags {
     pub(crate) sort_by: Option<Path>,
 }
 
+/// What of a table is shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shown {
+    pub(crate) wide: bool,
+    pub(crate) headers: bool,
+    pub(crate) namespaces: bool,
+}
+
+impl OutputArgs {
+    pub(crate) fn is_wide(&self) -> bool {
+        self.form == Form::Plain(Output::Wide)
+    }
+
+    pub(crate) fn shown(&self, list: &ListFlags) -> Shown {
+        Shown { wide: self.is_wide(), headers: !self.no_headers, namespaces: list.all_namespaces }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

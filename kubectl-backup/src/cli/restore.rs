@@ -19,13 +19,6 @@ pub(crate) struct RestoreArgs {
     pub(crate) command: Option<RestoreCommand>,
 }
 
-#[derive(Args, Debug)]
-#[command(disable_help_subcommand = true, subcommand_value_name = "COMMAND")]
-pub(crate) struct RestoresArgs {
-    #[command(subcommand)]
-    pub(crate) command: Option<RestoreCommand>,
-}
-
 #[derive(Subcommand, Debug)]
 pub(crate) enum RestoreCommand {
     /// Create a restore

@@ -3,16 +3,9 @@
 use clap::{Args, Subcommand};
 
 use super::{
-    BackupSpecArgs, DescribeOneArgs, DryRun, FileArgs, GetArgs, ObjectArgs, Output, SelectionArgs, WaitArgs,
-    output::one_of,
+    BackupSpecArgs, DeletionArgs, DescribeOneArgs, DryRun, FileArgs, GetArgs, ObjectArgs, Output,
+    SelectionArgs, WaitArgs, output::one_of,
 };
-
-#[derive(Args, Debug)]
-#[command(disable_help_subcommand = true, subcommand_value_name = "COMMAND")]
-pub(crate) struct SchedulesArgs {
-    #[command(subcommand)]
-    pub(crate) command: Option<SchedulesCommand>,
-}
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum SchedulesCommand {
@@ -29,7 +22,7 @@ pub(crate) enum SchedulesCommand {
     /// Make a backup now, as the schedule would
     Trigger(TriggerArgs),
     /// Delete schedules; their backups stay
-    Delete(ScheduleDeleteArgs),
+    Delete(DeletionArgs),
 }
 
 #[derive(Args, Debug)]
@@ -80,13 +73,4 @@ pub(crate) struct TriggerArgs {
     pub(crate) output: Option<Output>,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct ScheduleDeleteArgs {
-    #[command(flatten)]
-    pub(crate) selection: SelectionArgs,
-    /// Don't ask
-    #[arg(short, long, visible_alias = "confirm")]
-    pub(crate) yes: bool,
 }

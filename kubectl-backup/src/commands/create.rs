@@ -9,17 +9,17 @@ use crate::{
     backoff::backoff,
     cli::{CreateArgs, CreationArgs, DryRun, Output},
     client::installation_namespace,
-    print::json::Manifest,
 };
 
 /// Tries of a creation whose answer did not come.
 const TRIES: usize = 5;
 
 pub(crate) async fn run(args: CreateArgs, terminal: &mut Terminal) -> CommandResult {
-    let mut connection = Connection::default();
+    let connection = Connection::new();
     let mut backup: Backup = spec::start(&args.file, terminal)?;
     if let Some(schedule) = &args.from_schedule {
-        start_from(schedule, &mut backup, connection.session(terminal).await?).await?;
+        let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
+        start_from(schedule, &mut backup, session).await?;
     }
     let prefix = args.from_schedule.as_deref().unwrap_or("backup");
     let name = args.name.clone().or(backup.metadata.name.take());
@@ -27,7 +27,7 @@ pub(crate) async fn run(args: CreateArgs, terminal: &mut Terminal) -> CommandRes
     spec::describe_object(&mut backup.metadata, &args.creation.object);
     spec::fill(&mut backup.spec, &args.spec);
     let findings = backup_core::validate::backup(&backup.spec);
-    finish(backup, &findings, &args.creation, connection, terminal).await
+    finish(backup, &findings, &args.creation, &connection, terminal).await
 }
 
 /// Everything from the schedule's template (Velero `pkg/cmd/cli/backup/create.go`): the labels are those of the
@@ -46,22 +46,7 @@ async fn start_from(name: &str, backup: &mut Backup, session: &Session) -> Resul
 }
 
 /// A session that is made when it is first needed: `--dry-run=client` needs none.
-#[derive(Default)]
-pub(crate) struct Connection {
-    session: Option<Session>,
-}
-
-impl Connection {
-    pub(crate) async fn session(&mut self, terminal: &Terminal) -> Result<&Session, Problem> {
-        match &mut self.session {
-            Some(session) => Ok(session),
-            empty => {
-                let session = Session::connect(terminal).await?;
-                Ok(empty.insert(session))
-            }
-        }
-    }
-}
+pub(crate) type Connection = tokio::sync::OnceCell<Session>;
 
 pub(crate) enum Made<K> {
     /// Nothing was stored; how it was checked.
@@ -73,7 +58,7 @@ pub(crate) async fn make<K: TableKind>(
     mut object: K,
     findings: &[Finding],
     args: &CreationArgs,
-    connection: &mut Connection,
+    connection: &Connection,
     terminal: &mut Terminal,
 ) -> Result<Made<K>, Problem> {
     let name = object.meta().name.clone().unwrap_or_default();
@@ -90,7 +75,7 @@ pub(crate) async fn make<K: TableKind>(
         object.meta_mut().namespace = Some(installation_namespace(terminal));
         return Ok(Made::Dry(object, " (dry run)"));
     }
-    let session = connection.session(terminal).await?;
+    let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
     object.meta_mut().namespace = Some(session.namespace.clone());
     let dry_run = args.dry_run == Some(DryRun::Server);
     let created = create(session, &object, dry_run, args.retry_for, terminal).await?;
@@ -101,10 +86,10 @@ pub(crate) async fn finish<K: Workload>(
     object: K,
     findings: &[Finding],
     args: &CreationArgs,
-    mut connection: Connection,
+    connection: &Connection,
     terminal: &mut Terminal,
 ) -> CommandResult {
-    let created = match make(object, findings, args, &mut connection, terminal).await? {
+    let created = match make(object, findings, args, connection, terminal).await? {
         Made::Dry(object, how) => {
             print(&object, args.output, how, terminal)?;
             return Ok(Exit::Done);
@@ -124,12 +109,12 @@ pub(crate) async fn finish<K: Workload>(
     if !whole {
         print(&created, args.output, "", terminal)?;
     }
-    let session = connection.session(terminal).await?;
-    let waited = wait::until_ended(session, terminal, created.meta(), args.wait.timeout).await?;
+    let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
+    let (exit, work) = wait::until_ended(session, terminal, created.meta(), args.wait.timeout).await?;
     if whole {
-        print(waited.work.as_ref().unwrap_or(&created), args.output, "", terminal)?;
+        print(work.as_ref().unwrap_or(&created), args.output, "", terminal)?;
     }
-    Ok(waited.exit)
+    Ok(exit)
 }
 
 pub(crate) fn print<K: TableKind>(
@@ -145,17 +130,11 @@ pub(crate) fn print<K: TableKind>(
         Some(form) => {
             let mut object = object.clone();
             object.meta_mut().managed_fields = None; // as kubectl does
-            let whole = serde_json::to_value(&object).unwrap_or_default();
-            let empty = whole.get("status").and_then(Value::as_object).is_none_or(serde_json::Map::is_empty);
-            let (api_version, kind) = (K::api_version(&()), K::kind(&()));
-            if empty {
-                let spec = spec_of(&object);
-                let manifest =
-                    Manifest { api_version: &api_version, kind: &kind, metadata: object.meta(), spec: &spec };
-                json::object(&manifest, form)?
-            } else {
-                json::object(&object, form)?
-            }
+            let mut whole = serde_json::to_value(&object).unwrap_or_default();
+            let status = whole.as_object_mut().and_then(|fields| fields.remove("status"));
+            let is_manifest =
+                status.as_ref().and_then(Value::as_object).is_none_or(serde_json::Map::is_empty);
+            if is_manifest { json::object(&whole, form)? } else { json::object(&object, form)? }
         }
     };
     Ok(terminal.data(&text)?)

@@ -29,7 +29,7 @@ pub(super) async fn backups(args: DeleteArgs, terminal: &mut Terminal) -> Comman
         Ok(Exit::Done)
     };
     let what = " with all that is stored of it";
-    delete_each::<Backup, _>(&args.selection, args.yes, what, terminal, delete).await
+    delete_each::<Backup, _>(&args.deletion, what, terminal, delete).await
 }
 
 /// Deletes objects that need no request. `what` ends the question.
@@ -57,7 +57,7 @@ pub(super) async fn objects<K: TableKind>(
         .await?;
         Ok(ended(waited, &format!("{} {name}", K::KIND), &args, terminal).err().unwrap_or(Exit::Done))
     };
-    delete_each::<K, _>(&args.selection, args.yes, what, terminal, delete).await
+    delete_each::<K, _>(&args.deletion, what, terminal, delete).await
 }
 
 /// The request's name: fixed by the backup, so that asking twice is asking once.
@@ -172,20 +172,17 @@ async fn until_deleted(
     }
 }
 
-/// What was waited for, or the exit code after saying why not.
-fn ended<T>(waited: Polled<T>, what: &str, args: &DeleteArgs, terminal: &mut Terminal) -> Result<T, Exit> {
-    match waited {
-        Polled::Found(value) => Ok(value),
-        Polled::TimedOut => {
+/// The same, after saying why what was waited for was not found.
+fn ended<T>(waited: Polled<T>, what: &str, args: &DeleteArgs, terminal: &mut Terminal) -> Polled<T> {
+    match &waited {
+        Ok(_) => {}
+        Err(Exit::TimedOut) => {
             let timeout = args.timeout;
             terminal.say(&format!("error: {what} has not ended after {timeout}; it goes on in the cluster"));
-            Err(Exit::TimedOut)
         }
-        Polled::Interrupted => {
-            terminal.say(&format!("interrupted: {what} goes on in the cluster"));
-            Err(Exit::Interrupted)
-        }
+        Err(_) => terminal.say(&format!("interrupted: {what} goes on in the cluster")),
     }
+    waited
 }
 
 #[cfg(test)]

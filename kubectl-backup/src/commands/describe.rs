@@ -6,7 +6,6 @@ use backup_core::{
     api::{DeleteBackupRequest, download_request::DownloadTargetKind},
     labels,
     phase::Stage,
-    results::Results,
 };
 use backup_lock::{Ledger, LedgerError, LedgerStore, VELERO_SCOPE, lease::lease_name};
 use futures::join;
@@ -17,21 +16,17 @@ use super::{
     poll::{LONGEST, Look, poll},
     prelude::*,
     schedules,
-    wait::{Waited, until_ended},
+    wait::until_ended,
 };
 use crate::{
     cli::DescribeArgs,
     print::describe::text,
     stored::{StoredFile, document},
     view::{
-        Contents, DeletionView, Description, LocationSummary, Messages, ResourceList, RunView, Stored,
-        WorkloadFacts,
+        DeletionView, Description, LocationSummary, RunView, Stored, WorkloadFacts,
         progress::{Share, bar, share},
         related,
-        stored::{
-            operations,
-            volumes::{Entry, VolumeView},
-        },
+        stored::operations,
         workload,
     },
 };
@@ -78,9 +73,8 @@ async fn describe<W: Workload>(session: &Session, work: &W, now: Timestamp) -> D
 }
 
 fn show(description: &Description, args: &DescribeArgs, terminal: &mut Terminal) -> Result<(), Problem> {
-    let screen = || Ok(text(description, terminal.now(), terminal.out_style(), args.details));
-    let output = json::document_or(description.kind, description, args.document.output, screen)?;
-    Ok(terminal.data(&output)?)
+    let screen = |now, style| Ok(text(description, now, style, args.details));
+    json::show(description.kind, description, args.document, terminal, screen)
 }
 
 async fn source(session: &Session, name: Option<&str>) -> Fetched<Option<Backup>> {
@@ -146,31 +140,27 @@ async fn files<W: Workload>(session: &Session, work: &W) -> Stored {
     let has_results = is_stored || status.stage == Stage::Failed && files.has_results_of_failed;
     let with_messages = has_results && status.errors + status.warnings > 0;
     let with_operations = is_stored && status.operations.attempted > 0;
-    let (messages, item_operations, contents, volumes) = join!(
-        file(session, work, with_messages, files.results, |results: Results| Messages::from(&results)),
-        file(session, work, with_operations, files.operations, |all: Vec<W::Operation>| {
-            operations::views(&all)
-        }),
-        file(session, work, is_whole, files.resources, |list: ResourceList| Contents::from(list)),
-        file(session, work, is_whole, files.volumes, |all: Vec<Entry>| {
-            all.into_iter().map(VolumeView::from).collect()
-        })
+    let (messages, operations, contents, volumes) = join!(
+        file(session, work, with_messages, files.results),
+        file(session, work, with_operations, files.operations),
+        file(session, work, is_whole, files.resources),
+        file(session, work, is_whole, files.volumes)
     );
+    let item_operations = operations.map(|all| all.map(|all: Vec<W::Operation>| operations::views(&all)));
     Stored { messages, item_operations, contents, volumes }
 }
 
-async fn file<W: Workload, T: DeserializeOwned, V>(
+async fn file<W: Workload, T: DeserializeOwned>(
     session: &Session,
     work: &W,
     is_wanted: bool,
     kind: DownloadTargetKind,
-    view: impl FnOnce(T) -> V,
-) -> Fetched<Option<V>> {
+) -> Fetched<Option<T>> {
     if !is_wanted {
         return Fetched::Known(None);
     }
     let file = StoredFile::of(kind, work.meta());
-    fetched(Box::pin(document(session, &file))).await.map(|file| Some(view(file)))
+    fetched(Box::pin(document(session, &file))).await.map(Some)
 }
 
 /// `-w`: on a terminal the screen is drawn again while it runs; elsewhere changes are lines, and the end is shown.
@@ -181,14 +171,14 @@ async fn watch<W: Workload>(
 ) -> CommandResult {
     if !terminal.out_is_terminal {
         let work = session.get::<W>(&args.name).await?;
-        let waited = match work.status().ended() {
-            Some(_) => Waited { exit: Exit::Done, work: Some(work) },
+        let (exit, work) = match work.status().ended() {
+            Some(_) => (Exit::Done, Some(work)),
             None => until_ended::<W>(session, terminal, work.meta(), LONGEST.into()).await?,
         };
-        if let Some(work) = &waited.work {
+        if let Some(work) = &work {
             show(&Box::pin(describe(session, work, terminal.now())).await, args, terminal)?;
         }
-        return Ok(waited.exit);
+        return Ok(exit);
     }
     let mut first: Option<(Share, Timestamp)> = None;
     let waited = poll(session, terminal, LONGEST, async |terminal: &mut Terminal| {
@@ -210,5 +200,5 @@ async fn watch<W: Workload>(
         Ok(work.status().ended().map_or(Look::Same, Look::Found))
     })
     .await?;
-    Ok(waited.exit(|completed| if completed { Exit::Done } else { Exit::NotCompleted }))
+    Ok(waited.map_or_else(|exit| exit, |completed| if completed { Exit::Done } else { Exit::NotCompleted }))
 }

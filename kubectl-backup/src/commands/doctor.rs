@@ -41,9 +41,7 @@ pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandR
     findings.extend(shadows(terminal));
     let broken = findings.iter().any(|finding| finding.tone == Tone::Bad);
     let report = Report { namespace: session.namespace.clone(), broken, findings };
-    terminal.data(&json::document_or("DoctorReport", &report, args.output, || {
-        Ok(report.text(terminal.out_style()))
-    })?)?;
+    json::show("DoctorReport", &report, args, terminal, |_, style| Ok(report.text(style)))?;
     Ok(if report.broken { Exit::Failed } else { Exit::Done })
 }
 
@@ -61,39 +59,37 @@ async fn within((name, check): Check<'_>) -> Vec<Finding> {
                     | ProblemKind::Unauthorized
             );
             vec![if is_broken {
-                Finding::bad(name, what, remedy.unwrap_or_default())
+                Topic(name).bad(what, remedy.unwrap_or_default())
             } else {
-                Finding::unknown(name, &what, remedy)
+                Topic(name).unknown(&what, remedy)
             }]
         }
-        Err(_) => vec![Finding::unknown(name, &format!("no answer within {CHECK:?}"), None)],
+        Err(_) => vec![Topic(name).unknown(&format!("no answer within {CHECK:?}"), None)],
     }
 }
 
 /// What runs without a claim: created while the lock was off, or released by hand.
 async fn slipped_past(session: &Session) -> Result<Vec<Finding>, Problem> {
     let found = unclaimed(session, &known_profiles(session).await, Within::Installation).await?;
+    let on = Topic("lock");
     let mut findings: Vec<Finding> = found
         .objects
         .iter()
         .map(|object| {
             let text = format!("{} runs without a claim: it was created past the lock", named(&object.key));
-            Finding::warn(
-                "lock",
-                text,
-                "See `kubectl backup locks`; don't start a restore before it has ended.",
-            )
+            on.warn(text, "See `kubectl backup locks`; don't start a restore before it has ended.")
         })
         .collect();
-    findings.extend(found.unchecked.iter().map(|why| Finding::unknown("lock", why, None)));
+    findings.extend(found.unchecked.iter().map(|why| on.unknown(why, None)));
     if findings.is_empty() {
-        findings.push(Finding::good("lock", "nothing runs without a claim"));
+        findings.push(on.good("nothing runs without a claim"));
     }
     Ok(findings)
 }
 
 /// Programs on the PATH that kubectl would run in our place: it takes the longest name that matches.
 fn shadows(terminal: &Terminal) -> Vec<Finding> {
+    let on = Topic("plugins");
     let path = terminal.var("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
     let root = cli::command();
@@ -102,7 +98,7 @@ fn shadows(terminal: &Terminal) -> Vec<Finding> {
         let found = folders.iter().map(|folder| folder.join(&program)).find(|file| file.is_file())?;
         let text =
             format!("{} answers `kubectl backup {}`, not this program", found.display(), command.get_name());
-        Some(Finding::bad("plugins", text, "Remove it from the PATH, or rename it."))
+        Some(on.bad(text, "Remove it from the PATH, or rename it."))
     };
     let mut findings: Vec<Finding> = root.get_subcommands().filter_map(shadow).collect();
     let mut ours: Vec<PathBuf> =
@@ -110,14 +106,10 @@ fn shadows(terminal: &Terminal) -> Vec<Finding> {
     ours.dedup();
     if let [first, second, ..] = ours.as_slice() {
         let text = format!("{} is on the PATH before {}", first.display(), second.display());
-        findings.push(Finding::warn(
-            "plugins",
-            text,
-            "Remove the one that is older: kubectl backup version --client",
-        ));
+        findings.push(on.warn(text, "Remove the one that is older: kubectl backup version --client"));
     }
     if findings.is_empty() {
-        findings.push(Finding::good("plugins", "no other program stands in the way on the PATH"));
+        findings.push(on.good("no other program stands in the way on the PATH"));
     }
     findings
 }
@@ -142,21 +134,25 @@ pub(crate) struct Finding {
     pub(crate) remedy: Option<String>,
 }
 
-impl Finding {
-    pub(crate) fn good(check: &'static str, text: impl Into<String>) -> Self {
-        Self { check, tone: Tone::Good, text: text.into(), remedy: None }
+/// What findings are about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Topic(pub(crate) &'static str);
+
+impl Topic {
+    pub(crate) fn good(self, text: impl Into<String>) -> Finding {
+        Finding { check: self.0, tone: Tone::Good, text: text.into(), remedy: None }
     }
 
-    pub(crate) fn warn(check: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { check, tone: Tone::Warn, text: text.into(), remedy: Some(remedy.into()) }
+    pub(crate) fn warn(self, text: impl Into<String>, remedy: impl Into<String>) -> Finding {
+        Finding { tone: Tone::Warn, remedy: Some(remedy.into()), ..self.good(text) }
     }
 
-    pub(crate) fn bad(check: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { check, tone: Tone::Bad, text: text.into(), remedy: Some(remedy.into()) }
+    pub(crate) fn bad(self, text: impl Into<String>, remedy: impl Into<String>) -> Finding {
+        Finding { tone: Tone::Bad, ..self.warn(text, remedy) }
     }
 
-    pub(crate) fn unknown(check: &'static str, why: &str, remedy: Option<String>) -> Self {
-        Self { check, tone: Tone::Unknown, text: format!("not known: {why}"), remedy }
+    pub(crate) fn unknown(self, why: &str, remedy: Option<String>) -> Finding {
+        Finding { tone: Tone::Unknown, remedy, ..self.good(format!("not known: {why}")) }
     }
 }
 

@@ -2,7 +2,7 @@
 
 pub(crate) mod kinds;
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::collections::BTreeMap;
 
 use backup_core::profile::Profile;
 use backup_lock::{ObjectKind, observe::Observed};
@@ -18,7 +18,7 @@ use super::{
 use crate::{
     cli::{DescribeBackupArgs, GetBackupsArgs},
     error::GUARDED,
-    print::{Style, Tone, since},
+    print::{Screen, Style, Tone, since},
     view::{
         Columns, KindTable,
         locks::{EntryView, FoundLedger, entry_view},
@@ -38,8 +38,8 @@ pub(crate) async fn get(kind: &str, args: &GetBackupsArgs, terminal: &mut Termin
             .with_remedy("Without --in all namespaces are listed."));
     }
     if let [name] = get.names.as_mut_slice() {
-        let object = placed(name, place.as_deref())?;
-        (place, *name) = (Some(object.namespace), object.name);
+        let (namespace, alone) = placed(name, place.as_deref())?;
+        (place, *name) = (Some(namespace.to_owned()), alone.to_owned());
     }
     for name in &get.names {
         placed(name, place.as_deref())?;
@@ -70,18 +70,18 @@ pub(crate) async fn describe(
             .with_remedy(format!("Follow them with: kubectl backup get --kind={kind} -w")));
     }
     let session = Session::connect(terminal).await?;
-    let NamedObject { namespace, name } = placed(&args.describe.name, args.guarded.in_namespace.as_deref())?;
+    let (namespace, name) = placed(&args.describe.name, args.guarded.in_namespace.as_deref())?;
     let known = known_profiles(&session).await;
     let served = kinds::find(&session, &known, kind).await?;
     let found = ledgers(&session, &known).await;
-    let there = Session { namespace, ..session };
+    let there = Session { namespace: namespace.to_owned(), ..session };
     let table = table(served.clone(), None);
     let api: Api<DynamicObject> =
         Api::namespaced_with(there.client.clone(), &there.namespace, &table.resource);
-    let object = there.call(table.about("get", &name), api.get(&name)).await?;
+    let object = there.call(table.about("get", name), api.get(name)).await?;
     let view = description(&served.profile, served.kind, &table.resource, &object, &found);
-    let screen = || Ok(text(&view, terminal.now(), terminal.out_style()));
-    terminal.data(&json::document_or("GuardedDescription", &view, args.describe.document.output, screen)?)?;
+    let screen = |now, style| Ok(text(&view, now, style));
+    json::show("GuardedDescription", &view, args.describe.document, terminal, screen)?;
     Ok(Exit::Done)
 }
 
@@ -91,20 +91,11 @@ async fn ledgers(session: &Session, known: &KnownProfiles) -> Fetched<Vec<FoundL
     read.map(|ledgers| ledgers.all)
 }
 
-/// An object as a person names it.
-struct NamedObject {
-    namespace: String,
-    name: String,
-}
-
-/// Reads `NAMESPACE/NAME`, or a name in a namespace that was given.
-fn placed(name: &str, namespace: Option<&str>) -> Result<NamedObject, Problem> {
-    let of = |namespace: &str, name: &str| NamedObject { namespace: namespace.into(), name: name.into() };
+/// Namespace and name, from `NAMESPACE/NAME` or from a name in a namespace that was given.
+fn placed<'a>(name: &'a str, namespace: Option<&'a str>) -> Result<(&'a str, &'a str), Problem> {
     match (name.split_once('/'), namespace) {
-        (Some((namespace, name)), None) if !namespace.is_empty() && !name.is_empty() => {
-            Ok(of(namespace, name))
-        }
-        (None, Some(namespace)) => Ok(of(namespace, name)),
+        (Some((namespace, name)), None) if !namespace.is_empty() && !name.is_empty() => Ok((namespace, name)),
+        (None, Some(namespace)) => Ok((namespace, name)),
         _ => Err(Problem::usage(format!("{name:?} does not say which object of which namespace"))
             .with_remedy("Name it as NAMESPACE/NAME, or as NAME with --in=NAMESPACE.")),
     }
@@ -246,37 +237,31 @@ fn row(object: &Observed, claim: &Fetched<Option<EntryView>>, now: Timestamp, st
 fn text(view: &GuardedDescription, now: Timestamp, style: Style) -> String {
     let end = if view.has_ended { "ended" } else { "not ended" };
     let going = if view.is_deleting { ", its deletion was asked for" } else { "" };
-    let mut text = format!(
-        "{}   {}, {end}{going}   created {} ago\n",
-        style.title(&view.name),
-        view.state,
-        since(&view.created, now)
-    );
+    let GuardedDescription { profile, resource, object_kind, namespace, name, state, scope, .. } = view;
+    let mut screen = Screen { text: String::new(), style };
+    let (title, age) = (style.title(name), since(&view.created, now));
+    screen.line(&format!("{title}   {state}, {end}{going}   created {age} ago"));
     if !view.is_known_state {
-        let _ = writeln!(
-            text,
-            "  Profile {} does not know the state {}: it counts as running.",
-            view.profile, view.state
-        );
+        screen.line(&format!("  Profile {profile} does not know the state {state}: it counts as running."));
     }
-    let scope = view.scope.as_deref().unwrap_or("none: it does not say what it is about");
-    let kind = format!("{} in namespace {}, by profile {}", view.object_kind, view.namespace, view.profile);
-    text += "\n";
-    for (title, fact) in [("Kind", kind.as_str()), ("Scope", scope), ("Claim", &claim_text(view, now))] {
-        let _ = writeln!(text, "  {title:<12}{fact}");
-    }
+    screen.line("");
+    let place = scope.as_deref().unwrap_or("none: it does not say what it is about");
+    screen.facts(
+        12,
+        [
+            ("Kind", format!("{object_kind} in namespace {namespace}, by profile {profile}")),
+            ("Scope", place.to_owned()),
+            ("Claim", claim_text(view, now)),
+        ],
+    );
     if !view.status.is_empty() {
-        let _ = writeln!(text, "\n{}", style.title("STATUS"));
+        screen.section("STATUS");
     }
-    for (name, word) in &view.status {
-        let _ = writeln!(text, "  {name}: {word}");
-    }
-    let _ = writeln!(text, "\n{}", style.title("NEXT"));
-    if let Some(scope) = &view.scope {
-        let _ = writeln!(text, "  kubectl backup locks {scope}");
-    }
-    let _ = writeln!(text, "  kubectl -n {} get {} {} -o yaml", view.namespace, view.resource, view.name);
-    text
+    screen.lines(view.status.iter().map(|(name, word)| format!("{name}: {word}")));
+    screen.section("NEXT");
+    screen.lines(scope.iter().map(|scope| format!("kubectl backup locks {scope}")));
+    screen.lines([format!("kubectl -n {namespace} get {resource} {name} -o yaml")]);
+    screen.text
 }
 
 fn claim_text(view: &GuardedDescription, now: Timestamp) -> String {

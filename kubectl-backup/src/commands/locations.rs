@@ -1,22 +1,17 @@
 //! `locations`: where backups are stored, and snapshots of volumes kept; and `sync`, which shows what came of comparing buckets
 //! with the cluster, and asks for a comparison by annotation.
 
-use backup_core::{
-    api::VolumeSnapshotLocation,
-    labels::SYNC_REQUEST_ANNOTATION,
-    sync::{Request, Summary},
-};
+use backup_core::{api::VolumeSnapshotLocation, labels::SYNC_REQUEST_ANNOTATION, sync::Request};
 use serde::Deserialize as _;
 
 use super::{
     get,
-    poll::{Look, Polled, poll},
+    poll::{Look, poll},
     prelude::*,
 };
 use crate::{
-    cli::{DescribeOneArgs, Form, GetArgs, LocationsCommand, Output, SyncArgs},
+    cli::{DescribeOneArgs, GetArgs, LocationsCommand, SyncArgs},
     jsonpath,
-    print::json::Document,
     view::{
         KindTable,
         location::describe,
@@ -36,8 +31,8 @@ pub(crate) async fn run(command: LocationsCommand, terminal: &mut Terminal) -> C
 async fn one(args: &DescribeOneArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let view = describe(&session.get::<BackupStorageLocation>(&args.name).await?);
-    let screen = || Ok(view.text(terminal.now(), terminal.out_style()));
-    terminal.data(&json::document_or("LocationDescription", &view, args.document.output, screen)?)?;
+    let screen = |now, style| Ok(view.text(now, style));
+    json::show("LocationDescription", &view, args.document, terminal, screen)?;
     Ok(Exit::Done)
 }
 
@@ -63,25 +58,22 @@ pub(crate) async fn sync(args: SyncArgs, terminal: &mut Terminal) -> CommandResu
         })
     })
     .await?;
-    match answered {
-        Polled::Found((location, pass)) => {
-            show(&session, vec![view::location(&location)], &args, terminal)?;
-            Ok(exit(&pass))
+    let (location, pass) = match answered {
+        Ok(found) => found,
+        Err(exit) => {
+            if exit == Exit::TimedOut {
+                terminal.say(&format!(
+                    "It has not ended within {}. See what came of it with: kubectl backup sync {name}",
+                    args.timeout
+                ));
+            }
+            return Ok(exit);
         }
-        Polled::TimedOut => {
-            terminal.say(&format!(
-                "It has not ended within {}. See what came of it with: kubectl backup sync {name}",
-                args.timeout
-            ));
-            Ok(Exit::TimedOut)
-        }
-        Polled::Interrupted => Ok(Exit::Interrupted),
-    }
-}
-
-/// What was asked for has not come to its end, or not as it was asked for.
-fn exit(pass: &Summary) -> Exit {
-    if pass.error.is_some() || pass.refused > 0 { Exit::NotCompleted } else { Exit::Done }
+    };
+    show(&session, vec![view::location(&location)], &args, terminal)?;
+    // What was asked for has not come to its end, or not as it was asked for.
+    let is_short = pass.error.is_some() || pass.refused > 0;
+    Ok(if is_short { Exit::NotCompleted } else { Exit::Done })
 }
 
 async fn all(session: &Session, args: &SyncArgs, terminal: &mut Terminal) -> CommandResult {
@@ -142,25 +134,18 @@ fn show(
     args: &SyncArgs,
     terminal: &mut Terminal,
 ) -> CommandResult {
-    let output = &args.output;
     let mut list = view::list(&session.namespace, locations);
     if let Some(path) = &args.list.sort_by {
         jsonpath::sort(&mut list.locations, path);
     }
-    let document =
-        json::in_form(&Document::of("SyncList", &list), "locations", &output.form, output.no_headers)?;
-    let text = match (document, &output.form, list.locations.as_slice()) {
-        (Some(document), ..) => document,
-        (_, Form::Plain(Output::Name), all) => {
-            all.iter().map(|one| full_name::<BackupStorageLocation>(&one.name) + "\n").collect()
-        }
-        (.., [one]) if args.location.is_some() => view::one(one, terminal.now())?,
-        _ => {
-            let how = view::Shown { headers: !output.no_headers, namespaces: args.list.all_namespaces };
-            view::rows(&list, how, terminal.now())?
-        }
-    };
-    terminal.data(&text)?;
+    let name = |one: &SyncedLocation| full_name::<BackupStorageLocation>(&one.name) + "\n";
+    let names = || list.locations.iter().map(name).collect();
+    json::show_list("SyncList", ("locations", &list), &args.output, terminal, names, |now, _| {
+        Ok(match list.locations.as_slice() {
+            [one] if args.location.is_some() => view::one(one, now)?,
+            _ => view::rows(&list, args.output.shown(&args.list), now)?,
+        })
+    })?;
     for SyncedLocation { namespace, name, last_pass, .. } in &list.locations {
         if let Some(pass) = last_pass.as_ref().filter(|pass| pass.refused > 0) {
             let place =

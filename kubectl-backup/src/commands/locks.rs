@@ -10,16 +10,15 @@ use std::collections::BTreeSet;
 use backup_lock::{VELERO_SCOPE, observe::Observed};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 
-use self::fetch::{Ledgers, UnendedObjects, Within};
+use self::fetch::{Ledgers, Within};
 use super::{
     known_profiles::{KnownProfiles, known_profiles},
     poll::{LONGEST, Look, poll},
     prelude::*,
 };
 use crate::{
-    cli::{Form, ListArgs, Output},
+    cli::{Form, ListArgs, Output, Shown},
     jsonpath,
-    print::json::Document,
     view::locks::{
         self as view, LockList, UnendedObject,
         changes::{LockChange, changes, lines},
@@ -45,7 +44,7 @@ pub(crate) async fn unclaimed(
 ) -> Result<Unclaimed, Problem> {
     let mut ledgers = Ledgers::read(session, known, within).await?;
     let profiles: BTreeSet<String> = ledgers.all.iter().map(|ledger| ledger.profile.name.clone()).collect();
-    let UnendedObjects { mut objects, unchecked } = fetch::unended(session, known, &profiles, &ledgers).await;
+    let (mut objects, unchecked) = fetch::unended(session, known, &profiles, &ledgers).await;
     objects.retain(|object| !ledgers.claims(object));
     if !objects.is_empty() {
         // It may have been claimed since the ledgers were read.
@@ -90,20 +89,12 @@ async fn read(session: &Session, args: &ListArgs) -> Result<LockList, Problem> {
 
 fn show(list: &LockList, args: &ListArgs, terminal: &mut Terminal) -> Result<(), Problem> {
     let output = &args.output;
-    if let Some(document) =
-        json::in_form(&Document::of("LockList", list), "scopes", &output.form, output.no_headers)?
-    {
-        return Ok(terminal.data(&document)?);
-    }
-    if output.form == Form::Plain(Output::Name) {
-        terminal.data(&screen::names(list))?;
-    } else {
-        let shown = screen::Shown {
-            wide: output.form == Form::Plain(Output::Wide),
-            headers: !output.no_headers,
-            namespaces: args.list.all_namespaces,
-        };
-        terminal.data(&screen::text(list, shown, terminal.now(), terminal.out_style())?)?;
+    let names = || screen::names(list);
+    json::show_list("LockList", ("scopes", list), output, terminal, names, |now, style| {
+        Ok(screen::text(list, output.shown(&args.list), now, style)?)
+    })?;
+    if !matches!(output.form, Form::Plain(Output::Table | Output::Wide | Output::Name)) {
+        return Ok(()); // the document says it
     }
     if list.scopes.is_empty() {
         let place = match within(args) {
@@ -148,7 +139,7 @@ async fn watch(session: &Session, args: &ListArgs, terminal: &mut Terminal) -> C
         shown = Some(now);
         Ok::<_, Problem>(if new.is_empty() { Look::Same } else { Look::<()>::Changed })
     });
-    Ok(watched.await?.exit(|()| Exit::Done))
+    Ok(watched.await?.err().unwrap_or(Exit::Done))
 }
 
 /// Those that are new; rows are as wide as all need that are there now.
@@ -163,22 +154,16 @@ fn show_changes(
     let header = is_first && !output.no_headers;
     let text = match &output.form {
         Form::Plain(Output::Table | Output::Wide) => {
-            let how = screen::Shown {
-                wide: output.form == Form::Plain(Output::Wide),
-                headers: header,
-                namespaces: args.list.all_namespaces,
-            };
+            let how = Shown { headers: header, ..output.shown(&args.list) };
             screen::changes(new, now, how, terminal.now(), terminal.out_style())?
         }
         Form::Plain(Output::Name) => {
             new.iter().fold(String::new(), |text, line| text + &line.handle() + "\n")
         }
-        Form::Columns(_) => {
-            json::in_form(&json!({ "items": new }), "items", &output.form, !header)?.unwrap_or_default()
-        }
+        Form::Columns(_) => json::in_form(&json!({ "items": new }), "items", &output.form, header)?,
         Form::Plain(_) | Form::JsonPath(_) => new.iter().try_fold(String::new(), |text, line| {
             let mark = if output.form == Form::Plain(Output::Yaml) { "---\n" } else { "" };
-            let document = json::in_form(line, "", &output.form, true)?.unwrap_or_default();
+            let document = json::in_form(line, "", &output.form, true)?;
             Ok::<_, Problem>(text + mark + &document)
         })?,
     };

@@ -73,13 +73,14 @@ async fn follow<W: Workload>(session: &Session, args: &LogsArgs, terminal: &mut 
         seen = status.phase;
         Ok(ended.map_or(if is_news { Look::Changed } else { Look::Same }, Look::Found))
     });
-    Ok(followed.await?.exit(|completed| {
-        if completed {
-            return Exit::Done;
+    Ok(match followed.await? {
+        Ok(true) => Exit::Done,
+        Ok(false) => {
+            terminal.say(&format!("{} {} has ended: {seen}", W::KIND, args.name));
+            Exit::NotCompleted
         }
-        terminal.say(&format!("{} {} has ended: {seen}", W::KIND, args.name));
-        Exit::NotCompleted
-    }))
+        Err(exit) => exit,
+    })
 }
 
 async fn show(

@@ -62,7 +62,7 @@ async fn watch<W: Workload>(
             false => Look::Same,
         })
     });
-    Ok(watched.await?.exit(|()| Exit::Done))
+    Ok(watched.await?.err().unwrap_or(Exit::Done))
 }
 
 /// Actions choose ids each for itself.
@@ -83,14 +83,13 @@ fn show(
         let wanted = operations.iter().filter(|one| shown(one));
         wanted.fold(String::new(), |all, one| all + &one.id + "\n")
     } else if let Form::Plain(Output::Table | Output::Wide) = form {
-        let wide = *form == Form::Plain(Output::Wide);
-        let lines = lines(&operations, wide, terminal.now(), terminal.out_style())?;
+        let lines = lines(&operations, args.output.is_wide(), terminal.now(), terminal.out_style())?;
         let wanted = std::iter::once(header).chain(operations.iter().map(shown));
         lines.into_iter().zip(wanted).filter_map(|(line, wanted)| wanted.then_some(line)).collect()
     } else {
         operations.retain(shown);
         let list = OperationList { of: args.name.clone(), items: operations };
-        json::in_form(&Document::of("OperationList", &list), "items", form, !header)?.unwrap_or_default()
+        json::in_form(&Document::of("OperationList", &list), "items", form, header)?
     };
     Ok(terminal.data(&text)?)
 }

@@ -18,27 +18,13 @@ pub(super) const STARTING: Duration = Duration::from_secs(30);
 /// Where a person sets no time.
 pub(super) const LONGEST: Duration = Duration::from_hours(24 * 365);
 
-pub(super) enum Polled<T> {
-    Found(T),
-    TimedOut,
-    Interrupted,
-}
+/// What was found; or the exit code, where time ran out or a person interrupted.
+pub(super) type Polled<T> = Result<T, Exit>;
 
 pub(super) enum Look<T> {
     Found(T),
     Changed,
     Same,
-}
-
-impl<T> Polled<T> {
-    /// The exit code, where what was found has one.
-    pub(super) fn exit(self, found: impl FnOnce(T) -> Exit) -> Exit {
-        match self {
-            Self::Found(value) => found(value),
-            Self::TimedOut => Exit::TimedOut,
-            Self::Interrupted => Exit::Interrupted,
-        }
-    }
 }
 
 /// Looks until `look` finds something, time runs out or a person interrupts. A look that fails is repeated while the API
@@ -61,11 +47,11 @@ where
     loop {
         let looked = tokio::select! {
             looked = tokio::time::timeout_at(deadline, look(terminal)) => looked,
-            _ = &mut interrupted => return Ok(Polled::Interrupted),
+            _ = &mut interrupted => return Ok(Err(Exit::Interrupted)),
         };
         match looked {
-            Err(_) => return Ok(Polled::TimedOut),
-            Ok(Ok(Look::Found(value))) => return Ok(Polled::Found(value)),
+            Err(_) => return Ok(Err(Exit::TimedOut)),
+            Ok(Ok(Look::Found(value))) => return Ok(Ok(value)),
             Ok(Ok(look)) => {
                 if away.take().is_some() {
                     terminal.say(&format!("{} answers again", session.server));
@@ -88,10 +74,10 @@ where
         let next = Instant::now() + pauses.next().unwrap_or(SLOWEST);
         tokio::select! {
             () = tokio::time::sleep_until(next.min(deadline)) => {}
-            _ = &mut interrupted => return Ok(Polled::Interrupted),
+            _ = &mut interrupted => return Ok(Err(Exit::Interrupted)),
         }
         if next >= deadline {
-            return Ok(Polled::TimedOut);
+            return Ok(Err(Exit::TimedOut));
         }
     }
 }

@@ -1,7 +1,5 @@
 //! `profiles`: what is known of operators, what the cluster serves of it, and the policy that the webhook runs with.
 
-use std::fmt::Write as _;
-
 use backup_core::profile::{KindRule, Mode, OnConflict, Policy, Profile, ScopeRule};
 use jiff::SignedDuration;
 use serde::Serialize;
@@ -12,8 +10,8 @@ use super::{
     prelude::*,
 };
 use crate::{
-    cli::{Form, Output, ProfilesArgs},
-    print::{Style, json::Document, table},
+    cli::{Output, ProfilesArgs},
+    print::{Screen, Style, table},
 };
 
 pub(crate) async fn run(args: ProfilesArgs, terminal: &mut Terminal) -> CommandResult {
@@ -36,22 +34,17 @@ pub(crate) async fn run(args: ProfilesArgs, terminal: &mut Terminal) -> CommandR
         let served = served.map(|kinds| kinds.into_iter().map(|one| one.resource.plural).collect());
         all.push(view(profile, &served, &flags));
     }
-    let list = document(all, doubt);
+    let note = |doubt| format!("{doubt}; these are the profiles that this program knows");
+    let list = ProfileList { profiles: all, notes: doubt.map(note).into_iter().collect() };
     let output = &args.output;
-    let text = match (
-        json::in_form(&Document::of("ProfileList", &list), "profiles", &output.form, output.no_headers)?,
-        &output.form,
-    ) {
-        (Some(document), _) => document,
-        (None, Form::Plain(Output::Name)) => {
-            list.profiles.iter().fold(String::new(), |text, one| text + &one.name + "\n")
+    let names = || list.profiles.iter().map(|one| one.name.clone() + "\n").collect();
+    json::show_list("ProfileList", ("profiles", &list), output, terminal, names, |_, style| {
+        if let ([one], Some(_)) = (list.profiles.as_slice(), &args.profile) {
+            return one_text(one, style);
         }
-        (None, form) => match list.profiles.as_slice() {
-            [one] if args.profile.is_some() => one_text(one, terminal.out_style())?,
-            _ => rows(&list, *form == Form::Plain(Output::Wide), !output.no_headers)?,
-        },
-    };
-    terminal.data(&text)?;
+        let headers = if output.is_wide() { &HEADERS[..] } else { &HEADERS[..NARROW] };
+        Ok(table(headers, !output.no_headers, list.profiles.iter().map(row))?)
+    })?;
     for note in &list.notes {
         terminal.say(&format!("note: {note}"));
     }
@@ -98,13 +91,6 @@ struct PolicyView {
     settle_seconds: u64,
     /// Seconds for which a refused restore keeps new backups out.
     intent_seconds: u64,
-}
-
-/// The document. With a doubt, there may be other profiles, or others in the place of these.
-fn document(profiles: Vec<ProfileView>, doubt: Option<String>) -> ProfileList {
-    let note = |doubt| format!("{doubt}; these are the profiles that this program knows");
-    let notes = doubt.map(note).into_iter().collect();
-    ProfileList { profiles, notes }
 }
 
 /// One profile, with the plurals that the cluster serves of it and the flags of the webhook.
@@ -187,6 +173,10 @@ fn yes_or_no<'a>(mut all: impl Iterator<Item = &'a Fetched<bool>> + Clone) -> &'
 }
 
 impl ProfileView {
+    fn resources(&self) -> String {
+        self.kinds.iter().map(|kind| kind.resource.as_str()).collect::<Vec<_>>().join(", ")
+    }
+
     fn installed(&self) -> &'static str {
         yes_or_no(self.kinds.iter().map(|kind| &kind.is_served))
     }
@@ -214,12 +204,6 @@ const HEADERS: [&str; 10] =
     ["NAME", "INSTALLED", "GUARDED", "MODE", "RESTORES", "BACKUPS", "SETTLE", "INTENT", "FROM", "KINDS"];
 const NARROW: usize = 9;
 
-fn rows(list: &ProfileList, wide: bool, headers: bool) -> std::io::Result<String> {
-    let columns = if wide { HEADERS.len() } else { NARROW };
-    let rows: Vec<Vec<String>> = list.profiles.iter().map(|one| row(one)[..columns].to_vec()).collect();
-    table(headers.then_some(&HEADERS[..columns]), &rows)
-}
-
 fn row(profile: &ProfileView) -> Vec<String> {
     let policy = &profile.policy;
     vec![
@@ -232,27 +216,24 @@ fn row(profile: &ProfileView) -> Vec<String> {
         format!("{}s", policy.settle_seconds),
         format!("{}s", policy.intent_seconds),
         profile.from(),
-        profile.kinds.iter().map(|kind| kind.resource.clone()).collect::<Vec<_>>().join(", "),
+        profile.resources(),
     ]
 }
 
 fn one_text(profile: &ProfileView, style: Style) -> Result<String, Problem> {
-    let mut text = format!("{}\n\n", style.title(&profile.name));
-    for (title, fact) in facts(profile) {
-        let _ = writeln!(text, "  {title:<16}{fact}");
-    }
-    let _ = writeln!(text, "\n{}", style.title("DEFINITION"));
-    let definition = json::object(&profile.definition, Output::Yaml)?;
-    Ok(definition.lines().fold(text, |text, line| text + "  " + line + "\n"))
+    let mut screen = Screen { text: format!("{}\n\n", style.title(&profile.name)), style };
+    screen.facts(16, facts(profile));
+    screen.section("DEFINITION");
+    screen.lines(json::object(&profile.definition, Output::Yaml)?.lines());
+    Ok(screen.text)
 }
 
 fn facts(profile: &ProfileView) -> Vec<(&'static str, String)> {
     let PolicyView { mode, on_conflict_restore, on_conflict_backup, .. } = &profile.policy;
     let PolicyView { backups_exclude_each_other, settle_seconds, intent_seconds, .. } = profile.policy;
-    let kinds = profile.kinds.iter().map(|kind| kind.resource.clone()).collect::<Vec<_>>().join(", ");
     let beside = if backups_exclude_each_other { "not beside each other" } else { "beside each other" };
     vec![
-        ("Kinds", kinds),
+        ("Kinds", profile.resources()),
         ("Installed", profile.installed().to_owned()),
         ("Guarded", profile.guarded().to_owned()),
         ("Kept apart by", profile.scope().to_owned()),

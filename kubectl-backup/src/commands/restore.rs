@@ -22,9 +22,9 @@ pub(crate) async fn run(
     args: RestoreCreateArgs,
     terminal: &mut Terminal,
 ) -> CommandResult {
-    let mut connection = Connection::default();
+    let connection = Connection::new();
     if let (Some(backup), false) = (&args.source.from_backup, args.creation.dry_run == Some(DryRun::Client)) {
-        check_backup(backup, connection.session(terminal).await?).await?;
+        check_backup(backup, connection.get_or_try_init(|| Session::connect(terminal)).await?).await?;
     }
     let file = FileArgs { file: args.source.file.clone() };
     let mut restore: Restore = spec::start(&file, terminal)?;
@@ -36,11 +36,12 @@ pub(crate) async fn run(
     fill(&mut restore.spec, &args);
     if let (Some(schedule), true) = (&args.source.from_schedule, args.allow_partially_failed) {
         // The server itself takes those that are Completed only.
-        restore.spec.backup_name = Some(latest(schedule, connection.session(terminal).await?).await?);
+        let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
+        restore.spec.backup_name = Some(latest(schedule, session).await?);
         restore.spec.schedule_name = None;
     }
     let findings = backup_core::validate::restore(&restore.spec);
-    finish(restore, &findings, &args.creation, connection, terminal).await
+    finish(restore, &findings, &args.creation, &connection, terminal).await
 }
 
 /// Says at once what the server would say only after a while. A phase that we don't know is left to the server.

@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{
     cli::{
-        CreateArgs, CreationArgs, DeleteArgs, DescribeOneArgs, ScheduleCreateArgs, ScheduleDeleteArgs,
-        SchedulesCommand, SelectionArgs, TriggerArgs,
+        CreateArgs, CreationArgs, DeleteArgs, DescribeOneArgs, ScheduleCreateArgs, SchedulesCommand,
+        SelectionArgs, TriggerArgs,
     },
     view::schedule as view,
 };
@@ -39,9 +39,9 @@ pub(crate) async fn run(command: SchedulesCommand, terminal: &mut Terminal) -> C
             change(&args.selection, &spec, "unpaused", terminal).await
         }
         SchedulesCommand::Trigger(args) => Box::pin(trigger(args, terminal)).await,
-        SchedulesCommand::Delete(ScheduleDeleteArgs { selection, yes }) => {
+        SchedulesCommand::Delete(deletion) => {
             let what = "; backups stay, unless useOwnerReferencesInBackup is set";
-            let args = DeleteArgs { selection, yes, wait: false, timeout: GoDuration::default() };
+            let args = DeleteArgs { deletion, wait: false, timeout: GoDuration::default() };
             delete::objects::<Schedule>(args, what, terminal).await
         }
     }
@@ -52,8 +52,8 @@ async fn describe(args: &DescribeOneArgs, terminal: &mut Terminal) -> CommandRes
     let name = &args.name;
     let schedule = session.get::<Schedule>(name).await?;
     let view = view::describe(&schedule, backups(&session, name).await, terminal.now());
-    let screen = || view::text(&view, terminal.now(), terminal.out_style());
-    terminal.data(&json::document_or("ScheduleDescription", &view, args.document.output, screen)?)?;
+    let screen = |now, style| view::text(&view, now, style);
+    json::show("ScheduleDescription", &view, args.document, terminal, screen)?;
     Ok(Exit::Done)
 }
 
@@ -83,7 +83,7 @@ async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResul
     spec::over(&mut schedule.spec.use_owner_references_in_backup, owner.as_ref());
     let findings = findings(&schedule);
     let creation = CreationArgs { dry_run: args.dry_run, output: args.output, ..CreationArgs::default() };
-    match create::make(schedule, &findings, &creation, &mut Connection::default(), terminal).await? {
+    match create::make(schedule, &findings, &creation, &Connection::new(), terminal).await? {
         Made::Dry(schedule, how) => create::print(&schedule, args.output, how, terminal)?,
         Made::Stored(schedule) => {
             create::print(&schedule, args.output, "", terminal)?;

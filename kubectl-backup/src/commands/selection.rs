@@ -1,7 +1,7 @@
 //! Commands that are about several objects: by their names, their labels, or all.
 
 use super::prelude::*;
-use crate::cli::SelectionArgs;
+use crate::cli::{DeletionArgs, SelectionArgs};
 
 /// Names in a question.
 const NAMED: usize = 20;
@@ -43,10 +43,9 @@ where
     worst
 }
 
-/// Asks a person unless `yes`, then deletes each that is meant. `what` ends the question.
+/// Asks a person unless they have said yes, then deletes each that is meant. `what` ends the question.
 pub(super) async fn delete_each<K: TableKind, F>(
-    selection: &SelectionArgs,
-    yes: bool,
+    DeletionArgs { selection, yes }: &DeletionArgs,
     what: &str,
     terminal: &mut Terminal,
     mut delete: F,
@@ -59,7 +58,7 @@ where
     if all.is_empty() {
         return Ok(Exit::Done);
     }
-    if !yes {
+    if !*yes {
         let names = named(&all);
         match terminal.confirm(&format!("Delete {names}{what}?")) {
             Some(true) => {}

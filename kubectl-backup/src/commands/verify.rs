@@ -3,7 +3,7 @@
 mod counts;
 mod tarball;
 
-use std::{fmt::Write as _, io::Write as _};
+use std::io::Write as _;
 
 use backup_core::{
     api::{BackupPhase, download_request::DownloadTargetKind as Kind},
@@ -16,12 +16,9 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::prelude::*;
 use crate::{
     cli::VerifyArgs,
-    print::{Style, Tone, table},
+    print::{Screen, Style, Tone, table},
     stored::{StoredFile, piped, read, sized},
-    view::{
-        LocationSummary, ResourceList,
-        stored::volumes::{Entry, VolumeView},
-    },
+    view::{LocationSummary, ResourceList, stored::volumes::VolumeView, table_kind::dash},
 };
 
 /// What to do where files and status do not agree.
@@ -49,8 +46,8 @@ pub(crate) async fn run(args: VerifyArgs, terminal: &mut Terminal) -> CommandRes
     }
     let (of, phase) = (args.name, backup.status().phase);
     let verification = Verification { of, phase, good: findings.is_empty(), files, findings };
-    let screen = || verification.text(terminal.out_style());
-    terminal.data(&json::document_or("BackupVerification", &verification, args.document.output, screen)?)?;
+    let screen = |_, style| verification.text(style);
+    json::show("BackupVerification", &verification, args.document, terminal, screen)?;
     Ok(if verification.good { Exit::Done } else { Exit::Failed })
 }
 
@@ -113,8 +110,10 @@ impl FileReader<'_> {
         };
         let operated = status.backup_item_operations_attempted > 0;
         self.document(Kind::BackupItemOperations, operated, of_operations).await?;
-        let of_volumes =
-            |all: &Volumes| (format!("{} volumes", all.0.len()), counts::volumes(status, &all.0));
+        let of_volumes = |all: &Option<Vec<VolumeView>>| {
+            let all = all.as_deref().unwrap_or_default();
+            (format!("{} volumes", all.len()), counts::volumes(status, all))
+        };
         let by_csi = status.csi_volume_snapshots_attempted > 0;
         self.document(Kind::BackupVolumeInfos, by_csi, of_volumes).await?;
         let of_snapshots = |all: &Option<Vec<Value>>| {
@@ -217,16 +216,6 @@ impl FileReader<'_> {
     }
 }
 
-/// The entries of volumes; `null` is none.
-struct Volumes(Vec<VolumeView>);
-
-impl<'de> serde::Deserialize<'de> for Volumes {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let all = Option::<Vec<Entry>>::deserialize(deserializer)?.unwrap_or_default();
-        Ok(Self(all.into_iter().map(VolumeView::from).collect()))
-    }
-}
-
 struct Length(u64);
 
 impl std::io::Write for Length {
@@ -276,29 +265,24 @@ impl Verification {
     fn text(&self, style: Style) -> std::io::Result<String> {
         let Verification { of, phase, files, findings, .. } = self;
         let (tone, verdict) = if self.good {
-            (Tone::Good, "its files are complete, agree with one another and can be read".to_owned())
+            (Tone::Good, "its files are complete, agree with one another and can be read")
         } else {
-            (Tone::Bad, "its files are not all that they should be".to_owned())
+            (Tone::Bad, "its files are not all that they should be")
         };
-        let sign = style.tone(tone, tone.sign());
-        let mut text = format!("{sign} {}   {phase}: {verdict}\n\n", style.title(of));
-        let rows: Vec<Vec<String>> = files
-            .iter()
-            .map(|file| {
-                let size = file.size.map_or_else(|| "-".to_owned(), |size| size.to_string());
-                vec![file.file.clone(), size, file.found.clone()]
-            })
-            .collect();
-        for line in table(Some(&["FILE", "BYTES", "FOUND"]), &rows)?.lines() {
-            let _ = writeln!(text, "  {line}");
+        let mut screen = Screen::of(style, tone, of, &[&format!("{phase}: {verdict}")]);
+        screen.line("");
+        let rows = files.iter().map(|file| {
+            let size = file.size.map_or_else(dash, |size| size.to_string());
+            vec![file.file.clone(), size, file.found.clone()]
+        });
+        screen.lines(table(&["FILE", "BYTES", "FOUND"], true, rows)?.lines());
+        if !findings.is_empty() {
+            screen.section("WRONG");
         }
-        for (at, finding) in findings.iter().enumerate() {
-            if at == 0 {
-                let _ = writeln!(text, "\n{}", style.title("WRONG"));
-            }
+        for FileFinding { file, message, remedy } in findings {
             let sign = style.bad(Tone::Bad.sign());
-            let _ = writeln!(text, "  {sign} {}: {}\n    {}", finding.file, finding.message, finding.remedy);
+            screen.lines([format!("{sign} {file}: {message}"), format!("  {remedy}")]);
         }
-        Ok(text)
+        Ok(screen.text)
     }
 }

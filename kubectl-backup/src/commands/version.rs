@@ -29,7 +29,7 @@ pub(crate) async fn run(args: VersionArgs, terminal: &mut Terminal) -> CommandRe
             }
         }
     }
-    terminal.data(&json::document_or("Version", &view, args.document.output, || Ok(view.text()))?)?;
+    json::show("Version", &view, args.document, terminal, |_, _| Ok(view.text()))?;
     Ok(if view.is_complete() { Exit::Done } else { Exit::Failed })
 }
 

@@ -6,10 +6,10 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     locks::{
-        hold::{ScopePart, scope_part},
+        hold::scope_part,
         problem::{self, LockRole},
     },
-    poll::{Look, Polled, STARTING, poll},
+    poll::{Look, STARTING, poll},
     prelude::*,
     selection,
 };
@@ -25,27 +25,6 @@ use crate::{
 
 /// Without a terminal, a line about items comes at most this often; one about a phase always.
 const QUIET: Duration = Duration::from_secs(10);
-
-/// What an object is to come to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Goal {
-    End,
-    /// This phase; another end is an end, too.
-    Phase(String),
-}
-
-/// Until when, and what was typed for it.
-#[derive(Clone, Copy, Debug)]
-struct WaitLimit {
-    deadline: Instant,
-    typed: GoDuration,
-}
-
-impl From<GoDuration> for WaitLimit {
-    fn from(typed: GoDuration) -> Self {
-        Self { deadline: Instant::now() + typed.as_std(), typed }
-    }
-}
 
 pub(super) async fn backups(args: WaitForArgs, terminal: &mut Terminal) -> CommandResult {
     let is_free = args.until.until == Until::Free;
@@ -70,15 +49,16 @@ pub(super) async fn objects<W: Workload>(args: &UntilArgs, terminal: &mut Termin
         return Err(Problem::usage(format!("which {} is to be waited for?", W::KIND))
             .with_remedy("Give a name; or --for=free to `kubectl backup wait`."));
     }
-    let goal = match &args.until {
-        Until::Phase(phase) => Goal::Phase(phase.clone()),
-        Until::End | Until::Free => Goal::End,
+    let phase = match &args.until {
+        Until::Phase(phase) => Some(phase.as_str()),
+        Until::End | Until::Free => None,
     };
-    let limit = WaitLimit::from(args.timeout);
+    let deadline = Instant::now() + args.timeout.as_std();
     let session = Session::connect(terminal).await?;
     selection::each(&args.names, terminal, async |name: &str, terminal: &mut Terminal| {
-        let work = first_look::<W>(&session, name, limit.deadline).await?;
-        Ok(until_reached::<W>(&session, terminal, work.meta(), &goal, limit).await?.exit)
+        let work = first_look::<W>(&session, name, deadline).await?;
+        let reached = until_reached::<W>(&session, terminal, work.meta(), phase, deadline, args.timeout);
+        Ok(reached.await?.0)
     })
     .await
 }
@@ -96,33 +76,30 @@ async fn first_look<W: Workload>(session: &Session, name: &str, deadline: Instan
     }
 }
 
-pub(super) struct Waited<W> {
-    pub(super) exit: Exit,
-    /// The workload, where it came to an end or to the phase.
-    pub(super) work: Option<W>,
-}
-
-/// Waits until the object of this name and uid has ended, and shows every change on stderr.
+/// Waits until the object of this name and uid has ended, and shows every change on stderr. The exit code, and the workload where it
+/// has ended.
 pub(super) async fn until_ended<W: Workload>(
     session: &Session,
     terminal: &mut Terminal,
     meta: &ObjectMeta,
     timeout: GoDuration,
-) -> Result<Waited<W>, Problem> {
-    until_reached(session, terminal, meta, &Goal::End, timeout.into()).await
+) -> Result<(Exit, Option<W>), Problem> {
+    until_reached(session, terminal, meta, None, Instant::now() + timeout.as_std(), timeout).await
 }
 
+/// The same for a phase, if one is given; another end is an end, too. `timeout` is what was typed for the deadline.
 async fn until_reached<W: Workload>(
     session: &Session,
     terminal: &mut Terminal,
     meta: &ObjectMeta,
-    goal: &Goal,
-    time: WaitLimit,
-) -> Result<Waited<W>, Problem> {
-    let is_there = |status: &WorkStatus<'_>| matches!(goal, Goal::Phase(phase) if *phase == status.phase);
+    phase: Option<&str>,
+    deadline: Instant,
+    timeout: GoDuration,
+) -> Result<(Exit, Option<W>), Problem> {
+    let is_there = |status: &WorkStatus<'_>| phase == Some(status.phase.as_str());
     let name = meta.name.as_deref().unwrap_or_default();
     let mut progress = ProgressLine::new(W::KIND, name, terminal);
-    let left = time.deadline.saturating_duration_since(Instant::now());
+    let left = deadline.saturating_duration_since(Instant::now());
     let waited = poll(session, terminal, left, async |terminal: &mut Terminal| {
         let found = optional(session.get::<W>(name).await)?.filter(|work| work.meta().uid == meta.uid);
         let Some(work) = found else {
@@ -140,45 +117,36 @@ async fn until_reached<W: Workload>(
     })
     .await;
     progress.clear(terminal);
-    let describe = format!("{} describe {name}", W::COMMAND);
-    Ok(match waited? {
-        Polled::Found(work) => {
-            let status = work.status();
-            let completed = status.ended() == Some(true);
-            if is_there(&status) {
-                terminal.say(&format!("{} {name}: {}", W::KIND, status.phase));
-                return Ok(Waited { exit: Exit::Done, work: Some(work) });
-            }
-            let verdict = verdict(&work, terminal.now());
-            let phase = terminal.err_style().tone(verdict.tone, &status.phase);
-            terminal.say(&format!("{} {name}: {phase}. {}", W::KIND, verdict.sentence));
-            for cause in &verdict.causes {
-                terminal.say(&format!("  {cause}"));
-            }
-            if !completed {
-                terminal.say(&format!("More about it: {describe}"));
-            }
-            let exit = if completed && *goal == Goal::End { Exit::Done } else { Exit::NotCompleted };
-            Waited { exit, work: Some(work) }
-        }
-        Polled::TimedOut => {
-            let missed = match goal {
-                Goal::End => "has not ended".to_owned(),
-                Goal::Phase(phase) => format!("is not {phase}"),
+    let (kind, describe) = (W::KIND, format!("{} describe {name}", W::COMMAND));
+    let work = match waited? {
+        Ok(work) => work,
+        Err(exit) => {
+            let missed = phase.map_or_else(|| "has not ended".to_owned(), |phase| format!("is not {phase}"));
+            let what = match exit {
+                Exit::TimedOut => format!("error: {kind} {name} {missed} after {timeout}; it"),
+                _ => format!("interrupted: {kind} {name}"),
             };
-            terminal.say(&format!(
-                "error: {} {name} {missed} after {}; it goes on in the cluster\n  {describe}",
-                W::KIND,
-                time.typed
-            ));
-            Waited { exit: Exit::TimedOut, work: None }
+            terminal.say(&format!("{what} goes on in the cluster\n  {describe}"));
+            return Ok((exit, None));
         }
-        Polled::Interrupted => {
-            let kind = W::KIND;
-            terminal.say(&format!("interrupted: {kind} {name} goes on in the cluster\n  {describe}"));
-            Waited { exit: Exit::Interrupted, work: None }
-        }
-    })
+    };
+    let status = work.status();
+    let completed = status.ended() == Some(true);
+    if is_there(&status) {
+        terminal.say(&format!("{kind} {name}: {}", status.phase));
+        return Ok((Exit::Done, Some(work)));
+    }
+    let verdict = verdict(&work, terminal.now());
+    let shown = terminal.err_style().tone(verdict.tone, &status.phase);
+    terminal.say(&format!("{kind} {name}: {shown}. {}", verdict.sentence));
+    for cause in &verdict.causes {
+        terminal.say(&format!("  {cause}"));
+    }
+    if !completed {
+        terminal.say(&format!("More about it: {describe}"));
+    }
+    let exit = if completed && phase.is_none() { Exit::Done } else { Exit::NotCompleted };
+    Ok((exit, Some(work)))
 }
 
 /// Shows progress: a line for each change, or on a terminal one line that is written over.
@@ -238,7 +206,7 @@ impl ProgressLine {
 
 /// Until no claim in the scope touches what was asked about.
 async fn free(session: &Session, args: &WaitForArgs, terminal: &mut Terminal) -> CommandResult {
-    let ScopePart { store, footprint } = scope_part(session, &args.scope, &args.namespaces).await?;
+    let (store, footprint) = scope_part(session, &args.scope, &args.namespaces).await?;
     let subject = format!("scope {}, {}", plain(&args.scope), touches(&footprint, &args.scope));
     let timeout = args.until.timeout;
     let mut waited_for = Vec::new();
@@ -268,16 +236,11 @@ async fn free(session: &Session, args: &WaitForArgs, terminal: &mut Terminal) ->
     })
     .await?;
     match waited {
-        Polled::Found(()) => {
-            terminal.say(&format!("{subject}: free"));
-            Ok(Exit::Done)
-        }
-        Polled::TimedOut => {
-            terminal.say(&format!(
-                "error: {subject}: not free after {timeout}\n  `kubectl backup locks` shows who holds it."
-            ));
-            Ok(Exit::TimedOut)
-        }
-        Polled::Interrupted => Ok(Exit::Interrupted),
+        Ok(()) => terminal.say(&format!("{subject}: free")),
+        Err(Exit::TimedOut) => terminal.say(&format!(
+            "error: {subject}: not free after {timeout}\n  `kubectl backup locks` shows who holds it."
+        )),
+        Err(_) => {}
     }
+    Ok(waited.err().unwrap_or(Exit::Done))
 }

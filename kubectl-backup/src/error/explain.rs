@@ -217,112 +217,69 @@ pub(crate) fn causes(error: &dyn std::error::Error) -> String {
 mod tests {
     use super::*;
 
-    fn explain(code: u16, reason: &str, message: &str, details: &serde_json::Value) -> Problem {
-        let status: Status = serde_json::from_value(serde_json::json!({
-            "code": code, "reason": reason, "message": message, "details": details,
-        }))
-        .unwrap();
-        About::of::<backup_core::api::Backup>("create", "nightly").explain(
-            kube::Error::Api(Box::new(status)),
-            "https://cluster:6443",
-            "velero",
-        )
-    }
-
     #[test]
     fn every_answer_has_its_sentence() {
-        let none = serde_json::json!({});
-        for (code, reason, message, details, kind, text) in [
+        for (status, kind, text) in [
             (
-                403,
-                "Forbidden",
-                "admission webhook \"claims.backup-webhook.velero.io\" denied the request: Restore velero/r1 is running.",
-                &none,
+                r#"{"code": 403, "reason": "Forbidden", "message": "admission webhook \"claims.backup-webhook.velero.io\" denied the request: Restore velero/r1 is running."}"#,
                 Kind::Refused { retry_after: None },
                 "Restore velero/r1 is running.",
             ),
             (
-                403,
-                "Forbidden",
-                "backups.velero.io \"nightly\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: hands off",
-                &none,
+                r#"{"code": 403, "reason": "Forbidden", "message": "backups.velero.io \"nightly\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: hands off"}"#,
                 Kind::Refused { retry_after: None },
                 "hands off",
             ),
             (
-                403,
-                "Forbidden",
-                "backups.velero.io is forbidden: User \"jane\" cannot create resource",
-                &none,
+                r#"{"code": 403, "reason": "Forbidden", "message": "backups.velero.io is forbidden: User \"jane\" cannot create resource"}"#,
                 Kind::Forbidden,
                 "cannot create backup \"nightly\": backups.velero.io is forbidden: User \"jane\" cannot create resource",
             ),
             (
-                404,
-                "NotFound",
-                "404 page not found",
-                &none,
+                r#"{"code": 404, "reason": "NotFound", "message": "404 page not found"}"#,
                 Kind::NotServed,
                 "velero.io/v1 backups are not served by this cluster",
             ),
             (
-                404,
-                "NotFound",
-                "the server could not find the requested resource",
-                &none,
+                r#"{"code": 404, "reason": "NotFound", "message": "the server could not find the requested resource"}"#,
                 Kind::NotServed,
                 "velero.io/v1 backups are not served by this cluster",
             ),
             (
-                404,
-                "NotFound",
-                "backups.velero.io \"nightly\" not found",
-                &serde_json::json!({"name": "nightly", "kind": "backups"}),
+                r#"{"code": 404, "reason": "NotFound", "message": "backups.velero.io \"nightly\" not found", "details": {"name": "nightly", "kind": "backups"}}"#,
                 Kind::NotFound,
                 "backup \"nightly\" was not found in namespace velero",
             ),
             (
-                404,
-                "NotFound",
-                "namespaces \"velero\" not found",
-                &serde_json::json!({"name": "velero", "kind": "namespaces"}),
+                r#"{"code": 404, "reason": "NotFound", "message": "namespaces \"velero\" not found", "details": {"name": "velero", "kind": "namespaces"}}"#,
                 Kind::NoNamespace,
                 "namespace velero does not exist",
             ),
             (
-                409,
-                "AlreadyExists",
-                "…",
-                &none,
+                r#"{"code": 409, "reason": "AlreadyExists", "message": "…"}"#,
                 Kind::Exists,
                 "backup \"nightly\" already exists in namespace velero",
             ),
             (
-                401,
-                "Unauthorized",
-                "Unauthorized",
-                &none,
+                r#"{"code": 401, "reason": "Unauthorized", "message": "Unauthorized"}"#,
                 Kind::Unauthorized,
                 "the cluster at https://cluster:6443 did not accept your credentials",
             ),
             (
-                503,
-                "ServiceUnavailable",
-                "admission webhook \"claims.backup-webhook.velero.io\" denied the request: the ledger is busy",
-                &none,
+                r#"{"code": 503, "reason": "ServiceUnavailable", "message": "admission webhook \"claims.backup-webhook.velero.io\" denied the request: the ledger is busy"}"#,
                 Kind::Api { code: 503, retry_after: None },
                 "cannot create backup \"nightly\": the ledger is busy",
             ),
             (
-                422,
-                "Invalid",
-                "Backup.velero.io \"nightly\" is invalid: spec.ttl: …",
-                &none,
+                r#"{"code": 422, "reason": "Invalid", "message": "Backup.velero.io \"nightly\" is invalid: spec.ttl: …"}"#,
                 Kind::Api { code: 422, retry_after: None },
                 "cannot create backup \"nightly\": Backup.velero.io \"nightly\" is invalid: spec.ttl: …",
             ),
         ] {
-            let problem = explain(code, reason, message, details);
+            let status: Status = serde_json::from_str(status).unwrap();
+            let (code, answer) = (status.code, kube::Error::Api(Box::new(status)));
+            let about = About::of::<backup_core::api::Backup>("create", "nightly");
+            let problem = about.explain(answer, "https://cluster:6443", "velero");
             assert_eq!((problem.kind, problem.to_string().as_str()), (kind, text));
             assert_eq!(problem.is_transient(), code >= 500, "{problem}");
         }

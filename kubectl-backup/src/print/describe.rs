@@ -4,13 +4,14 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
-use super::{Style, Tone, ago, human, seconds, took, until};
+use super::{Screen, Style, Tone, ago, human, seconds, took, until};
 use crate::{
     fetched::Fetched,
     view::{
-        Attempts, Contents, DeletionView, Description, EventView, LocationSummary, LockView, Message, Moment,
+        Attempts, DeletionView, Description, EventView, LocationSummary, LockView, Message, Moment,
         Restorable, RunView, Stored,
         stored::{
+            ItemType,
             operations::OperationView,
             volumes::{VolumeView, summary},
         },
@@ -26,54 +27,39 @@ const KINDS: usize = 4;
 
 /// The screen; with `details` everything that is known.
 pub(crate) fn text(description: &Description, now: Timestamp, style: Style, details: bool) -> String {
-    let mut screen = String::new();
-    let mut line = |text: &str| {
-        screen.push_str(text.trim_end());
-        screen.push('\n');
-    };
-    line(&headline(description, now, style));
-    line(&format!("  {}", description.verdict));
-    for cause in description.causes.iter().take(CAUSES) {
-        line(&format!("  {}", style.tone(description.tone, cause)));
+    let Description { name, phase, tone, causes, .. } = description;
+    let times = times(description, now);
+    let mut screen = Screen::of(style, *tone, name, &[&style.tone(*tone, phase), &times]);
+    screen.lines([&description.verdict]);
+    screen.lines(causes.iter().take(CAUSES).map(|cause| style.tone(*tone, cause)));
+    if causes.len() > CAUSES {
+        screen.line(&format!("  and {} more: -o json has them all", causes.len() - CAUSES));
     }
-    if description.causes.len() > CAUSES {
-        line(&format!("  and {} more: -o json has them all", description.causes.len() - CAUSES));
-    }
-    line("");
-    for (title, text) in evidence(description, now) {
-        line(&format!("  {title:<12}{text}"));
-    }
-    for part in sections(&description.stored, now, style, details) {
-        line(&part);
-    }
+    screen.line("");
+    screen.facts(12, evidence(description, now));
+    sections(&mut screen, &description.stored, now, details);
     let shown = if details { usize::MAX } else { EVENTS };
     match &description.events {
         Fetched::Known(events) if events.is_empty() => {}
         Fetched::Known(events) => {
-            line("");
-            line(&style.title("EVENTS"));
-            for event in &events[events.len().saturating_sub(shown)..] {
-                line(&show_event(event, now, style));
-            }
+            screen.section("EVENTS");
+            let last = &events[events.len().saturating_sub(shown)..];
+            screen.lines(last.iter().map(|event| show_event(event, now, style)));
         }
         Fetched::Missing { unavailable } => {
-            line("");
-            line(&format!("{}  unavailable: {unavailable}", style.title("EVENTS")));
+            screen.line(&format!("\n{}  unavailable: {unavailable}", style.title("EVENTS")));
         }
     }
     if !description.next.is_empty() {
-        line("");
-        line(&style.title("NEXT"));
-        for command in &description.next {
-            line(&format!("  {command}"));
-        }
+        screen.section("NEXT");
+        screen.lines(&description.next);
     }
-    screen
+    screen.text
 }
 
-/// Sign, name, phase, when, how long, until when.
-fn headline(description: &Description, now: Timestamp, style: Style) -> String {
-    let Description { name, phase, tone, started, created, completed, expires, .. } = description;
+/// When it began, how long it took, until when it is kept.
+fn times(description: &Description, now: Timestamp) -> String {
+    let Description { tone, started, created, completed, expires, .. } = description;
     let mut times = Vec::new();
     match (started, completed) {
         (Some(start), Some(end)) => {
@@ -89,8 +75,7 @@ fn headline(description: &Description, now: Timestamp, style: Style) -> String {
         let verb = if *at > now { "expires" } else { "expired" };
         times.push(format!("{verb} {} ({})", until(*at, now), at.strftime("%-d %b")));
     }
-    let sign = style.tone(*tone, tone.sign());
-    format!("{sign} {}   {}   {}", style.title(name), style.tone(*tone, phase), times.join("   "))
+    times.join("   ")
 }
 
 /// Title and text of every line between the verdict and the events.
@@ -224,51 +209,44 @@ fn show_event(event: &EventView, now: Timestamp, style: Style) -> String {
     let times = if event.count > 1 { format!("  (x{})", event.count) } else { String::new() };
     let reason =
         if event.level == "Warning" { style.tone(tone, &event.reason) } else { event.reason.clone() };
-    format!("  {age:<6}{reason}  {}{times}", event.message)
+    format!("{age:<6}{reason}  {}{times}", event.message)
 }
 
 /// Lines of a section, unless everything is shown.
 const SHORT: usize = 5;
 
-/// All sections that have something to say; each begins with an empty line.
-fn sections(stored: &Stored, now: Timestamp, style: Style, details: bool) -> Vec<String> {
-    let most = if details { usize::MAX } else { SHORT };
-    let mut lines = Vec::new();
+/// All sections that have something to say.
+fn sections(screen: &mut Screen, stored: &Stored, now: Timestamp, details: bool) {
+    let style = screen.style;
+    let mut section = |title: &str, mut entries: Vec<String>| {
+        let rest = if details { 0 } else { entries.len().saturating_sub(SHORT) };
+        entries.truncate(entries.len() - rest);
+        if !entries.is_empty() {
+            screen.section(title);
+            screen.lines(entries);
+        }
+        if rest > 0 {
+            screen.line(&format!("  and {rest} more: --details shows them"));
+        }
+    };
     if let Some(messages) = stored.messages.value() {
         for (title, all, tone) in
             [("ERRORS", &messages.errors, Tone::Bad), ("WARNINGS", &messages.warnings, Tone::Warn)]
         {
-            let shown: Vec<String> = all.iter().map(|one| message(one, tone, style)).collect();
-            section(&mut lines, title, shown, most, style);
+            section(title, all.iter().map(|one| message(one, tone, style)).collect());
         }
     }
     if let Some(operations) = stored.item_operations.value() {
         // Those that went well are counted above.
         let shown = operations.iter().filter(|one| details || one.tone != Tone::Good);
-        let entries = shown.map(|one| operation(one, now, style)).collect();
-        section(&mut lines, "OPERATIONS", entries, most, style);
+        section("OPERATIONS", shown.map(|one| operation(one, now, style)).collect());
     }
     if let Some(volumes) = stored.volumes.value() {
-        let bad = |one: &&VolumeView| one.succeeded == Some(false);
-        let entries =
-            volumes.iter().filter(|one| details || bad(one)).map(|one| volume(one, style)).collect();
-        section(&mut lines, "VOLUMES", entries, most, style);
+        let shown = volumes.iter().filter(|one| details || one.succeeded == Some(false));
+        section("VOLUMES", shown.map(|one| volume(one, style)).collect());
     }
     if let Some(contents) = stored.contents.value().filter(|_| details) {
-        items(&mut lines, contents, style);
-    }
-    lines
-}
-
-fn section(lines: &mut Vec<String>, title: &str, entries: Vec<String>, most: usize, style: Style) {
-    if entries.is_empty() {
-        return;
-    }
-    lines.extend([String::new(), style.title(title)]);
-    let rest = entries.len().saturating_sub(most);
-    lines.extend(entries.into_iter().take(most));
-    if rest > 0 {
-        lines.push(format!("  and {rest} more: --details shows them"));
+        section("ITEMS", contents.kinds.iter().flat_map(items).collect());
     }
 }
 
@@ -281,7 +259,7 @@ fn message(message: &Message, tone: Tone, style: Style) -> String {
         [one, rest @ ..] => format!("{one} and {} other namespaces: ", rest.len()),
     };
     let times = if *count > 1 { format!("  (x{count})") } else { String::new() };
-    format!("  {} {place}{text}{times}", style.tone(tone, tone.sign()))
+    format!("{} {place}{text}{times}", style.tone(tone, tone.sign()))
 }
 
 fn operation(operation: &OperationView, now: Timestamp, style: Style) -> String {
@@ -291,7 +269,7 @@ fn operation(operation: &OperationView, now: Timestamp, style: Style) -> String 
     parts.extend(operation.updated.map(|at| ago(at, now)));
     let remark = operation.remark();
     let remark = if remark.is_empty() { String::new() } else { format!(": {remark}") };
-    format!("  {} {item}  {action}  {}{remark}", style.tone(*tone, tone.sign()), parts.join(", "))
+    format!("{} {item}  {action}  {}{remark}", style.tone(*tone, tone.sign()), parts.join(", "))
 }
 
 fn volume(volume: &VolumeView, style: Style) -> String {
@@ -310,16 +288,10 @@ fn volume(volume: &VolumeView, style: Style) -> String {
     }];
     parts.extend((*size > 0).then(|| format!("{size} bytes")));
     parts.extend((!handle.is_empty()).then(|| handle.clone()));
-    format!("  {} {claim}  {}", style.tone(tone, tone.sign()), parts.join(", "))
+    format!("{} {claim}  {}", style.tone(tone, tone.sign()), parts.join(", "))
 }
 
-fn items(lines: &mut Vec<String>, contents: &Contents, style: Style) {
-    if contents.kinds.is_empty() {
-        return;
-    }
-    lines.extend([String::new(), style.title("ITEMS")]);
-    for kind in &contents.kinds {
-        lines.push(format!("  {} ({})", kind.kind, kind.count));
-        lines.extend(kind.items.iter().map(|item| format!("    {item}")));
-    }
+fn items(of: &ItemType) -> impl Iterator<Item = String> {
+    let items = of.items.iter().map(|item| format!("  {item}"));
+    std::iter::once(format!("{} ({})", of.kind, of.count)).chain(items)
 }

@@ -1,13 +1,15 @@
 //! Objects, lists and documents in the forms that a person can choose (`-o`).
 
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{plain, table};
+use super::{Style, plain, table};
 use crate::{
-    cli::{Column, Form, Output},
+    Terminal,
+    cli::{Column, DocumentArgs, Form, Output, OutputArgs},
     error::Problem,
-    jsonpath::show,
+    jsonpath,
 };
 
 fn cannot_print(error: impl std::fmt::Display) -> Problem {
@@ -25,7 +27,7 @@ pub(crate) fn object<T: Serialize>(value: &T, output: Output) -> Result<String, 
 /// Version of our documents. A field is added without a new version; one is taken away or changed only with it.
 pub(crate) const API_VERSION: &str = "kubectl-backup/v1";
 
-/// A document of ours, as programs read it.
+/// A document, as programs read it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Document<'a, T: Serialize> {
@@ -36,71 +38,70 @@ pub(crate) struct Document<'a, T: Serialize> {
 }
 
 impl<'a, T: Serialize> Document<'a, T> {
+    /// One of ours.
     pub(crate) fn of(kind: &'static str, content: &'a T) -> Self {
         Self { api_version: API_VERSION, kind, content }
     }
+
+    /// kubectl's own list, of what stands under `items`.
+    pub(crate) fn list(content: &'a T) -> Self {
+        Self { api_version: "v1", kind: "List", content }
+    }
 }
 
-/// A document of this kind if one was asked for, else the screen.
-pub(crate) fn document_or(
+/// Shows a document of this kind if one was asked for, else the screen.
+pub(crate) fn show(
     kind: &'static str,
     content: &impl Serialize,
-    output: Option<Output>,
-    screen: impl FnOnce() -> std::io::Result<String>,
-) -> Result<String, Problem> {
-    match output {
-        Some(form) => object(&Document::of(kind, content), form),
-        None => Ok(screen()?),
-    }
+    args: DocumentArgs,
+    terminal: &mut Terminal,
+    screen: impl FnOnce(Timestamp, Style) -> std::io::Result<String>,
+) -> Result<(), Problem> {
+    let text = match args.output {
+        Some(form) => object(&Document::of(kind, content), form)?,
+        None => screen(terminal.now(), terminal.out_style())?,
+    };
+    Ok(terminal.data(&text)?)
 }
 
-/// A manifest: an object as a person would write it, without the status that only a server fills.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Manifest<'a, S: Serialize> {
-    pub(crate) api_version: &'a str,
-    pub(crate) kind: &'a str,
-    pub(crate) metadata: &'a kube::core::ObjectMeta,
-    pub(crate) spec: &'a S,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct List<T: Serialize> {
-    pub(crate) api_version: &'static str,
-    pub(crate) kind: &'static str,
-    pub(crate) items: Vec<T>,
-}
-
-impl<T: Serialize> From<Vec<T>> for List<T> {
-    fn from(items: Vec<T>) -> Self {
-        Self { api_version: "v1", kind: "List", items }
-    }
+/// Shows a list in the form that was asked for; its names and rows it makes itself. Columns are made of what stands under `items`
+/// in the document.
+pub(crate) fn show_list(
+    kind: &'static str,
+    (items, list): (&str, &impl Serialize),
+    output: &OutputArgs,
+    terminal: &mut Terminal,
+    names: impl FnOnce() -> String,
+    rows: impl FnOnce(Timestamp, Style) -> Result<String, Problem>,
+) -> Result<(), Problem> {
+    let text = match &output.form {
+        Form::Plain(Output::Name) => names(),
+        Form::Plain(Output::Table | Output::Wide) => rows(terminal.now(), terminal.out_style())?,
+        form => in_form(&Document::of(kind, list), items, form, !output.no_headers)?,
+    };
+    Ok(terminal.data(&text)?)
 }
 
 /// What kubectl shows where nothing is.
 const NOTHING: &str = "<none>";
 
-/// A document in a form for programs; none where rows or names were asked for, which each command makes itself. Columns
-/// are made of what stands under `items` in it.
+/// A document in a form for programs. Columns are made of what stands under `items` in it.
 pub(crate) fn in_form<T: Serialize>(
     document: &T,
     items: &str,
     form: &Form,
-    no_headers: bool,
-) -> Result<Option<String>, Problem> {
+    with_headers: bool,
+) -> Result<String, Problem> {
     let value = || serde_json::to_value(document).map_err(cannot_print);
-    Ok(match form {
-        Form::Plain(output @ (Output::Json | Output::Yaml)) => Some(object(document, *output)?),
-        Form::Plain(_) => None,
-        Form::JsonPath(template) => Some(template.fill(&value()?)),
+    match form {
+        Form::Plain(output) => object(document, *output),
+        Form::JsonPath(template) => Ok(template.fill(&value()?)),
         Form::Columns(columns) => {
             let value = value()?;
-            let rows: Vec<Vec<String>> =
-                value[items].as_array().into_iter().flatten().map(|one| cells(columns, one)).collect();
-            Some(table((!no_headers).then_some(&headers(columns)[..]), &rows)?)
+            let rows = value[items].as_array().into_iter().flatten().map(|one| cells(columns, one));
+            Ok(table(&headers(columns), with_headers, rows)?)
         }
-    })
+    }
 }
 
 pub(crate) fn headers(columns: &[Column]) -> Vec<&str> {
@@ -109,7 +110,8 @@ pub(crate) fn headers(columns: &[Column]) -> Vec<&str> {
 
 pub(crate) fn cells(columns: &[Column], value: &Value) -> Vec<String> {
     let cell = |column: &Column| {
-        let found: Vec<String> = column.path.find(value).into_iter().map(|one| plain(&show(one))).collect();
+        let found: Vec<String> =
+            column.path.find(value).into_iter().map(|one| plain(&jsonpath::show(one))).collect();
         if found.iter().all(String::is_empty) { NOTHING.to_owned() } else { found.join(",") }
     };
     columns.iter().map(cell).collect()

@@ -15,7 +15,9 @@ use super::{
     Attempts, Columns, Count, Description, Fact, LocationSummary, Restorable, TableKind, Verdict, WorkStatus,
     Workload,
     table_kind::dash,
-    workload::{Files, Words, cells, controller_log, filters, is_everything, list, namespaces, selectors},
+    workload::{
+        Files, Words, cells, controller_log, filters, is_everything, list, namespaces, selectors, work_status,
+    },
 };
 use crate::{
     fetched::Fetched,
@@ -37,20 +39,15 @@ impl TableKind for Backup {
         let spec = &self.spec;
         let locked = locked(self).filter(|_| self.phase().stage() == Stage::Deleting);
         let locked = locked.map_or_else(String::new, |locked| format!(" ({locked})"));
-        let cells = cells(self, &locked, now, style);
-        vec![
-            self.name_any(),
-            cells.status,
-            cells.errors,
-            cells.warnings,
-            cells.age,
-            cells.took,
+        let (progress, items) = cells(self, &locked, now, style);
+        let rest = [
             self.status.expiration.as_ref().map_or_else(dash, |at| until(at.0, now)),
             spec.storage_location.as_deref().map_or_else(dash, plain),
-            cells.items,
+            items,
             self.schedule().map_or_else(dash, plain),
             selectors(spec.label_selector.as_ref(), spec.or_label_selectors.as_deref()).unwrap_or_else(dash),
-        ]
+        ];
+        std::iter::once(self.name_any()).chain(progress).chain(rest).collect()
     }
 }
 
@@ -75,29 +72,16 @@ impl Workload for Backup {
     type Operation = BackupOperation;
 
     fn status(&self) -> WorkStatus<'_> {
-        let (phase, status) = (self.phase(), &self.status);
-        WorkStatus {
-            stage: phase.stage(),
-            phase: plain(phase.as_str()),
-            is_cancelled: self.is_cancelled(),
-            queue_position: status.queue_position,
-            errors: status.errors,
-            warnings: status.warnings,
-            started: status.start_timestamp.as_ref().map(|at| at.0),
-            completed: status.completion_timestamp.as_ref().map(|at| at.0),
-            items: status
-                .progress
-                .as_ref()
-                .map(|progress| Count { done: progress.items_backed_up, total: progress.total_items }),
-            operations: Attempts {
-                attempted: status.backup_item_operations_attempted,
-                completed: Some(status.backup_item_operations_completed),
-                failed: Some(status.backup_item_operations_failed),
-            },
-            hooks: status.hook_status.as_ref().map(Attempts::from),
-            failure_reason: status.failure_reason.as_deref(),
-            validation_errors: &status.validation_errors,
-        }
+        let status = work_status!(
+            self,
+            items_backed_up,
+            [
+                backup_item_operations_attempted,
+                backup_item_operations_completed,
+                backup_item_operations_failed
+            ]
+        );
+        WorkStatus { queue_position: self.status.queue_position, ..status }
     }
 
     fn own_verdict(&self, status: &WorkStatus<'_>) -> Option<Verdict> {

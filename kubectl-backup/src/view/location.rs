@@ -13,7 +13,7 @@ use super::{
     Columns, TableKind, sync,
     table_kind::{age, dash},
 };
-use crate::print::{Style, Tone, ago, plain};
+use crate::print::{Screen, Style, Tone, ago, plain};
 
 impl TableKind for BackupStorageLocation {
     const KIND: &'static str = "backupstoragelocation";
@@ -130,42 +130,32 @@ pub(crate) fn describe(location: &BackupStorageLocation) -> LocationDescription 
 
 impl LocationDescription {
     pub(crate) fn text(&self, now: Timestamp, style: Style) -> String {
-        let mark = if self.is_default { "   default" } else { "" };
-        let mut lines = vec![format!(
-            "{} {}   {}{mark}",
-            style.tone(self.tone, self.tone.sign()),
-            style.title(&self.name),
-            style.tone(self.tone, &self.phase)
-        )];
-        lines.extend(self.message.iter().map(|why| format!("  {}", style.tone(self.tone, why))));
-        lines.push(String::new());
+        let mark = if self.is_default { "default" } else { "" };
+        let phase = style.tone(self.tone, &self.phase);
+        let mut screen = Screen::of(style, self.tone, &self.name, &[&phase, mark]);
+        screen.lines(self.message.iter().map(|why| style.tone(self.tone, why)));
+        screen.line("");
         let when = |time: Option<Timestamp>| time.map_or_else(|| "never".to_owned(), |at| ago(at, now));
-        let mut fact = |title: &str, text: String| lines.push(format!("  {title:<13}{text}"));
-        fact("Stored in", format!("{} by {}", self.place, self.provider));
-        fact("Access", self.access.clone());
-        fact("Checked", when(self.checked));
-        if let Some(facts) = &self.bucket {
-            if let Some(versions) = facts.versions {
-                fact("Versions", versions.to_string());
-            }
-            match (&facts.lock, &facts.unknown) {
-                (Some(lock), _) => fact("Object lock", lock.to_string()),
-                (None, Some(why)) => fact("Object lock", format!("not known: {}", plain(why))),
-                (None, None) => {}
-            }
-            if let Some(why) = &facts.not_removable {
-                fact("Deletions", format!("refused: {}", plain(why)));
-            }
+        let mut facts = vec![
+            ("Stored in", format!("{} by {}", self.place, self.provider)),
+            ("Access", self.access.clone()),
+            ("Checked", when(self.checked)),
+        ];
+        if let Some(bucket) = &self.bucket {
+            facts.extend(bucket.versions.map(|versions| ("Versions", versions.to_string())));
+            let unknown = bucket.unknown.as_ref().map(|why| format!("not known: {}", plain(why)));
+            let lock = bucket.lock.as_ref().map(ToString::to_string).or(unknown);
+            facts.extend(lock.map(|lock| ("Object lock", lock)));
+            let refused = bucket.not_removable.as_ref();
+            facts.extend(refused.map(|why| ("Deletions", format!("refused: {}", plain(why)))));
         }
         let problem = self.sync_problem.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-        fact("Synced", format!("{}{problem}", when(self.synced)));
+        facts.push(("Synced", format!("{}{problem}", when(self.synced))));
+        screen.facts(13, facts);
         if self.sync_problem.is_some() {
-            lines.extend([
-                String::new(),
-                style.title("NEXT"),
-                format!("  kubectl backup sync {}", self.name),
-            ]);
+            screen.section("NEXT");
+            screen.line(&format!("  kubectl backup sync {}", self.name));
         }
-        lines.join("\n") + "\n"
+        screen.text
     }
 }

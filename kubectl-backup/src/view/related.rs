@@ -27,18 +27,14 @@ impl LocationSummary {
     pub(crate) fn of(location: &BackupStorageLocation, backup: &str) -> Self {
         let spec = &location.spec;
         let bucket = spec.object_storage.bucket.trim_end_matches('/');
-        let scheme = match spec.provider.trim_start_matches("velero.io/") {
-            "aws" => "s3://",
-            "gcp" => "gs://",
-            "azure" => "azure://",
-            "local" => "file://",
-            other => return Self::at(location, &format!("{bucket} ({})", plain(other)), backup),
+        let root = match spec.provider.trim_start_matches("velero.io/") {
+            "aws" => format!("s3://{bucket}"),
+            "gcp" => format!("gs://{bucket}"),
+            "azure" => format!("azure://{bucket}"),
+            "local" => format!("file://{bucket}"),
+            other => format!("{bucket} ({})", plain(other)),
         };
-        Self::at(location, &format!("{scheme}{bucket}"), backup)
-    }
-
-    fn at(location: &BackupStorageLocation, root: &str, backup: &str) -> Self {
-        let prefix = location.spec.object_storage.prefix.as_deref().unwrap_or_default().trim_matches('/');
+        let prefix = spec.object_storage.prefix.as_deref().unwrap_or_default().trim_matches('/');
         let prefix = if prefix.is_empty() { String::new() } else { format!("/{prefix}") };
         let status = &location.status;
         Self {
@@ -101,15 +97,10 @@ pub(crate) fn events(events: &[Event]) -> Vec<EventView> {
         let message = plain(event.message.as_deref().unwrap_or_default());
         let series = event.series.as_ref();
         let count = i64::from(series.and_then(|series| series.count).or(event.count).unwrap_or(1).max(1));
-        let last = [
-            series.and_then(|series| series.last_observed_time.as_ref()).map(|time| time.0),
-            event.last_timestamp.as_ref().map(|time| time.0),
-            event.event_time.as_ref().map(|time| time.0),
-            event.metadata.creation_timestamp.as_ref().map(|time| time.0),
-        ]
-        .into_iter()
-        .flatten()
-        .next();
+        let last = series.and_then(|series| series.last_observed_time.as_ref().map(|time| time.0));
+        let last = last.or(event.last_timestamp.as_ref().map(|time| time.0));
+        let last = last.or(event.event_time.as_ref().map(|time| time.0));
+        let last = last.or(event.metadata.creation_timestamp.as_ref().map(|time| time.0));
         let same = |other: &&mut EventView| {
             (&other.level, &other.reason, &other.message) == (&level, &reason, &message)
         };

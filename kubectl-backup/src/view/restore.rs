@@ -13,7 +13,7 @@ use kube::ResourceExt as _;
 use super::{
     Attempts, Columns, Count, Description, Fact, TableKind, Verdict, WorkStatus, Workload,
     table_kind::dash,
-    workload::{Files, Words, cells, filters, is_everything, list, namespaces, selectors},
+    workload::{Files, Words, cells, filters, is_everything, list, namespaces, selectors, work_status},
 };
 use crate::{
     fetched::Fetched,
@@ -32,19 +32,14 @@ impl TableKind for Restore {
 
     fn row(&self, now: Timestamp, style: Style) -> Vec<String> {
         let spec = &self.spec;
-        let cells = cells(self, "", now, style);
-        vec![
-            self.name_any(),
-            spec.backup_name.as_deref().map_or_else(dash, plain),
-            cells.status,
-            cells.errors,
-            cells.warnings,
-            cells.age,
-            cells.took,
-            cells.items,
+        let (progress, items) = cells(self, "", now, style);
+        let rest = [
+            items,
             spec.schedule_name.as_deref().map_or_else(dash, plain),
             selectors(spec.label_selector.as_ref(), spec.or_label_selectors.as_deref()).unwrap_or_else(dash),
-        ]
+        ];
+        let of = [self.name_any(), spec.backup_name.as_deref().map_or_else(dash, plain)];
+        of.into_iter().chain(progress).chain(rest).collect()
     }
 }
 
@@ -69,29 +64,15 @@ impl Workload for Restore {
     type Operation = RestoreOperation;
 
     fn status(&self) -> WorkStatus<'_> {
-        let (phase, status) = (self.phase(), &self.status);
-        WorkStatus {
-            stage: phase.stage(),
-            phase: plain(phase.as_str()),
-            is_cancelled: self.is_cancelled(),
-            queue_position: 0,
-            errors: status.errors,
-            warnings: status.warnings,
-            started: status.start_timestamp.as_ref().map(|at| at.0),
-            completed: status.completion_timestamp.as_ref().map(|at| at.0),
-            items: status
-                .progress
-                .as_ref()
-                .map(|progress| Count { done: progress.items_restored, total: progress.total_items }),
-            operations: Attempts {
-                attempted: status.restore_item_operations_attempted,
-                completed: Some(status.restore_item_operations_completed),
-                failed: Some(status.restore_item_operations_failed),
-            },
-            hooks: status.hook_status.as_ref().map(Attempts::from),
-            failure_reason: status.failure_reason.as_deref(),
-            validation_errors: &status.validation_errors,
-        }
+        work_status!(
+            self,
+            items_restored,
+            [
+                restore_item_operations_attempted,
+                restore_item_operations_completed,
+                restore_item_operations_failed
+            ]
+        )
     }
 
     fn own_verdict(&self, _: &WorkStatus<'_>) -> Option<Verdict> {

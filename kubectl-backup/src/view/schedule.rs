@@ -1,7 +1,5 @@
 //! Schedules: rows of `schedules get`, and the document and the screen of `schedules describe`. Pure.
 
-use std::fmt::Write as _;
-
 use backup_core::{
     api::{Backup, Schedule, schedule::SchedulePhase},
     cron::Reading,
@@ -21,7 +19,7 @@ use super::{
 };
 use crate::{
     fetched::Fetched,
-    print::{Style, Tone, ago, plain, seconds, table, took, until},
+    print::{Screen, Style, Tone, ago, aligned, plain, seconds, took, until},
 };
 
 const BACKUPS: usize = 5;
@@ -179,32 +177,24 @@ fn lines(mut all: Vec<Backup>, now: Timestamp) -> Vec<BackupLine> {
 pub(crate) fn text(view: &ScheduleView, now: Timestamp, style: Style) -> std::io::Result<String> {
     let next =
         view.next_runs.first().map_or_else(String::new, |at| format!("   next run {}", until(*at, now)));
-    let mut text = format!(
-        "{} {}   {}   {}{next}\n",
-        style.tone(view.tone, view.tone.sign()),
-        style.title(&view.name),
-        style.tone(view.tone, &view.state),
-        view.schedule
-    );
-    for problem in &view.problems {
-        let _ = writeln!(text, "  {}", style.tone(view.tone, problem));
-    }
-    text += "\n";
-    for (title, fact) in facts(view, now) {
-        let _ = writeln!(text, "  {title:<13}{fact}");
-    }
+    let state = style.tone(view.tone, &view.state);
+    let mut screen = Screen::of(style, view.tone, &view.name, &[&state, &format!("{}{next}", view.schedule)]);
+    screen.lines(view.problems.iter().map(|problem| style.tone(view.tone, problem)));
+    screen.line("");
+    screen.facts(13, facts(view, now));
     match &view.backups {
         Fetched::Missing { unavailable } => {
-            let _ = writeln!(text, "\n{}  unavailable: {unavailable}", style.title("BACKUPS"));
+            screen.line(&format!("\n{}  unavailable: {unavailable}", style.title("BACKUPS")));
         }
-        Fetched::Known(all) if all.is_empty() => text += "\n  It has made no backups that are still there.\n",
+        Fetched::Known(all) if all.is_empty() => {
+            screen.line("\n  It has made no backups that are still there.");
+        }
         Fetched::Known(all) => {
-            let _ = writeln!(text, "\n{}", style.title("BACKUPS"));
-            let rows: Vec<Vec<String>> = all.iter().map(|one| line(one, now, style)).collect();
-            text = table(None, &rows)?.lines().fold(text, |text, line| text + "  " + line + "\n");
+            screen.section("BACKUPS");
+            screen.lines(aligned(all.iter().map(|one| line(one, now, style)))?.lines());
         }
     }
-    Ok(text)
+    Ok(screen.text)
 }
 
 fn facts(view: &ScheduleView, now: Timestamp) -> Vec<(&'static str, String)> {

@@ -6,7 +6,7 @@ pub(crate) mod volumes;
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use backup_core::results::{ResultSet, Results};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use self::{operations::OperationView, volumes::VolumeView};
 use crate::{fetched::Fetched, print::plain};
@@ -23,7 +23,8 @@ pub(crate) struct Stored {
     pub(crate) volumes: Fetched<Option<Vec<VolumeView>>>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Results")]
 pub(crate) struct Messages {
     pub(crate) errors: Vec<Message>,
     pub(crate) warnings: Vec<Message>,
@@ -38,8 +39,8 @@ pub(crate) struct Message {
     pub(crate) namespaces: Vec<String>,
 }
 
-impl From<&Results> for Messages {
-    fn from(results: &Results) -> Self {
+impl From<Results> for Messages {
+    fn from(results: Results) -> Self {
         Self { errors: grouped(&results.errors), warnings: grouped(&results.warnings) }
     }
 }
@@ -72,7 +73,8 @@ const OUTCOMES: [&str; 4] = ["created", "updated", "failed", "skipped"];
 /// The list as it is stored: names by `group/version/Kind`.
 pub(crate) type ResourceList = BTreeMap<String, Vec<String>>;
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "ResourceList")]
 pub(crate) struct Contents {
     pub(crate) kinds: Vec<ItemType>,
     /// How often a restore did what; empty for a backup.
@@ -143,7 +145,7 @@ mod tests {
             results.error(Scope::Namespace(namespace), "often");
         }
         results.error(Scope::Velero, "whole\u{1b}[2J");
-        let Messages { errors, warnings } = Messages::from(&results);
+        let Messages { errors, warnings } = Messages::from(results);
         let seen: Vec<_> =
             errors.iter().map(|one| (one.text.as_str(), one.count, one.namespaces.join(","))).collect();
         let expected =

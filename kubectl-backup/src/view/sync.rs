@@ -11,7 +11,10 @@ use kube::ResourceExt as _;
 use serde::Serialize;
 
 use super::Columns;
-use crate::print::{ago, plain, table};
+use crate::{
+    cli::Shown,
+    print::{ago, aligned, plain, table},
+};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -69,22 +72,16 @@ pub(crate) const COLUMNS: Columns = Columns {
     status: 1,
 };
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shown {
-    pub(crate) headers: bool,
-    pub(crate) namespaces: bool,
-}
-
 pub(crate) fn rows(list: &SyncList, shown: Shown, now: Timestamp) -> std::io::Result<String> {
     let mut headers = COLUMNS.headers.to_vec();
-    let mut rows: Vec<Vec<String>> = list.locations.iter().map(|location| row(location, now)).collect();
+    let rows = list.locations.iter().map(|location| {
+        let place = shown.namespaces.then(|| location.namespace.clone());
+        place.into_iter().chain(row(location, now)).collect()
+    });
     if shown.namespaces {
         headers.insert(0, "NAMESPACE");
-        for (row, location) in rows.iter_mut().zip(&list.locations) {
-            row.insert(0, location.namespace.clone());
-        }
     }
-    table(shown.headers.then_some(&headers[..]), &rows)
+    table(&headers, shown.headers, rows)
 }
 
 pub(crate) fn row(location: &SyncedLocation, now: Timestamp) -> Vec<String> {
@@ -146,16 +143,13 @@ pub(crate) fn one(location: &SyncedLocation, now: Timestamp) -> std::io::Result<
     }
     let mut text = facts(&lines)?;
     if !pass.notes.is_empty() {
-        let rows: Vec<Vec<String>> = pass
+        let rows = pass
             .notes
             .iter()
-            .map(|note| vec![format!("  {}", plain(&note.name)), plain(&note.what), plain(&note.reason)])
-            .collect();
-        text += "\n";
-        text += &table(Some(&["  BACKUP", "WHAT", "WHY"]), &rows)?;
+            .map(|note| vec![format!("  {}", plain(&note.name)), plain(&note.what), plain(&note.reason)]);
+        text = text + "\n" + &table(&["  BACKUP", "WHAT", "WHY"], true, rows)?;
         if pass.more > 0 {
-            let more = format!("  and {} more\n", pass.more);
-            text += &more;
+            text += &format!("  and {} more\n", pass.more);
         }
     }
     Ok(text)
@@ -172,7 +166,5 @@ fn bucket(facts: &Facts) -> Vec<(&'static str, String)> {
 }
 
 fn facts(lines: &[(&str, String)]) -> std::io::Result<String> {
-    let rows: Vec<Vec<String>> =
-        lines.iter().map(|(label, value)| vec![format!("{label}:"), value.clone()]).collect();
-    table(None, &rows)
+    aligned(lines.iter().map(|(label, value)| vec![format!("{label}:"), value.clone()]))
 }

@@ -107,6 +107,33 @@ pub(crate) struct WorkStatus<'a> {
     pub(crate) validation_errors: &'a [String],
 }
 
+/// The status of a kind, from fields of the same names but for those of its items and operations.
+macro_rules! work_status {
+    ($work:expr, $items:ident, [$attempted:ident, $completed:ident, $failed:ident]) => {{
+        let (phase, status) = ($work.phase(), &$work.status);
+        WorkStatus {
+            stage: phase.stage(),
+            phase: plain(phase.as_str()),
+            is_cancelled: $work.is_cancelled(),
+            queue_position: 0,
+            errors: status.errors,
+            warnings: status.warnings,
+            started: status.start_timestamp.as_ref().map(|at| at.0),
+            completed: status.completion_timestamp.as_ref().map(|at| at.0),
+            items: status.progress.as_ref().map(|all| Count { done: all.$items, total: all.total_items }),
+            operations: Attempts {
+                attempted: status.$attempted,
+                completed: Some(status.$completed),
+                failed: Some(status.$failed),
+            },
+            hooks: status.hook_status.as_ref().map(Attempts::from),
+            failure_reason: status.failure_reason.as_deref(),
+            validation_errors: &status.validation_errors,
+        }
+    }};
+}
+pub(super) use work_status;
+
 impl WorkStatus<'_> {
     /// Nothing while it works (or in a phase that we don't know), else whether it is Completed.
     pub(crate) fn ended(&self) -> Option<bool> {
@@ -328,34 +355,31 @@ fn blockers(description: &Description) -> Vec<String> {
     all
 }
 
-/// Cells of a row that both kinds have.
-pub(super) struct Cells {
-    pub(super) status: String,
-    pub(super) errors: String,
-    pub(super) warnings: String,
-    pub(super) age: String,
-    pub(super) took: String,
-    pub(super) items: String,
-}
-
-/// The cells; `remark` stands behind the phase.
-pub(super) fn cells<W: Workload>(work: &W, remark: &str, now: Timestamp, style: Style) -> Cells {
+/// Cells of a row that both kinds have: status, errors, warnings, age and how long it took; and the items. `remark` stands behind the
+/// phase.
+pub(super) fn cells<W: Workload>(
+    work: &W,
+    remark: &str,
+    now: Timestamp,
+    style: Style,
+) -> ([String; 5], String) {
     let (meta, status) = (work.meta(), work.status());
     let (tone, phase) = match &meta.deletion_timestamp {
         Some(_) => (Tone::Busy, "Deleting"),
         None => (verdict(work, now).tone, status.phase.as_str()),
     };
     let WorkStatus { started, completed, .. } = status;
-    Cells {
-        status: style.tone(tone, &format!("{phase}{remark}")),
-        errors: status.errors.to_string(),
-        warnings: status.warnings.to_string(),
-        age: age(started.or(meta.creation_timestamp.as_ref().map(|at| at.0)), now),
-        took: started.zip(completed).map_or_else(dash, |(start, end)| took(seconds(start, end))),
-        items: status.items.map_or_else(dash, |Count { done, total }| {
-            if done == total { done.to_string() } else { format!("{done}/{total}") }
-        }),
-    }
+    let items = status.items.map_or_else(dash, |Count { done, total }| {
+        if done == total { done.to_string() } else { format!("{done}/{total}") }
+    });
+    let progress = [
+        style.tone(tone, &format!("{phase}{remark}")),
+        status.errors.to_string(),
+        status.warnings.to_string(),
+        age(started.or(meta.creation_timestamp.as_ref().map(|at| at.0)), now),
+        started.zip(completed).map_or_else(dash, |(start, end)| took(seconds(start, end))),
+    ];
+    (progress, items)
 }
 
 /// "all namespaces except kube-system".

@@ -9,7 +9,8 @@ use k8s_openapi::{
 };
 use kube::client::Body;
 
-use crate::{commands::doctor::Finding, commands::prelude::*, print::human};
+use super::{Finding, Topic};
+use crate::{commands::prelude::*, print::human};
 
 /// Seconds that clocks may be apart: leases and signatures allow for as much.
 const APART: i64 = 10;
@@ -24,15 +25,15 @@ pub(crate) async fn api_server(session: &Session, now: Timestamp) -> Result<Vec<
     let about = About::called("get", "version", "version", "");
     let response = session.call(about, session.client.send(request)).await?;
     let date = response.headers().get(http::header::DATE).and_then(|value| value.to_str().ok());
-    let mut findings = vec![Finding::good("API server", format!("{} answers", session.server))];
+    let mut findings = vec![Topic("API server").good(format!("{} answers", session.server))];
+    let clock = Topic("clock");
     let theirs = date.and_then(|text| rfc2822::parse(text).ok()).map(|at| at.timestamp());
     findings.push(match theirs.map(|at| now.as_second() - at.as_second()) {
-        None => Finding::unknown("clock", "the API server does not send its time", None),
+        None => clock.unknown("the API server does not send its time", None),
         Some(apart) if apart.abs() <= APART => {
-            Finding::good("clock", format!("this machine's and the API server's are at most {APART}s apart"))
+            clock.good(format!("this machine's and the API server's are at most {APART}s apart"))
         }
-        Some(apart) => Finding::warn(
-            "clock",
+        Some(apart) => clock.warn(
             format!(
                 "this machine's is {} {} the API server's: ages here are off",
                 human(apart.abs()),
@@ -46,13 +47,14 @@ pub(crate) async fn api_server(session: &Session, now: Timestamp) -> Result<Vec<
 
 /// Whether the installed definitions know the phases that our programs write: else a status cannot be written.
 pub(crate) async fn definitions(session: &Session) -> Result<Vec<Finding>, Problem> {
+    let on = Topic("definitions");
     let api: Api<CustomResourceDefinition> = Api::all(session.client.clone());
     let mut findings = Vec::new();
     for (name, phases) in PHASES {
         let about = About::of::<CustomResourceDefinition>("get", name);
         let Some(found) = optional(session.call(about, api.get(name)).await)? else {
             let remedy = "Install the definitions: kubectl apply -k deploy/crds";
-            findings.push(Finding::bad("definitions", format!("{name} is not installed"), remedy));
+            findings.push(on.bad(format!("{name} is not installed"), remedy));
             continue;
         };
         let known = enumerated(&serde_json::to_value(&found.spec).unwrap_or_default());
@@ -62,15 +64,14 @@ pub(crate) async fn definitions(session: &Session) -> Result<Vec<Finding>, Probl
             .filter(|phase| known.as_ref().is_some_and(|all| !all.iter().any(|one| one == phase)))
             .collect();
         if !missing.is_empty() {
-            findings.push(Finding::bad(
-                "definitions",
+            findings.push(on.bad(
                 format!("{name} does not know the phase {}: it could not be written", missing.join(", ")),
                 "Replace the definitions by ours: kubectl apply -k deploy/crds",
             ));
         }
     }
     if findings.is_empty() {
-        findings.push(Finding::good("definitions", "backups and restores know all phases"));
+        findings.push(on.good("backups and restores know all phases"));
     }
     Ok(findings)
 }
@@ -96,6 +97,7 @@ const NEEDED: [(&str, &str, &str, &str, &str, &str); 8] = [
 
 /// What of that the person may not do. It is no fault: not everybody is to do everything.
 pub(crate) async fn permissions(session: &Session) -> Result<Vec<Finding>, Problem> {
+    let on = Topic("permissions");
     let api: Api<SelfSubjectAccessReview> = Api::all(session.client.clone());
     let post = PostParams::default();
     let asked = NEEDED.map(|(verb, group, resource, subresource, name, what)| {
@@ -126,9 +128,9 @@ pub(crate) async fn permissions(session: &Session) -> Result<Vec<Finding>, Probl
     });
     let lacking: Vec<String> = try_join_all(asked).await?.into_iter().flatten().collect();
     if lacking.is_empty() {
-        return Ok(vec![Finding::good("permissions", "you may use every command here")]);
+        return Ok(vec![on.good("you may use every command here")]);
     }
     let text = format!("you may not {} in namespace {}", lacking.join(", "), plain(&session.namespace));
     let remedy = "If you should: have ClusterRole backup-reader or backup-lock-operator, and rights on backups and restores, bound in that namespace.";
-    Ok(vec![Finding::warn("permissions", text, remedy)])
+    Ok(vec![on.warn(text, remedy)])
 }

@@ -3,56 +3,53 @@
 use backup_core::api::backup_storage_location::LocationPhase;
 use k8s_openapi::api::coordination::v1::Lease;
 
-use crate::{commands::doctor::Finding, commands::prelude::*, print::ago};
+use super::{Finding, Topic};
+use crate::{commands::prelude::*, print::ago};
 
 const LEASE: &str = "backup-controller";
 /// Renewed every few seconds: this long without is no pause any more.
 const NOT_RENEWED: i64 = 60;
 
 pub(super) async fn controller(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
+    let on = Topic("controller");
     let remedy =
         format!("kubectl -n {} get pods -l app.kubernetes.io/name=backup-controller", session.namespace);
     let Some(lease) = optional(session.get::<Lease>(LEASE).await)? else {
         let text = "no controller has ever led here: nothing is backed up or restored";
-        return Ok(vec![Finding::bad("controller", text, remedy)]);
+        return Ok(vec![on.bad(text, remedy)]);
     };
     let lease = lease.spec.unwrap_or_default();
     let holder = plain(lease.holder_identity.as_deref().unwrap_or_default());
     Ok(vec![match lease.renew_time.map(|at| at.0) {
-        _ if holder.is_empty() => {
-            Finding::bad("controller", "no controller leads: the last one has left", remedy)
-        }
-        None => Finding::bad("controller", format!("{holder} has never renewed its lease"), remedy),
-        Some(at) if now.as_second() - at.as_second() > NOT_RENEWED => Finding::bad(
-            "controller",
+        _ if holder.is_empty() => on.bad("no controller leads: the last one has left", remedy),
+        None => on.bad(format!("{holder} has never renewed its lease"), remedy),
+        Some(at) if now.as_second() - at.as_second() > NOT_RENEWED => on.bad(
             format!("{holder} renewed its lease {}: nothing is backed up or restored", ago(at, now)),
             remedy,
         ),
-        Some(_) => Finding::good("controller", format!("{holder} leads")),
+        Some(_) => on.good(format!("{holder} leads")),
     }])
 }
 
+const LOCATIONS: Topic = Topic("locations");
 /// Looked at every minute by default; this long without is none.
 const NOT_CHECKED: i64 = 60 * 60;
 
 pub(super) async fn locations(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
+    let on = LOCATIONS;
     let api: Api<DeserializeGuard<BackupStorageLocation>> = session.api();
     let about = About::of::<BackupStorageLocation>("list", "");
     let judged = |item| Some(judge(session, item, now));
     let all = session.list(about, &api, ListParams::default(), judged).await?;
     if all.is_empty() {
         let text = format!("there is none in namespace {}: nothing can be stored", session.namespace);
-        return Ok(vec![Finding::bad(
-            "locations",
-            text,
-            "Create a BackupStorageLocation: README.md shows one.",
-        )]);
+        return Ok(vec![on.bad(text, "Create a BackupStorageLocation: README.md shows one.")]);
     }
     let has_default = all.iter().any(|(is_default, _)| *is_default);
     let mut findings: Vec<Finding> = all.into_iter().map(|(_, finding)| finding).collect();
     if !has_default {
         let remedy = "Set spec.default of one to true, or name one with --storage-location.";
-        findings.push(Finding::warn("locations", "none is the default: a backup has to name one", remedy));
+        findings.push(on.warn("none is the default: a backup has to name one", remedy));
     }
     Ok(findings)
 }
@@ -69,34 +66,30 @@ fn judge(
             let why = format!("{name} cannot be read: {}", plain(&error.error));
             let remedy =
                 format!("Correct it: kubectl -n {namespace} edit backupstoragelocations.velero.io {name}");
-            (false, Finding::bad("locations", why, remedy))
+            (false, LOCATIONS.bad(why, remedy))
         }
     }
 }
 
 fn finding(location: &BackupStorageLocation, now: Timestamp) -> Finding {
-    let name = location.name_any();
+    let (on, name) = (LOCATIONS, location.name_any());
     let remedy = format!("kubectl backup locations describe {name}");
     let checked = location.status.last_validation_time.as_ref().map(|at| at.0);
     let when = checked.map_or_else(String::new, |at| format!(", checked {}", ago(at, now)));
     match &location.status.phase {
-        None => Finding::warn(
-            "locations",
-            format!("{name} was not checked yet"),
-            "Wait a minute; else look after the controller.",
-        ),
+        None => {
+            on.warn(format!("{name} was not checked yet"), "Wait a minute; else look after the controller.")
+        }
         Some(LocationPhase::Available)
             if checked.is_some_and(|at| now.as_second() - at.as_second() > NOT_CHECKED) =>
         {
-            Finding::warn("locations", format!("{name} was Available{when}, and not checked since"), remedy)
+            on.warn(format!("{name} was Available{when}, and not checked since"), remedy)
         }
-        Some(LocationPhase::Available) => Finding::good("locations", format!("{name} is Available{when}")),
+        Some(LocationPhase::Available) => on.good(format!("{name} is Available{when}")),
         Some(LocationPhase::Unavailable) => {
             let why = plain(location.status.message.as_deref().unwrap_or_default());
-            Finding::bad("locations", format!("{name} is Unavailable{when}: {why}"), remedy)
+            on.bad(format!("{name} is Unavailable{when}: {why}"), remedy)
         }
-        Some(other) => {
-            Finding::unknown("locations", &format!("{name} is {}", plain(other.as_str())), Some(remedy))
-        }
+        Some(other) => on.unknown(&format!("{name} is {}", plain(other.as_str())), Some(remedy)),
     }
 }

@@ -3,8 +3,8 @@
 use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration};
 use x509_parser::pem::Pem;
 
+use super::{Finding, Topic};
 use crate::{
-    commands::doctor::Finding,
     commands::prelude::*,
     print::{seconds, until},
 };
@@ -21,21 +21,21 @@ const INSTALL: &str = "Install the webhook: kubectl apply -k deploy";
 
 /// What is registered, and until when its authority is good.
 pub(crate) async fn registration(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
+    let on = Topic("registration");
     let api: Api<ValidatingWebhookConfiguration> = Api::all(session.client.clone());
     let about = About::of::<ValidatingWebhookConfiguration>("get", NAME);
     let Some(found) = optional(session.call(about, api.get(NAME)).await)? else {
         let text = "the webhook is not registered: nothing keeps backups and restores apart at the door";
-        return Ok(vec![Finding::bad("registration", text, INSTALL)]);
+        return Ok(vec![on.bad(text, INSTALL)]);
     };
     let all = found.webhooks.unwrap_or_default();
     let Some(claims) = all.iter().find(|webhook| webhook.name == CLAIMS) else {
-        return Ok(vec![Finding::bad("registration", format!("{NAME} has no webhook {CLAIMS}"), INSTALL)]);
+        return Ok(vec![on.bad(format!("{NAME} has no webhook {CLAIMS}"), INSTALL)]);
     };
     let mut findings = Vec::new();
     let place = claims.client_config.service.as_ref().map(|service| service.namespace.as_str());
     if place.is_some_and(|place| place != session.namespace) {
-        findings.push(Finding::warn(
-            "registration",
+        findings.push(on.warn(
             format!(
                 "it leads to namespace {}, not to {}",
                 plain(place.unwrap_or_default()),
@@ -46,19 +46,16 @@ pub(crate) async fn registration(session: &Session, now: Timestamp) -> Result<Ve
     }
     if claims.failure_policy.as_deref() == Some("Ignore") {
         let text = "failurePolicy is Ignore: while the webhook is away, everything passes";
-        findings.push(Finding::bad("registration", text, INSTALL));
+        findings.push(on.bad(text, INSTALL));
     }
     let lacking: Vec<&str> =
         ["backups", "restores"].into_iter().filter(|plural| !covers(claims, plural)).collect();
     if !lacking.is_empty() {
         let text = format!("creations of {} do not pass the webhook", lacking.join(" and "));
-        findings.push(Finding::bad("registration", text, INSTALL));
+        findings.push(on.bad(text, INSTALL));
     }
     if findings.is_empty() {
-        findings.push(Finding::good(
-            "registration",
-            "creations of backups and restores pass the webhook, or fail",
-        ));
+        findings.push(on.good("creations of backups and restores pass the webhook, or fail"));
     }
     findings.push(certificate(claims, now));
     Ok(findings)
@@ -77,23 +74,24 @@ fn covers(webhook: &ValidatingWebhook, plural: &str) -> bool {
 
 /// The earliest end among the authorities that the API server trusts for the webhook.
 fn certificate(webhook: &ValidatingWebhook, now: Timestamp) -> Finding {
+    let on = Topic("certificate");
     let Some(bundle) = webhook.client_config.ca_bundle.as_ref().filter(|bundle| !bundle.0.is_empty()) else {
         let remedy = "The webhook fills it in when it starts: kubectl get pods -l app.kubernetes.io/name=backup-webhook";
-        return Finding::bad("certificate", "the registration has no caBundle: no call can succeed", remedy);
+        return on.bad("the registration has no caBundle: no call can succeed", remedy);
     };
     let end = |pem: Pem| Some(pem.parse_x509().ok()?.validity().not_after.timestamp());
     let ends: Option<Vec<i64>> = Pem::iter_from_buffer(&bundle.0).map(|pem| pem.ok().and_then(end)).collect();
     // Several while one takes the other's place: the last counts.
     let Some(at) = ends.and_then(|all| all.into_iter().max()).and_then(|at| Timestamp::from_second(at).ok())
     else {
-        return Finding::unknown("certificate", "the caBundle cannot be read", None);
+        return on.unknown("the caBundle cannot be read", None);
     };
     let text = format!("the webhook's authority ends {} ({})", until(at, now), at.strftime("%-d %b %Y"));
     let remedy = "Restart the webhook, which renews it: kubectl rollout restart deployment backup-webhook";
     match seconds(now, at) {
-        left if left <= 0 => Finding::bad("certificate", text, remedy),
-        left if left < SOON => Finding::warn("certificate", text, remedy),
-        _ => Finding::good("certificate", text),
+        left if left <= 0 => on.bad(text, remedy),
+        left if left < SOON => on.warn(text, remedy),
+        _ => on.good(text),
     }
 }
 
@@ -105,6 +103,7 @@ fn senseless() -> DynamicObject {
 
 /// A dry run of a backup that makes no sense, and which only the webhook knows to refuse.
 pub(crate) async fn answers(session: &Session) -> Result<Vec<Finding>, Problem> {
+    let on = Topic("webhook");
     let backup = senseless();
     let params = PostParams { dry_run: true, field_manager: Some(FIELD_MANAGER.to_owned()) };
     let kind = ApiResource::erase::<Backup>(&());
@@ -115,27 +114,23 @@ pub(crate) async fn answers(session: &Session) -> Result<Vec<Finding>, Problem> 
     let Ok(answer) = tokio::time::timeout(ANSWER, asked).await else {
         let text =
             format!("a creation was not answered within {ANSWER:?}: it hangs, so nothing can be created");
-        return Ok(vec![Finding::bad("webhook", text, pods)]);
+        return Ok(vec![on.bad(text, pods)]);
     };
     Ok(vec![match answer {
         Err(Problem { kind: ProblemKind::Refused { .. }, message, .. }) => {
             if message.contains(OURS) {
                 let text = "it answers: a backup that makes no sense was refused";
-                return Ok(vec![Finding::good("webhook", text)]);
+                return Ok(vec![on.good(text)]);
             }
             let why = format!("another webhook or policy refused the question: {}", plain(&message));
-            Finding::unknown("webhook", &why, None)
+            on.unknown(&why, None)
         }
-        Ok(_) => Finding::bad(
-            "webhook",
-            "it is not asked: a backup that makes no sense would have been stored (dry run)",
-            INSTALL,
-        ),
-        Err(Problem { kind: ProblemKind::Api { code: 500.., .. }, message, .. }) => Finding::bad(
-            "webhook",
-            format!("it does not answer, so nothing can be created: {}", plain(&message)),
-            pods,
-        ),
+        Ok(_) => {
+            on.bad("it is not asked: a backup that makes no sense would have been stored (dry run)", INSTALL)
+        }
+        Err(Problem { kind: ProblemKind::Api { code: 500.., .. }, message, .. }) => {
+            on.bad(format!("it does not answer, so nothing can be created: {}", plain(&message)), pods)
+        }
         Err(problem) => return Err(problem),
     }])
 }

@@ -1,15 +1,16 @@
 //! What `get` makes of objects: a row each, or the objects as they are stored.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, collections::BTreeMap};
 
 use kube::core::TypeMeta;
+use serde::Serialize;
 
 use crate::{
     cli::{Form, GetArgs, Output},
     commands::prelude::*,
     jsonpath,
-    print::{Style, Tone, table},
-    view::{KindTable, table_kind, unreadable_warning},
+    print::{Style, Tone, json::Document, table},
+    view::{Columns, KindTable, table_kind, unreadable_warning},
 };
 
 /// What is to be printed, in the form that was asked for.
@@ -84,8 +85,7 @@ impl<'a> Lines<'a> {
         object.metadata.managed_fields = None;
         let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
         let value = serde_json::to_value(object).unwrap_or_default();
-        let sort =
-            self.args.list.sort_by.as_ref().and_then(|path| path.find(&value).first().copied().cloned());
+        let sort = self.args.list.sort_by.as_ref().and_then(|path| path.first(&value));
         let (shown, warning) = match &self.args.output.form {
             Form::Plain(Output::Table | Output::Wide) => {
                 let (row, warning) = self.row(&value, &name, &namespace, status);
@@ -143,11 +143,8 @@ impl<'a> Lines<'a> {
     }
 
     fn columns(&self) -> usize {
-        if self.args.output.form == Form::Plain(Output::Wide) {
-            self.table.columns.headers.len()
-        } else {
-            self.table.columns.narrow
-        }
+        let Columns { headers, narrow, .. } = self.table.columns;
+        if self.args.output.is_wide() { headers.len() } else { narrow }
     }
 
     fn headers(&self) -> Vec<&str> {
@@ -173,54 +170,46 @@ impl<'a> Lines<'a> {
 
     pub(crate) fn text(&mut self) -> Result<String, Problem> {
         self.all.sort_by(order);
-        let rows = || -> Vec<Vec<String>> { self.all.iter().filter_map(Line::row).collect() };
         let whole: Vec<&Value> = self.all.iter().filter_map(Line::whole).collect();
-        let is_one = self.args.names.len() == 1;
         match &self.args.output.form {
             Form::Plain(Output::Name) => Ok(self.all.iter().map(|line| self.name_of(&line.name)).collect()),
             Form::Plain(Output::Table | Output::Wide) | Form::Columns(_) => {
-                Ok(table((!self.args.output.no_headers).then_some(&self.headers()[..]), &rows())?)
+                let rows = self.all.iter().filter_map(Line::row);
+                Ok(table(&self.headers(), !self.args.output.no_headers, rows)?)
             }
-            Form::Plain(output @ (Output::Json | Output::Yaml)) => match (is_one, whole.as_slice()) {
-                (true, [one]) => json::object(one, *output),
-                (true, []) => Ok(String::new()),
-                (_, all) => json::object(&json::List::from(all.to_vec()), *output),
-            },
-            Form::JsonPath(template) => {
-                let text = match (is_one, whole.as_slice()) {
-                    (true, [one]) => template.fill(one),
-                    (true, []) => String::new(),
-                    (_, all) => {
-                        let list = serde_json::to_value(json::List::from(all.to_vec())).unwrap_or_default();
-                        template.fill(&list)
-                    }
-                };
-                Ok(self.harmless(text))
+            Form::Plain(Output::Json | Output::Yaml) | Form::JsonPath(_) => {
+                match (self.args.names.len(), whole.as_slice()) {
+                    (1, [one]) => self.document_text(one),
+                    (1, []) => Ok(String::new()),
+                    (_, all) => self.document_text(&Document::list(&BTreeMap::from([("items", all)]))),
+                }
             }
         }
+    }
+
+    fn document_text<T: Serialize>(&self, document: &T) -> Result<String, Problem> {
+        let text = json::in_form(document, "", &self.args.output.form, true)?;
+        // In JSON and YAML they are escaped.
+        let is_raw = self.to_terminal && matches!(self.args.output.form, Form::JsonPath(_));
+        Ok(if is_raw { harmless(&text) } else { text })
     }
 
     /// What is to be said of one object that has changed, below what `text` gave: with its columns.
     pub(crate) fn next(&mut self, object: DynamicObject, status: Option<&str>) -> Result<String, Problem> {
         let line = self.line(object, status);
         match (&self.args.output.form, line.shown) {
-            (Form::JsonPath(template), Shown::Whole(value)) => Ok(self.harmless(template.fill(&value))),
-            (Form::Plain(output), Shown::Whole(value)) => {
-                let mark = if *output == Output::Yaml { "---\n" } else { "" };
-                json::object(&value, *output).map(|text| mark.to_owned() + &text)
+            (form, Shown::Whole(value)) => {
+                let mark = if *form == Form::Plain(Output::Yaml) { "---\n" } else { "" };
+                self.document_text(&value).map(|text| mark.to_owned() + &text)
             }
             (Form::Plain(Output::Name), _) => Ok(self.name_of(&line.name)),
             (_, Shown::Row(row)) => {
                 // Those above give the widths.
                 self.all.drain(..self.all.len().saturating_sub(RULER));
                 self.all.push(Line { shown: Shown::Row(row), ..line });
-                let mut rows: Vec<Vec<String>> =
-                    vec![self.headers().into_iter().map(str::to_owned).collect()];
-                rows.extend(self.all.iter().filter_map(Line::row));
-                let all = table(None, &rows)?;
+                let all = table(&self.headers(), true, self.all.iter().filter_map(Line::row))?;
                 Ok(all.lines().last().map(|line| format!("{line}\n")).unwrap_or_default())
             }
-            (_, Shown::Whole(_)) => Ok(String::new()),
         }
     }
 
@@ -228,14 +217,11 @@ impl<'a> Lines<'a> {
         let resource = &self.table.resource;
         format!("{}.{}/{name}\n", resource.kind.to_lowercase(), resource.group)
     }
+}
 
-    /// Control characters of the cluster's texts move no terminal's cursor.
-    fn harmless(&self, text: String) -> String {
-        if !self.to_terminal {
-            return text;
-        }
-        text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '?' } else { c }).collect()
-    }
+/// Control characters of the cluster's texts move no terminal's cursor.
+fn harmless(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '?' } else { c }).collect()
 }
 
 /// Rows that give the width of those that are appended: what a screen or two can hold.

@@ -124,19 +124,14 @@ async fn lost_scopes(session: &Session, within: Within, found: &[FoundLedger]) -
     all.unwrap_or_default().into_iter().collect()
 }
 
-pub(super) struct UnendedObjects {
-    pub(super) objects: Vec<Observed>,
-    /// What could not be listed, one sentence each.
-    pub(super) unchecked: Vec<String>,
-}
-
-/// Every Backup and Restore that has not ended, of Velero and of these profiles, from fresh lists.
+/// Every Backup and Restore that has not ended, of Velero and of these profiles, from fresh lists; and what could not be listed, one
+/// sentence each.
 pub(super) async fn unended(
     session: &Session,
     known: &KnownProfiles,
     profiles: &BTreeSet<String>,
     ledgers: &Ledgers,
-) -> UnendedObjects {
+) -> (Vec<Observed>, Vec<String>) {
     let (mut objects, mut unchecked) = (Vec::new(), Vec::new());
     let wanted = profiles.iter().map(String::as_str).filter(|name| *name != "velero");
     for name in std::iter::once("velero").chain(wanted) {
@@ -198,5 +193,5 @@ pub(super) async fn unended(
             }
         }
     }
-    UnendedObjects { objects, unchecked }
+    (objects, unchecked)
 }

@@ -15,7 +15,7 @@ use crate::{
     cli::HoldArgs,
     commands::{
         known_profiles::known_profiles,
-        poll::{Look, Polled, poll},
+        poll::{Look, poll},
         prelude::*,
     },
     print::since,
@@ -25,7 +25,7 @@ use crate::{
 pub(crate) async fn run(args: HoldArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let HoldArgs { name, scope, .. } = &args;
-    let ScopePart { store, footprint } = scope_part(&session, scope, &args.namespaces).await?;
+    let (store, footprint) = scope_part(&session, scope, &args.namespaces).await?;
     let user = user_name(&session).await?;
     let key = ObjectKey::new(ObjectKind::Hold, &session.namespace, name);
     let (uid, by) = (random_uid(), format!("{user}: {}", args.reason));
@@ -46,11 +46,12 @@ pub(crate) async fn run(args: HoldArgs, terminal: &mut Terminal) -> CommandResul
     let (grant, _) = written.map_err(|error| problem::of_update(error, &session))?;
     let (touched, shown_scope) = (touches(&footprint, scope), plain(scope));
     let end = format!("kubectl backup locks release hold/{name} --scope={shown_scope} --reason=done");
-    let (Grant::Waiting(conflict) | Grant::Forced(conflict)) = grant else {
+    let holds = |terminal: &mut Terminal| {
         terminal.data(&format!("hold/{name} holds\n"))?;
         terminal.say(&format!("Scope {shown_scope}: {touched}. End it with: {end}"));
-        return Ok(Exit::Done);
+        Ok(Exit::Done)
     };
+    let (Grant::Waiting(conflict) | Grant::Forced(conflict)) = grant else { return holds(terminal) };
     let holders: Vec<String> = conflict.holders.iter().map(|claim| named(&claim.key)).collect();
     terminal.say(&format!(
         "hold/{name} waits for {}. New backups and restores of {touched} in scope {shown_scope} are kept out from now on.",
@@ -76,38 +77,21 @@ pub(crate) async fn run(args: HoldArgs, terminal: &mut Terminal) -> CommandResul
         Ok(Look::Changed)
     })
     .await?;
-    match waited {
-        Polled::Found(()) => {
-            terminal.data(&format!("hold/{name} holds\n"))?;
-            terminal.say(&format!("Scope {shown_scope}: {touched}. End it with: {end}"));
-            Ok(Exit::Done)
-        }
-        Polled::TimedOut => {
-            terminal.say(&format!(
-                "error: hold/{name} does not hold after {timeout}; it keeps waiting, and keeps newcomers out"
-            ));
-            terminal.say(&format!("  Give it up with: {end}"));
-            Ok(Exit::TimedOut)
-        }
-        Polled::Interrupted => {
-            terminal.say(&format!("interrupted: hold/{name} keeps waiting, and keeps newcomers out"));
-            terminal.say(&format!("  Give it up with: {end}"));
-            Ok(Exit::Interrupted)
-        }
-    }
+    let Err(exit) = waited else { return holds(terminal) };
+    let what = match exit {
+        Exit::TimedOut => format!("error: hold/{name} does not hold after {timeout}; it"),
+        _ => format!("interrupted: hold/{name}"),
+    };
+    terminal.say(&format!("{what} keeps waiting, and keeps newcomers out\n  Give it up with: {end}"));
+    Ok(exit)
 }
 
-/// What is meant of a scope, and where its ledger is.
-pub(crate) struct ScopePart {
-    pub(crate) store: LedgerStore,
-    pub(crate) footprint: Footprint,
-}
-
+/// Where the ledger of a scope is, and what is meant of the scope.
 pub(crate) async fn scope_part(
     session: &Session,
     scope: &str,
     namespaces: &[String],
-) -> Result<ScopePart, Problem> {
+) -> Result<(LedgerStore, Footprint), Problem> {
     let name = profile_of(scope);
     let known = known_profiles(session).await;
     let (profile, is_known) = (known.get_or_stand_in(name), known.get(name).is_some());
@@ -136,7 +120,7 @@ pub(crate) async fn scope_part(
         [] => Footprint::everything(),
         names => Footprint::namespaces(names),
     };
-    Ok(ScopePart { store, footprint })
+    Ok((store, footprint))
 }
 
 /// How the hold stands, and for whom it waits.

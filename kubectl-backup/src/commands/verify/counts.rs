@@ -65,7 +65,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::view::stored::volumes::Entry;
 
     fn status(value: Value) -> BackupStatus {
         serde_json::from_value(value).unwrap()
@@ -115,7 +114,7 @@ mod tests {
 
     #[test]
     fn every_completed_snapshot_has_its_entry() {
-        let entry = |text: Value| VolumeView::from(serde_json::from_value::<Entry>(text).unwrap());
+        let entry = |text: Value| serde_json::from_value::<VolumeView>(text).unwrap();
         let all = [
             entry(json!({ "pvName": "a", "backupMethod": "CSISnapshot" })),
             entry(json!({ "pvName": "b", "skipped": true })),

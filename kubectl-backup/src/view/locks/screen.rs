@@ -8,18 +8,18 @@ use super::{
     EntryView, LockList, ScopeView, UnclaimedView,
     changes::{LockChange, What},
 };
-use crate::print::{Style, Tone, since, table};
+use crate::{
+    cli::Shown,
+    print::{Style, Tone, since, table},
+};
 
 const HEADERS: [&str; 8] = ["KIND", "NAME", "STATE", "SINCE", "TOUCHES", "NOTE", "EPOCH", "UID"];
 const STATE: usize = 2;
 const NOTE: usize = 5;
 const NARROW: usize = 6;
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shown {
-    pub(crate) wide: bool,
-    pub(crate) headers: bool,
-    pub(crate) namespaces: bool,
+fn columns(wide: bool) -> &'static [&'static str] {
+    if wide { &HEADERS } else { &HEADERS[..NARROW] }
 }
 
 pub(crate) fn text(list: &LockList, what: Shown, now: Timestamp, style: Style) -> std::io::Result<String> {
@@ -60,16 +60,10 @@ fn block(
             let _ = writeln!(text, "  {sentence}");
         }
     }
-    let columns = if wide { HEADERS.len() } else { NARROW };
-    let rows: Vec<Vec<String>> = scope
-        .entries
-        .iter()
-        .map(|entry| row(entry, now, style))
-        .chain(scope.unclaimed.iter().map(|object| unclaimed(object, now, style)))
-        .map(|row| row[..columns].to_vec())
-        .collect();
+    let mut rows: Vec<Vec<String>> = scope.entries.iter().map(|entry| row(entry, now, style)).collect();
+    rows.extend(scope.unclaimed.iter().map(|object| unclaimed(object, now, style)));
     if !rows.is_empty() {
-        let table = table(headers.then_some(&HEADERS[..columns]), &rows)?;
+        let table = table(columns(wide), headers, rows)?;
         text = table.lines().fold(text, |text, line| text + "  " + line + "\n");
     } else if scope.problem.is_none() {
         text += "  nothing holds or waits\n";
@@ -121,15 +115,13 @@ pub(crate) fn changes(
     at: Timestamp,
     style: Style,
 ) -> std::io::Result<String> {
-    let columns = if what.wide { HEADERS.len() } else { NARROW };
-    let whole = |namespace: &str, scope: &str, cells: Vec<String>| -> Vec<String> {
-        let place = [namespace.to_owned(), scope.to_owned()].into_iter().skip(usize::from(!what.namespaces));
-        place.chain(cells.into_iter().take(columns)).collect()
-    };
-    let header = whole("NAMESPACE", "SCOPE", HEADERS.map(str::to_owned).into());
-    let lines = new.iter().chain(now).map(|line| whole(&line.namespace, &line.scope, cells(line, at, style)));
-    let rows: Vec<Vec<String>> = std::iter::once(header).chain(lines).collect();
-    let text = table(None, &rows)?;
+    let skipped = usize::from(!what.namespaces);
+    let headers = [&["NAMESPACE", "SCOPE"][skipped..], columns(what.wide)].concat();
+    let rows = new.iter().chain(now).map(|line| {
+        let place = [line.namespace.clone(), line.scope.clone()].into_iter().skip(skipped);
+        place.chain(cells(line, at, style)).collect()
+    });
+    let text = table(&headers, true, rows)?;
     let shown = text.lines().take(new.len() + 1).skip(usize::from(!what.headers));
     Ok(shown.fold(String::new(), |text, line| text + line + "\n"))
 }

@@ -108,7 +108,7 @@ fn nothing_in_a_ledger_moves_a_cursor() {
     };
     let list = locks("velero", &[found, damaged], &[object], Vec::new(), None);
     let now = jiff::Timestamp::UNIX_EPOCH;
-    let how = screen::Shown { wide: true, headers: true, namespaces: false };
+    let how = crate::cli::Shown { wide: true, headers: true, namespaces: false };
     let text = screen::text(&list, how, now, crate::print::Style::new(false)).unwrap();
     assert!(!text.contains(['\u{1b}', '\u{7}']), "{text:?}");
     assert_eq!(list.scopes[0].unclaimed.len(), 1);

@@ -110,10 +110,9 @@ pub(crate) fn lines(
     now: Timestamp,
     style: Style,
 ) -> std::io::Result<Vec<String>> {
-    let columns = if wide { HEADERS.len() } else { NARROW };
-    let rows: Vec<Vec<String>> =
-        operations.iter().map(|one| row(one, now, style).into_iter().take(columns).collect()).collect();
-    Ok(table(Some(&HEADERS[..columns]), &rows)?.lines().map(|line| format!("{line}\n")).collect())
+    let headers = if wide { &HEADERS[..] } else { &HEADERS[..NARROW] };
+    let text = table(headers, true, operations.iter().map(|one| row(one, now, style)))?;
+    Ok(text.lines().map(|line| format!("{line}\n")).collect())
 }
 
 fn row(operation: &OperationView, now: Timestamp, style: Style) -> Vec<String> {

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::print::plain;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", from = "Entry")]
 pub(crate) struct VolumeView {
     /// `namespace/claim`, or the name of the volume where no claim is known.
     pub(crate) claim: String,
@@ -22,7 +22,7 @@ pub(crate) struct VolumeView {
 /// An entry of the file, as far as it matters here. Those of backups and of restores differ in a few names.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Entry {
+struct Entry {
     pvc_name: Option<String>,
     pvc_namespace: Option<String>,
     pv_name: Option<String>,
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn volumes_are_told_by_what_became_of_their_data() {
-        let volume = |text: &str| VolumeView::from(serde_json::from_str::<Entry>(text).unwrap());
+        let volume = |text: &str| serde_json::from_str::<VolumeView>(text).unwrap();
         let all = [
             volume(
                 r#"{"pvcNamespace":"shop","pvcName":"a","backupMethod":"CSISnapshot","result":"succeeded","csiSnapshotInfo":{"size":5,"snapshotHandle":"h"}}"#,
