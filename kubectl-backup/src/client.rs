@@ -306,7 +306,7 @@ pub(crate) fn kubeconfig(terminal: &Terminal) -> Option<Kubeconfig> {
 /// exists, merged; `~/.kube/config`.
 fn read_kubeconfig(terminal: &Terminal) -> Result<Option<(Kubeconfig, String)>, Problem> {
     let read = |path: &PathBuf| {
-        Kubeconfig::read_from(path).map_err(|error| unreadable(&error, &path.display().to_string()))
+        Kubeconfig::read_from(path).map_err(|error| explain_config(&error, &path.display().to_string(), &[]))
     };
     if let Some(path) = &terminal.flags.kubeconfig {
         return Ok(Some((read(path)?, path.display().to_string())));
@@ -321,8 +321,8 @@ fn read_kubeconfig(terminal: &Terminal) -> Result<Option<(Kubeconfig, String)>, 
         }
         let mut merged = Kubeconfig::default();
         for file in &files {
-            merged =
-                merged.merge(read(file)?).map_err(|error| unreadable(&error, &file.display().to_string()))?;
+            let unusable = |error| explain_config(&error, &file.display().to_string(), &[]);
+            merged = merged.merge(read(file)?).map_err(unusable)?;
         }
         return Ok(Some((merged, format!("$KUBECONFIG ({list})"))));
     }
@@ -331,35 +331,24 @@ fn read_kubeconfig(terminal: &Terminal) -> Result<Option<(Kubeconfig, String)>, 
     if path.exists() { Ok(Some((read(&path)?, path.display().to_string()))) } else { Ok(None) }
 }
 
-fn unreadable(error: &KubeconfigError, path: &str) -> Problem {
-    let (message, remedy) = match error {
-        KubeconfigError::ReadConfig(io, _) => (
-            format!("cannot read the kubeconfig {path}: {io}"),
-            "Check the path and its permissions, or name another file with --kubeconfig.",
-        ),
-        // The parser quotes the lines around the mistake, and those may be keys: only its first line is shown.
-        KubeconfigError::Parse(parse) => (
-            format!(
-                "the kubeconfig {path} is not valid YAML: {}",
-                parse.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ")
-            ),
-            "Correct the file, or name another with --kubeconfig.",
-        ),
-        other => (
-            format!("cannot use the kubeconfig {path}: {}", causes(other)),
-            "Correct the file, or name another with --kubeconfig.",
-        ),
-    };
-    Problem::other(message).with_remedy(remedy)
-}
-
 fn explain_config(error: &KubeconfigError, source: &str, contexts: &[String]) -> Problem {
     let known = if contexts.is_empty() {
         "it has none".to_owned()
     } else {
         format!("it has {}", contexts.join(", "))
     };
+    let correct = || "Correct the file, or name another with --kubeconfig.".to_owned();
     let (message, remedy) = match error {
+        KubeconfigError::ReadConfig(io, _) => (
+            format!("cannot read the kubeconfig {source}: {io}"),
+            "Check the path and its permissions, or name another file with --kubeconfig.".to_owned(),
+        ),
+        // The parser quotes the lines around the mistake, and those may be keys: only its first line is shown.
+        KubeconfigError::Parse(parse) => {
+            let why = parse.to_string();
+            let why = why.lines().next().unwrap_or_default().trim_start_matches("error: ");
+            (format!("the kubeconfig {source} is not valid YAML: {why}"), correct())
+        }
         KubeconfigError::CurrentContextNotSet => {
             (format!("{source} sets no current context"), format!("Choose one with --context; {known}."))
         }
@@ -374,10 +363,7 @@ fn explain_config(error: &KubeconfigError, source: &str, contexts: &[String]) ->
             format!("the cluster chosen in {source} has no server"),
             "Set it with `kubectl config set-cluster NAME --server=URL`, or give --server.".to_owned(),
         ),
-        other => (
-            format!("cannot use the kubeconfig {source}: {}", causes(other)),
-            "Correct the file, or name another with --kubeconfig.".to_owned(),
-        ),
+        other => (format!("cannot use the kubeconfig {source}: {}", causes(other)), correct()),
     };
     Problem::other(message).with_remedy(remedy)
 }

@@ -34,15 +34,10 @@ struct Filter {
     wanted: Option<(Comparison, Value)>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Comparison {
-    Equal,
-    Other,
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
-}
+/// How a value may stand to the one that it is compared with.
+type Comparison = &'static [Ordering];
+const EQUAL: Comparison = &[Ordering::Equal];
+const OTHER: Comparison = &[Ordering::Less, Ordering::Greater];
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Template(Vec<Piece>);
@@ -159,13 +154,10 @@ fn compare(value: &Value, comparison: Comparison, wanted: &Value) -> bool {
         (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
         _ => None,
     };
-    match comparison {
-        Comparison::Equal => order.map_or(value == wanted, Ordering::is_eq),
-        Comparison::Other => order.map_or(value != wanted, Ordering::is_ne),
-        Comparison::Less => order.is_some_and(Ordering::is_lt),
-        Comparison::LessOrEqual => order.is_some_and(Ordering::is_le),
-        Comparison::Greater => order.is_some_and(Ordering::is_gt),
-        Comparison::GreaterOrEqual => order.is_some_and(Ordering::is_ge),
+    match order {
+        Some(order) => comparison.contains(&order),
+        // What has no order is the same, or another.
+        None => comparison == if value == wanted { EQUAL } else { OTHER },
     }
 }
 

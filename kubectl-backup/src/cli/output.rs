@@ -1,14 +1,14 @@
 //! In which form something is printed: the one home of `-o`, `--no-headers`, `-A`, `-w` and `--sort-by`.
 
 use clap::{
-    Args,
+    Args, ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
 };
 
 use crate::jsonpath::{Path, Template};
 
 /// A form without an argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     Table,
     Wide,
@@ -18,22 +18,9 @@ pub(crate) enum Output {
     Name,
 }
 
-impl Output {
-    fn named(text: &str) -> Option<Self> {
-        Some(match text {
-            "table" => Self::Table,
-            "wide" => Self::Wide,
-            "json" => Self::Json,
-            "yaml" => Self::Yaml,
-            "name" => Self::Name,
-            _ => return None,
-        })
-    }
-}
-
 /// Takes only these forms.
 pub(super) fn one_of<const N: usize>(forms: [&'static str; N]) -> impl TypedValueParser<Value = Output> {
-    PossibleValuesParser::new(forms).try_map(|form| Output::named(&form).ok_or("this is no form"))
+    PossibleValuesParser::new(forms).try_map(|form| Output::from_str(&form, false))
 }
 
 /// The flag of every command that prints a document of ours.
@@ -84,7 +71,7 @@ impl Form {
             None if text == "custom-columns" => {
                 Err("custom-columns needs a value, such as custom-columns=NAME:.metadata.name".to_owned())
             }
-            _ => Output::named(text).map(Self::Plain).ok_or_else(|| {
+            _ => Output::from_str(text, false).map(Self::Plain).map_err(|_| {
                 "expected wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,..."
                     .to_owned()
             }),

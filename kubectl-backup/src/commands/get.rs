@@ -107,14 +107,9 @@ async fn only_other_installation(session: &Session) -> Option<String> {
     let api: Api<DynamicObject> = Api::all_with(session.client.clone(), &kind);
     let params = ListParams::default().limit(PAGE);
     let list = tokio::time::timeout(HINT, api.list_metadata(&params)).await.ok()?.ok()?;
-    let mut namespaces: Vec<String> =
-        list.items.into_iter().filter_map(|item| item.metadata.namespace).collect();
-    namespaces.sort();
-    namespaces.dedup();
-    match namespaces.as_slice() {
-        [one] if *one != session.namespace => Some(one.clone()),
-        _ => None,
-    }
+    let mut namespaces = list.items.into_iter().filter_map(|item| item.metadata.namespace);
+    let other = namespaces.next().filter(|first| *first != session.namespace)?;
+    namespaces.all(|one| one == other).then_some(other)
 }
 
 /// Shows all but the last, which ends the command.

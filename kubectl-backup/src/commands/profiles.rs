@@ -128,12 +128,7 @@ fn apply(policy: &mut Policy, flags: &[String], runs_here: bool) -> Vec<String> 
         over.push(flag);
     }
     if let Some((flag, value)) = last("--on-conflict-restore") {
-        let wish = match value {
-            "deny" => Some(OnConflict::Deny),
-            "wait" => Some(OnConflict::Wait),
-            "queue" => Some(OnConflict::Queue),
-            _ => None,
-        };
+        let wish: Option<OnConflict> = serde_json::from_value(value.into()).ok();
         if wish.is_some_and(|wish| policy.wish_for_restores(wish, runs_here)) {
             over.push(flag);
         }

@@ -1,6 +1,6 @@
 //! From flags and manifests to specs: what flags say goes over what is there.
 
-use std::io::Read as _;
+use std::io::Read;
 
 use backup_core::api::{
     BackupSpec,
@@ -108,15 +108,12 @@ where
     };
     let unreadable = |error: std::io::Error| wrong(error.to_string(), "Check the path after -f; - is stdin.");
     let mut text = String::new();
-    if path.as_os_str() == "-" {
-        (&mut terminal.input).take(LARGEST).read_to_string(&mut text).map_err(unreadable)?;
+    let source: Box<dyn Read> = if path.as_os_str() == "-" {
+        Box::new(&mut terminal.input)
     } else {
-        std::fs::File::open(path)
-            .map_err(unreadable)?
-            .take(LARGEST)
-            .read_to_string(&mut text)
-            .map_err(unreadable)?;
-    }
+        Box::new(std::fs::File::open(path).map_err(unreadable)?)
+    };
+    source.take(LARGEST).read_to_string(&mut text).map_err(unreadable)?;
     let expected = format!("It has to be one {} of {}.", K::kind(&()), K::api_version(&()));
     let parse = |error: &dyn std::fmt::Display| {
         // Only the first line: the parser quotes what stands around.

@@ -145,15 +145,18 @@ impl FileReader<'_> {
     async fn log(&mut self) -> Result<(), Problem> {
         let kind = Kind::BackupLog;
         let damaged = |error: std::io::Error| Problem::bad_file(format!("it cannot be read: {error}"));
-        let mut length = Length(0);
-        let mut text = MultiGzDecoder::new(&mut length);
+        let (mut text, mut length) = (MultiGzDecoder::new(Vec::new()), 0);
         let file = StoredFile::of(kind.clone(), &self.backup.metadata);
-        let sink = |bytes: &[u8]| text.write_all(bytes).map_err(damaged);
+        let sink = |bytes: &[u8]| {
+            text.write_all(bytes).map_err(damaged)?;
+            length += std::mem::take(text.get_mut()).len();
+            Ok(())
+        };
         let size = read(self.session, &file, sink, |line| self.terminal.say(line)).await;
         let read = size.and_then(|size| text.try_finish().map(|()| size).map_err(damaged));
-        drop(text);
+        length += text.get_ref().len();
         if let Some(size) = self.usable(&kind, true, read)? {
-            self.seen(&kind, size, format!("{} bytes of text", length.0));
+            self.seen(&kind, size, format!("{length} bytes of text"));
         }
         Ok(())
     }
@@ -213,19 +216,6 @@ impl FileReader<'_> {
     fn wrong(&mut self, kind: &Kind, messages: Vec<String>, remedy: &str) {
         let finding = |message| FileFinding { file: kind.to_string(), message, remedy: remedy.to_owned() };
         self.findings.extend(messages.into_iter().map(finding));
-    }
-}
-
-struct Length(u64);
-
-impl std::io::Write for Length {
-    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
-        self.0 += text.len() as u64;
-        Ok(text.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }
 

@@ -1,17 +1,19 @@
 //! Reads paths and templates.
 
+use std::cmp::Ordering;
+
 use serde_json::Value;
 
-use super::{Comparison, Filter, Path, Piece, Step};
+use super::{Comparison, EQUAL, Filter, OTHER, Path, Piece, Step};
 
 /// Two signs before one: `<=` is not `<`.
 const COMPARISONS: [(&str, Comparison); 6] = [
-    ("==", Comparison::Equal),
-    ("!=", Comparison::Other),
-    ("<=", Comparison::LessOrEqual),
-    (">=", Comparison::GreaterOrEqual),
-    ("<", Comparison::Less),
-    (">", Comparison::Greater),
+    ("==", EQUAL),
+    ("!=", OTHER),
+    ("<=", &[Ordering::Less, Ordering::Equal]),
+    (">=", &[Ordering::Greater, Ordering::Equal]),
+    ("<", &[Ordering::Less]),
+    (">", &[Ordering::Greater]),
 ];
 
 /// A text with parts in braces.

@@ -13,12 +13,14 @@ async fn completes(person: &Person, words: &str) -> String {
 
 #[tokio::test]
 async fn names_and_commands_are_completed_as_kubectl_asks_for_it() {
-    let api = FakeApi::start().await;
-    api.has(completed_backup("nightly-20261102030000"))
-        .has(completed_backup("nightly-20261103030000"))
-        .has(completed_backup("before-upgrade"))
-        .has(completed_restore("back-again", "before-upgrade"))
-        .has(location("Available", ""));
+    let api = FakeApi::with([
+        completed_backup("nightly-20261102030000"),
+        completed_backup("nightly-20261103030000"),
+        completed_backup("before-upgrade"),
+        completed_restore("back-again", "before-upgrade"),
+        location("Available", ""),
+    ])
+    .await;
     let person = Person::at(&api);
     let mut all = String::new();
     for words in [
@@ -94,9 +96,7 @@ async fn runs(person: &Person, shell: &[&str]) -> Option<String> {
 }
 
 async fn two_backups() -> FakeApi {
-    let api = FakeApi::start().await;
-    api.has(completed_backup("nightly")).has(completed_backup("before-upgrade"));
-    api
+    FakeApi::with([completed_backup("nightly"), completed_backup("before-upgrade")]).await
 }
 
 #[tokio::test]

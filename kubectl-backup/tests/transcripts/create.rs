@@ -20,34 +20,29 @@ async fn a_backup_is_created_from_flags() {
 
 #[tokio::test]
 async fn a_manifest_for_git_needs_no_cluster_and_has_no_status() {
-    let person = Person::without_cluster();
     transcript!(
-        person,
-        [
-            "create shop --include-namespaces=shop --ttl=168h --dry-run=client -o yaml",
-            "restore --from-backup=shop --name=again --namespace-mappings=shop:copy --dry-run=client -o yaml",
-            "create shop --dry-run=client"
-        ]
+        Person::without_cluster(),
+        "create shop --include-namespaces=shop --ttl=168h --dry-run=client -o yaml",
+        "restore --from-backup=shop --name=again --namespace-mappings=shop:copy --dry-run=client -o yaml",
+        "create shop --dry-run=client"
     );
 }
 
 #[tokio::test]
 async fn a_server_dry_run_stores_nothing() {
     let api = FakeApi::start().await;
-    transcript!(Person::at(&api), ["create shop --dry-run=server", "create shop --dry-run=server -o yaml"]);
+    transcript!(Person::at(&api), "create shop --dry-run=server", "create shop --dry-run=server -o yaml");
     assert!(api.stored("backups", "shop").is_none());
     assert!(api.seen()[0].contains("dryRun=All"), "{:?}", api.seen());
 }
 
 #[tokio::test]
 async fn a_schedule_gives_its_template_and_flags_go_over_it() {
-    let api = FakeApi::start().await;
-    api.has(json!({
+    let api = FakeApi::with([json!({
         "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": {"name": "nightly", "namespace": "velero", "labels": {"team": "ops"}},
         "spec": {"schedule": "0 3 * * *", "template": {"metadata": {"labels": {"tier": "gold"}}, "includedNamespaces": ["shop"], "ttl": "720h0m0s", "fieldOfANewerServer": 1}},
-    }));
-    let person = Person::at(&api);
-    transcript!(person, "create --from-schedule=nightly --ttl=24h");
+    })]).await;
+    transcript!(Person::at(&api), "create --from-schedule=nightly --ttl=24h");
     let stored = api.stored("backups", "nightly-20261103051412").unwrap();
     assert_eq!(stored["metadata"]["labels"], json!({"tier": "gold", "velero.io/schedule-name": "nightly"}));
     assert_eq!(

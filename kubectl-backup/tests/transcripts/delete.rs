@@ -12,8 +12,7 @@ fn request(phase: &str, errors: &[&str]) -> serde_json::Value {
 
 #[tokio::test]
 async fn deleting_a_backup_twice_makes_one_request() {
-    let api = FakeApi::start().await;
-    api.has(completed_backup("nightly"));
+    let api = FakeApi::with([completed_backup("nightly")]).await;
     let person = Person::at(&api);
     transcript!(person, "delete nightly --yes");
     let stored = api.stored("deletebackuprequests", REQUEST).unwrap();
@@ -28,16 +27,15 @@ async fn deleting_a_backup_twice_makes_one_request() {
 
 #[tokio::test]
 async fn a_request_that_failed_before_is_made_anew() {
-    let api = FakeApi::start().await;
-    api.has(completed_backup("nightly")).has(request("Processed", &["the bucket is away"]));
+    let api =
+        FakeApi::with([completed_backup("nightly"), request("Processed", &["the bucket is away"])]).await;
     assert!(Person::at(&api).types("delete nightly --yes").await.ends_with("--- exit 0\n"));
     assert_ne!(api.stored("deletebackuprequests", REQUEST).unwrap()["metadata"]["uid"], "old");
 }
 
 #[tokio::test]
 async fn waiting_for_a_deletion_ends_when_the_backup_is_gone() {
-    let api = FakeApi::start().await;
-    api.has(completed_backup("nightly"));
+    let api = FakeApi::with([completed_backup("nightly")]).await;
     api.on_get("/backups/nightly", Fault::Becomes(completed_backup("nightly")));
     api.on_get("/backups/nightly", Fault::Becomes(completed_backup("nightly")));
     api.on_get("/backups/nightly", Fault::Vanishes);
@@ -46,16 +44,13 @@ async fn waiting_for_a_deletion_ends_when_the_backup_is_gone() {
 
 #[tokio::test]
 async fn a_deletion_that_fails_is_told_with_its_errors() {
-    let api = FakeApi::start().await;
-    api.has(completed_backup("nightly"));
+    let api = FakeApi::with([completed_backup("nightly")]).await;
     api.on_get(
         &format!("/{REQUEST}"),
         Fault::Becomes(request("Processed", &["the bucket refuses:\nobject lock", "and more"])),
     );
-    let person = Person::at(&api);
-    transcript!(person, "delete nightly --yes --wait");
-    let api = FakeApi::start().await;
-    api.has(completed_backup("nightly"));
+    transcript!(Person::at(&api), "delete nightly --yes --wait");
+    let api = FakeApi::with([completed_backup("nightly")]).await;
     for _ in 0..4 {
         api.on_get(&format!("/{REQUEST}"), Fault::Vanishes);
     }
@@ -64,8 +59,7 @@ async fn a_deletion_that_fails_is_told_with_its_errors() {
 
 #[tokio::test]
 async fn nothing_is_deleted_without_a_yes() {
-    let api = FakeApi::start().await;
-    api.has(completed_backup("nightly")).has(completed_restore("r", "nightly"));
+    let api = FakeApi::with([completed_backup("nightly"), completed_restore("r", "nightly")]).await;
     transcript!(Person::at(&api), "delete nightly");
     transcript!(Person::at(&api).at_terminal("n\n"), "delete nightly");
     transcript!(Person::at(&api).at_terminal("\n"), "restore delete r");
@@ -76,8 +70,7 @@ async fn nothing_is_deleted_without_a_yes() {
 
 #[tokio::test]
 async fn one_that_is_missing_does_not_keep_the_others() {
-    let api = FakeApi::start().await;
-    api.has(completed_restore("a", "nightly")).has(completed_restore("c", "nightly"));
+    let api = FakeApi::with([completed_restore("a", "nightly"), completed_restore("c", "nightly")]).await;
     transcript!(Person::at(&api), "restore delete a b c --yes --wait");
     assert!(api.stored("restores", "a").is_none() && api.stored("restores", "c").is_none());
 }

@@ -70,10 +70,31 @@ pub fn has_files(api: &FakeApi, of: &str, name: &str) {
     file(if of == "Backup" { "VolumeInfos" } else { "VolumeInfo" }, volumes);
 }
 
-#[tokio::test]
-async fn a_backup_that_waits_for_operations_shows_each() {
-    let over = json!({"status": {"phase": "WaitingForPluginOperationsPartiallyFailed", "errors": 2, "warnings": 6, "startTimestamp": "2026-11-03T05:13:00Z", "progress": {"totalItems": 9, "itemsBackedUp": 9}, "backupItemOperationsAttempted": 4, "backupItemOperationsCompleted": 1, "backupItemOperationsFailed": 1}});
-    assert_snapshot!(describe(with(new_backup("waits"), &over)).await);
+/// Each is a test: what is shown of this backup.
+macro_rules! described {
+    ($($test:ident: $backup:expr;)+) => {$(
+        #[tokio::test]
+        async fn $test() {
+            assert_snapshot!(describe($backup).await);
+        }
+    )+};
+}
+
+described! {
+    a_backup_that_waits_for_operations_shows_each:
+        with(new_backup("waits"), &json!({"status": {"phase": "WaitingForPluginOperationsPartiallyFailed", "errors": 2, "warnings": 6, "startTimestamp": "2026-11-03T05:13:00Z", "progress": {"totalItems": 9, "itemsBackedUp": 9}, "backupItemOperationsAttempted": 4, "backupItemOperationsCompleted": 1, "backupItemOperationsFailed": 1}}));
+    a_completed_backup:
+        completed_backup("nightly-20261103030000");
+    a_backup_that_failed_validation:
+        with(new_backup("wrong"), &json!({"spec": {"storageLocation": "gone"}, "status": {"phase": "FailedValidation", "validationErrors": ["an existing backup storage location was not specified: \"gone\"", "encountered labelSelector as well as orLabelSelectors"]}}));
+    a_backup_that_failed:
+        with(completed_backup("full"), &json!({"status": {"phase": "Failed", "failureReason": "the bucket is full"}}));
+    a_backup_whose_end_is_blocked:
+        with(new_backup("stuck"), &json!({"metadata": {"annotations": {"backup-controller/blocked": "s3://acme-dr answers 503: retrying"}}, "status": {"phase": "Finalizing", "startTimestamp": "2026-11-03T05:00:00Z", "progress": {"totalItems": 10, "itemsBackedUp": 10}}}));
+    a_backup_that_nobody_picks_up:
+        with(new_backup("lonely"), &json!({"metadata": {"creationTimestamp": "2026-11-03T05:04:12Z"}, "spec": {"includedNamespaces": ["shop", "db"], "orLabelSelectors": [{"matchLabels": {"app": "a"}}, {"matchLabels": {"app": "b"}}]}}));
+    a_phase_of_a_newer_server_is_shown_and_not_judged:
+        with(completed_backup("newer"), &json!({"status": {"phase": "Compacting"}}));
 }
 
 #[tokio::test]
@@ -126,11 +147,6 @@ async fn a_file_that_does_not_come_is_told_in_its_place() {
 }
 
 #[tokio::test]
-async fn a_completed_backup() {
-    assert_snapshot!(describe(completed_backup("nightly-20261103030000")).await);
-}
-
-#[tokio::test]
 async fn a_partially_failed_backup_with_events() {
     let api = FakeApi::start().await;
     let name = "nightly-20261103030000";
@@ -148,40 +164,9 @@ async fn a_partially_failed_backup_with_events() {
         api.has(event(number, "Backup", name, level, reason, message, at));
     }
     let person = Person::at(&api);
-    transcript!("describe partially failed", person, &format!("describe {name}"));
-    transcript!("describe in full", person, &format!("describe {name} --details"));
-    transcript!("describe json", person, &format!("describe {name} -o json"));
-}
-
-#[tokio::test]
-async fn a_backup_that_failed_validation() {
-    let status = json!({"spec": {"storageLocation": "gone"}, "status": {"phase": "FailedValidation", "validationErrors": ["an existing backup storage location was not specified: \"gone\"", "encountered labelSelector as well as orLabelSelectors"]}});
-    assert_snapshot!(describe(with(new_backup("wrong"), &status)).await);
-}
-
-#[tokio::test]
-async fn a_backup_that_failed() {
-    let status = json!({"status": {"phase": "Failed", "failureReason": "the bucket is full"}});
-    assert_snapshot!(describe(with(completed_backup("full"), &status)).await);
-}
-
-#[tokio::test]
-async fn a_backup_whose_end_is_blocked() {
-    let over = json!({"metadata": {"annotations": {"backup-controller/blocked": "s3://acme-dr answers 503: retrying"}}, "status": {"phase": "Finalizing", "startTimestamp": "2026-11-03T05:00:00Z", "progress": {"totalItems": 10, "itemsBackedUp": 10}}});
-    assert_snapshot!(describe(with(new_backup("stuck"), &over)).await);
-}
-
-#[tokio::test]
-async fn a_backup_that_nobody_picks_up() {
-    let over = json!({"metadata": {"creationTimestamp": "2026-11-03T05:04:12Z"}, "spec": {"includedNamespaces": ["shop", "db"], "orLabelSelectors": [{"matchLabels": {"app": "a"}}, {"matchLabels": {"app": "b"}}]}});
-    assert_snapshot!(describe(with(new_backup("lonely"), &over)).await);
-}
-
-#[tokio::test]
-async fn a_phase_of_a_newer_server_is_shown_and_not_judged() {
-    assert_snapshot!(
-        describe(with(completed_backup("newer"), &json!({"status": {"phase": "Compacting"}}))).await
-    );
+    transcript!("describe partially failed" => person, &format!("describe {name}"));
+    transcript!("describe in full" => person, &format!("describe {name} --details"));
+    transcript!("describe json" => person, &format!("describe {name} -o json"));
 }
 
 #[tokio::test]
@@ -283,15 +268,12 @@ async fn restores_are_described_with_their_source() {
         .has(completed_restore("whole", "nightly"))
         .has(with(completed_restore("half", "gone"), &json!({"spec": {"namespaceMapping": {"shop": "shop-copy"}, "existingResourcePolicy": "update", "includedNamespaces": ["shop"]}, "status": {"phase": "PartiallyFailed", "errors": 1, "warnings": 1}})))
         .has(json!({"apiVersion": "velero.io/v1", "kind": "Restore", "metadata": {"name": "early", "namespace": "velero", "uid": "u", "creationTimestamp": "2026-11-03T05:14:02Z"}, "spec": {"backupName": "gone"}}));
-    let person = Person::at(&api);
     transcript!(
-        person,
-        [
-            "restore describe whole",
-            "restore describe half",
-            "restore describe early",
-            "restore describe whole -o yaml"
-        ]
+        Person::at(&api),
+        "restore describe whole",
+        "restore describe half",
+        "restore describe early",
+        "restore describe whole -o yaml"
     );
 }
 

@@ -21,8 +21,7 @@ async fn a_kubeconfig_that_cannot_be_used_is_told_with_its_remedy() {
 
 #[tokio::test]
 async fn a_cluster_that_cannot_be_reached_is_told_with_its_remedy() {
-    let person = Person::at_url("http://127.0.0.1:1");
-    transcript!(person, "get");
+    transcript!(Person::at_url("http://127.0.0.1:1"), "get");
     let api = FakeApi::start().await;
     api.on_get("/backups", Fault::Hang);
     transcript!(Person::at(&api), "get --request-timeout=50ms");

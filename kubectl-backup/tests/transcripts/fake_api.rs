@@ -101,6 +101,15 @@ impl FakeApi {
         Self { api, inner, url }
     }
 
+    /// With these objects in store.
+    pub async fn with(objects: impl IntoIterator<Item = Value>) -> Self {
+        let api = Self::start().await;
+        for object in objects {
+            api.has(object);
+        }
+        api
+    }
+
     /// Stores an object.
     pub fn has(&self, object: Value) -> &Self {
         let text = |at: &str| object.pointer(at).and_then(Value::as_str);

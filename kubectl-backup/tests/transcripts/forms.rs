@@ -3,16 +3,17 @@
 use crate::prelude::*;
 
 async fn cluster() -> FakeApi {
-    let api = FakeApi::start().await;
-    api.has(with(completed_backup("alpha"), &json!({"status": {"errors": 12, "phase": "PartiallyFailed"}})))
-        .has(with(completed_backup("beta"), &json!({"status": {"errors": 3}})))
-        .has(with(completed_backup("epsilon"), &json!({"metadata": {"namespace": "elsewhere"}})))
-        .has(new_backup("gamma"))
-        .has(with(
+    FakeApi::with([
+        with(completed_backup("alpha"), &json!({"status": {"errors": 12, "phase": "PartiallyFailed"}})),
+        with(completed_backup("beta"), &json!({"status": {"errors": 3}})),
+        with(completed_backup("epsilon"), &json!({"metadata": {"namespace": "elsewhere"}})),
+        new_backup("gamma"),
+        with(
             new_backup("delta"),
             &json!({"spec": {"ttl": "tomorrow"}, "metadata": {"labels": {"text": "a\u{1b}[2J"}}}),
-        ));
-    api
+        ),
+    ])
+    .await
 }
 
 #[tokio::test]
@@ -39,17 +40,13 @@ async fn every_form_of_kubectl_is_taken() {
 
 #[tokio::test]
 async fn what_is_printed_of_documents_can_be_chosen_too() {
-    let api = FakeApi::start().await;
-    api.has(location("Available", ""));
-    let person = Person::at(&api);
+    let api = FakeApi::with([location("Available", "")]).await;
     transcript!(
-        person,
-        [
-            "sync -o jsonpath={.locations[*].phase}",
-            "sync -o custom-columns=WHERE:.name,HOW:.phase",
-            "sync --no-headers",
-            "locks -o jsonpath={.kind}",
-        ]
+        Person::at(&api),
+        "sync -o jsonpath={.locations[*].phase}",
+        "sync -o custom-columns=WHERE:.name,HOW:.phase",
+        "sync --no-headers",
+        "locks -o jsonpath={.kind}"
     );
 }
 
@@ -71,13 +68,7 @@ pub fn events(all: &[(&str, Value)]) -> Fault {
 }
 
 fn version(name: &str, version: &str, over: &Value) -> Value {
-    with(
-        with(
-            new_backup(name),
-            &json!({"metadata": {"uid": format!("uid-of-{name}"), "resourceVersion": version}}),
-        ),
-        over,
-    )
+    with(with(new_backup(name), &json!({"metadata": {"resourceVersion": version}})), over)
 }
 
 #[tokio::test]
@@ -86,9 +77,7 @@ async fn watching_appends_a_row_for_every_change() {
     let running = json!({"status": {"phase": "InProgress", "startTimestamp": "2026-11-03T05:14:05Z"}});
     // One for each look: a person who has turned away may still ask.
     let cluster = async || {
-        let api = FakeApi::start().await;
-        api.has(version("before-the-great-upgrade", "1", &none)).has(version("b", "2", &none));
-        api
+        FakeApi::with([version("before-the-great-upgrade", "1", &none), version("b", "2", &none)]).await
     };
     let api = cluster().await;
     api.on_get(
@@ -112,8 +101,7 @@ async fn watching_appends_a_row_for_every_change() {
 
 #[tokio::test]
 async fn watching_survives_a_restart_and_shows_only_changes() {
-    let api = FakeApi::start().await;
-    api.has(version("a", "1", &json!({}))).has(version("b", "2", &json!({})));
+    let api = FakeApi::with([version("a", "1", &json!({})), version("b", "2", &json!({}))]).await;
     let gone = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old resource version"});
     let away = Fault::unavailable("apiserver is shutting down");
     api.meets(&Method::GET, "/backups?watch", [away, events(&[("ERROR", gone)])]);

@@ -1,35 +1,34 @@
 use crate::prelude::*;
 
 async fn cluster() -> FakeApi {
-    let api = FakeApi::start().await;
-    api.has(completed_backup("nightly-20261102030000"))
-        .has(with(completed_backup("nightly-20261103030000"), &json!({"status": {"phase": "PartiallyFailed", "errors": 2, "warnings": 17}})))
-        .has(with(new_backup("before-upgrade"), &json!({"spec": {"labelSelector": {"matchLabels": {"app": "shop"}}}})))
-        .has(with(new_backup("running"), &json!({"status": {"phase": "InProgress", "startTimestamp": "2026-11-03T05:14:05Z", "progress": {"totalItems": 4812, "itemsBackedUp": 120}}})))
-        .has(with(completed_backup("newer-server"), &json!({"status": {"phase": "Compacting"}})))
-        .has(with(new_backup("by-another-hand"), &json!({"spec": {"ttl": "tomorrow\u{1b}[2J"}})))
-        .has(with(completed_backup("going"), &json!({"metadata": {"deletionTimestamp": "2026-11-03T05:14:00Z"}})));
-    api
+    FakeApi::with([
+        completed_backup("nightly-20261102030000"),
+        with(completed_backup("nightly-20261103030000"), &json!({"status": {"phase": "PartiallyFailed", "errors": 2, "warnings": 17}})),
+        with(new_backup("before-upgrade"), &json!({"spec": {"labelSelector": {"matchLabels": {"app": "shop"}}}})),
+        with(new_backup("running"), &json!({"status": {"phase": "InProgress", "startTimestamp": "2026-11-03T05:14:05Z", "progress": {"totalItems": 4812, "itemsBackedUp": 120}}})),
+        with(completed_backup("newer-server"), &json!({"status": {"phase": "Compacting"}})),
+        with(new_backup("by-another-hand"), &json!({"spec": {"ttl": "tomorrow\u{1b}[2J"}})),
+        with(completed_backup("going"), &json!({"metadata": {"deletionTimestamp": "2026-11-03T05:14:00Z"}})),
+    ])
+    .await
 }
 
 #[tokio::test]
 async fn backups_are_listed_and_one_bad_object_hides_no_other() {
     let person = Person::at(&cluster().await);
-    transcript!("get", person, "get");
+    transcript!("get" => person, "get");
     transcript!(
         person,
-        [
-            "get -o wide",
-            "get -o name -l velero.io/schedule-name=nightly",
-            "get running gone before-upgrade --no-headers"
-        ]
+        "get -o wide",
+        "get -o name -l velero.io/schedule-name=nightly",
+        "get running gone before-upgrade --no-headers"
     );
 }
 
 #[tokio::test]
 async fn objects_are_printed_as_they_are_stored() {
     let person = Person::at(&cluster().await);
-    transcript!("get yaml", person, "get by-another-hand -o yaml");
+    transcript!("get yaml" => person, "get by-another-hand -o yaml");
     let list = person.reads("get -o json").await;
     assert_eq!(list["items"].as_array().unwrap().len(), 7);
     assert_eq!(list["items"][0]["spec"]["labelSelector"]["matchLabels"]["app"], "shop");
@@ -77,31 +76,32 @@ async fn a_list_that_expires_between_two_pages_is_read_anew_once() {
 
 #[tokio::test]
 async fn nothing_found_is_no_error() {
-    let person = Person::at(&FakeApi::start().await);
-    transcript!(person, ["get", "restore get -n elsewhere"]);
+    transcript!(Person::at(&FakeApi::start().await), "get", "restore get -n elsewhere");
 }
 
 #[tokio::test]
 async fn an_installation_elsewhere_is_hinted_at() {
-    let api = FakeApi::start().await;
-    api.has(location("Available", ""));
+    let api = FakeApi::with([location("Available", "")]).await;
     transcript!(Person::at(&api), "get -n backups");
 }
 
 #[tokio::test]
 async fn restores_are_listed() {
-    let api = FakeApi::start().await;
-    api.has(completed_restore("back-again", "nightly-20261103030000")).has(with(
-        completed_restore("half", "nightly-20261103030000"),
-        &json!({"status": {"phase": "PartiallyFailed", "errors": 1}}),
-    ));
+    let api = FakeApi::with([
+        completed_restore("back-again", "nightly-20261103030000"),
+        with(
+            completed_restore("half", "nightly-20261103030000"),
+            &json!({"status": {"phase": "PartiallyFailed", "errors": 1}}),
+        ),
+    ])
+    .await;
     let person = Person::at(&api);
     let listed = person.types("restore get").await;
     for same in ["restores", "restores get"] {
         assert_eq!(person.types(same).await, listed.replace("restore get", same));
     }
     assert_snapshot!("restore get", listed);
-    transcript!("restore get wide", person, "restore get -o wide");
+    transcript!("restore get wide" => person, "restore get -o wide");
 }
 
 #[tokio::test]

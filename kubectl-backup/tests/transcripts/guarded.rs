@@ -1,7 +1,6 @@
-use backup_core::profile::Profile;
 use backup_lock::{Footprint, Ledger, ObjectKey, State, ledger::Ask};
 
-use crate::prelude::*;
+use crate::{forms::events, prelude::*};
 
 const CLUSTER: &str = "percona-ps/db/cluster1";
 const VERSION: &str = "ps.percona.com/v1";
@@ -37,7 +36,6 @@ fn backup(name: &str, state: &str) -> Value {
 
 async fn cluster() -> FakeApi {
     let api = FakeApi::start().await;
-    let profile = Profile::builtin().into_iter().find(|profile| profile.name == "percona-ps").unwrap();
     let mut ledger = Ledger::default();
     let (restore, everything) = (ObjectKey::restore("db", "back-again"), Footprint::everything());
     let since = "2026-11-03T05:10:12Z";
@@ -48,7 +46,7 @@ async fn cluster() -> FakeApi {
     let nameless = with(backup("nameless", ""), &json!({"spec": {"clusterName": ""}, "status": null}));
     let elsewhere = json!({"metadata": {"namespace": "shop", "deletionTimestamp": "2026-11-03T05:14:00Z"}});
     api.serves(VERSION, &resources())
-        .has(lease_of(profile, CLUSTER, &ledger).await)
+        .has(lease_of(percona(), CLUSTER, &ledger).await)
         .has(backup("nightly-20261102030000", "Succeeded"))
         .has(backup("nightly-20261103030000", "Error"))
         .has(backup("beside", "Running"))
@@ -63,20 +61,17 @@ async fn cluster() -> FakeApi {
 #[tokio::test]
 async fn another_operators_objects_are_listed_with_their_claims() {
     let api = cluster().await;
-    let person = Person::at(&api);
     transcript!(
-        person,
-        [
-            "get --kind=ps-backups",
-            "get --kind=ps-restore -o wide",
-            "get --kind=PerconaServerMySQLBackup -A -l night=true --no-headers",
-            "get --kind=ps-backup --in=db --sort-by=.status.state",
-            "get --kind=perconaservermysqlrestores.ps.percona.com db/later db/gone",
-            "get --kind=ps-backup beside --in=db",
-            "get --kind=ps-backup -o name",
-            "get --kind=ps-backup db/beside -o jsonpath={.spec.clusterName}{\"\\n\"}",
-            "get --kind=ps-backup -o custom-columns=NAME:.metadata.name,WHERE:.status.destination",
-        ]
+        Person::at(&api),
+        "get --kind=ps-backups",
+        "get --kind=ps-restore -o wide",
+        "get --kind=PerconaServerMySQLBackup -A -l night=true --no-headers",
+        "get --kind=ps-backup --in=db --sort-by=.status.state",
+        "get --kind=perconaservermysqlrestores.ps.percona.com db/later db/gone",
+        "get --kind=ps-backup beside --in=db",
+        "get --kind=ps-backup -o name",
+        "get --kind=ps-backup db/beside -o jsonpath={.spec.clusterName}{\"\\n\"}",
+        "get --kind=ps-backup -o custom-columns=NAME:.metadata.name,WHERE:.status.destination"
     );
     assert!(api.seen().iter().all(|request| request.starts_with("GET")), "{:?}", api.seen());
 }
@@ -84,8 +79,7 @@ async fn another_operators_objects_are_listed_with_their_claims() {
 #[tokio::test]
 async fn a_kind_that_is_not_clear_is_refused_with_those_there_are() {
     let api = cluster().await;
-    let person = Person::at(&api);
-    let mut all = person
+    let mut all = Person::at(&api)
         .types_all([
             "get --kind=pods",
             "get --kind=ps-backup nightly",
@@ -103,17 +97,14 @@ async fn a_kind_that_is_not_clear_is_refused_with_those_there_are() {
 #[tokio::test]
 async fn another_operators_object_is_described_from_its_fields() {
     let api = cluster().await;
-    let person = Person::at(&api);
     transcript!(
-        person,
-        [
-            "describe --kind=ps-backup db/beside",
-            "describe --kind=ps-restore later --in=db",
-            "describe --kind=ps-backup db/nightly-20261102030000",
-            "describe --kind=ps-backup db/nameless",
-            "describe --kind=ps-backup db/newer",
-            "describe --kind=ps-backup db/beside -o yaml",
-        ]
+        Person::at(&api),
+        "describe --kind=ps-backup db/beside",
+        "describe --kind=ps-restore later --in=db",
+        "describe --kind=ps-backup db/nightly-20261102030000",
+        "describe --kind=ps-backup db/nameless",
+        "describe --kind=ps-backup db/newer",
+        "describe --kind=ps-backup db/beside -o yaml"
     );
 }
 
@@ -147,9 +138,8 @@ async fn claims_that_cannot_be_read_hide_no_object() {
 async fn following_another_operators_objects_shows_no_old_claims() {
     let api = FakeApi::start().await;
     api.serves(VERSION, &resources()).has(backup("nightly", "Starting"));
-    let event = json!({"type": "MODIFIED", "object": with(backup("nightly", "Running"), &json!({"metadata": {"resourceVersion": "8"}}))});
-    let bytes = format!("{event}\n").into_bytes();
-    api.on_get("?watch", Fault::Bytes(200, vec![("content-type", "application/json".to_owned())], bytes));
+    let running = with(backup("nightly", "Running"), &json!({"metadata": {"resourceVersion": "8"}}));
+    api.on_get("?watch", events(&[("MODIFIED", running)]));
     let seen = Person::at(&api).watches("get --kind=ps-backup -w", "Running").await;
     assert_snapshot!(seen);
 }

@@ -5,13 +5,13 @@ async fn help_of_every_command() {
     let person = Person::without_cluster();
     for command in commands(&kubectl_backup::command(), "") {
         let line = format!("{command} --help").trim_start().to_owned();
-        transcript!(format!("help{command}"), person, &line);
+        transcript!(format!("help{command}") => person, &line);
     }
 }
 
 #[tokio::test]
 async fn options_lists_the_flags_of_every_command() {
-    transcript!("options", Person::without_cluster(), "options");
+    transcript!("options" => Person::without_cluster(), "options");
 }
 
 /// All commands, each with what comes before it. Those of `restores` are those of `restore`.

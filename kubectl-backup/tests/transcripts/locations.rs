@@ -16,16 +16,13 @@ async fn cluster() -> FakeApi {
 
 #[tokio::test]
 async fn locations_are_listed_and_described() {
-    let person = Person::at(&cluster().await);
     transcript!(
-        person,
-        [
-            "locations",
-            "locations get -o wide",
-            "locations describe default",
-            "locations describe other",
-            "locations describe default -o yaml"
-        ]
+        Person::at(&cluster().await),
+        "locations",
+        "locations get -o wide",
+        "locations describe default",
+        "locations describe other",
+        "locations describe default -o yaml"
     );
 }
 
@@ -39,14 +36,11 @@ async fn one_bad_location_of_snapshots_hides_no_other() {
     api.has(of("east", json!({"provider": "acme/disks", "config": {"region": "e1\u{1b}[2J", "pool": "a"}, "credential": {"name": "cloud", "key": "acme"}})))
         .has(of("west", json!({"provider": "acme/disks"})))
         .has(of("worse", json!({"provider": 7})));
-    let person = Person::at(&api);
     transcript!(
-        person,
-        [
-            "locations snapshots",
-            "locations snapshots -o wide",
-            "locations snapshots west -o name",
-            "locations snapshots none"
-        ]
+        Person::at(&api),
+        "locations snapshots",
+        "locations snapshots -o wide",
+        "locations snapshots west -o name",
+        "locations snapshots none"
     );
 }

@@ -1,4 +1,3 @@
-use backup_core::profile::Profile;
 use backup_lock::{
     Footprint, Ledger, ObjectKey, ObjectKind,
     ledger::{Ask, Status},
@@ -55,15 +54,13 @@ async fn cluster() -> FakeApi {
 
 async fn two_scopes() -> FakeApi {
     let api = cluster().await;
-    let percona = Profile::builtin().into_iter().find(|profile| profile.name == "percona-ps").unwrap();
     let mut ledger = Ledger::default();
     let everything = Footprint::everything();
     let key = ObjectKey::backup("db", "nightly");
     ledger.admit(&key, "one", &everything, "2026-11-03T01:14:12Z", &Ask::default()).unwrap();
     ledger.admit(&key, "two", &everything, "2026-11-03T01:14:12Z", &Ask::default()).unwrap();
-    api.has(lease_of(percona.clone(), CLUSTER, &ledger).await);
-    let ledger = Ledger::default();
-    api.has(lease_of(percona, "percona-ps/db/idle", &ledger).await);
+    api.has(lease_of(percona(), CLUSTER, &ledger).await);
+    api.has(lease_of(percona(), "percona-ps/db/idle", &Ledger::default()).await);
     api
 }
 
@@ -72,10 +69,10 @@ async fn locks_are_listed_in_the_order_of_the_queue() {
     let api = two_scopes().await;
     api.has(running("stray"));
     let person = Person::at(&api);
-    transcript!("locks", person, "locks");
-    transcript!("locks wide", person, "locks -o wide");
-    transcript!("locks name", person, "locks -o name");
-    transcript!("locks yaml", person, &format!("locks {CLUSTER} -o yaml"));
+    transcript!("locks" => person, "locks");
+    transcript!("locks wide" => person, "locks -o wide");
+    transcript!("locks name" => person, "locks -o name");
+    transcript!("locks yaml" => person, &format!("locks {CLUSTER} -o yaml"));
     let list = person.reads("locks -o json").await;
     assert_eq!(list["apiVersion"], "kubectl-backup/v1");
     assert_eq!(list["scopes"][0]["unclaimed"][0]["name"], "stray");
@@ -142,8 +139,7 @@ async fn a_lost_ledger_is_found_among_however_many_markers() {
 
 #[tokio::test]
 async fn a_ledger_that_was_lost_or_is_rebuilt_is_shown_as_such() {
-    let api = FakeApi::start().await;
-    api.has(marker());
+    let api = FakeApi::with([marker()]).await;
     let mut all = Person::at(&api).types("locks").await;
     api.has(lease(&Ledger { status: Status::Rebuilding, epoch: 8, ..Ledger::default() }).await);
     all += &Person::at(&api).types("locks").await;
@@ -206,16 +202,8 @@ async fn a_release_says_what_it_does_and_leaves_an_event() {
 #[tokio::test]
 async fn a_name_that_may_mean_several_is_asked_about() {
     let api = two_scopes().await;
-    let mut ledger = Ledger::default();
-    ledger
-        .admit(
-            &ObjectKey::backup("velero", "nightly"),
-            "b",
-            &Footprint::namespaces(["x"]),
-            "",
-            &Ask::default(),
-        )
-        .unwrap();
+    let (mut ledger, key) = (Ledger::default(), ObjectKey::backup("velero", "nightly"));
+    ledger.admit(&key, "b", &Footprint::namespaces(["x"]), "", &Ask::default()).unwrap();
     api.has(lease(&ledger).await);
     let mut all = String::new();
     for what in [
@@ -257,20 +245,17 @@ async fn a_release_that_somebody_else_was_faster_with_decides_again() {
 
 #[tokio::test]
 async fn a_hold_keeps_others_out_and_its_name_is_taken() {
-    let api = FakeApi::start().await;
-    api.has(lease(&Ledger::default()).await);
+    let api = FakeApi::with([lease(&Ledger::default()).await]).await;
     transcript!(
         Person::at(&api),
-        [
-            "locks hold upgrade --namespaces=shop,db --reason=maintenance",
-            "locks hold upgrade --reason=again",
-            "locks hold other --namespaces=shop --scope=percona-ps/db/cluster1 --reason=maintenance",
-            "locks hold other --scope=shop --reason=maintenance",
-            "locks hold other --scope=acme/db/cluster1 --reason=maintenance",
-            "locks",
-            "locks release hold/upgrade --reason=done --yes",
-            "locks",
-        ]
+        "locks hold upgrade --namespaces=shop,db --reason=maintenance",
+        "locks hold upgrade --reason=again",
+        "locks hold other --namespaces=shop --scope=percona-ps/db/cluster1 --reason=maintenance",
+        "locks hold other --scope=shop --reason=maintenance",
+        "locks hold other --scope=acme/db/cluster1 --reason=maintenance",
+        "locks",
+        "locks release hold/upgrade --reason=done --yes",
+        "locks"
     );
 }
 
@@ -298,9 +283,8 @@ async fn a_person_who_may_write_ledgers_needs_no_markers() {
 #[tokio::test]
 async fn locks_of_all_installations_are_listed_and_sorted() {
     let api = cluster().await;
-    let percona = Profile::builtin().into_iter().find(|profile| profile.name == "percona-ps").unwrap();
     let elsewhere = json!({"metadata": {"namespace": "elsewhere"}});
-    api.has(with(lease_of(percona, CLUSTER, &Ledger::default()).await, &elsewhere));
+    api.has(with(lease_of(percona(), CLUSTER, &Ledger::default()).await, &elsewhere));
     // One has a claim in its own installation's ledger; the other has none anywhere.
     for name in ["urgent", "stray"] {
         let uid = format!("uid-of-{name}");

@@ -20,13 +20,11 @@ async fn a_manifest_is_begun_with_and_flags_go_over_it() {
     person.writes("text", "a: [\n");
     transcript!(
         person,
-        [
-            "create -f ~/pod.yaml",
-            "create -f ~/text",
-            "create -f ~/missing.yaml",
-            "restore -f ~/shop.yaml",
-            "create -f ~/shop.yaml --from-schedule=nightly",
-        ]
+        "create -f ~/pod.yaml",
+        "create -f ~/text",
+        "create -f ~/missing.yaml",
+        "restore -f ~/shop.yaml",
+        "create -f ~/shop.yaml --from-schedule=nightly"
     );
 }
 
@@ -46,15 +44,14 @@ async fn hooks_come_from_a_manifest_as_the_documentation_shows_it() {
 
 #[tokio::test]
 async fn every_field_of_a_restore_has_its_flag() {
-    let api = FakeApi::start().await;
-    api.has(with(
-        completed_backup("nightly-1"),
-        &json!({"status": {"startTimestamp": "2026-11-01T03:00:00Z"}}),
-    ))
-    .has(with(
-        completed_backup("nightly-2"),
-        &json!({"status": {"phase": "PartiallyFailed", "startTimestamp": "2026-11-02T03:00:00Z"}}),
-    ));
+    let api = FakeApi::with([
+        with(completed_backup("nightly-1"), &json!({"status": {"startTimestamp": "2026-11-01T03:00:00Z"}})),
+        with(
+            completed_backup("nightly-2"),
+            &json!({"status": {"phase": "PartiallyFailed", "startTimestamp": "2026-11-02T03:00:00Z"}}),
+        ),
+    ])
+    .await;
     let line = "restore create again --from-schedule=nightly --allow-partially-failed --include-namespaces=shop --namespace-mappings=shop:copy \
                 --restore-volumes=false --preserve-nodeports --existing-resource-policy=update --status-include-resources=deployments \
                 --item-operation-timeout=1h --resource-modifier-configmap=changes --resource-policies-configmap=policies \

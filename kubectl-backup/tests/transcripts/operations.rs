@@ -16,15 +16,13 @@ async fn operations_are_shown_with_progress_failed_ones_first() {
         .has(with(completed_restore("back-again", "nightly"), &attempted));
     transcript!(
         Person::at(&api),
-        [
-            "operations nightly",
-            "operations nightly -o wide --no-headers",
-            "restore operations back-again",
-            "operations small",
-            "operations gone",
-        ]
+        "operations nightly",
+        "operations nightly -o wide --no-headers",
+        "restore operations back-again",
+        "operations small",
+        "operations gone"
     );
-    transcript!("operations json", Person::at(&api), "operations nightly -o json");
+    transcript!("operations json" => Person::at(&api), "operations nightly -o json");
 }
 
 #[tokio::test]

@@ -12,14 +12,14 @@ pub use crate::{
 
 /// What a person sees who types a line, or several, is as it is in the snapshot.
 macro_rules! transcript {
-    ($person:expr, [$($line:expr),+ $(,)?]) => {
-        insta::assert_snapshot!($person.types_all([$($line),+]).await)
+    ($name:expr => $person:expr, $line:expr) => {
+        insta::assert_snapshot!($name, $person.types($line).await)
     };
-    ($person:expr, $line:expr) => {
+    ($person:expr, $line:expr $(,)?) => {
         insta::assert_snapshot!($person.types($line).await)
     };
-    ($name:expr, $person:expr, $line:expr) => {
-        insta::assert_snapshot!($name, $person.types($line).await)
+    ($person:expr, $($line:expr),+ $(,)?) => {
+        insta::assert_snapshot!($person.types_all([$($line),+]).await)
     };
 }
 pub(crate) use transcript;

@@ -32,8 +32,7 @@ async fn profiles_are_listed_with_the_policy_in_force() {
     ])
     .await;
     api.serves("ps.percona.com/v1", &kinds(["perconaservermysqlbackups", "perconaservermysqlrestores"]));
-    let person = Person::at(&api);
-    all += &person
+    all += &Person::at(&api)
         .types_all([
             "profiles",
             "profiles -o wide --no-headers",
@@ -76,7 +75,7 @@ async fn profiles_of_the_webhooks_config_map_are_known() {
     let api = with_own_profiles(&json!({"acme.yaml": ACME, "notes.txt": "not: a profile"})).await;
     let dump = json!({"apiVersion": "acme.example/v1", "kind": "Dump", "metadata": {"name": "night", "namespace": "db", "uid": "u", "creationTimestamp": "2026-11-03T05:00:00Z"}, "spec": {"cluster": "main"}, "status": {"phase": "Dumping"}});
     api.has(dump);
-    transcript!(Person::at(&api), ["profiles", "get --kind=dump", "describe --kind=dumps db/night", "locks"]);
+    transcript!(Person::at(&api), "profiles", "get --kind=dump", "describe --kind=dumps db/night", "locks");
 }
 
 #[tokio::test]

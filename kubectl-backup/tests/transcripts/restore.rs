@@ -2,8 +2,7 @@ use crate::prelude::*;
 
 #[tokio::test]
 async fn a_restore_is_created_with_and_without_the_word() {
-    let api = FakeApi::start().await;
-    api.has(completed_backup("nightly"));
+    let api = FakeApi::with([completed_backup("nightly")]).await;
     let person = Person::at(&api);
     transcript!(
         person,
@@ -26,13 +25,16 @@ async fn a_restore_is_created_with_and_without_the_word() {
 
 #[tokio::test]
 async fn a_backup_that_cannot_be_restored_is_told_at_once() {
-    let api = FakeApi::start().await;
-    api.has(new_backup("early"))
-        .has(with(completed_backup("broken"), &json!({"status": {"phase": "Failed"}})))
-        .has(with(completed_backup("newer"), &json!({"status": {"phase": "Compacting"}})));
-    let person = Person::at(&api);
+    let api = FakeApi::with([
+        new_backup("early"),
+        with(completed_backup("broken"), &json!({"status": {"phase": "Failed"}})),
+        with(completed_backup("newer"), &json!({"status": {"phase": "Compacting"}})),
+    ])
+    .await;
     transcript!(
-        person,
-        ["restore --from-backup=early", "restore --from-backup=broken", "restore --from-backup=newer"]
+        Person::at(&api),
+        "restore --from-backup=early",
+        "restore --from-backup=broken",
+        "restore --from-backup=newer"
     );
 }

@@ -23,6 +23,11 @@ pub fn new_backup(name: &str) -> Value {
     })
 }
 
+/// A backup in this phase, of which nothing else is known.
+pub fn backup_in(phase: &str, name: &str) -> Value {
+    with(new_backup(name), &json!({ "status": { "phase": phase } }))
+}
+
 /// A backup of two hours ago.
 pub fn completed_backup(name: &str) -> Value {
     with(
@@ -79,6 +84,11 @@ pub fn event(
         "type": level, "reason": reason, "message": message, "firstTimestamp": at, "lastTimestamp": at, "count": 1,
         "source": {"component": "backup-controller"}, "reportingComponent": "", "reportingInstance": "",
     })
+}
+
+/// The profile of Percona's operator for MySQL.
+pub fn percona() -> Profile {
+    Profile::builtin().into_iter().find(|profile| profile.name == "percona-ps").unwrap()
 }
 
 /// The Lease of Velero's ledger with these claims.

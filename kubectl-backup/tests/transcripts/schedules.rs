@@ -31,8 +31,7 @@ async fn cluster() -> FakeApi {
 
 #[tokio::test]
 async fn schedules_are_listed_with_their_next_runs() {
-    let person = Person::at(&cluster().await);
-    transcript!(person, ["schedules", "schedules get -o wide"]);
+    transcript!(Person::at(&cluster().await), "schedules", "schedules get -o wide");
 }
 
 #[tokio::test]
@@ -41,10 +40,12 @@ async fn a_schedule_is_described_with_what_came_of_it() {
     let person = Person::at(&api);
     transcript!(
         person,
-        ["schedules describe nightly", "schedules describe broken", "schedules describe either"]
+        "schedules describe nightly",
+        "schedules describe broken",
+        "schedules describe either"
     );
     api.on_get("/backups", Fault::Hang);
-    transcript!(person, ["schedules describe paused -o yaml", "schedules describe gone"]);
+    transcript!(person, "schedules describe paused -o yaml", "schedules describe gone");
 }
 
 #[tokio::test]
@@ -66,10 +67,8 @@ async fn a_schedule_is_created_with_every_field_of_its_template() {
     assert_snapshot!(serde_json::to_string_pretty(&shown).unwrap());
     transcript!(
         person,
-        [
-            "schedules create weekly --schedule=@weekly --dry-run=client -o yaml",
-            "schedules create wrong --schedule=sometimes"
-        ]
+        "schedules create weekly --schedule=@weekly --dry-run=client -o yaml",
+        "schedules create wrong --schedule=sometimes"
     );
 }
 
@@ -79,13 +78,11 @@ async fn schedules_are_paused_triggered_and_deleted() {
     let person = Person::at(&api);
     transcript!(
         person,
-        [
-            "schedules pause nightly gone",
-            "schedules unpause paused --skip-immediately",
-            "schedules trigger nightly",
-            "schedules delete either",
-            "schedules delete either --yes",
-        ]
+        "schedules pause nightly gone",
+        "schedules unpause paused --skip-immediately",
+        "schedules trigger nightly",
+        "schedules delete either",
+        "schedules delete either --yes"
     );
     assert_eq!(api.stored("schedules", "nightly").unwrap()["spec"]["paused"], true);
     let unpaused = api.stored("schedules", "paused").unwrap();

@@ -4,8 +4,7 @@ const PATH: &str = "/api/v1/namespaces/velero/services/https:backup-controller:f
 
 /// A cluster with a backup and a restore, whose controller answers the next request so.
 async fn cluster(number: usize, status: Value) -> FakeApi {
-    let api = FakeApi::start().await;
-    api.has(completed_backup("nightly")).has(completed_restore("back-again", "nightly"));
+    let api = FakeApi::with([completed_backup("nightly"), completed_restore("back-again", "nightly")]).await;
     answers(&api, number, &status);
     api
 }
@@ -89,8 +88,7 @@ async fn a_log_is_followed_until_the_end_and_nothing_is_shown_twice() {
         api.on_get(&format!("{PATH}read-{number}"), Fault::Bytes(200, Vec::new(), packed(text.as_bytes())));
     }
     let becomes = |phase: &str| {
-        let now = with(new_backup("nightly"), &json!({ "status": { "phase": phase } }));
-        api.on_get("/backups/nightly", Fault::Becomes(now));
+        api.on_get("/backups/nightly", Fault::Becomes(backup_in(phase, "nightly")));
     };
     becomes("InProgress");
     becomes("WaitingForPluginOperations");
@@ -124,8 +122,7 @@ async fn a_log_that_grows_is_followed_and_begins_again_with_the_work() {
         api.on_get(&format!("{PATH}read-{number}"), Fault::Bytes(200, Vec::new(), packed(text.as_bytes())));
     }
     for phase in ["InProgress", "InProgress", "InProgress", "InProgress", "Completed"] {
-        let now = with(new_backup("nightly"), &json!({ "status": { "phase": phase } }));
-        api.on_get("/backups/nightly", Fault::Becomes(now));
+        api.on_get("/backups/nightly", Fault::Becomes(backup_in(phase, "nightly")));
     }
     transcript!(Person::at(&api), "logs nightly -f");
 }

@@ -75,16 +75,14 @@ async fn what_came_of_the_last_comparisons_is_shown() {
     let person = Person::at(&api);
     transcript!(
         person,
-        [
-            "sync",
-            "sync default",
-            "sync fresh",
-            "sync other",
-            "sync second",
-            "sync -o name",
-            "sync default -o yaml",
-            "sync gone"
-        ]
+        "sync",
+        "sync default",
+        "sync fresh",
+        "sync other",
+        "sync second",
+        "sync -o name",
+        "sync default -o yaml",
+        "sync gone"
     );
     let list = person.reads("sync -o json").await;
     assert_eq!(list["apiVersion"], "kubectl-backup/v1");
@@ -152,17 +150,14 @@ async fn comparisons_are_listed_in_the_ways_of_every_list() {
     let api = cluster().await;
     let elsewhere = json!({ "metadata": { "namespace": "backups" } });
     api.has(with(named("elsewhere", Some(&mixed())), &elsewhere));
-    let person = Person::at(&api);
     transcript!(
-        person,
-        [
-            "sync -A",
-            "sync -A -o custom-columns=WHERE:.namespace,NAME:.name",
-            "sync --sort-by=.lastPass.refused --no-headers",
-            "sync --sort-by=.name -w",
-            "sync -A default",
-            "sync default --now -w"
-        ]
+        Person::at(&api),
+        "sync -A",
+        "sync -A -o custom-columns=WHERE:.namespace,NAME:.name",
+        "sync --sort-by=.lastPass.refused --no-headers",
+        "sync --sort-by=.name -w",
+        "sync -A default",
+        "sync default --now -w"
     );
 }
 
@@ -176,8 +171,7 @@ async fn following_comparisons_appends_a_row_for_each_change() {
         " -o custom-columns=NAME:.name,REFUSED:.lastPass.refused",
         " -o jsonpath={.lastPass.refused}{'.'}",
     ] {
-        let api = FakeApi::start().await;
-        api.has(named("default", None));
+        let api = FakeApi::with([named("default", None)]).await;
         let changes = events(&[("MODIFIED", at(&mixed())), ("MODIFIED", at(&refused()))]);
         api.on_get("?watch", changes);
         let seen = Person::at(&api).watches(&format!("sync -w{form}"), "40").await;

@@ -26,24 +26,19 @@ async fn stored(status: Value) -> FakeApi {
         "backupItemOperationsAttempted": 1, "backupItemOperationsCompleted": 1, "csiVolumeSnapshotsAttempted": 1, "csiVolumeSnapshotsCompleted": 1 } });
     let backup = with(completed_backup("nightly"), &counted);
     api.has(with(backup, &json!({ "status": status })))
-        .has_file("BackupResourceList", "nightly", &json!({ "v1/ConfigMap": ["shop/a", "shop/b"] }))
-        .has_file(
-            "BackupResults",
-            "nightly",
-            &json!({ "errors": {}, "warnings": { "velero": ["a warning"] } }),
-        )
-        .has_file(
-            "BackupItemOperations",
-            "nightly",
-            &json!([{ "spec": {}, "status": { "phase": "Completed" } }]),
-        )
-        .has_file(
-            "BackupVolumeInfos",
-            "nightly",
-            &json!([{ "pvName": "pv-1", "backupMethod": "CSISnapshot", "result": "succeeded" }]),
-        )
         .has_bytes("BackupLog", "nightly", packed(b"level=info msg=\"a\"\n"))
         .has_bytes("BackupContents", "nightly", tarball(&["a", "b"]));
+    for (kind, content) in [
+        ("BackupResourceList", json!({ "v1/ConfigMap": ["shop/a", "shop/b"] })),
+        ("BackupResults", json!({ "errors": {}, "warnings": { "velero": ["a warning"] } })),
+        ("BackupItemOperations", json!([{ "spec": {}, "status": { "phase": "Completed" } }])),
+        (
+            "BackupVolumeInfos",
+            json!([{ "pvName": "pv-1", "backupMethod": "CSISnapshot", "result": "succeeded" }]),
+        ),
+    ] {
+        api.has_file(kind, "nightly", &content);
+    }
     api
 }
 
@@ -55,7 +50,7 @@ async fn verify(api: &FakeApi) -> String {
 async fn the_files_of_a_good_backup_are_told_with_what_is_in_each() {
     let api = stored(json!({})).await;
     assert_snapshot!(verify(&api).await);
-    transcript!("verify json", Person::at(&api), "verify nightly -o json");
+    transcript!("verify json" => Person::at(&api), "verify nightly -o json");
 }
 
 #[tokio::test]
@@ -100,7 +95,7 @@ async fn a_backup_that_has_not_ended_well_is_not_verified() {
     let api = FakeApi::start().await;
     let mut all = String::new();
     for phase in ["InProgress", "Failed", "Deleting"] {
-        api.has(with(new_backup("nightly"), &json!({ "status": { "phase": phase } })));
+        api.has(backup_in(phase, "nightly"));
         all += &verify(&api).await;
     }
     all += &Person::at(&api).types("verify gone").await;

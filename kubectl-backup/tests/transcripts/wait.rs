@@ -7,6 +7,10 @@ fn b(status: &Value) -> Fault {
     Fault::Becomes(with(new_backup("b"), &json!({"metadata": {"uid": UID}, "status": status})))
 }
 
+fn items(done: i64) -> Value {
+    json!({"phase": "InProgress", "progress": {"totalItems": 300, "itemsBackedUp": done}})
+}
+
 #[tokio::test]
 async fn waiting_ends_with_the_code_of_every_outcome() {
     for (phase, code) in
@@ -22,8 +26,6 @@ async fn waiting_ends_with_the_code_of_every_outcome() {
 #[tokio::test]
 async fn every_change_is_a_line_and_an_unknown_phase_is_no_end() {
     let api = FakeApi::start().await;
-    let items =
-        |done: i64| json!({"phase": "InProgress", "progress": {"totalItems": 300, "itemsBackedUp": done}});
     for status in [
         json!({}),
         json!({"phase": "Queued", "queuePosition": 1}),
@@ -83,8 +85,6 @@ async fn a_waited_for_object_is_printed_as_it_ended() {
 #[tokio::test]
 async fn on_a_terminal_one_line_is_written_over() {
     let api = FakeApi::start().await;
-    let items =
-        |done: i64| json!({"phase": "InProgress", "progress": {"totalItems": 300, "itemsBackedUp": done}});
     for status in [items(10), items(20), json!({"phase": "Completed"})] {
         api.on_get("/b", b(&status));
     }

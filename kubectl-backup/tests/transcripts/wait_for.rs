@@ -13,8 +13,7 @@ async fn every_outcome_has_its_code() {
     for (phase, code) in
         [("Completed", 0), ("PartiallyFailed", 3), ("Failed", 3), ("FailedValidation", 3), ("Deleting", 3)]
     {
-        let api = FakeApi::start().await;
-        api.has(with(completed_backup("b"), &json!({"status": {"phase": phase}})));
+        let api = FakeApi::with([with(completed_backup("b"), &json!({"status": {"phase": phase}}))]).await;
         api.has(with(completed_restore("r", "b"), &json!({"status": {"phase": phase}})));
         let person = Person::at(&api);
         let seen = person.types("wait b").await;
@@ -39,8 +38,7 @@ async fn waiting_begins_also_while_the_api_server_is_away() {
 
 #[tokio::test]
 async fn a_phase_may_be_waited_for_and_another_end_is_told() {
-    let api = FakeApi::start().await;
-    api.has(new_backup("b"));
+    let api = FakeApi::with([new_backup("b")]).await;
     for status in [json!({}), json!({"phase": "Queued"}), json!({"phase": "InProgress"})] {
         api.on_get("/b", b(&status));
     }

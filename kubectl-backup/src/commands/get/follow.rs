@@ -57,8 +57,7 @@ pub(crate) async fn run(
                 match event {
                     Event::Init => seen_now.clear(),
                     Event::InitApply(object) => {
-                        let (uid, version) =
-                            (object.uid().unwrap_or_default(), object.resource_version().unwrap_or_default());
+                        let (uid, version) = version_of(&object);
                         let is_new = shown.get(&uid) != Some(&version);
                         seen_now.insert(uid, version);
                         if !begun {
@@ -76,10 +75,7 @@ pub(crate) async fn run(
                         }
                     }
                     Event::Apply(object) => {
-                        shown.insert(
-                            object.uid().unwrap_or_default(),
-                            object.resource_version().unwrap_or_default(),
-                        );
+                        shown.extend([version_of(&object)]);
                         append(&mut lines, object, None, terminal)?;
                     }
                     Event::Delete(object) => {
@@ -98,6 +94,11 @@ pub(crate) async fn run(
             terminal.say(&format!("{problem}; still watching"));
         }
     }
+}
+
+/// Its uid and version.
+fn version_of(object: &DynamicObject) -> (String, String) {
+    (object.uid().unwrap_or_default(), object.resource_version().unwrap_or_default())
 }
 
 fn append(

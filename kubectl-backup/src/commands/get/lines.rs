@@ -27,24 +27,12 @@ pub(crate) struct Line {
     name: String,
     namespace: String,
     sort: Option<Value>,
-    shown: Shown,
+    /// Its row, where rows are printed.
+    row: Option<Vec<String>>,
+    /// The object, where it is printed as a whole.
+    whole: Option<Value>,
     /// Why it cannot be decoded, and what to do; not shown yet.
     warning: Option<String>,
-}
-
-enum Shown {
-    Row(Vec<String>),
-    Whole(Value),
-}
-
-impl Line {
-    fn row(&self) -> Option<Vec<String>> {
-        if let Shown::Row(row) = &self.shown { Some(row.clone()) } else { None }
-    }
-
-    fn whole(&self) -> Option<&Value> {
-        if let Shown::Whole(value) = &self.shown { Some(value) } else { None }
-    }
 }
 
 impl<'a> Lines<'a> {
@@ -86,18 +74,18 @@ impl<'a> Lines<'a> {
         let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
         let value = serde_json::to_value(object).unwrap_or_default();
         let sort = self.args.list.sort_by.as_ref().and_then(|path| path.first(&value));
-        let (shown, warning) = match &self.args.output.form {
+        let (row, whole, warning) = match &self.args.output.form {
             Form::Plain(Output::Table | Output::Wide) => {
                 let (row, warning) = self.row(&value, &name, &namespace, status);
-                (Shown::Row(row), warning)
+                (Some(row), None, warning)
             }
-            Form::Plain(Output::Name) => (Shown::Row(Vec::new()), None),
-            Form::Columns(columns) => (Shown::Row(json::cells(columns, &self.document(value))), None),
+            Form::Plain(Output::Name) => (None, None, None),
+            Form::Columns(columns) => (Some(json::cells(columns, &self.document(value))), None, None),
             Form::Plain(Output::Json | Output::Yaml) | Form::JsonPath(_) => {
-                (Shown::Whole(self.document(value)), None)
+                (None, Some(self.document(value)), None)
             }
         };
-        Line { name, namespace, sort, shown, warning }
+        Line { name, namespace, sort, row, whole, warning }
     }
 
     fn document(&self, stored: Value) -> Value {
@@ -170,12 +158,11 @@ impl<'a> Lines<'a> {
 
     pub(crate) fn text(&mut self) -> Result<String, Problem> {
         self.all.sort_by(order);
-        let whole: Vec<&Value> = self.all.iter().filter_map(Line::whole).collect();
+        let whole: Vec<&Value> = self.all.iter().filter_map(|line| line.whole.as_ref()).collect();
         match &self.args.output.form {
             Form::Plain(Output::Name) => Ok(self.all.iter().map(|line| self.name_of(&line.name)).collect()),
             Form::Plain(Output::Table | Output::Wide) | Form::Columns(_) => {
-                let rows = self.all.iter().filter_map(Line::row);
-                Ok(table(&self.headers(), !self.args.output.no_headers, rows)?)
+                self.rows(!self.args.output.no_headers)
             }
             Form::Plain(Output::Json | Output::Yaml) | Form::JsonPath(_) => {
                 match (self.args.names.len(), whole.as_slice()) {
@@ -185,6 +172,10 @@ impl<'a> Lines<'a> {
                 }
             }
         }
+    }
+
+    fn rows(&self, with_headers: bool) -> Result<String, Problem> {
+        Ok(table(&self.headers(), with_headers, self.all.iter().filter_map(|line| line.row.clone()))?)
     }
 
     fn document_text<T: Serialize>(&self, document: &T) -> Result<String, Problem> {
@@ -197,20 +188,17 @@ impl<'a> Lines<'a> {
     /// What is to be said of one object that has changed, below what `text` gave: with its columns.
     pub(crate) fn next(&mut self, object: DynamicObject, status: Option<&str>) -> Result<String, Problem> {
         let line = self.line(object, status);
-        match (&self.args.output.form, line.shown) {
-            (form, Shown::Whole(value)) => {
-                let mark = if *form == Form::Plain(Output::Yaml) { "---\n" } else { "" };
-                self.document_text(&value).map(|text| mark.to_owned() + &text)
-            }
-            (Form::Plain(Output::Name), _) => Ok(self.name_of(&line.name)),
-            (_, Shown::Row(row)) => {
-                // Those above give the widths.
-                self.all.drain(..self.all.len().saturating_sub(RULER));
-                self.all.push(Line { shown: Shown::Row(row), ..line });
-                let all = table(&self.headers(), true, self.all.iter().filter_map(Line::row))?;
-                Ok(all.lines().last().map(|line| format!("{line}\n")).unwrap_or_default())
-            }
+        if let Some(value) = &line.whole {
+            let mark = if self.args.output.form == Form::Plain(Output::Yaml) { "---\n" } else { "" };
+            return self.document_text(value).map(|text| mark.to_owned() + &text);
         }
+        if line.row.is_none() {
+            return Ok(self.name_of(&line.name));
+        }
+        // Those above give the widths.
+        self.all.drain(..self.all.len().saturating_sub(RULER));
+        self.all.push(line);
+        Ok(self.rows(true)?.lines().last().map(|line| format!("{line}\n")).unwrap_or_default())
     }
 
     fn name_of(&self, name: &str) -> String {
