@@ -4,12 +4,20 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 
+/// The longest pause between two looks.
+pub(crate) const SLOWEST: Duration = Duration::from_secs(2);
+
 /// Pauses that double up to `cap`, without end. Up to half of each is taken off by chance, so that many clients do not come at
 /// once.
 pub(crate) fn backoff(first: Duration, cap: Duration) -> impl Iterator<Item = Duration> {
     // The jitter of the library comes on top of a pause, and is as long at most.
     let pauses = ExponentialBuilder::new().with_min_delay(first / 2).with_max_delay(cap / 2);
     pauses.with_jitter().without_max_times().build()
+}
+
+/// Those between two looks at what a person waits for.
+pub(crate) fn pauses() -> impl Iterator<Item = Duration> {
+    backoff(Duration::from_millis(200), SLOWEST)
 }
 
 #[cfg(test)]

@@ -280,28 +280,24 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// Each command, and the examples in its help.
+    fn examples(command: &clap::Command) -> Vec<(String, Vec<String>)> {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let lines = help.lines().filter(|line| line.starts_with("  kubectl backup ")).map(str::to_owned);
+        let own = (command.get_name().to_owned(), lines.collect());
+        std::iter::once(own).chain(command.get_subcommands().flat_map(examples)).collect()
+    }
+
     #[test]
     fn every_command_has_two_examples_in_its_help() {
-        fn check(command: &clap::Command) {
-            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            let examples = help.lines().filter(|line| line.starts_with("  kubectl backup ")).count();
-            assert!(examples >= 2, "{} has {examples} examples", command.get_name());
-            command.get_subcommands().for_each(check);
+        for (name, examples) in examples(&command()) {
+            assert!(examples.len() >= 2, "{name} has {} examples", examples.len());
         }
-        check(&command());
     }
 
     #[test]
     fn the_examples_in_the_help_can_be_typed() {
-        fn collect(command: &clap::Command, lines: &mut Vec<String>) {
-            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            lines
-                .extend(help.lines().filter(|line| line.starts_with("  kubectl backup ")).map(str::to_owned));
-            command.get_subcommands().for_each(|sub| collect(sub, lines));
-        }
-        let mut lines = Vec::new();
-        collect(&command(), &mut lines);
-        for line in lines {
+        for line in examples(&command()).into_iter().flat_map(|(_, lines)| lines) {
             let typed =
                 line.split(" | ").next().unwrap_or(&line).split(" > ").next().unwrap_or(&line).to_owned();
             // What is in quotes is one word.

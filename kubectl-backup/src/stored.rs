@@ -32,7 +32,7 @@ use kube::{
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    backoff::backoff,
+    backoff::{self, backoff},
     client::Session,
     error::{About, Problem, ProblemKind, causes, slow},
     print::plain,
@@ -76,7 +76,7 @@ pub(crate) async fn read(
     mut talk: impl FnMut(&str),
 ) -> Result<u64, Problem> {
     let mut reading = FileReader { session, file, grant: None, offset: 0, size: None, version: None };
-    let (mut since, mut pauses, mut is_first) = (Instant::now(), pauses(), true);
+    let (mut since, mut pauses, mut is_first) = (Instant::now(), backoff::pauses(), true);
     loop {
         let before = reading.offset;
         let problem = match reading.attempt(&mut sink).await {
@@ -85,7 +85,7 @@ pub(crate) async fn read(
             Err(ReadError::Retryable(problem)) => problem,
         };
         if reading.offset > before {
-            (since, pauses, is_first) = (Instant::now(), self::pauses(), true);
+            (since, pauses, is_first) = (Instant::now(), backoff::pauses(), true);
         }
         if since.elapsed() > PATIENCE {
             return Err(problem);
@@ -95,10 +95,6 @@ pub(crate) async fn read(
         }
         sleep(pauses.next().unwrap_or(PATIENCE)).await;
     }
-}
-
-fn pauses() -> impl Iterator<Item = Duration> {
-    backoff(Duration::from_millis(200), Duration::from_secs(2))
 }
 
 /// A file on its way, from the controller or from the store.

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{prelude::*, spec, wait};
 use crate::{
-    backoff::backoff,
+    backoff::pauses,
     cli::{CreateArgs, CreationArgs, DryRun, Output},
     client::installation_namespace,
 };
@@ -151,7 +151,7 @@ fn spec_of<K: TableKind>(object: &K) -> Value {
 async fn create_only<K: TableKind>(session: &Session, object: &K, dry_run: bool) -> Result<K, Problem> {
     let name = object.meta().name.clone().unwrap_or_default();
     let params = PostParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()) };
-    let mut pauses = backoff(Duration::from_millis(200), Duration::from_secs(2)).take(TRIES - 1);
+    let mut pauses = pauses().take(TRIES - 1);
     let (mut is_first, mut lost) = (true, false);
     loop {
         let problem = match session.create(object, &params).await {

@@ -55,7 +55,7 @@ pub(super) async fn objects<K: TableKind>(
             })
         })
         .await?;
-        Ok(ended(waited, &format!("{} {name}", K::KIND), &args, terminal).err().unwrap_or(Exit::Done))
+        Ok(ended(waited, &format!("{} {name}", K::KIND), &args, terminal))
     };
     delete_each::<K, _>(&args.deletion, what, terminal, delete).await
 }
@@ -119,12 +119,6 @@ fn has_failed(request: &DeleteBackupRequest) -> bool {
     request.status.phase == Some(DeleteBackupRequestPhase::Processed) && !request.status.errors.is_empty()
 }
 
-enum Deletion {
-    Done,
-    Failed(Vec<String>),
-    RequestGone,
-}
-
 /// Waits until this very backup is gone, or its request has ended with errors.
 async fn until_deleted(
     session: &Session,
@@ -134,46 +128,41 @@ async fn until_deleted(
     terminal: &mut Terminal,
 ) -> CommandResult {
     let name = backup.name_any();
+    let again = format!("kubectl backup delete {name} --wait");
     let mut looks_without = 0;
     let waited = poll(session, terminal, args.timeout.as_std(), async |_: &mut Terminal| {
         let found = optional(session.get_metadata::<Backup>(&name).await)?;
         if found.is_none_or(|found| found.metadata.uid != backup.metadata.uid) {
-            return Ok(Look::Found(Deletion::Done));
+            return Ok(Look::Found(()));
         }
         match optional(session.get::<DeleteBackupRequest>(request_name).await)? {
-            Some(request) if has_failed(&request) => Ok(Look::Found(Deletion::Failed(request.status.errors))),
+            Some(request) if has_failed(&request) => {
+                let errors: Vec<String> = request.status.errors.iter().map(|error| plain(error)).collect();
+                Err(Problem::other(format!("backup {name:?} was not deleted: {}", errors.join("; ")))
+                    .with_remedy(format!("Once the cause is gone, ask again: {again}")))
+            }
             Some(_) => Ok(Look::Same),
             // The server deletes the request after the backup: the next look finds that gone, too.
             None if looks_without < LOOKS_WITHOUT_REQUEST => {
                 looks_without += 1;
                 Ok(Look::Same)
             }
-            None => Ok(Look::Found(Deletion::RequestGone)),
+            None => Err(Problem::other(format!(
+                "backup {name:?} is still there, but the request to delete it ({request_name}) is gone"
+            ))
+            .with_remedy(format!("Ask again: {again}"))),
         }
     })
     .await?;
-    match ended(waited, &format!("deletion of backup {name}"), args, terminal) {
-        Err(exit) => Ok(exit),
-        Ok(Deletion::Done) => {
-            terminal.say(&format!("backup {name} is gone"));
-            Ok(Exit::Done)
-        }
-        Ok(Deletion::Failed(errors)) => {
-            let errors: Vec<String> = errors.iter().map(|error| plain(error)).collect();
-            Err(Problem::other(format!("backup {name:?} was not deleted: {}", errors.join("; ")))
-                .with_remedy(format!(
-                    "Once the cause is gone, ask again: kubectl backup delete {name} --wait"
-                )))
-        }
-        Ok(Deletion::RequestGone) => Err(Problem::other(format!(
-            "backup {name:?} is still there, but the request to delete it ({request_name}) is gone"
-        ))
-        .with_remedy(format!("Ask again: kubectl backup delete {name} --wait"))),
+    let exit = ended(waited, &format!("deletion of backup {name}"), args, terminal);
+    if exit == Exit::Done {
+        terminal.say(&format!("backup {name} is gone"));
     }
+    Ok(exit)
 }
 
-/// The same, after saying why what was waited for was not found.
-fn ended<T>(waited: Polled<T>, what: &str, args: &DeleteArgs, terminal: &mut Terminal) -> Polled<T> {
+/// The exit code, after saying why the end was not waited for.
+fn ended(waited: Polled<()>, what: &str, args: &DeleteArgs, terminal: &mut Terminal) -> Exit {
     match &waited {
         Ok(_) => {}
         Err(Exit::TimedOut) => {
@@ -182,7 +171,7 @@ fn ended<T>(waited: Polled<T>, what: &str, args: &DeleteArgs, terminal: &mut Ter
         }
         Err(_) => terminal.say(&format!("interrupted: {what} goes on in the cluster")),
     }
-    waited
+    waited.err().unwrap_or(Exit::Done)
 }
 
 #[cfg(test)]

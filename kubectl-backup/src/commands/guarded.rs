@@ -4,8 +4,7 @@ pub(crate) mod kinds;
 
 use std::collections::BTreeMap;
 
-use backup_core::profile::Profile;
-use backup_lock::{ObjectKind, observe::Observed};
+use backup_lock::observe::Observed;
 use serde::{Deserialize as _, Serialize};
 
 use self::kinds::Served;
@@ -79,7 +78,7 @@ pub(crate) async fn describe(
     let api: Api<DynamicObject> =
         Api::namespaced_with(there.client.clone(), &there.namespace, &table.resource);
     let object = there.call(table.about("get", name), api.get(name)).await?;
-    let view = description(&served.profile, served.kind, &table.resource, &object, &found);
+    let view = description(&served, &object, &found);
     let screen = |now, style| Ok(text(&view, now, style));
     json::show("GuardedDescription", &view, args.describe.document, terminal, screen)?;
     Ok(Exit::Done)
@@ -156,13 +155,11 @@ struct GuardedDescription {
 }
 
 fn description(
-    profile: &Profile,
-    kind: ObjectKind,
-    resource: &ApiResource,
+    Served { profile, kind, resource, .. }: &Served,
     object: &DynamicObject,
     found: &Fetched<Vec<FoundLedger>>,
 ) -> GuardedDescription {
-    let observed = Observed::of(profile, kind, object);
+    let observed = Observed::of(profile, *kind, object);
     GuardedDescription {
         profile: profile.name.clone(),
         resource: format!("{}.{}", resource.plural, resource.group),

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     cli::{Form, ListArgs, Output, Shown},
     jsonpath,
+    print::json::Document,
     view::locks::{
         self as view, LockList, UnendedObject,
         changes::{LockChange, changes, lines},
@@ -160,10 +161,13 @@ fn show_changes(
         Form::Plain(Output::Name) => {
             new.iter().fold(String::new(), |text, line| text + &line.handle() + "\n")
         }
-        Form::Columns(_) => json::in_form(&json!({ "items": new }), "items", &output.form, header)?,
+        Form::Columns(_) => {
+            let new: Vec<_> = new.iter().map(|line| Document::of("LockChange", line)).collect();
+            json::in_form(&json!({ "items": new }), "items", &output.form, header)?
+        }
         Form::Plain(_) | Form::JsonPath(_) => new.iter().try_fold(String::new(), |text, line| {
             let mark = if output.form == Form::Plain(Output::Yaml) { "---\n" } else { "" };
-            let document = json::in_form(line, "", &output.form, true)?;
+            let document = json::in_form(&Document::of("LockChange", line), "", &output.form, true)?;
             Ok::<_, Problem>(text + mark + &document)
         })?,
     };

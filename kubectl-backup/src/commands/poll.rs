@@ -6,12 +6,8 @@
 use tokio::time::Instant;
 
 use super::prelude::*;
-use crate::backoff::backoff;
+use crate::backoff::{self, SLOWEST};
 
-/// The longest pause between two looks.
-const SLOWEST: Duration = Duration::from_secs(2);
-/// The first pause, and the one after a change.
-const FASTEST: Duration = Duration::from_millis(200);
 /// For so long an API server may answer as one that has just started.
 pub(super) const STARTING: Duration = Duration::from_secs(30);
 
@@ -40,7 +36,7 @@ where
 {
     let deadline = Instant::now() + timeout;
     let mut away: Option<Instant> = None;
-    let mut pauses = backoff(FASTEST, SLOWEST);
+    let mut pauses = backoff::pauses();
     // One listener for the whole time: an interrupt between two awaits is not lost.
     let interrupted = tokio::signal::ctrl_c();
     tokio::pin!(interrupted);
@@ -57,7 +53,7 @@ where
                     terminal.say(&format!("{} answers again", session.server));
                 }
                 if matches!(look, Look::Changed) {
-                    pauses = backoff(FASTEST, SLOWEST);
+                    pauses = backoff::pauses();
                 }
             }
             Ok(Err(problem)) => {

@@ -160,11 +160,12 @@ impl PolicyView {
 }
 
 /// Of all of them: `?` if one is not known.
-fn yes_or_no<'a>(mut all: impl Iterator<Item = &'a Fetched<bool>> + Clone) -> &'static str {
-    if all.clone().any(|one| one.known().is_none()) {
-        return "?";
+fn yes_or_no<'a>(all: impl IntoIterator<Item = &'a Fetched<bool>>) -> &'static str {
+    match all.into_iter().try_fold(true, |all, one| Some(*one.known()? && all)) {
+        None => "?",
+        Some(true) => "yes",
+        Some(false) => "no",
     }
-    if all.all(|one| one.known() == Some(&true)) { "yes" } else { "no" }
 }
 
 impl ProfileView {
@@ -177,7 +178,7 @@ impl ProfileView {
     }
 
     fn guarded(&self) -> &'static str {
-        yes_or_no([&self.is_guarded].into_iter())
+        yes_or_no([&self.is_guarded])
     }
 
     fn from(&self) -> String {

@@ -14,7 +14,7 @@ use super::{
     selection,
 };
 use crate::{
-    backoff::backoff,
+    backoff::pauses,
     cli::{Until, UntilArgs, WaitForArgs},
     view::{
         Count, WorkStatus,
@@ -65,7 +65,7 @@ pub(super) async fn objects<W: Workload>(args: &UntilArgs, terminal: &mut Termin
 
 /// The object as it is now. An API server that is away for a moment is asked again.
 async fn first_look<W: Workload>(session: &Session, name: &str, deadline: Instant) -> Result<W, Problem> {
-    let (start, mut pauses) = (Instant::now(), backoff(Duration::from_millis(200), Duration::from_secs(2)));
+    let (start, mut pauses) = (Instant::now(), pauses());
     loop {
         let found = session.get::<W>(name).await;
         let may_pass = start.elapsed() < STARTING && Instant::now() < deadline;

@@ -70,9 +70,8 @@ impl<'a> About<'a> {
     }
 
     fn answer(&self, status: &Status, server: &str, namespace: &str) -> Problem {
-        let kind_in_answer = status.details.as_ref().map_or("", |details| details.kind.as_str());
-        let name_in_answer = status.details.as_ref().map_or("", |details| details.name.as_str());
-        let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+        let details = status.details.as_ref();
+        let seconds = details.map_or(0, |details| details.retry_after_seconds);
         let retry_after = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
         let other = || self.failed(status.code, retry_after, message_of(status));
         match status.code {
@@ -81,13 +80,13 @@ impl<'a> About<'a> {
                 Problem::new(Kind::Unauthorized, message)
                     .with_remedy("Log in again, or choose another user with --user or --context.")
             }
-            404 if kind_in_answer == "namespaces" => {
+            404 if details.is_some_and(|details| details.kind == "namespaces") => {
                 Problem::new(Kind::NoNamespace, format!("namespace {namespace} does not exist")).with_remedy(
                     "Install from deploy/base first, or choose the installation's namespace with -n.",
                 )
             }
             // A missing object is named in the answer; a missing kind is not.
-            404 if !self.name.is_empty() && name_in_answer == self.name => self.not_found(namespace),
+            404 if !self.name.is_empty() && details.is_some_and(|details| details.name == self.name) => self.not_found(namespace),
             404 => {
                 let message = format!("velero.io/v1 {} are not served by this cluster", self.plural);
                 Problem::new(Kind::NotServed, message).with_remedy(
@@ -112,19 +111,17 @@ impl<'a> About<'a> {
 
     fn not_found(&self, namespace: &str) -> Problem {
         let Self { kind, name, .. } = self;
-        let elsewhere = "-n chooses another installation.";
-        let remedy = match kind.as_ref() {
-            "restore" => format!("`kubectl backup restore get` lists the restores; {elsewhere}"),
-            "backupstoragelocation" => format!("`kubectl backup locations` lists them; {elsewhere}"),
-            "volumesnapshotlocation" => {
-                format!("`kubectl backup locations snapshots` lists them; {elsewhere}")
-            }
-            "schedule" => format!("`kubectl backup schedules` lists them; {elsewhere}"),
-            GUARDED => "`kubectl backup get --kind=KIND` lists those of all namespaces.".to_owned(),
-            _ => format!("`kubectl backup get` lists the backups; {elsewhere}"),
+        let lists = match kind.as_ref() {
+            "restore" => "`kubectl backup restore get` lists the restores",
+            "backupstoragelocation" => "`kubectl backup locations` lists them",
+            "volumesnapshotlocation" => "`kubectl backup locations snapshots` lists them",
+            "schedule" => "`kubectl backup schedules` lists them",
+            GUARDED => "`kubectl backup get --kind=KIND` lists those of all namespaces",
+            _ => "`kubectl backup get` lists the backups",
         };
+        let elsewhere = if kind == GUARDED { "" } else { "; -n chooses another installation" };
         let message = format!("{kind} {name:?} was not found in namespace {namespace}");
-        Problem::new(Kind::NotFound, message).with_remedy(remedy)
+        Problem::new(Kind::NotFound, message).with_remedy(format!("{lists}{elsewhere}."))
     }
 
     /// The problem for a name that is taken.

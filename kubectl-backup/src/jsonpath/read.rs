@@ -17,43 +17,34 @@ const COMPARISONS: [(&str, Comparison); 6] = [
 ];
 
 /// A text with parts in braces.
-pub(super) fn template(text: &str) -> Result<Vec<Piece>, String> {
-    // The pieces of every range that is open, after those outside.
-    let mut open: Vec<(Option<Path>, Vec<Piece>)> = vec![(None, Vec::new())];
-    let mut rest = text;
-    while !rest.is_empty() {
-        let Some(brace) = rest.find('{') else {
-            push(&mut open, Piece::Text(rest.to_owned()));
-            break;
-        };
-        if brace > 0 {
-            push(&mut open, Piece::Text(rest[..brace].to_owned()));
-        }
-        let length = closing(&rest[brace + 1..], '}').ok_or("there is no } for a {")?;
-        let inner = rest[brace + 1..brace + 1 + length].trim();
-        rest = &rest[brace + length + 2..];
-        if inner == "end" {
-            let (path, pieces) =
-                if open.len() > 1 { open.pop() } else { None }.ok_or("there is {end} without {range}")?;
-            push(&mut open, Piece::Range(path.ok_or("there is {end} without {range}")?, pieces));
-        } else if let Some(over) = inner.strip_prefix("range ") {
-            open.push((Some(self::path(over.trim())?), Vec::new()));
-        } else if inner.starts_with(['"', '\'']) {
-            push(&mut open, Piece::Text(quoted(inner)?));
-        } else {
-            push(&mut open, Piece::Values(self::path(inner)?));
-        }
-    }
-    match open.pop() {
-        Some((None, pieces)) => Ok(pieces),
-        _ => Err("there is no {end} for a {range}".to_owned()),
-    }
+pub(super) fn template(mut text: &str) -> Result<Vec<Piece>, String> {
+    pieces(&mut text, false)
 }
 
-fn push(open: &mut [(Option<Path>, Vec<Piece>)], piece: Piece) {
-    if let Some((_, pieces)) = open.last_mut() {
-        pieces.push(piece);
+/// The pieces up to the end of the text, or up to the `{end}` of a range.
+fn pieces(rest: &mut &str, is_range: bool) -> Result<Vec<Piece>, String> {
+    let mut all = Vec::new();
+    while !rest.is_empty() {
+        let (text, braced) = rest.split_at(rest.find('{').unwrap_or(rest.len()));
+        if !text.is_empty() {
+            all.push(Piece::Text(text.to_owned()));
+            *rest = braced;
+            continue;
+        }
+        let length = closing(&rest[1..], '}').ok_or("there is no } for a {")?;
+        let inner = rest[1..=length].trim();
+        *rest = &rest[length + 2..];
+        all.push(if inner == "end" {
+            return if is_range { Ok(all) } else { Err("there is {end} without {range}".to_owned()) };
+        } else if let Some(over) = inner.strip_prefix("range ") {
+            Piece::Range(path(over.trim())?, pieces(rest, true)?)
+        } else if inner.starts_with(['"', '\'']) {
+            Piece::Text(quoted(inner)?)
+        } else {
+            Piece::Values(path(inner)?)
+        });
     }
+    if is_range { Err("there is no {end} for a {range}".to_owned()) } else { Ok(all) }
 }
 
 /// Where the sign stands that closes, outside quotes and inner brackets.

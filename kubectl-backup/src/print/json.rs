@@ -25,7 +25,7 @@ pub(crate) fn object<T: Serialize>(value: &T, output: Output) -> Result<String, 
 }
 
 /// Version of our documents. A field is added without a new version; one is taken away or changed only with it.
-pub(crate) const API_VERSION: &str = "kubectl-backup/v1";
+const API_VERSION: &str = "kubectl-backup/v1";
 
 /// A document, as programs read it.
 #[derive(Serialize)]

@@ -31,8 +31,7 @@ async fn waiting_for_a_cancelled_backup_ends_well_at_any_end() {
     let over =
         json!({ "metadata": { "annotations": { CANCEL_ANNOTATION: "now" } }, "status": { "errors": 1 } });
     let ended = with(backup_in("PartiallyFailed", "nightly"), &over);
-    api.on_get("/backups/nightly", Fault::Becomes(backup_in("InProgress", "nightly")));
-    api.on_get("/backups/nightly", Fault::Becomes(ended));
+    api.becomes("/backups/nightly", [backup_in("InProgress", "nightly"), ended]);
     transcript!(Person::at(&api), "cancel nightly --wait");
 }
 

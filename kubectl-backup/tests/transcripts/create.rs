@@ -10,12 +10,7 @@ async fn a_backup_is_created_from_flags() {
                 --exclude-resources=secrets --include-cluster-resources=false -l app=shop,tier!=cache --storage-location=default --ttl=168h --labels=team=shop,env=prod -o name";
     assert_snapshot!(person.types(line).await.lines().skip(1).collect::<Vec<_>>().join("\n"));
     let stored = api.stored("backups", "shop").unwrap();
-    assert_snapshot!(
-        serde_json::to_string_pretty(
-            &json!({"labels": stored["metadata"]["labels"], "spec": stored["spec"]})
-        )
-        .unwrap()
-    );
+    assert_snapshot!(pretty(&json!({"labels": stored["metadata"]["labels"], "spec": stored["spec"]})));
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@ use crate::prelude::*;
 
 const REQUEST: &str = "nightly-uid-of-n";
 
-fn request(phase: &str, errors: &[&str]) -> serde_json::Value {
+pub fn request(phase: &str, errors: &[&str]) -> serde_json::Value {
     json!({
         "apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest",
         "metadata": {"name": REQUEST, "namespace": "velero", "uid": "old", "resourceVersion": "3", "labels": {"velero.io/backup-name": "nightly", "velero.io/backup-uid": "uid-of-nightly"}},
@@ -36,8 +36,7 @@ async fn a_request_that_failed_before_is_made_anew() {
 #[tokio::test]
 async fn waiting_for_a_deletion_ends_when_the_backup_is_gone() {
     let api = FakeApi::with([completed_backup("nightly")]).await;
-    api.on_get("/backups/nightly", Fault::Becomes(completed_backup("nightly")));
-    api.on_get("/backups/nightly", Fault::Becomes(completed_backup("nightly")));
+    api.becomes("/backups/nightly", ["nightly"; 2].map(completed_backup));
     api.on_get("/backups/nightly", Fault::Vanishes);
     transcript!(Person::at(&api), "delete nightly --yes --wait");
 }
@@ -45,15 +44,11 @@ async fn waiting_for_a_deletion_ends_when_the_backup_is_gone() {
 #[tokio::test]
 async fn a_deletion_that_fails_is_told_with_its_errors() {
     let api = FakeApi::with([completed_backup("nightly")]).await;
-    api.on_get(
-        &format!("/{REQUEST}"),
-        Fault::Becomes(request("Processed", &["the bucket refuses:\nobject lock", "and more"])),
-    );
+    let failed = request("Processed", &["the bucket refuses:\nobject lock", "and more"]);
+    api.becomes(&format!("/{REQUEST}"), [failed]);
     transcript!(Person::at(&api), "delete nightly --yes --wait");
     let api = FakeApi::with([completed_backup("nightly")]).await;
-    for _ in 0..4 {
-        api.on_get(&format!("/{REQUEST}"), Fault::Vanishes);
-    }
+    api.meets(&Method::GET, &format!("/{REQUEST}"), vec![Fault::Vanishes; 4]);
     transcript!(Person::at(&api), "delete nightly --yes --wait");
 }
 

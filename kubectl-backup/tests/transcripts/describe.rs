@@ -1,6 +1,6 @@
 use backup_lock::{Footprint, Ledger, ObjectKey, ledger::Ask};
 
-use crate::prelude::*;
+use crate::{delete::request, prelude::*};
 
 async fn describe(backup: Value) -> String {
     let api = FakeApi::start().await;
@@ -107,10 +107,8 @@ async fn on_a_terminal_a_running_backup_is_redrawn_with_a_bar() {
         )
     };
     has_files(&api, "Backup", "shop");
-    api.has(running(120))
-        .on_get("/backups/shop", Fault::Becomes(running(120)))
-        .on_get("/backups/shop", Fault::Becomes(running(240)))
-        .on_get("/backups/shop", Fault::Becomes(completed_backup("shop")));
+    api.has(running(120));
+    api.becomes("/backups/shop", [running(120), running(240), completed_backup("shop")]);
     transcript!(Person::at(&api).at_terminal(""), "describe shop -w --color=never");
 }
 
@@ -119,12 +117,9 @@ async fn in_a_pipe_changes_are_told_and_the_end_is_shown() {
     let api = FakeApi::start().await;
     let failed =
         with(completed_backup("shop"), &json!({"status": {"phase": "PartiallyFailed", "errors": 2}}));
-    let running = with(new_backup("shop"), &json!({"status": {"phase": "InProgress"}}));
+    let running = backup_in("InProgress", "shop");
     has_files(&api, "Backup", "shop");
-    api.has(running.clone())
-        .on_get("/backups/shop", Fault::Becomes(running.clone()))
-        .on_get("/backups/shop", Fault::Becomes(running))
-        .on_get("/backups/shop", Fault::Becomes(failed));
+    api.has(running.clone()).becomes("/backups/shop", [running.clone(), running, failed]);
     transcript!(Person::at(&api), "describe shop --watch");
 }
 
@@ -135,9 +130,7 @@ async fn a_file_that_does_not_come_is_told_in_its_place() {
     let status = json!({"status": {"phase": "PartiallyFailed", "errors": 2, "backupItemOperationsAttempted": 4, "backupItemOperationsCompleted": 1, "backupItemOperationsFailed": 1}});
     let damaged = Fault::Bytes(200, Vec::new(), b"not gzip".to_vec());
     api.has(with(completed_backup("nightly"), &status)).has(location("Available", ""));
-    for _ in 0..2 {
-        api.on_post("/downloadrequests", Fault::Hang);
-    }
+    api.meets(&Method::POST, "/downloadrequests", vec![Fault::Hang; 2]);
     api.on_get("files/read-0", damaged.clone()).on_get("files/read-1", damaged);
     let seen = Person::at(&api).types("describe nightly").await;
     let missing = seen.lines().filter(|line| line.contains("unavailable: ")).count();
@@ -247,11 +240,8 @@ async fn a_part_that_cannot_be_fetched_fails_nothing() {
 #[tokio::test]
 async fn a_backup_whose_deletion_failed_shows_why() {
     let api = FakeApi::start().await;
-    let request = json!({
-        "apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest",
-        "metadata": {"name": "nightly-uid-of-n", "namespace": "velero", "creationTimestamp": "2026-11-03T05:00:12Z", "labels": {"velero.io/backup-name": "nightly"}},
-        "spec": {"backupName": "nightly"}, "status": {"phase": "Processed", "errors": ["the bucket refuses: object lock until 3 Dec"]},
-    });
+    let request = request("Processed", &["the bucket refuses: object lock until 3 Dec"]);
+    let request = with(request, &json!({"metadata": {"creationTimestamp": "2026-11-03T05:00:12Z"}}));
     api.has(with(completed_backup("nightly"), &json!({"status": {"phase": "Deleting"}})))
         .has(request)
         .has(location("Available", ""));

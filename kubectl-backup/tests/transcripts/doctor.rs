@@ -61,15 +61,8 @@ async fn where_all_is_well_nothing_is_to_be_done() {
 #[tokio::test]
 async fn whatever_is_broken_is_told_with_its_remedy() {
     let api = FakeApi::start().await;
-    let old = json!([
-        "New",
-        "FailedValidation",
-        "InProgress",
-        "Completed",
-        "PartiallyFailed",
-        "Failed",
-        "Deleting"
-    ]);
+    let old = "New FailedValidation InProgress Completed PartiallyFailed Failed Deleting";
+    let old = json!(old.split(' ').collect::<Vec<_>>());
     let weak = registration(
         &json!({"failurePolicy": "Ignore", "clientConfig": {"caBundle": null, "service": {"namespace": "backups"}}, "rules": []}),
     );

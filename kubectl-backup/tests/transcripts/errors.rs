@@ -10,11 +10,9 @@ async fn a_kubeconfig_that_cannot_be_used_is_told_with_its_remedy() {
         .writes("broken", "apiVersion: v1\nclusters: [{name: one, cluster: {server: }\n  token: c2VjcmV0\n");
     all += &person.types("get --kubeconfig=~/broken").await;
     person.writes("empty", "");
-    all += &person.types("get --kubeconfig=~/empty").await;
-    all += &person.types("get --context=there").await;
-    all += &person.types("get --cluster=two").await;
-    all += &person.types("get --user=joe").await;
-    all += &person.types("get --as-group=admins").await;
+    for flag in ["kubeconfig=~/empty", "context=there", "cluster=two", "user=joe", "as-group=admins"] {
+        all += &person.types(&format!("get --{flag}")).await;
+    }
     assert!(!all.contains("c2VjcmV0"), "{all}");
     assert_snapshot!(all);
 }

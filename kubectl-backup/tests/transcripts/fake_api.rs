@@ -158,6 +158,11 @@ impl FakeApi {
         }
     }
 
+    /// The next requests of a path that ends so find these objects, one after the other.
+    pub fn becomes(&self, path_end: &str, objects: impl IntoIterator<Item = Value>) {
+        self.meets(&Method::GET, path_end, objects.into_iter().map(Fault::Becomes));
+    }
+
     /// Says no to the question whether a person may do something with this resource.
     pub fn forbids(&self, resource: &str) -> &Self {
         self.inner.lock().unwrap().forbidden.push(resource.to_owned());

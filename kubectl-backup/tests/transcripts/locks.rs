@@ -154,13 +154,15 @@ async fn who_may_not_is_told_which_role_it_takes() {
     api.on_get("/leases", Fault::forbidden("leases.coordination.k8s.io is forbidden: User \"jane\" cannot list resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"velero\""));
     all += &Person::at(&api).types("locks").await;
     let update = "leases.coordination.k8s.io \"backup-lock-velero\" is forbidden: User \"jane\" cannot update resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"velero\"";
-    api.next(Method::PUT, LEASE, Fault::forbidden(update));
-    all += &Person::at(&api).types("locks release restore/back-again --reason=stuck --yes").await;
-    api.next(Method::PUT, LEASE, Fault::forbidden(update));
-    all += &Person::at(&api).types("locks hold upgrade --reason=moving").await;
     let policy = "leases.coordination.k8s.io \"backup-lock-velero\" is forbidden: ValidatingAdmissionPolicy 'backup-lock-writers' with binding 'backup-lock-writers' denied request: backup-lock-velero belongs to the lock";
-    api.next(Method::PUT, LEASE, Fault::forbidden(policy));
-    all += &Person::at(&api).types("locks hold upgrade --reason=moving").await;
+    for (refusal, line) in [
+        (update, "release restore/back-again --reason=stuck --yes"),
+        (update, "hold upgrade --reason=moving"),
+        (policy, "hold upgrade --reason=moving"),
+    ] {
+        api.next(Method::PUT, LEASE, Fault::forbidden(refusal));
+        all += &Person::at(&api).types(&format!("locks {line}")).await;
+    }
     // The lists of all namespaces, then those of one.
     for list in ["/v1/restores", "/v1/backups", "/velero/restores"] {
         api.on_get(list, Fault::forbidden("User \"jane\" cannot list it"));
@@ -195,7 +197,7 @@ async fn a_release_says_what_it_does_and_leaves_an_event() {
     let events = api.all("events");
     assert_eq!(events.len(), 4, "{events:?}");
     let about = |kind: &str| events.iter().find(|event| event["regarding"]["kind"] == kind).unwrap().clone();
-    assert_snapshot!("event of a forced release", serde_json::to_string_pretty(&about("Restore")).unwrap());
+    assert_snapshot!("event of a forced release", pretty(&about("Restore")));
     assert_eq!(about("Lease")["regarding"]["name"], LEASE);
 }
 
@@ -287,11 +289,7 @@ async fn locks_of_all_installations_are_listed_and_sorted() {
     api.has(with(lease_of(percona(), CLUSTER, &Ledger::default()).await, &elsewhere));
     // One has a claim in its own installation's ledger; the other has none anywhere.
     for name in ["urgent", "stray"] {
-        let uid = format!("uid-of-{name}");
-        api.has(with(
-            new_backup(name),
-            &json!({"metadata": {"uid": uid}, "status": {"phase": "InProgress"}}),
-        ));
+        api.has(backup_in("InProgress", name));
     }
     let person = Person::at(&api);
     let mut all = person

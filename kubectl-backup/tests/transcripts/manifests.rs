@@ -15,7 +15,9 @@ async fn a_manifest_is_begun_with_and_flags_go_over_it() {
     let seen = person.types("create -f ~/shop.yaml --ttl=48h --labels=env=prod").await;
     assert!(seen.ends_with("--- exit 0\n"), "{seen}");
     let stored = api.stored("backups", "shop").unwrap();
-    assert_snapshot!(serde_json::to_string_pretty(&json!({"labels": stored["metadata"]["labels"], "namespace": stored["metadata"]["namespace"], "spec": stored["spec"], "status": stored["status"]})).unwrap());
+    assert_snapshot!(pretty(
+        &json!({"labels": stored["metadata"]["labels"], "namespace": stored["metadata"]["namespace"], "spec": stored["spec"], "status": stored["status"]})
+    ));
     person.writes("pod.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: shop}\n");
     person.writes("text", "a: [\n");
     transcript!(
@@ -37,9 +39,7 @@ async fn hooks_come_from_a_manifest_as_the_documentation_shows_it() {
     person.writes("hooks.yaml", manifest);
     let seen = person.types("create db-now -f ~/hooks.yaml --include-namespaces=db").await;
     assert!(seen.ends_with("--- exit 0\n"), "{seen}");
-    assert_snapshot!(
-        serde_json::to_string_pretty(&api.stored("backups", "db-now").unwrap()["spec"]).unwrap()
-    );
+    assert_snapshot!(pretty(&api.stored("backups", "db-now").unwrap()["spec"]));
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn every_field_of_a_restore_has_its_flag() {
     let seen = Person::at(&api).types(line).await;
     assert!(seen.ends_with("--- exit 0\n"), "{seen}");
     let stored = api.stored("restores", "again").unwrap();
-    assert_snapshot!(serde_json::to_string_pretty(&stored["spec"]).unwrap());
+    assert_snapshot!(pretty(&stored["spec"]));
 }
 
 #[tokio::test]

@@ -38,9 +38,7 @@ async fn each_change_of_an_operation_is_a_line() {
             "status": { "phase": phase, "created": "2026-11-03T05:14:00Z" } }])
     };
     api.has_file("BackupItemOperations", "nightly", &operation("New")).has(begun.clone());
-    for now in [begun, waiting(0), waiting(0), ended] {
-        api.on_get("/backups/nightly", Fault::Becomes(now));
-    }
+    api.becomes("/backups/nightly", [begun, waiting(0), waiting(0), ended]);
     let person = Person::at(&api);
     let watching = person.types("operations nightly --watch");
     let further = async {

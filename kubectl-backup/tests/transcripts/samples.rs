@@ -14,6 +14,11 @@ pub fn with(mut base: Value, over: &Value) -> Value {
     base
 }
 
+/// JSON as people read it.
+pub fn pretty(value: &Value) -> String {
+    serde_json::to_string_pretty(value).unwrap()
+}
+
 /// A backup that no controller has touched.
 pub fn new_backup(name: &str) -> Value {
     json!({

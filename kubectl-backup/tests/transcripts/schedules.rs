@@ -64,7 +64,7 @@ async fn a_schedule_is_created_with_every_field_of_its_template() {
     );
     let stored = api.stored("schedules", "nightly").unwrap();
     let shown = json!({"labels": stored["metadata"]["labels"], "annotations": stored["metadata"]["annotations"], "spec": stored["spec"]});
-    assert_snapshot!(serde_json::to_string_pretty(&shown).unwrap());
+    assert_snapshot!(pretty(&shown));
     transcript!(
         person,
         "schedules create weekly --schedule=@weekly --dry-run=client -o yaml",

@@ -25,6 +25,15 @@ fn refusal(code: u16, message: &str) -> Fault {
     Fault::refused_with(code, "", message, json!({ "kind": "storedfiles" }))
 }
 
+/// The log as it is sent by a connection that breaks, and then the rest.
+fn log_in_two() -> (Fault, Fault) {
+    let (log, version) = (log(), ("etag", "\"v\"".to_owned()));
+    let (head, tail) = log.split_at(10);
+    let range = ("content-range", format!("bytes 10-{}/{}", log.len() - 1, log.len()));
+    let broken = Fault::Broken(vec![version.clone()], head.to_vec(), log.len());
+    (broken, Fault::Bytes(206, vec![version, range], tail.to_vec()))
+}
+
 fn log() -> Vec<u8> {
     packed(b"level=info msg=\"a\"\nlevel=error msg=\"\x1b[2Jb\"\n")
 }
@@ -32,18 +41,12 @@ fn log() -> Vec<u8> {
 #[tokio::test]
 async fn a_log_is_read_and_gone_on_with_where_it_broke_off() {
     let api = cluster(0, granted(0)).await;
-    let (log, files) = (log(), format!("{PATH}read-0"));
-    let (head, tail) = log.split_at(10);
-    let version = ("etag", "\"v\"".to_owned());
+    let ((head, tail), files) = (log_in_two(), format!("{PATH}read-0"));
     api.on_get(&files, refusal(503, "16 files are being read at the moment: try again in a moment"));
-    api.on_get(&files, Fault::Broken(vec![version.clone()], head.to_vec(), log.len()));
+    api.on_get(&files, head);
     api.on_get(&files, refusal(403, "this is not a key of a request that stands"));
     answers(&api, 1, &granted(1));
-    let range = format!("bytes 10-{}/{}", log.len() - 1, log.len());
-    api.on_get(
-        &format!("{PATH}read-1"),
-        Fault::Bytes(206, vec![version, ("content-range", range)], tail.to_vec()),
-    );
+    api.on_get(&format!("{PATH}read-1"), tail);
     transcript!(Person::at(&api), "logs nightly");
     let asked = api.stored("downloadrequests", "read-0").unwrap();
     assert_eq!(asked["spec"]["target"], json!({ "kind": "BackupLog", "name": "nightly" }));
@@ -53,14 +56,8 @@ async fn a_log_is_read_and_gone_on_with_where_it_broke_off() {
 async fn a_url_of_a_velero_server_is_followed_without_the_key() {
     let bucket = FakeApi::start().await;
     let api = cluster(0, json!({ "phase": "Processed", "downloadURL": format!("{}/bucket/nightly-logs.gz?signature=s", bucket.url) })).await;
-    let (log, version) = (log(), ("etag", "\"v\"".to_owned()));
-    let (head, tail) = log.split_at(10);
-    bucket.on_get("/nightly-logs.gz", Fault::Broken(vec![version.clone()], head.to_vec(), log.len()));
-    let range = format!("bytes 10-{}/{}", log.len() - 1, log.len());
-    bucket.on_get(
-        "/nightly-logs.gz",
-        Fault::Bytes(206, vec![version, ("content-range", range)], tail.to_vec()),
-    );
+    let (head, tail) = log_in_two();
+    bucket.on_get("/nightly-logs.gz", head).on_get("/nightly-logs.gz", tail);
     let person = Person::at(&api);
     transcript!(person, "logs nightly");
     assert_eq!(bucket.seen(), ["GET /bucket/nightly-logs.gz?signature=s"; 2]);
@@ -87,14 +84,12 @@ async fn a_log_is_followed_until_the_end_and_nothing_is_shown_twice() {
         answers(&api, number, &granted(number));
         api.on_get(&format!("{PATH}read-{number}"), Fault::Bytes(200, Vec::new(), packed(text.as_bytes())));
     }
-    let becomes = |phase: &str| {
-        api.on_get("/backups/nightly", Fault::Becomes(backup_in(phase, "nightly")));
+    let becomes = |phases: [&str; 2]| {
+        api.becomes("/backups/nightly", phases.map(|phase| backup_in(phase, "nightly")));
     };
-    becomes("InProgress");
-    becomes("WaitingForPluginOperations");
+    becomes(["InProgress", "WaitingForPluginOperations"]);
     api.on_get("/backups/nightly", Fault::unavailable("the server is not ready"));
-    becomes("WaitingForPluginOperations");
-    becomes("PartiallyFailed");
+    becomes(["WaitingForPluginOperations", "PartiallyFailed"]);
     let mut all = Person::at(&api).types("logs nightly -f").await;
     // What has ended already is shown, and that is all.
     api.has(completed_backup("nightly"));
@@ -121,9 +116,8 @@ async fn a_log_that_grows_is_followed_and_begins_again_with_the_work() {
         answers(&api, number, &granted(number));
         api.on_get(&format!("{PATH}read-{number}"), Fault::Bytes(200, Vec::new(), packed(text.as_bytes())));
     }
-    for phase in ["InProgress", "InProgress", "InProgress", "InProgress", "Completed"] {
-        api.on_get("/backups/nightly", Fault::Becomes(backup_in(phase, "nightly")));
-    }
+    let phases = ["InProgress", "InProgress", "InProgress", "InProgress", "Completed"];
+    api.becomes("/backups/nightly", phases.map(|phase| backup_in(phase, "nightly")));
     transcript!(Person::at(&api), "logs nightly -f");
 }
 

@@ -7,10 +7,8 @@ use backup_core::{
 use crate::{forms::events, person::NOW, prelude::*};
 
 fn named(name: &str, pass: Option<&Summary>) -> Value {
-    let mut object = with(
-        location("Available", ""),
-        &json!({ "metadata": { "name": name, "uid": format!("uid-of-{name}") } }),
-    );
+    let named = json!({ "metadata": { "name": name, "uid": format!("uid-of-{name}") } });
+    let mut object = with(location("Available", ""), &named);
     if let Some(pass) = pass {
         object["metadata"]["annotations"] = json!({ SYNC_ANNOTATION: pass.annotation() });
         object["status"]["lastSyncedTime"] = json!(pass.started.to_string());
@@ -34,11 +32,8 @@ fn mixed() -> Summary {
 
 fn refused() -> Summary {
     let mut pass = Summary { refused: 40, found: 1, ..mixed() };
-    pass.note(
-        "",
-        "refused",
-        "40 of 41 stored backups that have not expired are gone from the bucket at once",
-    );
+    let gone = "40 of 41 stored backups that have not expired are gone from the bucket at once";
+    pass.note("", "refused", gone);
     pass
 }
 

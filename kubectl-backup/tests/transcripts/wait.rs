@@ -3,8 +3,9 @@ use crate::prelude::*;
 const UID: &str = "00000001-aaaa-bbbb-cccc-dddddddddddd";
 
 /// The backup `b` that the fake made first, with this status.
-fn b(status: &Value) -> Fault {
-    Fault::Becomes(with(new_backup("b"), &json!({"metadata": {"uid": UID}, "status": status})))
+#[allow(clippy::needless_pass_by_value)] // statuses are made on the spot
+fn b(status: Value) -> Value {
+    with(new_backup("b"), &json!({"metadata": {"uid": UID}, "status": status}))
 }
 
 fn items(done: i64) -> Value {
@@ -17,7 +18,7 @@ async fn waiting_ends_with_the_code_of_every_outcome() {
         [("Completed", 0), ("PartiallyFailed", 3), ("Failed", 3), ("FailedValidation", 3), ("Deleting", 3)]
     {
         let api = FakeApi::start().await;
-        api.on_get("/b", b(&json!({"phase": phase, "errors": 1})));
+        api.becomes("/b", [b(json!({"phase": phase, "errors": 1}))]);
         let seen = Person::at(&api).types("create b --wait --timeout=1m").await;
         assert!(seen.ends_with(&format!("--- exit {code}\n")), "{seen}");
     }
@@ -26,16 +27,15 @@ async fn waiting_ends_with_the_code_of_every_outcome() {
 #[tokio::test]
 async fn every_change_is_a_line_and_an_unknown_phase_is_no_end() {
     let api = FakeApi::start().await;
-    for status in [
+    let statuses = [
         json!({}),
         json!({"phase": "Queued", "queuePosition": 1}),
         items(10),
         items(20),
         json!({"phase": "Compacting"}),
         json!({"phase": "PartiallyFailed", "errors": 2, "failureReason": "the node went away"}),
-    ] {
-        api.on_get("/b", b(&status));
-    }
+    ];
+    api.becomes("/b", statuses.map(b));
     transcript!(Person::at(&api), "create b --wait");
 }
 
@@ -47,11 +47,11 @@ async fn waiting_survives_an_api_server_that_restarts() {
         &Method::GET,
         "/b",
         [
-            b(&json!({"phase": "InProgress"})),
+            Fault::Becomes(b(json!({"phase": "InProgress"}))),
             Fault::unavailable("apiserver is shutting down"),
             Fault::refused(404, "NotFound", "404 page not found"),
             Fault::forbidden(no_rbac_yet),
-            b(&json!({"phase": "Completed"})),
+            Fault::Becomes(b(json!({"phase": "Completed"}))),
         ],
     );
     transcript!(Person::at(&api), "create b --wait");
@@ -69,25 +69,23 @@ async fn time_that_runs_out_is_told_with_exit_code_124() {
 #[tokio::test]
 async fn waiting_ends_when_the_object_is_deleted_or_replaced() {
     let api = FakeApi::start().await;
-    api.on_get("/b", b(&json!({"phase": "InProgress"}))).on_get("/b", Fault::Vanishes);
+    api.on_get("/b", Fault::Becomes(b(json!({"phase": "InProgress"})))).on_get("/b", Fault::Vanishes);
     transcript!(Person::at(&api), "create b --wait");
-    api.on_get("/c", Fault::Becomes(completed_backup("c")));
+    api.becomes("/c", [completed_backup("c")]);
     transcript!(Person::at(&api), "create c --wait");
 }
 
 #[tokio::test]
 async fn a_waited_for_object_is_printed_as_it_ended() {
     let api = FakeApi::start().await;
-    api.on_get("/b", b(&json!({"phase": "Completed"})));
+    api.becomes("/b", [b(json!({"phase": "Completed"}))]);
     transcript!(Person::at(&api), "create b --wait -o yaml");
 }
 
 #[tokio::test]
 async fn on_a_terminal_one_line_is_written_over() {
     let api = FakeApi::start().await;
-    for status in [items(10), items(20), json!({"phase": "Completed"})] {
-        api.on_get("/b", b(&status));
-    }
+    api.becomes("/b", [items(10), items(20), json!({"phase": "Completed"})].map(b));
     let seen = Person::at(&api).at_terminal("").types("create b --wait").await;
     assert_snapshot!(seen.replace('\r', "␍"));
 }

@@ -4,10 +4,6 @@ use backup_lock::{Footprint, Ledger, ObjectKey, State};
 
 use crate::prelude::*;
 
-fn b(status: &Value) -> Fault {
-    Fault::Becomes(with(new_backup("b"), &json!({"status": status})))
-}
-
 #[tokio::test]
 async fn every_outcome_has_its_code() {
     for (phase, code) in
@@ -29,8 +25,9 @@ async fn every_outcome_has_its_code() {
 async fn waiting_begins_also_while_the_api_server_is_away() {
     let api = FakeApi::start().await;
     let away = Fault::unavailable("apiserver is shutting down");
-    let (new, running) = (b(&json!({})), b(&json!({"phase": "InProgress"})));
-    let completed = b(&json!({"phase": "Completed"}));
+    let new = Fault::Becomes(new_backup("b"));
+    let (running, completed) = (backup_in("InProgress", "b"), backup_in("Completed", "b"));
+    let (running, completed) = (Fault::Becomes(running), Fault::Becomes(completed));
     api.has(new_backup("b"));
     api.meets(&Method::GET, "/b", [away.clone(), new, running, away, completed]);
     transcript!(Person::at(&api), "wait b --timeout=1m");
@@ -39,13 +36,10 @@ async fn waiting_begins_also_while_the_api_server_is_away() {
 #[tokio::test]
 async fn a_phase_may_be_waited_for_and_another_end_is_told() {
     let api = FakeApi::with([new_backup("b")]).await;
-    for status in [json!({}), json!({"phase": "Queued"}), json!({"phase": "InProgress"})] {
-        api.on_get("/b", b(&status));
-    }
+    api.becomes("/b", [new_backup("b"), backup_in("Queued", "b"), backup_in("InProgress", "b")]);
     let person = Person::at(&api);
     let mut all = person.types("wait b --for=phase=InProgress").await;
-    api.on_get("/b", b(&json!({"phase": "InProgress"})));
-    api.on_get("/b", b(&json!({"phase": "Completed"})));
+    api.becomes("/b", ["InProgress", "Completed"].map(|phase| backup_in(phase, "b")));
     all += &person.types("wait b --for=Failed").await;
     api.has(new_backup("b"));
     all += &person.types("wait b --for=phase=InProgress --timeout=200ms").await;
@@ -67,7 +61,7 @@ async fn a_scope_is_waited_for_until_nobody_holds_it() {
     let mut all = person.types("wait --for=free --namespaces=shop --timeout=200ms").await;
     all += &person.types("wait --for=free --namespaces=db").await;
     let name = held["metadata"]["name"].as_str().unwrap().to_owned();
-    api.on_get(&name, Fault::Becomes(held)).on_get(&name, Fault::Becomes(lease(&Ledger::default()).await));
+    api.becomes(&name, [held, lease(&Ledger::default()).await]);
     all += &person.types("wait --for=free --timeout=10s").await;
     assert_snapshot!(all);
 }
@@ -96,9 +90,7 @@ async fn a_refused_creation_is_tried_again_at_the_pace_that_is_named() {
 #[tokio::test]
 async fn the_last_refusal_in_time_ends_with_exit_code_124() {
     let api = FakeApi::start().await;
-    for _ in 0..9 {
-        api.on_post("/restores", refused(30));
-    }
+    api.meets(&Method::POST, "/restores", vec![refused(30); 9]);
     api.has(completed_backup("b"));
     let seen = Person::at(&api).types("restore --from-backup=b --name=again --retry-for=300ms").await;
     assert_snapshot!(seen);

@@ -3,14 +3,11 @@
 use serde::Serialize;
 
 use super::{EntryView, LockList, ScopeView};
-use crate::print::json::API_VERSION;
 
 /// A ledger, or one entry of it: as it is now, or as it was last if it is gone.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LockChange {
-    pub(crate) api_version: &'static str,
-    pub(crate) kind: &'static str,
     pub(crate) namespace: String,
     pub(crate) scope: String,
     pub(crate) gone: bool,
@@ -34,14 +31,7 @@ pub(crate) enum What {
 
 impl LockChange {
     fn new(scope: &ScopeView, what: What) -> Self {
-        Self {
-            api_version: API_VERSION,
-            kind: "LockChange",
-            namespace: scope.namespace.clone(),
-            scope: scope.scope.clone(),
-            gone: false,
-            what,
-        }
+        Self { namespace: scope.namespace.clone(), scope: scope.scope.clone(), gone: false, what }
     }
 
     /// The word that `locks release` takes; of a ledger its scope.

@@ -1,7 +1,5 @@
 //! The locks as columns, a block for each scope.
 
-use std::fmt::Write as _;
-
 use jiff::Timestamp;
 
 use super::{
@@ -10,7 +8,7 @@ use super::{
 };
 use crate::{
     cli::Shown,
-    print::{Style, Tone, since, table},
+    print::{Screen, Style, Tone, since, table},
 };
 
 const HEADERS: [&str; 8] = ["KIND", "NAME", "STATE", "SINCE", "TOUCHES", "NOTE", "EPOCH", "UID"];
@@ -42,37 +40,29 @@ fn block(
     now: Timestamp,
     style: Style,
 ) -> std::io::Result<String> {
-    let status = style.tone(scope.tone(), &scope.status);
-    let mut text = format!("{}   {status}", style.title(&scope.scope));
-    if let Some(epoch) = scope.epoch {
-        let _ = write!(text, "   epoch {epoch}");
-    }
-    if namespaces {
-        let _ = write!(text, "   namespace {}", scope.namespace);
-    }
-    if let (true, Some(lease)) = (wide, &scope.lease) {
-        let _ = write!(text, "   profile {}   Lease {lease}", scope.profile);
-    }
-    text += "\n";
-    for (sentence, tone) in [(&scope.problem, scope.tone()), (&scope.remedy, Tone::Good)] {
-        if let Some(sentence) = sentence {
-            let sentence = if tone == Tone::Good { sentence.clone() } else { style.tone(tone, sentence) };
-            let _ = writeln!(text, "  {sentence}");
-        }
-    }
+    let mut parts = vec![style.title(&scope.scope), style.tone(scope.tone(), &scope.status)];
+    parts.extend(scope.epoch.map(|epoch| format!("epoch {epoch}")));
+    parts.extend(namespaces.then(|| format!("namespace {}", scope.namespace)));
+    let lease = scope.lease.as_ref().filter(|_| wide);
+    parts.extend(lease.map(|lease| format!("profile {}   Lease {lease}", scope.profile)));
+    let mut screen = Screen { text: String::new(), style };
+    screen.line(&parts.join("   "));
+    screen.lines(scope.problem.iter().map(|problem| style.tone(scope.tone(), problem)));
+    screen.lines(&scope.remedy);
     let mut rows: Vec<Vec<String>> = scope.entries.iter().map(|entry| row(entry, now, style)).collect();
     rows.extend(scope.unclaimed.iter().map(|object| unclaimed(object, now, style)));
     if !rows.is_empty() {
-        let table = table(columns(wide), headers, rows)?;
-        text = table.lines().fold(text, |text, line| text + "  " + line + "\n");
+        screen.lines(table(columns(wide), headers, rows)?.lines());
     } else if scope.problem.is_none() {
-        text += "  nothing holds or waits\n";
+        screen.line("  nothing holds or waits");
     }
     if !scope.unclaimed.is_empty() {
-        text += "  What has no claim was created while the lock was off, came late, or was released by hand: backup-controller\n  \
-                 claims it where nothing is in its way. Its own backups and restores do not start without a claim.\n";
+        screen.lines([
+            "What has no claim was created while the lock was off, came late, or was released by hand: backup-controller",
+            "claims it where nothing is in its way. Its own backups and restores do not start without a claim.",
+        ]);
     }
-    Ok(text)
+    Ok(screen.text)
 }
 
 fn row(entry: &EntryView, now: Timestamp, style: Style) -> Vec<String> {
