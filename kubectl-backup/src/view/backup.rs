@@ -75,11 +75,9 @@ impl Workload for Backup {
         let status = work_status!(
             self,
             items_backed_up,
-            [
-                backup_item_operations_attempted,
-                backup_item_operations_completed,
-                backup_item_operations_failed
-            ]
+            backup_item_operations_attempted,
+            backup_item_operations_completed,
+            backup_item_operations_failed
         );
         WorkStatus { queue_position: self.status.queue_position, ..status }
     }

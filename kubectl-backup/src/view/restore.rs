@@ -67,11 +67,9 @@ impl Workload for Restore {
         work_status!(
             self,
             items_restored,
-            [
-                restore_item_operations_attempted,
-                restore_item_operations_completed,
-                restore_item_operations_failed
-            ]
+            restore_item_operations_attempted,
+            restore_item_operations_completed,
+            restore_item_operations_failed
         )
     }
 

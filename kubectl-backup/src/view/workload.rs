@@ -109,7 +109,7 @@ pub(crate) struct WorkStatus<'a> {
 
 /// The status of a kind, from fields of the same names but for those of its items and operations.
 macro_rules! work_status {
-    ($work:expr, $items:ident, [$attempted:ident, $completed:ident, $failed:ident]) => {{
+    ($work:expr, $items:ident, $attempted:ident, $completed:ident, $failed:ident) => {{
         let (phase, status) = ($work.phase(), &$work.status);
         WorkStatus {
             stage: phase.stage(),
