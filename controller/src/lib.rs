@@ -31,7 +31,7 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use backup_actions::backup::built_in;
 use backup_core::profile::Profile;
-use backup_lock::ProtectedProfile;
+use backup_lock::{Installations, ProtectedProfile};
 use backup_plugins::{Host, Options};
 use backup_runtime::{
     Cluster,
@@ -96,8 +96,13 @@ async fn start(args: Args) -> anyhow::Result<()> {
     } else {
         String::new()
     };
+    let home = startup::ledger_home(&client, &args.namespace).await?;
     let grace = args.orphan_grace.as_std();
-    let guard = |profile| ProtectedProfile::new(client.clone(), &args.namespace, profile, grace);
+    let installations = Installations::default();
+    installations.update(home.installations.clone());
+    let guard = |profile| {
+        ProtectedProfile::new(client.clone(), &home.ledgers, profile, grace).only_in(&installations)
+    };
     let guards: Arc<[ProtectedProfile]> = profiles.into_iter().map(guard).collect();
     let velero = guards.iter().find(|guard| guard.profile.is_velero());
     let ledger = velero.map(|guard| guard.store.clone()).context("there is no profile velero")?;
@@ -126,6 +131,7 @@ async fn start(args: Args) -> anyhow::Result<()> {
         patch_budget: args.resource_timeout.as_std(),
         page_size: args.client_page_size,
     };
+    let moved = startup::moved(client.clone(), home.clone(), args.namespace.clone());
     let locations = Locations::new(
         client,
         &args.namespace,
@@ -151,7 +157,8 @@ async fn start(args: Args) -> anyhow::Result<()> {
         files_address: args.files_address.filter(|_| job.ledger.profile().engine),
         files_service: args.files_service.clone(),
     };
-    tracing::info!(namespace = args.namespace, version = env!("CARGO_PKG_VERSION"), "started");
+    let (namespace, ledgers) = (&args.namespace, &home.ledgers);
+    tracing::info!(namespace, ledgers, version = env!("CARGO_PKG_VERSION"), "started");
 
     let files = download::files::serve(download.clone());
     let controllers =
@@ -160,6 +167,7 @@ async fn start(args: Args) -> anyhow::Result<()> {
         result = work(controllers, elector, stop) => result,
         result = async { server.await } => result.context("the health server ended"),
         result = files => result.context("the server of files ended"),
+        error = moved => Err(error),
     }
 }
 

@@ -1,15 +1,19 @@
 //! What has to be true before any work: said at once and in one sentence, not found out by a failing backup.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use backup_core::api::{
-    BackupPhase, DeleteBackupRequestPhase, LocationPhase, RestorePhase, schedule::SchedulePhase,
-    server_status_request::ServerStatusRequestPhase,
+use backup_core::{
+    api::{
+        BackupPhase, DeleteBackupRequestPhase, LocationPhase, RestorePhase, schedule::SchedulePhase,
+        server_status_request::ServerStatusRequestPhase,
+    },
+    labels::INSTALLATIONS_ANNOTATION,
 };
+use backup_lock::{Registration, VELERO_SCOPE, lease::lease_name};
 use k8s_openapi::apimachinery::pkg::version::Info;
 use k8s_openapi::{
-    api::{apps::v1::Deployment, core::v1::Namespace},
+    api::{apps::v1::Deployment, coordination::v1::Lease, core::v1::Namespace},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{Api, Client, api::ListParams};
@@ -21,6 +25,9 @@ use backup_runtime::{errors::plain, retry};
 const BUDGET: Duration = Duration::from_secs(10);
 /// How long a refusal may pass by itself.
 const STARTING: Duration = Duration::from_secs(20);
+const REGISTRATION: &str = Registration::NAME;
+/// Between two looks at the registration.
+const RECHECK: Duration = Duration::from_secs(30);
 /// ValidatingAdmissionPolicy, match conditions and aggregated discovery are there from this minor version on.
 const MINOR: u32 = 30;
 /// The kinds that the controllers need and, of each, every phase they may write.
@@ -158,6 +165,79 @@ fn velero_server(deployment: &Deployment) -> Option<String> {
             && container.command.iter().chain(container.args.iter()).flatten().any(|arg| arg == "server")
     });
     (velero && (replicas > 0 || wanted > 0)).then(|| deployment.metadata.name.clone().unwrap_or_default())
+}
+
+/// Where the ledgers of this cluster are, and where installations work.
+#[derive(Clone, PartialEq)]
+pub(crate) struct LedgerHome {
+    pub(crate) ledgers: String,
+    pub(crate) installations: BTreeSet<String>,
+}
+
+/// Finds the ledgers, which are one for each scope and cluster, whatever the number of installations: where the webhook is
+/// that the registration leads to. An error if an installation in `namespace` would not be kept apart from that one.
+pub(crate) async fn ledger_home(client: &Client, namespace: &str) -> anyhow::Result<LedgerHome> {
+    if let Some(found) = registration(client).await? {
+        return home_of(found, namespace);
+    }
+    let leases: Api<Lease> = Api::all(client.clone());
+    let named = ListParams::default().fields(&format!("metadata.name={}", lease_name(VELERO_SCOPE)));
+    let list = retry::read(BUDGET, || leases.list(&named)).await.map_err(|error| {
+        anyhow!("the Leases of all namespaces could not be listed, to find ledgers: {}", plain(&error))
+    })?;
+    let others = list.items.into_iter().filter_map(|lease| lease.metadata.namespace);
+    if let Some(other) = others.into_iter().find(|other| other != namespace) {
+        bail!(
+            "there is no ValidatingWebhookConfiguration {REGISTRATION}, and namespace {other} has the ledger of another \
+             installation: apply the registration, and name {namespace} in its annotation {INSTALLATIONS_ANNOTATION}, \
+             then start again"
+        );
+    }
+    Ok(LedgerHome { ledgers: namespace.to_owned(), installations: [namespace.to_owned()].into() })
+}
+
+async fn registration(client: &Client) -> anyhow::Result<Option<Registration>> {
+    retry::read(BUDGET, || Registration::read(client.clone())).await.map_err(|error| {
+        anyhow!(
+            "ValidatingWebhookConfiguration {REGISTRATION} could not be read, so it is not known where the ledgers are: {}",
+            plain(&error)
+        )
+    })
+}
+
+fn home_of(found: Registration, namespace: &str) -> anyhow::Result<LedgerHome> {
+    let ledgers = found.service_namespace.unwrap_or_else(|| namespace.to_owned());
+    let mut installations = found.installations;
+    ensure!(
+        ledgers == namespace || installations.contains(namespace),
+        "ValidatingWebhookConfiguration {REGISTRATION} leads to the installation in namespace {ledgers} and does not name \
+         {namespace}, so backups and restores there claim no place in the lock: add {namespace} to its annotation \
+         {INSTALLATIONS_ANNOTATION}, then start again"
+    );
+    installations.insert(namespace.to_owned());
+    Ok(LedgerHome { ledgers, installations })
+}
+
+/// Ends with an error once the registration says something else than when the process started, which then starts again
+/// with that. A registration that is taken away changes nothing.
+pub(crate) async fn moved(client: Client, home: LedgerHome, namespace: String) -> anyhow::Error {
+    loop {
+        tokio::time::sleep(RECHECK).await;
+        match registration(&client).await {
+            Ok(None) => {}
+            Ok(Some(found)) => match home_of(found, &namespace) {
+                Ok(now) if now == home => {}
+                Ok(_) => {
+                    return anyhow!(
+                        "ValidatingWebhookConfiguration {REGISTRATION} has changed where the ledgers or installations are; \
+                         this process starts again with that"
+                    );
+                }
+                Err(error) => return error,
+            },
+            Err(error) => tracing::warn!(error = format!("{error:#}"), "the registration was not checked"),
+        }
+    }
 }
 
 /// The cluster and the namespace of an installation, in a form that names no other one: the uid of `kube-system`, which people

@@ -78,6 +78,11 @@ impl Claims {
         role.or(deletes.then_some(ObjectKind::DeleteBackupRequest))
     }
 
+    /// Whether an installation works in the namespace of this request, so that its object needs a claim.
+    pub(crate) fn count(&self, request: &AdmissionRequest<DynamicObject>) -> bool {
+        self.protected.store.objects().count_in(request.namespace.as_deref().unwrap_or_default())
+    }
+
     /// Claims a place, by `deadline` at the latest. After a refusal nothing stands in the ledger, but for a write whose
     /// answer was lost: that becomes an orphan and is collected.
     pub(crate) async fn claim(&self, scope: &str, request: ClaimRequest, deadline: Instant) -> Verdict {

@@ -7,6 +7,7 @@ mod args;
 mod authorization;
 mod claims;
 mod external_leases;
+mod installations;
 mod metrics;
 mod peers;
 mod repair;
@@ -20,7 +21,7 @@ mod tls;
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use backup_lock::{ProtectedProfile, connection};
+use backup_lock::{Installations, ProtectedProfile, connection};
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -45,10 +46,15 @@ pub fn run(args: Args) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send
 
 async fn serve(args: Args) -> anyhow::Result<()> {
     let client = client(&args).await?;
+    let installations = Installations::default();
+    installations.update([args.namespace.clone()].into());
+    installations::look(&client, &args.namespace, &installations).await;
+    tokio::spawn(installations::follow(client.clone(), args.namespace.clone(), installations.clone()));
     let profiles: Vec<ProtectedProfile> = args
         .profiles()?
         .into_iter()
         .map(|profile| ProtectedProfile::new(client.clone(), &args.namespace, profile, args.orphan_grace))
+        .map(|protected| protected.only_in(&installations))
         .collect();
     let metrics = Arc::new(metrics::Metrics::default());
     let health = server::Health { ready: Arc::default(), metrics: Arc::clone(&metrics) };

@@ -19,7 +19,7 @@ use backup_lock::{
 use k8s_openapi::api::authentication::v1::UserInfo;
 use kube::core::{
     DynamicObject, Status,
-    admission::{AdmissionRequest, AdmissionResponse, AdmissionReview},
+    admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, Operation},
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -217,6 +217,15 @@ impl Webhook {
     }
 }
 
+/// An object in a namespace in which no installation works passes, and has no claim: nothing runs it.
+fn elsewhere(request: &AdmissionRequest<DynamicObject>) -> Answer {
+    if request.operation == Operation::Create {
+        let namespace = request.namespace.as_deref().unwrap_or_default();
+        return Answer::warn(denial::elsewhere(&request.kind.kind, namespace), "passed");
+    }
+    Answer::pass("passed")
+}
+
 /// What comes of it by then, or why nothing does.
 async fn in_time<T, E: ToString>(
     deadline: Instant,
@@ -262,6 +271,7 @@ pub(crate) async fn validate(
     let (label, answer) =
         match webhook.claims.iter().find_map(|claims| Some((claims, claims.kind_of(&request)?))) {
             None => ("other", Answer::refuse(denial::not_guarded(&request.kind), "invalid")),
+            Some((claims, _)) if !claims.count(&request) => (kind, elsewhere(&request)),
             Some((claims, object)) => {
                 let decision = admit::decide(&claims.protected().profile, object, &request);
                 if let Decision::Claim(claiming) = &decision

@@ -12,7 +12,8 @@ use axum::{
 };
 use backup_core::profile::{Mode, OnConflict, Profile};
 use backup_lock::{
-    LedgerStore, ObjectKey, ProtectedProfile, State, VELERO_SCOPE, activate, admission::REFUSAL_MEMORY,
+    Installations, LedgerStore, ObjectKey, ProtectedProfile, State, VELERO_SCOPE, activate,
+    admission::REFUSAL_MEMORY,
 };
 use backup_testkit::{FakeApi, Fault, LEDGER_PATH, Request as ApiRequest};
 use kube::{Client, client::Body};
@@ -47,7 +48,10 @@ impl Replica {
         if let Some(velero) = profiles.iter_mut().find(|profile| profile.name == "velero") {
             change(velero);
         }
-        let protected = |profile| ProtectedProfile::new(api.client(), "velero", profile, GRACE);
+        let installations = Installations::default();
+        installations.update(["velero".to_owned()].into());
+        let protected =
+            |profile| ProtectedProfile::new(api.client(), "velero", profile, GRACE).only_in(&installations);
         let profiles: Vec<ProtectedProfile> = profiles.into_iter().map(protected).collect();
         let store =
             profiles.iter().find(|protected| protected.profile.name == "velero").unwrap().store.clone();
@@ -118,6 +122,23 @@ fn message(response: &Value) -> &str {
 
 fn ledger_version(api: &FakeApi) -> Value {
     api.get(LEDGER_PATH).map_or(Value::Null, |lease| lease["metadata"]["resourceVersion"].clone())
+}
+
+#[tokio::test]
+async fn what_no_installation_runs_passes_without_a_claim() {
+    let (api, replica) = one_replica();
+    replica.run(&api, "Backup", "b1", "1", backup_spec()).await;
+    let before = ledger_version(&api);
+    for (operation, warned) in [("CREATE", true), ("DELETE", false)] {
+        let mut request = creation("Restore", "r1", "2", restore_spec());
+        request["operation"] = json!(operation);
+        request["namespace"] = json!("team-b");
+        let answer = replica.review(request).await;
+        assert!(allowed(&answer), "{answer}");
+        let warning = answer["warnings"][0].as_str().unwrap_or_default();
+        assert_eq!(warning.contains("no installation works in namespace team-b"), warned, "{answer}");
+        assert_eq!(ledger_version(&api), before);
+    }
 }
 
 #[tokio::test]

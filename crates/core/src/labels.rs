@@ -35,6 +35,8 @@ pub const SCOPE_ANNOTATION: &str = "backup-lock/scope";
 pub const SERIAL_ANNOTATION: &str = "backup-lock/serial";
 /// Our annotation of the ledger's Lease: a checksum over uid, serial and claims.
 pub const SUM_ANNOTATION: &str = "backup-lock/sum";
+/// Our annotation of the webhook's registration: namespaces of further installations, with commas between them.
+pub const INSTALLATIONS_ANNOTATION: &str = "backup-lock/installations";
 /// Our label of ledgers and markers: name of the profile.
 pub const PROFILE_LABEL: &str = "backup-lock/profile";
 /// Label of everything that belongs to the installation; the value is `backup`.

@@ -26,6 +26,7 @@ use crate::{
     conflict::Rules,
     ledger::{FormatError, Ledger},
     observe::{Objects, REQUEST_TIMEOUT},
+    registration::Installations,
     transition::{EndRules, Times},
 };
 
@@ -90,6 +91,13 @@ impl LedgerStore {
     #[must_use]
     pub(crate) fn with_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
+        self
+    }
+
+    /// The same, filled from the objects of these namespaces only.
+    #[must_use]
+    pub(crate) fn only_in(mut self, installations: Installations) -> Self {
+        self.objects = self.objects.only_in(installations);
         self
     }
 

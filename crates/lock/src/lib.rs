@@ -19,6 +19,7 @@ pub mod ledger;
 pub mod observe;
 pub mod protected_profile;
 pub mod reconciler;
+pub mod registration;
 #[cfg(test)]
 mod tests;
 pub mod transition;
@@ -32,4 +33,5 @@ pub use lease::{LedgerError, LedgerRepair, LedgerStore, RepairOutcome};
 pub use ledger::Ledger;
 pub use protected_profile::ProtectedProfile;
 pub use reconciler::LedgerReconciler;
+pub use registration::{Installations, Registration};
 pub use transition::Times;

@@ -19,6 +19,7 @@ use crate::{
     claim::{Claim, ObjectKey, ObjectKind},
     errors::plain,
     footprint::Footprint,
+    registration::Installations,
     transition::ObservedState,
 };
 
@@ -54,11 +55,25 @@ impl ObserveError {
 pub struct Objects {
     client: Client,
     profile: Arc<Profile>,
+    /// Where objects count. None: everywhere.
+    installations: Option<Installations>,
 }
 
 impl Objects {
     pub fn new(client: Client, profile: Arc<Profile>) -> Self {
-        Self { client, profile }
+        Self { client, profile, installations: None }
+    }
+
+    /// The same, with only the objects of these namespaces in lists.
+    #[must_use]
+    pub(crate) fn only_in(mut self, installations: Installations) -> Self {
+        self.installations = Some(installations);
+        self
+    }
+
+    /// Whether an installation works in this namespace, so that its objects have claims.
+    pub fn count_in(&self, namespace: &str) -> bool {
+        self.installations.as_ref().is_none_or(|installations| installations.contain(namespace))
     }
 
     pub fn profile(&self) -> &Arc<Profile> {
@@ -191,7 +206,7 @@ impl Objects {
             loop {
                 let list = bounded(&format!("the list of {}", resource.plural), api.list(&page)).await?;
                 let seen = list.items.iter().map(|object| Observed::of(&self.profile, kind, object));
-                for object in seen.filter(|object| !object.over) {
+                for object in seen.filter(|seen| !seen.over && self.count_in(&seen.key.namespace)) {
                     if let Some(of) = &object.scope
                         && scope.is_none_or(|scope| scope == of)
                     {

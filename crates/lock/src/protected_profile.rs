@@ -10,7 +10,7 @@ use std::{
 use backup_core::profile::{Profile, ProfileError};
 use kube::Client;
 
-use crate::{collect::Collector, lease::LedgerStore, transition::Times};
+use crate::{collect::Collector, lease::LedgerStore, registration::Installations, transition::Times};
 
 /// A profile, and everything that is needed to protect its objects. Cheap to clone.
 #[derive(Clone)]
@@ -34,6 +34,15 @@ impl ProtectedProfile {
         let profile = Arc::new(profile);
         let store = LedgerStore::of_profile(client, namespace, Arc::clone(&profile)).with_grace(grace);
         Self { profile, store, times }
+    }
+
+    /// The same, with Velero's objects of these namespaces only. Other operators work in all namespaces.
+    #[must_use]
+    pub fn only_in(mut self, installations: &Installations) -> Self {
+        if self.profile.is_velero() {
+            self.store = self.store.only_in(installations.clone());
+        }
+        self
     }
 
     pub fn collector(&self) -> Collector {

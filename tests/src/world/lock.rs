@@ -1,18 +1,27 @@
 //! The lock as tests see it: its ledger, refusals, and controllers that are paused so that no claim ends by itself.
 
-use std::{ops::Deref, time::Duration};
+use std::{ops::Deref, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, bail};
-use backup_core::labels::LEDGER_ANNOTATION;
+use backup_core::labels::{INSTALLATIONS_ANNOTATION, LEDGER_ANNOTATION};
+use backup_lock::Registration;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt as _, core::Status};
+use serde_json::json;
 
 use super::World;
 use crate::{
-    api::ApiExt as _,
+    api::{ApiExt as _, all_objects, dry_run, objects_in},
+    install::NAMESPACE,
     process::Process,
     wait::{eventually, when},
 };
+
+const CONTROLLER: &str = "backup-controller";
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+const KIND: &str = "ValidatingWebhookConfiguration";
+/// Until each replica has looked at the registration again.
+const NAMED: Duration = Duration::from_secs(30);
 
 /// A world whose controllers are paused until this is dropped.
 pub struct Paused<'w>(&'w mut World);
@@ -49,6 +58,50 @@ impl World {
     pub fn pause_controllers(&mut self) -> anyhow::Result<Paused<'_>> {
         self.controllers.iter().try_for_each(Process::pause)?;
         Ok(Paused(self))
+    }
+
+    /// Names a namespace in the registration as one of a further installation, and waits until every replica knows it: a
+    /// dry run of a Backup with a bad duration is refused where its namespace counts.
+    pub async fn name_installation(&self, namespace: &str) -> anyhow::Result<()> {
+        let registrations = all_objects(&self.client, "admissionregistration.k8s.io/v1", KIND);
+        let annotation = json!({ "metadata": { "annotations": { INSTALLATIONS_ANNOTATION: namespace } } });
+        registrations.merge_patch(Registration::NAME, annotation).await?;
+        let backups = objects_in(&self.client, namespace, "velero.io/v1", "Backup");
+        let bad = json!({ "apiVersion": "velero.io/v1", "kind": "Backup",
+            "metadata": { "name": "does-it-count" }, "spec": { "ttl": "tomorrow" } });
+        let bad = serde_json::from_value(bad)?;
+        let mut in_a_row = 0;
+        eventually("every replica knows the installation", NAMED, async || {
+            let answer = backups.create(&dry_run(), &bad).await;
+            in_a_row = if answer.is_err() { in_a_row + 1 } else { 0 };
+            anyhow::Ok(when(in_a_row >= 4 * self.webhooks.len(), format!("{answer:?}")))
+        })
+        .await
+    }
+
+    /// Accounts and rights of a further installation in a namespace; the kubeconfig of its controller.
+    pub async fn second_installation(&self, namespace: &str) -> anyhow::Result<PathBuf> {
+        let account =
+            json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": CONTROLLER } });
+        objects_in(&self.client, namespace, "v1", "ServiceAccount")
+            .apply_object(CONTROLLER, &account)
+            .await?;
+        let subjects = json!([{ "kind": "ServiceAccount", "name": CONTROLLER, "namespace": namespace }]);
+        let binding = |kind: &str, name: &str, role: &str| {
+            json!({ "apiVersion": RBAC, "kind": kind, "metadata": { "name": name },
+                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+                "subjects": subjects })
+        };
+        let everywhere = all_objects(&self.client, RBAC, "ClusterRoleBinding");
+        everywhere
+            .apply_object(namespace, &binding("ClusterRoleBinding", namespace, "backup-controller"))
+            .await?;
+        // In its own namespace it may delete what has ended; at the ledgers it may do what a person may who holds locks.
+        for (of, role) in [(namespace, "cluster-admin"), (NAMESPACE, "backup-lock-operator")] {
+            let object = binding("RoleBinding", namespace, role);
+            objects_in(&self.client, of, RBAC, "RoleBinding").apply_object(namespace, &object).await?;
+        }
+        self.plane.service_account_kubeconfig(namespace, CONTROLLER).await
     }
 
     /// The Lease that holds the ledger of the scope `velero.io`.

@@ -90,6 +90,7 @@ async fn a_backup_that_is_restored_from_cannot_be_deleted(world: &mut World) -> 
 async fn a_namespace_is_deleted_with_a_backup_that_is_restored_from(world: &mut World) -> anyhow::Result<()> {
     let name = "another-velero";
     ensure_namespace(&world.client, name).await?;
+    world.name_installation(name).await?;
     let (backups, restores): (Api<Backup>, Api<Restore>) =
         (Api::namespaced(world.client.clone(), name), Api::namespaced(world.client.clone(), name));
     let mut backup = Backup::new("old", of_namespaces(&["nowhere"]));

@@ -39,6 +39,7 @@ mod sync;
 mod sync_removal;
 mod takeover;
 mod two_clusters;
+mod two_installations;
 mod verify;
 mod volume_snapshot_plugins;
 
@@ -192,7 +193,7 @@ fn suites() -> Vec<Suite> {
         suite("a node with scripted commands", &[hooks::TESTS], World::builder().webhooks(1)),
         suite(
             "a ledger that is lost and found",
-            &[claims::TESTS],
+            &[claims::TESTS, two_installations::TESTS],
             World::builder()
                 .webhook_args(&[orphaned_claims::GRACE])
                 .controller_args(&[orphaned_claims::GRACE]),

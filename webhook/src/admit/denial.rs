@@ -7,11 +7,11 @@
 use std::time::Duration;
 
 use backup_core::{
-    labels::{BREAK_GLASS_ANNOTATION, ON_CONFLICT_ANNOTATION},
+    labels::{BREAK_GLASS_ANNOTATION, INSTALLATIONS_ANNOTATION, ON_CONFLICT_ANNOTATION},
     profile::{Profile, ScopeRule},
     validate::Finding,
 };
-use backup_lock::{Claim, Footprint, ObjectKey, ObjectKind, State, observe::Observed};
+use backup_lock::{Claim, Footprint, ObjectKey, ObjectKind, Registration, State, observe::Observed};
 use kube::core::{
     GroupVersionKind, Status,
     response::{StatusCause, StatusDetails},
@@ -159,6 +159,16 @@ pub(crate) fn warning(key: &ObjectKey, blockers: &[Blocker], what: &str) -> Stri
     let first = blockers.first().map(Blocker::describe).unwrap_or_default();
     let more = if blockers.len() > 1 { format!(", and {} more", blockers.len() - 1) } else { String::new() };
     format!("{key} {what}: {first}{more}")
+}
+
+/// The warning about an object where no installation works.
+pub(crate) fn elsewhere(kind: &str, namespace: &str) -> String {
+    format!(
+        "no installation works in namespace {namespace}, so nothing runs this {kind}, and it has no place in the lock: \
+         create it in the namespace of an installation. To install one here, add {namespace} to the annotation \
+         {INSTALLATIONS_ANNOTATION} of ValidatingWebhookConfiguration {} first",
+        Registration::NAME
+    )
 }
 
 pub(crate) fn full(group: &str, key: &ObjectKey, why: &str) -> Status {
