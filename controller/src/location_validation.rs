@@ -11,6 +11,7 @@ use backup_core::{
     api::{BackupStorageLocation, GoDuration, LocationPhase},
     bucket::Facts,
     labels::BUCKET_ANNOTATION,
+    text::shortened,
 };
 use backup_runtime::{
     Cluster,
@@ -121,7 +122,7 @@ impl LocationController {
         };
         let (facts, message) = match checked {
             Ok(facts) => (facts, None),
-            Err(error) => (None, Some(shortened(&error.to_string()))),
+            Err(error) => (None, Some(shortened(&error.to_string(), MESSAGE_CHARS))),
         };
         // What was known of another bucket is not true of this one.
         let outdated = last.is_some_and(|last| last.spec != location.spec);
@@ -214,12 +215,5 @@ impl LocationController {
             );
             self.cluster.events.normal(location, "ObjectLock", &note);
         }
-    }
-}
-
-fn shortened(message: &str) -> String {
-    match message.char_indices().nth(MESSAGE_CHARS) {
-        Some((end, _)) => format!("{}…", &message[..end]),
-        None => message.to_owned(),
     }
 }

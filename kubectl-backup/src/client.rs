@@ -2,6 +2,7 @@
 
 use std::{fmt::Debug, future::Future, path::PathBuf, time::Duration};
 
+use backup_core::{api::NamespacedKind, text::causes};
 use k8s_openapi::NamespaceResourceScope;
 use kube::{
     Api, Client, Config, Resource,
@@ -9,13 +10,13 @@ use kube::{
     config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError},
     core::{DeserializeGuard, PartialObjectMeta},
 };
-use serde::{Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
     Terminal,
     cli::{GlobalArgs, Token},
-    error::{About, Problem, ProblemKind, causes},
+    error::{About, Problem, ProblemKind},
 };
 
 /// How long a single request may take unless `--request-timeout` says otherwise.
@@ -26,29 +27,6 @@ pub(crate) const PAGE: u32 = 500;
 
 /// Who writes, for the managed fields of objects.
 pub(crate) const FIELD_MANAGER: &str = "kubectl-backup";
-
-/// A kind of the API whose objects are in namespaces.
-pub(crate) trait Namespaced:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Serialize
-    + DeserializeOwned
-    + Clone
-    + Debug
-    + Send
-    + 'static
-{
-}
-
-impl<K> Namespaced for K where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Serialize
-        + DeserializeOwned
-        + Clone
-        + Debug
-        + Send
-        + 'static
-{
-}
 
 /// A connection to a cluster and the installation in it.
 #[derive(Clone)]
@@ -117,25 +95,29 @@ impl Session {
         about.explain(error, &self.server, &self.namespace)
     }
 
-    pub(crate) async fn get<K: Namespaced>(&self, name: &str) -> Result<K, Problem> {
+    pub(crate) async fn get<K: NamespacedKind>(&self, name: &str) -> Result<K, Problem> {
         self.call(About::of::<K>("get", name), self.api::<K>().get(name)).await
     }
 
     /// The metadata only: that of an object that cannot be decoded, too.
-    pub(crate) async fn get_metadata<K: Namespaced>(
+    pub(crate) async fn get_metadata<K: NamespacedKind>(
         &self,
         name: &str,
     ) -> Result<PartialObjectMeta<K>, Problem> {
         self.call(About::of::<K>("get", name), self.api::<K>().get_metadata(name)).await
     }
 
-    pub(crate) async fn create<K: Namespaced>(&self, object: &K, params: &PostParams) -> Result<K, Problem> {
+    pub(crate) async fn create<K: NamespacedKind>(
+        &self,
+        object: &K,
+        params: &PostParams,
+    ) -> Result<K, Problem> {
         let name = object.meta().name.clone().unwrap_or_default();
         self.call(About::of::<K>("create", &name), self.api::<K>().create(params, object)).await
     }
 
     /// Merges a patch into the object of this uid alone: the API server refuses a patch with another one.
-    pub(crate) async fn patch<K: Namespaced>(
+    pub(crate) async fn patch<K: NamespacedKind>(
         &self,
         name: &str,
         uid: Option<&String>,
@@ -148,7 +130,7 @@ impl Session {
     }
 
     /// Deletes the object that these preconditions name. One that is gone already is no error.
-    pub(crate) async fn delete<K: Namespaced>(
+    pub(crate) async fn delete<K: NamespacedKind>(
         &self,
         name: &str,
         preconditions: Preconditions,
@@ -161,7 +143,7 @@ impl Session {
     }
 
     /// The first page of a list, without objects that cannot be decoded.
-    pub(crate) async fn page<K: Namespaced>(&self, params: &ListParams) -> Result<Vec<K>, Problem> {
+    pub(crate) async fn page<K: NamespacedKind>(&self, params: &ListParams) -> Result<Vec<K>, Problem> {
         let api: Api<DeserializeGuard<K>> = Api::namespaced(self.client.clone(), &self.namespace);
         let page = self.call(About::of::<K>("list", ""), api.list(params)).await?;
         Ok(page.items.into_iter().filter_map(|item| item.0.ok()).collect())

@@ -16,6 +16,7 @@ use backup_core::{
     },
     labels::{READ_KEY_ANNOTATION, READ_UID_ANNOTATION},
     reading::{FOLDER, KEY_HEADER, KEY_LENGTH, Key, PORT, STATUS_KIND},
+    text::causes,
 };
 use http::{
     HeaderMap, Request, Response, StatusCode,
@@ -34,7 +35,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::{
     backoff::{self, backoff},
     client::Session,
-    error::{About, Problem, ProblemKind, causes, slow},
+    error::{About, Problem, ProblemKind, slow},
     print::plain,
 };
 

@@ -23,11 +23,11 @@ pub use backup_repository::BackupRepository;
 pub use backup_storage_location::{
     AccessMode, BackupStorageLocation, BackupStorageLocationSpec, BackupStorageLocationStatus, LocationPhase,
 };
-pub use common::Extra;
+pub use common::{Extra, null_default};
 pub use delete_backup_request::{DeleteBackupRequest, DeleteBackupRequestPhase};
 pub use download_request::DownloadRequest;
 pub use duration::GoDuration;
-pub use kind::VeleroKind;
+pub use kind::{NamespacedKind, VeleroKind};
 pub use restore::{Restore, RestorePhase, RestoreSpec, RestoreStatus};
 pub use schedule::Schedule;
 pub use server_status_request::ServerStatusRequest;

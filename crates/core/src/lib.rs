@@ -22,5 +22,6 @@ pub mod results;
 pub mod selection;
 pub mod snapshot;
 pub mod sync;
+pub mod text;
 pub mod time;
 pub mod validate;

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::text::shortened;
+
 pub(crate) const NOTES: usize = 20;
 /// The longest reason in a note (characters).
 pub(crate) const REASON_CHARS: usize = 300;
@@ -57,8 +59,8 @@ impl Summary {
     /// Adds a note, as long as there is room.
     pub fn note(&mut self, name: &str, what: &str, reason: &str) {
         if self.notes.len() < NOTES {
-            let (name, what) = (shortened(name), what.to_owned());
-            self.notes.push(Note { name, what, reason: shortened(reason) });
+            let (name, what) = (shortened(name, REASON_CHARS), what.to_owned());
+            self.notes.push(Note { name, what, reason: shortened(reason, REASON_CHARS) });
         } else {
             self.more += 1;
         }
@@ -66,7 +68,10 @@ impl Summary {
 
     /// Adds a note about all of it, before those about single backups.
     pub fn note_first(&mut self, what: &str, reason: &str) {
-        self.notes.insert(0, Note { name: String::new(), what: what.to_owned(), reason: shortened(reason) });
+        self.notes.insert(
+            0,
+            Note { name: String::new(), what: what.to_owned(), reason: shortened(reason, REASON_CHARS) },
+        );
         if self.notes.len() > NOTES {
             self.notes.truncate(NOTES);
             self.more += 1;
@@ -90,7 +95,7 @@ impl Summary {
     /// The value of the annotation: what is stored is bounded, whatever lies in a bucket.
     pub fn annotation(&self) -> String {
         let mut bounded = self.clone();
-        bounded.error = bounded.error.as_deref().map(shortened);
+        bounded.error = bounded.error.as_deref().map(|error| shortened(error, REASON_CHARS));
         serde_json::to_string(&bounded).unwrap_or_default()
     }
 }
@@ -104,13 +109,6 @@ pub struct Request {
     /// Backups that may be removed although they are many: as many as the person was shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remove: Option<u64>,
-}
-
-fn shortened(text: &str) -> String {
-    match text.char_indices().nth(REASON_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }
 
 #[cfg(test)]

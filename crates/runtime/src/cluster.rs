@@ -1,10 +1,9 @@
 //! Access to the objects of one installation.
 
-use std::{fmt::Debug, time::Duration};
+use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
 
 use crate::{events::Events, leader::Leadership};
 
@@ -21,35 +20,9 @@ pub struct Cluster {
     pub page_size: u32,
 }
 
-/// A kind of objects that are in a namespace, known when this is compiled.
-pub trait NamespacedKind:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + DeserializeOwned
-    + Clone
-    + Debug
-    + Send
-    + Sync
-    + 'static
-{
-}
-
-impl<K> NamespacedKind for K where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + DeserializeOwned
-        + Clone
-        + Debug
-        + Send
-        + Sync
-        + 'static
-{
-}
-
 impl Cluster {
     /// The objects of a kind in the namespace of the installation.
-    pub fn api<K>(&self) -> Api<K>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
+    pub fn api<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>>(&self) -> Api<K> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 }

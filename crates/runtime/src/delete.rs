@@ -1,12 +1,13 @@
 //! Deleting an object, that object and no other of its name.
 
+use backup_core::api::NamespacedKind;
 use kube::{
     ResourceExt as _,
     api::{DeleteParams, Preconditions},
 };
 
 use crate::{
-    Cluster, NamespacedKind,
+    Cluster,
     errors::{is_conflict, is_gone},
 };
 

@@ -10,7 +10,7 @@ use kube::{
 };
 use tokio::sync::Semaphore;
 
-use crate::errors::plain;
+use crate::{errors::plain, retry::timed};
 
 /// Events that may be on their way at a time; more are dropped.
 const IN_FLIGHT: usize = 32;
@@ -67,12 +67,8 @@ impl Events {
         let recorder = self.recorder.clone();
         tokio::spawn(async move {
             let _permit = permit;
-            match tokio::time::timeout(Duration::from_secs(5), recorder.publish(&event, &object)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    tracing::debug!(error = plain(&error), reason = event.reason, "event not recorded");
-                }
-                Err(_) => tracing::debug!(reason = event.reason, "event not recorded in time"),
+            if let Err(error) = timed(Duration::from_secs(5), recorder.publish(&event, &object)).await {
+                tracing::debug!(error = plain(&error), reason = event.reason, "event not recorded");
             }
         });
     }

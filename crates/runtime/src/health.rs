@@ -1,11 +1,9 @@
 //! `/livez` and `/readyz`.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{Router, extract::State, http::StatusCode, response::IntoResponse, routing::get};
+use parking_lot::Mutex;
 
 /// Which parts are ready. A part is added before it starts, and marked once it can work.
 #[derive(Clone, Debug, Default)]
@@ -16,15 +14,15 @@ pub struct Health {
 impl Health {
     /// Adds a part that has to become ready.
     pub fn expect(&self, part: &'static str) {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner).entry(part).or_insert(false);
+        self.parts.lock().entry(part).or_insert(false);
     }
 
     pub fn ready(&self, part: &'static str) {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner).insert(part, true);
+        self.parts.lock().insert(part, true);
     }
 
     fn waiting_for(&self) -> Vec<&'static str> {
-        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let parts = self.parts.lock();
         parts.iter().filter(|(_, ready)| !**ready).map(|(part, _)| *part).collect()
     }
 }

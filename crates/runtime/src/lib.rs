@@ -19,4 +19,4 @@ pub mod signal;
 pub mod walk;
 pub mod watch;
 
-pub use cluster::{Cluster, NamespacedKind};
+pub use cluster::Cluster;

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use backup_core::api::NamespacedKind;
 use kube::{
     Api,
     api::{ApiResource, DynamicObject, ListParams},
 };
 
-use crate::{Cluster, NamespacedKind, retry};
+use crate::{Cluster, retry};
 
 /// How long one page is tried for.
 const PAGE_BUDGET: Duration = Duration::from_secs(10);

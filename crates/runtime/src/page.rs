@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use backup_core::resources::ResourceType;
+use backup_core::{api::null_default, resources::ResourceType};
 use futures::AsyncReadExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::{
     Client,
-    core::{ApiResource, DynamicObject, Resource as _, params::ListParams, request::Request},
+    core::{
+        ApiResource, DynamicObject, GroupVersionKind, Resource as _, params::ListParams, request::Request,
+    },
 };
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::errors::plain;
@@ -24,21 +26,12 @@ const PAGE_BYTES: u64 = 24 << 20;
 pub struct Page {
     #[serde(default)]
     metadata: ListMeta,
-    /// The objects, undecoded.
-    #[serde(default, deserialize_with = "null_is_empty")]
+    /// The objects, undecoded. Go writes an empty list as `null` in some places.
+    #[serde(default, deserialize_with = "null_default")]
     pub items: Vec<Box<RawValue>>,
 }
 
-/// Go writes an empty list as `null` in some places.
-fn null_is_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Box<RawValue>>, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
-}
-
 impl Page {
-    pub fn decode(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text)
-    }
-
     /// The token of the next page; none after the last.
     pub fn next(&self) -> Option<&str> {
         self.metadata.continue_.as_deref().filter(|token| !token.is_empty())
@@ -150,7 +143,7 @@ pub async fn fetch(
     let text = tokio::time::timeout(PAGE_TIMEOUT, read(client, request, most))
         .await
         .map_err(|_| PageError::Timeout)??;
-    Page::decode(&text).map_err(PageError::Malformed)
+    serde_json::from_str(&text).map_err(PageError::Malformed)
 }
 
 /// The body of an answer, if it has at most so many bytes.
@@ -167,13 +160,8 @@ async fn read(client: &Client, request: http::Request<Vec<u8>>, most: u64) -> Re
 
 /// The type as kube knows it, for URLs.
 pub fn api_resource(resource: &ResourceType) -> ApiResource {
-    ApiResource {
-        group: resource.group.clone(),
-        version: resource.version.clone(),
-        api_version: resource.api_version(),
-        kind: resource.kind.clone(),
-        plural: resource.plural.clone(),
-    }
+    let ResourceType { group, version, kind, plural, .. } = resource;
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
 #[cfg(test)]
@@ -182,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_page_keeps_its_items_as_they_were_sent() {
-        let page = Page::decode(
+        let page: Page = serde_json::from_str(
             r#"{"kind":"ConfigMapList","apiVersion":"v1",
                 "metadata":{"resourceVersion":"7","continue":"abc","remainingItemCount":12},
                 "items":[ {"metadata":{"name":"a"},"x":1.50} ,{"metadata":{"name":"b"}}]}"#,
@@ -202,10 +190,10 @@ mod tests {
             r#"{"apiVersion":"example.com/v1","items":[],"kind":"WidgetList","metadata":{"continue":"","resourceVersion":"1"}}"#,
             "{}",
         ] {
-            let page = Page::decode(text).unwrap();
+            let page: Page = serde_json::from_str(text).unwrap();
             assert_eq!((page.next(), page.remaining(), page.items.len()), (None, 0, 0), "{text}");
         }
-        assert!(Page::decode(r#"{"items":{"#).is_err());
+        assert!(serde_json::from_str::<Page>(r#"{"items":{"#).is_err());
     }
 
     #[test]

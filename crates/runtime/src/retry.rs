@@ -2,6 +2,7 @@
 
 use std::{fmt::Debug, future::Future, time::Duration};
 
+use backup_core::api::NamespacedKind;
 use kube::{
     Api, Resource, ResourceExt,
     api::{Patch, PatchParams},
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    Cluster, NamespacedKind,
+    Cluster,
     backoff::Backoff,
     errors::{is_conflict, is_final, is_gone, is_transient, plain},
     leader::{Leadership, NotLeader},
@@ -66,7 +67,7 @@ impl WriteError {
 /// here): if that is outdated, the object is read again and `patch` asked again. A write whose answer was lost and that
 /// turns out to be stored counts as written.
 /// Errors: see [`WriteError`]. The object may have been written all the same if the last answer was lost.
-pub async fn status_patch<K: NamespacedKind + Serialize>(
+pub async fn status_patch<K: NamespacedKind>(
     cluster: &Cluster,
     object: &K,
     patch: impl Fn(&K) -> Option<Value> + Send + Sync,
@@ -86,7 +87,7 @@ where
     K: Resource + Serialize + DeserializeOwned + Clone + Debug + Send + Sync,
 {
     let started = Instant::now();
-    let (name, uid) = (object.name_any(), object.uid());
+    let (kind, name, uid) = (kind_of::<K>(), object.name_any(), object.uid());
     let mut current = object.clone();
     let mut read_again = false;
     let mut perhaps_stored: Option<Value> = None;
@@ -120,11 +121,7 @@ where
                     Err(error) if is_gone(&error, &name) => return Ok(PatchOutcome::Gone),
                     Err(error) => {
                         if is_final(&error) {
-                            return Err(WriteError::Refused {
-                                kind: kind_of(&current),
-                                name,
-                                source: Box::new(error),
-                            });
+                            return Err(WriteError::Refused { kind, name, source: Box::new(error) });
                         }
                         if !is_conflict(&error) {
                             perhaps_stored = Some(body);
@@ -138,13 +135,7 @@ where
         tries += 1;
         let waited = started.elapsed();
         if waited >= budget {
-            return Err(WriteError::Exhausted {
-                kind: kind_of(&current),
-                name,
-                tries,
-                waited,
-                source: Box::new(error),
-            });
+            return Err(WriteError::Exhausted { kind, name, tries, waited, source: Box::new(error) });
         }
         tracing::debug!(name, tries, error = plain(&error), "write is tried again");
         // The last try is made when the budget ends, not before.
@@ -175,7 +166,8 @@ where
     }
 }
 
-async fn timed<T>(
+/// A request that takes too long is an error of the service.
+pub(crate) async fn timed<T>(
     limit: Duration,
     request: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, kube::Error> {
@@ -195,7 +187,7 @@ fn require_version(patch: &mut Value, version: Option<String>) {
 }
 
 /// The kind, as the Rust type is called: kinds of unknown types are in the message of the API server.
-fn kind_of<K>(_: &K) -> String {
+fn kind_of<K>() -> String {
     std::any::type_name::<K>().rsplit("::").next().unwrap_or_default().to_owned()
 }
 

@@ -1,7 +1,8 @@
 //! A stream of the objects of a kind as they change, decoded one by one.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, fmt::Debug, time::Duration};
 
+use backup_core::api::NamespacedKind;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
@@ -12,8 +13,9 @@ use kube::{
         watcher::{self, Event, ExponentialBackoff, watcher},
     },
 };
+use serde::de::DeserializeOwned;
 
-use crate::{Cluster, NamespacedKind, backoff::Backoff, health::Health, queue::Key};
+use crate::{Cluster, backoff::Backoff, health::Health, queue::Key};
 
 /// Between the end of a watch and the start of the next.
 const RESTART: Backoff = Backoff { first: Duration::from_millis(400), cap: Duration::from_secs(10) };
@@ -74,15 +76,24 @@ impl Undecodable {
 /// and started again after a short while (200 ms to 10 s, with jitter), and one bad object never stops the others.
 pub fn objects<K: NamespacedKind>(cluster: &Cluster) -> impl Stream<Item = WatchEvent<K>> + Send + 'static {
     let api: Api<DeserializeGuard<K>> = cluster.api();
-    watcher(api, config(cluster)).backoff(backoff()).filter_map(|event| std::future::ready(touched(event)))
+    events::<K, _>(api, cluster).filter_map(|event| std::future::ready(touched(event)))
 }
 
-fn config(cluster: &Cluster) -> watcher::Config {
-    watcher::Config::default().page_size(cluster.page_size)
-}
-
-fn backoff() -> ExponentialBackoff {
-    ExponentialBackoff::from(RESTART.builder())
+/// What the API server tells of a kind, whatever of its objects is asked for.
+fn events<K: NamespacedKind, T>(
+    api: Api<T>,
+    cluster: &Cluster,
+) -> impl Stream<Item = Event<T>> + Send + 'static
+where
+    T: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let config = watcher::Config::default().page_size(cluster.page_size);
+    watcher(api, config).backoff(ExponentialBackoff::from(RESTART.builder())).filter_map(|event| {
+        let event = event.inspect_err(
+            |error| tracing::warn!(kind = %K::kind(&()), %error, "watch failed; it is started again"),
+        );
+        std::future::ready(event.ok())
+    })
 }
 
 /// What is seen of an object of which only name and version are asked for.
@@ -103,36 +114,28 @@ pub enum VersionEvent {
 pub fn versions<K: NamespacedKind>(cluster: &Cluster) -> impl Stream<Item = VersionEvent> + Send + 'static {
     let mut all = BTreeSet::new();
     // By this type only metadata is asked for.
-    watcher(cluster.api::<PartialObjectMeta<K>>(), config(cluster)).backoff(backoff()).filter_map(
-        move |event| {
-            let applied = |object: PartialObjectMeta<K>| {
-                let meta = object.metadata;
-                VersionEvent::Applied {
-                    name: meta.name.unwrap_or_default(),
-                    version: meta.resource_version.unwrap_or_default(),
-                }
-            };
-            std::future::ready(match event {
-                Ok(Event::Init) => {
-                    all.clear();
-                    None
-                }
-                Ok(Event::InitApply(object)) => {
-                    all.insert(object.metadata.name.clone().unwrap_or_default());
-                    Some(applied(object))
-                }
-                Ok(Event::InitDone) => Some(VersionEvent::Listed(std::mem::take(&mut all))),
-                Ok(Event::Apply(object)) => Some(applied(object)),
-                Ok(Event::Delete(object)) => {
-                    Some(VersionEvent::Deleted(object.metadata.name.unwrap_or_default()))
-                }
-                Err(error) => {
-                    tracing::warn!(kind = %K::kind(&()), %error, "watch failed; it is started again");
-                    None
-                }
-            })
-        },
-    )
+    events::<K, _>(cluster.api::<PartialObjectMeta<K>>(), cluster).filter_map(move |event| {
+        let applied = |object: PartialObjectMeta<K>| {
+            let meta = object.metadata;
+            VersionEvent::Applied {
+                name: meta.name.unwrap_or_default(),
+                version: meta.resource_version.unwrap_or_default(),
+            }
+        };
+        std::future::ready(match event {
+            Event::Init => {
+                all.clear();
+                None
+            }
+            Event::InitApply(object) => {
+                all.insert(object.metadata.name.clone().unwrap_or_default());
+                Some(applied(object))
+            }
+            Event::InitDone => Some(VersionEvent::Listed(std::mem::take(&mut all))),
+            Event::Apply(object) => Some(applied(object)),
+            Event::Delete(object) => Some(VersionEvent::Deleted(object.metadata.name.unwrap_or_default())),
+        })
+    })
 }
 
 /// The keys of the objects that [`objects`] delivers, for controllers that read the object when its turn comes. `part`
@@ -181,16 +184,12 @@ pub fn keys_with<K: NamespacedKind>(
     })
 }
 
-fn touched<K: NamespacedKind>(event: watcher::Result<Event<DeserializeGuard<K>>>) -> Option<WatchEvent<K>> {
+fn touched<K: NamespacedKind>(event: Event<DeserializeGuard<K>>) -> Option<WatchEvent<K>> {
     match event {
-        Ok(Event::Apply(object) | Event::InitApply(object)) => Some(decoded(object)),
-        Ok(Event::Delete(object)) => Some(WatchEvent::Deleted(Key::of(&object))),
-        Ok(Event::Init) => None,
-        Ok(Event::InitDone) => Some(WatchEvent::Listed),
-        Err(error) => {
-            tracing::warn!(kind = %K::kind(&()), %error, "watch failed; it is started again");
-            None
-        }
+        Event::Apply(object) | Event::InitApply(object) => Some(decoded(object)),
+        Event::Delete(object) => Some(WatchEvent::Deleted(Key::of(&object))),
+        Event::Init => None,
+        Event::InitDone => Some(WatchEvent::Listed),
     }
 }
 
@@ -223,7 +222,7 @@ mod tests {
             "spec": {"ttl": "tomorrow"},
         });
         let guard: DeserializeGuard<Backup> = serde_json::from_value(raw).unwrap();
-        let Some(WatchEvent::Undecodable(bad)) = touched(Ok(Event::Apply(guard))) else { panic!("decoded") };
+        let Some(WatchEvent::Undecodable(bad)) = touched(Event::Apply(guard)) else { panic!("decoded") };
         assert_eq!((bad.name.as_str(), bad.uid.as_str(), bad.kind.as_str()), ("bad", "u1", "Backup"));
         assert!(bad.to_string().contains("is not a duration"), "{bad}");
         assert_eq!(bad.object_ref().api_version.as_deref(), Some("velero.io/v1"));

@@ -3,13 +3,14 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use axum::{Router, http::StatusCode, response::IntoResponse as _};
 use kube::Client;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
 use crate::{Fault, Request, serve, watch::Event};
@@ -34,8 +35,8 @@ pub(crate) struct Inner {
     requests: Mutex<Vec<Request>>,
     hooks: Mutex<Vec<(String, String, Hook)>>,
     fault: Mutex<Option<Arc<FaultFn>>>,
-    writes: AtomicU64,
-    conflicts: AtomicU64,
+    /// How writes were answered.
+    written: Mutex<Vec<u16>>,
     crashed: Arc<AtomicBool>,
     pub(crate) changed: tokio::sync::Notify,
 }
@@ -128,7 +129,7 @@ impl FakeApi {
     /// Every request meets what this function says, and is served as it should be if that is `None`. It takes the place of
     /// the one before.
     pub fn fault(&self, fault: impl Fn(&Self, &Request) -> Option<Fault> + Send + Sync + 'static) {
-        *lock(&self.inner.fault) = Some(Arc::new(fault));
+        *self.inner.fault.lock() = Some(Arc::new(fault));
     }
 
     pub fn fail(&self, when: impl Fn(&Request) -> bool + Send + Sync + 'static) {
@@ -165,76 +166,64 @@ impl FakeApi {
     }
 
     pub fn recover(&self) -> bool {
-        *lock(&self.inner.fault) = None;
+        *self.inner.fault.lock() = None;
         self.inner.crashed.swap(false, Ordering::SeqCst)
     }
 
     /// Does this once, just before the next request with this method for exactly this path: what someone else did while
     /// the request was on its way.
     pub fn before(&self, method: &str, path: &str, act: impl FnOnce(&Self) + Send + 'static) {
-        lock(&self.inner.hooks).push((method.to_owned(), path.to_owned(), Box::new(act)));
+        self.inner.hooks.lock().push((method.to_owned(), path.to_owned(), Box::new(act)));
     }
 
     pub fn requests(&self) -> Vec<Request> {
-        lock(&self.inner.requests).clone()
+        self.inner.requests.lock().clone()
     }
 
     /// Method and path of every request so far: `POST /api/v1/namespaces`.
     pub fn log(&self) -> Vec<String> {
-        lock(&self.inner.requests).iter().map(Request::line).collect()
+        self.inner.requests.lock().iter().map(Request::line).collect()
     }
 
     pub fn count(&self, line: &str) -> usize {
-        lock(&self.inner.requests).iter().filter(|request| request.line() == line).count()
+        self.inner.requests.lock().iter().filter(|request| request.line() == line).count()
     }
 
     pub fn writes(&self) -> u64 {
-        self.inner.writes.load(Ordering::SeqCst)
+        self.inner.written.lock().iter().filter(|code| (200..300).contains(*code)).count() as u64
     }
 
     /// Writes that were refused because of what is stored.
     pub fn conflicts(&self) -> u64 {
-        self.inner.conflicts.load(Ordering::SeqCst)
+        self.inner.written.lock().iter().filter(|code| **code == 409).count() as u64
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.inner.state)
+        self.inner.state.lock()
     }
 
     /// Notes a request, and decides what it meets.
     pub(crate) fn meet(&self, request: &mut Request) -> Option<Fault> {
         {
-            let mut requests = lock(&self.inner.requests);
+            let mut requests = self.inner.requests.lock();
             request.earlier =
                 requests.iter().filter(|other| other.is(request.method.as_str(), &request.path)).count();
             requests.push(request.clone());
         }
         let hook = {
-            let mut hooks = lock(&self.inner.hooks);
+            let mut hooks = self.inner.hooks.lock();
             let at = hooks.iter().position(|(method, path, _)| request.is(method, path));
             at.map(|at| hooks.remove(at).2)
         };
         if let Some(hook) = hook {
             hook(self);
         }
-        let fault = lock(&self.inner.fault).clone();
+        let fault = self.inner.fault.lock().clone();
         fault.and_then(|fault| fault(self, request))
     }
 
-    pub(crate) fn count_write(&self, code: u16) {
-        match code {
-            200..300 => {
-                self.inner.writes.fetch_add(1, Ordering::SeqCst);
-                self.inner.changed.notify_waiters();
-            }
-            409 => {
-                self.inner.conflicts.fetch_add(1, Ordering::SeqCst);
-            }
-            _ => {}
-        }
+    pub(crate) fn written(&self, code: u16) {
+        self.inner.written.lock().push(code);
+        self.inner.changed.notify_waiters();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

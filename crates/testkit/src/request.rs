@@ -23,7 +23,7 @@ pub struct Request {
 }
 
 impl Request {
-    pub(crate) fn new(method: Method, uri: &Uri, headers: HeaderMap, body: &[u8], earlier: usize) -> Self {
+    pub(crate) fn new(method: Method, uri: &Uri, headers: HeaderMap, body: &[u8]) -> Self {
         let query = url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
         Self {
             method,
@@ -31,7 +31,7 @@ impl Request {
             query: query.into_owned().collect(),
             headers,
             body: serde_json::from_slice(body).unwrap_or_default(),
-            earlier,
+            earlier: 0,
         }
     }
 

@@ -134,7 +134,7 @@ pub(crate) async fn serve(
 ) -> Response {
     // Lets requests of others come in between, as they would on a network.
     tokio::task::yield_now().await;
-    let mut request = Request::new(method, &uri, headers, &body, 0);
+    let mut request = Request::new(method, &uri, headers, &body);
     match api.meet(&mut request) {
         Some(Fault::Answer(response)) => response,
         Some(Fault::DoneBut(response)) => {
@@ -173,7 +173,7 @@ impl FakeApi {
             }
         };
         if request.is_write() {
-            self.count_write(code);
+            self.written(code);
         }
         status(code, body)
     }
@@ -186,12 +186,8 @@ impl State {
         let matches = |(path, object): &(&String, &Value)| target.lists(path) && selection.selects(object);
         let all: Vec<&Value> = self.objects.iter().filter(matches).map(|(_, object)| object).collect();
         let from: usize = request.parameter("continue").parse().unwrap_or(0);
-        let to = request
-            .parameter("limit")
-            .parse()
-            .ok()
-            .filter(|limit| *limit > 0)
-            .map_or(all.len(), |limit: usize| from.saturating_add(limit).min(all.len()));
+        let limit = request.parameter("limit").parse().ok().filter(|limit: &usize| *limit > 0);
+        let to = limit.map_or(all.len(), |limit| from.saturating_add(limit).min(all.len()));
         let mut metadata = json!({"resourceVersion": self.version.to_string()});
         if to < all.len() {
             metadata["continue"] = json!(to.to_string());

@@ -4,7 +4,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Error,
-    api::{DeleteParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams},
+    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
 };
 use serde_json::json;
 
@@ -58,7 +58,7 @@ async fn writes_have_preconditions_and_finalizers_hold_what_is_deleted() {
     let patch = |body| async { maps.patch("a1", &PatchParams::default(), &Patch::Merge(body)).await };
     let old = maps.get("a1").await.unwrap();
     patch(json!({"metadata": {"finalizers": ["f"]}, "data": {"k": "v"}})).await.unwrap();
-    assert_eq!(code(maps.replace("a1", &kube::api::PostParams::default(), &old).await.unwrap_err()), 409);
+    assert_eq!(code(maps.replace("a1", &PostParams::default(), &old).await.unwrap_err()), 409);
     assert_eq!(code(patch(json!({"metadata": {"uid": "other"}})).await.unwrap_err()), 409);
     let options = DeleteParams::default();
     assert!(maps.delete("a1", &options).await.unwrap().is_left());
@@ -83,17 +83,16 @@ async fn a_watch_shows_what_changes_after_its_version() {
 #[tokio::test]
 async fn a_fault_comes_before_the_request_or_takes_its_answer() {
     let (api, maps) = with(&["a1"]);
-    let created = ConfigMap { metadata: json_metadata("new"), ..ConfigMap::default() };
+    let created = ConfigMap {
+        metadata: ObjectMeta { name: Some("new".to_owned()), ..ObjectMeta::default() },
+        ..ConfigMap::default()
+    };
     api.fault(|_, request| (request.is_write() && request.earlier == 0).then(Fault::lose_answer));
-    assert_eq!(code(maps.create(&kube::api::PostParams::default(), &created).await.unwrap_err()), 503);
-    assert_eq!(code(maps.create(&kube::api::PostParams::default(), &created).await.unwrap_err()), 409);
+    assert_eq!(code(maps.create(&PostParams::default(), &created).await.unwrap_err()), 503);
+    assert_eq!(code(maps.create(&PostParams::default(), &created).await.unwrap_err()), 409);
     api.fault(|_, _| Some(Fault::refuse(403, "Forbidden", "not you")));
     assert_eq!(code(maps.get("a1").await.unwrap_err()), 403);
     api.recover();
     assert!(maps.get("a1").await.is_ok());
     assert_eq!((api.count(&format!("POST {MAPS}")), api.log().len()), (2, 4));
-}
-
-fn json_metadata(name: &str) -> kube::core::ObjectMeta {
-    kube::core::ObjectMeta { name: Some(name.to_owned()), ..Default::default() }
 }

@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, time::Duration};
 
+use backup_core::text::causes;
 use kube::{Resource, core::Status};
 
 use super::{Problem, ProblemKind as Kind};
@@ -194,20 +195,6 @@ fn refusal(message: &str) -> Option<String> {
         }
     }
     None
-}
-
-/// An error and its causes, without repeating what is in the text already.
-pub(crate) fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        next = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 
 use std::cmp::Ordering;
 
+use backup_core::api::NamespacedKind;
 use jiff::Timestamp;
 use kube::api::ApiResource;
 use serde_json::Value;
 
 use crate::{
-    client::Namespaced,
     error::About,
     print::{Style, human, plain, seconds},
 };
@@ -20,7 +20,7 @@ pub(crate) struct Columns {
 }
 
 /// A kind of ours that `get` lists.
-pub(crate) trait TableKind: Namespaced {
+pub(crate) trait TableKind: NamespacedKind {
     const KIND: &'static str;
     const COLUMNS: Columns;
 

@@ -15,7 +15,7 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 /// Decodes `null` as the default value, as Go does.
-pub(crate) fn null_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+pub fn null_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
     T: Default + Deserialize<'de>,

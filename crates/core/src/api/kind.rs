@@ -1,17 +1,40 @@
 //! What all kinds of the group have in common: the outer object, its names, and string enums that survive new values.
 
+use std::fmt::Debug;
+
 pub use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition as Column;
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
 
 /// The API group of every kind.
 pub const GROUP: &str = "velero.io";
 
-/// A kind of the `velero.io` group and what its definition needs beside the schema.
-pub trait VeleroKind:
+/// A kind whose objects are in namespaces, known when this is compiled.
+pub trait NamespacedKind:
     kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
     + Serialize
-    + schemars::JsonSchema
+    + DeserializeOwned
+    + Clone
+    + Debug
+    + Send
+    + Sync
+    + 'static
 {
+}
+
+impl<K> NamespacedKind for K where
+    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Serialize
+        + DeserializeOwned
+        + Clone
+        + Debug
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// A kind of the `velero.io` group and what its definition needs beside the schema.
+pub trait VeleroKind: NamespacedKind + schemars::JsonSchema {
     /// Short names for `kubectl get`.
     const SHORT_NAMES: &'static [&'static str];
     /// Columns for `kubectl get`.

@@ -5,7 +5,7 @@ use backup_core::{
     profile::{KindRule, Profile, ScopeRule, Target},
 };
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::core::ApiResource;
+use kube::core::{ApiResource, GroupVersionKind};
 
 use crate::claim::{ObjectKey, ObjectKind};
 
@@ -58,11 +58,5 @@ fn of_rule(profile: &Profile, rule: &KindRule) -> ApiResource {
 }
 
 fn resource_of(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
-    ApiResource {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        api_version: format!("{group}/{version}"),
-        kind: kind.to_owned(),
-        plural: plural.to_owned(),
-    }
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }

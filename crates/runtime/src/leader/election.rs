@@ -8,15 +8,18 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{
-    Elector, LostLease,
+    Elector, Leadership, LostLease,
     leadership::{LEASE, LEASE_DURATION},
 };
 use crate::clock::Clock;
 
-fn server() -> (FakeApi, Client) {
+/// A replica that leads.
+async fn leader() -> (FakeApi, Elector, Leadership) {
     let server = FakeApi::new();
-    let client = server.client();
-    (server, client)
+    let mut first = elector(&server.client(), "first");
+    let leadership = first.leadership();
+    first.acquire().await;
+    (server, first, leadership)
 }
 
 fn elector(client: &Client, host: &str) -> Elector {
@@ -25,7 +28,7 @@ fn elector(client: &Client, host: &str) -> Elector {
 
 #[tokio::test(start_paused = true)]
 async fn of_many_replicas_exactly_one_leads() {
-    let (_, client) = server();
+    let client = FakeApi::new().client();
     let mut tasks = tokio::task::JoinSet::new();
     let mut leaderships = Vec::new();
     for n in 0..5 {
@@ -46,7 +49,7 @@ async fn of_many_replicas_exactly_one_leads() {
 
 #[tokio::test(start_paused = true)]
 async fn a_released_lease_is_taken_at_once_and_one_left_behind_after_its_duration() {
-    let (_, client) = server();
+    let client = FakeApi::new().client();
     let mut first = elector(&client, "first");
     first.acquire().await;
     first.release().await;
@@ -65,10 +68,7 @@ async fn a_released_lease_is_taken_at_once_and_one_left_behind_after_its_duratio
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_can_not_renew_stops_before_another_may_take_over() {
-    let (server, client) = server();
-    let mut first = elector(&client, "first");
-    let leadership = first.leadership();
-    first.acquire().await;
+    let (server, mut first, leadership) = leader().await;
     let started = Instant::now();
     server.fail(|_| true);
     let lost = first.keep().await;
@@ -79,10 +79,7 @@ async fn a_leader_that_can_not_renew_stops_before_another_may_take_over() {
 
 #[tokio::test(start_paused = true)]
 async fn a_short_outage_of_the_api_server_does_not_end_the_leadership() {
-    let (server, client) = server();
-    let mut first = elector(&client, "first");
-    let leadership = first.leadership();
-    first.acquire().await;
+    let (server, mut first, leadership) = leader().await;
     let keeping = tokio::spawn(async move { first.keep().await });
     tokio::time::sleep(Duration::from_secs(5)).await;
     server.fail(|_| true);
@@ -94,10 +91,7 @@ async fn a_short_outage_of_the_api_server_does_not_end_the_leadership() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_whose_lease_was_taken_by_hand_stops() {
-    let (server, client) = server();
-    let mut first = elector(&client, "first");
-    let leadership = first.leadership();
-    first.acquire().await;
+    let (server, mut first, leadership) = leader().await;
     server.edit(&ledger_path(LEASE), |lease| lease["spec"]["holderIdentity"] = json!("someone"));
     let lost = first.keep().await;
     assert!(matches!(&lost, LostLease::Taken(holder) if holder == "someone"), "{lost}");

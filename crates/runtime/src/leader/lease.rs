@@ -18,7 +18,8 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    errors::{is_conflict, is_gone, plain},
+    errors::{found, is_conflict, plain},
+    retry::timed,
 };
 
 /// A request that takes longer is tried again while there is still time.
@@ -185,12 +186,8 @@ impl Elector {
     }
 
     async fn read(&mut self) -> Result<(), String> {
-        let read = tokio::time::timeout(REQUEST_TIMEOUT, self.leases.get(LEASE)).await;
-        match read.map_err(|_| format!("no answer from the API server within {REQUEST_TIMEOUT:?}"))? {
-            Ok(lease) => self.note(Some(lease)),
-            Err(error) if is_gone(&error, LEASE) => self.note(None),
-            Err(error) => return Err(plain(&error)),
-        }
+        let read = timed(REQUEST_TIMEOUT, self.leases.get(LEASE)).await;
+        self.note(found(read, LEASE).map_err(|error| plain(&error))?);
         Ok(())
     }
 
@@ -212,14 +209,11 @@ impl Elector {
                 self.leases.create(&params, &lease).await
             }
         };
-        match tokio::time::timeout(REQUEST_TIMEOUT, write).await {
-            Ok(result) => result.inspect_err(|error| {
-                if is_conflict(error) {
-                    tracing::debug!("the lease has changed meanwhile");
-                }
-            }),
-            Err(_) => Err(kube::Error::Service(format!("no answer within {REQUEST_TIMEOUT:?}").into())),
-        }
+        timed(REQUEST_TIMEOUT, write).await.inspect_err(|error| {
+            if is_conflict(error) {
+                tracing::debug!("the lease has changed meanwhile");
+            }
+        })
     }
 
     /// Times are for people; nobody decides by them.

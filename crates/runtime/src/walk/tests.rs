@@ -18,10 +18,6 @@ fn server(count: usize) -> FakeApi {
     api
 }
 
-fn refuse(code: u16, message: &str) -> Fault {
-    Fault::refuse(code, "x", message)
-}
-
 /// The number of items in each page, and how the walk ended.
 async fn walk(api: &FakeApi) -> (Vec<usize>, Vec<Step>) {
     let mut steps = start(api.client(), vec![listing()], 2);
@@ -62,7 +58,7 @@ async fn an_expired_continue_token_begins_the_list_again() {
     api.fault(move |_, request: &Request| {
         let second_page = request.parameter("continue") == "2";
         let first_time = second_page && expired.fetch_add(1, Ordering::Relaxed) == 0;
-        first_time.then(|| refuse(410, "expired"))
+        first_time.then(|| Fault::refuse(410, "x", "expired"))
     });
     let (pages, ends) = walk(&api).await;
     assert_eq!(pages, [2, 2, 2, 1]);
@@ -72,7 +68,9 @@ async fn an_expired_continue_token_begins_the_list_again() {
 #[tokio::test(start_paused = true)]
 async fn a_token_that_always_expires_ends_as_a_failure() {
     let api = server(5);
-    api.fault(|_, request| (!request.parameter("continue").is_empty()).then(|| refuse(410, "expired")));
+    api.fault(|_, request| {
+        (!request.parameter("continue").is_empty()).then(|| Fault::refuse(410, "x", "expired"))
+    });
     let (pages, ends) = walk(&api).await;
     assert_eq!(pages.len(), RESTARTS + 1);
     assert!(matches!(ends.as_slice(), [Step::Failed { reason, .. }] if reason == "expired"), "{ends:?}");
@@ -82,7 +80,9 @@ async fn a_token_that_always_expires_ends_as_a_failure() {
 async fn a_failure_that_passes_loses_nothing() {
     let tries = AtomicUsize::new(0);
     let api = server(3);
-    api.fault(move |_, _| (tries.fetch_add(1, Ordering::Relaxed) < 3).then(|| refuse(503, "busy")));
+    api.fault(move |_, _| {
+        (tries.fetch_add(1, Ordering::Relaxed) < 3).then(|| Fault::refuse(503, "x", "busy"))
+    });
     let (pages, ends) = walk(&api).await;
     assert_eq!(pages, [2, 1]);
     assert!(matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
@@ -92,7 +92,7 @@ async fn a_failure_that_passes_loses_nothing() {
 async fn a_failure_that_stays_is_told_after_a_bounded_number_of_tries() {
     for (code, tries) in [(503, RETRIES + 1), (403, 1)] {
         let api = FakeApi::new();
-        api.fault(move |_, _| Some(refuse(code, "no")));
+        api.fault(move |_, _| Some(Fault::refuse(code, "x", "no")));
         let mut steps = start(api.client(), vec![listing()], 2);
         assert!(matches!(steps.recv().await, Some(Step::Failed { reason, .. }) if reason == "no"));
         assert!(steps.recv().await.is_none());
@@ -123,9 +123,9 @@ async fn pages_are_not_fetched_without_bound_ahead_of_the_reader() {
 
 #[test]
 fn heavy_pages_make_the_next_ones_smaller() {
-    let page = |bytes: usize| {
+    let page = |bytes: usize| -> Page {
         let text = json!({ "items": [{ "x": "y".repeat(bytes) }] }).to_string();
-        Page::decode(&text).unwrap()
+        serde_json::from_str(&text).unwrap()
     };
     assert_eq!(next_limit(500, 500, &page(PAGE_BYTES * 10)), 49);
     assert_eq!(next_limit(1, 500, &page(PAGE_BYTES * 10)), 1);
