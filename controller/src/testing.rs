@@ -8,7 +8,7 @@ use backup_core::{
 };
 use backup_plugins::Host;
 use backup_runtime::{Cluster, events::Events, leader::Leadership, watch::Undecodable};
-use backup_store::{BackupFiles, LogFile, ResourceList, Results};
+use backup_store::{JobFiles, LogFile};
 use kube::Client;
 use serde_json::{Value, json};
 
@@ -100,15 +100,7 @@ pub(crate) fn backup(phase: BackupPhase) -> Backup {
     backup
 }
 
-/// Files of a backup that holds nothing.
-pub(crate) fn backup_files() -> BackupFiles {
-    BackupFiles {
-        log: LogFile::new().unwrap(),
-        results: Results::default(),
-        resource_list: ResourceList::default(),
-        volume_info: vec![],
-        item_operations: vec![],
-        volume_snapshots: vec![],
-        pod_volume_backups: vec![],
-    }
+/// Files of a backup or restore in which nothing is.
+pub(crate) fn no_files() -> JobFiles {
+    JobFiles::new(LogFile::new().unwrap())
 }

@@ -11,7 +11,7 @@ use backup_runtime::{
     Cluster,
     retry::{self, PatchOutcome},
 };
-use backup_store::{BackupFiles, BackupWriter, FileOwner, Location, Scope, StoreError};
+use backup_store::{BackupWriter, FileOwner, JobFiles, Location, Scope, StoreError};
 
 use super::{
     Backups,
@@ -109,7 +109,7 @@ impl Worker<Backups> {
         writer: &mut BackupWriter,
         progress: &Progress,
         taken_up: &TakenUp,
-    ) -> Result<BackupFiles, WorkError> {
+    ) -> Result<JobFiles, WorkError> {
         let mut report = Report::new(Some(&self.name))?;
         report.info("collecting items");
         let log = report.log();
@@ -155,14 +155,13 @@ impl Worker<Backups> {
             report.errors()
         ));
         let (results, log) = report.into_parts();
-        Ok(BackupFiles {
-            log,
+        Ok(JobFiles {
             results,
             resource_list: collected.list,
             volume_info: volumes.info(),
             item_operations: operations,
             volume_snapshots,
-            pod_volume_backups: vec![],
+            ..JobFiles::new(log)
         })
     }
 

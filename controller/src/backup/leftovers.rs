@@ -6,7 +6,7 @@ use backup_core::{
     operation::BackupOperation,
 };
 use backup_runtime::{errors::is_transient, errors::plain};
-use backup_store::FoundBackup;
+use backup_store::FoundJob;
 
 use super::{Backups, actions, journal::BackupJournal, volume_snapshots};
 use crate::job::{
@@ -101,7 +101,7 @@ impl Worker<Backups> {
         let location = backup.spec.storage_location.as_deref().unwrap_or_default();
         let Ok((_, location)) = self.ctx.locations.open(location).await else { return Vec::new() };
         match location.find_job::<Backup>(&self.name, &self.uid).await {
-            Ok(FoundBackup::Awaiting(waiting)) => {
+            Ok(FoundJob::Awaiting(waiting)) => {
                 records::decode(&waiting.files().item_operations).unwrap_or_default()
             }
             Ok(_) if collecting => {

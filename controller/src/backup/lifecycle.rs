@@ -7,7 +7,7 @@ use backup_core::{
 };
 use backup_lock::Footprint;
 use backup_plugins::Host;
-use backup_store::{AwaitingBackup, BackupFiles, BackupWriter, Location, PendingBackup, StoreError};
+use backup_store::{AwaitingBackup, BackupWriter, JobFiles, Location, PendingBackup, StoreError};
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;
@@ -133,7 +133,7 @@ impl Lifecycle for Backups {
     fn announce_patch(
         now: &Backup,
         next: &BackupPhase,
-        _: &BackupFiles,
+        _: &JobFiles,
         collection: &Collection,
     ) -> Option<Value> {
         patches::finalizing(now, next, Some(&collection.status))
@@ -147,7 +147,7 @@ impl Lifecycle for Backups {
         now: &Backup,
         next: &BackupPhase,
         operations: &[BackupOperation],
-        _: &BackupFiles,
+        _: &JobFiles,
     ) -> Option<Value> {
         patches::operations(now, next, operations)
     }
@@ -158,7 +158,7 @@ impl Lifecycle for Backups {
 
     fn outcome(
         backup: &Backup,
-        files: &BackupFiles,
+        files: &JobFiles,
         collection: &Collection,
         at: Timestamp,
     ) -> Result<Backup, StoreError> {

@@ -7,7 +7,7 @@ use backup_core::{
     snapshot,
     time::whole_seconds,
 };
-use backup_store::{BackupFiles, StoreError};
+use backup_store::{JobFiles, StoreError};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -17,7 +17,7 @@ use crate::job::{finalizers, operations::records};
 /// Ended, with the counts of the files that are stored beside it, and without what only concerns this cluster's work on it.
 pub(super) fn metadata(
     backup: &Backup,
-    files: &BackupFiles,
+    files: &JobFiles,
     progress: &BackupProgress,
     now: Timestamp,
 ) -> Result<Backup, StoreError> {
@@ -63,7 +63,7 @@ mod tests {
         let mut results = Results::default();
         (0..2).for_each(|n| results.warn(Scope::Velero, format!("warning {n}")));
         (0..errors).for_each(|n| results.error(Scope::Velero, format!("error {n}")));
-        let files = BackupFiles { results, ..testing::backup_files() };
+        let files = JobFiles { results, ..testing::no_files() };
         metadata(&backup(BackupPhase::Finalizing), &files, &progress, now).unwrap()
     }
 

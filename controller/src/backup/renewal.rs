@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use backup_actions::backup::complete_info;
 use backup_core::{api::Backup, operation::BackupOperation};
-use backup_store::{AwaitingBackup, BackupFiles, BackupWriter, Scope};
+use backup_store::{AwaitingBackup, BackupWriter, JobFiles, Scope};
 
 use super::{
     Backups,
@@ -44,9 +44,9 @@ impl Worker<Backups> {
         &self,
         backup: &Backup,
         writer: &mut BackupWriter,
-        mut files: BackupFiles,
+        mut files: JobFiles,
         operations: &[BackupOperation],
-    ) -> Result<BackupFiles, WorkError> {
+    ) -> Result<JobFiles, WorkError> {
         let mut report = Report::resume(Some(&self.name), files.results, files.log);
         for (namespace, sentence) in records::errors(operations) {
             report.error(namespace.as_deref().map_or(Scope::Cluster, Scope::Namespace), sentence);

@@ -3,18 +3,15 @@
 use std::fmt::Debug;
 
 use backup_core::{
-    api::{Backup, BackupPhase, Restore, RestorePhase},
+    api::{Backup, BackupPhase, NamespacedKind, Restore, RestorePhase},
     phase::{Phase, Stage},
     validate,
 };
 use backup_lock::{Footprint, ObjectKey, Token};
 use backup_store::{
-    AwaitingOperations, CommittedPlan, Location, PendingUpload, Results, StoreError, StoredJob,
+    AwaitingOperations, CommittedPlan, JobFiles, Location, PendingUpload, StoreError, StoredJob,
 };
 use jiff::Timestamp;
-use k8s_openapi::NamespaceResourceScope;
-use kube::Resource;
-use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{
@@ -26,22 +23,13 @@ use super::{
 };
 use crate::metrics::{Metrics, Outcome as Counted, stored::Stored as Gauges};
 
-pub(crate) trait JobObject:
-    StoredJob
-    + Subject
-    + Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Serialize
-    + DeserializeOwned
-    + Debug
-{
+pub(crate) trait JobObject: StoredJob + Subject + NamespacedKind {
     type Phase: Phase;
 
     fn phase(&self) -> Self::Phase;
     fn is_cancelled(&self) -> bool;
     fn ledger_key(namespace: &str, name: &str) -> ObjectKey;
     fn has_spec_of(&self, other: &Self) -> bool;
-    fn results(files: &Self::Files) -> &Results;
-    fn has_operations(files: &Self::Files) -> bool;
     /// What is wrong with an object that cannot be decoded.
     fn raw_findings(raw: &Value) -> Vec<String>;
     /// How long an operation may take, if the object says so.
@@ -77,14 +65,6 @@ macro_rules! job_object {
                 self.spec == other.spec
             }
 
-            fn results(files: &Self::Files) -> &Results {
-                &files.results
-            }
-
-            fn has_operations(files: &Self::Files) -> bool {
-                !files.item_operations.is_empty()
-            }
-
             fn raw_findings(raw: &Value) -> Vec<String> {
                 validate::$raw_findings(raw).iter().map(ToString::to_string).collect()
             }
@@ -100,7 +80,6 @@ macro_rules! job_object {
 job_object!(Backup, BackupPhase, backup, raw_backup);
 job_object!(Restore, RestorePhase, restore, raw_restore);
 
-pub(crate) type Files<L> = <<L as Lifecycle>::Object as StoredJob>::Files;
 pub(crate) type Outcome<L> = <<L as Lifecycle>::Object as StoredJob>::Outcome;
 pub(crate) type Operation<L> = <<L as Lifecycle>::Object as Subject>::Operation;
 pub(crate) type PhaseOf<L> = <<L as Lifecycle>::Object as JobObject>::Phase;
@@ -146,7 +125,7 @@ pub(crate) struct Work<'a, L: Lifecycle> {
 /// What the work has made. Nothing of it is visible.
 pub(crate) struct Worked<L: Lifecycle> {
     pub contents: L::Contents,
-    pub files: Files<L>,
+    pub files: JobFiles,
     pub summary: L::Summary,
 }
 
@@ -218,7 +197,7 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
     fn announce_patch(
         now: &Self::Object,
         next: &PhaseOf<Self>,
-        files: &Files<Self>,
+        files: &JobFiles,
         summary: &Self::Summary,
     ) -> Option<Value>;
     /// What the status says of items that were done before operations went on.
@@ -229,14 +208,14 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
         now: &Self::Object,
         next: &PhaseOf<Self>,
         operations: &[Operation<Self>],
-        files: &Files<Self>,
+        files: &JobFiles,
     ) -> Option<Value>;
     fn terminal_patch(now: &Self::Object, outcome: &Outcome<Self>) -> Option<Value>;
 
     /// What is recorded as the end.
     fn outcome(
         object: &Self::Object,
-        files: &Files<Self>,
+        files: &JobFiles,
         summary: &Self::Summary,
         at: Timestamp,
     ) -> Result<Outcome<Self>, StoreError>;
@@ -336,6 +315,6 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
 /// Everything is done; only the end is to be recorded.
 pub(crate) struct Completed<L: Lifecycle> {
     pub upload: PendingUpload<L::Object>,
-    pub files: Files<L>,
+    pub files: JobFiles,
     pub summary: L::Summary,
 }

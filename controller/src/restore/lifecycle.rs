@@ -7,7 +7,7 @@ use backup_core::{
 };
 use backup_plugins::Host;
 use backup_store::{
-    AwaitingRestore, Claimant, CommittedRestore, Location, PendingRestore, RestoreFiles, Scope, StoreError,
+    AwaitingRestore, Claimant, CommittedRestore, JobFiles, Location, PendingRestore, Scope, StoreError,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -115,7 +115,7 @@ impl Lifecycle for Restores {
     fn announce_patch(
         now: &Restore,
         next: &RestorePhase,
-        files: &RestoreFiles,
+        files: &JobFiles,
         progress: &RestoreProgress,
     ) -> Option<Value> {
         let counts = status::Counts {
@@ -131,7 +131,7 @@ impl Lifecycle for Restores {
         now: &Restore,
         next: &RestorePhase,
         operations: &[RestoreOperation],
-        files: &RestoreFiles,
+        files: &JobFiles,
     ) -> Option<Value> {
         status::operating(now, next, &operations::counts(now, files, operations))
     }
@@ -142,7 +142,7 @@ impl Lifecycle for Restores {
 
     fn outcome(
         restore: &Restore,
-        files: &RestoreFiles,
+        files: &JobFiles,
         progress: &RestoreProgress,
         at: Timestamp,
     ) -> Result<RestoreStatus, StoreError> {

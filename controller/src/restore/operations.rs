@@ -9,7 +9,7 @@ use backup_core::{
     },
     time::whole_seconds,
 };
-use backup_store::{AwaitingRestore, FoundRestore, Location, RestoreFiles, Scope, StoreError};
+use backup_store::{AwaitingRestore, FoundJob, JobFiles, Location, Scope, StoreError};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
@@ -45,7 +45,7 @@ pub(super) fn begun(restore: &Restore, started: impl IntoIterator<Item = Started
 }
 
 /// The counts of a restore by its files, and by operations that are not in them yet.
-pub(super) fn counts(restore: &Restore, files: &RestoreFiles, operations: &[RestoreOperation]) -> Counts {
+pub(super) fn counts(restore: &Restore, files: &JobFiles, operations: &[RestoreOperation]) -> Counts {
     let failed = i64::try_from(records::errors(operations).len()).unwrap_or(i64::MAX);
     let done = i64::try_from(files.resource_list.len()).unwrap_or(i64::MAX);
     let total = restore.status.progress.as_ref().map_or(0, |progress| progress.total_items);
@@ -67,7 +67,7 @@ pub(super) fn completed(
     restore: &Restore,
     awaiting: AwaitingRestore,
     operations: &[RestoreOperation],
-) -> Result<(RestoreFiles, RestoreProgress), StoreError> {
+) -> Result<(JobFiles, RestoreProgress), StoreError> {
     let mut files = awaiting.into_files();
     files.item_operations = records::encode(operations)?;
     let at = Timestamp::now();
@@ -110,10 +110,10 @@ pub(super) async fn cancel(worker: &Worker<Restores>, restore: &Restore) {
 async fn known(restore: &Restore, store: &Location) -> Vec<RestoreOperation> {
     let (name, uid) = (restore.name_any(), restore.uid().unwrap_or_default());
     match store.find_job::<Restore>(&name, &uid).await {
-        Ok(FoundRestore::Awaiting(waiting)) => {
+        Ok(FoundJob::Awaiting(waiting)) => {
             records::decode(&waiting.files().item_operations).unwrap_or_default()
         }
-        Ok(FoundRestore::Nothing) if restore.phase() == RestorePhase::InProgress => {
+        Ok(FoundJob::Nothing) if restore.phase() == RestorePhase::InProgress => {
             let notes = store.journal::<Restore>(&name, &uid).await.map(|(_, notes)| notes);
             begun(restore, action_journal::started(&notes.unwrap_or_default()).unwrap_or_default())
         }

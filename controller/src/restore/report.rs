@@ -1,7 +1,7 @@
 //! What a restore has done so far: messages, the list of resources, the log, and the counts, all from one place.
 
 use backup_core::api::restore::RestoreProgress;
-use backup_store::{LogFile, ResourceList, RestoreFiles, Scope};
+use backup_store::{JobFiles, LogFile, ResourceList, Scope};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -142,15 +142,9 @@ impl Report {
         self.with(|inner| inner.report.log())
     }
 
-    pub(crate) fn into_files(self) -> RestoreFiles {
+    pub(crate) fn into_files(self) -> JobFiles {
         let inner = self.inner.into_inner();
         let (results, log) = inner.report.into_parts();
-        RestoreFiles {
-            log,
-            results,
-            resource_list: inner.list,
-            item_operations: Vec::new(),
-            volume_info: inner.volumes,
-        }
+        JobFiles { results, resource_list: inner.list, volume_info: inner.volumes, ..JobFiles::new(log) }
     }
 }

@@ -7,14 +7,11 @@ mod writer;
 mod tests;
 
 use backup_core::api::{Backup, BackupPhase};
-use bytes::Bytes;
 use object_store::path::Path;
-use serde_json::Value;
 
 use crate::{
-    Location, LogFile, ResourceList, Results, StoreError, crash,
-    gzip::{file, parse},
-    job::{AwaitingOperations, CommittedPlan, FoundJob, PendingUpload, StoredJob},
+    Location, StoreError, crash,
+    job::{AwaitingOperations, CommittedPlan, PendingUpload, StoredJob},
     layout::{
         ITEM_OPERATIONS, JobKeys, LOG, Layout, POD_VOLUME_BACKUPS, RESOURCE_LIST, RESULTS, VOLUME_INFO,
         VOLUME_SNAPSHOTS,
@@ -24,60 +21,17 @@ use crate::{
 
 pub use writer::BackupWriter;
 
-/// What the store holds of a backup; its end is the metadata.
-pub type FoundBackup = FoundJob<Backup>;
 pub type PendingBackup = PendingUpload<Backup>;
 pub type CommittedBackup = CommittedPlan<Backup>;
 pub type AwaitingBackup = AwaitingOperations<Backup>;
 
-/// Everything of a backup but contents and metadata. All files are always written, empty lists too: Velero's command line
-/// takes a missing file for an older format.
-#[derive(Debug)]
-pub struct BackupFiles {
-    pub log: LogFile,
-    /// Warnings and errors. The counts in the Backup's status must be those of these lists.
-    pub results: Results,
-    pub resource_list: ResourceList,
-    pub volume_info: Vec<Value>,
-    pub item_operations: Vec<Value>,
-    pub volume_snapshots: Vec<Value>,
-    pub pod_volume_backups: Vec<Value>,
-}
-
 impl StoredJob for Backup {
-    type Files = BackupFiles;
     type Outcome = Backup;
+    const FILES: &'static [&'static str] =
+        &[LOG, RESULTS, RESOURCE_LIST, VOLUME_INFO, ITEM_OPERATIONS, VOLUME_SNAPSHOTS, POD_VOLUME_BACKUPS];
 
     fn keys(layout: &Layout, name: &str, _uid: &str) -> Result<JobKeys, StoreError> {
         layout.backup(name)
-    }
-
-    fn encode(files: &BackupFiles, keys: &JobKeys) -> Result<Vec<(Path, Bytes)>, StoreError> {
-        Ok(vec![
-            (keys.file(LOG), files.log.bytes()?),
-            file(keys.file(RESULTS), &files.results)?,
-            file(keys.file(RESOURCE_LIST), &files.resource_list)?,
-            file(keys.file(VOLUME_INFO), &files.volume_info)?,
-            file(keys.file(ITEM_OPERATIONS), &files.item_operations)?,
-            file(keys.file(VOLUME_SNAPSHOTS), &files.volume_snapshots)?,
-            file(keys.file(POD_VOLUME_BACKUPS), &files.pod_volume_backups)?,
-        ])
-    }
-
-    fn decode(keys: &JobKeys, bytes_of: &dyn Fn(&Path) -> Option<Bytes>) -> Result<BackupFiles, String> {
-        Ok(BackupFiles {
-            log: LogFile::read(&keys.file(LOG), bytes_of)?,
-            results: parse(&keys.file(RESULTS), bytes_of)?,
-            resource_list: parse(&keys.file(RESOURCE_LIST), bytes_of)?,
-            volume_info: parse(&keys.file(VOLUME_INFO), bytes_of)?,
-            item_operations: parse(&keys.file(ITEM_OPERATIONS), bytes_of)?,
-            volume_snapshots: parse(&keys.file(VOLUME_SNAPSHOTS), bytes_of)?,
-            pod_volume_backups: parse(&keys.file(POD_VOLUME_BACKUPS), bytes_of)?,
-        })
-    }
-
-    fn operations(files: &mut BackupFiles) -> &mut Vec<Value> {
-        &mut files.item_operations
     }
 
     fn check(metadata: &Backup, name: &str, uid: &str) -> Result<(), StoreError> {
@@ -114,10 +68,13 @@ impl StoredJob for Backup {
     async fn publish_outcome(plan: &mut CommittedPlan<Self>) -> Result<Backup, StoreError> {
         plan.check_contents().await?;
         crash::point("before-metadata");
-        let metadata = plan.file(&plan.keys.metadata()).unwrap_or_default();
+        let metadata = plan.record.file(&plan.keys.metadata()).unwrap_or_default();
         let stored = plan.commit(&Staged::Inline(metadata)).await?;
         crash::point("after-metadata");
-        plan.tidy().await;
+        // Best effort: a bucket may refuse every deletion.
+        if let Err(error) = plan.location.tidy_backup(&plan.keys.name).await {
+            tracing::debug!(backup = &plan.keys.name, %error, "private files of a finished backup stay");
+        }
         Ok(stored)
     }
 }
@@ -128,7 +85,7 @@ impl CommittedPlan<Backup> {
     /// Begins again after [`StoreError::Lost`]. Files of this decision that are visible nevertheless (the contents were
     /// removed by somebody after they had been published) are removed first, if they are still as we wrote them.
     pub async fn begin_again(self) -> Result<BackupWriter, StoreError> {
-        let metadata = Staged::Inline(self.file(&self.keys.metadata()).unwrap_or_default());
+        let metadata = Staged::Inline(self.record.file(&self.keys.metadata()).unwrap_or_default());
         for (key, staged) in self.files().into_iter().chain([(self.keys.metadata(), metadata)]) {
             if self.location.holds(&key, &staged).await? {
                 self.location.delete(vec![key]).await?;
@@ -177,13 +134,6 @@ impl CommittedPlan<Backup> {
                 &key,
                 format!("{expected} bytes were stored, now there are {size}: another program has written it; it is left alone"),
             )),
-        }
-    }
-
-    /// Removes what nobody needs beside the metadata. Best effort: a bucket may refuse every deletion.
-    async fn tidy(&self) {
-        if let Err(error) = self.location.tidy_backup(&self.keys.name).await {
-            tracing::debug!(backup = &self.keys.name, %error, "private files of a finished backup stay");
         }
     }
 }

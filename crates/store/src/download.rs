@@ -101,35 +101,31 @@ impl Location {
                 FoundJob::Nothing => None,
             },
         };
-        let Some((snapshot, bytes)) = found else {
-            let log =
-                if is_log(&target.kind) { self.log_snapshot(owner, &target.name, uid).await? } else { None };
-            return match log {
-                Some(log) => self.sign(&log, ttl).await.map(Some),
-                None => Ok(None),
-            };
+        let snapshot = match found {
+            Some((snapshot, bytes)) => {
+                self.put_new(&snapshot, bytes).await?;
+                Some(snapshot)
+            }
+            None => self.log_snapshot(owner, target, uid).await?,
         };
-        self.put_new(&snapshot, bytes).await?;
-        self.sign(&snapshot, ttl).await.map(Some)
+        match snapshot {
+            Some(snapshot) => self.sign(&snapshot, ttl).await.map(Some),
+            None => Ok(None),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::memory;
+    use crate::testing::{memory, target};
 
     #[test]
     fn every_kind_has_an_owner_and_a_key_in_its_folder() {
         let layout = Layout::new("p").unwrap();
-        let target = |kind: &str| DownloadTarget {
-            kind: kind.into(),
-            name: "b".to_owned(),
-            ..DownloadTarget::default()
-        };
         let mut keys = std::collections::BTreeSet::new();
         for kind in Kind::KNOWN {
-            let key = layout.target(&target(kind)).unwrap().to_string();
+            let key = layout.target(&target((*kind).into())).unwrap().to_string();
             let folder = match FileOwner::of(&(*kind).into()) {
                 Some(FileOwner::Backup) => "p/backups/b/",
                 Some(FileOwner::Restore) => "p/restores/b/",
@@ -140,7 +136,7 @@ mod tests {
             assert!(keys.insert(key), "{kind} has the key of another");
         }
         assert_eq!(FileOwner::of(&"Tomorrow".into()), None);
-        let error = layout.target(&target("Tomorrow")).unwrap_err().to_string();
+        let error = layout.target(&target("Tomorrow".into())).unwrap_err().to_string();
         assert!(error.starts_with("spec.target.kind") && error.contains("BackupLog"), "{error}");
     }
 
@@ -148,8 +144,7 @@ mod tests {
     async fn a_name_that_is_none_opens_nothing() {
         let location = memory("p");
         for name in ["../restores/x", "", "a/b", "a?b"] {
-            let target =
-                DownloadTarget { kind: Kind::BackupLog, name: name.to_owned(), ..DownloadTarget::default() };
+            let target = DownloadTarget { name: name.to_owned(), ..target(Kind::BackupLog) };
             let error = location.signed_url(&target, Duration::from_secs(1)).await.unwrap_err();
             assert!(error.to_string().starts_with("metadata.name"), "{name:?}: {error}");
         }

@@ -1,6 +1,8 @@
 //! Failures of a store, in words by which a person knows what to do.
 
-use std::{error::Error, io};
+use std::{error::Error, fmt::Display, io};
+
+use backup_core::text::{causes, shortened};
 
 use crate::{
     http_failure::HttpFailure,
@@ -77,30 +79,28 @@ impl StoreError {
         Self::Config { field: field.to_owned(), message: message.into() }
     }
 
-    pub(crate) fn io(action: &str, source: &dyn Error) -> Self {
-        Self::Io { action: action.to_owned(), detail: source.to_string() }
+    pub(crate) fn io(action: impl Into<String>, detail: impl Display) -> Self {
+        Self::Io { action: action.into(), detail: detail.to_string() }
+    }
+
+    pub(crate) fn missing_bucket(what: String) -> Self {
+        let remedy = "create it, or correct spec.objectStorage.bucket of the BackupStorageLocation";
+        Self::NotFound { what, remedy: remedy.to_owned() }
     }
 
     /// An error of the object store that happened while we tried to `action` `url`.
     pub(crate) fn from_store(action: &str, url: &str, source: &object_store::Error) -> Self {
         use object_store::Error as E;
         let (action, url, detail) = (action.to_owned(), url.to_owned(), brief(source));
-        if let Some(fault) = cause::<PluginFault>(source) {
-            let is_refused = fault.fault == Fault::Permanent || fault.status().is_some_and(is_final);
-            return if is_refused {
-                Self::Denied { action, url, detail }
-            } else {
-                Self::Unreachable { action, url, detail }
-            };
+        match cause::<PluginFault>(source) {
+            Some(fault) if fault.fault == Fault::Permanent || fault.status().is_some_and(is_final) => {
+                return Self::Denied { action, url, detail };
+            }
+            Some(_) => return Self::Unreachable { action, url, detail },
+            None => {}
         }
         let advice = match status(source) {
-            _ if is_missing_bucket(source) => {
-                return Self::NotFound {
-                    what: format!("the bucket of {url}"),
-                    remedy: "create it, or correct spec.objectStorage.bucket of the BackupStorageLocation"
-                        .to_owned(),
-                };
-            }
+            _ if is_missing_bucket(source) => return Self::missing_bucket(format!("the bucket of {url}")),
             // A 404 of another meaning, such as an unknown user, is no missing key.
             Some(404) if matches!(source, E::NotFound { .. }) || code(source) == "NoSuchKey" => {
                 return Self::NotFound { what: url, remedy: detail };
@@ -214,34 +214,20 @@ pub(crate) fn brief(source: &object_store::Error) -> String {
     } else if let Some(failure) = cause::<HttpFailure>(source) {
         failure.to_string()
     } else {
-        chain(source)
+        causes(source)
     };
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(600) {
-        Some((at, _)) => format!("{}…", &line[..at]),
-        None => line,
-    }
-}
-
-/// An error and its causes, as far as its own text does not name them.
-pub(crate) fn chain(source: &(dyn Error + 'static)) -> String {
-    let mut text = source.to_string();
-    let mut cause = source.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        cause = error.source();
-    }
-    text
+    shortened(&line, 600)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::CannedAnswer;
+
+    fn told(source: &object_store::Error) -> StoreError {
+        StoreError::from_store("list", "s3://b", source)
+    }
 
     fn answer(status: u16, body: &'static str) -> CannedAnswer {
         CannedAnswer { status: Some(status), body }
@@ -263,7 +249,7 @@ mod tests {
         ];
         for (answer, category) in table {
             for source in answer.clone().errors().await {
-                let error = StoreError::from_store("write", "s3://b/k", &source);
+                let error = told(&source);
                 let expected = (category, category == "unreachable");
                 assert_eq!((error.category(), error.is_transient()), expected, "{answer:?}: {error}");
             }
@@ -273,7 +259,7 @@ mod tests {
     #[tokio::test]
     async fn a_listing_that_finds_no_user_is_a_refusal() {
         let [listing, ..] = answer(404, "<Error><Code>NoSuchUser</Code></Error>").errors().await;
-        assert_eq!(StoreError::from_store("list", "s3://b/k", &listing).category(), "denied");
+        assert_eq!(told(&listing).category(), "denied");
     }
 
     /// Of stores that are no HTTP servers.
@@ -293,7 +279,7 @@ mod tests {
                 "denied",
             ),
         ] {
-            assert_eq!(StoreError::from_store("write", "file:///k", &error).category(), category, "{error}");
+            assert_eq!(told(&error).category(), category, "{error}");
         }
     }
 
@@ -309,11 +295,7 @@ mod tests {
                 "<DeleteResult><Error><Key>k</Key><Code>{code}</Code><Message>Sorry.</Message></Error></DeleteResult>"
             );
             let error = answer(200, body.leak()).delete_error().await;
-            assert_eq!(
-                StoreError::from_store("delete", "s3://b/p/k", &error).category(),
-                category,
-                "{error}"
-            );
+            assert_eq!(told(&error).category(), category, "{error}");
         }
     }
 
@@ -322,7 +304,7 @@ mod tests {
         let body = "<Error><Code>NoSuchBucket</Code><Message>m</Message></Error>";
         for source in answer(404, body).errors().await {
             assert!(is_missing_bucket(&source) && !is_missing_key(&source), "{source}");
-            let text = StoreError::from_store("list", "s3://b", &source).to_string();
+            let text = told(&source).to_string();
             assert!(text.contains("bucket of s3://b does not exist"), "{text}");
             assert!(text.contains("spec.objectStorage.bucket"), "{text}");
         }
@@ -354,7 +336,7 @@ mod tests {
         let body = "<?xml version=\"1.0\"?> <Error><Code>AccessDenied</Code><Message>No.</Message>\
                     <AWSAccessKeyId>AKIA</AWSAccessKeyId></Error>";
         for source in answer(403, body).errors().await {
-            let error = StoreError::from_store("list", "s3://b", &source);
+            let error = told(&source);
             assert_eq!(error.category(), "denied");
             let text = error.to_string();
             assert!(
@@ -375,7 +357,7 @@ mod tests {
     async fn a_silent_store_is_told_with_the_same_words_each_time() {
         let silent = CannedAnswer { status: None, body: "" };
         let [first, ..] = silent.clone().errors().await;
-        let text = StoreError::from_store("list", "s3://b", &first).to_string();
+        let text = told(&first).to_string();
         let expected = "could not list s3://b: no usable answer from http://minio:9000/b: HTTP error: Connection refused";
         assert_eq!(text, expected);
         for source in silent.errors().await {
@@ -388,7 +370,7 @@ mod tests {
     async fn a_long_answer_is_shortened() {
         let long = "é".repeat(5000).leak();
         for source in answer(400, long).errors().await {
-            assert!(StoreError::from_store("write", "u", &source).to_string().len() < 2000);
+            assert!(told(&source).to_string().len() < 2000);
         }
     }
 }

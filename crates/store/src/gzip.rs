@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use bytes::Bytes;
-use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use flate2::{Compression, write::GzEncoder};
 use object_store::path::Path;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
 
 use crate::StoreError;
 
@@ -17,8 +17,8 @@ pub(crate) fn member(raw: &[u8]) -> io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// One JSON document and a newline, as Go's `json.Encoder` writes it, in one gzip member.
-pub(crate) fn json<T: Serialize + ?Sized>(what: &str, value: &T) -> Result<Vec<u8>, StoreError> {
+/// One JSON document and a newline, as Go's `json.Encoder` writes it, in one gzip member, with the key that it belongs under.
+pub(crate) fn file<T: Serialize + ?Sized>(key: Path, value: &T) -> Result<(Path, Bytes), StoreError> {
     let encode = || -> io::Result<Vec<u8>> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::new(LEVEL));
         // Compression works in blocks; serde_json writes single characters.
@@ -29,20 +29,8 @@ pub(crate) fn json<T: Serialize + ?Sized>(what: &str, value: &T) -> Result<Vec<u
         drop(buffered);
         encoder.finish()
     };
-    encode().map_err(|error| StoreError::io(&format!("encode {what}"), &error))
-}
-
-/// A JSON document with the key that it belongs under.
-pub(crate) fn file<T: Serialize + ?Sized>(key: Path, value: &T) -> Result<(Path, Bytes), StoreError> {
-    let bytes = json(key.filename().unwrap_or_default(), value)?;
-    Ok((key, bytes.into()))
-}
-
-/// Back from what [`file`] gave. Errors: it is missing, or is not what it should be.
-pub(crate) fn parse<T: DeserializeOwned>(
-    key: &Path,
-    bytes_of: &dyn Fn(&Path) -> Option<Bytes>,
-) -> Result<T, String> {
-    let bytes = bytes_of(key).ok_or_else(|| format!("{key} is missing in it"))?;
-    serde_json::from_reader(GzDecoder::new(bytes.as_ref())).map_err(|error| format!("{key}: {error}"))
+    match encode() {
+        Ok(bytes) => Ok((key, bytes.into())),
+        Err(error) => Err(StoreError::io(format!("encode {}", key.filename().unwrap_or_default()), error)),
+    }
 }

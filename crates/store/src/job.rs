@@ -13,6 +13,7 @@
 
 mod awaiting_operations;
 mod committed_plan;
+mod files;
 mod journal;
 mod owner;
 mod pending_upload;
@@ -20,10 +21,8 @@ pub(crate) mod record;
 
 use std::fmt::Debug;
 
-use bytes::Bytes;
 use object_store::path::Path;
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
 
 use crate::{
     Location, StoreError,
@@ -33,6 +32,7 @@ use record::{Contents, MAX_RECORD, Record};
 
 pub use awaiting_operations::AwaitingOperations;
 pub use committed_plan::CommittedPlan;
+pub use files::JobFiles;
 pub use journal::Journal;
 pub use owner::Claimant;
 pub(crate) use owner::SMALL;
@@ -40,16 +40,12 @@ pub use pending_upload::PendingUpload;
 
 /// A kind of object whose results are stored: Backup or Restore. Other crates name it and call nothing of it.
 pub trait StoredJob: Debug + Sized + Send + Sync + 'static {
-    type Files: Debug + Send + Sync;
     /// What is published in the object at its end.
     type Outcome: Clone + Debug + Serialize + DeserializeOwned + Send + Sync;
+    /// What the names of its files end with, in the order of writing.
+    const FILES: &'static [&'static str];
 
     fn keys(layout: &Layout, name: &str, uid: &str) -> Result<JobKeys, StoreError>;
-    /// Each final key with its bytes, in the order of writing; the same bytes each time.
-    fn encode(files: &Self::Files, keys: &JobKeys) -> Result<Vec<(Path, Bytes)>, StoreError>;
-    /// Back from what [`Self::encode`] gave. Errors: a file is missing or not what it should be.
-    fn decode(keys: &JobKeys, bytes_of: &dyn Fn(&Path) -> Option<Bytes>) -> Result<Self::Files, String>;
-    fn operations(files: &mut Self::Files) -> &mut Vec<Value>;
     /// Refuses an outcome that is not an end, or is not of this object.
     fn check(outcome: &Self::Outcome, name: &str, uid: &str) -> Result<(), StoreError>;
 

@@ -38,7 +38,7 @@ const LOG_SNAPSHOT: &str = "so-far-log-";
 /// Keys under the prefix of one BackupStorageLocation.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    prefix: Path,
+    pub(crate) prefix: Path,
 }
 
 impl Layout {
@@ -49,10 +49,6 @@ impl Layout {
             StoreError::config("spec.objectStorage.prefix", message)
         })?;
         Ok(Self { prefix: path })
-    }
-
-    pub(crate) fn prefix(&self) -> &Path {
-        &self.prefix
     }
 
     pub(crate) fn backups(&self) -> Path {
@@ -190,15 +186,11 @@ impl JobKeys {
 /// Private keys of one kind, which are numbered.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbered {
-    folder: Path,
+    pub(crate) folder: Path,
     kind: &'static str,
 }
 
 impl Numbered {
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     pub(crate) fn key(&self, number: u64) -> Path {
         self.folder.clone().join(format!("{}{number}", self.kind))
     }
@@ -228,37 +220,28 @@ mod tests {
             [("", ""), ("/", ""), ("p", "p/"), ("/p/q/", "p/q/"), ("my prefix~1", "my prefix~1/")]
         {
             let layout = Layout::new(prefix).unwrap();
-            let b = layout.backup("nightly-1.2").unwrap();
+            let b = layout.backup("n-1.2").unwrap();
             let r = layout.restore("r1").unwrap();
             let of_u = layout.restore("r1").unwrap().of_uid("u-1").unwrap();
             let table = [
-                (b.metadata(), "backups/nightly-1.2/velero-backup.json"),
-                (b.contents(), "backups/nightly-1.2/nightly-1.2.tar.gz"),
-                (b.file(LOG), "backups/nightly-1.2/nightly-1.2-logs.gz"),
-                (b.file(RESULTS), "backups/nightly-1.2/nightly-1.2-results.gz"),
-                (b.file(RESOURCE_LIST), "backups/nightly-1.2/nightly-1.2-resource-list.json.gz"),
-                (b.file(VOLUME_INFO), "backups/nightly-1.2/nightly-1.2-volumeinfo.json.gz"),
-                (b.file(ITEM_OPERATIONS), "backups/nightly-1.2/nightly-1.2-itemoperations.json.gz"),
-                (b.file(VOLUME_SNAPSHOTS), "backups/nightly-1.2/nightly-1.2-volumesnapshots.json.gz"),
-                (b.file(POD_VOLUME_BACKUPS), "backups/nightly-1.2/nightly-1.2-podvolumebackups.json.gz"),
-                (
-                    b.file(CSI_SNAPSHOT_CLASSES),
-                    "backups/nightly-1.2/nightly-1.2-csi-volumesnapshotclasses.json.gz",
-                ),
-                (
-                    b.file(CSI_SNAPSHOT_CONTENTS),
-                    "backups/nightly-1.2/nightly-1.2-csi-volumesnapshotcontents.json.gz",
-                ),
-                (b.file(CSI_SNAPSHOTS), "backups/nightly-1.2/nightly-1.2-csi-volumesnapshots.json.gz"),
-                (
-                    b.file_snapshot(1, 2, &b.file(LOG)),
-                    "backups/nightly-1.2/.private/so-far-1-2-nightly-1.2-logs.gz",
-                ),
-                (b.owner(), "backups/nightly-1.2/.private/owner"),
-                (b.records().key(2), "backups/nightly-1.2/.private/record-2"),
-                (b.operations().key(3), "backups/nightly-1.2/.private/operations-3"),
-                (b.journal().key(4), "backups/nightly-1.2/.private/journal-4"),
-                (b.upload_notes().key(1), "backups/nightly-1.2/.private/upload-1"),
+                (b.metadata(), "backups/n-1.2/velero-backup.json"),
+                (b.contents(), "backups/n-1.2/n-1.2.tar.gz"),
+                (b.file(LOG), "backups/n-1.2/n-1.2-logs.gz"),
+                (b.file(RESULTS), "backups/n-1.2/n-1.2-results.gz"),
+                (b.file(RESOURCE_LIST), "backups/n-1.2/n-1.2-resource-list.json.gz"),
+                (b.file(VOLUME_INFO), "backups/n-1.2/n-1.2-volumeinfo.json.gz"),
+                (b.file(ITEM_OPERATIONS), "backups/n-1.2/n-1.2-itemoperations.json.gz"),
+                (b.file(VOLUME_SNAPSHOTS), "backups/n-1.2/n-1.2-volumesnapshots.json.gz"),
+                (b.file(POD_VOLUME_BACKUPS), "backups/n-1.2/n-1.2-podvolumebackups.json.gz"),
+                (b.file(CSI_SNAPSHOT_CLASSES), "backups/n-1.2/n-1.2-csi-volumesnapshotclasses.json.gz"),
+                (b.file(CSI_SNAPSHOT_CONTENTS), "backups/n-1.2/n-1.2-csi-volumesnapshotcontents.json.gz"),
+                (b.file(CSI_SNAPSHOTS), "backups/n-1.2/n-1.2-csi-volumesnapshots.json.gz"),
+                (b.file_snapshot(1, 2, &b.file(LOG)), "backups/n-1.2/.private/so-far-1-2-n-1.2-logs.gz"),
+                (b.owner(), "backups/n-1.2/.private/owner"),
+                (b.records().key(2), "backups/n-1.2/.private/record-2"),
+                (b.operations().key(3), "backups/n-1.2/.private/operations-3"),
+                (b.journal().key(4), "backups/n-1.2/.private/journal-4"),
+                (b.upload_notes().key(1), "backups/n-1.2/.private/upload-1"),
                 (r.file(LOG), "restores/r1/restore-r1-logs.gz"),
                 (r.file(RESULTS), "restores/r1/restore-r1-results.gz"),
                 (r.file(RESOURCE_LIST), "restores/r1/restore-r1-resource-list.json.gz"),

@@ -31,10 +31,12 @@ mod testing;
 
 pub use backup_core::results::{ResultSet, Results, Scope};
 
-pub use backup::{AwaitingBackup, BackupFiles, BackupWriter, CommittedBackup, FoundBackup, PendingBackup};
+pub use backup::{AwaitingBackup, BackupWriter, CommittedBackup, PendingBackup};
 pub use download::{FileOwner, is_log};
 pub use error::StoreError;
-pub use job::{AwaitingOperations, Claimant, CommittedPlan, FoundJob, Journal, PendingUpload, StoredJob};
+pub use job::{
+    AwaitingOperations, Claimant, CommittedPlan, FoundJob, JobFiles, Journal, PendingUpload, StoredJob,
+};
 pub use location::{
     BUILT_IN, BackupFolder, DeletedBackup, IncompleteBackup, Location, Remnant, RetainedVersions, SideFile,
     bucket_and_prefix, is_built_in, plugin_of,
@@ -43,5 +45,5 @@ pub use logfile::LogFile;
 pub use object_plugin::{Body, Fault, ObjectPlugin, PluginFault};
 pub use reading::{FileIdentity, LookupResult, StoredFile};
 pub use resource_list::ResourceList;
-pub use restore::{AwaitingRestore, CommittedRestore, FoundRestore, PendingRestore, RestoreFiles};
+pub use restore::{AwaitingRestore, CommittedRestore, PendingRestore};
 pub use tarball::{Contents, ItemPath, ItemRef};

@@ -39,7 +39,7 @@ pub use deletion::{DeletedBackup, RetainedVersions};
 pub(crate) use http_client::Connector;
 pub use incomplete_backup::{IncompleteBackup, Remnant};
 pub use plugin::{BUILT_IN, bucket_and_prefix, is_built_in, plugin_of};
-pub(crate) use plugin_uploads::PluginUploads;
+pub(crate) use plugin_uploads::PluginBucket;
 pub use read::{BackupFolder, SideFile};
 
 /// A store that can be read and written. Cheap to clone.
@@ -97,12 +97,12 @@ impl Location {
         prefix: &str,
         url: &str,
     ) -> Self {
-        Self::new(Backend::new(store, url.to_owned()), prefix).unwrap()
+        Self::new(Backend::new(store.clone(), store, url.to_owned()), prefix).unwrap()
     }
 
     /// `s3://bucket/prefix` or `file:///folder/prefix`, for people.
     pub fn url(&self) -> String {
-        self.url_of(self.layout().prefix())
+        self.url_of(&self.layout().prefix)
     }
 
     fn backend(&self) -> &Backend {
@@ -122,7 +122,7 @@ impl Location {
     }
 
     /// The uploads of the plugin that serves the store, if one does.
-    pub(crate) fn plugin(&self) -> Option<&PluginUploads> {
+    pub(crate) fn plugin(&self) -> Option<&PluginBucket> {
         self.backend().plugin.as_deref()
     }
 

@@ -11,7 +11,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use object_store::path::Path;
 use parking_lot::Mutex;
 
 use crate::{StoreError, gzip};
@@ -79,13 +78,8 @@ impl LogFile {
         Ok(all.into())
     }
 
-    /// Continues a log that was kept under this key. Errors: it is missing, or the local disk fails.
-    pub(crate) fn read(key: &Path, bytes_of: &dyn Fn(&Path) -> Option<Bytes>) -> Result<Self, String> {
-        let bytes = bytes_of(key).ok_or_else(|| format!("{key} is missing in it"))?;
-        Self::resume(&bytes).map_err(|error| format!("the log: {error}"))
-    }
-
-    fn resume(compressed: &[u8]) -> io::Result<Self> {
+    /// Continues a log that was kept. Errors: the local disk fails.
+    pub(crate) fn resume(compressed: &[u8]) -> io::Result<Self> {
         let log = Self::new()?;
         log.0.lock().file.write_all(compressed)?;
         Ok(log)
@@ -113,6 +107,7 @@ impl Spool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::unzipped;
 
     const AT: &str = "2026-01-02T03:04:05Z";
 
@@ -122,17 +117,13 @@ mod tests {
         }
     }
 
-    fn text(bytes: &Bytes) -> String {
-        io::read_to_string(flate2::read::MultiGzDecoder::new(bytes.as_ref())).unwrap()
-    }
-
     #[test]
     fn a_log_that_was_kept_is_continued() {
         let mut log = LogFile::new().unwrap();
         log.line("info", "before", &[], AT.parse().unwrap());
         let mut log = LogFile::resume(&log.bytes().unwrap()).unwrap();
         log.line("info", "after", &[], AT.parse().unwrap());
-        let text = text(&log.bytes().unwrap());
+        let text = unzipped(&log.bytes().unwrap());
         let messages: Vec<_> = text.lines().map(|line| line.rsplit_once('=').unwrap().1).collect();
         assert_eq!(messages, ["before", "after"]);
     }
@@ -145,10 +136,10 @@ mod tests {
         let before = log.bytes().unwrap();
         let writing = std::thread::spawn(move || add(&mut writer, 10_000));
         while !writing.is_finished() {
-            let meanwhile = text(&reader.bytes().unwrap());
-            assert!(meanwhile.starts_with(&text(&before)) && meanwhile.ends_with('\n'));
+            let meanwhile = unzipped(&reader.bytes().unwrap());
+            assert!(meanwhile.starts_with(&unzipped(&before)) && meanwhile.ends_with('\n'));
         }
-        assert_eq!(text(&reader.bytes().unwrap()).lines().count(), 20_000);
+        assert_eq!(unzipped(&reader.bytes().unwrap()).lines().count(), 20_000);
     }
 
     #[test]
@@ -158,7 +149,7 @@ mod tests {
             add(&mut log, lines);
             let all = log.bytes().unwrap();
             assert_eq!(all, log.bytes().unwrap());
-            let text = text(&all);
+            let text = unzipped(&all);
             assert_eq!(text.lines().count(), lines);
             for (n, line) in text.lines().enumerate() {
                 assert!(line.ends_with(&format!(" n={n}")), "{line}");

@@ -17,10 +17,7 @@ use futures::{
 use jiff::Timestamp;
 use object_store::{GetOptions, GetRange, path::Path};
 
-use crate::{
-    FoundJob, Location, StoreError,
-    download::{FileOwner, is_log},
-};
+use crate::{FoundJob, Location, StoreError, download::FileOwner};
 
 /// The backup or restore that a file must belong to.
 #[derive(Clone, Copy, Debug)]
@@ -76,12 +73,12 @@ impl Location {
                 FoundJob::Stored(stored) if is_of(&stored, of) => return self.stored(key).await,
                 FoundJob::Stored(_) => return Ok(LookupResult::OfAnother),
                 FoundJob::Awaiting(awaiting) => awaiting.file(&key)?.map(|(_, bytes)| bytes),
-                FoundJob::Committed(plan) => plan.file(&key),
+                FoundJob::Committed(plan) => plan.record.file(&key),
                 FoundJob::Nothing => return self.look_up_log_snapshot(FileOwner::Backup, target, of).await,
             },
             Some(FileOwner::Restore) => match self.find_job::<Restore>(&target.name, of.uid).await? {
                 FoundJob::Awaiting(awaiting) => awaiting.file(&key)?.map(|(_, bytes)| bytes),
-                FoundJob::Committed(plan) => plan.file(&key),
+                FoundJob::Committed(plan) => plan.record.file(&key),
                 FoundJob::Stored(_) | FoundJob::Nothing if of.ended => return self.stored(key).await,
                 FoundJob::Stored(_) | FoundJob::Nothing => {
                     return self.look_up_log_snapshot(FileOwner::Restore, target, of).await;
@@ -99,10 +96,7 @@ impl Location {
         target: &DownloadTarget,
         of: FileIdentity<'_>,
     ) -> Result<LookupResult, StoreError> {
-        if !is_log(&target.kind) {
-            return Ok(LookupResult::Nothing);
-        }
-        match self.log_snapshot(owner, &target.name, of.uid).await? {
+        match self.log_snapshot(owner, target, of.uid).await? {
             Some(key) => self.stored(key).await,
             None => Ok(LookupResult::Nothing),
         }
@@ -161,11 +155,7 @@ mod tests {
     use backup_core::api::download_request::DownloadTargetKind as Kind;
 
     use super::*;
-    use crate::testing::{folder, memory, put};
-
-    fn target(kind: Kind) -> DownloadTarget {
-        DownloadTarget { kind, name: "b".to_owned(), ..DownloadTarget::default() }
-    }
+    use crate::testing::{folder, memory, put, target};
 
     async fn bytes(file: StoredFile, range: Option<Range<u64>>) -> Vec<u8> {
         let pieces: Vec<Bytes> = file.read(range).await.unwrap().try_collect().await.unwrap();
@@ -223,11 +213,8 @@ mod tests {
     async fn a_part_is_a_part_in_memory_and_in_a_store() {
         let (_folder, location) = folder("p");
         store(&location, "u", "2026-01-01T00:00:00Z").await;
-        let found = async || match location
-            .look_up(&target(Kind::BackupLog), FileIdentity { uid: "u", started: None, ended: true })
-            .await
-            .unwrap()
-        {
+        let (log, of) = (target(Kind::BackupLog), FileIdentity { uid: "u", started: None, ended: true });
+        let found = async || match location.look_up(&log, of).await.unwrap() {
             LookupResult::Found(file) => file,
             other => panic!("{other:?}"),
         };

@@ -3,71 +3,30 @@
 #[cfg(test)]
 mod tests;
 
-use std::marker::PhantomData;
-
 use backup_core::api::{Restore, RestorePhase, RestoreStatus};
-use bytes::Bytes;
-use object_store::path::Path;
 use serde_json::Value;
 
 use crate::{
-    Location, LogFile, ResourceList, Results, StoreError, crash,
-    gzip::{file, parse},
+    Location, StoreError, crash,
     job::{
-        AwaitingOperations, Claimant, CommittedPlan, FoundJob, PendingUpload, StoredJob,
+        AwaitingOperations, Claimant, CommittedPlan, JobFiles, PendingUpload, StoredJob,
         record::{Contents, Record},
     },
     layout::{ITEM_OPERATIONS, JobKeys, LOG, Layout, RESOURCE_LIST, RESULTS, VOLUME_INFO},
 };
 
-pub type FoundRestore = FoundJob<Restore>;
 pub type PendingRestore = PendingUpload<Restore>;
 pub type CommittedRestore = CommittedPlan<Restore>;
 pub type AwaitingRestore = AwaitingOperations<Restore>;
 
-#[derive(Debug)]
-pub struct RestoreFiles {
-    pub log: LogFile,
-    /// Warnings and errors. The counts in the Restore's status must be those of these lists.
-    pub results: Results,
-    /// Names of the items, each with what was done.
-    pub resource_list: ResourceList,
-    pub item_operations: Vec<Value>,
-    pub volume_info: Vec<Value>,
-}
-
 impl StoredJob for Restore {
-    type Files = RestoreFiles;
     /// The status at the end. It has no final key of its own.
     type Outcome = RestoreStatus;
+    // The results are last: Velero's command line asks for this file, so once it is there, all is there.
+    const FILES: &'static [&'static str] = &[LOG, RESOURCE_LIST, ITEM_OPERATIONS, VOLUME_INFO, RESULTS];
 
     fn keys(layout: &Layout, name: &str, uid: &str) -> Result<JobKeys, StoreError> {
         layout.restore(name)?.of_uid(uid)
-    }
-
-    // The results are last: Velero's command line asks for this file, so once it is there, all is there.
-    fn encode(files: &RestoreFiles, keys: &JobKeys) -> Result<Vec<(Path, Bytes)>, StoreError> {
-        Ok(vec![
-            (keys.file(LOG), files.log.bytes()?),
-            file(keys.file(RESOURCE_LIST), &files.resource_list)?,
-            file(keys.file(ITEM_OPERATIONS), &files.item_operations)?,
-            file(keys.file(VOLUME_INFO), &files.volume_info)?,
-            file(keys.file(RESULTS), &files.results)?,
-        ])
-    }
-
-    fn decode(keys: &JobKeys, bytes_of: &dyn Fn(&Path) -> Option<Bytes>) -> Result<RestoreFiles, String> {
-        Ok(RestoreFiles {
-            log: LogFile::read(&keys.file(LOG), bytes_of)?,
-            results: parse(&keys.file(RESULTS), bytes_of)?,
-            resource_list: parse(&keys.file(RESOURCE_LIST), bytes_of)?,
-            item_operations: parse(&keys.file(ITEM_OPERATIONS), bytes_of)?,
-            volume_info: parse(&keys.file(VOLUME_INFO), bytes_of)?,
-        })
-    }
-
-    fn operations(files: &mut RestoreFiles) -> &mut Vec<Value> {
-        &mut files.item_operations
     }
 
     fn check(status: &RestoreStatus, name: &str, _uid: &str) -> Result<(), StoreError> {
@@ -101,9 +60,7 @@ impl Location {
                 if before.installation == claimant.installation && !before.installation.is_empty() =>
             {
                 // The marker goes last: a crash before that is repeated, one after it leaves an empty folder.
-                let (found, owner) = (self.list(&keys.folder).await?, keys.owner());
-                self.delete(found.into_iter().filter(|key| *key != owner).collect()).await?;
-                self.delete(vec![owner]).await?;
+                self.delete_marker_last(&keys, self.list(&keys.folder).await?).await?;
                 self.put_marker(&keys, claimant).await?;
             }
             Some(before) => {
@@ -122,14 +79,7 @@ impl Location {
             }
         }
         crash::point("after-owner-marker");
-        Ok(PendingRestore {
-            location: self.clone(),
-            keys,
-            uid: claimant.uid.clone(),
-            record: 1,
-            contents: None,
-            of: PhantomData,
-        })
+        Ok(PendingRestore::new(self.clone(), keys, claimant.uid.clone(), 1))
     }
 }
 
@@ -138,21 +88,20 @@ impl PendingRestore {
     /// process can go on from there.
     ///
     /// Errors: [`StoreError::Exists`] if another replica has stored them: look again ([`Location::find_job`]).
-    pub async fn await_operations(&self, files: &RestoreFiles) -> Result<(), StoreError> {
+    pub async fn await_operations(&self, files: &JobFiles) -> Result<(), StoreError> {
         let record = Record {
             uid: self.uid.clone(),
             contents: Contents::Inline,
             status: Value::Null,
-            files: Restore::encode(files, &self.keys)?,
+            files: files.encode::<Restore>(&self.keys)?,
         };
-        self.location.still_ours(&self.keys, &self.uid).await?;
-        self.location.put_new(&self.keys.record(0), record.encode()?).await
+        self.location.put_record(&self.keys, 0, &record).await
     }
 }
 
 impl AwaitingRestore {
     /// The files, to be completed and committed. The record stays until that is published.
-    pub fn into_files(self) -> RestoreFiles {
+    pub fn into_files(self) -> JobFiles {
         self.files
     }
 }

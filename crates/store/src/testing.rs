@@ -6,7 +6,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use backup_core::api::{Backup, BackupPhase, BackupSpec, BackupStorageLocation, BackupStorageLocationSpec};
+use backup_core::api::{
+    Backup, BackupPhase, BackupSpec, BackupStorageLocation, BackupStorageLocationSpec,
+    download_request::{DownloadTarget, DownloadTargetKind},
+};
 use futures::{
     StreamExt,
     stream::{self, BoxStream},
@@ -24,8 +27,8 @@ use object_store::{
 };
 
 use crate::{
-    BackupFiles, BackupWriter, ItemPath, Location, LogFile, PendingBackup, ResourceList, RestoreFiles,
-    Results, StoreError, http_failure::HttpFailure, location::Connector,
+    BackupWriter, ItemPath, JobFiles, Location, LogFile, PendingBackup, StoreError,
+    http_failure::HttpFailure, location::Connector,
 };
 
 /// A connection over which every request gets the same answer, or none without a status.
@@ -131,6 +134,11 @@ pub(crate) async fn get(location: &Location, key: &str) -> Option<Vec<u8>> {
     Some(object.bytes().await.unwrap().to_vec())
 }
 
+/// The text of a gzipped file.
+pub(crate) fn unzipped(bytes: &[u8]) -> String {
+    io::read_to_string(flate2::read::MultiGzDecoder::new(bytes)).unwrap()
+}
+
 pub(crate) async fn keys(location: &Location) -> Vec<String> {
     location.list(&Path::default()).await.unwrap().iter().map(ToString::to_string).collect()
 }
@@ -138,6 +146,11 @@ pub(crate) async fn keys(location: &Location) -> Vec<String> {
 /// An item at `pods` in namespace `ns`.
 pub(crate) fn pod(name: &str) -> ItemPath<'_> {
     ItemPath { group_resource: "pods", version: "v1", preferred: true, namespace: Some("ns"), name }
+}
+
+/// A file of the backup or restore `b`.
+pub(crate) fn target(kind: DownloadTargetKind) -> DownloadTarget {
+    DownloadTarget { kind, name: "b".to_owned(), ..DownloadTarget::default() }
 }
 
 /// Backup `b`.
@@ -148,26 +161,8 @@ pub(crate) fn backup(uid: &str, phase: BackupPhase) -> Backup {
     backup
 }
 
-pub(crate) fn backup_files() -> BackupFiles {
-    BackupFiles {
-        log: LogFile::new().unwrap(),
-        results: Results::default(),
-        resource_list: ResourceList::default(),
-        volume_info: vec![],
-        item_operations: vec![],
-        volume_snapshots: vec![],
-        pod_volume_backups: vec![],
-    }
-}
-
-pub(crate) fn restore_files() -> RestoreFiles {
-    RestoreFiles {
-        log: LogFile::new().unwrap(),
-        results: Results::default(),
-        resource_list: ResourceList::default(),
-        item_operations: vec![],
-        volume_info: vec![],
-    }
+pub(crate) fn no_files() -> JobFiles {
+    JobFiles::new(LogFile::new().unwrap())
 }
 
 /// Items of [`noise`] that make contents of more than one part.
@@ -252,6 +247,11 @@ impl Recorder {
         self.state.lock().unwrap().uploads.clear();
     }
 
+    /// How many operations so far were of this kind.
+    pub(crate) fn count(&self, operation: &str) -> usize {
+        self.operations().iter().filter(|line| line.starts_with(operation)).count()
+    }
+
     pub(crate) fn fault(&self, operation: &str, fault: Fault) {
         self.state.lock().unwrap().faults.push((operation.to_owned(), fault));
     }
@@ -263,6 +263,11 @@ impl Recorder {
         let fault = fault.map(|at| state.faults.remove(at).1);
         state.operations.push(text);
         fault
+    }
+
+    /// Records an operation that is carried out unless a test asks for a fault.
+    fn pass(&self, operation: &str, key: &Path) -> Result<()> {
+        self.record(operation, key).map_or(Ok(()), |_| Err(lost()))
     }
 }
 
@@ -301,21 +306,13 @@ impl ObjectStore for Recorder {
     }
 
     async fn get_opts(&self, key: &Path, options: GetOptions) -> Result<GetResult> {
-        match self.record(if options.head { "head" } else { "get" }, key) {
-            Some(_) => Err(lost()),
-            None => self.store.get_opts(key, options).await,
-        }
+        self.pass(if options.head { "head" } else { "get" }, key)?;
+        self.store.get_opts(key, options).await
     }
 
     fn delete_stream(&self, keys: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         let recorder = self.clone();
-        let keys = keys.map(move |key| {
-            let key = key?;
-            match recorder.record("delete", &key) {
-                Some(_) => Err(lost()),
-                None => Ok(key),
-            }
-        });
+        let keys = keys.map(move |key| key.and_then(|key| recorder.pass("delete", &key).map(|()| key)));
         self.store.delete_stream(keys.boxed())
     }
 
@@ -336,19 +333,15 @@ impl ObjectStore for Recorder {
 #[async_trait]
 impl MultipartStore for Recorder {
     async fn create_multipart(&self, key: &Path) -> Result<MultipartId> {
-        if self.record("begin", key).is_some() {
-            return Err(lost());
-        }
+        self.pass("begin", key)?;
         let id = self.store.create_multipart(key).await?;
         self.state.lock().unwrap().uploads.push(id.clone());
         Ok(id)
     }
 
     async fn put_part(&self, key: &Path, id: &MultipartId, index: usize, data: PutPayload) -> Result<PartId> {
-        match self.record("part", key) {
-            Some(_) => Err(lost()),
-            None => self.store.put_part(key, id, index, data).await,
-        }
+        self.pass("part", key)?;
+        self.store.put_part(key, id, index, data).await
     }
 
     async fn complete_multipart(
@@ -373,9 +366,7 @@ impl MultipartStore for Recorder {
     }
 
     async fn abort_multipart(&self, key: &Path, id: &MultipartId) -> Result<()> {
-        if self.record("abort", key).is_some() {
-            return Err(lost());
-        }
+        self.pass("abort", key)?;
         self.state.lock().unwrap().uploads.retain(|other| other != id);
         self.store.abort_multipart(key, id).await
     }

@@ -68,23 +68,18 @@ impl Upload {
         }
     }
 
-    /// Resumes an upload: `parts` are full ones, `tail` is less than one.
-    pub(crate) fn resume(location: Location, key: Path, parts: Option<Uploaded>, tail: &[u8]) -> Self {
-        let mut upload = Self::new(location, key, None);
-        upload.bytes = tail.len() as u64;
-        upload.pending.extend_from_slice(tail);
+    /// Resumes an upload of which `parts`, full ones, are sent, and `tail`, less than one, is not.
+    pub(crate) fn resume(mut self, parts: Option<Uploaded>, tail: &[u8]) -> Self {
+        self.bytes = tail.len() as u64;
+        self.pending.extend_from_slice(tail);
         if let Some(parts) = parts {
-            upload.bytes += parts.bytes;
-            upload.begun = Some(parts.upload.into());
-            upload.recorded = true;
-            upload.sent = parts.parts.len();
-            upload.parts = parts.parts.into_iter().enumerate().collect();
+            self.bytes += parts.bytes;
+            self.begun = Some(parts.upload.into());
+            self.recorded = true;
+            self.sent = parts.parts.len();
+            self.parts = parts.parts.into_iter().enumerate().collect();
         }
-        upload
-    }
-
-    pub(crate) fn note_at(&mut self, note: Path) {
-        self.note = Some(note);
+        self
     }
 
     /// Reports a part that has failed meanwhile, without waiting.
@@ -125,10 +120,11 @@ impl Upload {
             self.joined(joined)?;
         }
         if self.parts.len() != self.sent {
-            return Err(StoreError::Io {
-                action: format!("write {}", self.location.url_of(&self.key)),
-                detail: "a part is missing although none has failed; it is begun again".to_owned(),
-            });
+            let action = format!("write {}", self.location.url_of(&self.key));
+            return Err(StoreError::io(
+                action,
+                "a part is missing although none has failed; it is begun again",
+            ));
         }
         let tail = self.pending.split().freeze();
         let uploaded = self.begun.take().map(|upload| Uploaded {

@@ -54,7 +54,7 @@ impl<L: Lifecycle> Worker<L> {
         awaiting: &AwaitingOperations<L::Object>,
         operations: &[Operation<L>],
     ) -> Result<L::Object, WorkerError> {
-        let errors = L::Object::results(awaiting.files()).errors();
+        let errors = awaiting.files().results.errors();
         let next = records::phase(Counts::of_all(operations), errors, &object.phase());
         let patch = |now: &L::Object| L::operations_patch(now, &next, operations, awaiting.files());
         if patch(object).is_none() { Ok(object.clone()) } else { self.publish(object, patch).await }
@@ -102,7 +102,7 @@ impl<L: Lifecycle> Worker<L> {
                 return Err(error.into());
             }
         };
-        let errors = L::Object::results(&done.files).errors();
+        let errors = done.files.results.errors();
         let next = records::phase(Counts::of_all(operations), errors, &object.phase());
         // In the same phase the counts are published already; the files of a restore now name each failure a second time.
         let finalizing = if next == object.phase() {

@@ -25,7 +25,7 @@ impl<L: Lifecycle> Worker<L> {
             L::discard(worked.contents).await;
             return Err(error);
         }
-        if L::Object::has_operations(&worked.files) {
+        if !worked.files.item_operations.is_empty() {
             crash::point("before-operations");
             // They are in the store before the phase tells of them.
             if let Err(error) = L::await_operations(self, object, worked).await {
@@ -47,7 +47,7 @@ impl<L: Lifecycle> Worker<L> {
         object: &L::Object,
         done: Completed<L>,
     ) -> Result<Next<L::Object>, WorkerError> {
-        let failed = L::Object::results(&done.files).errors() > 0;
+        let failed = done.files.results.errors() > 0;
         let next = PhaseOf::<L>::finalizing(failed);
         let announced = if decide::announces(object.stage()) {
             self.publish(object, |now| L::announce_patch(now, &next, &done.files, &done.summary)).await

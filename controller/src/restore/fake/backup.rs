@@ -24,6 +24,6 @@ pub(crate) async fn stored(
     let mut backup = Backup::new("b", BackupSpec::default());
     backup.metadata.uid = Some("uid".to_owned());
     backup.status.phase = Some(BackupPhase::Completed);
-    collected.commit(&testing::backup_files(), &backup).await.unwrap().publish().await.unwrap();
+    collected.commit(&testing::no_files(), &backup).await.unwrap().publish().await.unwrap();
     (folder, location, object)
 }

@@ -1,11 +1,10 @@
 //! Whose a backup's folder is.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use backup_core::api::Backup;
+use jiff::Timestamp;
 use object_store::path::Path;
 
-use super::BackupWriter;
+use super::{BackupWriter, PendingBackup};
 use crate::{
     Location, StoreError, crash,
     job::{Claimant, SMALL},
@@ -16,8 +15,7 @@ use crate::{
 
 /// A number that no note had: some stores do not take a key again that was deleted (in a bucket with versions).
 pub(super) fn note_number() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default()
 }
 
 impl Location {
@@ -65,8 +63,7 @@ impl Location {
         let note = self.remove_begun(&keys, fresh).await?;
         let upload = Upload::new(self.clone(), keys.contents(), Some(keys.upload_notes().key(note)));
         let tar = Writer::new(upload, tarball::now())?;
-        let (location, uid) = (self.clone(), uid.to_owned());
-        Ok(BackupWriter { location, keys, uid, record: after + 1, tar })
+        Ok(BackupWriter { pending: PendingBackup::new(self.clone(), keys, uid.to_owned(), after + 1), tar })
     }
 
     /// Removes what was uploaded for this backup and is not completed; the number of the next note.

@@ -1,13 +1,12 @@
 use backup_core::api::{Backup, BackupPhase};
-use flate2::read::MultiGzDecoder;
 use serde_json::{Value, json};
 
-use super::{BackupFiles, CommittedBackup, FoundJob};
+use super::CommittedBackup;
 use crate::{
-    Location, LogFile, ResourceList, Results, Scope, StoreError,
+    BackupWriter, FoundJob, JobFiles, Location, LogFile, ResourceList, Results, Scope, StoreError,
     testing::{
-        Fault, NOISE, Recorder, add_noise, backup, backup_files, collected, folder, get, keys, memory, noise,
-        pod, put,
+        Fault, NOISE, Recorder, add_noise, backup, collected, folder, get, keys, memory, no_files, noise,
+        pod, put, unzipped,
     },
 };
 
@@ -25,22 +24,34 @@ fn log(line: &str) -> LogFile {
     log
 }
 
-fn files(line: &str) -> BackupFiles {
+fn files(line: &str) -> JobFiles {
     let mut results = Results::default();
     results.warn(Scope::Namespace("ns"), "something");
     let mut resource_list = ResourceList::default();
     resource_list.add("v1", "Pod", Some("ns"), "one", None);
     let item_operations = vec![json!({"spec": {"backupName": "b"}})];
-    BackupFiles { log: log(line), results, resource_list, item_operations, ..backup_files() }
+    JobFiles { log: log(line), results, resource_list, item_operations, ..no_files() }
 }
 
-async fn decided(location: &Location, uid: &str) -> CommittedBackup {
-    let collected = collected(location, uid, false).await.unwrap();
-    collected.commit(&files("x"), &backup(uid, BackupPhase::Completed)).await.unwrap()
+/// Backup `b` of `u1`, of which the end is decided, with contents of several parts or of less than one.
+async fn decided(location: &Location, large: bool) -> CommittedBackup {
+    let collected = collected(location, "u1", large).await.unwrap();
+    collected.commit(&files("x"), &backup("u1", BackupPhase::Completed)).await.unwrap()
 }
 
-async fn stored(location: &Location, uid: &str) {
-    decided(location, uid).await.publish().await.unwrap();
+async fn stored(location: &Location) {
+    decided(location, false).await.publish().await.unwrap();
+}
+
+/// The end of a backup that is begun again, with one other item.
+async fn decided_again(mut writer: BackupWriter) -> CommittedBackup {
+    writer.item(&pod("again"), b"{}").await.unwrap();
+    let end = backup("u1", BackupPhase::Completed);
+    writer.finish().await.unwrap().commit(&files("again"), &end).await.unwrap()
+}
+
+async fn stored_log(location: &Location) -> String {
+    unzipped(&get(location, &format!("{DIR}/b-logs.gz")).await.unwrap())
 }
 
 async fn found(location: &Location) -> CommittedBackup {
@@ -62,7 +73,7 @@ fn json_of(bytes: &[u8]) -> Value {
 async fn everything_is_stored_as_velero_reads_it() {
     let (_dir, local) = folder("p");
     for location in [memory("p"), local] {
-        stored(&location, "u1").await;
+        stored(&location).await;
         let expected = [
             ".private/owner",
             "b-itemoperations.json.gz",
@@ -86,9 +97,7 @@ async fn everything_is_stored_as_velero_reads_it() {
         ] {
             assert_eq!(json_of(&get(&location, &format!("{DIR}/{file}")).await.unwrap()), expected, "{file}");
         }
-        let log = get(&location, &format!("{DIR}/b-logs.gz")).await.unwrap();
-        let log = std::io::read_to_string(MultiGzDecoder::new(log.as_slice())).unwrap();
-        assert_eq!(log, format!("time=\"{AT}\" level=info msg=x\n"));
+        assert_eq!(stored_log(&location).await, format!("time=\"{AT}\" level=info msg=x\n"));
 
         let metadata = get(&location, &format!("{DIR}/velero-backup.json")).await.unwrap();
         assert!(metadata.starts_with(b"{\n"), "pretty and not compressed");
@@ -155,7 +164,7 @@ async fn a_failed_part_is_reported_by_the_next_call_and_the_upload_is_aborted() 
     assert_eq!(writer.finish().await.unwrap_err(), error);
     assert_eq!(keys(&location).await, ["p/backups/b/.private/owner"]);
     // And the same uid begins again.
-    stored(&location, "u1").await;
+    stored(&location).await;
 }
 
 #[tokio::test]
@@ -182,10 +191,9 @@ async fn giving_up_leaves_only_the_claim() {
 async fn large_contents_are_read_back_whole() {
     let (_dir, local) = folder("p");
     for location in [memory("p"), local] {
-        let collected = collected(&location, "u1", true).await.unwrap();
-        assert!(collected.bytes() > 16 << 20);
-        let end = backup("u1", BackupPhase::Completed);
-        collected.commit(&files("x"), &end).await.unwrap().publish().await.unwrap();
+        let mut decided = decided(&location, true).await;
+        assert!(decided.bytes() > 16 << 20);
+        decided.publish().await.unwrap();
         let contents = location.read_contents("b").await.unwrap();
         assert_eq!(contents.len(), NOISE as usize + 1);
         for item in &contents.items("pods")[..NOISE as usize] {
@@ -199,12 +207,11 @@ async fn a_store_without_conditional_writes_is_looked_at_before_each_write() {
     let recorder = Recorder::default();
     let location = recorder.location("p");
     recorder.fault("create p/backups/b/.private/owner", Fault::Unsupported);
-    let mut decided = decided(&location, "u1").await;
+    let mut decided = decided(&location, false).await;
     put(&location, "p/backups/b/b-logs.gz", b"foreign").await;
     assert_eq!(decided.publish().await.unwrap_err().category(), "exists");
     assert_eq!(get(&location, "p/backups/b/b-logs.gz").await.unwrap(), b"foreign");
-    let creates = recorder.operations().iter().filter(|operation| operation.starts_with("create")).count();
-    assert_eq!(creates, 1, "the answer is remembered");
+    assert_eq!(recorder.count("create"), 1, "the answer is remembered");
 }
 
 #[tokio::test]
@@ -239,8 +246,7 @@ async fn the_first_decision_stands() {
     assert_eq!(late.category(), "exists");
     assert_eq!(location.open_backup("b", "u1").await.unwrap_err().category(), "exists", "not begun again");
     found(&location).await.publish().await.unwrap();
-    let log = get(&location, &format!("{DIR}/b-logs.gz")).await.unwrap();
-    assert!(std::io::read_to_string(MultiGzDecoder::new(log.as_slice())).unwrap().contains("msg=x"));
+    assert!(stored_log(&location).await.contains("msg=x"));
 }
 
 #[tokio::test]
@@ -249,9 +255,7 @@ async fn a_conflict_is_shown_and_left_alone_and_what_is_missing_is_written_once_
         for large in [false, true] {
             let (_dir, local) = folder("p");
             for location in [memory("p"), local] {
-                let end = backup("u1", BackupPhase::Completed);
-                let collected = collected(&location, "u1", large).await.unwrap();
-                let mut decided = collected.commit(&files("x"), &end).await.unwrap();
+                let mut decided = decided(&location, large).await;
                 let key = format!("{DIR}/{file}");
                 put(&location, &key, b"foreign").await;
                 for _ in 0..2 {
@@ -300,7 +304,7 @@ async fn a_folder_that_is_not_ours_is_left_alone() {
 #[tokio::test]
 async fn a_finished_backup_of_ours_is_to_be_adopted() {
     let location = memory("p");
-    stored(&location, "u1").await;
+    stored(&location).await;
     let error = location.open_backup("b", "u1").await.unwrap_err();
     assert!(
         error.category() == "exists" && error.to_string().contains("stored already, as Completed"),
@@ -318,7 +322,7 @@ async fn an_interrupted_try_is_cleaned_up_by_the_next_one_of_the_same_uid() {
         drop(location.open_backup("b", "u1").await.unwrap());
         assert_eq!(keys(&location).await, ["p/backups/b/.private/owner"]);
         assert!(recorder.uploads().is_empty());
-        stored(&location, "u1").await;
+        stored(&location).await;
     }
 }
 
@@ -335,7 +339,7 @@ async fn only_one_of_two_uids_gets_the_folder() {
 async fn deletion_takes_the_metadata_first_and_can_be_resumed() {
     let recorder = Recorder::default();
     let location = recorder.location("p");
-    stored(&location, "u1").await;
+    stored(&location).await;
     put(&location, "p/backups/bb/velero-backup.json", b"neighbour").await;
     put(&location, "p/backups/b/csi-leftover.gz", b"x").await;
     let before = recorder.operations().len();
@@ -361,7 +365,7 @@ async fn deletion_takes_the_metadata_first_and_can_be_resumed() {
 #[tokio::test]
 async fn a_deleted_backup_leaves_no_folder_on_disk() {
     let (dir, location) = folder("p");
-    stored(&location, "u1").await;
+    stored(&location).await;
     // A writer that was killed leaves its staging file.
     std::fs::write(dir.path().join("store/p/backups/b/b.tar.gz#1"), "x").unwrap();
     assert_eq!(location.delete_backup("b").await.unwrap(), 10);

@@ -2,14 +2,13 @@
 
 use std::marker::PhantomData;
 
-use super::{AwaitingBackup, BackupFiles, PendingBackup, open::note_number};
+use super::{AwaitingBackup, PendingBackup, open::note_number};
 use crate::{
-    Location, StoreError, crash,
+    StoreError, crash,
     job::{
-        StoredJob as _,
+        JobFiles,
         record::{Contents, Record},
     },
-    layout::JobKeys,
     tarball::{self, ItemPath, Writer},
     upload::Upload,
 };
@@ -19,10 +18,8 @@ use serde_json::Value;
 /// Takes the items of a backup. From [`Location::open_backup`].
 #[derive(Debug)]
 pub struct BackupWriter {
-    pub(super) location: Location,
-    pub(super) keys: JobKeys,
-    pub(super) uid: String,
-    pub(super) record: u64,
+    /// What is to become of it; its contents are in `tar`.
+    pub(super) pending: PendingBackup,
     pub(super) tar: Writer,
 }
 
@@ -43,14 +40,7 @@ impl BackupWriter {
     ///
     /// Errors: as for [`Self::item`].
     pub async fn finish(self) -> Result<PendingBackup, StoreError> {
-        Ok(PendingBackup {
-            contents: Some(self.tar.finish().await?),
-            location: self.location,
-            keys: self.keys,
-            uid: self.uid,
-            record: self.record,
-            of: PhantomData,
-        })
+        Ok(PendingBackup { contents: Some(self.tar.finish().await?), ..self.pending })
     }
 
     /// Keeps what was collected until operations have ended: a record (create-only) says what is uploaded and holds the
@@ -61,19 +51,14 @@ impl BackupWriter {
     /// recorded is not known after an error: look again ([`Location::find_job`]).
     pub async fn await_operations(
         self,
-        files: BackupFiles,
+        files: JobFiles,
         status: Value,
     ) -> Result<AwaitingBackup, StoreError> {
-        let record = Record {
-            uid: self.uid,
-            contents: self.tar.pause().await?,
-            status,
-            files: Backup::encode(&files, &self.keys)?,
-        };
-        let Self { location, keys, record: number, .. } = self;
-        location.still_ours(&keys, &record.uid).await?;
-        location.put_new(&keys.record(number), record.encode()?).await?;
-        Ok(AwaitingBackup { location, keys, number, record, files, operations: 0 })
+        let PendingBackup { location, keys, uid, record: number, .. } = self.pending;
+        let contents = self.tar.pause().await?;
+        let record = Record { uid, contents, status, files: files.encode::<Backup>(&keys)? };
+        location.put_record(&keys, number, &record).await?;
+        Ok(AwaitingBackup { location, keys, number, record, files, operations: 0, of: PhantomData })
     }
 
     /// Gives up: removes what was sent. The claim on the folder stays, for the next try of the same uid.
@@ -89,17 +74,17 @@ impl AwaitingBackup {
     ///
     /// [`StoreError::Lost`] is told later, when the contents are published, if a lifecycle rule has removed what was
     /// uploaded.
-    pub fn resume(self) -> Result<(BackupWriter, BackupFiles), StoreError> {
+    pub fn resume(self) -> Result<(BackupWriter, JobFiles), StoreError> {
         let Contents::Open { parts, tail, total } = self.record.contents else {
             let record = self.keys.record(self.number);
             return Err(self.location.corrupt(&record, "it is a decision, not a backup that waits"));
         };
-        let mut upload = Upload::resume(self.location.clone(), self.keys.contents(), parts, &tail);
         // Only used if nothing was uploaded before.
-        upload.note_at(self.keys.upload_notes().key(note_number()));
-        let tar = Writer::resume(upload, tarball::now(), total);
+        let note = self.keys.upload_notes().key(note_number());
+        let upload = Upload::new(self.location.clone(), self.keys.contents(), Some(note));
+        let tar = Writer::resume(upload.resume(parts, &tail), tarball::now(), total);
         let Self { location, keys, record: Record { uid, .. }, number, files, .. } = self;
-        Ok((BackupWriter { location, keys, uid, record: number + 1, tar }, files))
+        Ok((BackupWriter { pending: PendingBackup::new(location, keys, uid, number + 1), tar }, files))
     }
 
     /// Begins again: what was collected counts no more.

@@ -1,11 +1,13 @@
 //! All items are done, and operations go on.
 
+use std::marker::PhantomData;
+
 use bytes::Bytes;
 use object_store::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{StoredJob, record::Record};
+use super::{JobFiles, StoredJob, record::Record};
 use crate::{Location, StoreError, layout::JobKeys};
 
 /// States of operations larger than this are refused (bytes).
@@ -19,9 +21,10 @@ pub struct AwaitingOperations<J: StoredJob> {
     pub(crate) keys: JobKeys,
     pub(crate) number: u64,
     pub(crate) record: Record,
-    pub(crate) files: J::Files,
+    pub(crate) files: JobFiles,
     /// Number of the last state of the operations.
     pub(crate) operations: u64,
+    pub(crate) of: PhantomData<J>,
 }
 
 #[derive(Deserialize)]
@@ -43,7 +46,7 @@ impl<J: StoredJob> AwaitingOperations<J> {
         record: Record,
         found: &[Path],
     ) -> Result<Self, StoreError> {
-        let mut files = J::decode(&keys, &|key| record.file(key))
+        let mut files = JobFiles::decode::<J>(&record, &keys)
             .map_err(|detail| location.corrupt(&keys.record(number), detail))?;
         let operations = keys.operations().last(found).unwrap_or_default();
         if operations > 0 {
@@ -52,19 +55,19 @@ impl<J: StoredJob> AwaitingOperations<J> {
             let read = serde_json::from_slice(&bytes);
             let (State::List(list) | State::Timed { operations: list }) =
                 read.map_err(|error| location.corrupt(&key, format!("it holds no operations: {error}")))?;
-            *J::operations(&mut files) = list;
+            files.item_operations = list;
         }
-        Ok(Self { location, keys, number, record, files, operations })
+        Ok(Self { location, keys, number, record, files, operations, of: PhantomData })
     }
 
     /// All files as they are so far; the operations in their last state that was stored, unless they were taken.
-    pub fn files(&self) -> &J::Files {
+    pub fn files(&self) -> &JobFiles {
         &self.files
     }
 
     /// The operations in their last state that was stored; not held here any longer, as there may be many.
     pub fn take_operations(&mut self) -> Vec<Value> {
-        std::mem::take(J::operations(&mut self.files))
+        std::mem::take(&mut self.files.item_operations)
     }
 
     pub fn status(&self) -> &Value {
@@ -78,7 +81,7 @@ impl<J: StoredJob> AwaitingOperations<J> {
     /// What a final key would hold if this were the end, and the private key that this state of it belongs under; none for
     /// contents and metadata.
     pub(crate) fn file(&self, key: &Path) -> Result<Option<(Path, Bytes)>, StoreError> {
-        let files = J::encode(&self.files, &self.keys)?;
+        let files = self.files.encode::<J>(&self.keys)?;
         let snapshot = self.keys.file_snapshot(self.number, self.operations, key);
         Ok(files.into_iter().find_map(|(of, bytes)| (of == *key).then_some((snapshot.clone(), bytes))))
     }

@@ -1,6 +1,5 @@
 //! The last step: what was committed becomes visible.
 
-use bytes::Bytes;
 use object_store::path::Path;
 
 use super::{
@@ -30,11 +29,6 @@ impl<J: StoredJob> CommittedPlan<J> {
     /// Size of the contents (bytes).
     pub fn bytes(&self) -> u64 {
         self.contents().map_or(0, |(_, contents)| contents.bytes())
-    }
-
-    /// What a final key will hold; none for the contents.
-    pub(crate) fn file(&self, key: &Path) -> Option<Bytes> {
-        self.record.file(key)
     }
 
     pub fn number(&self) -> u64 {

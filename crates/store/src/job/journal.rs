@@ -53,7 +53,7 @@ impl Location {
 
     /// The numbers that are there, sorted.
     pub(crate) async fn numbers(&self, keys: &Numbered) -> Result<Vec<u64>, StoreError> {
-        let found = self.list(keys.folder()).await?;
+        let found = self.list(&keys.folder).await?;
         let mut numbers: Vec<u64> = found.iter().filter_map(|key| keys.number(key)).collect();
         numbers.sort_unstable();
         Ok(numbers)

@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use object_store::path::Path;
 
+use super::record::Record;
 use crate::{
     Location, StoreError,
     layout::{JobKeys, PRIVATE},
@@ -49,16 +50,14 @@ impl Location {
 
     /// Writes the marker (create-only).
     pub(crate) async fn put_marker(&self, keys: &JobKeys, claimant: &Claimant) -> Result<(), StoreError> {
-        self.put_new(&keys.owner(), claimant.encode()).await.map_err(|error| match error {
-            StoreError::Exists { url, .. } => StoreError::Exists {
-                url,
-                detail: format!(
-                    "another {} of this name has just claimed the folder; choose another name",
-                    keys.noun
-                ),
-            },
-            other => other,
-        })
+        let mut written = self.put_new(&keys.owner(), claimant.encode()).await;
+        if let Err(StoreError::Exists { detail, .. }) = &mut written {
+            *detail = format!(
+                "another {} of this name has just claimed the folder; choose another name",
+                keys.noun
+            );
+        }
+        written
     }
 
     /// Claims a folder without a marker, then looks again: who wrote into it meanwhile does not know our marker.
@@ -77,10 +76,19 @@ impl Location {
         if owner == uid { Ok(()) } else { Err(self.is_of_another(keys, &owner, uid)) }
     }
 
-    /// Before a commit: where a store knows no conditions, two that claimed the folder at the same moment have both been
-    /// told that it is theirs, and the marker is of the one who wrote last.
-    pub(crate) async fn still_ours(&self, keys: &JobKeys, uid: &str) -> Result<(), StoreError> {
-        if self.is_unconditional() { self.check_owner(keys, uid).await } else { Ok(()) }
+    /// Writes a record (create-only) of what the folder of its uid holds, or will hold.
+    pub(crate) async fn put_record(
+        &self,
+        keys: &JobKeys,
+        number: u64,
+        record: &Record,
+    ) -> Result<(), StoreError> {
+        // Where a store knows no conditions, two that claimed the folder at the same moment have both been told that it is
+        // theirs, and the marker is of the one who wrote last.
+        if self.is_unconditional() {
+            self.check_owner(keys, &record.uid).await?;
+        }
+        self.put_new(&keys.record(number), record.encode()?).await
     }
 
     pub(crate) fn is_of_another(&self, keys: &JobKeys, owner: &str, uid: &str) -> StoreError {

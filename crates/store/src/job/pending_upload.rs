@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use serde_json::Value;
 
 use super::{
-    CommittedPlan, StoredJob,
+    CommittedPlan, JobFiles, StoredJob,
     record::{Contents, Record},
 };
 use crate::{Location, StoreError, crash, layout::JobKeys, staging::Staged};
@@ -26,6 +26,11 @@ pub struct PendingUpload<J> {
 }
 
 impl<J: StoredJob> PendingUpload<J> {
+    /// Without contents. `record` is the number of the record that says how it ends.
+    pub(crate) fn new(location: Location, keys: JobKeys, uid: String, record: u64) -> Self {
+        Self { location, keys, uid, record, contents: None, of: PhantomData }
+    }
+
     /// Size of the contents (bytes).
     pub fn bytes(&self) -> u64 {
         self.contents.as_ref().map_or(0, Staged::bytes)
@@ -39,7 +44,7 @@ impl<J: StoredJob> PendingUpload<J> {
     /// has committed something else (see [`Location::find_job`]).
     pub async fn commit(
         &self,
-        files: &J::Files,
+        files: &JobFiles,
         outcome: &J::Outcome,
     ) -> Result<CommittedPlan<J>, StoreError> {
         J::check(outcome, &self.keys.name, &self.uid)?;
@@ -52,7 +57,7 @@ impl<J: StoredJob> PendingUpload<J> {
             }
             _ => Contents::Inline,
         };
-        all.append(&mut J::encode(files, &self.keys)?);
+        all.append(&mut files.encode::<J>(&self.keys)?);
         let failed = |error| StoreError::io("encode the end", &error);
         let status = match J::outcome_key(&self.keys) {
             Some(key) => {
@@ -64,8 +69,7 @@ impl<J: StoredJob> PendingUpload<J> {
         };
         let record = Record { uid: self.uid.clone(), contents, status, files: all };
         crash::point("before-record");
-        self.location.still_ours(&self.keys, &self.uid).await?;
-        self.location.put_new(&self.keys.record(self.record), record.encode()?).await?;
+        self.location.put_record(&self.keys, self.record, &record).await?;
         crash::point("after-record");
         Ok(CommittedPlan {
             location: self.location.clone(),

@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use backup_core::api::BackupStorageLocationSpec;
-use object_store::azure::MicrosoftAzureBuilder;
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
 use super::{backend::Backend, http_client, settings};
 use crate::StoreError;
@@ -29,14 +29,14 @@ pub(super) fn open(
     })?;
     let variables = secret.map(parse).transpose()?.unwrap_or_default();
     let endpoint = settings::endpoint(config, "storageAccountURI")?;
-    let cloud = Cloud::of(&variables)?;
+    let (domain, authority) = cloud(&variables)?;
     let url = match &endpoint {
         Some(url) => url.as_str().trim_end_matches('/').to_owned(),
-        None => format!("https://{account}.blob.{}", cloud.suffix),
+        None => format!("https://{account}.blob.{domain}"),
     };
     let plain = url.starts_with("http://");
     let options = http_client::options(ca, plain, settings::flag(config, "insecureSkipTLSVerify")?)?;
-    let authority = settings::get(config, "activeDirectoryAuthorityURI").unwrap_or(cloud.authority);
+    let authority = settings::get(config, "activeDirectoryAuthorityURI").unwrap_or(authority);
     // Without a Secret: what the environment offers (workload identity, managed identity).
     let builder =
         if secret.is_some() { MicrosoftAzureBuilder::new() } else { MicrosoftAzureBuilder::from_env() };
@@ -58,10 +58,11 @@ pub(super) fn open(
         ))
     })?;
     let store = Arc::new(store);
-    let mut backend = Backend::new(Arc::clone(&store), format!("azure://{account}/{container}"));
-    backend.endpoint = endpoint.map(|url| url.to_string());
-    backend.signer = Some(store);
-    Ok(backend)
+    Ok(Backend {
+        endpoint: endpoint.map(|url| url.to_string()),
+        signer: Some(store.clone()),
+        ..Backend::new(store.clone(), store, format!("azure://{account}/{container}"))
+    })
 }
 
 fn credential(message: impl Into<String>) -> StoreError {
@@ -83,68 +84,61 @@ fn authorize(
         })?;
         return Ok(builder.with_access_key(key));
     }
-    for (name, instead) in [
+    let unsupported = [
         ("AZURE_CLIENT_CERTIFICATE", "a client secret or workload identity"),
         ("AZURE_CLIENT_CERTIFICATE_PATH", "a client secret or workload identity"),
         ("AZURE_USERNAME", "a service principal or workload identity"),
-    ] {
-        if get(name).is_some() {
-            return Err(credential(format!(
-                "{name} cannot be honoured, and is not silently ignored: use {instead}"
-            )));
-        }
+    ];
+    if let Some((name, instead)) = unsupported.into_iter().find(|(name, _)| get(name).is_some()) {
+        return Err(credential(format!(
+            "{name} cannot be honoured, and is not silently ignored: use {instead}"
+        )));
     }
+    let named = |name: &str| get(name).cloned();
     let (client, secret, tenant) =
-        (get("AZURE_CLIENT_ID"), get("AZURE_CLIENT_SECRET"), get("AZURE_TENANT_ID"));
-    match (client, secret, tenant) {
-        (Some(client), Some(secret), Some(tenant)) => {
-            Ok(builder.with_client_secret_authorization(client, secret, tenant))
-        }
+        (named("AZURE_CLIENT_ID"), named("AZURE_CLIENT_SECRET"), named("AZURE_TENANT_ID"));
+    let token = "AZURE_FEDERATED_TOKEN_FILE";
+    let token = match (&client, &secret, &tenant) {
+        (Some(_), Some(_), Some(_)) => None,
         (_, Some(_), _) => {
-            Err(credential("AZURE_CLIENT_SECRET is there, but AZURE_CLIENT_ID or AZURE_TENANT_ID is missing"))
+            return Err(credential(
+                "AZURE_CLIENT_SECRET is there, but AZURE_CLIENT_ID or AZURE_TENANT_ID is missing",
+            ));
         }
         // A managed identity, or the token that workload identity mounts.
-        (client, None, tenant) => {
-            let mut builder = builder;
-            if let Some(client) = client {
-                builder = builder.with_client_id(client);
-            }
-            if let Some(tenant) = tenant {
-                builder = builder.with_tenant_id(tenant);
-            }
-            let token = get("AZURE_FEDERATED_TOKEN_FILE").cloned();
-            if let Some(token) = token.or_else(|| std::env::var("AZURE_FEDERATED_TOKEN_FILE").ok()) {
-                builder = builder.with_federated_token_file(token);
-            }
-            Ok(builder)
-        }
-    }
+        (_, None, _) => named(token).or_else(|| std::env::var(token).ok()),
+    };
+    let settings = [
+        (AzureConfigKey::ClientId, client),
+        (AzureConfigKey::ClientSecret, secret),
+        (AzureConfigKey::AuthorityId, tenant),
+        (AzureConfigKey::FederatedTokenFile, token),
+    ];
+    let known = settings.into_iter().filter_map(|(key, value)| Some((key, value?)));
+    Ok(known.fold(builder, |builder, (key, value)| builder.with_config(key, value)))
 }
 
-#[derive(Debug, PartialEq)]
-struct Cloud {
-    suffix: &'static str,
-    authority: &'static str,
-}
+/// The names of a cloud in lower case, the domain of its storage accounts, and who signs in there.
+const CLOUDS: [(&[&str], &str, &str); 3] = [
+    (&["", "azurecloud", "azurepubliccloud"], "core.windows.net", "https://login.microsoftonline.com"),
+    (&["azurechina", "azurechinacloud"], "core.chinacloudapi.cn", "https://login.chinacloudapi.cn"),
+    (
+        &["azureusgovernment", "azureusgovernmentcloud"],
+        "core.usgovcloudapi.net",
+        "https://login.microsoftonline.us",
+    ),
+];
 
-impl Cloud {
-    fn of(variables: &Variables) -> Result<Self, StoreError> {
-        let name = variables.get("AZURE_CLOUD_NAME").map(String::as_str).unwrap_or_default();
-        match name.to_ascii_lowercase().as_str() {
-            "" | "azurecloud" | "azurepubliccloud" => {
-                Ok(Self { suffix: "core.windows.net", authority: "https://login.microsoftonline.com" })
-            }
-            "azurechina" | "azurechinacloud" => {
-                Ok(Self { suffix: "core.chinacloudapi.cn", authority: "https://login.chinacloudapi.cn" })
-            }
-            "azureusgovernment" | "azureusgovernmentcloud" => {
-                Ok(Self { suffix: "core.usgovcloudapi.net", authority: "https://login.microsoftonline.us" })
-            }
-            _ => Err(credential(format!(
-                "AZURE_CLOUD_NAME {name:?} is not known: expected AzurePublicCloud, AzureChinaCloud or AzureUSGovernmentCloud"
-            ))),
-        }
-    }
+/// The domain of the storage accounts, and who signs in there.
+fn cloud(variables: &Variables) -> Result<(&'static str, &'static str), StoreError> {
+    let name = variables.get("AZURE_CLOUD_NAME").map(String::as_str).unwrap_or_default();
+    let lower = name.to_ascii_lowercase();
+    let known = CLOUDS.into_iter().find(|(names, ..)| names.contains(&lower.as_str()));
+    known.map(|(_, domain, authority)| (domain, authority)).ok_or_else(|| {
+        credential(format!(
+            "AZURE_CLOUD_NAME {name:?} is not known: expected AzurePublicCloud, AzureChinaCloud or AzureUSGovernmentCloud"
+        ))
+    })
 }
 
 /// `NAME=value` lines, as godotenv reads them. Errors never hold any of the file's text.
@@ -187,28 +181,22 @@ mod tests {
             ("AzureChinaCloud", "core.chinacloudapi.cn"),
         ] {
             let variables = Variables::from([("AZURE_CLOUD_NAME".to_owned(), name.to_owned())]);
-            assert_eq!(Cloud::of(&variables).unwrap().suffix, suffix);
+            assert_eq!(cloud(&variables).unwrap().0, suffix);
         }
         let other = Variables::from([("AZURE_CLOUD_NAME".to_owned(), "Mars".to_owned())]);
-        assert!(Cloud::of(&other).unwrap_err().to_string().contains("Mars"));
+        assert!(cloud(&other).unwrap_err().to_string().contains("Mars"));
     }
 
     #[test]
     fn every_honoured_way_to_sign_in_makes_a_client() {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let account = ("storageAccount", "acct");
+        let (account, variable) = (("storageAccount", "acct"), ("storageAccountKeyEnvVar", "MY_KEY"));
+        let emulator = ("storageAccountURI", "http://127.0.0.1:10000/acct");
         let key = "MY_KEY=S0VZ\nAZURE_CLOUD_NAME=AzurePublicCloud\n";
         let table: [(&[(&str, &str)], &str); 4] = [
-            (&[account, ("storageAccountKeyEnvVar", "MY_KEY"), ("resourceGroup", "g")], key),
+            (&[account, variable, ("resourceGroup", "g")], key),
             (&[account, ("useAAD", "true"), ("subscriptionId", "s")], PRINCIPAL),
-            (
-                &[
-                    account,
-                    ("storageAccountURI", "http://127.0.0.1:10000/acct"),
-                    ("storageAccountKeyEnvVar", "MY_KEY"),
-                ],
-                key,
-            ),
+            (&[account, emulator, variable], key),
             (&[account], "AZURE_CLIENT_ID=c\n"),
         ];
         for (config, secret) in table {
@@ -219,20 +207,15 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named_and_no_secret_is_shown() {
-        let account = ("storageAccount", "acct");
+        let (account, variable) = (("storageAccount", "acct"), "storageAccountKeyEnvVar");
         let table: &[Refused<'_>] = &[
             ("", &[account], PRINCIPAL, "spec.objectStorage.bucket"),
             ("c", &[], PRINCIPAL, "spec.config[storageAccount]"),
             ("c", &[account, ("storageAccountURI", "nowhere")], PRINCIPAL, "spec.config[storageAccountURI]"),
-            (
-                "c",
-                &[account, ("storageAccountKeyEnvVar", "NO_KEY")],
-                PRINCIPAL,
-                "spec.config[storageAccountKeyEnvVar]",
-            ),
+            ("c", &[account, (variable, "NO_KEY")], PRINCIPAL, "spec.config[storageAccountKeyEnvVar]"),
             ("c", &[account], "AZURE_CLIENT_SECRET=TOPSECRET", "spec.credential"),
             ("c", &[account], "AZURE_CLIENT_CERTIFICATE=TOPSECRET", "spec.credential"),
-            ("c", &[account, ("storageAccountKeyEnvVar", "K")], "K=TOP SECRET", "spec.credential"),
+            ("c", &[account, (variable, "K")], "K=TOP SECRET", "spec.credential"),
             ("c", &[account], "AZURE_CLOUD_NAME=Mars", "spec.credential"),
         ];
         assert_refused("azure", table);

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use object_store::{ObjectStore, TagSet, multipart::MultipartStore, signer::Signer};
 
-use super::{bucket_api::BucketApi, plugin_uploads::PluginUploads};
+use super::{bucket_api::BucketApi, plugin_uploads::PluginBucket};
 
 pub(super) struct Backend {
     pub(super) store: Arc<dyn ObjectStore>,
@@ -14,7 +14,7 @@ pub(super) struct Backend {
     pub(super) creating: Option<Arc<dyn MultipartStore>>,
     /// Set where more can be asked than objects.
     pub(super) bucket: Option<Arc<dyn BucketApi>>,
-    pub(super) plugin: Option<Arc<PluginUploads>>,
+    pub(super) plugin: Option<Arc<PluginBucket>>,
     /// Makes URLs that open a key; none where the store has none.
     pub(super) signer: Option<Arc<dyn Signer>>,
     pub(super) tags: TagSet,
@@ -27,15 +27,7 @@ pub(super) struct Backend {
 }
 
 impl Backend {
-    pub(super) fn new<S: ObjectStore + MultipartStore>(store: Arc<S>, url: String) -> Self {
-        Self::with_uploads(store.clone(), store, url)
-    }
-
-    pub(super) fn with_uploads(
-        store: Arc<dyn ObjectStore>,
-        uploads: Arc<dyn MultipartStore>,
-        url: String,
-    ) -> Self {
+    pub(super) fn new(store: Arc<dyn ObjectStore>, uploads: Arc<dyn MultipartStore>, url: String) -> Self {
         Self {
             store,
             uploads,

@@ -23,18 +23,14 @@ impl Location {
     /// that no backup store has (usually a bucket shared with something else, or a wrong prefix).
     pub async fn check(&self) -> Result<(), StoreError> {
         self.folder_exists()?;
-        let prefix = self.layout().prefix();
+        let prefix = &self.layout().prefix;
         let listing = match self.store().list_with_delimiter(Some(prefix)).await {
             Ok(listing) => listing,
             Err(error) if is_missing_bucket(&error) => {
                 let endpoint = self.backend().endpoint.as_ref();
                 let at = endpoint.map(|endpoint| format!(" at {endpoint}")).unwrap_or_default();
                 let bucket = self.backend().url.rsplit('/').next().unwrap_or_default();
-                return Err(StoreError::NotFound {
-                    what: format!("bucket {bucket:?}{at}"),
-                    remedy: "create it, or correct spec.objectStorage.bucket of the BackupStorageLocation"
-                        .to_owned(),
-                });
+                return Err(StoreError::missing_bucket(format!("bucket {bucket:?}{at}")));
             }
             Err(error) => return Err(self.failed("list", prefix, &error)),
         };
@@ -75,16 +71,13 @@ impl Location {
             return Ok(facts);
         }
         let key = self.layout().probe();
-        self.may_create(&key, Bytes::from_static(TEXT.as_bytes())).await.map_err(|error| match error {
-            StoreError::Denied { action, url, detail } => {
-                let right = self.right_to_write();
-                let detail = format!(
-                    "{detail}; backups need {right} there: grant it, or set spec.accessMode to ReadOnly"
-                );
-                StoreError::Denied { action, url, detail }
-            }
-            error => error,
-        })?;
+        let mut written = self.may_create(&key, Bytes::from_static(TEXT.as_bytes())).await;
+        if let Err(StoreError::Denied { detail, .. }) = &mut written {
+            let right = self.right_to_write();
+            *detail =
+                format!("{detail}; backups need {right} there: grant it, or set spec.accessMode to ReadOnly");
+        }
+        written?;
         if matches!(facts.versions, Some(Versions::Enabled | Versions::Suspended)) {
             return Ok(facts);
         }

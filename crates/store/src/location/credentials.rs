@@ -23,17 +23,15 @@ pub(super) fn parse(file: &[u8], profile: &str) -> Result<AwsCredential, StoreEr
         )?;
     let value =
         |key: &str| section.get(key).map(str::trim).filter(|value| !value.is_empty()).map(ToOwned::to_owned);
-    if value("aws_access_key_id").is_none() {
-        for key in
-            ["role_arn", "source_profile", "credential_process", "web_identity_token_file", "sso_session"]
-        {
-            if value(key).is_some() {
-                return Err(config(format!(
-                    "profile [{profile}] of the credentials file says {key}, which cannot be honoured: give it \
-                     aws_access_key_id and aws_secret_access_key, or use no Secret, and the identity of the pod or node"
-                )));
-            }
-        }
+    let other_ways =
+        ["role_arn", "source_profile", "credential_process", "web_identity_token_file", "sso_session"];
+    if value("aws_access_key_id").is_none()
+        && let Some(key) = other_ways.into_iter().find(|key| value(key).is_some())
+    {
+        return Err(config(format!(
+            "profile [{profile}] of the credentials file says {key}, which cannot be honoured: give it aws_access_key_id \
+             and aws_secret_access_key, or use no Secret, and the identity of the pod or node"
+        )));
     }
     let required = |key: &str| {
         value(key).ok_or_else(|| config(format!("profile [{profile}] of the credentials file has no {key}")))

@@ -59,12 +59,6 @@ pub struct DeletedBackup {
     pub retained: RetainedVersions,
 }
 
-/// A backup of which only our marker is there.
-struct Hidden {
-    keys: u64,
-    owner: Option<Path>,
-}
-
 impl Location {
     /// Removes a backup; the number of keys that were there.
     ///
@@ -73,24 +67,23 @@ impl Location {
     pub async fn delete_backup(&self, backup: &str) -> Result<u64, StoreError> {
         let keys = self.layout().backup(backup)?;
         let found = self.hide_backup(&keys).await?;
-        self.delete(found.owner.into_iter().collect()).await?;
+        self.delete(found.iter().filter(|key| **key == keys.owner()).cloned().collect()).await?;
         self.remove_folder(&keys.folder).await?;
-        Ok(found.keys)
+        Ok(found.len() as u64)
     }
 
-    /// Removes all of a backup but our marker.
-    async fn hide_backup(&self, keys: &JobKeys) -> Result<Hidden, StoreError> {
+    /// Removes all of a backup but our marker; the keys that were there.
+    async fn hide_backup(&self, keys: &JobKeys) -> Result<Vec<Path>, StoreError> {
         let (metadata, owner) = (keys.metadata(), keys.owner());
-        let mut found = self.list(&keys.folder).await?;
+        let found = self.list(&keys.folder).await?;
         if keys.upload_notes().has_any(&found) {
             self.remove_begun(keys, false).await?;
         }
-        let number = found.len() as u64;
-        let marker = found.iter().position(|key| *key == owner).map(|at| found.swap_remove(at));
-        let (first, then): (Vec<Path>, Vec<Path>) = found.into_iter().partition(|key| *key == metadata);
+        let hidden = found.iter().filter(|key| **key != owner).cloned();
+        let (first, then): (Vec<Path>, Vec<Path>) = hidden.partition(|key| *key == metadata);
         self.delete(first).await?;
         self.delete(then).await?;
-        Ok(Hidden { keys: number, owner: marker })
+        Ok(found)
     }
 
     /// Removes the files of the restore of this uid; the number of keys that were there. What carries the mark of another
@@ -108,7 +101,7 @@ impl Location {
     }
 
     /// So that no other object of the name begins here meanwhile.
-    pub(super) async fn delete_marker_last(
+    pub(crate) async fn delete_marker_last(
         &self,
         keys: &JobKeys,
         found: Vec<Path>,
@@ -124,7 +117,7 @@ impl Location {
         let Some(root) = &self.backend().folder else { return Ok(()) };
         match tokio::fs::remove_dir_all(root.join(folder.as_ref())).await {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(StoreError::io(&format!("remove {}", self.url_of(folder)), &error))
+                Err(StoreError::io(format!("remove {}", self.url_of(folder)), &error))
             }
             _ => Ok(()),
         }
@@ -157,8 +150,8 @@ impl Location {
         let owner = keys.owner();
         let (found, claimed) = match hidden {
             None => {
-                let hidden = self.hide_backup(&keys).await?;
-                (hidden.keys, hidden.owner.is_some())
+                let found = self.hide_backup(&keys).await?;
+                (found.len() as u64, found.contains(&owner))
             }
             Some(before) => {
                 let found = self.list(&keys.folder).await?;
@@ -295,16 +288,9 @@ impl<'a> Removal<'a> {
         };
         let bucket = self.bucket;
         let asking = stream::iter(undeleted).map(|one| one.why(bucket)).buffer_unordered(ASKED_AT_ONCE);
-        let reasons: Vec<RetentionReason> =
+        let kept: Vec<RetainedVersions> =
             asking.try_collect().await.map_err(|why| self.failed("remove versions under", why))?;
-        for RetentionReason { lock, refusal } in reasons {
-            self.retained.kept += 1;
-            self.retained.held += u64::from(lock.held);
-            self.retained.until = self.retained.until.max(lock.until);
-            if lock.until.is_none() && !lock.held {
-                self.retained.refused = Some(refusal);
-            }
-        }
+        self.retained = kept.into_iter().fold(std::mem::take(&mut self.retained), |all, one| one.and(all));
         Ok(())
     }
 
@@ -318,29 +304,23 @@ impl<'a> Removal<'a> {
     }
 }
 
-struct RetentionReason {
-    lock: Lock,
-    refusal: String,
-}
-
 impl Undeleted {
     /// Asks why a version was not removed. Errors: why that may be known later.
-    async fn why(self, bucket: &dyn BucketApi) -> Result<RetentionReason, String> {
+    async fn why(self, bucket: &dyn BucketApi) -> Result<RetainedVersions, String> {
         let code = self.code;
         if is_retryable(&code) {
             return Err(code);
         }
-        match bucket.lock_of(&self.version).await {
-            Ok(lock) => Ok(RetentionReason {
-                lock,
-                refusal: format!("{code}: s3:DeleteObjectVersion is not granted"),
-            }),
+        let (lock, refusal) = match bucket.lock_of(&self.version).await {
+            Ok(lock) => (lock, "s3:DeleteObjectVersion is not granted".to_owned()),
             Err(BucketError::Refused(why)) => {
-                let refusal = format!("{code}: whether it is locked is not known, {why}");
-                Ok(RetentionReason { lock: Lock::default(), refusal })
+                (Lock::default(), format!("whether it is locked is not known, {why}"))
             }
-            Err(BucketError::Retryable(why)) => Err(why),
-        }
+            Err(BucketError::Retryable(why)) => return Err(why),
+        };
+        let retained = RetainedVersions { kept: 1, until: lock.until, held: lock.held.into(), refused: None };
+        let refused = Some(format!("{code}: {refusal}")).filter(|_| !retained.is_locked());
+        Ok(RetainedVersions { refused, ..retained })
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use backup_core::api::BackupStorageLocationSpec;
 use object_store::gcp::GoogleCloudStorageBuilder;
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::{backend::Backend, http_client, settings};
 use crate::StoreError;
@@ -49,19 +49,15 @@ pub(super) fn open(
         StoreError::config("spec.credential", message)
     })?;
     let store = Arc::new(store);
-    let mut backend = Backend::new(Arc::clone(&store), format!("gs://{bucket}"));
-    backend.endpoint = endpoint.map(|url| url.to_string());
-    backend.signer = Some(store);
-    Ok(backend)
+    Ok(Backend {
+        endpoint: endpoint.map(|url| url.to_string()),
+        signer: Some(store.clone()),
+        ..Backend::new(store.clone(), store, format!("gs://{bucket}"))
+    })
 }
 
 /// The JSON key of a service account. Errors never hold any of its text.
 fn service_account(secret: &[u8]) -> Result<String, StoreError> {
-    #[derive(Deserialize)]
-    struct Kind {
-        #[serde(rename = "type")]
-        kind: Option<String>,
-    }
     let config = |message: &str| {
         StoreError::config(
             "spec.credential",
@@ -71,13 +67,14 @@ fn service_account(secret: &[u8]) -> Result<String, StoreError> {
         )
     };
     let text = std::str::from_utf8(secret).map_err(|_| config("the Secret's value is not UTF-8"))?;
-    let kind: Kind = serde_json::from_str(text).map_err(|_| config("the Secret's value is not JSON"))?;
-    match kind.kind.as_deref() {
-        None | Some("service_account") => Ok(text.to_owned()),
+    let key: Value = serde_json::from_str(text).map_err(|_| config("the Secret's value is not JSON"))?;
+    match key["type"].as_str() {
+        None if key["type"].is_null() => Ok(text.to_owned()),
+        Some("service_account") => Ok(text.to_owned()),
         Some("external_account" | "authorized_user" | "impersonated_service_account") => {
             Err(config("credentials of a user or of another identity provider cannot be used from a Secret"))
         }
-        Some(_) => Err(config("the Secret's value is no Google credential")),
+        _ => Err(config("the Secret's value is no Google credential")),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use backup_core::text::causes;
 use http::{Method, StatusCode};
 use object_store::{
     BackoffConfig, Certificate, ClientOptions, RetryConfig,
@@ -12,7 +13,7 @@ use object_store::{
     },
 };
 
-use crate::{StoreError, error::chain, http_failure::HttpFailure};
+use crate::{StoreError, http_failure::HttpFailure};
 
 /// How long one call to the store is retried; after that the error is shown, and the caller decides.
 const RETRY_BUDGET: Duration = Duration::from_secs(30);
@@ -28,10 +29,8 @@ pub(super) fn options(
 ) -> Result<ClientOptions, StoreError> {
     // The HTTP client panics without a TLS provider.
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        return Err(StoreError::Io {
-            action: "make an HTTP client".to_owned(),
-            detail: "no TLS provider is installed in this process; it is the task of main".to_owned(),
-        });
+        let detail = "no TLS provider is installed in this process; it is the task of main";
+        return Err(StoreError::io("make an HTTP client", detail));
     }
     let mut client = ClientOptions::new()
         .with_allow_http(allow_http)
@@ -39,8 +38,14 @@ pub(super) fn options(
         .with_connect_timeout(Duration::from_secs(10))
         .with_read_timeout(SILENCE)
         .with_timeout_disabled(); // a large tarball takes as long as it takes; silence is what ends a request
-    for certificate in certificates(ca)? {
-        client = client.with_root_certificate(certificate);
+    if let Some(pem) = ca {
+        let config = |message: String| StoreError::config("spec.objectStorage.caCert", message);
+        let bundle = Certificate::from_pem_bundle(pem)
+            .map_err(|error| config(format!("it is not a PEM bundle: {error}")))?;
+        if bundle.is_empty() {
+            return Err(config("it holds no certificate".to_owned()));
+        }
+        client = bundle.into_iter().fold(client, ClientOptions::with_root_certificate);
     }
     Ok(client)
 }
@@ -55,17 +60,6 @@ pub(super) fn retry() -> RetryConfig {
         max_retries: 10,
         retry_timeout: RETRY_BUDGET,
     }
-}
-
-fn certificates(ca: Option<&[u8]>) -> Result<Vec<Certificate>, StoreError> {
-    let Some(pem) = ca else { return Ok(Vec::new()) };
-    let config = |message: String| StoreError::config("spec.objectStorage.caCert", message);
-    let bundle = Certificate::from_pem_bundle(pem)
-        .map_err(|error| config(format!("it is not a PEM bundle: {error}")))?;
-    if bundle.is_empty() {
-        return Err(config("it holds no certificate".to_owned()));
-    }
-    Ok(bundle)
 }
 
 /// Makes clients that report a failure as an [`HttpFailure`].
@@ -94,7 +88,7 @@ impl HttpService for Client {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let answer = self.0.execute(request).await.map_err(|error| {
-            let failure = HttpFailure::new(&uri, None, "", &chain(&error));
+            let failure = HttpFailure::new(&uri, None, "", &causes(&error));
             HttpError::new(error.kind(), failure)
         })?;
         let status = answer.status();
@@ -118,6 +112,7 @@ mod tests {
 
     #[test]
     fn a_bundle_without_a_certificate_is_refused_with_its_field() {
-        assert!(certificates(Some(b"nothing")).unwrap_err().to_string().contains("caCert"));
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        assert!(options(Some(b"nothing"), false, false).unwrap_err().to_string().contains("caCert"));
     }
 }

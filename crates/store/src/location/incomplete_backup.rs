@@ -98,6 +98,21 @@ impl Location {
     }
 }
 
+/// What the files beside the contents are worth.
+const BESIDE: [(&str, Remnant); 10] = [
+    (layout::LOG, Remnant::Scrap),
+    (layout::RESULTS, Remnant::Scrap),
+    (layout::RESOURCE_LIST, Remnant::Scrap),
+    (layout::VOLUME_INFO, Remnant::Scrap),
+    (layout::ITEM_OPERATIONS, Remnant::Scrap),
+    (layout::POD_VOLUME_BACKUPS, Remnant::Scrap),
+    (layout::CSI_SNAPSHOT_CLASSES, Remnant::Scrap),
+    (layout::CSI_SNAPSHOTS, Remnant::Scrap),
+    // These name snapshots that exist.
+    (layout::VOLUME_SNAPSHOTS, Remnant::Journal),
+    (layout::CSI_SNAPSHOT_CONTENTS, Remnant::Journal),
+];
+
 impl JobKeys {
     /// What a key of the folder is; none for the metadata.
     pub(crate) fn classify(&self, key: &Path) -> Option<Remnant> {
@@ -110,26 +125,8 @@ impl JobKeys {
         if self.is_private(key) {
             return Some(self.classify_private(key));
         }
-        let is_one_of = |suffixes: &[&str]| suffixes.iter().any(|suffix| *key == self.file(suffix));
-        let beside = [
-            layout::LOG,
-            layout::RESULTS,
-            layout::RESOURCE_LIST,
-            layout::VOLUME_INFO,
-            layout::ITEM_OPERATIONS,
-            layout::POD_VOLUME_BACKUPS,
-            layout::CSI_SNAPSHOT_CLASSES,
-            layout::CSI_SNAPSHOTS,
-        ];
-        // These name snapshots that exist.
-        let snapshots = [layout::VOLUME_SNAPSHOTS, layout::CSI_SNAPSHOT_CONTENTS];
-        Some(if is_one_of(&beside) {
-            Remnant::Scrap
-        } else if is_one_of(&snapshots) {
-            Remnant::Journal
-        } else {
-            Remnant::Foreign
-        })
+        let beside = BESIDE.iter().find(|(suffix, _)| *key == self.file(suffix));
+        Some(beside.map_or(Remnant::Foreign, |(_, remnant)| *remnant))
     }
 
     fn classify_private(&self, key: &Path) -> Remnant {

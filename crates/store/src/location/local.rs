@@ -45,7 +45,7 @@ pub(super) fn open(spec: &BackupStorageLocationSpec) -> Result<Backend, StoreErr
     // A hard link is made only where nothing is, so completing needs no other condition.
     Ok(Backend {
         folder: Some(folder.to_owned()),
-        ..Backend::with_uploads(Arc::new(store), uploads, format!("file://{shown}"))
+        ..Backend::new(Arc::new(store), uploads, format!("file://{shown}"))
     })
 }
 

@@ -6,8 +6,7 @@ use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Method;
 use object_store::{
-    GetResult, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, multipart::PartId,
-    path::Path,
+    GetResult, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, multipart::PartId, path::Path,
 };
 
 use super::Location;
@@ -76,51 +75,56 @@ impl Location {
     /// success. Errors: [`StoreError::Exists`] for any other bytes.
     pub(crate) async fn put_new(&self, key: &Path, bytes: Bytes) -> Result<(), StoreError> {
         let ours = Staged::Inline(bytes.clone());
-        let payload = PutPayload::from_bytes(bytes);
-        let options = |mode| PutOptions { mode, tags: self.backend().tags.clone(), ..PutOptions::default() };
         let mut tries = 0;
-        while !self.is_unconditional() {
-            tries += 1;
-            match self.store().put_opts(key, payload.clone(), options(PutMode::Create)).await {
-                Ok(_) => return Ok(()),
-                Err(error) if is_taken(&error) => {
-                    if self.holds(key, &ours).await? {
-                        return Ok(());
-                    }
-                    // S3 says so too when another request for the key is on its way, and asks to be asked again.
-                    if tries >= TRIES {
-                        return Err(self.says_it_exists(key));
-                    }
-                    tokio::time::sleep(PAUSE).await;
-                }
-                Err(error) if is_unsupported(&error) => self.knows_no_conditions(),
-                Err(error) => return Err(self.failed("write", key, &error)),
+        while let Some(is_created) = self.create(key, &bytes).await? {
+            if is_created || self.holds(key, &ours).await? {
+                return Ok(());
             }
+            // S3 says so too when another request for the key is on its way, and asks to be asked again.
+            tries += 1;
+            if tries >= TRIES {
+                return Err(self.says_it_exists(key));
+            }
+            tokio::time::sleep(PAUSE).await;
         }
         if self.holds(key, &ours).await? {
             return Ok(());
         }
-        let put = self.store().put_opts(key, payload, options(PutMode::Overwrite)).await;
-        put.map(drop).map_err(|error| self.failed("write", key, &error))
+        let put = self.put(key, &bytes, PutMode::Overwrite).await;
+        put.map_err(|error| self.failed("write", key, &error))
     }
 
     /// Creates an object under a key, or gets the answer that it is there already, which a store only gives if it may be
     /// written. (Some answer so for a key that was deleted where versions are kept.)
     pub(crate) async fn may_create(&self, key: &Path, bytes: Bytes) -> Result<(), StoreError> {
-        if !self.is_unconditional() {
-            let tags = self.backend().tags.clone();
-            let options = PutOptions { mode: PutMode::Create, tags, ..PutOptions::default() };
-            match self.store().put_opts(key, PutPayload::from_bytes(bytes.clone()), options).await {
-                Ok(_) => return Ok(()),
-                Err(error) if is_taken(&error) => return Ok(()),
-                Err(error) if is_unsupported(&error) => self.knows_no_conditions(),
-                Err(error) => return Err(self.failed("write", key, &error)),
-            }
+        if self.create(key, &bytes).await?.is_some() {
+            return Ok(());
         }
         match self.put_new(key, bytes).await {
             Err(StoreError::Exists { .. }) => Ok(()),
             other => other,
         }
+    }
+
+    /// Whether a key was created (If-None-Match), rather than there already; none where the store knows no conditions.
+    async fn create(&self, key: &Path, bytes: &Bytes) -> Result<Option<bool>, StoreError> {
+        if self.is_unconditional() {
+            return Ok(None);
+        }
+        match self.put(key, bytes, PutMode::Create).await {
+            Ok(()) => Ok(Some(true)),
+            Err(error) if is_taken(&error) => Ok(Some(false)),
+            Err(error) if is_unsupported(&error) => {
+                self.knows_no_conditions();
+                Ok(None)
+            }
+            Err(error) => Err(self.failed("write", key, &error)),
+        }
+    }
+
+    async fn put(&self, key: &Path, bytes: &Bytes, mode: PutMode) -> object_store::Result<()> {
+        let options = PutOptions { mode, tags: self.backend().tags.clone(), ..PutOptions::default() };
+        self.store().put_opts(key, bytes.clone().into(), options).await.map(drop)
     }
 
     /// The store refuses a key that is not there.
@@ -181,12 +185,11 @@ impl Location {
     /// Removes the parts of an upload that will never be completed, then its note. Best effort: the note stays while they
     /// are there.
     pub(crate) async fn abort_upload(&self, key: &Path, upload: &str, note: Option<Path>) {
-        match self.uploads().abort_multipart(key, &upload.to_owned()).await {
-            Err(error) if !is_lost_upload(&error) => {
-                tracing::warn!(%key, %error, "could not abort an upload; its parts stay until it is tried again, or until the bucket's lifecycle rule removes them");
-                return;
-            }
-            _ => {}
+        if let Err(error) = self.uploads().abort_multipart(key, &upload.to_owned()).await
+            && !is_lost_upload(&error)
+        {
+            tracing::warn!(%key, %error, "could not abort an upload; its parts stay until it is tried again, or until the bucket's lifecycle rule removes them");
+            return;
         }
         if let Some(note) = note
             && let Err(error) = self.delete(vec![note]).await
@@ -305,19 +308,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_url_is_for_where_its_reader_reaches_the_store_and_ends() {
-        let inside = ("s3Url", "http://minio.minio.svc:9000");
+        let (inside, path_style) = (("s3Url", "http://minio.minio.svc:9000"), ("s3ForcePathStyle", "true"));
+        let public = ("publicUrl", "https://s3.example.com");
         for (config, begin) in [
             (vec![], "https://b.s3.us-east-1.amazonaws.com/p/k?"),
-            (vec![inside, ("s3ForcePathStyle", "true")], "http://minio.minio.svc:9000/b/p/k?"),
-            (
-                vec![inside, ("s3ForcePathStyle", "true"), ("publicUrl", "https://s3.example.com")],
-                "https://s3.example.com/b/p/k?",
-            ),
+            (vec![inside, path_style], "http://minio.minio.svc:9000/b/p/k?"),
+            (vec![inside, path_style, public], "https://s3.example.com/b/p/k?"),
             (vec![inside, ("publicUrl", "https://s3.example.com/")], "https://b.s3.example.com/p/k?"),
         ] {
             let location = aws(&config);
             assert!(location.can_sign());
-            let key = location.layout().prefix().clone().join("k");
+            let key = location.layout().prefix.clone().join("k");
             let url = location.sign(&key, Duration::from_mins(10)).await.unwrap();
             assert!(url.starts_with(begin), "{url}");
             assert!(url.contains("X-Amz-Expires=600") && !url.contains("TOPSECRET"), "{url}");

@@ -15,7 +15,7 @@ use object_store::{
     PutResult, Result, path::Path,
 };
 
-use super::{Location, backend::Backend, plugin_uploads::PluginUploads, settings};
+use super::{Location, backend::Backend, plugin_uploads::PluginBucket, settings};
 use crate::{
     StoreError,
     object_plugin::{Fault, ObjectPlugin, PluginFault, delete},
@@ -52,21 +52,15 @@ impl Location {
         bsl: &BackupStorageLocation,
         plugin: Arc<dyn ObjectPlugin>,
     ) -> Result<Self, StoreError> {
-        let (bucket, prefix) = bucket_and_prefix(bsl)?;
-        let url = format!("{}://{bucket}", plugin_of(&bsl.spec.provider));
-        let uploads = Arc::new(PluginUploads(Arc::clone(&plugin)));
-        let store = Arc::new(PluginStore(plugin));
-        let backend =
-            Backend { plugin: Some(Arc::clone(&uploads)), ..Backend::with_uploads(store, uploads, url) };
+        let (name, prefix) = bucket_and_prefix(bsl)?;
+        let url = format!("{}://{name}", plugin_of(&bsl.spec.provider));
+        let bucket = Arc::new(PluginBucket(plugin));
+        let backend = Backend { plugin: Some(bucket.clone()), ..Backend::new(bucket.clone(), bucket, url) };
         Self::new(backend, &prefix)
     }
 }
 
-/// The bucket of a plugin, as this crate talks to every store.
-#[derive(Debug)]
-struct PluginStore(Arc<dyn ObjectPlugin>);
-
-impl fmt::Display for PluginStore {
+impl fmt::Display for PluginBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a plugin's bucket")
     }
@@ -106,7 +100,7 @@ pub(super) fn paths(prefix: &str, keys: Vec<String>) -> Result<Vec<Path>> {
 }
 
 #[async_trait]
-impl ObjectStore for PluginStore {
+impl ObjectStore for PluginBucket {
     async fn put_opts(&self, key: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
         if opts.mode != PutMode::Overwrite {
             return cannot("a condition");

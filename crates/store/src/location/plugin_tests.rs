@@ -12,8 +12,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::*;
 use crate::{
-    BackupFiles, Body, Fault, FoundJob, ObjectPlugin, PluginFault,
-    testing::{NOISE, backup, backup_files, collected, spec},
+    Body, Fault, FoundJob, JobFiles, ObjectPlugin, PluginFault,
+    testing::{NOISE, backup, collected, no_files, spec, target, unzipped},
 };
 
 /// A bucket in memory that writes piece by piece, as a plugin over a file system does.
@@ -123,8 +123,7 @@ async fn a_backup_of_any_size_is_written_read_and_removed() {
         let parts = bucket.calls("put").iter().filter(|key| key.contains("/.private/parts-")).count();
         let expected = if large { usize::try_from(collected.bytes().div_ceil(8 << 20)).unwrap() } else { 0 };
         assert_eq!(parts, expected);
-        let stored =
-            collected.commit(&backup_files(), &completed("u")).await.unwrap().publish().await.unwrap();
+        let stored = collected.commit(&no_files(), &completed("u")).await.unwrap().publish().await.unwrap();
         assert_eq!(stored.phase(), BackupPhase::Completed);
         let of = |key: &str| bucket.calls("put").iter().filter(|call| call.contains(key)).count();
         assert_eq!((of(CONTENTS), of("velero-backup.json")), (1, 1));
@@ -144,7 +143,7 @@ async fn a_backup_of_any_size_is_written_read_and_removed() {
 async fn decided(large: bool) -> Bucket {
     let bucket = Arc::new(Bucket::default());
     let collected = collected(&location(&bucket), "u", large).await.unwrap();
-    collected.commit(&backup_files(), &completed("u")).await.unwrap();
+    collected.commit(&no_files(), &completed("u")).await.unwrap();
     Bucket { objects: Mutex::new(bucket.objects.lock().unwrap().clone()), ..Bucket::default() }
 }
 
@@ -203,7 +202,7 @@ async fn parts_that_are_gone_or_changed_are_lost_and_nothing_is_visible() {
             *bytes.last_mut().unwrap() ^= 1;
             bucket.insert(&part, &bytes);
         }
-        let mut decided = collected.commit(&backup_files(), &completed("u")).await.unwrap();
+        let mut decided = collected.commit(&no_files(), &completed("u")).await.unwrap();
         let error = decided.publish().await.unwrap_err();
         assert_eq!(error.category(), "lost", "{error}");
         assert!(bucket.object(CONTENTS).is_none());
@@ -214,11 +213,10 @@ async fn parts_that_are_gone_or_changed_are_lost_and_nothing_is_visible() {
 
 #[tokio::test]
 async fn files_of_a_backup_that_waits_are_shown_as_they_are_so_far_and_go_with_the_end() {
-    use backup_core::api::download_request::{DownloadTarget, DownloadTargetKind as Kind};
+    use backup_core::api::download_request::DownloadTargetKind as Kind;
     let bucket = Arc::new(Bucket::default());
     let location = location(&bucket);
     let ttl = std::time::Duration::from_mins(10);
-    let target = |kind| DownloadTarget { kind, name: "b".to_owned(), ..DownloadTarget::default() };
     let (operations, contents) = (target(Kind::BackupItemOperations), target(Kind::BackupContents));
     assert_eq!(
         location.signed_url_of_snapshot(&operations, "u", ttl).await.unwrap(),
@@ -228,14 +226,13 @@ async fn files_of_a_backup_that_waits_are_shown_as_they_are_so_far_and_go_with_t
 
     let writer = location.open_backup("b", "u").await.unwrap();
     let state = |phase: &str| vec![serde_json::json!({"status": {"phase": phase}})];
-    let early = BackupFiles { item_operations: state("New"), ..backup_files() };
+    let early = JobFiles { item_operations: state("New"), ..no_files() };
     let mut waiting = writer.await_operations(early, serde_json::Value::Null).await.unwrap();
     let shown = async |phase: &str| {
         let url = location.signed_url_of_snapshot(&operations, "u", ttl).await.unwrap().unwrap();
         let key = url.strip_prefix("https://example.io/").unwrap().strip_suffix("?600").unwrap().to_owned();
         assert!(key.starts_with("p/backups/b/.private/"), "{key}");
-        let text =
-            std::io::read_to_string(flate2::read::GzDecoder::new(&bucket.object(&key).unwrap()[..])).unwrap();
+        let text = unzipped(&bucket.object(&key).unwrap());
         assert!(text.contains(phase), "{text}");
         key
     };
@@ -267,10 +264,10 @@ async fn of_two_that_claim_at_the_same_moment_the_first_gives_way() {
     let location = location(&bucket);
     let first = collected(&location, "first", false).await.unwrap();
     bucket.insert("p/backups/b/.private/owner", b"second\n");
-    let error = first.commit(&backup_files(), &completed("first")).await.unwrap_err();
+    let error = first.commit(&no_files(), &completed("first")).await.unwrap_err();
     assert_eq!(error.category(), "exists", "{error}");
     let second = collected(&location, "second", false).await.unwrap();
-    second.commit(&backup_files(), &completed("second")).await.unwrap().publish().await.unwrap();
+    second.commit(&no_files(), &completed("second")).await.unwrap().publish().await.unwrap();
 }
 
 #[tokio::test]

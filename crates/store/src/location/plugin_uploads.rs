@@ -28,8 +28,9 @@ const PARTS: &str = "parts-";
 /// Parts that are looked for, or removed, at a time.
 const AT_ONCE: usize = 8;
 
+/// The bucket of a plugin, as this crate talks to every store.
 #[derive(Debug)]
-pub(crate) struct PluginUploads(pub(super) Arc<dyn ObjectPlugin>);
+pub(crate) struct PluginBucket(pub(super) Arc<dyn ObjectPlugin>);
 
 /// A part, as its id says it: `<index>-<bytes>-<SHA-256>`. Its key has all of it, so two processes that go on with one
 /// upload never write different bytes under one key.
@@ -66,7 +67,7 @@ fn private(key: &Path) -> Path {
     Path::from_iter(parts).join(PRIVATE)
 }
 
-impl PluginUploads {
+impl PluginBucket {
     pub(crate) fn part(&self, key: &Path, upload: &str, id: &str) -> Result<Body> {
         Ok(read(Arc::clone(&self.0), Part::of(key, upload, id)?))
     }
@@ -78,7 +79,7 @@ impl PluginUploads {
 }
 
 #[async_trait]
-impl MultipartStore for PluginUploads {
+impl MultipartStore for PluginBucket {
     async fn create_multipart(&self, _: &Path) -> Result<MultipartId> {
         // Seeded by the system, and different for each.
         let random = || RandomState::new().build_hasher().finish();

@@ -169,6 +169,8 @@ impl Location {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::testing::{folder, memory, put};
 
@@ -192,20 +194,19 @@ mod tests {
         let location = memory("p");
         assert!(location.read_metadata("b").await.unwrap().is_none());
         assert!(location.list_backups().await.unwrap().is_empty());
-        let table: [(&str, &[u8], bool); 6] = [
-            (
-                "ok",
-                br#"{"apiVersion":"velero.io/v1","kind":"Backup","metadata":{"name":"ok"},"new":1}"#,
-                true,
-            ),
-            ("other", br#"{"apiVersion":"velero.io/v1","kind":"Backup","metadata":{"name":"ok"}}"#, false),
-            ("kind", br#"{"apiVersion":"velero.io/v1","kind":"Restore","metadata":{"name":"kind"}}"#, false),
-            ("group", br#"{"apiVersion":"v1","kind":"Backup","metadata":{"name":"group"}}"#, false),
-            ("cut", br#"{"apiVersion":"velero.io/v1","kind":"Ba"#, false),
-            ("empty", b"", false),
-        ];
-        for (name, json, good) in table {
-            put(&location, &format!("p/backups/{name}/velero-backup.json"), json).await;
+        let object = |group: &str, kind: &str, name: &str| {
+            let metadata = json!({"name": name});
+            json!({"apiVersion": group, "kind": kind, "metadata": metadata, "new": 1}).to_string()
+        };
+        for (name, json, good) in [
+            ("ok", object("velero.io/v1", "Backup", "ok"), true),
+            ("other", object("velero.io/v1", "Backup", "ok"), false),
+            ("kind", object("velero.io/v1", "Restore", "kind"), false),
+            ("group", object("v1", "Backup", "group"), false),
+            ("cut", r#"{"apiVersion":"velero.io/v1","kind":"Ba"#.to_owned(), false),
+            ("empty", String::new(), false),
+        ] {
+            put(&location, &format!("p/backups/{name}/velero-backup.json"), json.as_bytes()).await;
             match location.read_metadata(name).await {
                 Ok(stored) => assert!(good && stored.is_some(), "{name}"),
                 Err(error) => assert!(!good && error.category() == "corrupt", "{name}: {error}"),

@@ -85,7 +85,7 @@ pub(super) fn open(
         region: settings.region.clone(),
         url: settings.bucket_url()?,
     };
-    let mut backend = Backend::new(Arc::clone(&store), url);
+    let mut backend = Backend::new(store.clone(), store.clone(), url);
     backend.creating = Some(creating);
     backend.bucket = Some(Arc::new(bucket));
     backend.tags = settings.tags;
@@ -100,7 +100,7 @@ fn credentials_file() -> Result<Option<Vec<u8>>, StoreError> {
     match std::fs::read(&file) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(StoreError::io(&format!("read {}", file.display()), &error)),
+        Err(error) => Err(StoreError::io(format!("read {}", file.display()), &error)),
     }
 }
 
@@ -249,16 +249,12 @@ mod tests {
     #[test]
     fn requests_go_where_the_settings_say() {
         type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], bool, Option<&'a str>);
+        let (path_style, minio) = (("s3ForcePathStyle", "true"), "https://minio:9000");
         let table: [Row<'_>; 7] = [
             ("b", &[], true, None),
-            ("b", &[("s3ForcePathStyle", "true"), ("newKey", "x")], false, None),
+            ("b", &[path_style, ("newKey", "x")], false, None),
             ("b", &[("s3Url", "https://s3.example.com/")], true, Some("https://b.s3.example.com")),
-            (
-                "b",
-                &[("s3Url", "https://minio:9000"), ("s3ForcePathStyle", "true")],
-                false,
-                Some("https://minio:9000"),
-            ),
+            ("b", &[("s3Url", minio), path_style], false, Some(minio)),
             ("b", &[("s3Url", "http://127.0.0.1:9000")], false, Some("http://127.0.0.1:9000")),
             ("b", &[("s3Url", "http://[::1]:9000")], false, Some("http://[::1]:9000")),
             ("b.c", &[("s3Url", "https://s3.example.com")], false, Some("https://s3.example.com")),
@@ -299,18 +295,15 @@ mod tests {
 
     #[test]
     fn a_wrong_setting_is_named() {
+        let (key_file, of_key_file) =
+            (("customerKeyEncryptionFile", "/nowhere"), "spec.config[customerKeyEncryptionFile]");
         let table: &[Refused<'_>] = &[
             ("", &[], "", "spec.objectStorage.bucket"),
             ("b", &[("tagging", "=x")], "", "spec.config[tagging]"),
             ("b", &[("signatureVersion", "1")], "", "spec.config[signatureVersion]"),
             ("b", &[("customerKeyEncryptionSecret", "s/k")], "", "spec.config[customerKeyEncryptionSecret]"),
-            ("b", &[("customerKeyEncryptionFile", "/nowhere")], "", "spec.config[customerKeyEncryptionFile]"),
-            (
-                "b",
-                &[("customerKeyEncryptionFile", "/nowhere"), ("kmsKeyId", "k")],
-                "",
-                "spec.config[customerKeyEncryptionFile]",
-            ),
+            ("b", &[key_file], "", of_key_file),
+            ("b", &[key_file, ("kmsKeyId", "k")], "", of_key_file),
             ("a/b", &[], "", "spec.objectStorage.bucket"),
             ("b", &[("s3Url", "minio:9000")], "", "spec.config[s3Url]"),
             ("b", &[("s3ForcePathStyle", "yes")], "", "spec.config[s3ForcePathStyle]"),

@@ -44,13 +44,11 @@ pub(super) fn invalid(key: &str, value: &str, expected: &str) -> StoreError {
 
 /// Refuses a setting that this program cannot honour, and whose silent loss would matter.
 pub(super) fn refuse(config: &BTreeMap<String, String>, key: &str, instead: &str) -> Result<(), StoreError> {
-    match get(config, key) {
-        None => Ok(()),
-        Some(_) => Err(StoreError::config(
-            &format!("spec.config[{key}]"),
-            format!("it cannot be honoured, and is not silently ignored: {instead}"),
-        )),
+    if get(config, key).is_none() {
+        return Ok(());
     }
+    let message = format!("it cannot be honoured, and is not silently ignored: {instead}");
+    Err(StoreError::config(&format!("spec.config[{key}]"), message))
 }
 
 #[cfg(test)]

@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
+use backup_core::api::download_request::DownloadTarget;
 use jiff::Timestamp;
 use object_store::path::Path;
 
 use super::LogFile;
-use crate::{Location, StoreError, download::FileOwner, layout::Numbered};
+use crate::{
+    Location, StoreError,
+    download::{FileOwner, is_log},
+    layout::Numbered,
+};
 
 /// How long one is kept at least: longer than a URL of it is good for.
 const LIFE: Duration = Duration::from_mins(15);
@@ -34,18 +39,21 @@ impl Location {
         self.delete(kept.into_iter().filter(is_old).map(|number| keys.key(number)).collect()).await
     }
 
-    /// Where the log that was kept last lies; none if there is none of this very backup or restore.
+    /// Where the log that was kept last lies; none if there is none of this very backup or restore, or another file is meant.
     pub(crate) async fn log_snapshot(
         &self,
         owner: FileOwner,
-        name: &str,
+        target: &DownloadTarget,
         uid: &str,
     ) -> Result<Option<Path>, StoreError> {
-        // The folder of a backup goes by its name.
-        if owner == FileOwner::Backup && self.owner(&self.layout().backup(name)?).await? != uid {
+        if !is_log(&target.kind) {
             return Ok(None);
         }
-        let keys = self.log_snapshots(owner, name, uid)?;
+        // The folder of a backup goes by its name.
+        if owner == FileOwner::Backup && self.owner(&self.layout().backup(&target.name)?).await? != uid {
+            return Ok(None);
+        }
+        let keys = self.log_snapshots(owner, &target.name, uid)?;
         Ok(self.numbers(&keys).await?.last().map(|number| keys.key(*number)))
     }
 
@@ -60,15 +68,13 @@ impl Location {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
-
-    use backup_core::api::download_request::{DownloadTarget, DownloadTargetKind as Kind};
+    use backup_core::api::download_request::DownloadTargetKind as Kind;
     use futures::TryStreamExt as _;
 
     use super::*;
     use crate::{
         FileIdentity, LookupResult,
-        testing::{folder, keys, memory, put},
+        testing::{folder, keys, memory, put, target, unzipped},
     };
 
     fn at(seconds: i64) -> Timestamp {
@@ -77,13 +83,11 @@ mod tests {
 
     /// How many lines the log of this uid has.
     async fn lines(location: &Location, kind: &Kind, uid: &str) -> Option<usize> {
-        let target = DownloadTarget { kind: kind.clone(), name: "b".to_owned(), ..DownloadTarget::default() };
+        let target = target(kind.clone());
         let of = FileIdentity { uid, started: None, ended: false };
         let LookupResult::Found(file) = location.look_up(&target, of).await.unwrap() else { return None };
         let pieces: Vec<bytes::Bytes> = file.read(None).await.unwrap().try_collect().await.unwrap();
-        let mut text = String::new();
-        flate2::read::MultiGzDecoder::new(pieces.concat().as_slice()).read_to_string(&mut text).unwrap();
-        Some(text.lines().count())
+        Some(unzipped(&pieces.concat()).lines().count())
     }
 
     #[tokio::test]

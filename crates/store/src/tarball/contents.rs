@@ -75,9 +75,8 @@ impl Contents {
     /// The JSON of an item. A short read from local disk; errors: that disk fails.
     pub fn read(&self, item: &ItemRef) -> Result<Vec<u8>, StoreError> {
         let mut json = vec![0; item.len as usize];
-        self.data.read_exact_at(&mut json, item.offset).map_err(|error| {
-            StoreError::io(&format!("read an item of {} from local disk", self.url), &error)
-        })?;
+        let read = self.data.read_exact_at(&mut json, item.offset);
+        read.map_err(|error| StoreError::io(format!("read an item of {} from local disk", self.url), error))?;
         Ok(json)
     }
 

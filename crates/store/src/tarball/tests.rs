@@ -1,11 +1,11 @@
-use std::{collections::BTreeMap, io::Read, io::Write};
+use std::{collections::BTreeMap, io::Read};
 
-use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
+use flate2::read::MultiGzDecoder;
 use object_store::{ObjectStoreExt, path::Path};
 use proptest::prelude::*;
 
 use super::{Contents, ItemPath, contents::index};
-use crate::{Location, StoreError, testing::memory, upload::Upload};
+use crate::{Location, StoreError, gzip, testing::memory, upload::Upload};
 
 /// Items as namespace and JSON, by resource, in order.
 type Seen = BTreeMap<String, Vec<(Option<String>, Vec<u8>)>>;
@@ -58,12 +58,6 @@ fn gunzip(bytes: &[u8]) -> Vec<u8> {
     let mut all = Vec::new();
     MultiGzDecoder::new(bytes).read_to_end(&mut all).unwrap();
     all
-}
-
-fn gzip(raw: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(raw).unwrap();
-    encoder.finish().unwrap()
 }
 
 fn read(bytes: &[u8]) -> Result<Contents, StoreError> {
@@ -185,16 +179,16 @@ fn an_archive_cut_at_any_byte_is_an_error() {
         &memory(""),
         &[Item::new("pods", Some("a"), "one", b"{\"a\":1}"), Item::new("nodes", None, "two", &[0; 1500])],
     )));
-    let mut bytes = gzip(&raw[..1024]);
-    bytes.extend(gzip(&raw[1024..2048]));
-    bytes.extend(gzip(&raw[2048..]));
+    let mut bytes = gzip::member(&raw[..1024]).unwrap();
+    bytes.extend(gzip::member(&raw[1024..2048]).unwrap());
+    bytes.extend(gzip::member(&raw[2048..]).unwrap());
     assert_eq!(read(&bytes).unwrap().len(), 2);
     for at in 0..bytes.len() {
         let error = read(&bytes[..at]).unwrap_err();
         assert_eq!(error.category(), "corrupt", "cut at {at}: {error}");
     }
     for at in (0..raw.len()).step_by(512) {
-        let error = read(&gzip(&raw[..at])).unwrap_err();
+        let error = read(&gzip::member(&raw[..at]).unwrap()).unwrap_err();
         assert_eq!(error.category(), "corrupt", "cut at block {at}: {error}");
     }
 }
@@ -228,7 +222,7 @@ fn crafted(entries: &[(&str, tar::EntryType, &[u8])]) -> Vec<u8> {
         header.set_cksum();
         builder.append(&header, *data).unwrap();
     }
-    gzip(&builder.into_inner().unwrap())
+    gzip::member(&builder.into_inner().unwrap()).unwrap()
 }
 
 #[test]
@@ -282,7 +276,7 @@ fn an_entry_that_claims_to_be_huge_is_refused_before_it_is_read() {
     header.set_entry_type(tar::EntryType::Regular);
     header.set_size(super::MAX_ITEM + 1);
     header.set_cksum();
-    let error = read(&gzip(header.as_bytes())).unwrap_err();
+    let error = read(&gzip::member(header.as_bytes()).unwrap()).unwrap_err();
     assert!(error.to_string().contains("at most"), "{error}");
 }
 

@@ -3,15 +3,10 @@
 //! Every stage is bounded and waits for the next one, so a slow store slows down the caller, and memory stays flat. All cores
 //! compress: each chunk becomes a member of its own, and members leave in the order of their chunks.
 
-use std::{
-    collections::VecDeque,
-    io,
-    num::NonZero,
-    thread,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::{io, num::NonZero, thread};
 
-use bytes::Bytes;
+use futures::{StreamExt as _, stream::FuturesOrdered};
+use jiff::Timestamp;
 use tar::{Builder, EntryType, Header};
 use tokio::task::JoinHandle;
 
@@ -26,13 +21,14 @@ const END: u64 = 1024;
 
 /// The time that tar tools show, in seconds since 1970; nothing decides by it.
 pub(crate) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    u64::try_from(Timestamp::now().as_second()).unwrap_or_default()
 }
 
 pub(crate) struct Writer {
     tar: Builder<Vec<u8>>,
     chunk: Vec<u8>,
-    compressor: Compressor,
+    /// Chunks being compressed on the blocking pool, oldest first; as many as there are cores.
+    compressing: FuturesOrdered<JoinHandle<io::Result<Vec<u8>>>>,
     upload: Upload,
     mtime: u64,
     total: u64,
@@ -54,7 +50,7 @@ impl Writer {
         Self {
             tar: Builder::new(Vec::new()),
             chunk: Vec::with_capacity(CHUNK),
-            compressor: Compressor::new(),
+            compressing: FuturesOrdered::new(),
             upload,
             mtime,
             total,
@@ -70,10 +66,8 @@ impl Writer {
         }
         let paths = item.paths()?;
         self.fits(&paths, json.len() as u64)?;
-        self.broken = Some(StoreError::Io {
-            action: "write the tarball".to_owned(),
-            detail: "an earlier write was interrupted; the backup must be begun again".to_owned(),
-        });
+        let interrupted = "an earlier write was interrupted; the backup must be begun again";
+        self.broken = Some(StoreError::io("write the tarball", interrupted));
         let result = self.write(&paths, json).await;
         self.broken = result.as_ref().err().cloned();
         if self.broken.is_some() {
@@ -84,7 +78,7 @@ impl Writer {
 
     /// Ends the archive; nothing of it is visible yet.
     pub(crate) async fn finish(mut self) -> Result<Staged, StoreError> {
-        self.whole()?;
+        self.broken.take().map_or(Ok(()), Err)?;
         let result = self.end().await;
         if result.is_err() {
             self.upload.abort().await;
@@ -94,7 +88,7 @@ impl Writer {
 
     /// Stops between two items, to be continued by [`Self::resume`].
     pub(crate) async fn pause(mut self) -> Result<Contents, StoreError> {
-        self.whole()?;
+        self.broken.take().map_or(Ok(()), Err)?;
         let result = match self.flush().await {
             Ok(()) => self.upload.pause().await,
             Err(error) => Err(error),
@@ -137,10 +131,6 @@ impl Writer {
         Ok(())
     }
 
-    fn whole(&mut self) -> Result<(), StoreError> {
-        self.broken.take().map_or(Ok(()), Err)
-    }
-
     async fn end(&mut self) -> Result<Staged, StoreError> {
         self.tar.finish().map_err(|error| StoreError::io("write the tarball", &error))?;
         self.flush().await?;
@@ -149,8 +139,8 @@ impl Writer {
 
     async fn flush(&mut self) -> Result<(), StoreError> {
         self.cut(true).await?;
-        while let Some(member) = self.compressor.next().await {
-            self.upload.write(member?).await?;
+        while !self.compressing.is_empty() {
+            self.send_member().await?;
         }
         Ok(())
     }
@@ -165,7 +155,7 @@ impl Writer {
         header.set_size(data.len() as u64);
         self.tar
             .append_data(&mut header, path, data)
-            .map_err(|error| StoreError::io(&format!("write {path} into the tarball"), &error))
+            .map_err(|error| StoreError::io(format!("write {path} into the tarball"), &error))
     }
 
     /// Cuts full chunks off the tar buffer and hands them on; with `all`, the rest as well.
@@ -192,15 +182,20 @@ impl Writer {
     }
 
     async fn send_chunk(&mut self) -> Result<(), StoreError> {
-        while self.compressor.is_full() {
-            if let Some(member) = self.compressor.next().await {
-                let member: Bytes = member?;
-                self.upload.write(member).await?;
-            }
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        while self.compressing.len() >= cores {
+            self.send_member().await?;
         }
         let chunk = std::mem::replace(&mut self.chunk, Vec::with_capacity(CHUNK));
-        self.compressor.push(chunk);
+        self.compressing.push_back(tokio::task::spawn_blocking(move || gzip::member(&chunk)));
         Ok(())
+    }
+
+    /// Waits for the oldest chunk that is being compressed, and hands it on.
+    async fn send_member(&mut self) -> Result<(), StoreError> {
+        let Some(oldest) = self.compressing.next().await else { return Ok(()) };
+        let member = oldest.map_err(io::Error::from).flatten();
+        self.upload.write(member.map_err(|error| StoreError::io("compress", &error))?.into()).await
     }
 }
 
@@ -210,37 +205,5 @@ impl std::fmt::Debug for Writer {
             .field("total", &self.total)
             .field("broken", &self.broken)
             .finish_non_exhaustive()
-    }
-}
-
-/// Chunks being compressed on the blocking pool, oldest first; as many as there are cores.
-#[derive(Debug)]
-struct Compressor {
-    running: VecDeque<JoinHandle<io::Result<Vec<u8>>>>,
-    limit: usize,
-}
-
-impl Compressor {
-    fn new() -> Self {
-        Self { running: VecDeque::new(), limit: thread::available_parallelism().map_or(1, NonZero::get) }
-    }
-
-    /// Whether the oldest chunk must be taken out before another one is put in.
-    fn is_full(&self) -> bool {
-        self.running.len() >= self.limit
-    }
-
-    fn push(&mut self, chunk: Vec<u8>) {
-        self.running.push_back(tokio::task::spawn_blocking(move || gzip::member(&chunk)));
-    }
-
-    /// Waits for the oldest chunk; none if there are no chunks.
-    async fn next(&mut self) -> Option<Result<Bytes, StoreError>> {
-        let oldest = self.running.pop_front()?;
-        Some(match oldest.await {
-            Ok(Ok(member)) => Ok(Bytes::from(member)),
-            Ok(Err(error)) => Err(StoreError::io("compress", &error)),
-            Err(error) => Err(StoreError::io("compress", &error)),
-        })
     }
 }

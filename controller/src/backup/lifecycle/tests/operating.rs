@@ -8,7 +8,7 @@ use backup_actions::{
     backup::{BackupActionOutput, BackupItemAction},
 };
 use backup_core::operation::{BackupOperation, BackupOperationSpec, OperationStatus, ResourceIdentifier};
-use backup_store::{BackupFiles, ItemPath};
+use backup_store::{ItemPath, JobFiles};
 use flate2::read::MultiGzDecoder;
 
 use super::*;
@@ -110,8 +110,7 @@ async fn begin(cluster: &Cluster, phase: &str, operations: &[&str]) -> Arc<Scrip
         ..BackupOperation::default()
     };
     let operations: Vec<_> = operations.iter().map(operation).collect();
-    let files =
-        BackupFiles { item_operations: records::encode(&operations).unwrap(), ..testing::backup_files() };
+    let files = JobFiles { item_operations: records::encode(&operations).unwrap(), ..testing::no_files() };
     writer.await_operations(files, json!({ "hookStatus": { "hooksAttempted": 2 } })).await.unwrap();
     Arc::default()
 }

@@ -1,6 +1,6 @@
 //! Restores whose items are done, and whose operations go on.
 
-use backup_store::{Claimant, FoundRestore, LogFile, ResourceList, RestoreFiles, Results, Scope};
+use backup_store::{Claimant, FoundJob, Scope};
 
 use super::*;
 
@@ -15,13 +15,8 @@ async fn kept(phase: &str, operations: &[&str], errors: usize) -> (FakeApi, temp
             "status": {"phase": phase, "error": if *phase == "Failed" { "no space" } else { "" }},
         })
     };
-    let mut files = RestoreFiles {
-        log: LogFile::new().unwrap(),
-        results: Results::default(),
-        resource_list: ResourceList::default(),
-        item_operations: operations.iter().enumerate().map(operation).collect(),
-        volume_info: vec![],
-    };
+    let mut files = testing::no_files();
+    files.item_operations = operations.iter().enumerate().map(operation).collect();
     files.resource_list.add("v1", "ConfigMap", Some("a"), "c", Some("created"));
     for n in 0..errors {
         files.results.error(Scope::Cluster, format!("error {n}"));
@@ -103,7 +98,7 @@ async fn a_store_that_takes_no_state_delays_the_end_and_says_why() {
     let (fake, folder, ctx) = kept("WaitingForPluginOperations", &["New"], 0).await;
     // Another state of a foreign kind is where the next one goes.
     let (_, store) = ctx.locations.open("default").await.unwrap();
-    let FoundRestore::Awaiting(mut waiting) = store.find_job::<Restore>("r", "uid-r").await.unwrap() else {
+    let FoundJob::Awaiting(mut waiting) = store.find_job::<Restore>("r", "uid-r").await.unwrap() else {
         panic!("no record")
     };
     let ended = json!({"spec": {"restoreItemAction": "x/gone", "operationID": "id-0"}, "status": {"phase": "Completed"}});

@@ -67,13 +67,12 @@ async fn whatever_write_fails_and_whoever_goes_on_every_final_key_is_written_onc
                     assert_eq!(go_on(&location, large).await.unwrap(), stored, "{case}");
                     let again = stored.status.warnings == 7;
                     assert_eq!(again, file == WRITES[0] && fault == Fault::Fail, "{case}");
-                    let log = get(&location, &format!("{DIR}/b-logs.gz")).await.unwrap();
-                    let log = std::io::read_to_string(MultiGzDecoder::new(log.as_slice())).unwrap();
+                    let log = stored_log(&location).await;
                     assert_eq!(log.contains("again"), again, "{case}: the log belongs to the contents");
                     for key in &WRITES[1..] {
                         // One that was asked for twice was refused the second time by its condition.
                         assert!(writes(&recorder, key) <= 2, "{case}: {key}");
-                        assert_eq!(overwrites(&recorder), 0, "{case}");
+                        assert_eq!(recorder.count("overwrite"), 0, "{case}");
                     }
                     assert!(location.read_contents("b").await.is_ok(), "{case}");
                     assert!(recorder.uploads().is_empty(), "{case}");
@@ -83,22 +82,17 @@ async fn whatever_write_fails_and_whoever_goes_on_every_final_key_is_written_onc
     }
 }
 
-fn overwrites(recorder: &Recorder) -> usize {
-    recorder.operations().iter().filter(|operation| operation.starts_with("overwrite")).count()
-}
-
 #[tokio::test]
 async fn two_replicas_that_finish_at_once_write_the_same_bytes() {
     for large in [false, true] {
         let recorder = Recorder::default();
         let location = recorder.location("p");
-        let end = backup("u1", BackupPhase::Completed);
-        let mut ours =
-            collected(&location, "u1", large).await.unwrap().commit(&files("x"), &end).await.unwrap();
+        let mut ours = decided(&location, large).await;
         let mut theirs = found(&location).await;
         let (a, b) = tokio::join!(ours.publish(), theirs.publish());
+        let end = backup("u1", BackupPhase::Completed);
         assert_eq!((a.unwrap(), b.unwrap()), (end.clone(), end));
-        assert!(location.read_contents("b").await.is_ok() && overwrites(&recorder) == 0);
+        assert!(location.read_contents("b").await.is_ok() && recorder.count("overwrite") == 0);
     }
 }
 
@@ -106,22 +100,20 @@ async fn two_replicas_that_finish_at_once_write_the_same_bytes() {
 async fn uploaded_contents_that_have_gone_are_said_to_be_lost_and_can_be_begun_again() {
     let recorder = Recorder::default();
     let location = recorder.location("p");
-    let end = backup("u1", BackupPhase::Completed);
-    let mut first = collected(&location, "u1", true).await.unwrap().commit(&files("x"), &end).await.unwrap();
+    let mut first = decided(&location, true).await;
     recorder.expire_uploads().await;
     for _ in 0..2 {
         let error = first.publish().await.unwrap_err();
         assert!(error.category() == "lost" && !error.is_transient(), "{error}");
     }
     assert!(keys(&location).await.iter().all(|key| key.contains("/.private/")), "nothing was written");
-    let mut writer = found(&location).await.begin_again().await.unwrap();
-    writer.item(&pod("again"), b"{}").await.unwrap();
-    let mut second = writer.finish().await.unwrap().commit(&files("again"), &end).await.unwrap();
+    let writer = found(&location).await.begin_again().await.unwrap();
+    let mut second = decided_again(writer).await;
     assert_eq!((first.number(), second.number()), (1, 2));
     assert_eq!(found(&location).await.number(), 2, "the last one counts");
     second.publish().await.unwrap();
     assert_eq!(location.read_contents("b").await.unwrap().len(), 1);
-    assert_eq!(overwrites(&recorder), 0);
+    assert_eq!(recorder.count("overwrite"), 0);
 }
 
 #[tokio::test]
@@ -130,9 +122,7 @@ async fn contents_that_somebody_removes_before_the_metadata_are_written_again_fr
     for large in [false, true] {
         let recorder = Recorder::default();
         let location = recorder.location("p");
-        let end = backup("u1", BackupPhase::Completed);
-        let mut decided =
-            collected(&location, "u1", large).await.unwrap().commit(&files("x"), &end).await.unwrap();
+        let mut decided = decided(&location, large).await;
         recorder.fault(&format!("create {DIR}/velero-backup.json"), Fault::Fail);
         assert!(decided.publish().await.unwrap_err().is_transient());
         location.delete(vec![Path::from(format!("{DIR}/b.tar.gz"))]).await.unwrap();
@@ -141,19 +131,9 @@ async fn contents_that_somebody_removes_before_the_metadata_are_written_again_fr
             Ok(_) => assert!(!large),
             Err(error) => {
                 assert!(large && error.category() == "lost", "{error}");
-                let mut writer = decided.begin_again().await.unwrap();
+                let writer = decided.begin_again().await.unwrap();
                 assert!(keys(&location).await.iter().all(|key| key.contains("/.private/")));
-                writer.item(&pod("again"), b"{}").await.unwrap();
-                writer
-                    .finish()
-                    .await
-                    .unwrap()
-                    .commit(&files("y"), &end)
-                    .await
-                    .unwrap()
-                    .publish()
-                    .await
-                    .unwrap();
+                decided_again(writer).await.publish().await.unwrap();
             }
         }
         assert!(location.read_contents("b").await.is_ok());
@@ -181,7 +161,7 @@ async fn a_late_writer_whose_upload_was_aborted_can_neither_write_nor_decide() {
 #[tokio::test]
 async fn a_record_that_can_not_be_read_is_not_guessed_at() {
     let location = memory("p");
-    drop(decided(&location, "u1").await);
+    drop(decided(&location, false).await);
     let key = format!("{DIR}/.private/record-1");
     let record = get(&location, &key).await.unwrap();
     put(&location, &key, &record[..700]).await;

@@ -48,8 +48,7 @@ async fn another_process_goes_on_with_what_was_collected_and_a_later_item_replac
             let items = contents.items("pods");
             assert_eq!(items.len(), if large { NOISE as usize + 1 } else { 1 });
             assert_eq!(contents.read(items.last().unwrap()).unwrap(), br#"{"early":false}"#);
-            let log = get(&location, &format!("{DIR}/b-logs.gz")).await.unwrap();
-            let log = std::io::read_to_string(MultiGzDecoder::new(log.as_slice())).unwrap();
+            let log = stored_log(&location).await;
             assert!(log.contains("so far") && log.contains("later"), "{log}");
             let operations = get(&location, &format!("{DIR}/b-itemoperations.json.gz")).await.unwrap();
             assert_eq!(json_of(&operations)[0]["status"]["phase"], "Completed");
@@ -73,10 +72,7 @@ async fn a_wait_that_can_not_be_gone_on_with_is_begun_again() {
     let location = recorder.location("p");
     let first = waiting(&location, true).await;
     recorder.expire_uploads().await;
-    let mut writer = first.begin_again().await.unwrap();
-    writer.item(&pod("again"), b"{}").await.unwrap();
-    let end = backup("u1", BackupPhase::Completed);
-    writer.finish().await.unwrap().commit(&files("y"), &end).await.unwrap().publish().await.unwrap();
+    decided_again(first.begin_again().await.unwrap()).await.publish().await.unwrap();
     assert_eq!(location.read_contents("b").await.unwrap().len(), 1);
 }
 
@@ -99,7 +95,7 @@ async fn what_is_about_to_be_done_is_known_to_whoever_comes_next() {
         );
         next.add(&json!("mine")).await.unwrap();
         assert_eq!(journal.add(&json!("late")).await.unwrap_err().category(), "exists");
-        stored(&location, "u1").await;
+        stored(&location).await;
         assert_eq!(keys(&location).await.iter().filter(|key| key.contains("/.private/")).count(), 1);
     }
 }
