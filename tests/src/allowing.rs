@@ -1,55 +1,21 @@
 //! The floor: a webhook that only answers. What is measured beside it says what deciding costs, and not what being asked
 //! costs.
 
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
-
-use axum::{Json, Router, extract::State, routing::post};
+use axum::{Json, Router, routing::post};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{pki::Identity, served::Served};
 
-/// A running webhook that looks at nothing: `/validate` allows, `/refuse` refuses. It ends when dropped.
-#[derive(Debug)]
-pub struct AllowingWebhook {
-    served: Served,
-    calls: Arc<AtomicU64>,
-}
-
-impl AllowingWebhook {
-    pub async fn start(identity: &Identity) -> anyhow::Result<Self> {
-        let calls = Arc::new(AtomicU64::new(0));
-        let state = Arc::clone(&calls);
-        let served = Served::apart(identity, async move || {
-            Ok(Router::new().route("/validate", post(allow)).route("/refuse", post(refuse)).with_state(state))
-        })
-        .await?;
-        Ok(Self { served, calls })
-    }
-
-    pub fn address(&self) -> SocketAddr {
-        self.served.address()
-    }
-
-    pub fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
-    }
-}
-
-async fn allow(State(calls): State<Arc<AtomicU64>>, Json(review): Json<Review>) -> Json<Value> {
-    calls.fetch_add(1, Ordering::Relaxed);
-    allowed(&review)
-}
-
-async fn refuse(State(calls): State<Arc<AtomicU64>>, Json(review): Json<Review>) -> Json<Value> {
-    calls.fetch_add(1, Ordering::Relaxed);
-    refused(&review, "this webhook refuses everything")
+/// Starts a webhook that looks at nothing: `/validate` allows, `/refuse` refuses.
+pub async fn start(identity: &Identity) -> anyhow::Result<Served> {
+    let allow = |Json(review): Json<Review>| async move { allowed(&review) };
+    let refuse =
+        |Json(review): Json<Review>| async move { refused(&review, "this webhook refuses everything") };
+    Served::apart(identity, async move || {
+        Ok(Router::new().route("/validate", post(allow)).route("/refuse", post(refuse)))
+    })
+    .await
 }
 
 /// The little of a review that an answer needs.

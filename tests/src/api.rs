@@ -39,25 +39,50 @@ pub fn dry_run() -> PostParams {
 
 /// What tests ask of an [`Api`].
 #[allow(async_fn_in_trait, reason = "no caller needs a future that is Send")]
-pub trait ApiExt<K> {
-    async fn create_object(&self, object: &K) -> kube::Result<K>;
+pub trait ApiExt<K: Clone + Debug + Serialize + DeserializeOwned> {
+    fn api(&self) -> &Api<K>;
 
-    async fn create_json(&self, object: Value) -> kube::Result<K>;
+    async fn create_object(&self, object: &K) -> kube::Result<K> {
+        self.api().create(&PostParams::default(), object).await
+    }
+
+    async fn create_json(&self, object: Value) -> kube::Result<K> {
+        self.create_object(&serde_json::from_value(object).map_err(kube::Error::SerdeError)?).await
+    }
 
     /// Server-side apply that takes over fields of other managers.
-    async fn apply_object(&self, name: &str, object: &(impl Serialize + Debug)) -> kube::Result<K>;
+    async fn apply_object(&self, name: &str, object: &(impl Serialize + Debug)) -> kube::Result<K> {
+        self.api().patch(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(object)).await
+    }
 
-    async fn merge_patch(&self, name: &str, patch: Value) -> kube::Result<K>;
+    async fn merge_patch(&self, name: &str, patch: Value) -> kube::Result<K> {
+        self.api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
+    }
 
-    async fn merge_patch_status(&self, name: &str, status: Value) -> kube::Result<K>;
+    async fn merge_patch_status(&self, name: &str, status: Value) -> kube::Result<K> {
+        let patch = Patch::Merge(json!({ "status": status }));
+        self.api().patch_status(name, &PatchParams::default(), &patch).await
+    }
 
-    async fn delete_object(&self, name: &str) -> kube::Result<()>;
+    async fn delete_object(&self, name: &str) -> kube::Result<()> {
+        self.api().delete(name, &DeleteParams::default()).await.map(drop)
+    }
 
-    async fn list_all(&self) -> kube::Result<Vec<K>>;
+    async fn list_all(&self) -> kube::Result<Vec<K>> {
+        Ok(self.api().list(&ListParams::default()).await?.items)
+    }
 
-    async fn exists(&self, name: &str) -> kube::Result<bool>;
+    async fn exists(&self, name: &str) -> kube::Result<bool> {
+        Ok(self.api().get_metadata_opt(name).await?.is_some())
+    }
 
-    async fn wait_gone(&self, name: &str, deadline: Duration) -> anyhow::Result<()>;
+    async fn wait_gone(&self, name: &str, deadline: Duration) -> anyhow::Result<()> {
+        eventually(&format!("{name} is gone"), deadline, async || {
+            let left = self.api().get_opt(name).await?;
+            Ok::<_, kube::Error>(when(left.is_none(), left.map(|left| state(&left)).unwrap_or_default()))
+        })
+        .await
+    }
 
     /// Waits until an object exists and this is true of it. Its last annotations and status are in the error.
     async fn wait_until(
@@ -66,63 +91,19 @@ pub trait ApiExt<K> {
         what: &str,
         deadline: Duration,
         is_so: impl Fn(&K) -> bool,
-    ) -> anyhow::Result<K>;
-}
-
-impl<K: Clone + Debug + Serialize + DeserializeOwned> ApiExt<K> for Api<K> {
-    async fn create_object(&self, object: &K) -> kube::Result<K> {
-        self.create(&PostParams::default(), object).await
-    }
-
-    async fn create_json(&self, object: Value) -> kube::Result<K> {
-        self.create_object(&serde_json::from_value(object).map_err(kube::Error::SerdeError)?).await
-    }
-
-    async fn apply_object(&self, name: &str, object: &(impl Serialize + Debug)) -> kube::Result<K> {
-        self.patch(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(object)).await
-    }
-
-    async fn merge_patch(&self, name: &str, patch: Value) -> kube::Result<K> {
-        self.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
-    }
-
-    async fn merge_patch_status(&self, name: &str, status: Value) -> kube::Result<K> {
-        self.patch_status(name, &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await
-    }
-
-    async fn delete_object(&self, name: &str) -> kube::Result<()> {
-        self.delete(name, &DeleteParams::default()).await.map(drop)
-    }
-
-    async fn list_all(&self) -> kube::Result<Vec<K>> {
-        Ok(self.list(&ListParams::default()).await?.items)
-    }
-
-    async fn exists(&self, name: &str) -> kube::Result<bool> {
-        Ok(self.get_metadata_opt(name).await?.is_some())
-    }
-
-    async fn wait_gone(&self, name: &str, deadline: Duration) -> anyhow::Result<()> {
-        eventually(&format!("{name} is gone"), deadline, async || {
-            let left = self.get_opt(name).await?;
-            Ok::<_, kube::Error>(when(left.is_none(), left.map(|left| state(&left)).unwrap_or_default()))
-        })
-        .await
-    }
-
-    async fn wait_until(
-        &self,
-        name: &str,
-        what: &str,
-        deadline: Duration,
-        is_so: impl Fn(&K) -> bool,
     ) -> anyhow::Result<K> {
         eventually(&format!("{name} {what}"), deadline, async || {
-            let object = self.get(name).await?;
+            let object = self.api().get(name).await?;
             let seen = state(&object);
             Ok::<_, kube::Error>(if is_so(&object) { Probe::Ready(object) } else { Probe::NotYet(seen) })
         })
         .await
+    }
+}
+
+impl<K: Clone + Debug + Serialize + DeserializeOwned> ApiExt<K> for Api<K> {
+    fn api(&self) -> &Self {
+        self
     }
 }
 

@@ -163,25 +163,37 @@ async fn register(client: &Client, folder: &Path, url: &str, ca_pem: &str) -> an
         anyhow::bail!("no ValidatingWebhookConfiguration in {}", folder.display());
     }
     let port = url::Url::parse(url)?.port().with_context(|| format!("no port in {url}"))?;
-    // By a Service, because the API server then speaks to it as it does in production: with many connections, which
-    // a proxy spreads over replicas. Over a URL on loopback it holds a single one. Nothing forwards for Services here,
-    // but one that stands for a name outside of the cluster needs nobody.
-    let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": SERVICE },
-        "spec": { "type": "ExternalName", "externalName": "localhost" } });
-    let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
-    services.apply_object(SERVICE, &service).await?;
     let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     for mut configuration in configurations {
-        for webhook in configuration.webhooks.iter_mut().flatten() {
-            webhook.client_config.url = None;
-            webhook.client_config.service = Some(ServiceReference {
-                name: SERVICE.to_owned(),
-                namespace: NAMESPACE.to_owned(),
-                path: Some("/validate".to_owned()),
-                port: Some(port.into()),
-            });
-        }
+        ask_by_service(client, SERVICE, port, "/validate", &mut configuration).await?;
         api.apply_object(&configuration.name_any(), &configuration).await?;
+    }
+    Ok(())
+}
+
+/// Has the webhooks of a configuration asked on a port of loopback by a Service of this name, because the API server then
+/// speaks to them as it does in production: with many connections, which a proxy spreads over replicas. Over a URL on loopback
+/// it holds a single one. Nothing forwards for Services here, but one that stands for a name outside of the cluster needs
+/// nobody.
+pub async fn ask_by_service(
+    client: &Client,
+    service: &str,
+    port: u16,
+    path: &str,
+    configuration: &mut ValidatingWebhookConfiguration,
+) -> anyhow::Result<()> {
+    let object = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": service },
+        "spec": { "type": "ExternalName", "externalName": "localhost" } });
+    let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
+    services.apply_object(service, &object).await?;
+    for webhook in configuration.webhooks.iter_mut().flatten() {
+        webhook.client_config.url = None;
+        webhook.client_config.service = Some(ServiceReference {
+            name: service.to_owned(),
+            namespace: NAMESPACE.to_owned(),
+            path: Some(path.to_owned()),
+            port: Some(port.into()),
+        });
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ pub mod plugin_location;
 pub mod process;
 pub mod proxy;
 pub mod replica;
-mod served;
+pub mod served;
 pub mod sibling;
 mod skip;
 pub mod snapshots;

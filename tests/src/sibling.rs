@@ -1,24 +1,16 @@
 //! Somebody else's validating webhook for Backups and Restores, which runs beside ours. What it does to a creation is
 //! said by the object itself, so that one of them serves any number of clients at once.
 
-use std::{
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{path::Path, time::Duration};
 
-use axum::{Json, Router, extract::State, routing::post};
+use axum::{Json, Router, routing::post};
 use backup_core::api::{Backup, BackupSpec};
 use k8s_openapi::{ByteString, api::admissionregistration::v1::ValidatingWebhookConfiguration};
 use kube::{
     Api, Client,
     core::{
-        DynamicObject, Status,
-        admission::{AdmissionRequest, AdmissionResponse, AdmissionReview},
-        response::StatusDetails,
+        DynamicObject,
+        admission::{AdmissionRequest, AdmissionResponse},
     },
 };
 use serde_json::json;
@@ -27,7 +19,7 @@ use crate::{
     api::{ApiExt as _, dry_run},
     install::NAMESPACE,
     pki::Pki,
-    served::Served,
+    served::{Served, deny, reviewed},
     wait::{Probe, eventually},
 };
 
@@ -42,7 +34,6 @@ const START: Duration = Duration::from_secs(30);
 pub struct Sibling {
     client: Client,
     served: Served,
-    calls: Arc<AtomicU64>,
 }
 
 /// What the annotation asks for.
@@ -59,16 +50,16 @@ impl Sibling {
         let folder = folder.join(NAME);
         std::fs::create_dir_all(&folder)?;
         let pki = Pki::new(&folder)?;
-        let calls = Arc::new(AtomicU64::new(0));
-        let app = Router::new().route("/validate", post(validate)).with_state(calls.clone());
+        let validate = |Json(review)| reviewed(review, decide);
+        let app = Router::new().route("/validate", post(validate));
         let served = Served::start(&pki.server(NAME)?, app).await?;
-        let sibling = Self { client: client.clone(), served, calls };
+        let sibling = Self { client: client.clone(), served };
         sibling.register(&pki).await?;
         Ok(sibling)
     }
 
     pub fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
+        self.served.calls()
     }
 
     /// Takes its registration away. The API server may ask it for a moment longer, and refuse what it would have been
@@ -131,42 +122,17 @@ impl Wish {
     }
 }
 
-async fn validate(
-    State(calls): State<Arc<AtomicU64>>,
-    Json(review): Json<AdmissionReview<DynamicObject>>,
-) -> Json<serde_json::Value> {
-    calls.fetch_add(1, Ordering::Relaxed);
-    let answer = match TryInto::<AdmissionRequest<DynamicObject>>::try_into(review) {
-        Err(error) => AdmissionResponse::invalid(error),
-        Ok(request) => {
-            let annotations = request.object.as_ref().and_then(|object| object.metadata.annotations.as_ref());
-            let text = annotations.and_then(|all| all.get(ANNOTATION)).cloned().unwrap_or_default();
-            let wish = Wish::of(&text);
-            tokio::time::sleep(wish.delay).await;
-            let mut response = AdmissionResponse::from(&request);
-            if let Some((code, reason)) = wish.denial {
-                response.allowed = false;
-                response.result = Status::failure("the sibling webhook denies this", &reason).with_code(code);
-                if wish.retry > 0 {
-                    response.result.details =
-                        Some(StatusDetails { retry_after_seconds: wish.retry, ..no_details() });
-                }
-            }
-            response
-        }
-    };
-    Json(serde_json::to_value(answer.into_review()).unwrap_or_default())
-}
-
-fn no_details() -> StatusDetails {
-    StatusDetails {
-        name: String::new(),
-        group: String::new(),
-        kind: String::new(),
-        uid: String::new(),
-        causes: Vec::new(),
-        retry_after_seconds: 0,
+async fn decide(request: AdmissionRequest<DynamicObject>, response: AdmissionResponse) -> AdmissionResponse {
+    let annotations = request.object.as_ref().and_then(|object| object.metadata.annotations.as_ref());
+    let text = annotations.and_then(|all| all.get(ANNOTATION)).cloned().unwrap_or_default();
+    let wish = Wish::of(&text);
+    tokio::time::sleep(wish.delay).await;
+    let Some((code, reason)) = wish.denial else { return response };
+    let mut response = deny(response, code, &reason, "the sibling webhook denies this");
+    if wish.retry > 0 {
+        response.result.details = serde_json::from_value(json!({ "retryAfterSeconds": wish.retry })).ok();
     }
+    response
 }
 
 #[cfg(test)]

@@ -1,15 +1,7 @@
 //! A control that writes for every request on its own: it updates one remembered Lease for each scope, which is the least that
 //! a write can cost.
 
-use std::{
-    collections::HashMap,
-    net::SocketAddr,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{collections::HashMap, path::Path, sync::Arc};
 
 use axum::{Json, Router, extract::State, routing::post};
 use k8s_openapi::{
@@ -28,13 +20,6 @@ use crate::{
     served::Served,
 };
 
-/// A running control: `/own` updates a Lease for each namespace and `spec.clusterName`, from memory. It ends when dropped.
-#[derive(Debug)]
-pub struct UpdatingWebhook {
-    served: Served,
-    calls: Arc<AtomicU64>,
-}
-
 /// What the last write of a Lease gave; held while the next one is under way.
 type Remembered = Arc<Mutex<Option<Lease>>>;
 
@@ -42,34 +27,21 @@ type Remembered = Arc<Mutex<Option<Lease>>>;
 struct Writer {
     leases: Api<Lease>,
     remembered: Arc<Mutex<HashMap<String, Remembered>>>,
-    calls: Arc<AtomicU64>,
 }
 
-impl UpdatingWebhook {
-    /// Starts it with this serving certificate; it writes as the account of this kubeconfig.
-    pub async fn start(kubeconfig: &Path, identity: &Identity) -> anyhow::Result<Self> {
-        let calls = Arc::new(AtomicU64::new(0));
-        let (kubeconfig, counter) = (kubeconfig.to_owned(), Arc::clone(&calls));
-        let served = Served::apart(identity, async move || {
-            let leases = Api::namespaced(client_from(&kubeconfig).await?, NAMESPACE);
-            let writer = Writer { leases, remembered: Arc::default(), calls: counter };
-            Ok(Router::new().route("/own", post(own_update)).with_state(writer))
-        })
-        .await?;
-        Ok(Self { served, calls })
-    }
-
-    pub fn address(&self) -> SocketAddr {
-        self.served.address()
-    }
-
-    pub fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
-    }
+/// Starts a control: `/own` updates a Lease for each namespace and `spec.clusterName`, from memory. It writes as the account of
+/// this kubeconfig.
+pub async fn start(kubeconfig: &Path, identity: &Identity) -> anyhow::Result<Served> {
+    let kubeconfig = kubeconfig.to_owned();
+    Served::apart(identity, async move || {
+        let leases = Api::namespaced(client_from(&kubeconfig).await?, NAMESPACE);
+        let writer = Writer { leases, remembered: Arc::default() };
+        Ok(Router::new().route("/own", post(own_update)).with_state(writer))
+    })
+    .await
 }
 
 async fn own_update(State(writer): State<Writer>, Json(review): Json<Review>) -> Json<Value> {
-    writer.calls.fetch_add(1, Ordering::Relaxed);
     let cluster = review.request.object.spec["clusterName"].as_str().unwrap_or_default();
     match writer.touch(&format!("own-{}-{cluster}", review.request.namespace)).await {
         Ok(()) => allowed(&review),

@@ -33,13 +33,13 @@ use crate::{
     install::{self, NAMESPACE},
     kubectl::Kubectl,
     kubectl_backup::KubectlBackup,
-    naive::NaiveWebhook,
-    network,
+    naive, network,
     object_store::S3,
     pki::Pki,
     process::{Process, Spec},
     proxy::{Fault, Proxy},
     replica::{self, Addresses, answers},
+    served::Served,
     skip::Skip,
     velero_plugins::VeleroPlugins,
     wait::{Probe, eventually, until},
@@ -64,7 +64,7 @@ pub struct World {
     /// The authority of their certificate, PEM.
     pub webhook_ca: String,
     /// The control that looks and then allows.
-    pub naive: Option<NaiveWebhook>,
+    pub naive: Option<Served>,
     pub controllers: Vec<Process>,
     /// Where each of them answers /livez, /readyz and /metrics.
     pub controller_health: Vec<SocketAddr>,
@@ -173,7 +173,7 @@ impl World {
         let pki = Pki::new(&pki_folder)?;
         let identity = pki.server("webhook")?;
         if self.builder.naive {
-            let naive = NaiveWebhook::start(self.client.clone(), &identity).await?;
+            let naive = naive::start(self.client.clone(), &identity).await?;
             install::register_webhook(&self.client, &format!("https://{}", naive.address()), &pki.ca_pem())
                 .await?;
             self.naive = Some(naive);

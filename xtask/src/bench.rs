@@ -8,6 +8,7 @@ mod cli;
 mod objects;
 mod operations;
 mod restore;
+mod stats;
 mod sync;
 mod table;
 
@@ -56,6 +57,9 @@ enum What {
 }
 
 pub async fn run(args: Args) -> anyhow::Result<()> {
+    if cfg!(debug_assertions) {
+        return released().await;
+    }
     match args.what {
         What::Admission(args) => admission::run(&args).await,
         What::Backup(args) => backup::run(&args).await,
@@ -84,9 +88,9 @@ async fn in_world(
     result
 }
 
-/// Runs this program again, built for release: floors, load and controls come from it, and unoptimised they would flatter
-/// what is measured.
-async fn released(args: &[String]) -> anyhow::Result<()> {
+/// Runs this program again with the same arguments, built for release: floors, load and controls come from it, and
+/// unoptimised they would flatter what is measured.
+async fn released() -> anyhow::Result<()> {
     if std::env::var_os("BACKUP_TESTS_PROGRAMS").is_some() {
         let built =
             cargo().args(["build", "--release", "--package", "xtask"]).status().context("run cargo")?;
@@ -95,7 +99,8 @@ async fn released(args: &[String]) -> anyhow::Result<()> {
         Programs::build("release")?;
     }
     let mut command = tokio::process::Command::new(target().join("release/xtask"));
-    let status = command.arg("bench").args(args).status().await.context("run the released xtask")?;
+    command.args(std::env::args_os().skip(1));
+    let status = command.status().await.context("run the released xtask")?;
     ensure!(status.success(), "the released xtask failed ({status})");
     Ok(())
 }

@@ -210,20 +210,8 @@ impl Faults {
                     return None;
                 }
                 self.disarm(attempt);
-                let (faults, server) = (self.clone(), due.server);
-                if due.point == Point::ApiServerStopped {
-                    self.servers.stop(server);
-                    tokio::spawn(async move {
-                        faults.servers.take_out_and_continue(server, Duration::from_secs(6)).await;
-                        faults.end();
-                    });
-                } else {
-                    self.servers.kill(server);
-                    tokio::spawn(async move {
-                        faults.servers.restart(server).await;
-                        faults.end();
-                    });
-                }
+                let stopped = (due.point == Point::ApiServerStopped).then_some(Duration::from_secs(6));
+                self.hit(|faults| &faults.servers, due.server, stopped);
             }
             _ => return None,
         }
@@ -239,24 +227,28 @@ impl Faults {
                 if !self.begin(point, history) {
                     return None;
                 }
-                let faults = self.clone();
-                if point == Point::WebhookStopped {
-                    self.webhooks.stop(replica);
-                    tokio::spawn(async move {
-                        faults.webhooks.take_out_and_continue(replica, Duration::from_secs(11)).await;
-                        faults.end();
-                    });
-                } else {
-                    self.webhooks.kill(replica);
-                    tokio::spawn(async move {
-                        faults.webhooks.restart(replica).await;
-                        faults.end();
-                    });
-                }
+                let stopped = (point == Point::WebhookStopped).then_some(Duration::from_secs(11));
+                self.hit(|faults| &faults.webhooks, replica, stopped);
             }
             _ => self.count(point),
         }
         Some(point)
+    }
+
+    /// Stops a process for so long, or kills it and starts it again; the fault is over then.
+    fn hit(self: &Arc<Self>, fleet: fn(&Self) -> &Fleet, index: usize, stopped: Option<Duration>) {
+        match stopped {
+            Some(_) => fleet(self).stop(index),
+            None => fleet(self).kill(index),
+        }
+        let faults = self.clone();
+        tokio::spawn(async move {
+            match stopped {
+                Some(time) => fleet(&faults).take_out_and_continue(index, time).await,
+                None => fleet(&faults).restart(index).await,
+            }
+            faults.end();
+        });
     }
 
     /// Whether the operator's write of this ledger shall be answered by nothing.

@@ -1,15 +1,7 @@
 //! Puts everything in its place: taps before and behind the webhook replicas, the second webhook, the operator, the watch
 //! on etcd; and takes it away at the end.
 
-use std::{
-    net::SocketAddr,
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use axum::Router;
@@ -38,7 +30,7 @@ use crate::{
     binaries::Programs,
     control_plane::client_from,
     install::{self, NAMESPACE},
-    naive::NaiveWebhook,
+    naive,
     pki::Identity,
     process::Process,
     replica::{self, Addresses},
@@ -68,7 +60,7 @@ pub(crate) struct Stage {
     etcd_url: String,
     tasks: Vec<JoinHandle<()>>,
     _served: Vec<Served>,
-    _naive: Option<NaiveWebhook>,
+    _naive: Option<Served>,
     sibling: Option<Sibling>,
 }
 
@@ -103,7 +95,7 @@ impl Stage {
         // Where replicas are is known before they run: their taps need the fleet.
         let all = Addresses::free(if options.naive { 0 } else { REPLICAS })?;
         let (replicas, naive) = if options.naive {
-            let naive = NaiveWebhook::start(making.world.client.clone(), &making.identity).await?;
+            let naive = naive::start(making.world.client.clone(), &making.identity).await?;
             (Fleet::new(vec![(naive.address(), None)]), Some(naive))
         } else {
             (Fleet::new(all.iter().map(|addresses| (addresses.reviews, None)).collect()), None)
@@ -118,7 +110,8 @@ impl Stage {
             let process = making.replica(replica, &all, to_api, &options.profile).await?;
             faults.webhooks.put(replica, process);
         }
-        let (url, asked) = making.tap_to_webhook(&faults, &timeline).await?;
+        let to_webhook = making.tap_to_webhook(&faults, &timeline).await?;
+        let url = format!("https://{}", to_webhook.address());
         install::register_webhook(&making.world.client, &url, &making.pki_ca).await?;
         let sibling = if options.faults {
             Some(Sibling::start(&making.world.client, making.world.folder()).await?)
@@ -131,7 +124,8 @@ impl Stage {
         let tap = making.tap_for_clients(&faults).await?;
         let clients =
             Clients::new(making.http.clone(), token, tap, timeline.clone(), faults.clone(), wishes.clone());
-        making.asked_by_all(&clients, &asked).await?;
+        making.asked_by_all(&clients, &to_webhook).await?;
+        making.served.push(to_webhook);
 
         let (ready, watching) = tokio::sync::oneshot::channel();
         let (told, url) = (timeline.clone(), etcd_url.clone());
@@ -204,17 +198,10 @@ impl Making<'_> {
         self.serve(taps::for_clients(tap::client(&self.pki_ca)?, faults.clone())).await
     }
 
-    async fn tap_to_webhook(
-        &mut self,
-        faults: &Arc<Faults>,
-        timeline: &Arc<Timeline>,
-    ) -> anyhow::Result<(String, Arc<AtomicU64>)> {
-        let asked = Arc::new(AtomicU64::new(0));
+    async fn tap_to_webhook(&self, faults: &Arc<Faults>, timeline: &Arc<Timeline>) -> anyhow::Result<Served> {
         let http = tap::client(&self.pki_ca)?;
-        let state =
-            ToWebhook { http, faults: faults.clone(), timeline: timeline.clone(), asked: asked.clone() };
-        let address = self.serve(taps::to_webhook(state)).await?;
-        Ok((format!("https://{address}"), asked))
+        let state = ToWebhook { http, faults: faults.clone(), timeline: timeline.clone() };
+        Served::start(&self.identity, taps::to_webhook(state)).await
     }
 
     /// A kubeconfig of a ServiceAccount through a tap.
@@ -266,16 +253,16 @@ impl Making<'_> {
     }
 
     /// Waits until each API server asks the webhook about creations.
-    async fn asked_by_all(&self, clients: &Clients, asked: &AtomicU64) -> anyhow::Result<()> {
+    async fn asked_by_all(&self, clients: &Clients, webhook: &Served) -> anyhow::Result<()> {
         for address in &self.world.plane.addresses {
             eventually("the webhook is asked", START, async || {
-                let before = asked.load(Ordering::SeqCst);
+                let before = webhook.calls();
                 let object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup",
                     "metadata": { "name": "is-the-webhook-there" }, "spec": { "includedNamespaces": ["nowhere"] } });
                 let url = format!("https://{address}/apis/velero.io/v1/namespaces/{NAMESPACE}/backups?dryRun=All");
                 let request = self.http.post(url).bearer_auth(&clients.token).header("content-type", "application/json");
                 let answer = request.body(object.to_string()).send().await?.text().await?;
-                anyhow::Ok(when(asked.load(Ordering::SeqCst) > before, answer))
+                anyhow::Ok(when(webhook.calls() > before, answer))
             })
             .await?;
         }

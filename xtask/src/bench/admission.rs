@@ -11,20 +11,18 @@ mod memory;
 mod one_client;
 mod plane;
 mod refusal;
-mod register;
 mod replicas;
-mod report;
-mod stats;
 mod sweep;
 mod throughput;
 
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use backup_tests::binaries::PlanePrograms;
+use backup_tests::World;
 use clap::{Args as ClapArgs, ValueEnum};
 
-use self::{plane::Plane, report::Report};
+use self::plane::Plane;
+use super::table::Table;
 
 /// What to measure, and for how long.
 #[derive(ClapArgs)]
@@ -58,45 +56,36 @@ enum Point {
 
 /// Measures, and prints a table.
 pub async fn run(args: &Args) -> anyhow::Result<()> {
-    if cfg!(debug_assertions) {
-        return run_released(args).await;
-    }
-    // Built before the clock starts.
-    PlanePrograms::find()?;
-    let start = Instant::now();
-    let mut plane = Plane::start().await?;
-    let mut report = Report::default();
-    let budget = Duration::from_secs(args.seconds);
+    let builder = World::builder().webhooks(0).controllers(0);
+    super::in_world(builder, async |world, table| {
+        let mut plane = Plane::start(world).await?;
+        let measured = measure(&mut plane, args, table).await;
+        if measured.is_err() {
+            eprintln!("{}", plane.logs(10));
+        }
+        measured
+    })
+    .await
+}
+
+async fn measure(plane: &mut Plane<'_>, args: &Args, table: &mut Table) -> anyhow::Result<()> {
+    let (start, budget) = (Instant::now(), Duration::from_secs(args.seconds));
     for point in Point::value_variants() {
         if args.only.is_some_and(|only| only != *point) {
             continue;
         }
         eprintln!("[{:5.1} s] {point:?}", start.elapsed().as_secs_f64());
-        let result = match point {
-            Point::OneClient => one_client::measure(&mut plane, budget, &mut report).await,
-            Point::OneScope => throughput::one_replica(&mut plane, budget, &mut report).await,
-            Point::Replicas => throughput::three_replicas(&mut plane, budget, &mut report).await,
-            Point::ManyScopes => throughput::many_scopes(&mut plane, budget, &mut report).await,
-            Point::Refusal => refusal::measure(&mut plane, budget, &mut report).await,
-            Point::ManyClaims => many_claims::measure(&mut plane, budget, &mut report).await,
-            Point::Memory => memory::measure(&mut plane, &mut report).await,
-        };
-        if let Err(error) = result {
-            eprintln!("{}", plane.logs(10));
-            // What was measured before is worth showing, too.
-            report.print();
-            return Err(error).with_context(|| format!("{point:?}"));
+        match point {
+            Point::OneClient => one_client::measure(plane, budget, table).await,
+            Point::OneScope => throughput::one_replica(plane, budget, table).await,
+            Point::Replicas => throughput::three_replicas(plane, budget, table).await,
+            Point::ManyScopes => throughput::many_scopes(plane, budget, table).await,
+            Point::Refusal => refusal::measure(plane, budget, table).await,
+            Point::ManyClaims => many_claims::measure(plane, budget, table).await,
+            Point::Memory => memory::measure(plane, table).await,
         }
+        .with_context(|| format!("{point:?}"))?;
     }
     eprintln!("[{:5.1} s] done", start.elapsed().as_secs_f64());
-    report.print();
     Ok(())
-}
-
-async fn run_released(args: &Args) -> anyhow::Result<()> {
-    let mut words = vec!["admission".to_owned(), "--seconds".to_owned(), args.seconds.to_string()];
-    if let Some(only) = args.only.and_then(|only| only.to_possible_value()) {
-        words.extend(["--only".to_owned(), only.get_name().to_owned()]);
-    }
-    super::released(&words).await
 }

@@ -1,9 +1,12 @@
 //! The table, and what explains it.
 
-/// Rows, printed at the end.
+use backup_tests::process::Process;
+
+/// Rows and notes, printed at the end.
 #[derive(Default)]
 pub struct Table {
     rows: Vec<String>,
+    notes: Vec<String>,
 }
 
 pub struct Row {
@@ -13,16 +16,36 @@ pub struct Row {
     /// What was measured beside it.
     pub beside: String,
     pub asked: String,
-    pub met: bool,
+    /// Whether it is reached; a row without stands for comparison only.
+    pub met: Option<bool>,
 }
 
 impl Table {
     /// Adds a line, and shows it at once to whoever waits.
     pub fn row(&mut self, row: &Row) {
         let Row { what, found, beside, asked, met } = row;
-        let line = format!("| {what} | {found} | {beside} | {asked} | {} |", if *met { "yes" } else { "no" });
+        let met = met.map_or("", |met| if met { "yes" } else { "no" });
+        let line = format!("| {what} | {found} | {beside} | {asked} | {met} |");
         eprintln!("{line}");
         self.rows.push(line);
+    }
+
+    /// Adds a line with the most memory that a controller has used so far, which may be so many MiB.
+    pub fn peak_memory(&mut self, controller: &Process, beside: String, most: u32) -> anyhow::Result<()> {
+        let kib = u32::try_from(controller.peak_memory_kib()?)?;
+        self.row(&Row {
+            what: "peak memory of the controller".to_owned(),
+            found: format!("{:.1} MiB", f64::from(kib) / 1024.0),
+            beside,
+            asked: format!("{most} MiB"),
+            met: Some(kib <= most * 1024),
+        });
+        Ok(())
+    }
+
+    pub fn note(&mut self, note: String) {
+        eprintln!("{note}");
+        self.notes.push(note);
     }
 
     pub fn print(&self) {
@@ -30,6 +53,9 @@ impl Table {
         println!("| --- | --- | --- | --- | --- |");
         for row in &self.rows {
             println!("{row}");
+        }
+        for note in &self.notes {
+            println!("\n{note}");
         }
     }
 }

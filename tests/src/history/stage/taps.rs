@@ -1,12 +1,6 @@
 //! The three places where single requests are watched and hit.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -50,7 +44,6 @@ pub(crate) struct ToWebhook {
     pub faults: Arc<Faults>,
     /// Where reviews are written down.
     pub timeline: Arc<Timeline>,
-    pub asked: Arc<AtomicU64>,
 }
 
 /// Passes a writer's requests on, and may lose the answer to a write of the ledger.
@@ -121,7 +114,6 @@ async fn between_api_and_webhook(
         Ok(request) => request,
         Err(status) => return status.into_response(),
     };
-    state.asked.fetch_add(1, Ordering::SeqCst);
     let review = created(&request.body);
     let index = review.as_ref().map(|(history, review)| {
         state.faults.reviewed(review.attempt, &review.uid);

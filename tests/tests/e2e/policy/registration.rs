@@ -2,10 +2,10 @@
 
 use backup_tests::{
     binaries::root,
-    install,
-    naive::NaiveWebhook,
+    install, naive,
     people::{CONTROLLER, SOON, velero},
     pki::Pki,
+    served::Served,
 };
 use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Namespace};
 use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams};
@@ -205,7 +205,7 @@ const PERCONA: &str = "ps.percona.com/v1";
 
 /// A webhook that counts, registered as `deploy/` says.
 struct Asked {
-    naive: Option<NaiveWebhook>,
+    naive: Option<Served>,
     configurations: Api<ValidatingWebhookConfiguration>,
     names: Vec<String>,
     /// Where a dry run of this object is asked about.
@@ -218,7 +218,7 @@ impl Asked {
         let pki_folder = world.folder().join("counting");
         std::fs::create_dir_all(&pki_folder)?;
         let pki = Pki::new(&pki_folder)?;
-        let naive = NaiveWebhook::start(world.client.clone(), &pki.server("counting")?).await?;
+        let naive = naive::start(world.client.clone(), &pki.server("counting")?).await?;
         let url = format!("https://{}", naive.address());
         let configurations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
         let mut names = Vec::new();
@@ -245,7 +245,7 @@ impl Asked {
     }
 
     fn calls(&self) -> u64 {
-        self.naive.as_ref().map_or(0, NaiveWebhook::calls)
+        self.naive.as_ref().map_or(0, Served::calls)
     }
 
     /// Does something that the webhook has to be asked about so often.

@@ -7,8 +7,10 @@ use anyhow::ensure;
 use super::{
     load::{Creation, burst},
     plane::{GUARDED, Plane},
-    report::{Report, Row},
+};
+use crate::bench::{
     stats::Sample,
+    table::{Row, Table},
 };
 
 const OTHERS: usize = 200;
@@ -16,7 +18,7 @@ const ROUND: usize = 12;
 const ROUNDS: usize = 5;
 
 /// Median creation with few and with many other claims, a round of each in turn.
-pub async fn measure(plane: &mut Plane, budget: Duration, report: &mut Report) -> anyhow::Result<()> {
+pub async fn measure(plane: &mut Plane<'_>, budget: Duration, table: &mut Table) -> anyhow::Result<()> {
     plane.start_guard(1, &[]).await?;
     let client = plane.client().clone();
     let (mut few, mut many) = (Sample::default(), Sample::default());
@@ -35,11 +37,10 @@ pub async fn measure(plane: &mut Plane, budget: Duration, report: &mut Report) -
         }
     }
     let (few, many) = (few.median(), many.median());
-    report.row(Row {
-        what: "1 client, median creation beside 200 other claims",
-        guard: format!("{many:.2} ms"),
+    table.row(&Row {
+        what: "1 client, median creation beside 200 other claims".to_owned(),
+        found: format!("{many:.2} ms, {:.2}x", many / few),
         beside: format!("beside none {few:.2} ms"),
-        found: format!("{:.2}x", many / few),
         asked: "1.5x at most".to_owned(),
         met: Some(many <= few * 1.5),
     });

@@ -5,21 +5,18 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
+use futures::{TryStreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::{
     load::Creation,
     plane::{GUARDED, Plane},
-    report::{Report, Row},
 };
+use crate::bench::table::{Row, Table};
 
 const ADMISSIONS: usize = 100_000;
 /// Admissions between two clean-ups.
@@ -36,7 +33,7 @@ const HELD: &str = "held";
 const LIMIT_MIB: f64 = 48.0;
 
 /// Peak memory after 100,000 admissions of all sorts.
-pub async fn measure(plane: &mut Plane, report: &mut Report) -> anyhow::Result<()> {
+pub async fn measure(plane: &mut Plane<'_>, table: &mut Table) -> anyhow::Result<()> {
     plane.start_guard(1, &[]).await?;
     let guard = &plane.guard()?.processes()[0];
     let idle = guard.peak_memory_kib()?;
@@ -62,16 +59,15 @@ pub async fn measure(plane: &mut Plane, report: &mut Report) -> anyhow::Result<(
     plane.sweep().await?;
     #[allow(clippy::cast_precision_loss)]
     let mib = |kib: u64| kib as f64 / 1024.0;
-    report.row(Row {
-        what: "peak memory of a replica after 100,000 admissions",
-        guard: format!("{:.1} MiB", mib(peak)),
-        beside: format!("when it had started {:.1} MiB", mib(idle)),
+    table.row(&Row {
+        what: "peak memory of a replica after 100,000 admissions".to_owned(),
         found: format!("{:.1} MiB", mib(peak)),
+        beside: format!("when it had started {:.1} MiB", mib(idle)),
         asked: format!("under {LIMIT_MIB} MiB"),
         met: Some(mib(peak) < LIMIT_MIB),
     });
     let mix: Vec<String> = answers.iter().map(|(what, count)| format!("{count} {what}")).collect();
-    report.note(format!(
+    table.note(format!(
         "memory: reviews posted straight to the replica over {CONNECTIONS} connections in {:.0} s: {}.",
         start.elapsed().as_secs_f64(),
         mix.join(", ")
@@ -134,25 +130,14 @@ async fn post(
     reviews: Vec<String>,
     allowed: bool,
 ) -> anyhow::Result<()> {
-    let (reviews, next) = (Arc::new(reviews), Arc::new(AtomicUsize::new(0)));
-    let tasks: Vec<_> = (0..CONNECTIONS)
-        .map(|_| {
-            let (client, url) = (client.clone(), url.to_owned());
-            let (reviews, next) = (Arc::clone(&reviews), Arc::clone(&next));
-            tokio::spawn(async move {
-                while let Some(review) = reviews.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let request =
-                        client.post(&url).header("content-type", "application/json").body(review.clone());
-                    let text = request.send().await?.text().await?;
-                    let answer: Value = serde_json::from_str(&text).with_context(|| text.clone())?;
-                    ensure!(answer["response"]["allowed"] == json!(allowed), "unexpected answer: {text}");
-                }
-                anyhow::Ok(())
-            })
+    let reviews = stream::iter(reviews.into_iter().map(anyhow::Ok));
+    reviews
+        .try_for_each_concurrent(CONNECTIONS, async |review| {
+            let request = client.post(url).header("content-type", "application/json").body(review);
+            let text = request.send().await?.text().await?;
+            let answer: Value = serde_json::from_str(&text).with_context(|| text.clone())?;
+            ensure!(answer["response"]["allowed"] == json!(allowed), "unexpected answer: {text}");
+            Ok(())
         })
-        .collect();
-    for task in tasks {
-        task.await??;
-    }
-    Ok(())
+        .await
 }

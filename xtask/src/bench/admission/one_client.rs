@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 use super::{
     load::{Creation, OwnLease},
     plane::{ALLOWED, GUARDED, Plane},
-    report::{Report, Row},
+};
+use crate::bench::{
     stats::Sample,
+    table::{Row, Table},
 };
 
 /// Creations between two clean-ups: few, because nobody finishes these backups, and a ledger with many claims is a point
@@ -15,7 +17,7 @@ const ROUND: usize = 12;
 const ROUNDS: usize = 5;
 
 /// Median creation with the guard, with the allowing webhook, and median update of a Lease, one of each in turn.
-pub async fn measure(plane: &mut Plane, budget: Duration, report: &mut Report) -> anyhow::Result<()> {
+pub async fn measure(plane: &mut Plane<'_>, budget: Duration, table: &mut Table) -> anyhow::Result<()> {
     plane.start_guard(1, &[]).await?;
     plane.register_control(ALLOWED, plane.allowing.address(), "/validate").await?;
     let client = plane.client().clone();
@@ -48,15 +50,14 @@ pub async fn measure(plane: &mut Plane, budget: Duration, report: &mut Report) -
     }
     let (with, without, write) = (guard.median(), allowing.median(), update.median());
     let added = (with - without) / write;
-    report.row(Row {
-        what: "1 client, median creation",
-        guard: format!("{with:.2} ms"),
+    table.row(&Row {
+        what: "1 client, median creation".to_owned(),
+        found: format!("{with:.2} ms: allowing + {added:.2} updates"),
         beside: format!("allowing {without:.2} ms, update of a Lease {write:.2} ms"),
-        found: format!("allowing + {added:.2} updates"),
         asked: "allowing + 1.5 updates at most".to_owned(),
         met: Some(added <= 1.5),
     });
-    report.note(format!(
+    table.note(format!(
         "1 client: {} of each in {rounds} rounds; 99th percentiles {:.1}, {:.1} and {:.1} ms; inside the guard a request took {:.2} ms on average.",
         guard.len(), guard.p99(), allowing.p99(), update.p99(), seconds * 1e3 / decided
     ));

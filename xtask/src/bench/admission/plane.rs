@@ -8,24 +8,27 @@ use std::{
 
 use anyhow::Context as _;
 use backup_tests::{
-    World,
-    allowing::AllowingWebhook,
+    World, allowing,
+    api::{ApiExt as _, dry_run, objects_in},
     binaries::root,
     control_plane::client_without_retries,
     install::{self, ensure_namespace},
     pki::{Identity, Pki},
-    updating::UpdatingWebhook,
+    served::Served,
+    updating,
     wait::{Probe, eventually, when},
 };
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use kube::{Api, Client, api::DeleteParams};
-use serde_json::json;
-
-use super::{
-    register::{Registration, register},
-    replicas::Replicas,
-    sweep,
+use k8s_openapi::{
+    api::admissionregistration::v1::ValidatingWebhookConfiguration,
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
+use kube::{
+    Api, Client,
+    core::{DynamicObject, ObjectMeta},
+};
+use serde_json::{Value, json};
+
+use super::{replicas::Replicas, sweep};
 
 /// Namespaces, each with the webhook that is asked about its objects.
 pub const GUARDED: &str = "bench-guarded";
@@ -40,24 +43,23 @@ const CLIENTS: usize = 32;
 /// Grace of the replica that frees claims between rounds.
 const GRACE: &str = "--orphan-grace=1s";
 
-pub struct Plane {
-    pub world: World,
+pub struct Plane<'w> {
+    pub world: &'w mut World,
     /// Clients, each with connections of its own.
     pub clients: Vec<Client>,
     /// The control that only answers.
-    pub allowing: AllowingWebhook,
+    pub allowing: Served,
     /// The control that writes for each request.
-    pub updating: UpdatingWebhook,
+    pub updating: Served,
     guard: Option<Replicas>,
     sweeper: Option<Replicas>,
     pki: Pki,
     identity: Identity,
 }
 
-impl Plane {
+impl<'w> Plane<'w> {
     /// Starts everything but the guard.
-    pub async fn start() -> anyhow::Result<Self> {
-        let mut world = World::builder().profile("release").webhooks(0).controllers(0).start().await?;
+    pub async fn start(world: &'w mut World) -> anyhow::Result<Self> {
         world.plane.stop_controller_manager().await?;
         for namespace in ALL {
             ensure_namespace(&world.client, namespace).await?;
@@ -71,8 +73,8 @@ impl Plane {
         for _ in 0..CLIENTS {
             clients.push(client_without_retries(&kubeconfig).await?);
         }
-        let allowing = AllowingWebhook::start(&identity).await?;
-        let updating = UpdatingWebhook::start(&kubeconfig, &identity).await?;
+        let allowing = allowing::start(&identity).await?;
+        let updating = updating::start(&kubeconfig, &identity).await?;
         Ok(Self { world, clients, allowing, updating, guard: None, sweeper: None, pki, identity })
     }
 
@@ -120,7 +122,9 @@ impl Plane {
         .await
     }
 
-    /// Registers whoever listens there for the objects of a namespace, as the configuration in a folder would.
+    /// Registers whoever listens there for the objects of a namespace, in place of who was registered for it before. Rules,
+    /// conditions and limits are those of the registration in a folder, but for deletions: here they are how rounds are
+    /// cleaned up. Registration and Service have the name of the namespace.
     pub async fn register(
         &self,
         namespace: &str,
@@ -128,9 +132,27 @@ impl Plane {
         address: SocketAddr,
         path: &str,
     ) -> anyhow::Result<()> {
-        let ca_pem = self.pki.ca_pem();
-        let registration = Registration { folder, namespace, port: address.port(), path, ca_pem: &ca_pem };
-        register(&self.world.client, &registration).await
+        let made = install::registrations(folder, "https://unused", &self.pki.ca_pem())?;
+        let mut webhooks: Vec<_> =
+            made.into_iter().flat_map(|one| one.webhooks.unwrap_or_default()).collect();
+        webhooks.retain(|webhook| !webhook.name.starts_with("deletions."));
+        for (number, webhook) in webhooks.iter_mut().enumerate() {
+            webhook.name = format!("w{number}.{namespace}.velero.io");
+            webhook.namespace_selector = Some(LabelSelector {
+                match_labels: Some([("kubernetes.io/metadata.name".to_owned(), namespace.to_owned())].into()),
+                ..LabelSelector::default()
+            });
+        }
+        let metadata = ObjectMeta { name: Some(namespace.to_owned()), ..ObjectMeta::default() };
+        let mut configuration = ValidatingWebhookConfiguration { metadata, webhooks: Some(webhooks) };
+        let client = &self.world.client;
+        install::ask_by_service(client, namespace, address.port(), path, &mut configuration).await?;
+        self.registrations().apply_object(namespace, &configuration).await?;
+        Ok(())
+    }
+
+    fn registrations(&self) -> Api<ValidatingWebhookConfiguration> {
+        Api::all(self.world.client.clone())
     }
 
     fn asked(&self) -> u64 {
@@ -150,15 +172,11 @@ impl Plane {
         .await
     }
 
-    async fn dry_run(&self, namespace: &str, spec: serde_json::Value) -> kube::Result<String> {
+    async fn dry_run(&self, namespace: &str, spec: Value) -> kube::Result<DynamicObject> {
         let object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup",
             "metadata": { "name": "is-it-asked" }, "spec": spec });
-        let request =
-            http::Request::post(format!("/apis/velero.io/v1/namespaces/{namespace}/backups?dryRun=All"))
-                .header("content-type", "application/json")
-                .body(object.to_string().into_bytes())
-                .map_err(kube::Error::HttpError)?;
-        self.world.client.request_text(request).await
+        let backups = objects_in(&self.world.client, namespace, "velero.io/v1", "Backup");
+        backups.create(&dry_run(), &serde_json::from_value(object).map_err(kube::Error::SerdeError)?).await
     }
 
     /// Deletes what was created, and waits until the ledgers are empty.
@@ -169,8 +187,7 @@ impl Plane {
 
     pub fn logs(&self, lines: usize) -> String {
         let replicas = self.guard.iter().chain(&self.sweeper).flat_map(Replicas::processes);
-        let ends = replicas.map(|process| format!("--- {} ---\n{}\n", process.name(), process.tail(lines)));
-        ends.chain([self.world.logs(lines)]).collect()
+        replicas.map(|process| format!("--- {} ---\n{}\n", process.name(), process.tail(lines))).collect()
     }
 
     /// Applies what a profile needs, but for its registration: that is for all namespaces.
@@ -178,8 +195,6 @@ impl Plane {
         let client = &self.world.client;
         install::install_test_crds(client, name).await?;
         install::install_profile(client, name, "https://127.0.0.1:1", &self.pki.ca_pem()).await?;
-        let registrations: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-        registrations.delete(&format!("backup-webhook-{name}"), &DeleteParams::default()).await?;
-        Ok(())
+        Ok(self.registrations().delete_object(&format!("backup-webhook-{name}")).await?)
     }
 }

@@ -5,15 +5,17 @@ use std::time::{Duration, Instant};
 use super::{
     load::{Creation, OwnLease},
     plane::{GUARDED, Plane, REFUSED},
-    report::{Report, Row},
+};
+use crate::bench::{
     stats::Sample,
+    table::{Row, Table},
 };
 
 const HELD: &str = "held";
 const ROUNDS: usize = 100;
 
 /// A backup that overlaps a restore, beside three reads one after the other, and beside a webhook that only says no.
-pub async fn measure(plane: &mut Plane, budget: Duration, report: &mut Report) -> anyhow::Result<()> {
+pub async fn measure(plane: &mut Plane<'_>, budget: Duration, table: &mut Table) -> anyhow::Result<()> {
     plane.start_guard(1, &[]).await?;
     plane.register_control(REFUSED, plane.allowing.address(), "/refuse").await?;
     let client = plane.client().clone();
@@ -36,20 +38,18 @@ pub async fn measure(plane: &mut Plane, budget: Duration, report: &mut Report) -
         number += 1;
     }
     let (with, without, three) = (guard.median(), plain.median(), reads.median());
-    report.row(Row {
-        what: "1 client, median refusal, as the client sees it",
-        guard: format!("{with:.2} ms"),
+    table.row(&Row {
+        what: "1 client, median refusal, as the client sees it".to_owned(),
+        found: format!("{with:.2} ms, {:.2}x", with / three),
         beside: format!("three reads of a Lease {three:.2} ms"),
-        found: format!("{:.2}x", with / three),
         asked: "three reads at most".to_owned(),
         met: Some(with <= three),
     });
     let deciding = with - without;
-    report.row(Row {
-        what: "the same, less what a webhook takes that only refuses",
-        guard: format!("{deciding:.2} ms"),
+    table.row(&Row {
+        what: "the same, less what a webhook takes that only refuses".to_owned(),
+        found: format!("{deciding:.2} ms, {:.2}x of three reads", deciding / three),
         beside: format!("only refusing {without:.2} ms"),
-        found: format!("{:.2}x of three reads", deciding / three),
         asked: "three reads at most".to_owned(),
         met: Some(deciding <= three),
     });

@@ -13,8 +13,10 @@ use kube::Client;
 use super::{
     load::{Burst, Creation, burst},
     plane::{ALLOWED, GUARDED, Plane, UPDATED},
-    report::{Report, Row},
+};
+use crate::bench::{
     stats::{Sample, median, paired_ratio},
+    table::{Row, Table},
 };
 
 const PROFILE: &str = "percona-ps";
@@ -25,42 +27,32 @@ const ROUNDS: usize = 5;
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// One replica, beside the allowing webhook.
-pub async fn one_replica(plane: &mut Plane, budget: Duration, report: &mut Report) -> anyhow::Result<()> {
+pub async fn one_replica(plane: &mut Plane<'_>, budget: Duration, table: &mut Table) -> anyhow::Result<()> {
     plane.start_guard(1, &[]).await?;
     plane.register_control(ALLOWED, plane.allowing.address(), "/validate").await?;
     let outcome = ONE_SCOPE.measure(plane, budget).await?;
     let (guard, allowing) = (&outcome.guard, &outcome.control);
-    report.row(Row {
-        what: "16 clients, one scope, 1 replica: throughput",
-        guard: format!("{:.0}/s", guard.rate()),
-        beside: format!("allowing {:.0}/s", allowing.rate()),
-        found: format!("{:.0}%", guard.share_of(allowing) * 100.0),
-        asked: String::new(),
-        met: None,
-    });
+    outcome.tell(table, "16 clients, one scope, 1 replica", "allowing", None);
     let writes = outcome.writes;
-    report.row(Row {
-        what: "… writes of the ledger for each creation",
-        guard: format!("{writes:.2}"),
-        beside: String::new(),
+    table.row(&Row {
+        what: "… writes of the ledger for each creation".to_owned(),
         found: format!("{writes:.2}"),
+        beside: String::new(),
         asked: "0.3 at most".to_owned(),
         met: Some(writes <= 0.3),
     });
     let (with, without) = (guard.took.p99(), allowing.took.p99());
-    report.row(Row {
-        what: "… 99th percentile",
-        guard: format!("{with:.1} ms"),
+    table.row(&Row {
+        what: "… 99th percentile".to_owned(),
+        found: format!("{with:.1} ms, {:.2}x", with / without),
         beside: format!("allowing {without:.1} ms"),
-        found: format!("{:.2}x", with / without),
         asked: "2x at most".to_owned(),
         met: Some(with <= without * 2.0),
     });
-    report.row(Row {
-        what: "… creations refused",
-        guard: guard.refused.len().to_string(),
+    table.row(&Row {
+        what: "… creations refused".to_owned(),
+        found: guard.refusals(),
         beside: format!("allowing {}", allowing.refused.len()),
-        found: guard.refused.first().map_or_else(|| "none".to_owned(), |why| why.replace('|', "/")),
         asked: "none".to_owned(),
         met: Some(guard.refused.is_empty()),
     });
@@ -68,25 +60,21 @@ pub async fn one_replica(plane: &mut Plane, budget: Duration, report: &mut Repor
 }
 
 /// Three replicas behind one address; the allowing webhook has a proxy in front of it, too.
-pub async fn three_replicas(plane: &mut Plane, budget: Duration, report: &mut Report) -> anyhow::Result<()> {
+pub async fn three_replicas(
+    plane: &mut Plane<'_>,
+    budget: Duration,
+    table: &mut Table,
+) -> anyhow::Result<()> {
     plane.start_guard(3, &[]).await?;
     let front = Proxy::start(vec![plane.allowing.address()]).await?;
     plane.register_control(ALLOWED, front.address(), "/validate").await?;
     let outcome = ONE_SCOPE.measure(plane, budget).await?;
-    let ratio = outcome.guard.share_of(&outcome.control);
-    report.row(Row {
-        what: "16 clients, one scope, 3 replicas: throughput",
-        guard: format!("{:.0}/s", outcome.guard.rate()),
-        beside: format!("allowing {:.0}/s", outcome.control.rate()),
-        found: format!("{:.0}%, {:.2} writes for each creation", ratio * 100.0, outcome.writes),
-        asked: "60% at least".to_owned(),
-        met: Some(ratio >= 0.6),
-    });
+    outcome.tell(table, "16 clients, one scope, 3 replicas", "allowing", Some(0.6));
     Ok(())
 }
 
 /// Two replicas, beside a webhook that does one update of a Lease of each scope for each creation.
-pub async fn many_scopes(plane: &mut Plane, budget: Duration, report: &mut Report) -> anyhow::Result<()> {
+pub async fn many_scopes(plane: &mut Plane<'_>, budget: Duration, table: &mut Table) -> anyhow::Result<()> {
     plane.install_profile(PROFILE).await?;
     plane.start_guard(2, &[&format!("--guard={PROFILE}")]).await?;
     let folder = root().join("deploy/profiles").join(PROFILE);
@@ -96,20 +84,13 @@ pub async fn many_scopes(plane: &mut Plane, budget: Duration, report: &mut Repor
     plane.register(UPDATED, &folder, front.address(), "/own").await?;
     wait_until_asked(plane).await?;
     let outcome = MANY_SCOPES.measure(plane, budget).await?;
-    let ratio = outcome.guard.share_of(&outcome.control);
-    report.row(Row {
-        what: "32 clients, 64 scopes, 2 replicas: throughput",
-        guard: format!("{:.0}/s", outcome.guard.rate()),
-        beside: format!("allowing with an update for each {:.0}/s", outcome.control.rate()),
-        found: format!("{:.0}%", ratio * 100.0),
-        asked: "85% at least".to_owned(),
-        met: Some(ratio >= 0.85 && outcome.guard.refused.is_empty()),
-    });
+    let control = "allowing with an update for each";
+    outcome.tell(table, "32 clients, 64 scopes, 2 replicas", control, Some(0.85));
     Ok(())
 }
 
 /// Waits until both are asked about the kind of the profile.
-async fn wait_until_asked(plane: &Plane) -> anyhow::Result<()> {
+async fn wait_until_asked(plane: &Plane<'_>) -> anyhow::Result<()> {
     let deadline = Duration::from_secs(30);
     let client = plane.client();
     let calls = plane.updating.calls();
@@ -159,9 +140,23 @@ struct Outcome {
     writes: f64,
 }
 
+impl Outcome {
+    /// Adds a line with the throughput of both. The guard's has to be this share of the other's, with nothing refused.
+    fn tell(&self, table: &mut Table, what: &str, control: &str, least: Option<f64>) {
+        let (guard, share) = (&self.guard, self.guard.share_of(&self.control));
+        table.row(&Row {
+            what: format!("{what}: throughput"),
+            found: format!("{:.0}/s, {:.0}%, {:.2} writes each", guard.rate(), share * 100.0, self.writes),
+            beside: format!("{control} {:.0}/s", self.control.rate()),
+            asked: least.map_or_else(String::new, |least| format!("{:.0}% at least", least * 100.0)),
+            met: least.map(|least| share >= least && guard.refused.is_empty()),
+        });
+    }
+}
+
 impl Load {
     /// Rounds of guard and control in turn.
-    async fn measure(&self, plane: &Plane, budget: Duration) -> anyhow::Result<Outcome> {
+    async fn measure(&self, plane: &Plane<'_>, budget: Duration) -> anyhow::Result<Outcome> {
         let (mut guarded, mut controlled, mut writes) = (Seen::default(), Seen::default(), 0.0);
         let (start, mut number) = (Instant::now(), 0);
         while start.elapsed() < budget * 2 || number < ROUNDS {
@@ -201,7 +196,7 @@ impl Load {
     }
 }
 
-async fn ledger_writes(plane: &Plane) -> anyhow::Result<f64> {
+async fn ledger_writes(plane: &Plane<'_>) -> anyhow::Result<f64> {
     plane.guard()?.metric("ledger_writes_total").await
 }
 
@@ -219,6 +214,12 @@ impl Seen {
         self.rates.push(burst.rate());
         self.took.extend(burst.took);
         self.refused.extend(burst.refused);
+    }
+
+    /// How many were refused, and what the first of them got to hear.
+    fn refusals(&self) -> String {
+        let why = self.refused.first().map_or_else(String::new, |why| format!(": {}", why.replace('|', "/")));
+        format!("{}{why}", self.refused.len())
     }
 
     /// Creations in a second, in the round in the middle.

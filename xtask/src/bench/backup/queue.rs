@@ -43,7 +43,7 @@ pub async fn measure(world: &mut World, many: u16, table: &mut Table) -> anyhow:
         found: format!("{:.0} ms, {:.2} times", large * 1e3, large / small),
         beside: format!("each of {FEW}: {:.0} ms before, {:.0} ms after", before * 1e3, after * 1e3),
         asked: format!("{LONGER} times"),
-        met: large <= LONGER * small,
+        met: Some(large <= LONGER * small),
     });
     Ok(())
 }
