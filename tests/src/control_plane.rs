@@ -27,6 +27,7 @@ use crate::{
 const START: Duration = Duration::from_secs(90);
 
 /// A running control plane, or a cluster that was there before (`KUBECONFIG_FOR_TESTS`).
+#[derive(Default)]
 pub struct ControlPlane {
     folder: PathBuf,
     pki: Option<Pki>,
@@ -49,17 +50,7 @@ impl ControlPlane {
         let folder = folder.join("plane");
         std::fs::create_dir_all(&folder)?;
         if let Some(existing) = std::env::var_os("KUBECONFIG_FOR_TESTS") {
-            return Ok(Self {
-                folder,
-                pki: None,
-                admin: existing.into(),
-                etcd: None,
-                etcd_url: None,
-                api_servers: Vec::new(),
-                addresses: Vec::new(),
-                controller_manager: None,
-                front: None,
-            });
+            return Ok(Self { folder, admin: existing.into(), ..Self::default() });
         }
         let programs = PlanePrograms::find()?;
         let pki = Pki::new(&folder)?;
@@ -89,9 +80,8 @@ impl ControlPlane {
             etcd_url: Some(etcd_url),
             api_servers: servers,
             addresses: addresses.clone(),
-            controller_manager: None,
             front: Some(front),
-            pki: None,
+            ..Self::default()
         };
         plane.wait_ready(&addresses).await?;
         if programs.has("kube-controller-manager") {

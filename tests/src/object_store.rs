@@ -64,7 +64,7 @@ impl S3 {
     }
 
     pub async fn create_bucket(&self, bucket: &str) -> anyhow::Result<()> {
-        self.request(http::Method::PUT, bucket, "").await.map(drop)
+        self.put(bucket, "").await
     }
 
     /// Makes a bucket that keeps every version.
@@ -72,17 +72,16 @@ impl S3 {
         self.create_bucket(bucket).await?;
         let body = "<VersioningConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
                     <Status>Enabled</Status></VersioningConfiguration>";
-        self.request(http::Method::PUT, &format!("{bucket}?versioning="), body).await.map(drop)
+        self.put(&format!("{bucket}?versioning="), body).await
     }
 
     /// Makes a bucket with object lock, versions, and a retention of a day for whatever is written.
     pub async fn create_locked_bucket(&self, bucket: &str) -> anyhow::Result<()> {
-        let header = ("x-amz-bucket-object-lock-enabled", "true");
-        self.request_with(http::Method::PUT, bucket, "", Some(header)).await?;
+        self.create_lockable_bucket(bucket).await?;
         let body = "<ObjectLockConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
                     <ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule><DefaultRetention>\
                     <Mode>COMPLIANCE</Mode><Days>1</Days></DefaultRetention></Rule></ObjectLockConfiguration>";
-        self.request(http::Method::PUT, &format!("{bucket}?object-lock="), body).await.map(drop)
+        self.put(&format!("{bucket}?object-lock="), body).await
     }
 
     /// Makes a bucket with object lock and versions in which only what says so itself is locked.
@@ -97,7 +96,7 @@ impl S3 {
             "<Retention xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Mode>COMPLIANCE</Mode>\
              <RetainUntilDate>{until}</RetainUntilDate></Retention>"
         );
-        self.request(http::Method::PUT, &format!("{bucket}/{key}?retention="), &body).await.map(drop)
+        self.put(&format!("{bucket}/{key}?retention="), &body).await
     }
 
     /// Puts the newest version of a key, or the one named, under legal hold, or takes that off; the version.
@@ -118,7 +117,7 @@ impl S3 {
             "<LegalHold xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Status>{status}</Status></LegalHold>"
         );
         let path = format!("{bucket}/{key}?legal-hold=&versionId={version}");
-        self.request(http::Method::PUT, &path, &body).await?;
+        self.put(&path, &body).await?;
         Ok(version)
     }
 
@@ -142,6 +141,10 @@ impl S3 {
         let text = self.request(http::Method::GET, &format!("{bucket}?uploads="), "").await?;
         let pieces = text.split("<Upload>").skip(1);
         Ok(pieces.filter_map(|piece| between(piece, "<Key>", "</Key>")).collect())
+    }
+
+    async fn put(&self, path: &str, body: &str) -> anyhow::Result<()> {
+        self.request(http::Method::PUT, path, body).await.map(drop)
     }
 
     /// Sends a signed request past the proxy and gives the body of its answer.

@@ -148,18 +148,12 @@ impl<'w> People<'w> {
         let broken = object("Backup", "probe", &broken)?;
         let of_breaker = self.objects(BREAKER, "Backup").await?;
         eventually("the policies are in force", SOON, async || {
-            let seen = async {
-                refused(maps.create(&dry, &marker).await, "only its programs write it")?;
-                refused(leases.create(&dry, &lease).await, "would lose its claims")?;
-                refused(backups.create(&dry, &running).await, "only backup-controller moves")?;
-                refused(backups.create(&dry, &broken).await, "who may break the glass")?;
-                of_breaker.create(&dry, &broken).await?;
-                anyhow::Ok(())
-            };
-            anyhow::Ok(match seen.await {
-                Ok(()) => Probe::Ready(()),
-                Err(error) => Probe::NotYet(format!("{error:#}")),
-            })
+            refused(maps.create(&dry, &marker).await, "only its programs write it")?;
+            refused(leases.create(&dry, &lease).await, "would lose its claims")?;
+            refused(backups.create(&dry, &running).await, "only backup-controller moves")?;
+            refused(backups.create(&dry, &broken).await, "who may break the glass")?;
+            of_breaker.create(&dry, &broken).await?;
+            anyhow::Ok(Probe::Ready(()))
         })
         .await
     }

@@ -48,6 +48,19 @@ impl Process {
         Ok(process)
     }
 
+    /// Starts a program that speaks to a cluster by this kubeconfig; its log and what it needs lie in `folder`.
+    pub fn start_program(
+        name: &str,
+        program: &Path,
+        args: Vec<String>,
+        kubeconfig: &Path,
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
+        let env = [("KUBECONFIG", kubeconfig), ("TMPDIR", folder)];
+        let env = env.map(|(name, path)| (name.to_owned(), path.display().to_string())).into();
+        Self::start(Spec { name: name.to_owned(), program: program.to_owned(), args, env }, folder)
+    }
+
     /// Starts a server that is part of the kit's control-plane binary, and waits until it listens.
     pub(crate) async fn serve(
         component: &str,

@@ -1,13 +1,13 @@
 //! A replica of the webhook as a process, with nothing around it.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::Path, time::Duration};
+use std::{net::SocketAddr, path::Path, time::Duration};
 
 use crate::{
     binaries::Programs,
     control_plane::loopback_address,
     install::NAMESPACE,
     pki::Identity,
-    process::{Process, Spec},
+    process::Process,
     wait::{eventually, when},
 };
 
@@ -55,11 +55,7 @@ pub fn start(
         format!("--namespace={NAMESPACE}"),
     ];
     args.extend_from_slice(flags);
-    let env = BTreeMap::from([
-        ("KUBECONFIG".to_owned(), kubeconfig.display().to_string()),
-        ("TMPDIR".to_owned(), folder.display().to_string()),
-    ]);
-    Process::start(Spec { name: name.to_owned(), program: programs.webhook.clone(), args, env }, folder)
+    Process::start_program(name, &programs.webhook, args, kubeconfig, folder)
 }
 
 /// Waits until a program answers this path of its health server.

@@ -13,7 +13,6 @@ pub mod scripted;
 pub mod stored;
 
 use std::{
-    collections::BTreeMap,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
@@ -36,7 +35,7 @@ use crate::{
     naive, network,
     object_store::S3,
     pki::Pki,
-    process::{Process, Spec},
+    process::Process,
     proxy::{Fault, Proxy},
     replica::{self, Addresses, answers},
     served::Served,
@@ -309,8 +308,8 @@ impl World {
         if !args.iter().any(|arg| arg.starts_with("--backup-sync-period")) {
             args.push("--backup-sync-period=0".to_owned());
         }
-        let name = format!("backup-controller-{number}");
-        let mut process = self.start_program(&name, self.programs.controller.clone(), args, &kubeconfig)?;
+        let (name, program) = (format!("backup-controller-{number}"), &self.programs.controller);
+        let mut process = Process::start_program(&name, program, args, &kubeconfig, self.folder())?;
         answers(&mut process, health, "/livez").await?;
         self.controllers.push(process);
         self.controller_health.push(health);
@@ -324,19 +323,5 @@ impl World {
             answers(process, *health, "/readyz").await?;
         }
         Ok(())
-    }
-
-    fn start_program(
-        &self,
-        name: &str,
-        program: PathBuf,
-        args: Vec<String>,
-        kubeconfig: &Path,
-    ) -> anyhow::Result<Process> {
-        let env = BTreeMap::from([
-            ("KUBECONFIG".to_owned(), kubeconfig.display().to_string()),
-            ("TMPDIR".to_owned(), self.folder.path().display().to_string()),
-        ]);
-        Process::start(Spec { name: name.to_owned(), program, args, env }, self.folder.path())
     }
 }

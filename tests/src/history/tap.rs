@@ -5,6 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
+    extract::FromRequest,
     http::{HeaderMap, Method, StatusCode},
     response::{IntoResponse as _, Response},
 };
@@ -33,9 +34,10 @@ pub(crate) struct Request {
     pub body: Bytes,
 }
 
-impl Request {
-    /// Takes one in.
-    pub(crate) async fn of(request: axum::extract::Request) -> Result<Self, StatusCode> {
+impl<S: Sync> FromRequest<S> for Request {
+    type Rejection = StatusCode;
+
+    async fn from_request(request: axum::extract::Request, _: &S) -> Result<Self, StatusCode> {
         let (parts, body) = request.into_parts();
         let body = axum::body::to_bytes(body, BODY_LIMIT).await.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
@@ -45,7 +47,9 @@ impl Request {
         }
         Ok(Self { method: parts.method, path, headers, body })
     }
+}
 
+impl Request {
     /// Passes it on to the first of these that accepts a connection.
     pub(crate) async fn send(
         &self,
@@ -72,18 +76,13 @@ impl Request {
 }
 
 /// Passes an answer back, piece by piece.
-pub(crate) fn pass(answer: reqwest::Response) -> Response {
-    let (status, headers) = (answer.status(), answer.headers().clone());
-    let pieces = stream::unfold(answer, |mut answer: reqwest::Response| async move {
-        let piece = answer.chunk().await.transpose()?;
-        Some((piece, answer))
+pub(crate) fn pass(from: reqwest::Response) -> Response {
+    let (status, headers) = (from.status(), from.headers().clone());
+    let pieces = stream::unfold(from, |mut from: reqwest::Response| async move {
+        let piece = from.chunk().await.transpose()?;
+        Some((piece, from))
     });
-    with_headers(status, &headers, Body::from_stream(pieces))
-}
-
-/// Passes back an answer whose body was read.
-pub(crate) fn pass_read(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Response {
-    with_headers(status, headers, Body::from(body))
+    answer(status, &headers, Body::from_stream(pieces))
 }
 
 /// Answers with nothing: the stream, or the connection, breaks.
@@ -93,8 +92,9 @@ pub(crate) fn cut() -> Response {
     Body::from_stream(broken).into_response()
 }
 
-fn with_headers(status: StatusCode, headers: &HeaderMap, body: Body) -> Response {
-    let mut response = Response::new(body);
+/// An answer with this body, and those of the headers that are not about the connection that they came over.
+pub(crate) fn answer(status: StatusCode, headers: &HeaderMap, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
     *response.status_mut() = status;
     for (name, value) in headers {
         if !["connection", "transfer-encoding", "content-length"].contains(&name.as_str()) {

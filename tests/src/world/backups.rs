@@ -5,13 +5,13 @@ use std::{fmt::Debug, time::Duration};
 use anyhow::ensure;
 use backup_core::{
     api::{
-        Backup, BackupPhase, BackupSpec, BackupStorageLocation, DeleteBackupRequest, Restore, RestorePhase,
-        RestoreSpec, delete_backup_request::DeleteBackupRequestSpec,
+        Backup, BackupPhase, BackupSpec, BackupStatus, BackupStorageLocation, DeleteBackupRequest, Restore,
+        RestorePhase, RestoreSpec, RestoreStatus, delete_backup_request::DeleteBackupRequestSpec,
     },
     labels::BLOCKED_ANNOTATION,
 };
 use k8s_openapi::NamespaceResourceScope;
-use kube::{Api, Resource, ResourceExt as _};
+use kube::{Api, Resource, ResourceExt};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::World;
@@ -50,6 +50,37 @@ pub fn into_namespace(name: &str, other: &str) -> RestoreSpec {
 /// A restore that claims a namespace, from a backup that does not exist.
 pub fn claiming(namespace: &str) -> RestoreSpec {
     RestoreSpec { included_namespaces: vec![namespace.to_owned()], ..from_backup("there-is-none") }
+}
+
+/// Operations of a backup or restore: attempted, completed, failed.
+pub trait Operations {
+    fn operations(&self) -> [i64; 3];
+}
+
+impl Operations for BackupStatus {
+    fn operations(&self) -> [i64; 3] {
+        [
+            self.backup_item_operations_attempted,
+            self.backup_item_operations_completed,
+            self.backup_item_operations_failed,
+        ]
+    }
+}
+
+impl Operations for RestoreStatus {
+    fn operations(&self) -> [i64; 3] {
+        [
+            self.restore_item_operations_attempted,
+            self.restore_item_operations_completed,
+            self.restore_item_operations_failed,
+        ]
+    }
+}
+
+/// An object with this annotation, and no other.
+pub fn annotated<K: ResourceExt>(mut object: K, key: &str, value: &str) -> K {
+    *object.annotations_mut() = [(key.to_owned(), value.to_owned())].into();
+    object
 }
 
 /// Why a backup does not go on; empty if it does.
@@ -102,6 +133,12 @@ impl World {
     /// Creates a Backup and waits until it is Completed. Errors: it ends otherwise.
     pub async fn back_up(&self, name: &str, spec: BackupSpec) -> anyhow::Result<Backup> {
         self.run_backup(name, spec, BackupPhase::Completed).await
+    }
+
+    /// Makes a namespace with so many ConfigMaps, and a backup of it and of its name.
+    pub async fn backed_up(&self, name: &str, config_maps: usize) -> anyhow::Result<Backup> {
+        self.config_maps(name, config_maps).await?;
+        self.back_up(name, of_namespaces(&[name])).await
     }
 
     /// Creates a Restore and waits until it has ended. Errors: it ends in another phase.

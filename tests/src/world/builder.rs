@@ -10,6 +10,7 @@ use crate::{
 };
 
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct WorldBuilder {
     pub(super) api_servers: usize,
     pub(super) api_server_args: Vec<String>,
@@ -44,41 +45,35 @@ impl Default for WorldBuilder {
 
 impl WorldBuilder {
     /// How many API servers share the one etcd.
-    #[must_use]
     pub fn api_servers(mut self, count: usize) -> Self {
         self.api_servers = count;
         self
     }
 
     /// Flags added to the API servers'.
-    #[must_use]
     pub fn api_server_args(mut self, args: &[&str]) -> Self {
         self.api_server_args = args.iter().map(ToString::to_string).collect();
         self
     }
 
     /// How many webhook replicas run; with none, the webhook is not registered.
-    #[must_use]
     pub fn webhooks(mut self, count: usize) -> Self {
         self.webhooks = count;
         self
     }
 
-    #[must_use]
     pub fn controllers(mut self, count: usize) -> Self {
         self.controllers = count;
         self
     }
 
     /// Flags added to the controller's.
-    #[must_use]
     pub fn controller_args(mut self, args: &[&str]) -> Self {
         self.controller_args.extend(args.iter().map(ToString::to_string));
         self
     }
 
     /// Flags added to the webhook's.
-    #[must_use]
     pub fn webhook_args(mut self, args: &[&str]) -> Self {
         self.webhook_args = args.iter().map(ToString::to_string).collect();
         self
@@ -86,14 +81,12 @@ impl WorldBuilder {
 
     /// Webhook replicas know one another, so that one of them does all the writing of one ledger. Without, they get in
     /// each other's way, which is what most tests want.
-    #[must_use]
     pub fn peers(mut self) -> Self {
         self.peers = true;
         self
     }
 
     /// Puts plugins of Velero's kind into the controllers' plugin folder, where there is a Go to build them.
-    #[must_use]
     pub fn plugins(mut self) -> Self {
         self.plugins = true;
         self
@@ -101,7 +94,6 @@ impl WorldBuilder {
 
     /// Controllers give files to readers through the API server's service proxy. Needs a network of its own
     /// ([`crate::network`]).
-    #[must_use]
     pub fn files(mut self) -> Self {
         self.files = true;
         self
@@ -113,14 +105,12 @@ impl WorldBuilder {
     }
 
     /// The control: a webhook that looks and then allows takes the place of ours.
-    #[must_use]
     pub fn naive_webhook(mut self) -> Self {
         self.naive = true;
         self
     }
 
     /// The cargo profile of the programs under test: `dev` or `release`.
-    #[must_use]
     pub fn profile(mut self, profile: &str) -> Self {
         profile.clone_into(&mut self.profile);
         self

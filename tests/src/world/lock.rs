@@ -5,7 +5,7 @@ use std::{ops::Deref, path::PathBuf, time::Duration};
 use anyhow::{Context as _, bail};
 use backup_core::labels::{INSTALLATIONS_ANNOTATION, LEDGER_ANNOTATION};
 use backup_lock::Registration;
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, coordination::v1::Lease};
 use kube::{Api, ResourceExt as _, core::Status};
 use serde_json::json;
 
@@ -112,6 +112,21 @@ impl World {
 
     pub async fn claims(&self) -> anyhow::Result<String> {
         self.ledger().await?.annotations().get(LEDGER_ANNOTATION).cloned().context("no ledger")
+    }
+
+    /// Does something while the webhook is not registered.
+    pub async fn unregistered<T>(
+        &self,
+        happens: impl AsyncFnOnce() -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let registrations: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
+        let mut registration = registrations.get("backup-webhook").await?;
+        registrations.delete_object("backup-webhook").await?;
+        let happened = happens().await;
+        registration.metadata.resource_version = None;
+        registration.metadata.uid = None;
+        registrations.create_object(&registration).await?;
+        happened
     }
 
     /// Deletes every Backup and Restore that has not ended, and waits until the Backups are gone.

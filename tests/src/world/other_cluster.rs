@@ -101,6 +101,13 @@ impl World {
         self.backups().wait_until(name, "is in the cluster", SOON, |_| true).await
     }
 
+    pub async fn all_arrive(&self, names: &[&str]) -> anyhow::Result<()> {
+        for name in names {
+            self.backup_arrives(name).await?;
+        }
+        Ok(())
+    }
+
     /// Waits until a backup is in the cluster with all of its objects.
     pub async fn backup_synced(&self, name: &str) -> anyhow::Result<Backup> {
         let whole = |backup: &Backup| !backup.annotations().contains_key(SYNC_PENDING_ANNOTATION);

@@ -10,7 +10,7 @@ use backup_core::api::Backup;
 use flate2::read::MultiGzDecoder;
 use serde_json::{Value, json};
 
-use super::{BUCKET, World};
+use super::{BUCKET, World, backups::Operations as _};
 use crate::{binaries::build_control_plane, faulty_s3::FaultyS3, object_store::S3, skip::Skip};
 
 impl World {
@@ -39,6 +39,17 @@ impl World {
     pub async fn s3_location(&self, name: &str, url: &str) -> anyhow::Result<()> {
         self.apply_s3_location(name, url, &json!({})).await?;
         self.location_available(name).await
+    }
+
+    /// A bucket with these backups of another cluster, which are Completed, and a location of its name that is compared with the
+    /// cluster every second. Waits until all have arrived.
+    pub async fn synced_bucket(&self, bucket: &str, url: &str, backups: &[&str]) -> anyhow::Result<()> {
+        self.s3()?.create_bucket(bucket).await?;
+        for name in backups {
+            self.store_completed(bucket, name)?;
+        }
+        self.synced_location(bucket, url, &json!({})).await?;
+        self.all_arrive(backups).await
     }
 
     /// A location that is compared with the cluster every second.
@@ -188,11 +199,7 @@ pub async fn counts_equal_lists(
     let operations = operations.as_array().cloned().unwrap_or_default();
     let ended = |phase: &str| count(operations.iter().filter(|one| one["status"]["phase"] == phase));
     ensure!(
-        (
-            status.backup_item_operations_attempted,
-            status.backup_item_operations_completed,
-            status.backup_item_operations_failed
-        ) == (count(operations.iter()), ended("Completed"), ended("Failed")),
+        status.operations() == [count(operations.iter()), ended("Completed"), ended("Failed")],
         "{status:?}, listed {operations:?}"
     );
     let volumes = file("volumeinfo.json.gz").await?;

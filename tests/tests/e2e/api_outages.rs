@@ -270,12 +270,7 @@ async fn kubectl_backup_wait_outlives_a_stopped_api_server(world: &mut World) ->
     };
     let (created, waited) = futures::future::join(plugin.run(&create), trouble).await;
     for ran in [created?, waited?] {
-        let ran = ran.expect_code(0)?;
-        ensure!(
-            ran.stderr.contains("still waiting") && ran.stderr.contains("answers again"),
-            "{}",
-            ran.stderr
-        );
+        says(&ran.expect_code(0)?.stderr, &["still waiting", "answers again"])?;
     }
     Ok(())
 }

@@ -78,8 +78,7 @@ async fn an_operation_of_a_plugin_is_polled_until_it_is_done(world: &mut World) 
     maps.merge_patch("later", json!({ "data": { "now": "after" } })).await?;
     let backup = world.backup_ends(name, BackupPhase::Completed).await?;
     let status = &backup.status;
-    let counts = (status.backup_item_operations_attempted, status.backup_item_operations_completed);
-    ensure!(counts == (1, 1), "{status:?}");
+    ensure!(status.operations()[..2] == [1, 1], "{status:?}");
     let operations = world.backup_file(name, "itemoperations.json.gz").await?;
     let (spec, state) = (&operations[0]["spec"], &operations[0]["status"]);
     ensure!(spec["backupItemAction"] == "example.io/operate", "{operations}");
@@ -154,10 +153,10 @@ async fn a_plugin_that_ends_in_the_middle_of_a_call_is_started_again(
     let backup = world.run_backup(name, of_scripted(name), BackupPhase::PartiallyFailed).await?;
     let errors = world.backup_errors(name).await?;
     ensure!(backup.status.errors == 1, "{errors}");
-    for word in ["b-ends", "in the middle of Execute of example.io/operate", "exit status: 7", "is not known"]
-    {
-        ensure!(errors.contains(word), "nothing of {word}: {errors}");
-    }
+    says(
+        &errors,
+        &["b-ends", "in the middle of Execute of example.io/operate", "exit status: 7", "is not known"],
+    )?;
     let of = |call, item| plugins.processes(call, &format!("{name}/{item}"));
     let (before, ended, after) = (of("mark", "a-good"), of("operate", "b-ends"), of("mark", "c-good"));
     ensure!(before.len() == 1 && before == ended, "{:?}", plugins.calls());
@@ -312,8 +311,8 @@ async fn hanging(world: &World, plugins: &VeleroPlugins, name: &str) -> anyhow::
 async fn cancelled(world: &World, plugins: &VeleroPlugins, name: &str) -> anyhow::Result<String> {
     let backup = world.backup_ends(name, BackupPhase::PartiallyFailed).await?;
     let status = &backup.status;
-    let counts = (status.backup_item_operations_attempted, status.backup_item_operations_failed);
-    ensure!(counts == (1, 1), "{status:?}");
+    let [attempted, _, failed] = status.operations();
+    ensure!((attempted, failed) == (1, 1), "{status:?}");
     let times = |call: &str, item: &str| plugins.processes(call, &format!("{name}/{item}")).len();
     let calls = (times("operate", "a"), times("cancel", "a"), times("operate", "b"), times("mark", "c"));
     ensure!(calls == (1, 1, 1, 0), "{:?}", plugins.calls());
@@ -321,9 +320,7 @@ async fn cancelled(world: &World, plugins: &VeleroPlugins, name: &str) -> anyhow
     let error = operations[0]["status"]["error"].as_str().unwrap_or_default();
     ensure!(error.starts_with("cancelled") && error.contains("told to stop"), "{operations}");
     let errors = world.backup_errors(name).await?;
-    for words in ["cancelled, as the annotation", "configmaps cancel", "/b", "is not known"] {
-        ensure!(errors.contains(words), "nothing of {words}: {errors}");
-    }
+    says(&errors, &["cancelled, as the annotation", "configmaps cancel", "/b", "is not known"])?;
     ensure!(world.backup_config_map(name, "c").await.is_err(), "it was collected all the same");
     Ok(errors)
 }

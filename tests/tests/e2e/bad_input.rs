@@ -1,16 +1,12 @@
 //! Bad input gets a clear message that names the object and the remedy; nobody else is affected, and nothing is lost.
 
-use std::{collections::BTreeMap, path::Path};
+use std::path::Path;
 
 use backup_core::api::LocationPhase;
 use backup_tests::{
-    archive::tarball,
-    binaries::Programs,
-    control_plane::ControlPlane,
-    install::ensure_secret,
-    process::{Process, Spec},
+    archive::tarball, binaries::Programs, control_plane::ControlPlane, install::ensure_secret,
+    process::Process,
 };
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use object_store::{ObjectStoreExt as _, path::Path as Key};
 
 use crate::prelude::*;
@@ -27,31 +23,16 @@ crate::tests! {
 
 async fn a_malformed_ttl_is_refused_at_the_door(world: &mut World) -> anyhow::Result<()> {
     match malformed(world, "malformed").await {
-        Err(kube::Error::Api(status)) => {
-            ensure!(
-                status.message.contains("spec.ttl") && status.message.contains("tomorrow"),
-                "{}",
-                status.message
-            );
-            Ok(())
-        }
+        Err(kube::Error::Api(status)) => says(&status.message, &["spec.ttl", "tomorrow"]),
         other => bail!("not refused: {other:?}"),
     }
 }
 
 /// Stored by someone while the webhook was off.
 async fn a_stored_backup_that_can_not_be_decoded_fails_alone(world: &mut World) -> anyhow::Result<()> {
-    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
-    let mut registration = webhooks.get("backup-webhook").await?;
-    webhooks.delete_object("backup-webhook").await?;
-    let stored = eventually("stored without the webhook", Duration::from_secs(20), async || {
-        malformed(world, "undecodable").await.map(Probe::Ready)
-    })
-    .await;
-    registration.metadata.resource_version = None;
-    registration.metadata.uid = None;
-    webhooks.create_object(&registration).await?;
-    stored?;
+    let stores = async || malformed(world, "undecodable").await.map(Probe::Ready);
+    let in_time = Duration::from_secs(20);
+    world.unregistered(async || eventually("stored without the webhook", in_time, stores).await).await?;
 
     let raw = raw_backups(world);
     let failed = |backup: &DynamicObject| backup.data["status"]["phase"] == "FailedValidation";
@@ -97,8 +78,7 @@ async fn a_bucket_that_refuses_is_named_with_the_remedy(world: &mut World) -> an
 }
 
 async fn a_tarball_that_is_cut_short_restores_nothing(world: &mut World) -> anyhow::Result<()> {
-    world.config_maps("cut", 200).await?;
-    world.back_up("cut", of_namespaces(&["cut"])).await?;
+    world.backed_up("cut", 200).await?;
     let (bucket, key) = (world.s3()?.bucket(BUCKET)?, Key::from("backups/cut/cut.tar.gz"));
     let whole = bucket.get(&key).await?.bytes().await?;
     bucket.put(&key, whole.slice(..whole.len() / 2).into()).await?;
@@ -106,8 +86,7 @@ async fn a_tarball_that_is_cut_short_restores_nothing(world: &mut World) -> anyh
 }
 
 async fn a_tarball_with_a_path_that_climbs_out_restores_nothing(world: &mut World) -> anyhow::Result<()> {
-    world.config_maps("climbs", 3).await?;
-    world.back_up("climbs", of_namespaces(&["climbs"])).await?;
+    world.backed_up("climbs", 3).await?;
     let bytes = tarball(&[("resources/configmaps/namespaces/climbs/../../../../escaped.json", b"{}")])?;
     world.s3()?.bucket(BUCKET)?.put(&"backups/climbs/climbs.tar.gz".into(), bytes.into()).await?;
     fails_and_restores_nothing(world, "climbs", "..").await
@@ -157,8 +136,7 @@ async fn ends_with_an_error(
 ) -> anyhow::Result<String> {
     let name = format!("bad-{}-{}", program.display(), kubeconfig.display()).replace(['/', '.'], "_");
     let args = args.iter().map(ToString::to_string).collect();
-    let env = BTreeMap::from([("KUBECONFIG".to_owned(), kubeconfig.display().to_string())]);
-    let mut process = Process::start(Spec { name, program: program.to_owned(), args, env }, folder)?;
+    let mut process = Process::start_program(&name, program, args, kubeconfig, folder)?;
     until("the program ended", Duration::from_mins(1), async || anyhow::Ok(process.has_ended())).await?;
     let said = process.log();
     ensure!(!said.contains("panicked"), "a panic: {said}");

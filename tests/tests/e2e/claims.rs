@@ -5,13 +5,7 @@ use backup_core::{
     labels::{BREAK_GLASS_ANNOTATION, LEDGER_ANNOTATION, ON_CONFLICT_ANNOTATION, SERIAL_ANNOTATION},
 };
 use backup_tests::control_plane::client_without_retries;
-use k8s_openapi::{
-    api::{
-        admissionregistration::v1::ValidatingWebhookConfiguration, coordination::v1::Lease,
-        core::v1::Namespace,
-    },
-    apimachinery::pkg::apis::meta::v1::Time,
-};
+use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{
     Resource as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -39,11 +33,10 @@ async fn a_restore_that_waits_has_the_next_turn_and_then_runs(world: &mut World)
     world.config_maps("turn", 3).await?;
     world.back_up("turn-source", of_namespaces(&["turn"])).await?;
     {
-        let paused = world.pause_controllers()?;
-        let world = &*paused;
+        let world = &*world.pause_controllers()?;
         world.create_backup("turn-first", of_namespaces(&["turn"])).await?;
-        let mut restore = Restore::new("turn-waits", from_backup("turn-source"));
-        restore.metadata.annotations = Some([(ON_CONFLICT_ANNOTATION.to_owned(), "queue".to_owned())].into());
+        let restore = Restore::new("turn-waits", from_backup("turn-source"));
+        let restore = annotated(restore, ON_CONFLICT_ANNOTATION, "queue");
         world.restores().create_object(&restore).await.context("it may wait")?;
         let late = refusal(world.create_backup("turn-late", of_namespaces(&["turn"])).await)?;
         ensure!(late.message.contains("turn-"), "{}", late.message);
@@ -69,8 +62,7 @@ async fn a_backup_that_is_restored_from_cannot_be_deleted(world: &mut World) -> 
         DeleteBackupRequest::new(&format!("delete-{name}"), spec)
     };
     {
-        let paused = world.pause_controllers()?;
-        let world = &*paused;
+        let world = &*world.pause_controllers()?;
         world.create_restore("kept-restore", from_backup("kept-source")).await?;
         let error = refusal(world.backups().delete_object("kept-source").await)?;
         ensure!(error.message.contains("kept-restore") && error.code == 403, "{error:?}");
@@ -99,16 +91,13 @@ async fn a_namespace_is_deleted_with_a_backup_that_is_restored_from(world: &mut 
     restores.create_object(&Restore::new("running", from_backup("old"))).await?;
     let deleted = backups.delete_object("old").await;
     ensure!(refusal(deleted)?.code == 403, "it is restored from");
-    let namespaces: Api<Namespace> = Api::all(world.client.clone());
-    namespaces.delete_object(name).await?;
-    namespaces.wait_gone(name, SOON).await
+    world.delete_namespace(name).await
 }
 
 async fn garbage_collection_of_a_backup_waits_for_the_restore_from_it(
     world: &mut World,
 ) -> anyhow::Result<()> {
-    let paused = world.pause_controllers()?;
-    let world = &*paused;
+    let world = &*world.pause_controllers()?;
     let owners: Api<ConfigMap> = world.api();
     let owner = owners.create_json(json!({ "metadata": { "name": "owner" } })).await?;
     for name in ["owned-source", "owned-other"] {
@@ -128,22 +117,17 @@ async fn garbage_collection_of_a_backup_waits_for_the_restore_from_it(
 }
 
 async fn break_glass_is_admitted_and_the_person_named(world: &mut World) -> anyhow::Result<()> {
-    {
-        let paused = world.pause_controllers()?;
-        let world = &*paused;
-        world.create_claiming_restore("glass-holder", "glass").await?;
-        let mut backup = Backup::new("glass-breaker", of_namespaces(&["glass"]));
-        let reason = (BREAK_GLASS_ANNOTATION.to_owned(), "the disk dies tonight".to_owned());
-        backup.metadata.annotations = Some([reason].into());
-        world.backups().create_object(&backup).await.context("an administrator may")?;
-        let nobody = world.plane.impersonate("nobody-special").await?;
-        let api: Api<Backup> = Api::namespaced(nobody, NAMESPACE);
-        ensure!(api.create_object(&backup).await.is_err(), "and not just anybody");
-        let names_both = |note: &str| note.contains("glass-holder") && note.contains(" by ");
-        world.wait_for_event("BreakGlass", |_, note| names_both(note)).await?;
-        world.delete_unfinished().await?;
-    }
-    Ok(())
+    let world = &*world.pause_controllers()?;
+    world.create_claiming_restore("glass-holder", "glass").await?;
+    let backup = Backup::new("glass-breaker", of_namespaces(&["glass"]));
+    let backup = annotated(backup, BREAK_GLASS_ANNOTATION, "the disk dies tonight");
+    world.backups().create_object(&backup).await.context("an administrator may")?;
+    let nobody = world.plane.impersonate("nobody-special").await?;
+    let api: Api<Backup> = Api::namespaced(nobody, NAMESPACE);
+    ensure!(api.create_object(&backup).await.is_err(), "and not just anybody");
+    let names_both = |note: &str| note.contains("glass-holder") && note.contains(" by ");
+    world.wait_for_event("BreakGlass", |_, note| names_both(note)).await?;
+    world.delete_unfinished().await
 }
 
 async fn an_end_that_a_person_forces_leaves_an_event_with_the_reason(
@@ -155,8 +139,7 @@ async fn an_end_that_a_person_forces_leaves_an_event_with_the_reason(
             "annotations": { BREAK_GLASS_ANNOTATION: "it will never end" } } }))
     };
     {
-        let paused = world.pause_controllers()?;
-        let (world, params) = (&*paused, PatchParams::default());
+        let (world, params) = (&*world.pause_controllers()?, PatchParams::default());
         world.create_backup("forced-backup", of_namespaces(&["forced-b"])).await?;
         world.create_claiming_restore("forced-restore", "forced-r").await?;
         world.backups().patch("forced-backup", &params, &ends("backup-controller.velero.io/work")).await?;
@@ -175,13 +158,9 @@ async fn an_end_that_a_person_forces_leaves_an_event_with_the_reason(
 async fn objects_created_without_the_webhook_never_run_together(world: &mut World) -> anyhow::Result<()> {
     world.config_maps("unguarded", 2).await?;
     world.back_up("unguarded-source", of_namespaces(&["unguarded"])).await?;
-    let registrations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
-    let mut registration = registrations.get("backup-webhook").await?;
     {
-        let paused = world.pause_controllers()?;
-        let world = &*paused;
-        registrations.delete_object("backup-webhook").await?;
-        let created = async {
+        let world = &*world.pause_controllers()?;
+        let created = async || {
             let mut n = 0;
             // Until every API server has seen that the registration is gone.
             loop {
@@ -190,18 +169,14 @@ async fn objects_created_without_the_webhook_never_run_together(world: &mut Worl
                 let backup = Backup::new(&format!("unguarded-{n}"), of_namespaces(&["unguarded"]));
                 let restored = world.restores().create_object(&restore).await;
                 if restored.is_ok() && world.backups().create_object(&backup).await.is_ok() {
-                    return anyhow::Ok(format!("unguarded-{n}"));
+                    return anyhow::Ok(());
                 }
                 ensure!(n < 50, "the registration does not go away");
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
-        }
-        .await;
-        registration.metadata.resource_version = None;
-        registration.metadata.uid = None;
-        registrations.create_object(&registration).await?;
-        created?
-    };
+        };
+        world.unregistered(created).await?;
+    }
     eventually("all have ended", SOON, async || {
         let active = world.restores().list_all().await?.into_iter();
         let active = active.filter(|restore| restore.phase().is_active()).count();
@@ -245,8 +220,7 @@ async fn objects_created_without_the_webhook_never_run_together(world: &mut Worl
 }
 
 async fn an_object_that_arrives_ended_needs_no_claim(world: &mut World) -> anyhow::Result<()> {
-    let paused = world.pause_controllers()?;
-    let world = &*paused;
+    let world = &*world.pause_controllers()?;
     world.create_claiming_restore("sync-holder", "synced").await?;
     let mut backup = Backup::new("synced", of_namespaces(&["synced"]));
     backup.status.phase = Some(BackupPhase::Completed);
@@ -256,8 +230,7 @@ async fn an_object_that_arrives_ended_needs_no_claim(world: &mut World) -> anyho
 }
 
 async fn a_running_object_cannot_grow_its_footprint(world: &mut World) -> anyhow::Result<()> {
-    let paused = world.pause_controllers()?;
-    let world = &*paused;
+    let world = &*world.pause_controllers()?;
     world.create_backup("grows", of_namespaces(&["grows-a"])).await?;
     let merge = |spec: serde_json::Value| Patch::Merge(json!({ "spec": spec }));
     let more = merge(json!({ "includedNamespaces": ["grows-a", "grows-b"] }));
@@ -272,8 +245,7 @@ async fn a_running_object_cannot_grow_its_footprint(world: &mut World) -> anyhow
 async fn a_deleted_ledger_is_rebuilt_and_grants_nothing_until_then(world: &mut World) -> anyhow::Result<()> {
     let leases: Api<Lease> = world.api();
     let before = world.ledger().await?;
-    let paused = world.pause_controllers()?;
-    let world = &*paused;
+    let world = &*world.pause_controllers()?;
     world.create_claiming_restore("lost-holder", "lost").await?;
     let epoch =
         |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
@@ -300,8 +272,7 @@ async fn a_deleted_ledger_is_rebuilt_and_grants_nothing_until_then(world: &mut W
 async fn a_ledger_that_was_edited_by_hand_is_rebuilt(world: &mut World) -> anyhow::Result<()> {
     let leases: Api<Lease> = world.api();
     let markers: Api<ConfigMap> = world.api();
-    let paused = world.pause_controllers()?;
-    let world = &*paused;
+    let world = &*world.pause_controllers()?;
     world.create_claiming_restore("edited-holder", "edited").await?;
     let once = once(world).await?;
     // The replicas write, too, whenever they like.

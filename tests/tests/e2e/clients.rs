@@ -106,8 +106,7 @@ const CREATING: [(&str, &[&str]); 5] = [
 ];
 
 async fn every_client_prints_who_is_in_the_way_and_stores_nothing(world: &mut World) -> anyhow::Result<()> {
-    let paused = world.pause_controllers()?;
-    let world = &*paused;
+    let world = &*world.pause_controllers()?;
     let kubectl = world.kubectl()?;
     let holder = world.create_claiming_restore("holder", "clients-a").await?;
     let since = holder.metadata.creation_timestamp.context("no creation time")?.0.to_string();
@@ -156,8 +155,7 @@ async fn every_client_prints_who_is_in_the_way_and_stores_nothing(world: &mut Wo
 }
 
 async fn a_restore_is_refused_to_kubectl_with_the_backup_in_its_way(world: &mut World) -> anyhow::Result<()> {
-    let paused = world.pause_controllers()?;
-    let world = &*paused;
+    let world = &*world.pause_controllers()?;
     let kubectl = world.kubectl()?;
     world.create_backup("holder", of_namespaces(&["clients-b"])).await?;
     let restore = serde_json::json!({ "apiVersion": "velero.io/v1", "kind": "Restore",
@@ -173,8 +171,7 @@ async fn a_restore_is_refused_to_kubectl_with_the_backup_in_its_way(world: &mut 
 
 /// kubectl reads before it replaces, and the API server makes no custom resource by PUT.
 async fn replace_of_what_is_not_there_never_asks_the_webhook(world: &mut World) -> anyhow::Result<()> {
-    let paused = world.pause_controllers()?;
-    let world = &*paused;
+    let world = &*world.pause_controllers()?;
     let kubectl = world.kubectl()?;
     world.create_claiming_restore("holder", "clients-c").await?;
     let manifest = kubectl.manifest(&with_kind(&Backup::new("missing", of_namespaces(&["clients-c"]))))?;
@@ -199,8 +196,7 @@ async fn replace_of_what_is_not_there_never_asks_the_webhook(world: &mut World) 
 async fn replace_with_force_deletes_before_it_is_refused(world: &mut World) -> anyhow::Result<()> {
     world.create_backup("replaced", of_namespaces(&["clients-d"])).await?;
     world.backup_ended("replaced").await?;
-    let paused = world.pause_controllers()?;
-    let world = &*paused;
+    let world = &*world.pause_controllers()?;
     let kubectl = world.kubectl()?;
     world.create_claiming_restore("holder", "clients-d").await?;
     let manifest = kubectl.manifest(&with_kind(&Backup::new("replaced", of_namespaces(&["clients-d"]))))?;
@@ -298,15 +294,11 @@ async fn without_webhook(world: &World) -> anyhow::Result<()> {
 async fn a_creation_that_waits_is_admitted_when_the_holder_has_ended(
     world: &mut World,
 ) -> anyhow::Result<()> {
-    let paused = world.pause_controllers()?;
-    let world = &*paused;
+    let world = &*world.pause_controllers()?;
     let kubectl = world.kubectl()?;
     world.create_claiming_restore("held", "clients-g").await?;
     let waiting = |name: &str| {
-        let mut backup = Backup::new(name, of_namespaces(&["clients-g"]));
-        let wish = [("backup-lock/on-conflict".to_owned(), "wait".to_owned())];
-        backup.metadata.annotations = Some(wish.into());
-        backup
+        annotated(Backup::new(name, of_namespaces(&["clients-g"])), "backup-lock/on-conflict", "wait")
     };
     let by_kubectl = async |(client, args): (&str, &[&str]), name: &str| {
         let manifest = kubectl.manifest(&with_kind(&waiting(name)))?;
@@ -355,11 +347,7 @@ async fn a_creation_that_waits_is_admitted_when_the_holder_has_ended(
 async fn clients_that_must_wait_give_up_after_bounded_tries(world: &mut World) -> anyhow::Result<()> {
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     let kubectl = world.kubectl()?;
-    let told = |wish: &str| {
-        let mut backup = Backup::new("told", of_namespaces(&["clients-h"]));
-        backup.metadata.annotations = Some([(ANNOTATION.to_owned(), wish.to_owned())].into());
-        backup
-    };
+    let told = |wish: &str| annotated(Backup::new("told", of_namespaces(&["clients-h"])), ANNOTATION, wish);
     for (wish, tries) in
         [("429,retry-1", 11), ("503,retry-1", 11), ("429", 1), ("503", 1), ("403,retry-1", 1)]
     {

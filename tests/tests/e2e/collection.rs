@@ -84,9 +84,7 @@ async fn an_unreadable_policy_is_refused_with_all_its_errors(world: &mut World) 
     maps.delete_object("bad-policy").await?;
     ensure!(bad.phase() == BackupPhase::FailedValidation, "{:?}", bad.status);
     let said = bad.status.validation_errors.join("\n");
-    for field in ["version", "conditions.capacity", "conditions.colour", "action.type"] {
-        ensure!(said.contains(field), "{field} is not named: {said}");
-    }
+    says(&said, &["version", "conditions.capacity", "conditions.colour", "action.type"])?;
     ensure!(bad.status.validation_errors.len() == 4, "{said}");
     ensure!(gone.status.validation_errors.join("").contains("no-such-policy"), "{:?}", gone.status);
     Ok(())

@@ -83,8 +83,7 @@ async fn each_file_is_there_once(world: &World, bucket: &str, name: &str) -> any
 /// A Restore whose files are left behind does not keep a later one of its name from its end.
 async fn a_restore_made_again_under_its_name_has_files_of_its_own(world: &mut World) -> anyhow::Result<()> {
     let name = "made-again";
-    world.config_maps(name, 3).await?;
-    world.back_up(name, of_namespaces(&[name])).await?;
+    world.backed_up(name, 3).await?;
     world.restore(name, into_namespace(name, "made-again-1")).await?;
     // The files go with the object.
     world.restores().delete_object(name).await?;

@@ -112,9 +112,10 @@ async fn describe_shows_what_went_wrong_and_what_is_in_a_backup(world: &mut Worl
     let person = world.reader().await?;
     let screen = person.succeeds(&["describe", name]).await?;
     println!("  described in {:?}", screen.elapsed);
-    for words in ["ERRORS", "no-room", "OPERATIONS", "Items", "2 ConfigMap", "kubectl backup logs"] {
-        ensure!(screen.stdout.contains(words), "no {words}: {}", screen.stdout);
-    }
+    says(
+        &screen.stdout,
+        &["ERRORS", "no-room", "OPERATIONS", "Items", "2 ConfigMap", "kubectl backup logs"],
+    )?;
     let screen = screen.stdout;
     ensure!(!screen.contains("unavailable") && !screen.contains("describe-failed/b"), "{screen}");
     let details = person.succeeds(&["describe", name, "--details"]).await?.stdout;

@@ -34,9 +34,7 @@ async fn hooks_run_around_the_backup_of_their_pod_and_are_logged(world: &mut Wor
     let story = kubelet.story("hooked/annotated")?;
     ensure!(story == ["say began", "say ended with 0", "say began", "say ended with 0"], "{story:?}");
     let log = world.backup_log("hooked").await?;
-    for text in ["it is frozen", "it is thawed", "hook flush", "two"] {
-        ensure!(log.contains(text), "{text:?} is not in the log:\n{log}");
-    }
+    says(&log, &["it is frozen", "it is thawed", "hook flush", "two"])?;
     let names = world.backup_entries("hooked").await?;
     for pod in ["annotated", "selected"] {
         ensure!(names.contains(&format!("resources/pods/namespaces/hooked/{pod}.json")), "{names:?}");
@@ -141,10 +139,7 @@ async fn a_type_deleted_during_collection_is_a_warning(world: &mut World) -> any
     let backup = world.backup_ends("fading", BackupPhase::Completed).await?;
     ensure!(backup.status.warnings == 1, "{:?}", backup.status);
     let results = world.backup_results("fading").await?;
-    ensure!(
-        results.contains("ghosts.fading.example.com in namespace fading is not served any more"),
-        "{results}"
-    );
+    says(&results, &["ghosts.fading.example.com in namespace fading is not served any more"])?;
     let names = world.backup_entries("fading").await?;
     for item in
         ["pods/namespaces/fading/db", "configmaps/namespaces/fading/item-2", "namespaces/cluster/fading"]

@@ -59,9 +59,10 @@ async fn items_that_a_plugin_relates_are_frozen_together(world: &mut World) -> a
         world.backup_item(name, &format!("{stored}.json")).await?;
     }
     let results = world.backup_results(name).await?;
-    for word in ["configmaps block-named/ghost", "example.io/together", "out-of-ideas", "plugins/plugins"] {
-        ensure!(results.contains(word), "nothing of {word}: {results}");
-    }
+    says(
+        &results,
+        &["configmaps block-named/ghost", "example.io/together", "out-of-ideas", "plugins/plugins"],
+    )?;
     ensure!(plugins.processes("together", "block-named/a").len() == 1, "{:?}", plugins.calls());
     Ok(())
 }
@@ -99,8 +100,6 @@ async fn a_crash_in_a_block_runs_the_post_hooks_of_all_its_pods(world: &mut Worl
     // What they are owed comes before anything else; then they are backed up anew.
     ensure!(began == [once, once].concat(), "{began:?}");
     let results = world.backup_results(name).await?;
-    for pod in ["block-crashing/one", "block-crashing/two"] {
-        ensure!(results.contains(pod), "nothing of {pod}: {results}");
-    }
+    says(&results, &["block-crashing/one", "block-crashing/two"])?;
     Ok(())
 }

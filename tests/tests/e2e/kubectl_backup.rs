@@ -40,10 +40,7 @@ async fn create_get_describe_restore_and_delete_do_what_they_say(world: &mut Wor
     let typed = plugin.succeeds(&["__complete", "describe", "cl"]).await?.stdout;
     ensure!(typed.starts_with("cli\n") && typed.ends_with("\n:4\n"), "{typed:?}");
     let versions = plugin.succeeds(&["version"]).await?.stdout;
-    ensure!(
-        versions.contains("Controller  backup-controller v") && versions.contains("API server  v1."),
-        "{versions}"
-    );
+    says(&versions, &["Controller  backup-controller v", "API server  v1."])?;
 
     let described = plugin.succeeds(&["describe", "cli"]).await?.stdout;
     ensure!(described.contains("Completed") && described.contains("cli"), "{described}");

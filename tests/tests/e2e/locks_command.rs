@@ -15,16 +15,12 @@ crate::tests! {
 }
 
 async fn locks_show_the_restore_that_holds_a_claim(world: &mut World) -> anyhow::Result<()> {
-    let paused = world.pause_controllers()?;
-    let world = &*paused;
+    let world = &*world.pause_controllers()?;
     world.create_claiming_restore("shown", "locks-a").await?;
     let plugin = world.kubectl_backup();
     let table = plugin.succeeds(&["locks"]).await?;
     let row = table.stdout.lines().find(|line| line.contains("velero/shown")).context("not listed")?;
-    ensure!(
-        row.contains("Restore") && row.contains("Reserved") && row.contains("namespace locks-a"),
-        "{row}"
-    );
+    says(row, &["Restore", "Reserved", "namespace locks-a"])?;
     ensure!(!table.stdout.contains("no claim") && table.stderr.is_empty(), "{table:?}");
     let names = plugin.succeeds(&["locks", "-o", "name"]).await?.stdout;
     ensure!(names.lines().any(|line| line == "restore/velero/shown"), "{names}");
@@ -60,8 +56,7 @@ async fn locks_hold_keeps_backups_out_and_says_who_and_why(world: &mut World) ->
 }
 
 async fn locks_hold_waits_for_claims_of_others(world: &mut World) -> anyhow::Result<()> {
-    let paused = world.pause_controllers()?;
-    let world = &*paused;
+    let world = &*world.pause_controllers()?;
     world.create_claiming_restore("locks-there", "locks-c").await?;
     let plugin = world.kubectl_backup();
     let reason = "--reason=moving disks";
@@ -84,8 +79,7 @@ async fn locks_hold_waits_for_claims_of_others(world: &mut World) -> anyhow::Res
 }
 
 async fn locks_release_lets_the_other_kind_in_and_leaves_an_event(world: &mut World) -> anyhow::Result<()> {
-    let paused = world.pause_controllers()?;
-    let world = &*paused;
+    let world = &*world.pause_controllers()?;
     let restore = world.create_claiming_restore("locks-stuck", "locks-d").await?;
     refusal(world.create_backup("locks-free", of_namespaces(&["locks-d"])).await)?;
     let epoch = async || {
@@ -118,8 +112,7 @@ async fn locks_release_lets_the_other_kind_in_and_leaves_an_event(world: &mut Wo
 
 async fn locks_are_seen_by_viewers_and_released_by_operators_only(world: &mut World) -> anyhow::Result<()> {
     People::of(world).await?;
-    let paused = world.pause_controllers()?;
-    let world = &*paused;
+    let world = &*world.pause_controllers()?;
     world.create_claiming_restore("locks-roles", "locks-e").await?;
     let plugin = world.kubectl_backup();
     let release = ["locks", "release", "restore/locks-roles", "--reason=a test", "--yes", "--as"];

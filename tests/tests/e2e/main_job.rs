@@ -49,8 +49,7 @@ async fn what_came_back_is_what_was_there(world: &mut World) -> anyhow::Result<(
 }
 
 async fn completed_means_contents_and_metadata_are_in_the_bucket(world: &mut World) -> anyhow::Result<()> {
-    world.config_maps("stored", 30).await?;
-    let backup = world.back_up("stored", of_namespaces(&["stored"])).await?;
+    let backup = world.backed_up("stored", 30).await?;
     let s3 = world.s3()?;
 
     let keys: BTreeSet<String> = s3

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use backup_store::crash;
-use backup_tests::velero_plugins::VeleroPlugins;
+use backup_tests::{velero_plugins::VeleroPlugins, world::scripted::Script};
 
 use crate::prelude::*;
 
@@ -12,10 +12,6 @@ crate::tests! {
     a_crash_forgets_none_of_hundreds_of_restore_operations,
 }
 
-/// Each has its own backup, and its own operations.
-const NAMESPACES: [&str; 2] = ["in-flight-a", "in-flight-b"];
-/// Each has a backup, of which restores are made.
-const RESTORED: [&str; 2] = ["in-flight-c", "in-flight-d"];
 /// Operations of each backup, or restore.
 const EACH: usize = 100;
 /// How many of all are in flight at least when it is killed between two executions.
@@ -25,58 +21,113 @@ const LATER: [&str; 2] = ["after-record", "before-metadata"];
 
 /// None is started twice.
 async fn a_crash_forgets_none_of_hundreds_of_operations(world: &mut World) -> anyhow::Result<()> {
+    let points = [crash::EXECUTION_POINTS, crash::OPERATION_POINTS, &LATER].concat();
+    killed_at_each(world, Of::Backups, &points).await
+}
+
+/// None is started twice.
+async fn a_crash_forgets_none_of_hundreds_of_restore_operations(world: &mut World) -> anyhow::Result<()> {
+    let mut points = [crash::EXECUTION_POINTS, crash::OPERATION_POINTS].concat();
+    points.retain(|point| *point != "after-renewal");
+    killed_at_each(world, Of::Restores, &points).await
+}
+
+/// What the operations are of.
+#[derive(Clone, Copy)]
+enum Of {
+    Backups,
+    Restores,
+}
+
+impl Of {
+    /// Each has its own backup, which has operations or of which restores are made that have.
+    fn namespaces(self) -> [&'static str; 2] {
+        match self {
+            Self::Backups => ["in-flight-a", "in-flight-b"],
+            Self::Restores => ["in-flight-c", "in-flight-d"],
+        }
+    }
+
+    /// The action of the plugin that starts them.
+    fn call(self) -> &'static str {
+        match self {
+            Self::Backups => "operate",
+            Self::Restores => "move",
+        }
+    }
+
+    async fn create(self, world: &World, namespace: &str, name: &str) -> anyhow::Result<()> {
+        match self {
+            Self::Backups => world.create_backup(name, of_scripted(namespace)).await.map(drop),
+            Self::Restores => {
+                let namespace_mapping = [(namespace.to_owned(), name.to_owned())].into();
+                let spec = RestoreSpec { namespace_mapping, ..into_back(namespace) };
+                world.create_restore(name, spec).await.map(drop)
+            }
+        }
+    }
+
+    /// Waits for the end, which has to be told truly; how many operations it says that nobody knows of.
+    async fn ended(self, world: &World, namespace: &str, name: &str) -> anyhow::Result<usize> {
+        const FILE: &str = "itemoperations.json.gz";
+        let (phase, errors, counted, operations, told) = match self {
+            Self::Backups => {
+                let backup = world.backup_ended(name).await?;
+                let (phase, status) = (backup.phase().to_string(), backup.status);
+                let file = world.backup_file(name, FILE).await?;
+                (phase, status.errors, status.operations(), file, world.backup_errors(name).await?)
+            }
+            Self::Restores => {
+                let restore = world.restore_ended(name).await?;
+                let (phase, status) = (restore.phase().to_string(), restore.status);
+                let file = world.restore_file(name, FILE).await?;
+                (phase, status.errors, status.operations(), file, world.restore_errors(name).await?)
+            }
+        };
+        let known = completed_once(&operations)?;
+        let missing = EACH - known;
+        let expected = if missing == 0 { "Completed" } else { "PartiallyFailed" };
+        ensure!(phase == expected && errors == i64::try_from(missing)?, "{phase}, {errors} errors: {told}");
+        ensure!(counted[..2] == [i64::try_from(known)?; 2], "{counted:?}");
+        if missing > 0 {
+            says(&told, &["is not known"])?;
+            ensure!(matches!(self, Self::Restores) || told.contains(namespace), "{told}");
+        }
+        Ok(missing)
+    }
+}
+
+async fn killed_at_each(world: &mut World, of: Of, points: &[&str]) -> anyhow::Result<()> {
     world.needs_debug_build()?;
     let plugins = world.plugins()?;
     let names: Vec<String> = (0..EACH).map(|number| format!("item-{number:03}")).collect();
-    let items: Vec<(&str, &str, &str)> =
-        names.iter().map(|name| (name.as_str(), "operate", "start=8s")).collect();
-    for namespace in NAMESPACES {
-        world.scripted(namespace, &items).await?;
+    let items: Vec<Script<'_>> = names.iter().map(|name| (name.as_str(), of.call(), "start=8s")).collect();
+    for namespace in of.namespaces() {
+        match of {
+            Of::Backups => world.scripted(namespace, &items).await?,
+            Of::Restores => world.scripted_backup(namespace, &items).await?,
+        }
     }
-    for point in crash::EXECUTION_POINTS {
-        killed_at(world, &plugins, point, &format!("{point}#{BEFORE}"))
-            .await
-            .with_context(|| format!("killed at {point}"))?;
-    }
-    for point in crash::OPERATION_POINTS.iter().chain(&LATER) {
-        killed_at(world, &plugins, point, point).await.with_context(|| format!("killed at {point}"))?;
+    for point in points {
+        killed_at(world, &plugins, of, point).await.with_context(|| format!("killed at {point}"))?;
     }
     Ok(())
 }
 
-async fn killed_at(
-    world: &mut World,
-    plugins: &VeleroPlugins,
-    point: &str,
-    crash_at: &str,
-) -> anyhow::Result<()> {
+async fn killed_at(world: &mut World, plugins: &VeleroPlugins, of: Of, point: &str) -> anyhow::Result<()> {
     let earlier = plugins.calls().len();
-    world.crash_at(crash_at).await?;
-    for namespace in NAMESPACES {
-        world.create_backup(&format!("{namespace}-{point}"), of_scripted(namespace)).await?;
+    let between = crash::EXECUTION_POINTS.contains(&point);
+    world.crash_at(&if between { format!("{point}#{BEFORE}") } else { point.to_owned() }).await?;
+    for namespace in of.namespaces() {
+        of.create(world, namespace, &format!("{namespace}-{point}")).await?;
     }
     world.controllers[0].killed(REACHED).await.context("it was not reached")?;
     world.controllers[0].restart().await?;
-
     let mut unknown = 0;
-    for namespace in NAMESPACES {
-        let name = format!("{namespace}-{point}");
-        let backup = world.backup_ended(&name).await?;
-        let operations = world.backup_file(&name, "itemoperations.json.gz").await?;
-        let known = completed_once(&operations)?;
-        let missing = EACH - known;
-        let status = &backup.status;
-        let expected = if missing == 0 { BackupPhase::Completed } else { BackupPhase::PartiallyFailed };
-        ensure!(backup.phase() == expected && status.errors == i64::try_from(missing)?, "{status:?}");
-        let counts = (status.backup_item_operations_attempted, status.backup_item_operations_completed);
-        ensure!(counts == (i64::try_from(known)?, i64::try_from(known)?), "{status:?}");
-        if missing > 0 {
-            let errors = world.backup_errors(&name).await?;
-            ensure!(errors.contains(namespace) && errors.contains("is not known"), "{errors}");
-        }
-        unknown += missing;
+    for namespace in of.namespaces() {
+        unknown += of.ended(world, namespace, &format!("{namespace}-{point}")).await?;
     }
-    none_twice(plugins, ("operate", earlier), point, unknown)
+    none_twice(plugins, of, earlier, point, unknown)
 }
 
 /// How many operations are recorded; each must be there once, and be Completed.
@@ -92,84 +143,22 @@ fn completed_once(operations: &Value) -> anyhow::Result<usize> {
 /// Whether each item was executed once, but for those of which nobody knows.
 fn none_twice(
     plugins: &VeleroPlugins,
-    (call, earlier): (&str, usize),
+    of: Of,
+    earlier: usize,
     point: &str,
     unknown: usize,
 ) -> anyhow::Result<()> {
     // At most the one that each of them was at. Nobody can know what became of that.
     let around = ["before-execution", "after-execution"].contains(&point);
-    ensure!((usize::from(around)..=NAMESPACES.len()).contains(&unknown), "{unknown} are unknown");
+    ensure!((usize::from(around)..=of.namespaces().len()).contains(&unknown), "{unknown} are unknown");
     let mut executed: BTreeMap<String, usize> = BTreeMap::new();
-    for called in plugins.calls().split_off(earlier).into_iter().filter(|called| called.call == call) {
+    for called in plugins.calls().split_off(earlier).into_iter().filter(|called| called.call == of.call()) {
         *executed.entry(called.item).or_default() += 1;
     }
-    let not_executed = EACH * NAMESPACES.len() - executed.len();
+    let not_executed = EACH * of.namespaces().len() - executed.len();
     ensure!(
         not_executed <= unknown && executed.values().all(|times| *times == 1),
         "{not_executed} not executed, {unknown} unknown, {executed:?}"
     );
     Ok(())
-}
-
-/// None is started twice.
-async fn a_crash_forgets_none_of_hundreds_of_restore_operations(world: &mut World) -> anyhow::Result<()> {
-    world.needs_debug_build()?;
-    let plugins = world.plugins()?;
-    let names: Vec<String> = (0..EACH).map(|number| format!("item-{number:03}")).collect();
-    let items: Vec<(&str, &str, &str)> =
-        names.iter().map(|name| (name.as_str(), "move", "start=8s")).collect();
-    for namespace in RESTORED {
-        world.scripted_backup(namespace, &items).await?;
-    }
-    for point in crash::EXECUTION_POINTS {
-        restores_killed_at(world, &plugins, point, &format!("{point}#{BEFORE}"))
-            .await
-            .with_context(|| format!("killed at {point}"))?;
-    }
-    for point in crash::OPERATION_POINTS.iter().filter(|point| **point != "after-renewal") {
-        restores_killed_at(world, &plugins, point, point)
-            .await
-            .with_context(|| format!("killed at {point}"))?;
-    }
-    Ok(())
-}
-
-async fn restores_killed_at(
-    world: &mut World,
-    plugins: &VeleroPlugins,
-    point: &str,
-    crash_at: &str,
-) -> anyhow::Result<()> {
-    let earlier = plugins.calls().len();
-    world.crash_at(crash_at).await?;
-    for namespace in RESTORED {
-        let name = format!("{namespace}-{point}");
-        let spec = RestoreSpec {
-            namespace_mapping: [(namespace.to_owned(), name.clone())].into(),
-            ..into_back(namespace)
-        };
-        world.create_restore(&name, spec).await?;
-    }
-    world.controllers[0].killed(REACHED).await.context("it was not reached")?;
-    world.controllers[0].restart().await?;
-
-    let mut unknown = 0;
-    for namespace in RESTORED {
-        let name = format!("{namespace}-{point}");
-        let restore = world.restore_ended(&name).await?;
-        let operations = world.restore_file(&name, "itemoperations.json.gz").await?;
-        let known = completed_once(&operations)?;
-        let missing = EACH - known;
-        let status = &restore.status;
-        let expected = if missing == 0 { RestorePhase::Completed } else { RestorePhase::PartiallyFailed };
-        ensure!(restore.phase() == expected && status.errors == i64::try_from(missing)?, "{status:?}");
-        let counts = (status.restore_item_operations_attempted, status.restore_item_operations_completed);
-        ensure!(counts == (i64::try_from(known)?, i64::try_from(known)?), "{status:?}");
-        if missing > 0 {
-            let errors = world.restore_errors(&name).await?;
-            ensure!(errors.contains("is not known"), "{errors}");
-        }
-        unknown += missing;
-    }
-    none_twice(plugins, ("move", earlier), point, unknown)
 }

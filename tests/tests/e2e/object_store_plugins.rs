@@ -142,9 +142,7 @@ async fn a_store_plugin_that_misbehaves_at_the_end_is_named(world: &mut World) -
         world.create_backup(&name, of_place(location)).await?;
         let reason = world.backup_blocked(&name, &BackupPhase::Finalizing).await?;
         let binary = if call == "PutObject" { "plugins/plugins" } else { "" };
-        for word in [words, &key, PROVIDER, binary] {
-            ensure!(reason.contains(word), "nothing of {word}: {reason}");
-        }
+        says(&reason, &[words, &key, PROVIDER, binary])?;
         let stored = place.stored(&format!("{name}/{key}"));
         ensure!(stored.is_empty(), "{what} {file}: a piece was taken for the whole");
         let available = world.locations().get(location).await?.status;

@@ -3,7 +3,6 @@
 
 use std::time::Instant;
 
-use backup_core::labels::LEDGER_ANNOTATION;
 use backup_lock::{Ledger, ObjectKind};
 use backup_tests::{
     kubectl::with_kind,
@@ -40,7 +39,7 @@ const BOUND: Duration = Duration::from_secs(20);
 
 async fn an_orphan_is_freed_when_a_sibling_webhook_denies(world: &mut World) -> anyhow::Result<()> {
     let sibling = Sibling::start(&world.client, world.folder()).await?;
-    let refused = create(world, &annotated("sibling", "403")).await;
+    let refused = create(world, &wishing("sibling", "403")).await;
     is_an_orphan(world, "sibling", refused, "sibling webhook").await?;
     sibling.remove().await?;
     is_freed(world, "sibling").await
@@ -48,10 +47,9 @@ async fn an_orphan_is_freed_when_a_sibling_webhook_denies(world: &mut World) -> 
 
 /// The webhook replicas do it by themselves.
 async fn an_orphan_is_freed_while_no_controller_runs(world: &mut World) -> anyhow::Result<()> {
-    let paused = world.pause_controllers()?;
-    let world = &*paused;
+    let world = &*world.pause_controllers()?;
     let sibling = Sibling::start(&world.client, world.folder()).await?;
-    let refused = create(world, &annotated("alone", "403")).await;
+    let refused = create(world, &wishing("alone", "403")).await;
     is_an_orphan(world, "alone", refused, "sibling webhook").await?;
     sibling.remove().await?;
     is_freed(world, "alone").await
@@ -61,7 +59,7 @@ async fn an_orphan_is_freed_while_no_controller_runs(world: &mut World) -> anyho
 async fn an_orphan_is_freed_when_a_sibling_webhook_times_out(world: &mut World) -> anyhow::Result<()> {
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     let kubectl = world.kubectl()?;
-    let manifest = kubectl.manifest(&with_kind(&annotated("late", "delay-11000")))?;
+    let manifest = kubectl.manifest(&with_kind(&wishing("late", "delay-11000")))?;
     let (answer, claimed) =
         tokio::join!(kubectl.client_go(&manifest, "backups", &[]), claimed(world, "late"));
     claimed?;
@@ -106,7 +104,7 @@ async fn an_orphan_is_freed_when_the_name_exists(world: &mut World) -> anyhow::R
 async fn eight_orphans_of_one_generated_name_are_freed(world: &mut World) -> anyhow::Result<()> {
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     let (asked, admitted) = (sibling.calls(), world.admissions("admitted").await?);
-    let mut backup = annotated("generated", "AlreadyExists");
+    let mut backup = wishing("generated", "AlreadyExists");
     backup.metadata.name = None;
     backup.metadata.generate_name = Some("generated-".into());
     let refused = world.backups().create_object(&backup).await.map_err(Into::into);
@@ -136,7 +134,7 @@ async fn an_orphan_is_freed_when_an_apply_loses_a_race_and_succeeds(world: &mut 
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     ensure_namespace(&world.client, "orphan-race").await?;
     let admitted = world.admissions("admitted").await?;
-    let object = with_kind(&annotated("race", "delay-500"));
+    let object = with_kind(&wishing("race", "delay-500"));
     let apply = async |manager: &str| {
         let parameters = PatchParams::apply(manager).force();
         world.backups().patch("race", &parameters, &Patch::Apply(&object)).await
@@ -153,7 +151,7 @@ async fn an_orphan_is_freed_when_an_apply_loses_a_race_and_succeeds(world: &mut 
 async fn an_orphan_is_freed_when_the_client_goes_away(world: &mut World) -> anyhow::Result<()> {
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     {
-        let backup = annotated("gone-away", "delay-3000");
+        let backup = wishing("gone-away", "delay-3000");
         tokio::select! {
             answer = create(world, &backup) => bail!("answered too early: {answer:?}"),
             claimed = claimed(world, "gone-away") => claimed?,
@@ -167,7 +165,7 @@ async fn an_orphan_is_freed_when_the_client_goes_away(world: &mut World) -> anyh
 async fn an_orphan_is_freed_when_the_clients_timeout_passes(world: &mut World) -> anyhow::Result<()> {
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     let kubectl = world.kubectl()?;
-    let manifest = kubectl.manifest(&with_kind(&annotated("timeout", "delay-3000")))?;
+    let manifest = kubectl.manifest(&with_kind(&wishing("timeout", "delay-3000")))?;
     let flags = ["--timeout", "1s"];
     let (answer, claimed) =
         tokio::join!(kubectl.client_go(&manifest, "backups", &flags), claimed(world, "timeout"));
@@ -217,7 +215,7 @@ async fn an_orphan_is_freed_when_etcd_stands_still(world: &mut World) -> anyhow:
     let (mut late, mut never) = (0, 0);
     for round in 0..2 {
         let name = format!("etcd-{round}");
-        let manifest = kubectl.manifest(&with_kind(&annotated(&name, "delay-700")))?;
+        let manifest = kubectl.manifest(&with_kind(&wishing(&name, "delay-700")))?;
         let flags = ["--timeout", "3s"];
         let (answer, stood_still) = tokio::join!(kubectl.client_go(&manifest, "backups", &flags), async {
             claimed(world, &name).await?;
@@ -250,7 +248,7 @@ async fn an_orphan_is_freed_when_the_api_server_is_killed(world: &mut World) -> 
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     {
         let world = &*world;
-        let backup = annotated("killed", "delay-3000");
+        let backup = wishing("killed", "delay-3000");
         tokio::select! {
             answer = create(world, &backup) => bail!("answered too early: {answer:?}"),
             claimed = claimed(world, "killed") => claimed?,
@@ -280,10 +278,8 @@ fn plain(name: &str) -> Backup {
 }
 
 /// The same, with a wish for the sibling webhook.
-fn annotated(name: &str, wish: &str) -> Backup {
-    let mut backup = plain(name);
-    backup.metadata.annotations = Some([(ANNOTATION.to_owned(), wish.to_owned())].into());
-    backup
+fn wishing(name: &str, wish: &str) -> Backup {
+    annotated(plain(name), ANNOTATION, wish)
 }
 
 async fn create(world: &World, backup: &Backup) -> anyhow::Result<Backup> {
@@ -292,9 +288,7 @@ async fn create(world: &World, backup: &Backup) -> anyhow::Result<Backup> {
 
 /// The names of the Backups that have a claim in the ledger.
 async fn claims(world: &World) -> anyhow::Result<Vec<String>> {
-    let annotations = world.ledger().await?.metadata.annotations.unwrap_or_default();
-    let text = annotations.get(LEDGER_ANNOTATION).context("no ledger")?;
-    let claims = Ledger::from_json(text)?.claims.into_iter().map(|claim| claim.key);
+    let claims = Ledger::from_json(&world.claims().await?)?.claims.into_iter().map(|claim| claim.key);
     Ok(claims.filter(|key| key.kind == ObjectKind::Backup).map(|key| key.name).collect())
 }
 

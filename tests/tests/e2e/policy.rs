@@ -11,9 +11,7 @@ use backup_tests::{
     install,
     people::{CONTROLLER, EDITOR, OPERATOR, People, SOON, STRANGER, VIEWER, WEBHOOK, refused},
 };
-use k8s_openapi::api::{
-    admissionregistration::v1::ValidatingAdmissionPolicy, coordination::v1::Lease, core::v1::Namespace,
-};
+use k8s_openapi::api::{admissionregistration::v1::ValidatingAdmissionPolicy, coordination::v1::Lease};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 
 use crate::prelude::*;
@@ -261,9 +259,7 @@ async fn a_namespace_is_deleted_with_its_ledgers_and_markers(world: &mut World) 
     // Foreground deletion puts a finalizer on the Lease, which the garbage collector takes off.
     leases.delete("backup-lock-one", &DeleteParams::foreground()).await?;
     leases.wait_gone("backup-lock-one", SOON).await?;
-    let namespaces: Api<Namespace> = Api::all(world.client.clone());
-    namespaces.delete_object(namespace).await?;
-    namespaces.wait_gone(namespace, Duration::from_mins(2)).await
+    world.delete_namespace(namespace).await
 }
 
 async fn the_roles_for_people_give_what_they_say(world: &mut World) -> anyhow::Result<()> {

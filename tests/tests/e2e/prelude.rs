@@ -11,7 +11,10 @@ pub(crate) use backup_tests::{
     wait::{Probe, eventually, until, when},
     world::{
         BUCKET,
-        backups::{blocked_reason, from_backup, into_location, into_namespace, of_namespaces, of_place},
+        backups::{
+            Operations as _, annotated, blocked_reason, from_backup, into_location, into_namespace,
+            of_namespaces, of_place,
+        },
         controllers::REACHED,
         lock::refusal,
         scripted::{into_back, of_scripted},
@@ -21,3 +24,10 @@ pub(crate) use backup_tests::{
 pub(crate) use k8s_openapi::api::core::v1::ConfigMap;
 pub(crate) use kube::{Api, ResourceExt, api::DynamicObject};
 pub(crate) use serde_json::{Value, json};
+
+/// Whether a text has all of these words in it.
+pub(crate) fn says(text: &str, words: &[&str]) -> anyhow::Result<()> {
+    let missing: Vec<_> = words.iter().filter(|word| !text.contains(**word)).collect();
+    ensure!(missing.is_empty(), "nothing of {missing:?}: {text}");
+    Ok(())
+}

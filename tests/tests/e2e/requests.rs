@@ -50,8 +50,7 @@ async fn files_of_backups_and_restores_are_downloaded_by_signed_urls(
 ) -> anyhow::Result<()> {
     let s3 = world.s3()?;
     let name = "downloaded";
-    world.config_maps(name, 5).await?;
-    world.back_up(name, of_namespaces(&[name])).await?;
+    world.backed_up(name, 5).await?;
     world.restore(name, into_namespace(name, &format!("{name}-too"))).await?;
 
     for (kind, key) in [
@@ -161,8 +160,7 @@ async fn answers(world: &World, count: usize, of: &str) -> anyhow::Result<Vec<Du
 async fn a_hundred_requests_are_answered_while_people_wait(world: &mut World) -> anyhow::Result<()> {
     let _: &S3 = world.s3()?;
     let name = "asked-often";
-    world.config_maps(name, 1).await?;
-    world.back_up(name, of_namespaces(&[name])).await?;
+    world.backed_up(name, 1).await?;
     for round in ["first", "again"] {
         let took = answers(world, 100, name).await?;
         let (half, most, all) = (took[50], took[95], took[99]);

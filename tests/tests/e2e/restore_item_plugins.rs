@@ -131,11 +131,7 @@ async fn an_operation_of_a_restore_keeps_its_claim_until_it_ends(world: &mut Wor
         world.restore(other, into_back(other)).await?;
     }
     let restore = world.restore_ends(name, RestorePhase::Completed).await?;
-    let status = &restore.status;
-    ensure!(
-        (status.restore_item_operations_attempted, status.restore_item_operations_completed) == (1, 1),
-        "{status:?}"
-    );
+    ensure!(restore.status.operations()[..2] == [1, 1], "{:?}", restore.status);
     let operations = world.restore_file(name, "itemoperations.json.gz").await?;
     let (spec, state) = (&operations[0]["spec"], &operations[0]["status"]);
     ensure!(spec["restoreItemAction"] == "example.io/move" && spec["restoreName"] == name, "{operations}");
@@ -164,15 +160,7 @@ async fn failing_and_endless_operations_fail_a_restore_partially(world: &mut Wor
     let spec = RestoreSpec { item_operation_timeout: timeout, ..into_back(name) };
     let restore = world.run_restore(name, spec, RestorePhase::PartiallyFailed).await?;
     let status = &restore.status;
-    ensure!(
-        (
-            status.restore_item_operations_attempted,
-            status.restore_item_operations_completed,
-            status.restore_item_operations_failed,
-            status.errors
-        ) == (3, 1, 2, 2),
-        "{status:?}"
-    );
+    ensure!(status.operations() == [3, 1, 2] && status.errors == 2, "{status:?}");
     ensure!(plugins.processes("cancel", "ria-bad-end/b").len() == 1, "{:?}", plugins.calls());
     let errors = world.restore_errors(name).await?;
     let log = world.restore_log(name).await?;
@@ -271,15 +259,7 @@ async fn a_crash_around_restore_operations_goes_on_with_the_same(world: &mut Wor
         let ended = world.restore_ends(&name, RestorePhase::PartiallyFailed).await;
         let restore = ended.with_context(|| format!("killed at {point}"))?;
         let status = &restore.status;
-        ensure!(
-            (
-                status.restore_item_operations_attempted,
-                status.restore_item_operations_completed,
-                status.restore_item_operations_failed,
-                status.errors
-            ) == (2, 1, 1, 1),
-            "killed at {point}: {status:?}"
-        );
+        ensure!(status.operations() == [2, 1, 1] && status.errors == 1, "killed at {point}: {status:?}");
         let times = |item: &str| plugins.processes("move", &format!("{name}/{item}")).len();
         ensure!((times("a"), times("b")) == (1, 1), "killed at {point}: {:?}", plugins.calls());
         let errors = world.restore_errors(&name).await?;
@@ -327,15 +307,13 @@ async fn hanging(world: &World, plugins: &VeleroPlugins, name: &str) -> anyhow::
 async fn cancelled(world: &World, plugins: &VeleroPlugins, name: &str) -> anyhow::Result<String> {
     let restore = world.restore_ends(name, RestorePhase::PartiallyFailed).await?;
     let status = &restore.status;
-    let counts = (status.restore_item_operations_attempted, status.restore_item_operations_failed);
-    ensure!(counts == (1, 1), "{status:?}");
+    let [attempted, _, failed] = status.operations();
+    ensure!((attempted, failed) == (1, 1), "{status:?}");
     let times = |call: &str, item: &str| plugins.processes(call, &format!("{name}/{item}")).len();
     let calls = (times("move", "a"), times("cancel", "a"), times("move", "b"), times("alter", "c"));
     ensure!(calls == (1, 1, 1, 0), "{:?}", plugins.calls());
     let errors = world.restore_errors(name).await?;
-    for words in ["cancelled by a person", "cancelled: it was told to stop", "is not known"] {
-        ensure!(errors.contains(words), "nothing of {words}: {errors}");
-    }
+    says(&errors, &["cancelled by a person", "cancelled: it was told to stop", "is not known"])?;
     let made = made(world, name);
     ensure!(made.get_opt("b").await?.is_none() && made.get_opt("c").await?.is_none(), "something was begun");
     Ok(errors)
@@ -355,8 +333,8 @@ async fn a_cancelled_restore_ends_early_and_honestly_wherever_it_is(world: &mut 
     let again = world.kubectl_backup().fails(1, &["restore", "cancel", name]).await?;
     ensure!(again.stderr.contains("it has ended (PartiallyFailed)"), "{again:?}");
 
-    let mut early = Restore::new("ria-cancelled-before", into_back(name));
-    early.metadata.annotations = Some([(CANCEL_ANNOTATION.to_owned(), "at once".to_owned())].into());
+    let early =
+        annotated(Restore::new("ria-cancelled-before", into_back(name)), CANCEL_ANNOTATION, "at once");
     world.restores().create_object(&early).await?;
     let early = world.restore_ended("ria-cancelled-before").await?;
     let reason = early.status.failure_reason.clone().unwrap_or_default();

@@ -31,10 +31,11 @@ crate::tests! {
 /// Time for what happens every few seconds.
 const SOON: Duration = Duration::from_mins(1);
 
-async fn create(world: &World, name: &str, metadata: Value, spec: Value) -> anyhow::Result<Schedule> {
+/// Creates a schedule with these fields.
+async fn create(world: &World, name: &str, fields: Value) -> anyhow::Result<Schedule> {
     let mut object =
-        json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": metadata, "spec": spec });
-    object["metadata"]["name"] = name.into();
+        json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": name } });
+    json_patch::merge(&mut object, &fields);
     Ok(world.api::<Schedule>().create_json(object).await?)
 }
 
@@ -91,7 +92,7 @@ async fn a_schedule_makes_one_backup_for_each_of_its_times(world: &mut World) ->
     });
     let template = json!({ "includedNamespaces": [name], "ttl": "1h" });
     let spec = json!({ "schedule": "@every 4s", "template": template, "useOwnerReferencesInBackup": true });
-    let schedule = create(world, name, metadata, spec).await?;
+    let schedule = create(world, name, json!({ "metadata": metadata, "spec": spec })).await?;
     let made = has_made(world, name, 3).await?;
     let mut slots: Vec<Timestamp> = made.iter().map(|backup| slot(name, backup)).collect::<Result<_, _>>()?;
     slots.sort();
@@ -138,10 +139,9 @@ async fn of_many_missed_runs_at_most_one_is_made_up(world: &mut World) -> anyhow
     world.config_maps("missed", 1).await?;
     let template = json!({ "includedNamespaces": ["missed"] });
     for (name, skip) in [("missed", json!(null)), ("missed-skipped", json!(true))] {
-        let object = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": name },
-            "spec": { "schedule": "0 * * * *", "template": template, "skipImmediately": skip },
-            "status": { "lastBackup": seconds_ago(30 * 24 * 3600) } });
-        world.api::<Schedule>().create_json(object).await?;
+        let spec = json!({ "schedule": "0 * * * *", "template": template, "skipImmediately": skip });
+        let status = json!({ "lastBackup": seconds_ago(30 * 24 * 3600) });
+        create(world, name, json!({ "spec": spec, "status": status })).await?;
     }
     let hour = Timestamp::now().as_second() / 3600 * 3600;
     let made = has_made(world, "missed", 1).await?;
@@ -176,7 +176,7 @@ async fn an_unfinished_backup_keeps_the_next_one_from_being_made(world: &mut Wor
     world.config_maps(name, 1).await?;
     s3.front.set(Fault::Stall);
     let spec = json!({ "schedule": "@every 2s", "template": { "includedNamespaces": [name] } });
-    create(world, name, json!({}), spec).await?;
+    create(world, name, json!({ "spec": spec })).await?;
     has_made(world, name, 1).await?;
     tokio::time::sleep(Duration::from_secs(8)).await;
     let made = made(world, name).await?;
@@ -193,7 +193,7 @@ async fn a_run_that_the_lock_refuses_is_skipped_with_the_reason(world: &mut Worl
     let hold = ["locks", "hold", name, "--namespaces=locked-out", "--reason=moving disks"];
     plugin.succeeds(&hold).await?;
     let spec = json!({ "schedule": "@every 5s", "template": { "includedNamespaces": [name] } });
-    create(world, name, json!({}), spec).await?;
+    create(world, name, json!({ "spec": spec })).await?;
     status(world, name, "a slot is skipped", |status| status.last_skipped.is_some()).await?;
     let note = world.api::<Schedule>().get(name).await?.metadata.annotations.unwrap_or_default();
     let note = note.get(labels::SKIPPED_ANNOTATION).cloned().unwrap_or_default();
@@ -208,8 +208,8 @@ async fn a_run_that_the_lock_refuses_is_skipped_with_the_reason(world: &mut Worl
 
 async fn a_schedule_that_is_not_valid_says_everything_that_is_wrong(world: &mut World) -> anyhow::Result<()> {
     let api = world.api::<Schedule>();
-    create(world, "wrong", json!({}), json!({ "schedule": "61 * * * *", "template": { "ttl": "-1h" } }))
-        .await?;
+    let spec = json!({ "schedule": "61 * * * *", "template": { "ttl": "-1h" } });
+    create(world, "wrong", json!({ "spec": spec })).await?;
     let wrong = status(world, "wrong", "it is refused", |status| {
         status.phase == Some(SchedulePhase::FailedValidation)
     })
@@ -248,10 +248,9 @@ async fn a_crash_after_a_scheduled_backup_makes_no_second_one(world: &mut World)
     let name = "killed-once";
     world.config_maps(name, 1).await?;
     world.crash_at(crash::SCHEDULE_POINT).await?;
-    let object = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": name },
-        "spec": { "schedule": "0 * * * *", "template": { "includedNamespaces": [name] } },
-        "status": { "lastBackup": seconds_ago(24 * 3600) } });
-    world.api::<Schedule>().create_json(object).await?;
+    let spec = json!({ "schedule": "0 * * * *", "template": { "includedNamespaces": [name] } });
+    let yesterday = json!({ "lastBackup": seconds_ago(24 * 3600) });
+    create(world, name, json!({ "spec": spec, "status": yesterday })).await?;
     world.controllers[0].killed(REACHED).await?;
     ensure!(made(world, name).await?.len() == 1, "it was killed too early");
     let before = world.api::<Schedule>().get(name).await?.status.last_backup.context("no time")?;

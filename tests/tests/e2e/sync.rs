@@ -33,8 +33,7 @@ crate::tests! {
 const SOON: Duration = Duration::from_secs(30);
 
 async fn a_backup_of_another_cluster_is_restored_and_deleted(world: &mut World) -> anyhow::Result<()> {
-    world.config_maps("travels", 5).await?;
-    let before = world.back_up("travels", of_namespaces(&["travels"])).await?;
+    let before = world.backed_up("travels", 5).await?;
     // Another cluster: the Backup is not here, and the same bucket is a location of another name, which may only be read.
     world.backups().delete_object("travels").await?;
     world.delete_namespace("travels").await?;
@@ -322,10 +321,7 @@ async fn a_store_that_hangs_holds_up_no_other_location(world: &mut World) -> any
     let (still, moving) = ("stands-still", "goes-on");
     let store = world.faulty_s3().await?;
     for (bucket, url) in [(still, store.url()), (moving, world.s3()?.url())] {
-        world.s3()?.create_bucket(bucket).await?;
-        world.store_completed(bucket, bucket)?;
-        world.synced_location(bucket, &url, &json!({})).await?;
-        world.backup_arrives(bucket).await?;
+        world.synced_bucket(bucket, &url, &[bucket]).await?;
     }
     store.rule(|_| Mood::Held);
     let asked = store.asked().len();

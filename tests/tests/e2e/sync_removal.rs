@@ -34,9 +34,7 @@ async fn a_backup_gone_from_its_bucket_is_removed_and_no_other(world: &mut World
         world.store_backup(bucket, name, &metadata(name, phase))?;
     }
     world.synced_location(bucket, &world.s3()?.url(), &json!({})).await?;
-    for name in names {
-        world.backup_arrives(name).await?;
-    }
+    world.all_arrive(&names).await?;
     // In the middle of its deletion, which is by whoever deletes.
     let patch = json!({ "status": { "phase": "Deleting" } });
     let glass = json!({ "metadata": { "annotations": { "backup-lock/break-glass": "test" } } });
@@ -48,23 +46,14 @@ async fn a_backup_gone_from_its_bucket_is_removed_and_no_other(world: &mut World
     }
     world.backup_gone("gone").await?;
     world.sync(bucket, None).await?;
-    for name in &names[1..] {
-        world.backup_arrives(name).await?;
-    }
+    world.all_arrive(&names[1..]).await?;
     world.forget_location(bucket).await
 }
 
 async fn a_shrunken_listing_removes_nothing_until_a_person_agrees(world: &mut World) -> anyhow::Result<()> {
     let bucket = "vanishes";
-    world.s3()?.create_bucket(bucket).await?;
-    let names: Vec<String> = (0..6).map(|number| format!("vanishes-{number}")).collect();
-    for name in &names {
-        world.store_completed(bucket, name)?;
-    }
-    world.synced_location(bucket, &world.s3()?.url(), &json!({})).await?;
-    for name in &names {
-        world.backup_arrives(name).await?;
-    }
+    let names = ["vanishes-0", "vanishes-1", "vanishes-2", "vanishes-3", "vanishes-4", "vanishes-5"];
+    world.synced_bucket(bucket, &world.s3()?.url(), &names).await?;
     for name in &names[..5] {
         remove(world, bucket, name)?;
     }
@@ -72,13 +61,11 @@ async fn a_shrunken_listing_removes_nothing_until_a_person_agrees(world: &mut Wo
     ensure!(told.refused == 5 && told.removed == 0, "{told:?}");
     let told = world.sync(bucket, Some(4)).await?;
     ensure!(told.refused == 5 && told.removed == 0, "more than was agreed to: {told:?}");
-    remove(world, bucket, &names[5])?;
+    remove(world, bucket, names[5])?;
     let told = world.sync(bucket, None).await?;
     ensure!(told.refused == 6 && told.found == 0, "{told:?}");
     ensure!(told.notes.iter().any(|note| note.reason.contains("empty")), "{told:?}");
-    for name in &names {
-        world.backup_arrives(name).await?;
-    }
+    world.all_arrive(&names).await?;
     let refused = "velero_backup_sync_refused{backup_location_name=\"vanishes\"}";
     ensure!(world.metric(refused).await? == Some(6.0), "{refused} is not 6");
     let told = world.sync(bucket, Some(6)).await?;
@@ -97,39 +84,22 @@ fn lists_all(asked: &Asked) -> bool {
 
 async fn a_backup_missing_from_a_listing_is_looked_up_and_stays(world: &mut World) -> anyhow::Result<()> {
     let bucket = "hidden";
-    world.s3()?.create_bucket(bucket).await?;
-    let names = ["hidden-1", "hidden-2", "really-gone"];
-    for name in names {
-        world.store_completed(bucket, name)?;
-    }
     let store = world.faulty_s3().await?;
-    world.synced_location(bucket, &store.url(), &json!({})).await?;
-    for name in names {
-        world.backup_arrives(name).await?;
-    }
+    world.synced_bucket(bucket, &store.url(), &["hidden-1", "hidden-2", "really-gone"]).await?;
     remove(world, bucket, "really-gone")?;
     store.rule(|asked| if lists_all(asked) { Mood::EmptyListing } else { Mood::Pass });
     // Even a person that agrees to all of it agrees to what is gone only.
     let told = world.sync(bucket, Some(100)).await?;
     ensure!(told.found == 0 && told.removed == 1, "{told:?}");
     world.backup_gone("really-gone").await?;
-    for name in &names[..2] {
-        world.backup_arrives(name).await?;
-    }
+    world.all_arrive(&["hidden-1", "hidden-2"]).await?;
     world.forget_location(bucket).await
 }
 
 async fn a_listing_that_fails_on_page_7_removes_nothing(world: &mut World) -> anyhow::Result<()> {
     let bucket = "pages";
-    world.s3()?.create_bucket(bucket).await?;
-    for name in ["zz-first", "zz-gone"] {
-        world.store_completed(bucket, name)?;
-    }
     let store = world.faulty_s3().await?;
-    world.synced_location(bucket, &store.url(), &json!({})).await?;
-    for name in ["zz-first", "zz-gone"] {
-        world.backup_arrives(name).await?;
-    }
+    world.synced_bucket(bucket, &store.url(), &["zz-first", "zz-gone"]).await?;
     let synced = async |world: &World| -> anyhow::Result<_> {
         Ok(world.locations().get(bucket).await?.status.last_synced_time)
     };

@@ -12,8 +12,7 @@ crate::tests! {
 
 async fn a_backup_is_verified_until_somebody_cuts_its_tarball(world: &mut World) -> anyhow::Result<()> {
     let name = "verified";
-    world.config_maps(name, 3).await?;
-    world.back_up(name, of_namespaces(&[name])).await?;
+    world.backed_up(name, 3).await?;
     let person = world.reader().await?;
     let seen = person.succeeds(&["verify", name]).await?;
     ensure!(seen.stdout.contains("can be read") && seen.stderr.is_empty(), "{seen:?}");

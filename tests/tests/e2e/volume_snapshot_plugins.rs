@@ -86,9 +86,7 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
     ensure!(plugins.file("credentials-east")? == "open-sesame");
     let person = world.reader().await?;
     let listed = person.succeeds(&["locations", "snapshots", "-o", "wide"]).await?.stdout;
-    for words in ["disks ", "example.io/disks", "disks/cloud", "region=east"] {
-        ensure!(listed.contains(words), "no {words}: {listed}");
-    }
+    says(&listed, &["disks ", "example.io/disks", "disks/cloud", "region=east"])?;
 
     let snapshot = plugins.files("snap-east-good-fast").pop().context("no snapshot was taken")?;
     ensure!(plugins.file(&snapshot)? == format!("of good-fast in z1 for {name} {volume}"));
@@ -268,10 +266,10 @@ async fn a_location_without_its_plugin_is_refused_with_its_name(world: &mut Worl
     };
     let backup = world.run_backup("native-refused", spec, BackupPhase::FailedValidation).await?;
     let errors = backup.status.validation_errors.join("\n");
-    for word in ["spec.volumeSnapshotLocations", "velero.io/aws", "--plugin-dir", "\"ghost\" does not exist"]
-    {
-        ensure!(errors.contains(word), "nothing of {word}: {errors}");
-    }
+    says(
+        &errors,
+        &["spec.volumeSnapshotLocations", "velero.io/aws", "--plugin-dir", "\"ghost\" does not exist"],
+    )?;
     // Nobody has to name it: then it is as if it were not there.
     let backup = world.back_up("native-without", of_namespaces(&["default"])).await?;
     ensure!(backup.spec.volume_snapshot_locations == ["disks"], "{:?}", backup.spec);

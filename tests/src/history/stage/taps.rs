@@ -2,12 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{
-    Router,
-    extract::State,
-    http::Method,
-    response::{IntoResponse as _, Response},
-};
+use axum::{Router, extract::State, http::Method, response::Response};
 use serde_json::Value;
 
 use crate::history::{
@@ -61,11 +56,7 @@ pub(crate) fn to_webhook(state: ToWebhook) -> Router {
     Router::new().fallback(between_api_and_webhook).with_state(state)
 }
 
-async fn between_writer_and_api(State(state): State<ToApi>, request: axum::extract::Request) -> Response {
-    let request = match tap::Request::of(request).await {
-        Ok(request) => request,
-        Err(status) => return status.into_response(),
-    };
+async fn between_writer_and_api(State(state): State<ToApi>, request: tap::Request) -> Response {
     let Ok(answer) = request.send(&state.http, &state.faults.servers.order()).await else {
         return tap::cut();
     };
@@ -88,14 +79,9 @@ async fn between_writer_and_api(State(state): State<ToApi>, request: axum::extra
 
 async fn between_client_and_api(
     State((http, faults)): State<(reqwest::Client, Arc<Faults>)>,
-    request: axum::extract::Request,
+    request: tap::Request,
 ) -> Response {
-    let server =
-        request.headers().get(SERVER).and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0);
-    let request = match tap::Request::of(request).await {
-        Ok(request) => request,
-        Err(status) => return status.into_response(),
-    };
+    let server = request.headers.get(SERVER).and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0);
     match request.send(&http, &faults.servers.order_from(server)).await {
         Ok(answer) if answer.status().is_success() => {
             faults.count(Point::ClientReplyCut);
@@ -106,14 +92,7 @@ async fn between_client_and_api(
     }
 }
 
-async fn between_api_and_webhook(
-    State(state): State<ToWebhook>,
-    request: axum::extract::Request,
-) -> Response {
-    let request = match tap::Request::of(request).await {
-        Ok(request) => request,
-        Err(status) => return status.into_response(),
-    };
+async fn between_api_and_webhook(State(state): State<ToWebhook>, request: tap::Request) -> Response {
     let review = created(&request.body);
     let index = review.as_ref().map(|(history, review)| {
         state.faults.reviewed(review.attempt, &review.uid);
@@ -128,7 +107,7 @@ async fn between_api_and_webhook(
     let (status, headers) = (answer.status(), answer.headers().clone());
     let Ok(body) = answer.bytes().await else { return tap::cut() };
     let (Some((history, review)), Some(index)) = (review, index) else {
-        return tap::pass_read(status, &headers, body);
+        return tap::answer(status, &headers, body);
     };
     let said: Value = serde_json::from_slice(&body).unwrap_or_default();
     let allowed = said["response"]["allowed"].as_bool();
@@ -149,7 +128,7 @@ async fn between_api_and_webhook(
             _ => {}
         }
     }
-    tap::pass_read(status, &headers, body)
+    tap::answer(status, &headers, body)
 }
 
 /// What a review of a creation is about, if it is one of a history.

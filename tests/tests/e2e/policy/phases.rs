@@ -168,8 +168,7 @@ async fn a_glass_is_broken_by_those_who_may_and_for_a_reason(world: &mut World) 
         gone(&ours, "broken").await?;
         // At the door, too.
         let post = dry_run();
-        let mut arrives = with_phase(kind, "arrives", "InProgress")?;
-        arrives.metadata.annotations = Some([(REASON.to_owned(), "moved by hand".to_owned())].into());
+        let arrives = annotated(with_phase(kind, "arrives", "InProgress")?, REASON, "moved by hand");
         breaker.create(&post, &arrives).await?;
         refused(editor.create(&post, &arrives).await, REASON)?;
     }
@@ -195,8 +194,7 @@ async fn the_reason_for_breaking_a_glass_is_written_by_those_who_may(
         breaker.patch("reasoned", &dry(), &reason(Value::Null)).await?;
         gone(&cast.objects(CONTROLLER, kind).await?, "reasoned").await?;
 
-        let mut new = with_phase(kind, "reasoned", "")?;
-        new.metadata.annotations = Some([(REASON.to_owned(), "mine".to_owned())].into());
+        let mut new = annotated(with_phase(kind, "reasoned", "")?, REASON, "mine");
         refused(editor.create(&post, &new).await, needle)?;
         breaker.create(&post, &new).await?;
         // What a sync finds in a bucket comes as it is.
@@ -209,8 +207,7 @@ async fn the_reason_for_breaking_a_glass_is_written_by_those_who_may(
         "elsewhere",
         &backup_tests::people::velero("Backup"),
     );
-    let mut new = with_phase("Backup", "reasoned", "")?;
-    new.metadata.annotations = Some([(REASON.to_owned(), "mine".to_owned())].into());
+    let new = annotated(with_phase("Backup", "reasoned", "")?, REASON, "mine");
     cast.grant("elsewhere", &[OPERATOR]).await?;
     refused(elsewhere.create(&post, &new).await, needle)?;
     Ok(())

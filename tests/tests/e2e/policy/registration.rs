@@ -7,7 +7,7 @@ use backup_tests::{
     pki::Pki,
     served::Served,
 };
-use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Namespace};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams};
 use tokio::net::TcpStream;
 
@@ -90,12 +90,10 @@ async fn only_deletions_of_what_can_be_restored_from_are_asked_about(
     let request = json!({ "apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest",
         "metadata": { "name": "asked" }, "spec": { "backupName": "some" } });
     asked.times(1, "a request", asked.create(&requests, &request)).await?;
-    asked
-        .times(0, "its progress", asked.patch(&requests, json!({ "status": { "phase": "InProgress" } })))
-        .await?;
-    asked
-        .times(1, "another backup", asked.patch(&requests, json!({ "spec": { "backupName": "other" } })))
-        .await?;
+    let begins = json!({ "status": { "phase": "InProgress" } });
+    asked.times(0, "its progress", asked.patch(&requests, begins)).await?;
+    let other = json!({ "spec": { "backupName": "other" } });
+    asked.times(1, "another backup", asked.patch(&requests, other)).await?;
     asked.times(0, "is deleted", asked.delete(&requests)).await?;
     asked.end().await
 }
@@ -136,9 +134,7 @@ async fn nothing_but_beginnings_waits_for_a_webhook_that_is_down(world: &mut Wor
     here.delete_object("down-new").await.context("what failed is deleted")?;
     here.delete_object("down-failed").await.context("what failed is deleted")?;
 
-    let namespaces: Api<Namespace> = Api::all(world.client.clone());
-    namespaces.delete_object("goes-with-its-backups").await?;
-    namespaces.wait_gone("goes-with-its-backups", Duration::from_mins(2)).await?;
+    world.delete_namespace("goes-with-its-backups").await?;
     asked.end().await?;
     for name in ["down-completed", "down-synced"] {
         here.delete_object(name).await?;
@@ -157,18 +153,20 @@ async fn a_profiles_kinds_are_asked_about_when_they_begin(world: &mut World) -> 
         asked.times(1, "is created", asked.create(&api, &new)).await?;
         let state = |state: &str| json!({ "state": state });
         asked.times(0, "begins", asked.status(&api, state("Running"))).await?;
-        asked
-            .times(0, "a label", asked.patch(&api, json!({ "metadata": { "labels": { "a": "b" } } })))
-            .await?;
-        asked
-            .times(1, "another cluster", asked.patch(&api, json!({ "spec": { "clusterName": "two" } })))
-            .await?;
-        asked.times(0, "fails", asked.status(&api, state("Error"))).await?;
-        asked.times(0, "still", asked.status(&api, json!({ "stateDescription": "x" }))).await?;
-        asked.times(1, "tries again", asked.status(&api, state("New"))).await?;
-        asked.times(0, "goes on", asked.status(&api, state("Starting"))).await?;
-        asked.times(0, "ends", asked.status(&api, state("Succeeded"))).await?;
-        asked.times(1, "comes back", asked.status(&api, Value::Null)).await?;
+        let label = json!({ "metadata": { "labels": { "a": "b" } } });
+        asked.times(0, "a label", asked.patch(&api, label)).await?;
+        let other = json!({ "spec": { "clusterName": "two" } });
+        asked.times(1, "another cluster", asked.patch(&api, other)).await?;
+        for (times, what, status) in [
+            (0, "fails", state("Error")),
+            (0, "still", json!({ "stateDescription": "x" })),
+            (1, "tries again", state("New")),
+            (0, "goes on", state("Starting")),
+            (0, "ends", state("Succeeded")),
+            (1, "comes back", Value::Null),
+        ] {
+            asked.times(times, what, asked.status(&api, status)).await?;
+        }
         asked.times(0, "is deleted", asked.delete(&api)).await?;
     }
     let clusters = percona(world, "PerconaServerMySQL");
