@@ -23,6 +23,19 @@ pub fn resource(api_version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
+/// Objects of a kind in a namespace, or those without one and of all.
+pub fn objects(
+    client: &Client,
+    namespace: Option<&str>,
+    api_version: &str,
+    kind: &str,
+) -> Api<DynamicObject> {
+    match namespace {
+        Some(namespace) => objects_in(client, namespace, api_version, kind),
+        None => all_objects(client, api_version, kind),
+    }
+}
+
 pub fn objects_in(client: &Client, namespace: &str, api_version: &str, kind: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &resource(api_version, kind))
 }
@@ -66,6 +79,12 @@ pub trait ApiExt<K: Clone + Debug + Serialize + DeserializeOwned> {
 
     async fn delete_object(&self, name: &str) -> kube::Result<()> {
         self.api().delete(name, &DeleteParams::default()).await.map(drop)
+    }
+
+    /// Deletes an object whatever finalizers it has.
+    async fn delete_at_once(&self, name: &str) -> kube::Result<()> {
+        self.merge_patch(name, json!({ "metadata": { "finalizers": null } })).await?;
+        self.delete_object(name).await
     }
 
     async fn list_all(&self) -> kube::Result<Vec<K>> {
@@ -125,10 +144,7 @@ async fn create(client: &Client, object: Value) -> anyhow::Result<()> {
     const TRIES: usize = 5;
     let object: DynamicObject = serde_json::from_value(object)?;
     let types = object.types.as_ref().context("no kind")?;
-    let api = match &object.metadata.namespace {
-        Some(namespace) => objects_in(client, namespace, &types.api_version, &types.kind),
-        None => all_objects(client, &types.api_version, &types.kind),
-    };
+    let api = objects(client, object.metadata.namespace.as_deref(), &types.api_version, &types.kind);
     let mut broken = 0;
     loop {
         match api.create_object(&object).await {

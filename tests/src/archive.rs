@@ -26,8 +26,12 @@ pub fn tarball(entries: &[(&str, &[u8])]) -> anyhow::Result<Vec<u8>> {
         tar.resize(tar.len().next_multiple_of(512), 0);
     }
     tar.resize(tar.len() + 1024, 0);
+    gzipped(&tar)
+}
+
+pub(crate) fn gzipped(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-    gzip.write_all(&tar)?;
+    gzip.write_all(bytes)?;
     Ok(gzip.finish()?)
 }
 

@@ -165,6 +165,33 @@ impl ControlPlane {
 
     /// A kubeconfig with a token of this ServiceAccount, through the proxy in front of the API servers.
     pub async fn service_account_kubeconfig(&self, namespace: &str, name: &str) -> anyhow::Result<PathBuf> {
+        if let Some(front) = &self.front {
+            return self.service_account_kubeconfig_by(front.address(), namespace, name).await;
+        }
+        let token = self.service_account_token(namespace, name).await?;
+        let mut config = serde_saphyr::from_str::<Value>(&std::fs::read_to_string(&self.admin)?)?;
+        for user in config["users"].as_array_mut().into_iter().flatten() {
+            user["user"] = json!({ "token": token });
+        }
+        let path = self.folder.join(format!("{namespace}-{name}.kubeconfig"));
+        std::fs::write(&path, config.to_string())?;
+        Ok(path)
+    }
+
+    /// The same, by this address in place of the proxy's.
+    pub async fn service_account_kubeconfig_by(
+        &self,
+        address: SocketAddr,
+        namespace: &str,
+        name: &str,
+    ) -> anyhow::Result<PathBuf> {
+        let ca = self.pki.as_ref().context("the cluster is not ours")?.ca();
+        let token = self.service_account_token(namespace, name).await?;
+        let path = self.folder.join(format!("{namespace}-{name}-{}.kubeconfig", address.port()));
+        write_kubeconfig(&path, address, &ca, &json!({ "token": token }))
+    }
+
+    pub(crate) async fn service_account_token(&self, namespace: &str, name: &str) -> anyhow::Result<String> {
         let api: Api<ServiceAccount> = Api::namespaced(self.admin().await?, namespace);
         let request = TokenRequest {
             spec: TokenRequestSpec {
@@ -174,26 +201,11 @@ impl ControlPlane {
             },
             ..TokenRequest::default()
         };
-        let token = api
+        let answer = api
             .create_token_request(name, &PostParams::default(), &request)
             .await
-            .with_context(|| format!("token for ServiceAccount {namespace}/{name}"))?
-            .status
-            .context("no token in the answer")?
-            .token;
-        let path = self.folder.join(format!("{namespace}-{name}.kubeconfig"));
-        if let (Some(front), Some(pki)) = (&self.front, &self.pki) {
-            write_kubeconfig(&path, front.address(), &pki.ca(), &json!({ "token": token }))
-        } else {
-            let mut config = serde_saphyr::from_str::<Value>(&std::fs::read_to_string(&self.admin)?)?;
-            if let Some(users) = config["users"].as_array_mut() {
-                for user in users.iter_mut() {
-                    user["user"] = json!({ "token": token });
-                }
-            }
-            std::fs::write(&path, config.to_string())?;
-            Ok(path)
-        }
+            .with_context(|| format!("token for ServiceAccount {namespace}/{name}"))?;
+        Ok(answer.status.context("no token in the answer")?.token)
     }
 
     pub fn processes(&self) -> impl Iterator<Item = &Process> {

@@ -59,19 +59,8 @@ impl Kubelet {
         Ok(Self { _process: process, log })
     }
 
-    /// A pod on this node, with one container `main`, which the API server believes to run.
+    /// A pod on this node, with one container `main`, which the API server believes to run, and these claims as volumes.
     pub async fn pod(
-        &self,
-        world: &World,
-        namespace: &str,
-        name: &str,
-        annotations: &Value,
-    ) -> anyhow::Result<()> {
-        self.pod_with(world, namespace, name, annotations, &[]).await
-    }
-
-    /// The same, with these claims as volumes.
-    pub async fn pod_with(
         &self,
         world: &World,
         namespace: &str,

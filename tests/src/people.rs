@@ -73,11 +73,6 @@ impl<'w> People<'w> {
         Ok(Api::namespaced(self.client(who).await?, NAMESPACE))
     }
 
-    /// Leases of the installation, for the administrator.
-    pub fn leases_of_admin(&self) -> Api<Lease> {
-        Api::namespaced(self.admin.clone(), NAMESPACE)
-    }
-
     pub async fn config_maps(&self, who: &str) -> anyhow::Result<Api<ConfigMap>> {
         Ok(Api::namespaced(self.client(who).await?, NAMESPACE))
     }

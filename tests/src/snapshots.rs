@@ -15,7 +15,7 @@ use kube::{Api, Client, ResourceExt as _, api::DynamicObject};
 use serde_json::{Value, json};
 
 use crate::{
-    api::{ApiExt as _, all_objects, objects_in},
+    api::{ApiExt as _, objects},
     binaries::go_available,
     install,
     skip::Skip,
@@ -65,7 +65,7 @@ async fn install_definitions(client: &Client) -> anyhow::Result<()> {
 
 /// Objects of a kind of `snapshot.storage.k8s.io/v1`, in all namespaces or one.
 pub fn api(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
-    of_version(client, "snapshot.storage.k8s.io/v1", kind, namespace)
+    objects(client, namespace, "snapshot.storage.k8s.io/v1", kind)
 }
 
 /// A VolumeSnapshotClass of the driver. Claims choose it by annotation; `label` makes it the one for all others.
@@ -132,14 +132,7 @@ async fn bound(
 }
 
 fn core(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
-    of_version(client, "v1", kind, namespace)
-}
-
-fn of_version(client: &Client, version: &str, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
-    match namespace {
-        Some(namespace) => objects_in(client, namespace, version, kind),
-        None => all_objects(client, version, kind),
-    }
+    objects(client, namespace, "v1", kind)
 }
 
 async fn set_status(api: &Api<DynamicObject>, name: &str, status: Value) -> anyhow::Result<()> {

@@ -9,6 +9,7 @@ use backup_tests::{
     app::App,
     listing::{Listing, differences, list},
     proxy::Fault,
+    wait::until,
 };
 
 struct Story {
@@ -133,12 +134,7 @@ async fn listing(world: &World, names: &[&str]) -> anyhow::Result<Listing> {
 
 /// The cluster's controllers need a moment to adopt what came back.
 async fn settled(world: &World, names: &[&str], before: &Listing) -> anyhow::Result<Listing> {
-    let end = Instant::now() + Duration::from_secs(20);
-    loop {
-        let after = listing(world, names).await?;
-        if after == *before || Instant::now() > end {
-            return Ok(after);
-        }
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+    let settles = async || anyhow::Ok(listing(world, names).await? == *before);
+    let _ = until("the cluster settles", Duration::from_secs(20), settles).await;
+    listing(world, names).await
 }

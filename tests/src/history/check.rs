@@ -53,6 +53,10 @@ impl fmt::Display for Violation {
     }
 }
 
+fn broken(promise: Promise, what: String) -> Violation {
+    Violation { promise, what }
+}
+
 /// All promises that this history shows to be broken.
 pub(crate) fn check(record: &Record, rules: Rules) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -105,16 +109,13 @@ fn work_apart(record: &Record, found: &mut Vec<Violation>) {
             continue;
         }
         if before_end(one.begin, other) && before_end(other.begin, one) {
-            found.push(Violation {
-                promise: Promise::WorkApart,
-                what: format!("{one:?} and {other:?} were at work together"),
-            });
+            found.push(broken(Promise::WorkApart, format!("{one:?} and {other:?} were at work together")));
         }
         if !fenced(one, other) {
-            found.push(Violation {
-                promise: Promise::WorkApart,
-                what: format!("{one:?} and {other:?} can't be told apart by their tokens"),
-            });
+            found.push(broken(
+                Promise::WorkApart,
+                format!("{one:?} and {other:?} can't be told apart by their tokens"),
+            ));
         }
     }
 }
@@ -136,8 +137,7 @@ fn admitted_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
         let meet = one.spans.iter().any(|span| other.at(span.from.revision))
             || other.spans.iter().any(|span| one.at(span.from.revision));
         if meet && collide((one.kind, &one.name, one.area), (other.kind, &other.name, other.area)) {
-            let what = format!("{one:?} and {other:?} stood in one ledger");
-            found.push(Violation { promise: Promise::AdmittedApart, what });
+            found.push(broken(Promise::AdmittedApart, format!("{one:?} and {other:?} stood in one ledger")));
         }
     }
     let lives: Vec<&Life> = record.lives.values().collect();
@@ -147,8 +147,10 @@ fn admitted_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
         };
         let stood = first.until.map_or(Duration::MAX, |until| until.time.saturating_sub(first.from.time));
         if stood < seen_grace(rules) {
-            let what = format!("the claim of {life:?} was collected after {stood:?}");
-            found.push(Violation { promise: Promise::AdmittedApart, what });
+            found.push(broken(
+                Promise::AdmittedApart,
+                format!("the claim of {life:?} was collected after {stood:?}"),
+            ));
         }
     }
     for (one, other) in pairs(&lives) {
@@ -182,8 +184,10 @@ fn seen_grace(rules: Rules) -> Duration {
 fn denied_never_stored(record: &Record, found: &mut Vec<Violation>) {
     for review in record.reviews.iter().filter(|review| review.allowed == Some(false)) {
         if let Some(life) = record.lives.get(&review.uid) {
-            let what = format!("{review:?} was denied, and stored: {life:?}");
-            found.push(Violation { promise: Promise::DeniedNeverStored, what });
+            found.push(broken(
+                Promise::DeniedNeverStored,
+                format!("{review:?} was denied, and stored: {life:?}"),
+            ));
         }
     }
 }
@@ -200,15 +204,16 @@ fn freed(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
         let works = record.work.iter().filter(|work| work.uid == standing.uid);
         let worked = works.map(|work| work.end.unwrap_or(record.closed)).max();
         let Some(over) = over else {
-            let what = format!("{life:?} never came to an end");
-            found.push(Violation { promise: Promise::Freed, what });
+            found.push(broken(Promise::Freed, format!("{life:?} never came to an end")));
             continue;
         };
         let begin = over.max(worked.unwrap_or_default()).max(last.from.time);
         let stood = last.until.map_or(record.closed, |until| until.time).saturating_sub(begin);
         if last.until.is_none() || stood > rules.freed_within {
-            let what = format!("{standing:?} stood for {stood:?} after the end of {life:?}");
-            found.push(Violation { promise: Promise::Freed, what });
+            found.push(broken(
+                Promise::Freed,
+                format!("{standing:?} stood for {stood:?} after the end of {life:?}"),
+            ));
         }
     }
 }
@@ -255,8 +260,8 @@ fn dry_run_writes_nothing(record: &Record, found: &mut Vec<Violation>) {
         let standing = record.standings.get(&review.uid).or_else(|| record.marks.get(&review.uid));
         let life = record.lives.get(&review.uid);
         if standing.is_some() || life.is_some() {
-            let what = format!("{review:?} left {standing:?} {life:?}");
-            found.push(Violation { promise: Promise::DryRunWritesNothing, what });
+            found
+                .push(broken(Promise::DryRunWritesNothing, format!("{review:?} left {standing:?} {life:?}")));
         }
     }
 }
@@ -267,8 +272,7 @@ fn told_the_truth(record: &Record, found: &mut Vec<Violation>) {
         if let Answer::Done { uid } = &attempt.answer
             && !record.lives.contains_key(uid)
         {
-            let what = format!("{attempt:?} was answered, and never stored");
-            found.push(Violation { promise: Promise::ToldTheTruth, what });
+            found.push(broken(Promise::ToldTheTruth, format!("{attempt:?} was answered, and never stored")));
         }
     }
     for life in record.lives.values() {
@@ -276,8 +280,7 @@ fn told_the_truth(record: &Record, found: &mut Vec<Violation>) {
             review.uid == life.uid && !review.dry_run && review.allowed != Some(false)
         };
         if !record.reviews.iter().any(admitted) {
-            let what = format!("{life:?} was stored and never admitted");
-            found.push(Violation { promise: Promise::ToldTheTruth, what });
+            found.push(broken(Promise::ToldTheTruth, format!("{life:?} was stored and never admitted")));
         }
     }
 }

@@ -22,7 +22,7 @@ use super::{
     report::Report,
     stage::{GRACE, Stage},
 };
-use crate::{World, binaries::target};
+use crate::{World, binaries::target, wait};
 
 /// Histories whose clients are at work.
 const AT_ONCE: usize = 12;
@@ -37,7 +37,6 @@ const EXTRA: u64 = 60;
 /// Longest time to the end of an object or a claim: the longest fault, the grace, and time to notice.
 const ENDS_WITHIN: Duration = Duration::from_secs(45);
 const TOLD_EVERY: Duration = Duration::from_secs(30);
-const LOOK: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -263,13 +262,6 @@ impl Run {
 
     /// Waits until it is so. False: not in time.
     async fn until(&self, time: Duration, so: impl Fn() -> bool) -> bool {
-        let end = Instant::now() + time;
-        while !so() {
-            if Instant::now() > end {
-                return false;
-            }
-            sleep(LOOK).await;
-        }
-        true
+        wait::until("it is so", time, async || anyhow::Ok(so())).await.is_ok()
     }
 }

@@ -1,7 +1,7 @@
 //! Puts everything in its place: taps before and behind the webhook replicas, the second webhook, the operator, the watch
 //! on etcd; and takes it away at the end.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use axum::Router;
@@ -10,7 +10,7 @@ use k8s_openapi::api::{
     admissionregistration::v1::ValidatingWebhookConfiguration, rbac::v1::ClusterRoleBinding,
 };
 use kube::Api;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::{
@@ -104,7 +104,8 @@ impl Stage {
         let mut tasks = Vec::new();
 
         let to_api = making.tap_to_api(&faults, Writer::Operator).await?;
-        let account = making.account("backup-controller", to_api).await?;
+        let plane = &making.world.plane;
+        let account = plane.service_account_kubeconfig_by(to_api, NAMESPACE, "backup-controller").await?;
         for replica in 0..all.len() {
             let to_api = making.tap_to_api(&faults, Writer::Webhook(replica)).await?;
             let process = making.replica(replica, &all, to_api, &options.profile).await?;
@@ -121,7 +122,7 @@ impl Stage {
 
         let token = making.clients_token().await?;
         let wishes = Arc::new(Wishes::default());
-        let tap = making.tap_for_clients(&faults).await?;
+        let tap = making.serve(taps::for_clients(tap::client(&making.pki_ca)?, faults.clone())).await?;
         let clients =
             Clients::new(making.http.clone(), token, tap, timeline.clone(), faults.clone(), wishes.clone());
         making.asked_by_all(&clients, &to_webhook).await?;
@@ -194,24 +195,10 @@ impl Making<'_> {
         self.serve(taps::to_api(state)).await
     }
 
-    async fn tap_for_clients(&mut self, faults: &Arc<Faults>) -> anyhow::Result<SocketAddr> {
-        self.serve(taps::for_clients(tap::client(&self.pki_ca)?, faults.clone())).await
-    }
-
     async fn tap_to_webhook(&self, faults: &Arc<Faults>, timeline: &Arc<Timeline>) -> anyhow::Result<Served> {
         let http = tap::client(&self.pki_ca)?;
         let state = ToWebhook { http, faults: faults.clone(), timeline: timeline.clone() };
         Served::start(&self.identity, taps::to_webhook(state)).await
-    }
-
-    /// A kubeconfig of a ServiceAccount through a tap.
-    async fn account(&self, name: &str, tap: SocketAddr) -> anyhow::Result<PathBuf> {
-        let path = self.world.plane.service_account_kubeconfig(NAMESPACE, name).await?;
-        let mut config: Value = serde_saphyr::from_str(&std::fs::read_to_string(&path)?)?;
-        config["clusters"][0]["cluster"]["server"] = json!(format!("https://{tap}"));
-        let own = self.world.folder().join(format!("{name}-{}.kubeconfig", tap.port()));
-        std::fs::write(&own, config.to_string())?;
-        Ok(own)
     }
 
     async fn replica(
@@ -221,8 +208,9 @@ impl Making<'_> {
         tap: SocketAddr,
         profile: &str,
     ) -> anyhow::Result<Process> {
-        let kubeconfig = self.account("backup-webhook", tap).await?;
-        let ca = self.world.plane.pki().context("no authority")?.ca();
+        let plane = &self.world.plane;
+        let kubeconfig = plane.service_account_kubeconfig_by(tap, NAMESPACE, "backup-webhook").await?;
+        let ca = plane.pki().context("no authority")?.ca();
         // A burst is handed to one replica, also to one that stands still.
         let mut flags = replica::knows_peers(all, all[number], &ca);
         flags.extend([
@@ -247,9 +235,7 @@ impl Making<'_> {
             "subjects": [{ "kind": "ServiceAccount", "name": CLIENTS, "namespace": NAMESPACE }] });
         let bindings: Api<ClusterRoleBinding> = Api::all(self.world.client.clone());
         bindings.apply_object(CLIENTS, &binding).await?;
-        let path = self.world.plane.service_account_kubeconfig(NAMESPACE, CLIENTS).await?;
-        let config: Value = serde_saphyr::from_str(&std::fs::read_to_string(path)?)?;
-        Ok(config["users"][0]["user"]["token"].as_str().context("no token")?.to_owned())
+        self.world.plane.service_account_token(NAMESPACE, CLIENTS).await
     }
 
     /// Waits until each API server asks the webhook about creations.

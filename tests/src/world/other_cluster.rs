@@ -1,6 +1,6 @@
 //! Backups that another cluster has put into a bucket, and the passes that compare it with this one.
 
-use std::{io::Write as _, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 use backup_core::{
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::World;
 use crate::{
     api::ApiExt as _,
-    archive::tarball,
+    archive::{gzipped, tarball},
     wait::{Probe, eventually},
 };
 
@@ -53,15 +53,11 @@ impl World {
         self.store_backup(bucket, name, &metadata(name, "Completed"))
     }
 
-    /// Adds a compressed side file to such a backup: `<name>-<suffix>.json.gz`.
+    /// Adds a compressed side file to such a backup: `<name>-<suffix>`.
     pub fn store_file(&self, bucket: &str, name: &str, suffix: &str, list: &Value) -> anyhow::Result<()> {
         let folder = self.stored_folder(bucket, name)?;
         std::fs::create_dir_all(&folder)?;
-        let file = std::fs::File::create(folder.join(format!("{name}-{suffix}.json.gz")))?;
-        let mut gzip = flate2::write::GzEncoder::new(file, flate2::Compression::default());
-        gzip.write_all(list.to_string().as_bytes())?;
-        gzip.finish()?;
-        Ok(())
+        Ok(std::fs::write(folder.join(format!("{name}-{suffix}")), gzipped(list.to_string().as_bytes())?)?)
     }
 
     /// What the last pass over a location says.

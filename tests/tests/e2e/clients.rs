@@ -215,47 +215,18 @@ async fn replace_with_force_deletes_before_it_is_refused(world: &mut World) -> a
 /// when the trouble is over.
 async fn trouble_of_the_webhook_is_waited_out_by_clients_themselves(world: &mut World) -> anyhow::Result<()> {
     let front = world.plane_front()?;
-    let kubectl = world.kubectl()?;
-    // All in the same trouble.
-    let creates = |name: &str| Backup::new(name, of_namespaces(&["clients-e"]));
-    let manifest = |name: &str| kubectl.manifest(&with_kind(&creates(name)));
-    let manifests = [manifest("trouble-1")?, manifest("trouble-2")?, manifest("trouble-3")?];
-    let for_client_go = manifest("trouble-4")?;
-    let by_kubectl =
-        async |number: usize| kubectl.run(&[CREATING[number].1, &["-f", &manifests[number]]].concat()).await;
-    let by_kube_rs = async {
-        let start = Instant::now();
-        let answer = world.backups().create_object(&creates("trouble-5")).await;
-        (Seen::kube_rs("kube-rs", start, &answer), answer)
-    };
     front.set(Fault::Refuse);
-    let (create, apply, server_side, client_go, (kube_rs, answer), ()) = tokio::join!(
-        by_kubectl(0),
-        by_kubectl(1),
-        by_kubectl(2),
-        kubectl.client_go(&for_client_go, "backups", &[]),
-        by_kube_rs,
-        async {
-            tokio::time::sleep(TROUBLE).await;
-            front.set(Fault::None);
-        },
-    );
-    let mut all = Vec::new();
-    for ((client, _), ran) in CREATING.iter().zip([create?, apply?, server_side?]) {
-        all.push(Seen::ran(client, &ran.expect_code(0)?));
+    let creates = |name: &str| Backup::new(name, of_namespaces(&["clients-e"]));
+    let (all, ()) = tokio::join!(all_wait(world, "trouble", creates), async {
+        tokio::time::sleep(TROUBLE).await;
+        front.set(Fault::None);
+    });
+    for seen in all? {
+        let elapsed = seen.elapsed;
+        ensure!(elapsed > TROUBLE / 2, "there was no trouble: {elapsed:?}");
+        ensure!(elapsed < TROUBLE + Duration::from_secs(15), "took {elapsed:?}");
     }
-    let client_go = client_go?;
-    ensure!(client_go.error.is_empty() && client_go.attempts > 1, "{client_go:?}");
-    all.extend([Seen::client_go("client-go", &client_go), kube_rs]);
-    for seen in all {
-        seen.print(None);
-        waited(seen.elapsed)?;
-    }
-    answer?;
-    for number in 1..=5 {
-        gone(world, &format!("trouble-{number}")).await?;
-    }
-    Ok(())
+    all_gone(world, "trouble").await
 }
 
 async fn without_any_webhook_creations_fail_at_once_and_say_why(world: &mut World) -> anyhow::Result<()> {
@@ -295,50 +266,57 @@ async fn a_creation_that_waits_is_admitted_when_the_holder_has_ended(
     world: &mut World,
 ) -> anyhow::Result<()> {
     let world = &*world.pause_controllers()?;
-    let kubectl = world.kubectl()?;
     world.create_claiming_restore("held", "clients-g").await?;
     let waiting = |name: &str| {
         annotated(Backup::new(name, of_namespaces(&["clients-g"])), "backup-lock/on-conflict", "wait")
     };
-    let by_kubectl = async |(client, args): (&str, &[&str]), name: &str| {
-        let manifest = kubectl.manifest(&with_kind(&waiting(name)))?;
-        let ran = kubectl.succeeds(&[args, &["-f", &manifest]].concat()).await?;
+    let (all, held) = tokio::join!(all_wait(world, "waits", waiting), async {
+        tokio::time::sleep(HELD).await;
+        let stored = world.backups().list_all().await?;
+        let early = stored.iter().any(|backup| backup.name_any().starts_with("waits-"));
+        ensure!(!early, "created beside the restore");
+        world.controllers.iter().try_for_each(backup_tests::process::Process::resume)
+    });
+    held?;
+    for seen in all? {
+        ensure!(seen.elapsed > HELD && seen.elapsed < Duration::from_secs(40), "{:?}", seen.elapsed);
+    }
+    all_gone(world, "waits").await
+}
+
+/// Creates a Backup by each client, `<stem>-1` and so on, all at the same time. Each of them has to wait, and to succeed.
+async fn all_wait(world: &World, stem: &str, backup: impl Fn(&str) -> Backup) -> anyhow::Result<Vec<Seen>> {
+    let kubectl = world.kubectl()?;
+    let manifest = |number: usize| kubectl.manifest(&with_kind(&backup(&format!("{stem}-{number}"))));
+    let by_kubectl = async |number: usize| {
+        let (client, args) = CREATING[number - 1];
+        let ran = kubectl.succeeds(&[args, &["-f", &manifest(number)?]].concat()).await?;
         anyhow::Ok(Seen::ran(client, &ran))
     };
-    let by_client_go = async |name: &str| {
-        let manifest = kubectl.manifest(&with_kind(&waiting(name)))?;
-        let answer = kubectl.client_go(&manifest, "backups", &[]).await?;
+    let by_client_go = async {
+        let answer = kubectl.client_go(&manifest(4)?, "backups", &[]).await?;
         ensure!(answer.error.is_empty() && answer.attempts > 1, "{answer:?}");
         Ok(Seen::client_go("client-go", &answer))
     };
-    let by_kube_rs = async |name: &str| {
+    let by_kube_rs = async {
         let start = Instant::now();
-        let answer = world.backups().create_object(&waiting(name)).await;
+        let answer = world.backups().create_object(&backup(&format!("{stem}-5"))).await;
         let seen = Seen::kube_rs("kube-rs", start, &answer);
         answer?;
         anyhow::Ok(seen)
     };
-    let (create, apply, server_side, client_go, kube_rs, held) = tokio::join!(
-        by_kubectl(CREATING[0], "waits-1"),
-        by_kubectl(CREATING[1], "waits-2"),
-        by_kubectl(CREATING[2], "waits-3"),
-        by_client_go("waits-4"),
-        by_kube_rs("waits-5"),
-        async {
-            tokio::time::sleep(HELD).await;
-            let stored = world.backups().list_all().await?;
-            let early = stored.iter().any(|backup| backup.name_any().starts_with("waits-"));
-            ensure!(!early, "created beside the restore");
-            world.controllers.iter().try_for_each(backup_tests::process::Process::resume)
-        },
-    );
-    held?;
-    for seen in [create?, apply?, server_side?, client_go?, kube_rs?] {
+    let (create, apply, server_side, client_go, kube_rs) =
+        tokio::join!(by_kubectl(1), by_kubectl(2), by_kubectl(3), by_client_go, by_kube_rs);
+    let all = vec![create?, apply?, server_side?, client_go?, kube_rs?];
+    for seen in &all {
         seen.print(None);
-        ensure!(seen.elapsed > HELD && seen.elapsed < Duration::from_secs(40), "{:?}", seen.elapsed);
     }
+    Ok(all)
+}
+
+async fn all_gone(world: &World, stem: &str) -> anyhow::Result<()> {
     for number in 1..=5 {
-        gone(world, &format!("waits-{number}")).await?;
+        gone(world, &format!("{stem}-{number}")).await?;
     }
     Ok(())
 }
@@ -390,12 +368,6 @@ fn stands_alone(seen: &Seen, since: &str) -> anyhow::Result<()> {
 
 async fn not_stored(world: &World, name: &str) -> anyhow::Result<()> {
     ensure!(!world.backups().exists(name).await?, "{name} is stored although it was refused");
-    Ok(())
-}
-
-fn waited(elapsed: Duration) -> anyhow::Result<()> {
-    ensure!(elapsed > TROUBLE / 2, "there was no trouble: {elapsed:?}");
-    ensure!(elapsed < TROUBLE + Duration::from_secs(15), "took {elapsed:?}");
     Ok(())
 }
 

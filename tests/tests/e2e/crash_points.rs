@@ -92,8 +92,7 @@ async fn a_restore_made_again_under_its_name_has_files_of_its_own(world: &mut Wo
     ensure!(!left.iter().any(|key| key.starts_with("restores/made-again/")), "{left:?}");
     world.restore(name, into_namespace(name, "made-again-2")).await?;
     // A person takes the finalizer off that would have deleted them.
-    world.restores().merge_patch(name, json!({ "metadata": { "finalizers": null } })).await?;
-    world.restores().delete_object(name).await?;
+    world.restores().delete_at_once(name).await?;
     world.restores().wait_gone(name, REACHED).await?;
     let left = world.s3()?.keys(BUCKET).await?;
     ensure!(left.iter().any(|key| key.starts_with("restores/made-again/")), "{left:?}");
@@ -130,7 +129,7 @@ async fn a_synced_backup_arrives_whole_whenever_a_controller_dies(world: &mut Wo
                     "repoIdentifier": "r", "uploaderType": "kopia" },
                 "status": { "phase": "Completed", "snapshotID": "s" } })
         };
-        world.store_file(bucket, &name, "podvolumebackups", &json!([volume(0), volume(1)]))?;
+        world.store_file(bucket, &name, "podvolumebackups.json.gz", &json!([volume(0), volume(1)]))?;
         world.store_completed(bucket, &name)?;
         world.controllers[0].killed(REACHED).await.with_context(|| format!("{point} was not reached"))?;
         let half = world.backups().get(&name).await?;

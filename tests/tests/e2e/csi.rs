@@ -7,10 +7,7 @@ use backup_core::{
 };
 use backup_tests::snapshots::{self, Behaviour, SnapshotController};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::{
-    Client,
-    api::{Patch, PatchParams},
-};
+use kube::Client;
 
 use crate::prelude::*;
 
@@ -111,12 +108,9 @@ async fn a_restore_provisions_missing_claims_from_their_snapshots(world: &mut Wo
     let stored = driver.stored();
 
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), here);
-    // Nobody looks after these here.
-    let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-    claims.patch("data", &PatchParams::default(), &free).await?;
-    volumes.patch("pv-csi-back-data", &PatchParams::default(), &free).await?;
-    claims.delete_object("data").await?;
-    volumes.delete_object("pv-csi-back-data").await?;
+    // Nobody looks after their finalizers here.
+    claims.delete_at_once("data").await?;
+    volumes.delete_at_once("pv-csi-back-data").await?;
     claims.wait_gone("data", SOON).await?;
 
     // In place, where one claim is left, and into another namespace, where none is.

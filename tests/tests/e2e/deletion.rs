@@ -7,7 +7,7 @@ use backup_core::{
     deletion::Waits,
     labels::{BACKUP_UID, DELETION_WAITS_ANNOTATION},
 };
-use backup_tests::faulty_s3::{Asked, Mood};
+use backup_tests::faulty_s3::{Asked, FaultyS3, Mood};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
 
@@ -43,6 +43,13 @@ async fn stored(world: &World, name: &str) -> anyhow::Result<Backup> {
         world.s3()?.bucket(name)?.put(&key.into(), bytes.into()).await?;
     }
     Ok(backup)
+}
+
+/// The same in a location behind a proxy.
+async fn stored_behind_proxy(world: &World, name: &str) -> anyhow::Result<(FaultyS3, Backup)> {
+    let front = world.faulty_s3().await?;
+    world.synced_location(name, &front.url(), &json!({})).await?;
+    Ok((front, stored(world, name).await?))
 }
 
 async fn ask(world: &World, backup: &Backup, request: &str) -> anyhow::Result<()> {
@@ -109,9 +116,7 @@ async fn a_deletion_removes_every_version_that_a_bucket_keeps(world: &mut World)
         } else {
             world.s3()?.create_bucket(name).await?;
         }
-        let front = world.faulty_s3().await?;
-        world.synced_location(name, &front.url(), &json!({})).await?;
-        let backup = stored(world, name).await?;
+        let (front, backup) = stored_behind_proxy(world, name).await?;
         ensure!(!versions(world, name).await?.is_empty());
         let before = front.asked().len();
         ask(world, &backup, name).await?;
@@ -128,9 +133,7 @@ async fn a_deletion_removes_every_version_that_a_bucket_keeps(world: &mut World)
 async fn a_deletion_killed_while_it_removes_versions_is_finished(world: &mut World) -> anyhow::Result<()> {
     let name = "killed-hidden";
     world.s3()?.create_versioned_bucket(name).await?;
-    let front = world.faulty_s3().await?;
-    world.synced_location(name, &front.url(), &json!({})).await?;
-    let backup = stored(world, name).await?;
+    let (front, backup) = stored_behind_proxy(world, name).await?;
     front.rule(|asked| if asks_versions(asked) { Mood::Held } else { Mood::Pass });
     ask(world, &backup, name).await?;
     front.wait_for_request("all is hidden", SOON, asks_versions).await?;
@@ -148,9 +151,7 @@ async fn a_deletion_killed_while_it_removes_versions_is_finished(world: &mut Wor
 async fn a_locked_backup_is_deleted_by_itself_when_the_lock_ends(world: &mut World) -> anyhow::Result<()> {
     let name = "locked-away";
     world.s3()?.create_lockable_bucket(name).await?;
-    let front = world.faulty_s3().await?;
-    world.synced_location(name, &front.url(), &json!({})).await?;
-    let backup = stored(world, name).await?;
+    let (front, backup) = stored_behind_proxy(world, name).await?;
     let now = Timestamp::from_second(Timestamp::now().as_second())?;
     let (first, last) = (now + SignedDuration::from_secs(20), now + SignedDuration::from_secs(40));
     let key = |file: &str| format!("backups/{name}/{file}");
@@ -271,9 +272,7 @@ async fn thousands_of_versions_go_in_pages_and_with_little_memory(world: &mut Wo
     use object_store::ObjectStoreExt as _;
     let name = "many-versions";
     world.s3()?.create_versioned_bucket(name).await?;
-    let front = world.faulty_s3().await?;
-    world.synced_location(name, &front.url(), &json!({})).await?;
-    let backup = stored(world, name).await?;
+    let (front, backup) = stored_behind_proxy(world, name).await?;
     let bucket = world.s3()?.bucket(name)?;
     let key = object_store::path::Path::from(format!("backups/{name}/{name}-logs.gz"));
     futures::stream::iter(0..VERSIONS)

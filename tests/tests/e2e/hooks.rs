@@ -21,8 +21,8 @@ async fn hooks_run_around_the_backup_of_their_pod_and_are_logged(world: &mut Wor
     let kubelet = Kubelet::start(world).await?;
     let annotations =
         json!({ PRE_HOOK: r#"["say", "it is frozen"]"#, POST_HOOK: r#"["say", "it is thawed"]"# });
-    kubelet.pod(world, "hooked", "annotated", &annotations).await?;
-    kubelet.pod(world, "hooked", "selected", &json!({})).await?;
+    kubelet.pod(world, "hooked", "annotated", &annotations, &[]).await?;
+    kubelet.pod(world, "hooked", "selected", &json!({}), &[]).await?;
     let mut spec = of_namespaces(&["hooked"]);
     spec.hooks = Some(serde_json::from_value(json!({ "resources": [{
         "name": "flush", "labelSelector": { "matchLabels": { "app": "selected" } },
@@ -49,8 +49,8 @@ async fn a_pre_hook_that_fails_leaves_out_its_pod_and_no_other(world: &mut World
     let kubelet = Kubelet::start(world).await?;
     let annotations =
         json!({ PRE_HOOK: r#"["exit", "3", "disk is gone"]"#, POST_HOOK: r#"["say", "thawed"]"# });
-    kubelet.pod(world, "failing", "bad", &annotations).await?;
-    kubelet.pod(world, "failing", "good", &json!({ PRE_HOOK: r#"["say", "ok"]"# })).await?;
+    kubelet.pod(world, "failing", "bad", &annotations, &[]).await?;
+    kubelet.pod(world, "failing", "good", &json!({ PRE_HOOK: r#"["say", "ok"]"# }), &[]).await?;
     let spec = of_namespaces(&["failing"]);
     let backup = world.run_backup("failing", spec, BackupPhase::PartiallyFailed).await?;
     let status = backup.status.hook_status.unwrap_or_default();
@@ -69,7 +69,7 @@ async fn a_hook_that_never_ends_is_given_up_after_its_timeout(world: &mut World)
     let kubelet = Kubelet::start(world).await?;
     let annotations = json!({ PRE_HOOK: "hang", PRE_HOOK_TIMEOUT: "1s",
         "pre.hook.backup.velero.io/on-error": "Continue", POST_HOOK: r#"["say", "thawed"]"# });
-    kubelet.pod(world, "hanging", "db", &annotations).await?;
+    kubelet.pod(world, "hanging", "db", &annotations, &[]).await?;
     world.run_backup("hanging", of_namespaces(&["hanging"]), BackupPhase::PartiallyFailed).await?;
     let results = world.backup_results("hanging").await?;
     ensure!(results.contains("did not end within 1s"), "{results}");
@@ -84,7 +84,7 @@ async fn a_crash_between_hooks_runs_the_post_hook_first(world: &mut World) -> an
     let gate = world.folder().join("gate");
     let annotations = json!({ PRE_HOOK: json!(["wait", gate]).to_string(), POST_HOOK: r#"["say", "thawed"]"#,
         PRE_HOOK_TIMEOUT: "2m" });
-    kubelet.pod(world, "crashing", "db", &annotations).await?;
+    kubelet.pod(world, "crashing", "db", &annotations, &[]).await?;
     world.create_backup("crashing", of_namespaces(&["crashing"])).await?;
     kubelet.wait_for_begin("crashing/db", "wait").await?;
     world.controllers[0].kill().await?;
@@ -105,7 +105,7 @@ async fn a_deleted_backup_still_runs_the_post_hook(world: &mut World) -> anyhow:
     let kubelet = Kubelet::start(world).await?;
     let annotations = json!({ PRE_HOOK: "hang", PRE_HOOK_TIMEOUT: "5m",
         POST_HOOK: r#"["say", "thawed"]"# });
-    kubelet.pod(world, "deleted", "db", &annotations).await?;
+    kubelet.pod(world, "deleted", "db", &annotations, &[]).await?;
     world.create_backup("deleted", of_namespaces(&["deleted"])).await?;
     kubelet.wait_for_begin("deleted/db", "hang").await?;
     world.backups().delete_object("deleted").await?;
@@ -126,7 +126,7 @@ async fn a_type_deleted_during_collection_is_a_warning(world: &mut World) -> any
     let gate = world.folder().join("gate-of-types");
     let annotations = json!({ PRE_HOOK: json!(["wait", gate]).to_string(),
         PRE_HOOK_TIMEOUT: "2m" });
-    kubelet.pod(world, "fading", "db", &annotations).await?;
+    kubelet.pod(world, "fading", "db", &annotations, &[]).await?;
     world.config_maps("fading", 3).await?;
     let definition = define_kind(&world.client, "fading.example.com", "Ghost").await?;
     world.create_backup("fading", of_namespaces(&["fading"])).await?;

@@ -28,7 +28,7 @@ async fn two_pods_that_share_a_claim_are_frozen_together(world: &mut World) -> a
     snapshots::claim(&world.client, name, "data", "none").await?;
     let annotations = json!({ PRE_HOOK: r#"["say", "freeze"]"#, POST_HOOK: r#"["say", "thaw"]"# });
     for (pod, claims) in [("one", &["data"][..]), ("three", &[]), ("two", &["data"])] {
-        kubelet.pod_with(world, name, pod, &annotations, claims).await?;
+        kubelet.pod(world, name, pod, &annotations, claims).await?;
     }
     world.back_up(name, of_namespaces(&[name])).await?;
     let began = began(&kubelet, name)?;
@@ -47,7 +47,7 @@ async fn items_that_a_plugin_relates_are_frozen_together(world: &mut World) -> a
     let plugins = world.plugins()?;
     let (kubelet, name) = (Kubelet::start(world).await?, "block-named");
     let annotations = json!({ PRE_HOOK: r#"["say", "freeze"]"#, POST_HOOK: r#"["say", "thaw"]"# });
-    kubelet.pod(world, name, "db", &annotations).await?;
+    kubelet.pod(world, name, "db", &annotations, &[]).await?;
     let related = "bring=pods/block-named/db bring=configmaps/block-named/ghost say=info:together";
     world.scripted(name, &[("a", "together", related), ("b", "together", "fail=out-of-ideas")]).await?;
     // The pod is not selected by itself.
@@ -74,16 +74,9 @@ async fn a_crash_in_a_block_runs_the_post_hooks_of_all_its_pods(world: &mut Worl
     let thaw = r#"["say", "thaw"]"#;
     let wait = json!({ PRE_HOOK: json!(["wait", gate]).to_string(), POST_HOOK: thaw,
         PRE_HOOK_TIMEOUT: "2m" });
-    kubelet
-        .pod_with(
-            world,
-            name,
-            "one",
-            &json!({ PRE_HOOK: r#"["say", "freeze"]"#, POST_HOOK: thaw }),
-            &["data"],
-        )
-        .await?;
-    kubelet.pod_with(world, name, "two", &wait, &["data"]).await?;
+    let freeze = json!({ PRE_HOOK: r#"["say", "freeze"]"#, POST_HOOK: thaw });
+    kubelet.pod(world, name, "one", &freeze, &["data"]).await?;
+    kubelet.pod(world, name, "two", &wait, &["data"]).await?;
     world.create_backup(name, of_namespaces(&[name])).await?;
     let waits = format!("two: {}", gate.display());
     eventually("the second one is being frozen", Duration::from_mins(1), async || {

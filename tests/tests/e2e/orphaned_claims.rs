@@ -150,13 +150,7 @@ async fn an_orphan_is_freed_when_an_apply_loses_a_race_and_succeeds(world: &mut 
 
 async fn an_orphan_is_freed_when_the_client_goes_away(world: &mut World) -> anyhow::Result<()> {
     let sibling = Sibling::start(&world.client, world.folder()).await?;
-    {
-        let backup = wishing("gone-away", "delay-3000");
-        tokio::select! {
-            answer = create(world, &backup) => bail!("answered too early: {answer:?}"),
-            claimed = claimed(world, "gone-away") => claimed?,
-        }
-    }
+    leaves_when_claimed(world, "gone-away").await?;
     is_freed(world, "gone-away").await?;
     not_stored(world, "gone-away").await?;
     sibling.remove().await
@@ -246,14 +240,7 @@ async fn an_orphan_is_freed_when_etcd_stands_still(world: &mut World) -> anyhow:
 async fn an_orphan_is_freed_when_the_api_server_is_killed(world: &mut World) -> anyhow::Result<()> {
     world.needs_own_plane()?;
     let sibling = Sibling::start(&world.client, world.folder()).await?;
-    {
-        let world = &*world;
-        let backup = wishing("killed", "delay-3000");
-        tokio::select! {
-            answer = create(world, &backup) => bail!("answered too early: {answer:?}"),
-            claimed = claimed(world, "killed") => claimed?,
-        }
-    }
+    leaves_when_claimed(world, "killed").await?;
     // The client is gone too, or it would try again when the server is back.
     world.plane.api_servers[0].restart().await?;
     answering(world).await?;
@@ -300,6 +287,15 @@ async fn has_claim(world: &World, name: &str) -> anyhow::Result<bool> {
 /// Waits until a claim of this name stands in the ledger.
 async fn claimed(world: &World, name: &str) -> anyhow::Result<()> {
     until(&format!("{name} is claimed"), BOUND, async || has_claim(world, name).await).await
+}
+
+/// A client that goes away when its claim stands there, while the sibling webhook has not answered yet.
+async fn leaves_when_claimed(world: &World, name: &str) -> anyhow::Result<()> {
+    let backup = wishing(name, "delay-3000");
+    tokio::select! {
+        answer = create(world, &backup) => bail!("answered too early: {answer:?}"),
+        claimed = claimed(world, name) => claimed,
+    }
 }
 
 async fn unclaimed(world: &World, name: &str) -> anyhow::Result<()> {

@@ -151,7 +151,7 @@ async fn the_webhook_writes_nothing_but_ledgers_and_markers(world: &mut World) -
     let needle = "writes no Leases and ConfigMaps but";
     refused(leases.create_object(&bare_lease("who-leads")?).await, needle)?;
     refused(maps.create_object(&marker("settings")?).await, needle)?;
-    let admin: Api<Lease> = cast.leases_of_admin();
+    let admin: Api<Lease> = world.api();
     let lease = admin.create_object(&bare_lease("who-leads")?).await?;
     let stolen = changed(&lease, &json!({ "spec": { "holderIdentity": "webhook" } }))?;
     refused(leases.replace("who-leads", &PostParams::default(), &stolen).await, needle)?;

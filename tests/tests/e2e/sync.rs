@@ -244,11 +244,11 @@ async fn objects_of_a_backup_arrive_with_it_and_are_deleted_with_it(world: &mut 
                 "uploaderType": "kopia" }, "status": { "phase": "Completed", "snapshotID": "s" } });
         for (file, list) in [
             (
-                "csi-volumesnapshotcontents",
+                "csi-volumesnapshotcontents.json.gz",
                 json!([content(&format!("unfinished-{name}"), Value::Null), good]),
             ),
-            ("csi-volumesnapshotclasses", json!([class])),
-            ("podvolumebackups", json!([volume])),
+            ("csi-volumesnapshotclasses.json.gz", json!([class])),
+            ("podvolumebackups.json.gz", json!([volume])),
         ] {
             world.store_file(bucket, name, file, &list)?;
         }

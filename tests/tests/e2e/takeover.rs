@@ -153,7 +153,7 @@ impl Play {
             PRE_HOOK_TIMEOUT: "2m",
             POST_HOOK: r#"["say", "thawed"]"#,
         });
-        self.kubelet.pod_with(world, &name, "db", &annotations, &["data"]).await?;
+        self.kubelet.pod(world, &name, "db", &annotations, &["data"]).await?;
         world.create_backup(&name, of_place(&name)).await?;
         let made = snapshots::api(&world.client, "VolumeSnapshot", Some(&name));
         let one_is_made = async || made.list_all().await.map(|made| made.len() == 1);

@@ -5,7 +5,6 @@ use backup_core::api::{DeleteBackupRequest, DeleteBackupRequestPhase, VolumeSnap
 use backup_store::crash;
 use backup_tests::{install::ensure_secret, snapshots, velero_plugins::VeleroPlugins};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::api::{Patch, PatchParams};
 
 use crate::prelude::*;
 
@@ -127,11 +126,8 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
 
     // Where it is lost: under its own name.
     let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
-    let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-    claims(name).patch("data", &PatchParams::default(), &free).await?;
-    claims(name).delete_object("data").await?;
-    volumes.patch(volume, &PatchParams::default(), &free).await?;
-    volumes.delete_object(volume).await?;
+    claims(name).delete_at_once("data").await?;
+    volumes.delete_at_once(volume).await?;
     world.restore("native-back", from_backup(name)).await?;
     let disk = path_of(world, volume).await?;
     ensure!(

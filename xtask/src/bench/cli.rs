@@ -1,6 +1,6 @@
 //! `cargo xtask bench cli`: how long people wait for the command, beside curl and kubectl for the same.
 
-use std::{io::Write as _, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use backup_core::{
@@ -16,7 +16,6 @@ use backup_tests::{
     network,
     world::{BUCKET, downloads::read_request},
 };
-use flate2::{Compression, write::GzEncoder};
 use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
 use kube::{Api, ResourceExt as _, config::Kubeconfig};
 use serde_json::{Value, json};
@@ -39,10 +38,10 @@ const RUNS: usize = 7;
 const NAME: &str = "large";
 /// What `describe --details` reads.
 const FILES: [(&str, &str); 4] = [
-    ("BackupResults", "-results.gz"),
-    ("BackupItemOperations", "-itemoperations.json.gz"),
-    ("BackupResourceList", "-resource-list.json.gz"),
-    ("BackupVolumeInfos", "-volumeinfo.json.gz"),
+    ("BackupResults", "results.gz"),
+    ("BackupItemOperations", "itemoperations.json.gz"),
+    ("BackupResourceList", "resource-list.json.gz"),
+    ("BackupVolumeInfos", "volumeinfo.json.gz"),
 ];
 
 pub async fn run(backups: usize) -> anyhow::Result<()> {
@@ -130,10 +129,7 @@ fn backup(name: &str) -> anyhow::Result<Backup> {
 
 /// Writes the files of a backup past the server.
 fn store(world: &World, backup: &Backup) -> anyhow::Result<()> {
-    let s3 = world.s3.as_ref().context("the S3 server is built with Go: install it")?;
-    let folder = s3.files(BUCKET).join("backups").join(NAME);
-    std::fs::create_dir_all(&folder)?;
-    std::fs::write(folder.join("velero-backup.json"), serde_json::to_vec(backup)?)?;
+    world.store_backup(BUCKET, NAME, &serde_json::to_value(backup)?)?;
     let texts = |what: &str, count: usize| -> Vec<String> {
         (0..count)
             .map(|number| format!("{what} of pods web-{number:05}: something that takes a line to tell"))
@@ -153,9 +149,7 @@ fn store(world: &World, backup: &Backup) -> anyhow::Result<()> {
         json!([]),
     ];
     for ((_, file), content) in FILES.iter().zip(contents) {
-        let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
-        gzip.write_all(&serde_json::to_vec(&content)?)?;
-        std::fs::write(folder.join(format!("{NAME}{file}")), gzip.finish()?)?;
+        world.store_file(BUCKET, NAME, file, &content)?;
     }
     Ok(())
 }

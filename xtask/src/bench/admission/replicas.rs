@@ -5,7 +5,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::Context as _;
 use backup_tests::{
     World,
     install::NAMESPACE,
@@ -14,7 +13,6 @@ use backup_tests::{
     proxy::Proxy,
     replica::{self, Addresses, knows_peers},
 };
-use serde_json::Value;
 
 /// Running replicas; they end when dropped.
 pub struct Replicas {
@@ -81,17 +79,9 @@ impl Replicas {
 /// A kubeconfig of the webhook's account that goes straight to the API server, as the clients do: the kit's own goes
 /// through a proxy, which would count against the guard.
 async fn kubeconfig(world: &World) -> anyhow::Result<PathBuf> {
-    let proxied = world.plane.service_account_kubeconfig(NAMESPACE, "backup-webhook").await?;
-    let read = |path: &Path| -> anyhow::Result<Value> {
-        serde_json::from_slice(&std::fs::read(path)?).context("a kubeconfig of the kit")
-    };
-    if world.plane.front.is_none() {
-        return Ok(proxied);
+    const NAME: &str = "backup-webhook";
+    match world.plane.addresses.first() {
+        Some(server) => world.plane.service_account_kubeconfig_by(*server, NAMESPACE, NAME).await,
+        None => world.plane.service_account_kubeconfig(NAMESPACE, NAME).await,
     }
-    let mut config = read(&proxied)?;
-    let admin = read(world.plane.admin_kubeconfig())?;
-    config["clusters"][0]["cluster"]["server"] = admin["clusters"][0]["cluster"]["server"].clone();
-    let direct = world.folder().join("bench-webhook.kubeconfig");
-    std::fs::write(&direct, config.to_string())?;
-    Ok(direct)
 }
