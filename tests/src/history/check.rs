@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    plan::{Kind, collide},
+    plan::Kind,
     record::{Answer, Attempt, Life, Record, Standing, Work},
 };
 
@@ -82,12 +82,7 @@ pub(crate) fn conflicts(record: &Record) -> usize {
         _ => attempt.answered,
     };
     let meet = |one: &Attempt, other: &Attempt| one.sent <= over(other) && other.sent <= over(one);
-    pairs(&real)
-        .filter(|(one, other)| {
-            collide((one.kind, &one.name, one.area), (other.kind, &other.name, other.area))
-                && meet(one, other)
-        })
-        .count()
+    pairs(&real).filter(|(one, other)| one.object.collides(&other.object) && meet(one, other)).count()
 }
 
 /// Late arrivals: objects that landed when their claim had been collected, or was about to be.
@@ -103,9 +98,7 @@ fn pairs<T>(all: &[T]) -> impl Iterator<Item = (&T, &T)> {
 fn work_apart(record: &Record, found: &mut Vec<Violation>) {
     let before_end = |begin: Duration, of: &Work| of.end.is_none_or(|end| begin < end);
     for (one, other) in pairs(&record.work) {
-        if one.uid == other.uid
-            || !collide((one.kind, &one.name, one.area), (other.kind, &other.name, other.area))
-        {
+        if one.uid == other.uid || !one.object.collides(&other.object) {
             continue;
         }
         if before_end(one.begin, other) && before_end(other.begin, one) {
@@ -125,7 +118,7 @@ fn work_apart(record: &Record, found: &mut Vec<Violation>) {
 fn fenced(one: &Work, other: &Work) -> bool {
     let (Some((lease, early)), Some((other_lease, late))) = (&one.token, &other.token) else { return true };
     let (early, late) = if one.begin <= other.begin { (early, late) } else { (late, early) };
-    let both = one.kind == Kind::Restore && other.kind == Kind::Restore;
+    let both = one.object.kind == Kind::Restore && other.object.kind == Kind::Restore;
     lease != other_lease || early < late || early == late && !both
 }
 
@@ -136,7 +129,7 @@ fn admitted_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
     for (one, other) in pairs(&standings) {
         let meet = one.spans.iter().any(|span| other.at(span.from.revision))
             || other.spans.iter().any(|span| one.at(span.from.revision));
-        if meet && collide((one.kind, &one.name, one.area), (other.kind, &other.name, other.area)) {
+        if meet && one.object.collides(&other.object) {
             found.push(broken(Promise::AdmittedApart, format!("{one:?} and {other:?} stood in one ledger")));
         }
     }
@@ -155,7 +148,7 @@ fn admitted_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
     }
     for (one, other) in pairs(&lives) {
         if one.meets(other)
-            && collide((one.kind, &one.name, one.area), (other.kind, &other.name, other.area))
+            && one.object.collides(&other.object)
             && !landed_late(record, one, rules)
             && !landed_late(record, other, rules)
         {
@@ -224,13 +217,15 @@ fn refused_for_a_reason(record: &Record, found: &mut Vec<Violation>) {
     for attempt in &record.attempts {
         let Answer::Refused { text } = &attempt.answer else { continue };
         let began = |time: Duration| time <= attempt.answered + SLACK;
-        let named = |uid: &str, name: &str| names(text, uid) || name != attempt.name && names(text, name);
-        let lives: Vec<&Life> = record.lives.values().filter(|life| named(&life.uid, &life.name)).collect();
+        let named =
+            |uid: &str, name: &str| names(text, uid) || name != attempt.object.name && names(text, name);
+        let lives: Vec<&Life> =
+            record.lives.values().filter(|life| named(&life.uid, &life.object.name)).collect();
         let claims: Vec<&Standing> = record
             .standings
             .values()
             .chain(record.marks.values())
-            .filter(|standing| named(&standing.uid, &standing.name))
+            .filter(|standing| named(&standing.uid, &standing.object.name))
             .collect();
         let stored = lives
             .iter()

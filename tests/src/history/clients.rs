@@ -90,8 +90,8 @@ impl Clients {
         let number = self.attempts.fetch_add(1, Ordering::Relaxed);
         let due =
             if create.dry_run { None } else { self.faults.arm(number, plan.number, create.fault, server) };
-        let object = create.object(&plan.prefix, number);
-        let plural = create.kind.plural();
+        let body = create.body(&plan.prefix, number);
+        let plural = create.object.kind.plural();
         let dry_run = if create.dry_run { "&dryRun=All" } else { "" };
         let patience = if due == Some(Point::ApiServerStopped) { LITTLE_PATIENCE } else { PATIENCE };
         let query = format!("fieldManager=history{dry_run}&timeout={}s", patience.as_secs());
@@ -99,13 +99,13 @@ impl Clients {
         let (method, path, content) = match create.how {
             How::Post | How::Generate => (http::Method::POST, format!("{base}?{query}"), "application/json"),
             How::Apply => {
-                let path = format!("{base}/{}?{query}&force=true", create.name);
+                let path = format!("{base}/{}?{query}&force=true", create.object.name);
                 (http::Method::PATCH, path, "application/apply-patch+yaml")
             }
         };
         let sent = self.timeline.now();
         let lose = due == Some(Point::ClientReplyCut);
-        let request = self.send(method, &path, content, Some(&object), server, lose, patience);
+        let request = self.send(method, &path, content, Some(&body), server, lose, patience);
         let got = if due == Some(Point::ClientGone) {
             let leave = self.faults.leave(number);
             tokio::select! {
@@ -118,9 +118,7 @@ impl Clients {
         self.faults.disarm(number);
         let answer = answer(got);
         let attempt = Attempt {
-            kind: create.kind,
-            name: create.name.clone(),
-            area: create.area,
+            object: create.object.clone(),
             dry_run: create.dry_run,
             sent,
             answered: self.timeline.now(),

@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{
     faults::{Faults, Point},
-    plan::{self, Area, Kind, NAMESPACES},
+    plan::{self, Area, Kind},
     record::{Life, Work},
     timeline::{FINALIZER, Timeline},
 };
@@ -225,19 +225,15 @@ impl Operator {
 
     /// The work itself, and what may befall the operator meanwhile.
     async fn at_work(&self, history: u64, life: &Life, token: Option<&Token>) {
-        let prefix = plan::prefix(history);
-        let bit = |token: &Token, index| {
-            u8::from(token.footprint.includes(&plan::namespace(&prefix, index))) << index
-        };
-        let area =
-            token.map_or(life.area, |token| Area((0..NAMESPACES).map(|index| bit(token, index)).sum()));
+        let mut object = life.object.clone();
+        if let Some(token) = token {
+            object.area = Area::of(&plan::prefix(history), |namespace| token.footprint.includes(namespace));
+        }
         let begin = self.timeline.now();
         let index = self.timeline.record(history, |record| {
             record.work.push(Work {
                 uid: life.uid.clone(),
-                kind: life.kind,
-                name: life.name.clone(),
-                area,
+                object,
                 token: token.map(|token| (token.lease_uid.clone(), token.epoch)),
                 begin,
                 end: None,
@@ -256,7 +252,7 @@ impl Operator {
         loop {
             self.pass().await;
             let over = self.timeline.now() >= begin + self.wishes.time(history)
-                || self.wishes.finished(life.kind, &life.name)
+                || self.wishes.finished(life.object.kind, &life.object.name)
                 || self
                     .timeline
                     .life(&life.uid)
@@ -294,7 +290,7 @@ impl Operator {
     /// such object any more, it is over, or it is being deleted and cannot be begun.
     async fn write(&self, life: &Life, status: &Value, finalizer: bool) -> anyhow::Result<bool> {
         let api: Api<DynamicObject> =
-            Api::namespaced_with(self.client.clone(), NAMESPACE, &resource(life.kind));
+            Api::namespaced_with(self.client.clone(), NAMESPACE, &resource(life.object.kind));
         for _ in 0..50 {
             let Some((_, now)) = self.timeline.life(&life.uid) else { return Ok(false) };
             if now.over().is_some() || finalizer && now.deleting && !now.finalizer {
@@ -308,7 +304,7 @@ impl Operator {
             let patch = json!({ "status": status, "metadata": { "finalizers": finalizers,
                 "resourceVersion": now.version.to_string(), "uid": life.uid } });
             let written =
-                timeout(REQUEST, api.patch(&life.name, &PatchParams::default(), &Patch::Merge(patch)))
+                timeout(REQUEST, api.patch(&life.object.name, &PatchParams::default(), &Patch::Merge(patch)))
                     .await?;
             match written {
                 Ok(_) => return Ok(true),
@@ -318,14 +314,14 @@ impl Operator {
                 Err(error) => return Err(error.into()),
             }
         }
-        anyhow::bail!("{} {} is changed all the time", life.kind, life.name)
+        anyhow::bail!("{} {} is changed all the time", life.object.kind, life.object.name)
     }
 }
 
 fn key_of(life: &Life) -> ObjectKey {
-    match life.kind {
-        Kind::Backup => ObjectKey::backup(NAMESPACE, &life.name),
-        Kind::Restore => ObjectKey::restore(NAMESPACE, &life.name),
+    match life.object.kind {
+        Kind::Backup => ObjectKey::backup(NAMESPACE, &life.object.name),
+        Kind::Restore => ObjectKey::restore(NAMESPACE, &life.object.name),
     }
 }
 

@@ -45,17 +45,34 @@ impl fmt::Display for Kind {
 pub(crate) struct Area(pub u8);
 
 impl Area {
+    /// Those of which this is true.
+    pub(crate) fn of(prefix: &str, is_in: impl Fn(&str) -> bool) -> Self {
+        Self((0..NAMESPACES).map(|index| u8::from(is_in(&namespace(prefix, index))) << index).sum())
+    }
+
     /// Whether a namespace is in both.
     pub(crate) fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 }
 
-/// Whether two objects may not be at work together, by the rules of the design and nothing of our code: one is a restore,
-/// and they touch the same namespace. Objects of one name are never in each other's way.
-pub(crate) fn collide(one: (Kind, &str, Area), other: (Kind, &str, Area)) -> bool {
-    let same = one.0 == other.0 && one.1 == other.1;
-    !same && (one.0 == Kind::Restore || other.0 == Kind::Restore) && one.2.meets(other.2)
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Object {
+    pub kind: Kind,
+    /// Its name, or with [`How::Generate`] the first part of it.
+    pub name: String,
+    /// What it reads or writes.
+    pub area: Area,
+}
+
+impl Object {
+    /// Whether two objects may not be at work together, by the rules of the design and nothing of our code: one is a restore,
+    /// and they touch the same namespace. Objects of one name are never in each other's way.
+    pub(crate) fn collides(&self, other: &Self) -> bool {
+        let same = self.kind == other.kind && self.name == other.name;
+        let writes = self.kind == Kind::Restore || other.kind == Kind::Restore;
+        !same && writes && self.area.meets(other.area)
+    }
 }
 
 /// How an object is sent.
@@ -68,11 +85,7 @@ pub(crate) enum How {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Create {
-    pub kind: Kind,
-    /// Its name, or with [`How::Generate`] the first part of it.
-    pub name: String,
-    /// What it reads or writes.
-    pub area: Area,
+    pub object: Object,
     pub how: How,
     pub dry_run: bool,
     /// What shall go wrong.
@@ -129,14 +142,12 @@ pub(crate) fn area_of(prefix: &str, spec: &Value) -> Area {
     let stay = included.filter(|name| mapping.is_none_or(|mapping| !mapping.contains_key(*name)));
     let targets = mapping.into_iter().flatten().filter_map(|(_, to)| to.as_str());
     let names: Vec<&str> = stay.chain(targets).collect();
-    let bit = |index: usize| {
-        let namespace = namespace(prefix, index);
-        let is = |name: &&str| {
-            **name == namespace || name.strip_suffix('*').is_some_and(|stem| namespace.starts_with(stem))
+    Area::of(prefix, |namespace| {
+        let is = |name: &str| {
+            name == namespace || name.strip_suffix('*').is_some_and(|stem| namespace.starts_with(stem))
         };
-        u8::from(names.iter().any(is)) << index
-    };
-    Area((0..NAMESPACES).map(bit).sum())
+        names.iter().any(|name| is(name))
+    })
 }
 
 impl Plan {
@@ -182,14 +193,8 @@ impl Plan {
     fn play_late_landing(&mut self) {
         let full = |what: &str| format!("{}{what}", self.prefix);
         let create = |kind, what: &str| {
-            Op::Create(Create {
-                kind,
-                name: full(what),
-                area: Area(1),
-                how: How::Post,
-                dry_run: false,
-                fault: None,
-            })
+            let object = Object { kind, name: full(what), area: Area(1) };
+            Op::Create(Create { object, how: How::Post, dry_run: false, fault: None })
         };
         let late = Step { after: Duration::ZERO, server: 0, op: create(Kind::Backup, "late") };
         let mut asking =
@@ -222,11 +227,7 @@ impl Plan {
         let lists: Vec<_> = self.clients.iter().map(|list| creations(list)).collect();
         lists.iter().enumerate().any(|(index, list)| {
             let others = || lists[index + 1..].iter().flatten();
-            let parts = |create: &'_ Create| (create.kind, create.name.clone(), create.area);
-            list.iter().any(|one| {
-                let (kind, name, area) = parts(one);
-                others().any(|other| collide((kind, &name, area), (other.kind, &other.name, other.area)))
-            })
+            list.iter().any(|one| others().any(|other| one.object.collides(&other.object)))
         })
     }
 }
@@ -253,25 +254,26 @@ fn draw_op(random: &mut Random, prefix: &str, fixed: [Area; 2], faults: bool) ->
             let name = if how == How::Generate { format!("{name}-") } else { name };
             let hit = faults && !dry_run && random.one_in(10);
             let fault = hit.then(|| random.pick(&Point::OF_ONE_REQUEST));
-            Op::Create(Create { kind, name, area, how, dry_run, fault })
+            Op::Create(Create { object: Object { kind, name, area }, how, dry_run, fault })
         }
     }
 }
 
 impl Create {
     /// The object as it is sent. `attempt` is how the kit knows it again behind the API server.
-    pub(crate) fn object(&self, prefix: &str, attempt: u64) -> Value {
+    pub(crate) fn body(&self, prefix: &str, attempt: u64) -> Value {
+        let Object { kind, name, area } = &self.object;
         let mut names: Vec<String> = (0..NAMESPACES)
-            .filter(|index| self.area.0 & 1 << index != 0)
+            .filter(|index| area.0 & 1 << index != 0)
             .map(|index| namespace(prefix, index))
             .collect();
         if names.len() == NAMESPACES {
             names = vec![format!("{prefix}*")];
         }
         let mut spec = json!({ "includedNamespaces": names });
-        if self.kind == Kind::Restore {
+        if *kind == Kind::Restore {
             // Perhaps there is one of this name: then it cannot be deleted meanwhile.
-            spec["backupName"] = json!(format!("{prefix}b{}", self.area.0 & 1));
+            spec["backupName"] = json!(format!("{prefix}b{}", area.0 & 1));
             // A restore writes where it maps to.
             if names.len() == 2 {
                 let from = format!("{prefix}mapped");
@@ -284,9 +286,9 @@ impl Create {
             // A little later than we need for our claim; whether it was later is looked at.
             annotations[sibling::ANNOTATION] = json!("delay-60,403");
         }
-        let name = if self.how == How::Generate { "generateName" } else { "name" };
-        json!({ "apiVersion": "velero.io/v1", "kind": self.kind.as_str(), "spec": spec,
-            "metadata": { name: self.name, "annotations": annotations } })
+        let field = if self.how == How::Generate { "generateName" } else { "name" };
+        json!({ "apiVersion": "velero.io/v1", "kind": kind.as_str(), "spec": spec,
+            "metadata": { field: name, "annotations": annotations } })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use super::plan::{Area, Kind};
+use super::plan::Object;
 
 /// A moment: a revision of etcd, which orders all that is stored, and when the kit saw it, since the start of the run on
 /// one monotonic clock.
@@ -35,11 +35,7 @@ pub(crate) enum Answer {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
-    pub kind: Kind,
-    /// Its name, or the first part of it.
-    pub name: String,
-    /// What it reads or writes.
-    pub area: Area,
+    pub object: Object,
     pub dry_run: bool,
     pub sent: Duration,
     pub answered: Duration,
@@ -62,10 +58,8 @@ pub(crate) struct Review {
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
     pub uid: String,
-    pub kind: Kind,
-    pub name: String,
-    /// What the right to work was for.
-    pub area: Area,
+    /// With the area that the right to work was for.
+    pub object: Object,
     /// Uid of the ledger and epoch: the fencing token; none without a lock.
     pub token: Option<(String, u64)>,
     pub begin: Duration,
@@ -76,10 +70,7 @@ pub(crate) struct Work {
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
     pub uid: String,
-    pub kind: Kind,
-    pub name: String,
-    /// What it reads or writes.
-    pub area: Area,
+    pub object: Object,
     pub created: At,
     /// When it came to a terminal phase.
     pub ended: Option<At>,
@@ -124,9 +115,7 @@ impl Span {
 #[derive(Clone, Debug)]
 pub(crate) struct Standing {
     pub uid: String,
-    pub kind: Kind,
-    pub name: String,
-    pub area: Area,
+    pub object: Object,
     /// When it stood there, holding a place for its object.
     pub spans: Vec<Span>,
 }

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::{
     etcd::Change,
     locked,
-    plan::{self, Area, Kind, NAMESPACES},
+    plan::{self, Area, Kind, Object},
     record::{At, Life, Record, Span, Standing},
 };
 
@@ -160,14 +160,13 @@ impl Seen {
         let object: Value = serde_json::from_slice(value).ok()?;
         let uid = object["metadata"]["uid"].as_str()?.to_owned();
         let phase = object["status"]["phase"].as_str().unwrap_or_default();
+        let area = plan::area_of(&plan::prefix(history), &object["spec"]);
         self.stored.insert(key.to_owned(), (history, uid.clone()));
         self.histories.insert(uid.clone(), history);
         let life =
             self.records.entry(history).or_default().lives.entry(uid.clone()).or_insert_with(|| Life {
                 uid: uid.clone(),
-                kind,
-                name: name.to_owned(),
-                area: plan::area_of(&plan::prefix(history), &object["spec"]),
+                object: Object { kind, name: name.to_owned(), area },
                 created: at,
                 ended: None,
                 gone: None,
@@ -205,7 +204,7 @@ impl Seen {
             let record = self.records.entry(history).or_default();
             let known = if place { &mut record.standings } else { &mut record.marks };
             if let Some(known) = known.get_mut(&standing.uid) {
-                known.area = standing.area;
+                known.object.area = standing.object.area;
                 if !stood {
                     known.spans.push(Span { from: at, until: None });
                 }
@@ -254,15 +253,9 @@ fn entries(text: &str) -> anyhow::Result<Vec<Seat>> {
         let of_object = matches!(claim.key.kind, ObjectKind::Backup | ObjectKind::Restore);
         let prefix = plan::prefix(history);
         for entry in &claim.entries {
-            let bit =
-                |index: usize| u8::from(entry.footprint.includes(&plan::namespace(&prefix, index))) << index;
-            let standing = Standing {
-                uid: entry.uid.clone(),
-                kind,
-                name: claim.key.name.clone(),
-                area: Area((0..NAMESPACES).map(bit).sum()),
-                spans: Vec::new(),
-            };
+            let area = Area::of(&prefix, |namespace| entry.footprint.includes(namespace));
+            let object = Object { kind, name: claim.key.name.clone(), area };
+            let standing = Standing { uid: entry.uid.clone(), object, spans: Vec::new() };
             let place = of_object && PLACES.contains(&entry.state.to_string().as_str());
             all.push(Seat { history, place, standing });
         }

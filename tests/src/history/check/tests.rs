@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::history::{
-    plan::{Area, Kind},
+    plan::{Area, Kind, Object},
     record::{At, Review, Span},
 };
 
@@ -18,8 +18,9 @@ fn seconds(moment: u64) -> Duration {
 }
 
 /// An object as it is told in a test: kind by the first letter of its name, uid `uid-<name>`.
-fn kind(name: &str) -> Kind {
-    if name.starts_with('r') { Kind::Restore } else { Kind::Backup }
+fn object(name: &str) -> Object {
+    let kind = if name.starts_with('r') { Kind::Restore } else { Kind::Backup };
+    Object { kind, name: name.to_owned(), area: Area(1) }
 }
 
 fn uid(name: &str) -> String {
@@ -30,9 +31,7 @@ impl Record {
     fn lived(mut self, name: &str, created: u64, ended: Option<u64>) -> Self {
         let life = Life {
             uid: uid(name),
-            kind: kind(name),
-            name: name.to_owned(),
-            area: Area(1),
+            object: object(name),
             created: at(created),
             ended: ended.map(at),
             gone: None,
@@ -53,8 +52,7 @@ impl Record {
     fn claimed(mut self, name: &str, spans: &[(u64, Option<u64>)]) -> Self {
         let spans =
             spans.iter().map(|(from, until)| Span { from: at(*from), until: until.map(at) }).collect();
-        let standing =
-            Standing { uid: uid(name), kind: kind(name), name: name.to_owned(), area: Area(1), spans };
+        let standing = Standing { uid: uid(name), object: object(name), spans };
         self.standings.insert(uid(name), standing);
         self
     }
@@ -62,9 +60,7 @@ impl Record {
     fn worked(mut self, name: &str, begin: u64, end: u64, epoch: u64) -> Self {
         self.work.push(Work {
             uid: uid(name),
-            kind: kind(name),
-            name: name.to_owned(),
-            area: Area(1),
+            object: object(name),
             token: Some(("lease".to_owned(), epoch)),
             begin: seconds(begin),
             end: Some(seconds(end)),
@@ -74,9 +70,7 @@ impl Record {
 
     fn tried(mut self, name: &str, sent: u64, answered: u64, answer: Answer) -> Self {
         self.attempts.push(Attempt {
-            kind: kind(name),
-            name: name.to_owned(),
-            area: Area(1),
+            object: object(name),
             dry_run: false,
             sent: seconds(sent),
             answered: seconds(answered),

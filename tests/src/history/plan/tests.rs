@@ -21,8 +21,8 @@ fn the_area_of_an_object_is_what_was_planned() {
         for step in Plan::new(3, number, 2, false, None).clients.into_iter().flatten() {
             if let Op::Create(create) = step.op {
                 let prefix = prefix(number);
-                assert_eq!(area_of(&prefix, &create.object(&prefix, 1)["spec"]), create.area);
-                assert_eq!(number_of(&create.name), Some(number));
+                assert_eq!(area_of(&prefix, &create.body(&prefix, 1)["spec"]), create.object.area);
+                assert_eq!(number_of(&create.object.name), Some(number));
             }
         }
     }
@@ -31,6 +31,7 @@ fn the_area_of_an_object_is_what_was_planned() {
 #[test]
 fn a_backup_and_a_restore_of_one_namespace_collide_and_backups_do_not() {
     let (one, other) = (Area(0b011), Area(0b110));
+    let object = |(kind, name, area): (Kind, &str, Area)| Object { kind, name: name.to_owned(), area };
     for (left, right, expected) in [
         ((Kind::Backup, "x", one), (Kind::Restore, "x", other), true),
         ((Kind::Restore, "x", one), (Kind::Restore, "y", other), true),
@@ -38,7 +39,7 @@ fn a_backup_and_a_restore_of_one_namespace_collide_and_backups_do_not() {
         ((Kind::Restore, "x", one), (Kind::Restore, "x", other), false),
         ((Kind::Backup, "x", Area(1)), (Kind::Restore, "y", other), false),
     ] {
-        assert_eq!(collide(left, right), expected, "{left:?} {right:?}");
+        assert_eq!(object(left).collides(&object(right)), expected, "{left:?} {right:?}");
     }
 }
 
