@@ -145,7 +145,7 @@ fn place(at: i64, length: usize) -> Option<usize> {
 fn holds(filter: &Filter, root: &Value, one: &Value) -> bool {
     let found = find(&filter.path, root, one);
     let Some((comparison, wanted)) = &filter.wanted else { return !found.is_empty() };
-    found.first().is_some_and(|value| compare(value, *comparison, wanted))
+    found.first().is_some_and(|value| compare(value, comparison, wanted))
 }
 
 fn compare(value: &Value, comparison: Comparison, wanted: &Value) -> bool {

@@ -164,7 +164,7 @@ async fn until_deleted(
 /// The exit code, after saying why the end was not waited for.
 fn ended(waited: Polled<()>, what: &str, args: &DeleteArgs, terminal: &mut Terminal) -> Exit {
     match &waited {
-        Ok(_) => {}
+        Ok(()) => {}
         Err(Exit::TimedOut) => {
             let timeout = args.timeout;
             terminal.say(&format!("error: {what} has not ended after {timeout}; it goes on in the cluster"));

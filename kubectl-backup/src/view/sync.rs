@@ -149,7 +149,7 @@ pub(crate) fn one(location: &SyncedLocation, now: Timestamp) -> std::io::Result<
             .map(|note| vec![format!("  {}", plain(&note.name)), plain(&note.what), plain(&note.reason)]);
         text = text + "\n" + &table(&["  BACKUP", "WHAT", "WHY"], true, rows)?;
         if pass.more > 0 {
-            text += &format!("  and {} more\n", pass.more);
+            text = text + &format!("  and {} more\n", pass.more);
         }
     }
     Ok(text)
