@@ -1,5 +1,6 @@
-//! Somebody else's validating webhook for Backups and Restores, which runs beside ours. What it does to a creation is
-//! said by the object itself, so that one of them serves any number of clients at once.
+//! Somebody else's validating webhook for Backups and Restores, which runs beside ours. What it does to a creation, or to a
+//! new state of an object of Percona's operator, is said by the object itself, so that one of them serves any number of
+//! clients at once.
 
 use std::{path::Path, time::Duration};
 
@@ -78,7 +79,9 @@ impl Sibling {
                 "name": "sibling.webhook.test", "admissionReviewVersions": ["v1"],
                 "clientConfig": { "url": format!("https://{address}/validate"), "caBundle": ca },
                 "rules": [{ "apiGroups": ["velero.io"], "apiVersions": ["*"],
-                    "resources": ["backups", "restores"], "operations": ["CREATE"] }],
+                    "resources": ["backups", "restores"], "operations": ["CREATE"] },
+                    { "apiGroups": ["ps.percona.com"], "apiVersions": ["*"], "resources": ["*/status"],
+                    "operations": ["UPDATE"] }],
                 "matchConditions": [{ "name": "wants-it",
                     "expression": format!("'{ANNOTATION}' in object.metadata.?annotations.orValue({{}})") }],
                 "failurePolicy": "Fail", "sideEffects": "None", "timeoutSeconds": 10,

@@ -40,6 +40,8 @@ pub(crate) struct Claiming {
     pub on_conflict: OnConflict,
     /// Why it is to be admitted whatever is in the way, as its author says.
     pub break_glass: Option<String>,
+    /// The resourceVersion of the ended object that is to come back to life; empty if nothing is.
+    pub revives: String,
 }
 
 /// A change of what an object wants while it runs, or before.
@@ -94,11 +96,19 @@ fn update(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<Dynami
     let (new, old) = (seen(profile, kind, request, object), seen(profile, kind, request, before));
     if old.over && !new.over {
         let revived = kind.role().is_some_and(|role| profile.may_revive(role, &before.data, &object.data));
-        return if revived {
-            claim(profile, new, object, request.dry_run)
-        } else {
-            refuse(denial::revival(&profile.group, &new.key, &old.phase, &new.phase))
-        };
+        if !revived {
+            return refuse(denial::revival(&profile.group, &new.key, &old.phase, &new.phase));
+        }
+        if old.version.is_empty() {
+            return refuse(denial::malformed(
+                "the old object in the review of an update has no resourceVersion",
+            ));
+        }
+        let mut decision = claim(profile, new, object, request.dry_run);
+        if let Decision::Claim(claiming) = &mut decision {
+            claiming.revives = old.version;
+        }
+        return decision;
     }
     if old.over || new.over || old.spec == new.spec {
         return Decision::Pass;
@@ -161,6 +171,7 @@ fn claim(profile: &Profile, seen: Observed, object: &DynamicObject, dry_run: boo
         dry_run,
         on_conflict,
         break_glass: break_glass.map(|reason| reason.chars().take(200).collect()),
+        revives: String::new(),
     }))
 }
 

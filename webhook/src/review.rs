@@ -122,11 +122,11 @@ impl Webhook {
         user: &UserInfo,
         deadline: Instant,
     ) -> Result<Answer, String> {
-        let Claiming { key, uid, scope, spec, since, dry_run, on_conflict, break_glass } = claiming;
+        let Claiming { key, uid, scope, spec, since, dry_run, on_conflict, break_glass, revives } = claiming;
         let protected = claims.protected();
         let group = &protected.profile.group;
         let footprint = in_time(deadline, protected.store.objects().footprint(&key, &spec)).await?;
-        let mut ask = Ask { queue: on_conflict == OnConflict::Queue, forced: None };
+        let mut ask = Ask { queue: on_conflict == OnConflict::Queue, forced: None, revives };
         if let Some(reason) = break_glass {
             if !in_time(deadline, self.authorization.may_break_glass(user, &key.namespace)).await? {
                 return Ok(Answer::refuse(denial::may_not_break(group, &key, name_of(user)), "denied"));

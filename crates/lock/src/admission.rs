@@ -74,7 +74,7 @@ impl<'a> Batch<'a> {
     /// Its object was read, and this is what becomes of the entries of the claim; entries that stay are left out.
     pub fn saw(&mut self, claim: &Claim, judged: &[Judged]) {
         for Judged { key, entry, transition } in judged {
-            if transition.apply(&mut self.base, key, &entry.uid, entry.state)
+            if transition.apply(&mut self.base, key, entry)
                 && let EntryTransition::End(reason) = transition
             {
                 self.freed.push(*reason);

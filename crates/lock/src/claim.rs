@@ -157,6 +157,54 @@ pub struct Entry {
     pub forced: bool,
     /// Who holds and why, or why it was forced. For people; empty for all others.
     pub note: String,
+    /// How often it was admitted again. Each time its age begins anew, for every observer.
+    pub renewals: u32,
+    /// The resourceVersion of the ended object that it was admitted to take back to life; empty for a creation. As long as
+    /// this version is stored, what was admitted is not.
+    pub revives: String,
+}
+
+impl Entry {
+    /// One that nothing is known of but this.
+    pub fn new(uid: &str, footprint: Footprint, state: State, since: &str) -> Self {
+        Self {
+            uid: uid.to_owned(),
+            footprint,
+            state,
+            epoch: 0,
+            since: since.to_owned(),
+            suspect: false,
+            forced: false,
+            note: String::new(),
+            renewals: 0,
+            revives: String::new(),
+        }
+    }
+
+    /// It is admitted once more: what anybody knows of its age is worth nothing. What works does not age, unless it has ended
+    /// and comes back to life.
+    pub(crate) fn renew(&mut self, revives: &str) {
+        if self.state == State::Active && revives.is_empty() {
+            return;
+        }
+        if self.state == State::Active {
+            self.state = State::Reserved;
+        }
+        self.renewals = self.renewals.wrapping_add(1);
+        self.suspect = false;
+        revives.clone_into(&mut self.revives);
+    }
+
+    pub fn standing(&self) -> Standing {
+        Standing { state: self.state, renewals: self.renewals }
+    }
+}
+
+/// How an entry stands. A judgement of it, and a count of its age, are good for as long as it stands so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Standing {
+    state: State,
+    renewals: u32,
 }
 
 /// All admitted objects of one name. A claim covers what its entries cover together.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    claim::{Claim, Entry, ObjectKey, State},
+    claim::{Claim, Entry, ObjectKey, Standing, State},
     lease::{LedgerError, LedgerStore},
     ledger::{Ask, Ledger},
     transition::{EndRules, EntryTransition, ObservedState, PriorObservation, Reason, Times, decide},
@@ -26,8 +26,8 @@ const BUDGET: Duration = Duration::from_secs(10);
 pub struct Collector {
     times: Times,
     ends: EndRules,
-    /// Since when entries are in a state that only time ends: by name, uid and state.
-    waiting: HashMap<(ObjectKey, String, State), Instant>,
+    /// Since when entries are as they are, where only time ends that.
+    waiting: HashMap<(ObjectKey, String), (Standing, Instant)>,
     /// Uids that were seen stored. They cannot be stored again: gone means gone.
     stored: HashSet<String>,
 }
@@ -70,18 +70,18 @@ impl Collector {
 
     /// How much longer an entry stays that nothing else ends, as far as this observer knows.
     pub fn left(&self, key: &ObjectKey, entry: &Entry, now: Instant) -> Duration {
-        let since = self.waiting.get(&(key.clone(), entry.uid.clone(), entry.state));
-        self.times
-            .of(entry.state)
-            .saturating_sub(since.map_or(Duration::ZERO, |since| now.saturating_duration_since(*since)))
+        let since = self.waiting.get(&(key.clone(), entry.uid.clone()));
+        let since = since.filter(|(standing, _)| *standing == entry.standing());
+        let age = since.map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(*since));
+        self.times.of(entry.state).saturating_sub(age)
     }
 
     /// Since when an entry is as it is; one whose object is there does not age.
     fn age(&mut self, key: &ObjectKey, entry: &Entry, observed: &ObservedState, now: Instant) -> Duration {
-        let at = (key.clone(), entry.uid.clone(), entry.state);
+        let (at, standing) = ((key.clone(), entry.uid.clone()), entry.standing());
         let ages = matches!(entry.state, State::Intent | State::Settling | State::Collected)
             || key.kind.is_deletion()
-            || observed.uid.as_deref() != Some(entry.uid.as_str());
+            || !observed.is_of(entry);
         if !ages {
             self.waiting.remove(&at);
             return Duration::ZERO;
@@ -89,7 +89,11 @@ impl Collector {
         if self.waiting.len() >= MAX_REMEMBERED {
             self.waiting.clear();
         }
-        now.saturating_duration_since(*self.waiting.entry(at).or_insert(now))
+        let since = self.waiting.entry(at).or_insert((standing, now));
+        if since.0 != standing {
+            *since = (standing, now);
+        }
+        now.saturating_duration_since(since.1)
     }
 
     /// Notes that an object of this uid was seen stored.
@@ -157,8 +161,9 @@ impl Collector {
     }
 
     fn forget_released(&mut self, ledger: &Ledger) {
-        self.waiting
-            .retain(|(key, uid, state), _| ledger.entry(key, uid).is_some_and(|entry| entry.state == *state));
+        self.waiting.retain(|(key, uid), (standing, _)| {
+            ledger.entry(key, uid).is_some_and(|entry| entry.standing() == *standing)
+        });
         self.stored.retain(|uid| ledger.claims.iter().any(|claim| claim.entry(uid).is_some()));
     }
 }
@@ -185,7 +190,7 @@ pub(crate) async fn apply(
                 if ledger.admit(key, &entry.uid, &entry.footprint, &entry.since, &Ask::default()).is_err() {
                     done.late.push(key.clone());
                 }
-            } else if transition.apply(ledger, key, &entry.uid, entry.state)
+            } else if transition.apply(ledger, key, entry)
                 && let Some(reason) = transition.reason()
             {
                 done.freed.push((key.clone(), entry.uid.clone(), reason));

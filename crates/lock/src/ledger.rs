@@ -8,11 +8,12 @@ use std::cmp::Reverse;
 use crate::{
     claim::{Claim, Entry, ObjectKey, ObjectKind, State},
     conflict::{Conflict, Rules, keeps_out},
-    footprint::{Footprint, json_bytes},
+    footprint::Footprint,
 };
 
 mod format;
 mod queue;
+mod room;
 #[cfg(test)]
 mod tests;
 
@@ -56,6 +57,20 @@ pub struct Ask {
     pub queue: bool,
     /// Take the place whatever is in the way, with the reason that a person gave.
     pub forced: Option<String>,
+    /// The resourceVersion of the ended object that is to come back to life; empty for a creation or a deletion.
+    pub revives: String,
+}
+
+impl Ask {
+    /// Waits for its turn if somebody is in the way.
+    pub fn queued() -> Self {
+        Self { queue: true, ..Self::default() }
+    }
+
+    /// Takes its place whatever is in the way.
+    pub fn forced(reason: &str) -> Self {
+        Self { forced: Some(reason.to_owned()), ..Self::default() }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,8 +158,8 @@ impl Ledger {
         holders
     }
 
-    /// Reserves a place for this uid, or lets it wait for one. The same uid may come again; if it then asks for more, it
-    /// is checked again.
+    /// Reserves a place for this uid, or lets it wait for one. The same uid may come again: its age begins anew, and if it
+    /// then asks for more, it is checked again.
     ///
     /// `since` is for people. On a refusal the ledger is unchanged.
     pub fn admit(
@@ -158,11 +173,12 @@ impl Ledger {
         if self.status != Status::Open {
             return Err(Refusal::NotOpen(self.status));
         }
-        let known = self.entry(key, uid).filter(|entry| {
+        let known = self.entry_mut(key, uid).filter(|entry| {
             matches!(entry.state, State::Waiting | State::Reserved | State::Active)
                 && entry.footprint.covers(footprint)
         });
         if let Some(entry) = known {
+            entry.renew(&ask.revives);
             return Ok(match entry.state {
                 State::Waiting => Grant::Waiting(self.behind(key, uid)),
                 _ => Grant::Reserved,
@@ -187,13 +203,21 @@ impl Ledger {
         {
             return Err(conflict.clone().into());
         }
-        let note = ask.forced.as_deref().unwrap_or_default();
-        self.has_room(entry_bytes(key, uid, since, note) + footprint.bytes_at_most())?;
         let waits = conflict.is_some() && ask.forced.is_none();
+        let note = ask.forced.clone().unwrap_or_default();
+        let entry = Entry {
+            note,
+            revives: ask.revives.clone(),
+            ..Entry::new(uid, footprint.clone(), State::Reserved, since)
+        };
+        self.has_room(key, &entry)?;
         if waits {
             self.go_last(key);
         }
         self.place(key, uid, footprint, since, if waits { State::Waiting } else { State::Reserved });
+        if let Some(entry) = self.entry_mut(key, uid) {
+            entry.revives.clone_from(&ask.revives);
+        }
         self.remove(key, |entry| entry.state == State::Intent);
         // What the name had before may have kept others waiting.
         self.promote();
@@ -300,7 +324,8 @@ impl Ledger {
         let taken = self.claim(key).is_some_and(|claim| claim.entries.iter().any(others));
         let all = self.claims.iter().filter(|claim| claim.key != *key).flat_map(|claim| &claim.entries);
         let intents = all.filter(|entry| !others(entry)).count();
-        let room = self.has_room(entry_bytes(key, uid, since, "") + footprint.bytes_at_most()).is_ok();
+        let word = Entry::new(uid, footprint.clone(), State::Intent, since);
+        let room = self.has_room(key, &word).is_ok();
         let may = self.status == Status::Open && key.kind == ObjectKind::Restore;
         if !may || !room || taken || intents >= MAX_INTENTS {
             return false;
@@ -321,7 +346,7 @@ impl Ledger {
         since: &str,
         by: &str,
     ) -> Result<Grant, Refusal> {
-        let grant = self.admit(key, uid, footprint, since, &Ask { queue: true, forced: None })?;
+        let grant = self.admit(key, uid, footprint, since, &Ask::queued())?;
         if let Some(entry) = self.entry_mut(key, uid) {
             by.clone_into(&mut entry.note);
         }
@@ -356,20 +381,12 @@ impl Ledger {
         if let Some(entry) = self.entry_mut(key, uid) {
             entry.footprint = entry.footprint.union(footprint);
             if entry.state != State::Active {
-                (entry.state, entry.epoch, entry.suspect) = (state, epoch, false);
+                (entry.state, entry.epoch) = (state, epoch);
+                entry.renew("");
             }
             return;
         }
-        let entry = Entry {
-            uid: uid.to_owned(),
-            footprint: footprint.clone(),
-            state,
-            epoch,
-            since: since.to_owned(),
-            suspect: false,
-            forced: false,
-            note: String::new(),
-        };
+        let entry = Entry { epoch, ..Entry::new(uid, footprint.clone(), state, since) };
         match self.claims.iter_mut().find(|claim| claim.key == *key) {
             Some(claim) => claim.entries.push(entry),
             None => self.claims.push(Claim { key: key.clone(), entries: vec![entry] }),
@@ -384,15 +401,6 @@ impl Ledger {
             let claim = self.claims.remove(place);
             self.claims.push(claim);
         }
-    }
-
-    /// Whether one more entry, of this size, has its place.
-    fn has_room(&self, bytes: usize) -> Result<(), Refusal> {
-        let (entries, bytes) = (self.len(), self.bytes_at_most() + bytes);
-        if entries >= MAX_ENTRIES || bytes > MAX_BYTES {
-            return Err(Refusal::Full { entries, bytes });
-        }
-        Ok(())
     }
 
     fn turn(&mut self, key: &ObjectKey, uid: &str, from: impl Fn(State) -> bool, to: State) -> bool {
@@ -421,39 +429,4 @@ impl Ledger {
         self.claims.retain(|claim| !claim.entries.is_empty());
         self.len() < before
     }
-
-    /// The size of the JSON, a little too large: cheap enough to be asked at every grant.
-    fn bytes_at_most(&self) -> usize {
-        let entries = || self.claims.iter().flat_map(|claim| &claim.entries);
-        let all = self.bytes_with(entries().map(|entry| &entry.footprint));
-        // Far from full, it need not be known which footprints are equal.
-        if all <= MAX_BYTES / 2 { all } else { self.bytes_with(self.footprints()) }
-    }
-
-    fn bytes_with<'a>(&self, footprints: impl IntoIterator<Item = &'a Footprint>) -> usize {
-        // Version, status, epoch and bound.
-        const FRAME: usize = 128;
-        let of = |claim: &Claim| -> usize {
-            claim.entries.iter().map(|e| entry_bytes(&claim.key, &e.uid, &e.since, &e.note)).sum()
-        };
-        let footprints = footprints.into_iter().map(Footprint::bytes_at_most);
-        FRAME + self.claims.iter().map(of).sum::<usize>() + footprints.sum::<usize>()
-    }
-
-    /// Every footprint once, in order.
-    fn footprints(&self) -> Vec<&Footprint> {
-        let entries = self.claims.iter().flat_map(|claim| &claim.entries);
-        let mut footprints: Vec<&Footprint> = entries.map(|entry| &entry.footprint).collect();
-        footprints.sort_unstable();
-        footprints.dedup();
-        footprints
-    }
-}
-
-/// What an entry adds to the JSON at most, with its claim around it and without its footprint.
-fn entry_bytes(key: &ObjectKey, uid: &str, since: &str, note: &str) -> usize {
-    // Brackets, quotes, words and numbers.
-    const FRAME: usize = 128;
-    let texts = [key.namespace.as_str(), &key.name, uid, since, note];
-    FRAME + texts.into_iter().map(json_bytes).sum::<usize>()
 }

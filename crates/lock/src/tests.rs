@@ -68,11 +68,11 @@ async fn admit_as(
 }
 
 fn queued() -> Ask {
-    Ask { queue: true, forced: None }
+    Ask::queued()
 }
 
 fn forced() -> Ask {
-    Ask { queue: false, forced: Some("the house burns".to_owned()) }
+    Ask::forced("the house burns")
 }
 
 async fn ledger(store: &LedgerStore) -> Ledger {

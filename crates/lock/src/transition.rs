@@ -47,10 +47,26 @@ impl Times {
 pub struct ObservedState {
     /// Uid of the object of that name; none: there is none.
     pub uid: Option<String>,
+    /// Its resourceVersion.
+    pub version: String,
     pub over: bool,
     pub deleting: bool,
     /// Whether what it worked on may be touched again, as the profile's release rule says.
     pub settled: bool,
+}
+
+impl ObservedState {
+    /// Whether this is what the entry was admitted for. Not so if it has the entry's uid, but is what was there before: a
+    /// revival that was admitted and is not stored yet.
+    pub fn is_of(&self, entry: &Entry) -> bool {
+        self.uid.as_deref() == Some(entry.uid.as_str()) && !self.awaits(entry)
+    }
+
+    /// Whether the object of the entry is there, and waits for the write that takes it back to life.
+    fn awaits(&self, entry: &Entry) -> bool {
+        let revives = !entry.revives.is_empty() && entry.revives == self.version;
+        revives && self.uid.as_deref() == Some(entry.uid.as_str())
+    }
 }
 
 /// What the observer knows from before, on its own clock.
@@ -119,10 +135,10 @@ impl EntryTransition {
         }
     }
 
-    /// Changes the ledger, unless the entry has another state by now. Returns whether anything changed.
-    /// [`EntryTransition::Readmit`] is an admission, and is not made here.
-    pub fn apply(self, ledger: &mut Ledger, key: &ObjectKey, uid: &str, state: State) -> bool {
-        let same = ledger.entry(key, uid).is_some_and(|entry| entry.state == state);
+    /// Changes the ledger, unless the entry stands otherwise by now than when it was judged. Returns whether anything changed. [`EntryTransition::Readmit`] is an admission, and is not made here.
+    pub fn apply(self, ledger: &mut Ledger, key: &ObjectKey, judged: &Entry) -> bool {
+        let (uid, state) = (judged.uid.as_str(), judged.state);
+        let same = ledger.entry(key, uid).is_some_and(|entry| entry.standing() == judged.standing());
         same && match self {
             Self::Keep | Self::Readmit => false,
             Self::Suspect => ledger.suspect(key, uid),
@@ -136,7 +152,7 @@ impl EntryTransition {
 /// Judges an entry.
 ///
 /// An orphan takes two looks with a write of the ledger between them: the first notes the suspicion, the second, on a
-/// ledger that has the note, ends it. `Active` ends only when the object is terminal or gone, not when it is merely
+/// ledger that has the note, ends it. A revival that is not stored may be one, too. `Active` ends only when the object is terminal or gone, not when it is merely
 /// marked for deletion: its finalizer keeps it until its worker has stopped.
 pub fn decide(
     key: &ObjectKey,
@@ -146,7 +162,7 @@ pub fn decide(
     ends: EndRules,
 ) -> EntryTransition {
     use EntryTransition::{End, Keep, Readmit, Settle, Suspect, Tombstone};
-    let same = observed.uid.as_deref() == Some(entry.uid.as_str());
+    let same = observed.is_of(entry);
     let end = |reason| {
         // Who has waited only has touched nothing.
         let worked = key.kind == ObjectKind::Restore && entry.state != State::Waiting;
@@ -172,6 +188,11 @@ pub fn decide(
         (ObjectKind::Deletion, _) => orphan(),
         _ if same && observed.over => end(Reason::Over),
         _ if same => Keep,
+        _ if observed.awaits(entry) => match (orphan(), end(Reason::Over)) {
+            // It never came back to life, and what it did before has to settle still.
+            (Tombstone | End(_), settle @ Settle(_)) => settle,
+            (orphan, _) => orphan,
+        },
         (_, State::Active) => end(Reason::Gone),
         _ if prior.stored => end(Reason::Gone),
         _ => orphan(),

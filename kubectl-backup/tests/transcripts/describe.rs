@@ -195,7 +195,7 @@ async fn a_restore_that_waits_for_its_turn_names_those_before_it() {
     ledger.admit(&holder, "b", &everything, "2026-11-03T05:10:12Z", &Ask::default()).unwrap();
     ledger.activate(&holder, "b").unwrap();
     for (name, since) in [("late", "2026-11-03T05:11:12Z"), ("later", "2026-11-03T05:12:12Z")] {
-        let queue = Ask { queue: true, forced: None };
+        let queue = Ask::queued();
         let key = ObjectKey::restore("velero", name);
         ledger.admit(&key, &format!("uid-of-{name}"), &everything, since, &queue).unwrap();
     }

@@ -41,7 +41,7 @@ async fn cluster() -> FakeApi {
     let since = "2026-11-03T05:10:12Z";
     ledger.admit(&restore, "uid-of-back-again", &everything, since, &Ask::default()).unwrap();
     ledger.adopt(&ObjectKey::backup("db", "beside"), "uid-of-beside", &everything, State::Active, since);
-    let queue = Ask { queue: true, forced: None };
+    let queue = Ask::queued();
     ledger.admit(&ObjectKey::restore("db", "later"), "uid-of-later", &everything, since, &queue).unwrap();
     let nameless = with(backup("nameless", ""), &json!({"spec": {"clusterName": ""}, "status": null}));
     let elsewhere = json!({"metadata": {"namespace": "shop", "deletionTimestamp": "2026-11-03T05:14:00Z"}});

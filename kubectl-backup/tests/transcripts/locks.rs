@@ -25,9 +25,9 @@ fn busy() -> Ledger {
     let lost = ObjectKey::backup("velero", "lost");
     admit(&mut ledger, &lost, &db, "2026-11-03T05:08:12Z", &Ask::default());
     ledger.suspect(&lost, "uid-of-lost");
-    let forced = Ask { queue: false, forced: Some("production is\ndown".to_owned()) };
+    let forced = Ask::forced("production is\ndown");
     admit(&mut ledger, &ObjectKey::backup("velero", "urgent"), &shop, "2026-11-03T05:11:12Z", &forced);
-    let queue = Ask { queue: true, forced: None };
+    let queue = Ask::queued();
     admit(&mut ledger, &ObjectKey::restore("velero", "second"), &shop, "2026-11-03T05:12:12Z", &queue);
     let by = "alice: moving disks";
     ledger.hold(&hold("disks"), "h", &Footprint::everything(), "2026-11-03T05:13:12Z", by).unwrap();

@@ -4,7 +4,10 @@
 //! Its operator is played here by what it does at each step: a backup looks whether a restore holds the Lease of the cluster,
 //! and then starts; a restore takes the Lease, looks whether a backup has started, and then starts.
 
-use backup_tests::install::{install_profile, install_test_crds};
+use backup_tests::{
+    install::{install_profile, install_test_crds},
+    sibling::{ANNOTATION, Sibling},
+};
 use k8s_openapi::api::coordination::v1::Lease;
 
 use crate::prelude::*;
@@ -12,6 +15,7 @@ use crate::prelude::*;
 crate::tests! {
     in_no_order_do_perconas_backup_and_restore_run_together,
     a_restore_that_comes_back_from_error_claims_again,
+    a_revival_on_its_way_keeps_backups_out,
     perconas_own_lease_is_honoured_while_its_holder_runs,
     perconas_objects_are_shown_from_their_own_fields,
 }
@@ -65,6 +69,35 @@ async fn a_restore_that_comes_back_from_error_claims_again(world: &mut World) ->
     let error = refusal(set_state(world, RESTORE, "erring", "New").await)?;
     ensure!(error.message.contains("has ended"), "{error:?}");
     Ok(())
+}
+
+/// A webhook beside ours takes its time: the revival is admitted, and what is stored still says how the restore has ended.
+async fn a_revival_on_its_way_keeps_backups_out(world: &mut World) -> anyhow::Result<()> {
+    guard(world).await?;
+    create(world, RESTORE, "reviving", "reviving").await?;
+    set_state(world, RESTORE, "reviving", "Error").await?;
+    let slow = json!({ "metadata": { "annotations": { ANNOTATION: "delay-3000" } } });
+    api(world, RESTORE).merge_patch("reviving", slow).await?;
+    let sibling = Sibling::start(&world.client, world.folder()).await?;
+    let before = sibling.calls();
+    let meanwhile = async {
+        eventually("the revival is on its way", SOON, async || {
+            anyhow::Ok(when(sibling.calls() > before, "it was not asked"))
+        })
+        .await?;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let error = refusal(create(world, BACKUP, "reviving", "reviving").await)?;
+        let stored = api(world, RESTORE).get("reviving").await?;
+        ensure!(stored.data["status"]["state"] == "Error", "it was written before the backup was refused");
+        ensure!(error.message.contains("Restore db/reviving was admitted"), "{error:?}");
+        Ok(())
+    };
+    let (revived, refused) = tokio::join!(set_state(world, RESTORE, "reviving", "New"), meanwhile);
+    revived.context("nothing was in its way")?;
+    refused?;
+    sibling.remove().await?;
+    set_state(world, RESTORE, "reviving", "Failed").await?;
+    create(world, BACKUP, "reviving", "reviving").await.context("what it was revived for has ended")
 }
 
 async fn perconas_own_lease_is_honoured_while_its_holder_runs(world: &mut World) -> anyhow::Result<()> {

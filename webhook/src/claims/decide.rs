@@ -107,7 +107,11 @@ fn blockers(conflict: Conflict, looked: &Looked, collector: &Collector) -> Vec<B
     let blocker = |claim: Claim| {
         // Another object of the name is not who is in the way: that one is not stored (yet). A deletion's is the backup.
         let object = seen(&claim).cloned().flatten();
-        let object = object.filter(|object| claim.entry(&object.uid).is_some());
+        let is_of = |object: &Observed| {
+            let observed = ObservedState::of(Some(object), true);
+            claim.entry(&object.uid).is_some_and(|entry| observed.is_of(entry))
+        };
+        let object = object.filter(is_of);
         let left = claim.entries.iter().map(|entry| collector.left(&claim.key, entry, now)).max();
         Blocker { object, left: left.unwrap_or(Duration::ZERO), claim }
     };

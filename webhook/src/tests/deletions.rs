@@ -52,3 +52,24 @@ async fn a_backup_goes_with_its_namespace_whoever_restores_from_it() {
     let answer = replica.review(deletion("old", "0", "Completed", true)).await;
     assert!(allowed(&answer) && answer["warnings"][0].as_str().unwrap().contains("namespace"), "{answer}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_repeated_deletion_begins_its_grace_anew() {
+    let (api, replica) = one_replica();
+    api.put("/api/v1/namespaces/velero", json!({"metadata": {"name": "velero"}}));
+    api.put_velero("Backup", "old", "0", "Completed", &backup_spec());
+    let delete = || replica.review(deletion("old", "0", "Completed", false));
+    let restore = |uid: &'static str| replica.create("Restore", "r", uid, restore_spec());
+    assert!(allowed(&delete().await));
+    assert!(!allowed(&restore("1").await));
+    tokio::time::sleep(GRACE).await;
+    assert!(!allowed(&restore("2").await), "the suspicion is written down");
+    // Another webhook may have refused the first one. This one may take effect at any moment.
+    assert!(allowed(&delete().await));
+    for uid in ["3", "4"] {
+        assert!(!allowed(&restore(uid).await), "neither suspicion nor age of the first are its own");
+    }
+    tokio::time::sleep(GRACE).await;
+    assert!(!allowed(&restore("5").await));
+    assert!(allowed(&restore("6").await));
+}

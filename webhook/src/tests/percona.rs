@@ -27,6 +27,7 @@ fn percona(
     });
     if let Some(old) = old_state {
         request["oldObject"] = object(old);
+        request["oldObject"]["metadata"]["resourceVersion"] = json!("41");
         request["subResource"] = json!("status");
     }
     request
@@ -66,6 +67,40 @@ async fn a_restore_that_failed_and_comes_back_to_life_claims_again_or_stays() {
     assert!(allowed(&replica.review(percona("CREATE", PS_BACKUP, "b", "2", "", None)).await));
     let refused = replica.review(revive()).await;
     assert!(message(&refused).contains("Backup db/b"), "{refused}");
+}
+
+/// Between the answer of the webhook and the write of the API server the object still says how it ended the last time.
+#[tokio::test(start_paused = true)]
+async fn a_revival_is_not_ended_by_what_it_revives() {
+    let at = "/apis/ps.percona.com/v1/namespaces/db/perconaservermysqlrestores/r";
+    let put = |api: &FakeApi, state: &str| {
+        api.put(
+            at,
+            json!({"apiVersion": "ps.percona.com/v1", "kind": PS_RESTORE, "spec": {"clusterName": "cluster1"},
+                "metadata": {"name": "r", "namespace": "db", "uid": "1"}, "status": {"state": state}}),
+        );
+    };
+    for lands in [true, false] {
+        let (api, replica) = one_replica();
+        put(&api, "Error");
+        let mut revival = percona("UPDATE", PS_RESTORE, "r", "1", "", Some("Error"));
+        revival["oldObject"]["metadata"]["resourceVersion"] =
+            api.get(at).unwrap()["metadata"]["resourceVersion"].clone();
+        assert!(allowed(&replica.review(revival).await));
+        let backup = |uid: &str| replica.review(percona("CREATE", PS_BACKUP, "b", uid, "", None));
+        let refused = backup("2").await;
+        assert!(message(&refused).contains("Restore db/r was admitted"), "{refused}");
+        if lands {
+            put(&api, "Running");
+            assert!(message(&backup("3").await).contains("is running"));
+            put(&api, "Error");
+            assert!(allowed(&backup("4").await), "what it was revived for has ended");
+        } else {
+            tokio::time::sleep(GRACE).await;
+            assert!(!allowed(&backup("3").await), "the suspicion is written down first");
+            assert!(allowed(&backup("4").await), "it never came");
+        }
+    }
 }
 
 #[tokio::test]

@@ -56,6 +56,7 @@ struct WireEntry(
     #[serde(default, skip_serializing_if = "Special::is_none")] Special,
 );
 
+/// A field more is no new format: a version that does not know it leaves it out when it writes.
 #[derive(Default, PartialEq, Serialize, Deserialize)]
 struct Special {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -64,6 +65,10 @@ struct Special {
     forced: bool,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     note: String,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    renewals: u32,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    revives: String,
 }
 
 impl Special {
@@ -77,13 +82,24 @@ fn is_open(status: &Status) -> bool {
     *status == Status::Open
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde calls it so
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 impl Ledger {
     /// The compact text of this ledger.
     pub(crate) fn to_json(&self) -> String {
         let footprints = self.footprints();
         let entry = |entry: &Entry| {
             let footprint = footprints.binary_search(&&entry.footprint).unwrap_or_default();
-            let special = Special { suspect: entry.suspect, forced: entry.forced, note: entry.note.clone() };
+            let special = Special {
+                suspect: entry.suspect,
+                forced: entry.forced,
+                note: entry.note.clone(),
+                renewals: entry.renewals,
+                revives: entry.revives.clone(),
+            };
             WireEntry(entry.uid.clone(), footprint, entry.state, entry.epoch, entry.since.clone(), special)
         };
         let claim = |Claim { key, entries }: &Claim| {
@@ -127,8 +143,19 @@ impl Ledger {
                     let there = wire.footprints.len();
                     unreadable(&format!("{key} refers to footprint {index}, there are {there}"))
                 })?;
-                let Special { suspect, forced, note } = special;
-                entries.push(Entry { uid, footprint, state, epoch, since, suspect, forced, note });
+                let Special { suspect, forced, note, renewals, revives } = special;
+                entries.push(Entry {
+                    uid,
+                    footprint,
+                    state,
+                    epoch,
+                    since,
+                    suspect,
+                    forced,
+                    note,
+                    renewals,
+                    revives,
+                });
             }
             if !entries.is_empty() {
                 claims.push(Claim { key, entries });

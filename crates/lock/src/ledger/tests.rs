@@ -35,18 +35,12 @@ fn admit(ledger: &mut Ledger, key: &ObjectKey, uid: &str, namespaces: &[&str]) -
 }
 
 fn queue_up(ledger: &mut Ledger, key: &ObjectKey, uid: &str, namespaces: &[&str]) -> Result<Grant, Refusal> {
-    ledger.admit(key, uid, &on(namespaces), SINCE, &Ask { queue: true, forced: None })
+    ledger.admit(key, uid, &on(namespaces), SINCE, &Ask::queued())
 }
 
 /// Asks as someone who may break the glass.
 fn force(ledger: &mut Ledger, key: &ObjectKey, uid: &str, namespaces: &[&str]) -> Result<Grant, Refusal> {
-    ledger.admit(
-        key,
-        uid,
-        &on(namespaces),
-        SINCE,
-        &Ask { queue: false, forced: Some("the house burns".to_owned()) },
-    )
+    ledger.admit(key, uid, &on(namespaces), SINCE, &Ask::forced("the house burns"))
 }
 
 fn blockers(outcome: Result<Grant, Refusal>) -> Vec<ObjectKey> {

@@ -14,6 +14,8 @@ use crate::{
 pub struct Observed {
     pub key: ObjectKey,
     pub uid: String,
+    /// Its resourceVersion.
+    pub version: String,
     /// The scope it belongs to; none if that cannot be told.
     pub scope: Option<String>,
     /// Its phase, in words; unset is New.
@@ -56,6 +58,7 @@ impl Observed {
         Self {
             key: ObjectKey::new(kind, namespace, name),
             uid: object.uid().unwrap_or_default(),
+            version: object.resource_version().unwrap_or_default(),
             scope,
             phase: if phase.is_empty() { "New".to_owned() } else { phase.to_owned() },
             known,
@@ -85,7 +88,13 @@ impl ObservedState {
     /// The part of it that entries are judged by.
     pub fn of(object: Option<&Observed>, settled: bool) -> Self {
         let Some(object) = object else { return Self { settled, ..Self::default() } };
-        Self { uid: Some(object.uid.clone()), over: object.over, deleting: object.deleting, settled }
+        Self {
+            uid: Some(object.uid.clone()),
+            version: object.version.clone(),
+            over: object.over,
+            deleting: object.deleting,
+            settled,
+        }
     }
 }
 

@@ -11,16 +11,7 @@ use crate::footprint::Footprint;
 const UID: &str = "1";
 
 fn entry(state: State, suspect: bool) -> Entry {
-    Entry {
-        uid: UID.to_owned(),
-        footprint: Footprint::everything(),
-        state,
-        epoch: 1,
-        since: String::new(),
-        suspect,
-        forced: false,
-        note: String::new(),
-    }
+    Entry { epoch: 1, suspect, ..Entry::new(UID, Footprint::everything(), state, "") }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +32,8 @@ impl Found {
             Self::Another => Some("another".to_owned()),
             _ => Some(UID.to_owned()),
         };
-        ObservedState { uid, over: self == Self::Ended, deleting: self == Self::Deleting, settled }
+        let version = "41".to_owned();
+        ObservedState { uid, version, over: self == Self::Ended, deleting: self == Self::Deleting, settled }
     }
 }
 
@@ -238,7 +230,8 @@ fn a_restore_that_only_waited_has_nothing_to_settle() {
             let mut ledger = Ledger::default();
             let key = ObjectKey::new(kind, "velero", "x");
             ledger.adopt(&key, UID, &Footprint::everything(), state, "");
-            assert!(case.transition().apply(&mut ledger, &key, UID, state), "it is done, too");
+            let judged = ledger.entry(&key, UID).unwrap().clone();
+            assert!(case.transition().apply(&mut ledger, &key, &judged), "it is done, too");
             assert!(ledger.is_empty());
         }
     }
@@ -291,6 +284,31 @@ fn a_deletion_that_never_began_is_an_orphan_and_one_that_began_stays() {
     assert_eq!(of(Found::Nothing, false), End(Reason::Gone));
 }
 
+/// The object has ended, and its end is what a write that was admitted would take back. That write may come, or never.
+#[rstest]
+#[case::before_that_write("41", true, [Keep, Suspect, Tombstone])]
+#[case::before_it_on_an_unsettled_target("41", false, [Keep, Suspect, Settle(Reason::Over)])]
+#[case::after_it("40", true, [End(Reason::Over); 3])]
+#[case::after_it_on_an_unsettled_target("40", false, [Settle(Reason::Over); 3])]
+fn a_revival_is_judged_by_what_comes_after_it(
+    #[case] over: &str,
+    #[case] settled: bool,
+    #[case] expected: [EntryTransition; 3],
+) {
+    let (key, ends) = (ObjectKey::restore("db", "x"), EndRules { settles: false, tombstones: true });
+    let observed = Found::Ended.observed(settled);
+    let look = |suspect, aged| {
+        let entry = Entry { revives: over.to_owned(), ..entry(State::Reserved, suspect) };
+        // It was there, so it was seen; that it is there proves nothing.
+        decide(&key, &entry, &observed, PriorObservation { aged, stored: true, overdue: false }, ends)
+    };
+    assert_eq!([look(false, false), look(false, true), look(true, true)], expected);
+    let collected = Entry { revives: "41".to_owned(), ..entry(State::Collected, false) };
+    let prior = PriorObservation::default();
+    assert_eq!(decide(&key, &collected, &observed, prior, ends), Keep, "it may still come");
+    assert_eq!(decide(&key, &collected, &Found::Nothing.observed(true), prior, ends), Keep);
+}
+
 #[test]
 fn whatever_is_seen_the_promises_about_ends_hold() {
     for case in Case::all() {
@@ -329,7 +347,7 @@ fn whatever_is_seen_the_promises_about_ends_hold() {
         let mut ledger = Ledger::default();
         ledger.claims.push(crate::claim::Claim { key: key.clone(), entries: vec![entry(state, suspect)] });
         let before = ledger.clone();
-        let done = transition.apply(&mut ledger, &key, UID, state);
+        let done = transition.apply(&mut ledger, &key, &entry(state, suspect));
         assert_eq!(done, !matches!(transition, Keep | Readmit), "{case:?}: {transition:?}");
         assert_eq!(ledger != before, done, "{case:?}: {transition:?}");
         assert_eq!(ledger.is_empty(), matches!(transition, End(_)), "{case:?}: {transition:?}");
@@ -345,8 +363,11 @@ fn an_entry_that_has_changed_since_it_was_judged_keeps_its_place() {
         let mut ledger = Ledger::default();
         ledger.adopt(&key, UID, &Footprint::everything(), State::Active, "");
         let before = ledger.clone();
-        assert!(!transition.apply(&mut ledger, &key, UID, State::Reserved), "{transition:?}");
-        assert!(!transition.apply(&mut ledger, &key, "another", State::Active), "{transition:?}");
+        let another = Entry { uid: "another".to_owned(), ..entry(State::Active, false) };
+        let again = Entry { renewals: 1, ..entry(State::Active, false) };
+        for judged in [entry(State::Reserved, false), another, again] {
+            assert!(!transition.apply(&mut ledger, &key, &judged), "{transition:?} {judged:?}");
+        }
         assert_eq!(ledger, before);
     }
 }

@@ -63,6 +63,7 @@ impl Lock {
             None => ObservedState { settled: true, ..ObservedState::default() },
             Some(object) => ObservedState {
                 uid: Some(uid_text(object.uid)),
+                version: String::new(),
                 over: object.phase == Phase::Over,
                 deleting: object.deleting,
                 settled: true,
@@ -271,7 +272,7 @@ fn want_of(scenario: &Scenario, request: usize) -> ClaimRequest {
         uid,
         footprint,
         since: String::new(),
-        ask: Ask { queue, forced: None },
+        ask: Ask { queue, ..Ask::default() },
         intent,
         running: None,
     };

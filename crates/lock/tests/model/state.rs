@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use backup_lock::{
-    Claim, Ledger, ObjectKey, State,
+    Claim, Entry, Ledger, ObjectKey,
     transition::{EntryTransition, ObservedState},
 };
 
@@ -141,8 +141,8 @@ pub enum Collecting {
     Judged(Vec<Judgement>),
 }
 
-/// Name, uid and state of an entry as it was found, and what is to become of it.
-pub type Judgement = (ObjectKey, String, State, EntryTransition);
+/// An entry as it was found, by its name, and what is to become of it.
+pub type Judgement = (ObjectKey, Entry, EntryTransition);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Left {

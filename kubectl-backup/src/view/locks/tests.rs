@@ -19,6 +19,7 @@ fn seen(kind: ObjectKind, name: &str, uid: &str, footprint: Footprint) -> Unende
     let object = Observed {
         key: ObjectKey::new(kind, "velero", name),
         uid: uid.to_owned(),
+        version: "1".to_owned(),
         scope: Some(VELERO_SCOPE.to_owned()),
         phase: "InProgress".to_owned(),
         known: true,
@@ -87,14 +88,11 @@ fn the_rules_of_the_profile_say_whether_backups_conflict() {
 fn nothing_in_a_ledger_moves_a_cursor() {
     let evil = "a\u{1b}[2J\nb\u{7}";
     let entry = Entry {
-        uid: evil.to_owned(),
-        footprint: Footprint::namespaces([evil]),
-        state: State::Reserved,
-        epoch: 0,
-        since: evil.to_owned(),
         suspect: true,
         forced: true,
         note: evil.to_owned(),
+        revives: evil.to_owned(),
+        ..Entry::new(evil, Footprint::namespaces([evil]), State::Reserved, evil)
     };
     let claim = Claim { key: ObjectKey::new(ObjectKind::Hold, evil, evil), entries: vec![entry] };
     let mut found = found(Ledger { claims: vec![claim], ..Ledger::default() });

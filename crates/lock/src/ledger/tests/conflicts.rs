@@ -108,12 +108,35 @@ fn a_second_creation_of_a_name_that_asks_for_more_is_judged_by_what_it_asks() {
 }
 
 #[test]
-fn the_same_creation_may_come_again_and_changes_nothing() {
+fn the_same_creation_may_come_again_and_only_its_age_begins_anew() {
     for state in [State::Reserved, State::Active] {
         let mut ledger = with_entry(&restore("r"), "1", state);
         let before = ledger.clone();
+        ledger.suspect(&restore("r"), "1");
         assert_eq!(admit(&mut ledger, &restore("r"), "1", &["a"]), Ok(Grant::Reserved));
+        let entry = ledger.entry_mut(&restore("r"), "1").unwrap();
+        assert_eq!(
+            std::mem::take(&mut entry.renewals),
+            u32::from(state != State::Active),
+            "what works has no age"
+        );
         assert_eq!(ledger, before);
+    }
+}
+
+/// A revival that was admitted before, and one that is admitted while the end of the last work was not seen yet.
+#[test]
+fn a_revival_waits_for_its_own_write_whatever_was_there() {
+    for state in [State::Waiting, State::Reserved, State::Active, State::Settling, State::Collected] {
+        let mut ledger = with_entry(&restore("r"), "1", state);
+        for over in ["41", "42"] {
+            let ask = Ask { revives: over.to_owned(), ..Ask::default() };
+            let before = ledger.entry(&restore("r"), "1").unwrap().renewals;
+            ledger.admit(&restore("r"), "1", &on(&["a"]), SINCE, &ask).unwrap();
+            let entry = ledger.entry(&restore("r"), "1").unwrap();
+            assert_eq!((entry.revives.as_str(), entry.renewals), (over, before + 1), "{state}");
+            assert!(matches!(entry.state, State::Reserved | State::Waiting), "{state}: {}", entry.state);
+        }
     }
 }
 

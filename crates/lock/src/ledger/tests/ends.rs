@@ -81,7 +81,7 @@ fn an_object_that_comes_after_its_reservation_was_collected_is_claimed_anew_or_r
 fn who_waits_is_let_in_when_the_one_ahead_is_found_to_be_an_orphan() {
     let mut ledger = with_entry(&backup("b"), "1", State::Reserved);
     let waits = |ledger: &mut Ledger, key: ObjectKey| {
-        ledger.admit(&key, "2", &on(&["a"]), SINCE, &Ask { queue: true, forced: None }).unwrap();
+        ledger.admit(&key, "2", &on(&["a"]), SINCE, &Ask::queued()).unwrap();
         state(ledger, &key, "2")
     };
     assert_eq!(waits(&mut ledger, restore("r")), Some(State::Waiting));

@@ -46,6 +46,21 @@ fn the_text_begins_with_its_version() {
     assert!(Ledger::default().to_json().starts_with(r#"{"v":3,"#), "{}", Ledger::default().to_json());
 }
 
+/// In both directions: what an older version wrote lacks fields, and what a newer one writes may have some that this
+/// version leaves out.
+#[test]
+fn a_ledger_of_another_version_of_one_format_is_read() {
+    for special in ["", ",{}", r#",{"note":"n"}"#, r#",{"note":"n","colour":"blue"}"#] {
+        let text = format!(
+            r#"{{"v":3,"epoch":1,"bound":9,"footprints":[{{"ns":"all"}}],
+                "claims":[["Backup","v","b",[["1",0,"Reserved",1,"now"{special}]]]]}}"#
+        );
+        let ledger = Ledger::from_json(&text).unwrap();
+        let entry = ledger.entry(&ObjectKey::backup("v", "b"), "1").unwrap();
+        assert_eq!((entry.renewals, entry.revives.as_str()), (0, ""), "{special}");
+    }
+}
+
 #[test]
 fn equal_footprints_are_written_once() {
     let mut ledger = Ledger::default();
@@ -88,7 +103,7 @@ fn any_footprint() -> impl Strategy<Value = Footprint> {
 fn any_entry() -> impl Strategy<Value = Entry> {
     const STATES: [State; 6] =
         [State::Intent, State::Collected, State::Waiting, State::Reserved, State::Settling, State::Active];
-    let texts = (any_text(), any_text(), any_text());
+    let texts = (any_text(), any_text(), any_text(), any_text());
     (
         texts,
         any_footprint(),
@@ -96,16 +111,10 @@ fn any_entry() -> impl Strategy<Value = Entry> {
         any::<u64>(),
         any::<bool>(),
         any::<bool>(),
+        any::<u32>(),
     )
-        .prop_map(|((uid, since, note), footprint, state, epoch, suspect, forced)| Entry {
-            uid,
-            footprint,
-            state,
-            epoch,
-            since,
-            suspect,
-            forced,
-            note,
+        .prop_map(|((uid, since, note, revives), footprint, state, epoch, suspect, forced, renewals)| {
+            Entry { uid, footprint, state, epoch, since, suspect, forced, note, renewals, revives }
         })
 }
 

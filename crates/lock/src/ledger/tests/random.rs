@@ -80,7 +80,7 @@ fn any_step() -> impl Strategy<Value = Step> {
             let queue = how < 5;
             let forced = (how == 7).then(|| "because".to_owned());
             let footprint = all(&key, footprint);
-            Step::Admit(key, uid, footprint, Ask { queue, forced })
+            Step::Admit(key, uid, footprint, Ask { queue, forced, ..Ask::default() })
         }),
         1 => (hold(), uid(), any_footprint()).prop_map(|(key, uid, footprint)| Step::Hold(key, uid, footprint)),
         1 => (key(), uid(), any_footprint(), any::<bool>()).prop_map(|(key, uid, footprint, begun)| {
@@ -232,8 +232,9 @@ proptest! {
             }
             let Step::Admit(key, uid, footprint, _) = &step else { continue };
             if done {
-                // To come again changes nothing.
-                let again = ledger.clone();
+                // To come again begins its age anew, and changes nothing else.
+                let mut again = ledger.clone();
+                again.entry_mut(key, uid).unwrap().renew("");
                 ledger.admit(key, uid, footprint, "later", &Ask::default()).unwrap();
                 prop_assert_eq!(&ledger, &again);
             }

@@ -175,7 +175,7 @@ impl Lock {
         let waited = |deciding: &Deciding| deciding.looks.iter().flatten().any(|(_, aged)| *aged);
         let judged = match &world.collecting {
             Collecting::Judged(judged) => {
-                judged.iter().any(|(key, uid, ..)| *key == want.key && *uid == want.uid)
+                judged.iter().any(|(key, entry, _)| *key == want.key && entry.uid == want.uid)
             }
             _ => false,
         };

@@ -44,9 +44,10 @@ impl Lock {
         let Collecting::Judged(judged) = std::mem::replace(&mut world.collecting, Collecting::Idle) else {
             return None;
         };
-        let flying: Vec<bool> = judged.iter().map(|(key, uid, ..)| self.in_flight(world, key, uid)).collect();
+        let flying: Vec<bool> =
+            judged.iter().map(|(key, entry, _)| self.in_flight(world, key, &entry.uid)).collect();
         let done = self.update(world, |ledger| apply(ledger, &judged)).unwrap_or_default();
-        for ((_, _, _, transition), (flying, done)) in judged.iter().zip(flying.into_iter().zip(done)) {
+        for ((_, _, transition), (flying, done)) in judged.iter().zip(flying.into_iter().zip(done)) {
             let ends = matches!(transition.reason(), Some(Reason::Gone | Reason::Over));
             world.wrong.hasty |= flying && done && ends;
         }
@@ -95,7 +96,7 @@ impl Lock {
         prior: impl Fn(&Entry) -> PriorObservation,
     ) -> Vec<Judgement> {
         let judged = self.judge(claim, observed, prior).into_iter();
-        judged.map(|one| (one.key, one.entry.uid, one.entry.state, one.transition)).collect()
+        judged.map(|one| (one.key, one.entry, one.transition)).collect()
     }
 
     /// The ledger after the collector had all the time that it needs, if everybody else rests.
@@ -127,12 +128,11 @@ impl Lock {
 
 /// As in `collect::apply`: who was changed meanwhile keeps its place. For each, whether something was done.
 fn apply(ledger: &mut Ledger, judged: &[Judgement]) -> Vec<bool> {
-    let one = |(key, uid, state, transition): &Judgement| {
+    let one = |(key, entry, transition): &Judgement| {
         if *transition == EntryTransition::Readmit {
-            let footprint = ledger.entry(key, uid).map(|entry| entry.footprint.clone());
-            footprint.is_some_and(|footprint| ledger.admit(key, uid, &footprint, "", &Ask::default()).is_ok())
+            ledger.admit(key, &entry.uid, &entry.footprint, "", &Ask::default()).is_ok()
         } else {
-            transition.apply(ledger, key, uid, *state)
+            transition.apply(ledger, key, entry)
         }
     };
     judged.iter().map(one).collect()

@@ -72,7 +72,7 @@ impl Lock {
         let apply = |ledger: &mut Ledger| {
             let mut freed = false;
             for judged in &over {
-                freed |= judged.transition.apply(ledger, &judged.key, &judged.entry.uid, judged.entry.state);
+                freed |= judged.transition.apply(ledger, &judged.key, &judged.entry);
             }
             freed
         };
