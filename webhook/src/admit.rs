@@ -5,14 +5,17 @@ pub(crate) mod denial;
 mod tests;
 
 use backup_core::{
-    labels::{BREAK_GLASS_ANNOTATION, ON_CONFLICT_ANNOTATION},
+    labels::{BREAK_GLASS_ANNOTATION, ON_CONFLICT_ANNOTATION, SCHEDULE_NAME},
     profile::{OnConflict, Profile},
     validate::{self, Finding},
 };
 use backup_lock::{ObjectKey, ObjectKind, observe::Observed};
-use kube::core::{
-    DynamicObject, Status,
-    admission::{AdmissionRequest, Operation},
+use kube::{
+    ResourceExt as _,
+    core::{
+        DynamicObject, Status,
+        admission::{AdmissionRequest, Operation},
+    },
 };
 use serde_json::Value;
 
@@ -42,6 +45,8 @@ pub(crate) struct Claiming {
     pub break_glass: Option<String>,
     /// The resourceVersion of the ended object that is to come back to life; empty if nothing is.
     pub revives: String,
+    /// The schedule that it says it comes from.
+    pub schedule: Option<String>,
 }
 
 /// A change of what an object wants while it runs, or before.
@@ -172,6 +177,7 @@ fn claim(profile: &Profile, seen: Observed, object: &DynamicObject, dry_run: boo
         on_conflict,
         break_glass: break_glass.map(|reason| reason.chars().take(200).collect()),
         revives: String::new(),
+        schedule: object.labels().get(SCHEDULE_NAME).cloned(),
     }))
 }
 

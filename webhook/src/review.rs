@@ -9,7 +9,7 @@ use axum::{
     http::{StatusCode, Uri},
     response::{IntoResponse, Response},
 };
-use backup_core::profile::{Mode, OnConflict, ScopeRule};
+use backup_core::profile::{Mode, OnConflict, Profile, ScopeRule};
 use backup_lock::{
     ObjectKey, ObjectKind, ProtectedProfile,
     admission::{ClaimRequest, Running},
@@ -122,16 +122,24 @@ impl Webhook {
         user: &UserInfo,
         deadline: Instant,
     ) -> Result<Answer, String> {
-        let Claiming { key, uid, scope, spec, since, dry_run, on_conflict, break_glass, revives } = claiming;
+        let Claiming { key, uid, scope, spec, since, dry_run, on_conflict, break_glass, revives, schedule } =
+            claiming;
         let protected = claims.protected();
         let group = &protected.profile.group;
         let footprint = in_time(deadline, protected.store.objects().footprint(&key, &spec)).await?;
-        let mut ask = Ask { queue: on_conflict == OnConflict::Queue, forced: None, revives };
+        let mut ask = Ask {
+            queue: on_conflict == OnConflict::Queue,
+            insists: on_conflict == OnConflict::Wait,
+            revives,
+            requester: requester(user, &protected.profile, &key, schedule.as_deref()),
+            ..Ask::default()
+        };
         if let Some(reason) = break_glass {
             if !in_time(deadline, self.authorization.may_break_glass(user, &key.namespace)).await? {
                 return Ok(Answer::refuse(denial::may_not_break(group, &key, name_of(user)), "denied"));
             }
             ask.forced = Some(format!("{}: {reason}", name_of(user)));
+            ask.urgent = true;
         }
         let broken = ask.forced.is_some();
         if protected.profile.policy.mode == Mode::Warn && !broken {
@@ -237,6 +245,19 @@ async fn in_time<T, E: ToString>(
     }
 }
 
+/// Whose share of the ledger an object takes: a person's, or that of the schedule that an account of its installation made
+/// it for; empty: nobody's. Anybody else may write what they like on an object.
+fn requester(user: &UserInfo, profile: &Profile, key: &ObjectKey, schedule: Option<&str>) -> String {
+    let name = name_of(user);
+    let account = name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+    let own = profile.is_velero() && account.is_some_and(|(namespace, _)| namespace == key.namespace);
+    match schedule {
+        Some(schedule) if own => format!("schedule {}/{schedule}", key.namespace),
+        None if own => String::new(),
+        _ => format!("user {name:?}"),
+    }
+}
+
 fn name_of(user: &UserInfo) -> &str {
     user.username.as_deref().unwrap_or("an unnamed user")
 }
@@ -315,6 +336,31 @@ fn no_review(code: StatusCode, message: &str) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_share_is_a_persons_or_a_schedules_of_the_installation() {
+        for (user, namespace, schedule, expected) in [
+            ("alice", "velero", None, "user \"alice\""),
+            ("alice", "velero", Some("forged"), "user \"alice\""),
+            (
+                "system:serviceaccount:velero:backup-controller",
+                "velero",
+                Some("nightly"),
+                "schedule velero/nightly",
+            ),
+            ("system:serviceaccount:velero:backup-controller", "velero", None, ""),
+            (
+                "system:serviceaccount:team:robot",
+                "velero",
+                Some("forged"),
+                "user \"system:serviceaccount:team:robot\"",
+            ),
+        ] {
+            let user = UserInfo { username: Some(user.to_owned()), ..UserInfo::default() };
+            let key = ObjectKey::backup(namespace, "b");
+            assert_eq!(requester(&user, &Profile::velero(), &key, schedule), expected);
+        }
+    }
 
     #[test]
     fn an_answer_leaves_before_the_caller_gives_up() {

@@ -94,7 +94,8 @@ impl<'a> Batch<'a> {
         let outcomes = admit_all(&mut ledger, self.requests);
         for (request, outcome) in self.requests.iter().zip(&outcomes) {
             if request.intent && matches!(outcome, Err(Refusal::Conflict(_))) {
-                ledger.leave_intent(&request.key, &request.uid, &request.footprint, &request.since);
+                let ClaimRequest { key, uid, footprint, since, ask, .. } = request;
+                ledger.leave_intent(key, uid, footprint, since, ask);
             }
         }
         Decided { ledger, outcomes, freed: self.freed }

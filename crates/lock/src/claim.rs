@@ -100,6 +100,7 @@ impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
             ObjectKind::Deletion => write!(f, "deletion of Backup {}/{}", self.namespace, self.name),
+            kind if self.namespace.is_empty() => write!(f, "{kind} {}", self.name),
             kind => write!(f, "{kind} {}/{}", self.namespace, self.name),
         }
     }
@@ -162,6 +163,8 @@ pub struct Entry {
     /// The resourceVersion of the ended object that it was admitted to take back to life; empty for a creation. As long as
     /// this version is stored, what was admitted is not.
     pub revives: String,
+    /// Whose share of the ledger it takes, as a digest; empty: nobody's.
+    pub requester: String,
 }
 
 impl Entry {
@@ -178,6 +181,7 @@ impl Entry {
             note: String::new(),
             renewals: 0,
             revives: String::new(),
+            requester: String::new(),
         }
     }
 

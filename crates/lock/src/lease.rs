@@ -11,6 +11,7 @@ mod marker;
 use std::{collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
 
 use backup_core::{digest::short_sha256, profile::Profile};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
 use kube::{
     Api, Client,
@@ -22,10 +23,11 @@ pub use self::error::{LedgerError, UpdateError};
 pub use self::lifecycle::{LedgerRepair, RepairOutcome};
 use self::{body::Owner, marker::EPOCHS};
 use crate::{
-    claim::VELERO_SCOPE,
+    claim::{Entry, VELERO_SCOPE},
     conflict::Rules,
+    footprint::Footprint,
     ledger::{FormatError, Ledger},
-    observe::{Objects, REQUEST_TIMEOUT},
+    observe::{Objects, Observed, REQUEST_TIMEOUT, SIDE_BY_SIDE},
     registration::Installations,
     transition::{EndRules, Times},
 };
@@ -164,11 +166,43 @@ impl LedgerStore {
     /// A first ledger: everything that runs now.
     pub async fn from_running(&self, scope: &str) -> Result<Ledger, LedgerError> {
         let mut ledger = Ledger { rules: self.rules(), ..Ledger::default() };
-        for seen in self.objects.running(Some(scope)).await?.into_values().flatten() {
-            let footprint = self.objects.footprint(&seen.key, &seen.spec).await?;
-            ledger.adopt(&seen.key, &seen.uid, &footprint, seen.state(), &seen.created);
-        }
+        self.adopt_running(&mut ledger, scope).await?;
         Ok(ledger)
+    }
+
+    /// Takes in everything that runs now and has no entry yet. What has begun comes first.
+    async fn adopt_running(&self, ledger: &mut Ledger, scope: &str) -> Result<(), LedgerError> {
+        let running = self.objects.running(Some(scope)).await?;
+        let mut running: Vec<Observed> = running.into_values().flatten().collect();
+        running.sort_by_key(|seen| seen.new);
+        let with_footprint = async |seen: Observed| {
+            let footprint = self.objects.footprint(&seen.key, &seen.spec).await?;
+            Ok::<_, LedgerError>((seen, footprint))
+        };
+        let running: Vec<(Observed, Footprint)> =
+            stream::iter(running).map(with_footprint).buffered(SIDE_BY_SIDE).try_collect().await?;
+        for (seen, footprint) in running {
+            // Our controller asks for the right to work before it begins: until then nobody has to stand aside for it.
+            let can_wait = seen.new && self.profile().engine;
+            let entry = Entry::new(&seen.uid, footprint, seen.state(), &seen.created);
+            if !can_wait || ledger.has_room_for_running(&seen.key, &entry) {
+                ledger.adopt(&seen.key, &entry.uid, &entry.footprint, entry.state, &entry.since);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives every object that runs an entry of its own, where one claim stood for those that had no room. Not yet if they
+    /// have none still.
+    async fn spread_overflow(&self, stored: &Stored) -> Result<(), LedgerError> {
+        let mut ledger = stored.ledger.without_overflow();
+        self.adopt_running(&mut ledger, &stored.scope).await?;
+        if !ledger.overflows() {
+            ledger.promote();
+            self.write(stored, ledger).await?;
+            tracing::info!(scope = stored.scope, "everything that runs has an entry of its own now");
+        }
+        Ok(())
     }
 
     /// Writes a ledger over the one that was read, if nobody else did since.

@@ -18,11 +18,9 @@ mod room;
 mod tests;
 
 pub use format::{FORMAT_VERSION, FormatError};
+pub use room::Room;
+pub(crate) use room::{MAX_BYTES, SHARE_BYTES, SHARE_ENTRIES};
 
-/// Entries that a ledger holds at most.
-pub(crate) const MAX_ENTRIES: usize = 1000;
-/// Bytes of JSON that a ledger grows to at most; the API server allows 262,144 for all annotations together.
-pub(crate) const MAX_BYTES: usize = 240 * 1024;
 /// Intents that a ledger holds at most; a refused restore beyond it leaves none.
 pub(crate) const MAX_INTENTS: usize = 32;
 
@@ -59,6 +57,12 @@ pub struct Ask {
     pub forced: Option<String>,
     /// The resourceVersion of the ended object that is to come back to life; empty for a creation or a deletion.
     pub revives: String,
+    /// The person or the schedule whose share of the ledger it takes, in words; empty: nobody's.
+    pub requester: String,
+    /// A restore whose client comes again by itself if it is refused.
+    pub insists: bool,
+    /// A person forces it: there is room that is kept for that, and it takes nobody's share.
+    pub urgent: bool,
 }
 
 impl Ask {
@@ -69,7 +73,7 @@ impl Ask {
 
     /// Takes its place whatever is in the way.
     pub fn forced(reason: &str) -> Self {
-        Self { forced: Some(reason.to_owned()), ..Self::default() }
+        Self { forced: Some(reason.to_owned()), urgent: true, ..Self::default() }
     }
 }
 
@@ -88,16 +92,26 @@ pub enum Refusal {
     Conflict(#[from] Conflict),
     #[error("it waits for its turn: {0}")]
     Waiting(Conflict),
-    /// The ledger holds as many entries as it can.
+    /// The ledger holds as much as this kind may fill of it.
     #[error(
-        "the ledger is full ({entries} entries, {bytes} bytes; it holds at most {MAX_ENTRIES} entries and {MAX_BYTES} bytes): \
-         wait until running backups and restores have ended, or delete those that should not run"
+        "the ledger is full for {room} ({entries} entries, with one more {bytes} bytes): these may fill {} entries and {} bytes of \
+         it{}. Wait until running backups and restores have ended, or delete those that should not run; \
+         `kubectl backup locks` shows them",
+        room.entries(), room.bytes(), room.rest()
     )]
     Full {
+        room: Room,
         entries: usize,
         /// Size of its JSON, at most.
         bytes: usize,
     },
+    /// Whoever asks has had its share.
+    #[error(
+        "{requester} has {entries} entries in the ledger ({bytes} bytes with one more), and one person or schedule may have \
+         {SHARE_ENTRIES} entries and {SHARE_BYTES} bytes. Wait until some of these have ended, or delete those that should not run; \
+         `kubectl backup locks` shows them"
+    )]
+    Share { requester: String, entries: usize, bytes: usize },
     /// Nothing was admitted under this name and uid.
     #[error("{key} (uid {uid}) has no claim in the ledger")]
     NotClaimed { key: ObjectKey, uid: String },
@@ -112,6 +126,7 @@ impl Refusal {
             Self::Conflict(_) => "conflict",
             Self::Waiting(_) => "waiting",
             Self::Full { .. } => "full",
+            Self::Share { .. } => "share",
             Self::NotClaimed { .. } => "not_claimed",
             Self::NotOpen(_) => "not_open",
         }
@@ -170,6 +185,19 @@ impl Ledger {
         since: &str,
         ask: &Ask,
     ) -> Result<Grant, Refusal> {
+        self.take(key, uid, footprint, since, ask, ask.forced.as_deref().unwrap_or_default())
+    }
+
+    /// The same, and `note` has to have room with it.
+    fn take(
+        &mut self,
+        key: &ObjectKey,
+        uid: &str,
+        footprint: &Footprint,
+        since: &str,
+        ask: &Ask,
+        note: &str,
+    ) -> Result<Grant, Refusal> {
         if self.status != Status::Open {
             return Err(Refusal::NotOpen(self.status));
         }
@@ -204,20 +232,17 @@ impl Ledger {
             return Err(conflict.clone().into());
         }
         let waits = conflict.is_some() && ask.forced.is_none();
-        let note = ask.forced.clone().unwrap_or_default();
+        let state = if waits { State::Waiting } else { State::Reserved };
         let entry = Entry {
-            note,
             revives: ask.revives.clone(),
-            ..Entry::new(uid, footprint.clone(), State::Reserved, since)
+            requester: room::digest_of(&ask.requester),
+            ..Entry::new(uid, footprint.clone(), state, since)
         };
-        self.has_room(key, &entry)?;
+        self.has_room(key, &Entry { note: note.to_owned(), ..entry.clone() }, ask)?;
         if waits {
             self.go_last(key);
         }
-        self.place(key, uid, footprint, since, if waits { State::Waiting } else { State::Reserved });
-        if let Some(entry) = self.entry_mut(key, uid) {
-            entry.revives.clone_from(&ask.revives);
-        }
+        self.place(key, entry);
         self.remove(key, |entry| entry.state == State::Intent);
         // What the name had before may have kept others waiting.
         self.promote();
@@ -238,10 +263,21 @@ impl Ledger {
 
     /// Takes in an object that exists without a claim, whatever stands beside it: it is there, and keeps others out.
     ///
-    /// Two adopted objects may conflict. [`Ledger::activate`] then lets only one of them work.
+    /// Two adopted objects may conflict. [`Ledger::activate`] then lets only one of them work. There is always room: if need
+    /// be, every entry comes to cover everything, and if that is not enough, one claim stands for all that is left.
     pub fn adopt(&mut self, key: &ObjectKey, uid: &str, footprint: &Footprint, state: State, since: &str) {
-        if self.entry(key, uid).is_none_or(|entry| entry.state < State::Waiting) {
-            self.place(key, uid, footprint, since, state);
+        if self.entry(key, uid).is_some_and(|entry| entry.state >= State::Waiting) {
+            return;
+        }
+        let mut entry = Entry::new(uid, footprint.clone(), state, since);
+        if !self.has_room_for_running(key, &entry) && self.len() < Room::Deletions.entries() {
+            self.widen();
+            entry.footprint = Footprint::everything();
+        }
+        if self.has_room_for_running(key, &entry) {
+            self.place(key, entry);
+        } else {
+            self.overflow(since);
         }
     }
 
@@ -319,19 +355,29 @@ impl Ledger {
 
     /// Leaves word that a restore was refused: new backups that overlap it are kept out for a while. One for a name; a
     /// later one takes the place of the earlier. Whether it was left.
-    pub fn leave_intent(&mut self, key: &ObjectKey, uid: &str, footprint: &Footprint, since: &str) -> bool {
+    pub fn leave_intent(
+        &mut self,
+        key: &ObjectKey,
+        uid: &str,
+        footprint: &Footprint,
+        since: &str,
+        ask: &Ask,
+    ) -> bool {
         let others = |entry: &Entry| entry.state != State::Intent;
         let taken = self.claim(key).is_some_and(|claim| claim.entries.iter().any(others));
         let all = self.claims.iter().filter(|claim| claim.key != *key).flat_map(|claim| &claim.entries);
         let intents = all.filter(|entry| !others(entry)).count();
-        let word = Entry::new(uid, footprint.clone(), State::Intent, since);
-        let room = self.has_room(key, &word).is_ok();
+        let word = Entry {
+            requester: room::digest_of(&ask.requester),
+            ..Entry::new(uid, footprint.clone(), State::Intent, since)
+        };
+        let room = self.has_room(key, &word, ask).is_ok();
         let may = self.status == Status::Open && key.kind == ObjectKind::Restore;
         if !may || !room || taken || intents >= MAX_INTENTS {
             return false;
         }
         self.remove(key, |_| true);
-        self.place(key, uid, footprint, since, State::Intent);
+        self.place(key, word);
         self.promote();
         true
     }
@@ -346,7 +392,7 @@ impl Ledger {
         since: &str,
         by: &str,
     ) -> Result<Grant, Refusal> {
-        let grant = self.admit(key, uid, footprint, since, &Ask::queued())?;
+        let grant = self.take(key, uid, footprint, since, &Ask::queued(), by)?;
         if let Some(entry) = self.entry_mut(key, uid) {
             by.clone_into(&mut entry.note);
         }
@@ -373,20 +419,20 @@ impl Ledger {
     }
 
     /// Puts an entry into this state; one that is there keeps its place in the order, and covers both footprints.
-    fn place(&mut self, key: &ObjectKey, uid: &str, footprint: &Footprint, since: &str, state: State) {
-        if key.kind.is_exclusive() && state >= State::Reserved {
+    fn place(&mut self, key: &ObjectKey, entry: Entry) {
+        if key.kind.is_exclusive() && entry.state >= State::Reserved {
             self.epoch += 1;
         }
         let epoch = self.epoch;
-        if let Some(entry) = self.entry_mut(key, uid) {
-            entry.footprint = entry.footprint.union(footprint);
-            if entry.state != State::Active {
-                (entry.state, entry.epoch) = (state, epoch);
-                entry.renew("");
+        if let Some(own) = self.entry_mut(key, &entry.uid) {
+            own.footprint = own.footprint.union(&entry.footprint);
+            if own.state != State::Active {
+                (own.state, own.epoch, own.requester) = (entry.state, epoch, entry.requester);
+                own.renew(&entry.revives);
             }
             return;
         }
-        let entry = Entry { epoch, ..Entry::new(uid, footprint.clone(), state, since) };
+        let entry = Entry { epoch, ..entry };
         match self.claims.iter_mut().find(|claim| claim.key == *key) {
             Some(claim) => claim.entries.push(entry),
             None => self.claims.push(Claim { key: key.clone(), entries: vec![entry] }),

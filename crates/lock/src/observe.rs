@@ -28,6 +28,8 @@ pub use seen::Observed;
 
 /// Longest wait for one answer of the API server.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+/// Objects that are read at a time, at most, for one ledger.
+pub const SIDE_BY_SIDE: usize = 16;
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 

@@ -23,6 +23,7 @@ use crate::{
 mod activation;
 mod collection;
 mod first;
+mod full;
 mod guarded;
 mod idle;
 mod lease;

@@ -32,7 +32,7 @@ fn busy() -> Ledger {
     let by = "alice: moving disks";
     ledger.hold(&hold("disks"), "h", &Footprint::everything(), "2026-11-03T05:13:12Z", by).unwrap();
     let third = ObjectKey::restore("velero", "third");
-    ledger.leave_intent(&third, "uid-of-third", &shop, "2026-11-03T05:14:02Z");
+    ledger.leave_intent(&third, "uid-of-third", &shop, "2026-11-03T05:14:02Z", &Ask::default());
     ledger
 }
 

@@ -172,7 +172,8 @@ pub(crate) fn elsewhere(kind: &str, namespace: &str) -> String {
 }
 
 pub(crate) fn full(group: &str, key: &ObjectKey, why: &str) -> Status {
-    forbidden(group, key, &format!("{key} can't be created now: {why}"), Vec::new(), TRY_AGAIN_SECONDS)
+    let act = if key.kind == ObjectKind::Deletion { "done" } else { "created" };
+    forbidden(group, key, &format!("{key} can't be {act} now: {why}"), Vec::new(), TRY_AGAIN_SECONDS)
 }
 
 pub(crate) fn invalid(group: &str, key: &ObjectKey, findings: &[Finding]) -> Status {

@@ -198,6 +198,10 @@ impl LedgerRepair {
             Status::Rebuilding => Ok(RepairOutcome::Lost),
             Status::Open => {
                 name_in_marker(store, &stored).await?;
+                if stored.ledger.overflows() {
+                    store.spread_overflow(&stored).await?;
+                    return Ok(RepairOutcome::Fine);
+                }
                 let forever = matches!(store.profile().scope, ScopeRule::Cluster);
                 if forever || !stored.ledger.is_empty() || age < self.idle {
                     return Ok(RepairOutcome::Fine);

@@ -69,6 +69,8 @@ struct Special {
     renewals: u32,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     revives: String,
+    #[serde(rename = "by", default, skip_serializing_if = "String::is_empty")]
+    requester: String,
 }
 
 impl Special {
@@ -99,6 +101,7 @@ impl Ledger {
                 note: entry.note.clone(),
                 renewals: entry.renewals,
                 revives: entry.revives.clone(),
+                requester: entry.requester.clone(),
             };
             WireEntry(entry.uid.clone(), footprint, entry.state, entry.epoch, entry.since.clone(), special)
         };
@@ -143,7 +146,7 @@ impl Ledger {
                     let there = wire.footprints.len();
                     unreadable(&format!("{key} refers to footprint {index}, there are {there}"))
                 })?;
-                let Special { suspect, forced, note, renewals, revives } = special;
+                let Special { suspect, forced, note, renewals, revives, requester } = special;
                 entries.push(Entry {
                     uid,
                     footprint,
@@ -155,6 +158,7 @@ impl Ledger {
                     note,
                     renewals,
                     revives,
+                    requester,
                 });
             }
             if !entries.is_empty() {

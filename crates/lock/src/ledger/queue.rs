@@ -10,7 +10,7 @@ use crate::{
 impl Ledger {
     /// Reserves the place of everyone who waits and has nobody in the way any more: neither who holds, nor who waits and
     /// came first. In the order in which they came.
-    pub(super) fn promote(&mut self) {
+    pub(crate) fn promote(&mut self) {
         let waiting: Vec<(ObjectKey, String, Footprint)> = self
             .claims
             .iter()

@@ -1,20 +1,149 @@
-//! How much a ledger holds.
+//! How much a ledger holds, and of what.
 
-use super::{Ledger, MAX_BYTES, MAX_ENTRIES, Refusal};
+use std::fmt;
+
+use backup_core::digest::short_sha256;
+
+use super::{Ask, Ledger, Refusal};
 use crate::{
-    claim::{Claim, Entry, ObjectKey},
+    claim::{Claim, Entry, ObjectKey, ObjectKind, State},
     footprint::{Footprint, json_bytes},
 };
 
+/// Entries that a ledger holds at most.
+pub(crate) const MAX_ENTRIES: usize = 1000;
+/// Bytes of JSON that a ledger grows to at most; the API server allows 262,144 for all annotations together.
+pub(crate) const MAX_BYTES: usize = 240 * 1024;
+/// Entries that one person or one schedule may have in a ledger.
+pub(crate) const SHARE_ENTRIES: usize = MAX_ENTRIES / 2;
+/// Bytes that these may take.
+pub(crate) const SHARE_BYTES: usize = MAX_BYTES / 2;
+
+/// Who comes in. Each may fill a ledger further than the one before, so that nothing is kept out by what matters less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    Backups,
+    Restores,
+    Deletions,
+    /// Holds, and what a person forces.
+    People,
+}
+
+impl Room {
+    pub(super) fn of(kind: ObjectKind, urgent: bool) -> Self {
+        match kind {
+            _ if urgent => Self::People,
+            ObjectKind::Backup => Self::Backups,
+            ObjectKind::Restore => Self::Restores,
+            ObjectKind::DeleteBackupRequest | ObjectKind::Deletion => Self::Deletions,
+            ObjectKind::Hold => Self::People,
+        }
+    }
+
+    /// How far it may fill a ledger, in thousandths.
+    fn part(self) -> usize {
+        match self {
+            Self::Backups => 750,
+            Self::Restores => 850,
+            Self::Deletions => 925,
+            Self::People => 1000,
+        }
+    }
+
+    pub(crate) fn entries(self) -> usize {
+        MAX_ENTRIES * self.part() / 1000
+    }
+
+    pub(crate) fn bytes(self) -> usize {
+        MAX_BYTES * self.part() / 1000
+    }
+
+    /// What the rest is kept for.
+    pub(crate) fn rest(self) -> &'static str {
+        match self {
+            Self::Backups => ", and the rest is kept for restores, deletions, holds and break-glass",
+            Self::Restores => ", and the rest is kept for deletions, holds and break-glass",
+            Self::Deletions => ", and the rest is kept for holds and break-glass",
+            Self::People => "",
+        }
+    }
+}
+
+impl fmt::Display for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Backups => "backups",
+            Self::Restores => "restores",
+            Self::Deletions => "deletions",
+            Self::People => "holds and what is forced",
+        })
+    }
+}
+
+/// What stands in a ledger for somebody who asks.
+pub(super) fn digest_of(requester: &str) -> String {
+    if requester.is_empty() { String::new() } else { short_sha256(requester.as_bytes(), 4) }
+}
+
 impl Ledger {
-    /// Whether one more entry has its place.
-    pub(super) fn has_room(&self, key: &ObjectKey, entry: &Entry) -> Result<(), Refusal> {
-        let more = entry_bytes(key, entry) + entry.footprint.bytes_at_most();
-        let (entries, bytes) = (self.len(), self.bytes_at_most() + more);
-        if entries >= MAX_ENTRIES || bytes > MAX_BYTES {
-            return Err(Refusal::Full { entries, bytes });
+    /// Whether one more entry has its place among those of its kind, and of whoever asks.
+    pub(super) fn has_room(&self, key: &ObjectKey, entry: &Entry, ask: &Ask) -> Result<(), Refusal> {
+        // The word of a refused restore takes no room from those that are admitted.
+        let kind = if entry.state == State::Intent { ObjectKind::Backup } else { key.kind };
+        let room = Room::of(kind, ask.urgent);
+        let (entries, bytes) = (self.len(), self.bytes_with_also(key, entry));
+        if entries >= room.entries() || bytes > room.bytes() {
+            return Err(Refusal::Full { room, entries, bytes });
+        }
+        let within = entries < SHARE_ENTRIES && bytes <= SHARE_BYTES;
+        if within || ask.urgent || entry.requester.is_empty() {
+            return Ok(());
+        }
+        let same = |claim: &Claim| claim.only(|other| other.requester == entry.requester);
+        let own = Self { claims: self.claims.iter().filter_map(same).collect(), ..Self::default() };
+        let (entries, bytes) = (own.len(), own.bytes_with_also(key, entry));
+        if entries >= SHARE_ENTRIES || bytes > SHARE_BYTES {
+            return Err(Refusal::Share { requester: ask.requester.clone(), entries, bytes });
         }
         Ok(())
+    }
+
+    /// Whether an object that runs still has its place: as far as deletions may come, so that people can still do something.
+    pub(crate) fn has_room_for_running(&self, key: &ObjectKey, entry: &Entry) -> bool {
+        let room = Room::Deletions;
+        self.len() < room.entries() && self.bytes_with_also(key, entry) <= room.bytes()
+    }
+
+    /// Lets every entry cover everything, which takes the least room and errs on the safe side.
+    pub(super) fn widen(&mut self) {
+        for entry in self.claims.iter_mut().flat_map(|claim| &mut claim.entries) {
+            entry.footprint = Footprint::everything();
+        }
+    }
+
+    /// Whether it stands for objects that run and had no room in it.
+    pub fn overflows(&self) -> bool {
+        self.claim(&overflow()).is_some()
+    }
+
+    /// One claim for all that has no room: nothing comes in until that has changed.
+    pub(super) fn overflow(&mut self, since: &str) {
+        const WHY: &str =
+            "more is running than the ledger has room for: nothing new comes in until some has ended";
+        if !self.overflows() {
+            let entry = Entry::new("overflow", Footprint::everything(), State::Reserved, since);
+            self.place(&overflow(), Entry { note: WHY.to_owned(), ..entry });
+        }
+    }
+
+    /// The same without that claim. Whoever waits for it waits on, until what it stood for was taken in.
+    pub(crate) fn without_overflow(&self) -> Self {
+        let claims = self.claims.iter().filter(|claim| claim.key != overflow()).cloned().collect();
+        Self { claims, ..self.clone() }
+    }
+
+    fn bytes_with_also(&self, key: &ObjectKey, entry: &Entry) -> usize {
+        self.bytes_at_most() + entry_bytes(key, entry) + entry.footprint.bytes_at_most()
     }
 
     /// The size of the JSON, a little too large: cheap enough to be asked at every grant.
@@ -22,7 +151,7 @@ impl Ledger {
         let entries = || self.claims.iter().flat_map(|claim| &claim.entries);
         let all = self.bytes_with(entries().map(|entry| &entry.footprint));
         // Far from full, it need not be known which footprints are equal.
-        if all <= MAX_BYTES / 2 { all } else { self.bytes_with(self.footprints()) }
+        if all <= SHARE_BYTES { all } else { self.bytes_with(self.footprints()) }
     }
 
     fn bytes_with<'a>(&self, footprints: impl IntoIterator<Item = &'a Footprint>) -> usize {
@@ -45,12 +174,21 @@ impl Ledger {
     }
 }
 
+/// The name of the claim for what has no room. No object and no hold of a person can have it.
+fn overflow() -> ObjectKey {
+    ObjectKey::new(ObjectKind::Hold, "", "overflow")
+}
+
 /// What an entry adds to the JSON at most, with its claim around it and without its footprint. What may be noted of it later
 /// is in it: a ledger has room for that.
 fn entry_bytes(key: &ObjectKey, entry: &Entry) -> usize {
     // Brackets, quotes, words and numbers.
-    const FRAME: usize = 136;
-    let Entry { uid, since, note, revives, .. } = entry;
-    let texts = [key.kind.as_str(), &key.namespace, &key.name, uid, since, note, revives];
-    FRAME + texts.into_iter().map(json_bytes).sum::<usize>()
+    const FRAME: usize = 112;
+    let texts = [key.kind.as_str(), &key.namespace, &key.name, &entry.uid, &entry.since];
+    // The names of these stand before them.
+    let fields = [("note", &entry.note), ("revives", &entry.revives), ("by", &entry.requester)];
+    let field = |(name, text): (&str, &String)| {
+        if text.is_empty() { 0 } else { r#""":"","#.len() + name.len() + json_bytes(text) }
+    };
+    FRAME + texts.into_iter().map(json_bytes).sum::<usize>() + fields.into_iter().map(field).sum::<usize>()
 }

@@ -181,7 +181,13 @@ async fn one_who_waits_and_never_came_or_went_is_freed_too() {
 async fn the_word_of_a_refused_restore_lapses_after_its_time() {
     let (_, store) = setup();
     let change = |ledger: &mut Ledger| {
-        Ok::<_, Refusal>(ledger.leave_intent(&restore("r"), "1", &Footprint::everything(), "now"))
+        Ok::<_, Refusal>(ledger.leave_intent(
+            &restore("r"),
+            "1",
+            &Footprint::everything(),
+            "now",
+            &Ask::default(),
+        ))
     };
     assert!(store.update(VELERO_SCOPE, deadline(), change).await.unwrap().0);
     let times = Times { grace: Duration::ZERO, intent: GRACE, ..Times::default() };

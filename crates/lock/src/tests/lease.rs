@@ -106,12 +106,18 @@ async fn a_full_ledger_fits_into_its_lease_with_everything_around_it() {
             let names = (0..64).map(|i| format!("{n:031}-{i:031}"));
             let footprint = Footprint::namespaces(names);
             let key = ObjectKey::backup(&"v".repeat(63), &format!("{n:0253}"));
-            if ledger.admit(&key, "1", &footprint, "now", &Ask::default()).is_err() {
+            if ledger.admit(&key, "1", &footprint, "now", &Ask::forced("")).is_err() {
                 break;
             }
         }
         for n in 0..100 {
-            ledger.leave_intent(&restore(&format!("r{n}")), "1", &Footprint::everything(), "now");
+            ledger.leave_intent(
+                &restore(&format!("r{n}")),
+                "1",
+                &Footprint::everything(),
+                "now",
+                &Ask::default(),
+            );
         }
         Ok::<_, Refusal>(())
     };

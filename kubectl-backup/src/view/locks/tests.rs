@@ -53,7 +53,7 @@ fn only_what_has_no_entry_of_its_own_uid_is_without_a_claim() {
     let list = locks("velero", &[found(ledger)], &all, Vec::new(), None);
     assert!(list.scopes[0].unclaimed.is_empty() && list.scopes[0].problem.is_some());
     let mut ledger = Ledger::default();
-    ledger.leave_intent(&ObjectKey::restore("velero", "r"), "r", &shop(), "");
+    ledger.leave_intent(&ObjectKey::restore("velero", "r"), "r", &shop(), "", &Ask::default());
     let all = [seen(ObjectKind::Restore, "r", "r", shop())];
     assert_eq!(locks("velero", &[found(ledger)], &all, Vec::new(), None).scopes[0].unclaimed.len(), 1);
 }

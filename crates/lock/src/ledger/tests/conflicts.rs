@@ -182,7 +182,7 @@ fn a_ledger_that_is_not_open_grants_nothing() {
             "nor again"
         );
         assert_eq!(ledger.activate(&restore("r"), "1"), Err(Refusal::NotOpen(status)));
-        assert!(!ledger.leave_intent(&restore("s"), "2", &on(&["b"]), SINCE));
+        assert!(!ledger.leave_intent(&restore("s"), "2", &on(&["b"]), SINCE, &Ask::default()));
         assert!(ledger.hold(&hold("h"), "3", &on(&["z"]), SINCE, "me").is_err());
         assert_eq!(ledger, before, "{status:?}");
     }

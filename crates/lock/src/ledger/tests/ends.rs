@@ -116,7 +116,7 @@ fn the_holder_is_told_to_people() {
     admit(&mut ledger, &restore("r1"), "3", &["b"]).unwrap();
     assert_eq!(ledger.holder(), "restore/velero/r1 and 2 backups");
     queue_up(&mut ledger, &restore("r2"), "4", &["b"]).unwrap();
-    ledger.leave_intent(&restore("r3"), "5", &on(&["b"]), SINCE);
+    ledger.leave_intent(&restore("r3"), "5", &on(&["b"]), SINCE, &Ask::default());
     assert_eq!(ledger.holder(), "restore/velero/r1 and 2 backups", "who waits holds nothing");
     ledger.status = Status::Rebuilding;
     assert_eq!(ledger.holder(), "rebuilding");

@@ -103,19 +103,34 @@ fn any_footprint() -> impl Strategy<Value = Footprint> {
 fn any_entry() -> impl Strategy<Value = Entry> {
     const STATES: [State; 6] =
         [State::Intent, State::Collected, State::Waiting, State::Reserved, State::Settling, State::Active];
-    let texts = (any_text(), any_text(), any_text(), any_text());
-    (
-        texts,
-        any_footprint(),
+    let state = (
         proptest::sample::select(&STATES[..]),
         any::<u64>(),
-        any::<bool>(),
-        any::<bool>(),
         any::<u32>(),
+        any::<[bool; 2]>(),
+    );
+    let texts = (any_text(), any_text(), any_text(), any_text(), any_text());
+    (texts, state, any_footprint()).prop_map(
+        |(
+            (uid, since, note, revives, requester),
+            (state, epoch, renewals, [suspect, forced]),
+            footprint,
+        )| {
+            Entry {
+                uid,
+                footprint,
+                state,
+                epoch,
+                since,
+                suspect,
+                forced,
+                note,
+                renewals,
+                revives,
+                requester,
+            }
+        },
     )
-        .prop_map(|((uid, since, note, revives), footprint, state, epoch, suspect, forced, renewals)| {
-            Entry { uid, footprint, state, epoch, since, suspect, forced, note, renewals, revives }
-        })
 }
 
 fn any_ledger() -> impl Strategy<Value = Ledger> {

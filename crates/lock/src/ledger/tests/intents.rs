@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_refused_restore_keeps_only_new_overlapping_backups_out() {
     let mut ledger = with_entry(&backup("b"), "1", State::Active);
-    assert!(ledger.leave_intent(&restore("r"), "2", &on(&["a"]), SINCE));
+    assert!(ledger.leave_intent(&restore("r"), "2", &on(&["a"]), SINCE, &Ask::default()));
     assert_eq!(blockers(admit(&mut ledger, &backup("new"), "3", &["a"])), [restore("r")]);
     admit(&mut ledger, &backup("apart"), "4", &["z"]).unwrap();
     ledger.release(&backup("b"), "1");
@@ -16,7 +16,7 @@ fn a_refused_restore_keeps_only_new_overlapping_backups_out() {
 #[test]
 fn a_refusal_names_who_works_before_who_is_only_expected() {
     let mut ledger = Ledger::default();
-    ledger.leave_intent(&restore("expected"), "1", &on(&["a", "b"]), SINCE);
+    ledger.leave_intent(&restore("expected"), "1", &on(&["a", "b"]), SINCE, &Ask::default());
     admit(&mut ledger, &restore("waits"), "2", &["b"]).unwrap();
     admit(&mut ledger, &restore("works"), "3", &["a"]).unwrap();
     ledger.activate(&restore("works"), "3").unwrap();
@@ -28,7 +28,7 @@ fn a_refusal_names_who_works_before_who_is_only_expected() {
 fn a_restore_that_comes_again_finds_its_word_and_takes_it_back() {
     for uid in ["1", "2"] {
         let mut ledger = Ledger::default();
-        ledger.leave_intent(&restore("r"), "1", &on(&["a"]), SINCE);
+        ledger.leave_intent(&restore("r"), "1", &on(&["a"]), SINCE, &Ask::default());
         assert_eq!(admit(&mut ledger, &restore("r"), uid, &["a"]), Ok(Grant::Reserved));
         let claim = ledger.claim(&restore("r")).unwrap();
         assert_eq!(claim.entries.len(), 1, "a creation that is tried again has a new uid");
@@ -39,8 +39,8 @@ fn a_restore_that_comes_again_finds_its_word_and_takes_it_back() {
 #[test]
 fn a_name_has_one_word_and_the_last_counts() {
     let mut ledger = Ledger::default();
-    assert!(ledger.leave_intent(&restore("r"), "1", &on(&["a"]), SINCE));
-    assert!(ledger.leave_intent(&restore("r"), "2", &on(&["b"]), SINCE));
+    assert!(ledger.leave_intent(&restore("r"), "1", &on(&["a"]), SINCE, &Ask::default()));
+    assert!(ledger.leave_intent(&restore("r"), "2", &on(&["b"]), SINCE, &Ask::default()));
     assert_eq!(ledger.len(), 1);
     admit(&mut ledger, &backup("a"), "3", &["a"]).unwrap();
     assert_eq!(blockers(admit(&mut ledger, &backup("b"), "4", &["b"])), [restore("r")]);
@@ -51,13 +51,13 @@ fn who_has_a_place_or_is_no_restore_leaves_no_word() {
     for there in [State::Waiting, State::Reserved, State::Active, State::Settling, State::Collected] {
         let mut ledger = with_entry(&restore("r"), "1", there);
         let before = ledger.clone();
-        assert!(!ledger.leave_intent(&restore("r"), "2", &on(&["b"]), SINCE));
+        assert!(!ledger.leave_intent(&restore("r"), "2", &on(&["b"]), SINCE, &Ask::default()));
         assert_eq!(ledger, before, "{there}");
     }
     for kind in [ObjectKind::Backup, ObjectKind::DeleteBackupRequest, ObjectKind::Deletion, ObjectKind::Hold]
     {
         let key = ObjectKey::new(kind, "velero", "x");
-        assert!(!Ledger::default().leave_intent(&key, "1", &on(&["a"]), SINCE), "{kind}");
+        assert!(!Ledger::default().leave_intent(&key, "1", &on(&["a"]), SINCE, &Ask::default()), "{kind}");
     }
 }
 
@@ -65,10 +65,10 @@ fn who_has_a_place_or_is_no_restore_leaves_no_word() {
 fn words_are_few_and_the_last_one_can_still_be_renewed() {
     let mut ledger = Ledger::default();
     for n in 0..MAX_INTENTS {
-        assert!(ledger.leave_intent(&restore(&format!("r{n}")), "1", &on(&["a"]), SINCE));
+        assert!(ledger.leave_intent(&restore(&format!("r{n}")), "1", &on(&["a"]), SINCE, &Ask::default()));
     }
-    assert!(!ledger.leave_intent(&restore("one-more"), "1", &on(&["a"]), SINCE));
-    assert!(ledger.leave_intent(&restore("r0"), "2", &on(&["b"]), SINCE));
+    assert!(!ledger.leave_intent(&restore("one-more"), "1", &on(&["a"]), SINCE, &Ask::default()));
+    assert!(ledger.leave_intent(&restore("r0"), "2", &on(&["b"]), SINCE, &Ask::default()));
     assert_eq!(ledger.len(), MAX_INTENTS);
 }
 
@@ -81,7 +81,9 @@ fn a_full_ledger_takes_no_word() {
     while ledger.admit(&backup(&long(n).name), "1", &wide(), SINCE, &Ask::default()).is_ok() {
         n += 1;
     }
-    let taken = (0..MAX_INTENTS).filter(|n| ledger.leave_intent(&long(*n), "2", &wide(), SINCE)).count();
+    let taken = (0..MAX_INTENTS)
+        .filter(|n| ledger.leave_intent(&long(*n), "2", &wide(), SINCE, &Ask::default()))
+        .count();
     assert!(taken < MAX_INTENTS, "{taken} of them");
     assert!(ledger.to_json().len() <= MAX_BYTES, "it can still be written: {}", ledger.to_json().len());
 }

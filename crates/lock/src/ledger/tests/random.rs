@@ -108,7 +108,7 @@ fn take(ledger: &mut Ledger, step: &Step) -> bool {
             ledger.adopt(key, uid, footprint, *state, SINCE);
             news
         }
-        Step::Intent(key, uid, footprint) => ledger.leave_intent(key, uid, footprint, SINCE),
+        Step::Intent(key, uid, footprint) => ledger.leave_intent(key, uid, footprint, SINCE, &Ask::default()),
         Step::Activate(key, uid) => ledger.activate(key, uid).is_ok(),
         Step::Release(key, uid) => ledger.release(key, uid),
         Step::Drop(key, uid, state) => ledger.drop_if(key, uid, *state),
