@@ -109,7 +109,8 @@ impl fmt::Display for ObjectKey {
 /// How far an entry has come, or how it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum State {
-    /// A restore was refused a moment ago. Keeps new backups out for a while, so that the next try finds its way free.
+    /// A restore was refused a moment ago. Keeps new backups out for a while, as its [`Word`] says, so that the next try finds
+    /// its way free.
     Intent,
     /// A reservation whose object never came, of an operator that starts on sight: keeps restores out a while longer.
     Collected,
@@ -142,6 +143,20 @@ impl fmt::Display for State {
     }
 }
 
+/// What the intent of a refused restore is worth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Word {
+    /// It was refused, and may come again once what was in its way has ended.
+    #[default]
+    Refused,
+    /// Nothing is in its way any more: it may come now.
+    Expected,
+    /// It did not come. Nobody is kept out for it; that it was here is remembered, so that it is known if it comes again.
+    Remembered,
+    /// It came again, or its client does so by itself.
+    Insisting,
+}
+
 /// One admitted object under a name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
@@ -165,6 +180,8 @@ pub struct Entry {
     pub revives: String,
     /// Whose share of the ledger it takes, as a digest; empty: nobody's.
     pub requester: String,
+    /// Of an intent.
+    pub word: Word,
 }
 
 impl Entry {
@@ -182,6 +199,7 @@ impl Entry {
             renewals: 0,
             revives: String::new(),
             requester: String::new(),
+            word: Word::default(),
         }
     }
 
@@ -200,7 +218,7 @@ impl Entry {
     }
 
     pub fn standing(&self) -> Standing {
-        Standing { state: self.state, renewals: self.renewals }
+        Standing { state: self.state, renewals: self.renewals, word: self.word }
     }
 }
 
@@ -209,6 +227,7 @@ impl Entry {
 pub struct Standing {
     state: State,
     renewals: u32,
+    word: Word,
 }
 
 /// All admitted objects of one name. A claim covers what its entries cover together.

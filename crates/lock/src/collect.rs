@@ -62,7 +62,7 @@ impl Collector {
         let age = self.age(key, entry, observed, now);
         let prior = PriorObservation {
             stored: self.stored.contains(&entry.uid),
-            aged: age >= self.times.of(entry.state),
+            aged: age >= self.times.of(entry),
             overdue: age >= self.times.settle_at_most,
         };
         decide(key, entry, observed, prior, self.ends)
@@ -73,7 +73,7 @@ impl Collector {
         let since = self.waiting.get(&(key.clone(), entry.uid.clone()));
         let since = since.filter(|(standing, _)| *standing == entry.standing());
         let age = since.map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(*since));
-        self.times.of(entry.state).saturating_sub(age)
+        self.times.of(entry).saturating_sub(age)
     }
 
     /// Since when an entry is as it is; one whose object is there does not age.

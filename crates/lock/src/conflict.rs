@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::{
-    claim::{Claim, Entry, ObjectKey, ObjectKind, State},
+    claim::{Claim, Entry, ObjectKey, ObjectKind, State, Word},
     footprint::Footprint,
 };
 
@@ -44,11 +44,11 @@ impl Rules {
     }
 }
 
-/// Whether an entry in this state keeps a newcomer of this kind out.
-pub fn keeps_out(state: State, newcomer: ObjectKind) -> bool {
-    match state {
+/// Whether an entry keeps a newcomer of this kind out, as far as its state says.
+pub fn keeps_out(entry: &Entry, newcomer: ObjectKind) -> bool {
+    match entry.state {
         State::Active | State::Settling | State::Reserved | State::Waiting => true,
-        State::Intent => newcomer == ObjectKind::Backup,
+        State::Intent => newcomer == ObjectKind::Backup && entry.word != Word::Remembered,
         State::Collected => newcomer.is_exclusive(),
     }
 }

@@ -12,6 +12,7 @@ use crate::{
 };
 
 mod format;
+mod intent;
 mod queue;
 mod room;
 #[cfg(test)]
@@ -20,9 +21,6 @@ mod tests;
 pub use format::{FORMAT_VERSION, FormatError};
 pub use room::Room;
 pub(crate) use room::{MAX_BYTES, SHARE_BYTES, SHARE_ENTRIES};
-
-/// Intents that a ledger holds at most; a refused restore beyond it leaves none.
-pub(crate) const MAX_INTENTS: usize = 32;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Status {
@@ -152,7 +150,7 @@ impl Ledger {
 
     /// What keeps an object of this name and footprint out: claims with the entries in its way.
     pub fn conflicts(&self, key: &ObjectKey, footprint: &Footprint) -> Vec<Claim> {
-        self.in_the_way(key, footprint, |_, entry| keeps_out(entry.state, key.kind))
+        self.in_the_way(key, footprint, |_, entry| keeps_out(entry, key.kind))
     }
 
     /// Who works comes before who may work, and both before who is only expected: the first is the one to be told of.
@@ -222,7 +220,7 @@ impl Ledger {
             let came_later = placed && (waits || entry.state == State::Intent);
             let asked = || self.rules.conflicts(key, footprint, claim, entry);
             let behind = waits && self.is_behind(claim, key);
-            keeps_out(entry.state, key.kind) && !behind && (!came_later || asked())
+            keeps_out(entry, key.kind) && !behind && (!came_later || asked())
         });
         let conflict = (!holders.is_empty()).then(|| Conflict { key: key.clone(), holders });
         if let Some(conflict) = &conflict
@@ -351,35 +349,6 @@ impl Ledger {
             self.release(key, uid);
         }
         there
-    }
-
-    /// Leaves word that a restore was refused: new backups that overlap it are kept out for a while. One for a name; a
-    /// later one takes the place of the earlier. Whether it was left.
-    pub fn leave_intent(
-        &mut self,
-        key: &ObjectKey,
-        uid: &str,
-        footprint: &Footprint,
-        since: &str,
-        ask: &Ask,
-    ) -> bool {
-        let others = |entry: &Entry| entry.state != State::Intent;
-        let taken = self.claim(key).is_some_and(|claim| claim.entries.iter().any(others));
-        let all = self.claims.iter().filter(|claim| claim.key != *key).flat_map(|claim| &claim.entries);
-        let intents = all.filter(|entry| !others(entry)).count();
-        let word = Entry {
-            requester: room::digest_of(&ask.requester),
-            ..Entry::new(uid, footprint.clone(), State::Intent, since)
-        };
-        let room = self.has_room(key, &word, ask).is_ok();
-        let may = self.status == Status::Open && key.kind == ObjectKind::Restore;
-        if !may || !room || taken || intents >= MAX_INTENTS {
-            return false;
-        }
-        self.remove(key, |_| true);
-        self.place(key, word);
-        self.promote();
-        true
     }
 
     /// A person holds what this footprint covers, from now on or once those who are there have left. `by` says who and

@@ -26,6 +26,7 @@ mod first;
 mod full;
 mod guarded;
 mod idle;
+mod intent;
 mod lease;
 mod lost;
 

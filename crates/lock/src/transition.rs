@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use crate::{
-    claim::{Entry, ObjectKey, ObjectKind, State},
+    claim::{Entry, ObjectKey, ObjectKind, State, Word},
     ledger::Ledger,
 };
+
+/// How long a refused restore is waited for once it may come, if it was not seen to come again. Whoever looks does so every
+/// ten seconds: it keeps backups out for twenty seconds or so.
+const EXPECTED: Duration = Duration::from_secs(10);
 
 /// How long entries stay that nothing else ends. Each is counted on the observer's own clock, from first sight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +20,7 @@ pub struct Times {
     pub settle: Duration,
     /// The same at most, whatever a release rule waits for.
     pub settle_at_most: Duration,
-    /// The word that a refused restore leaves.
+    /// The word that a refused restore leaves; at most.
     pub intent: Duration,
 }
 
@@ -32,9 +36,10 @@ impl Default for Times {
 }
 
 impl Times {
-    /// How long an entry stays in this state.
-    pub(crate) fn of(&self, state: State) -> Duration {
-        match state {
+    /// How long an entry stays as it is.
+    pub(crate) fn of(&self, entry: &Entry) -> Duration {
+        match entry.state {
+            State::Intent if entry.word == Word::Expected => self.intent.min(EXPECTED),
             State::Intent => self.intent,
             State::Settling => self.settle,
             State::Waiting | State::Reserved | State::Collected | State::Active => self.grace,
@@ -122,6 +127,8 @@ pub enum EntryTransition {
     Settle(Reason),
     Tombstone,
     End(Reason),
+    /// A refused restore did not come again as soon as it could: it keeps nobody out any more.
+    Lapse,
     /// Its object came after its reservation was collected: it gets a claim again.
     Readmit,
 }
@@ -131,7 +138,7 @@ impl EntryTransition {
         match self {
             Self::End(reason) | Self::Settle(reason) => Some(reason),
             Self::Tombstone => Some(Reason::Orphan),
-            Self::Keep | Self::Suspect | Self::Readmit => None,
+            Self::Keep | Self::Suspect | Self::Lapse | Self::Readmit => None,
         }
     }
 
@@ -142,6 +149,7 @@ impl EntryTransition {
         same && match self {
             Self::Keep | Self::Readmit => false,
             Self::Suspect => ledger.suspect(key, uid),
+            Self::Lapse => ledger.lapse(key, uid),
             Self::Settle(_) => ledger.settle(key, uid),
             Self::Tombstone => ledger.tombstone(key, uid, state),
             Self::End(_) => ledger.drop_if(key, uid, state),
@@ -161,7 +169,7 @@ pub fn decide(
     prior: PriorObservation,
     ends: EndRules,
 ) -> EntryTransition {
-    use EntryTransition::{End, Keep, Readmit, Settle, Suspect, Tombstone};
+    use EntryTransition::{End, Keep, Lapse, Readmit, Settle, Suspect, Tombstone};
     let same = observed.is_of(entry);
     let end = |reason| {
         // Who has waited only has touched nothing.
@@ -177,6 +185,7 @@ pub fn decide(
     };
     match (key.kind, entry.state) {
         (ObjectKind::Hold, _) => Keep,
+        (_, State::Intent) if prior.aged && entry.word == Word::Expected => Lapse,
         (_, State::Intent) if prior.aged => End(Reason::Lapsed),
         (_, State::Settling) if prior.overdue || prior.aged && observed.settled => End(Reason::Settled),
         (_, State::Collected) if same && !observed.over => Readmit,

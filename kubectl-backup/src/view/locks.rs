@@ -5,7 +5,10 @@ pub(crate) mod screen;
 
 use backup_core::profile::Profile;
 use backup_lock::{
-    Claim, Footprint, Ledger, ObjectKey, State, VELERO_SCOPE, claim::Entry, ledger::Status, observe::Observed,
+    Claim, Footprint, Ledger, ObjectKey, State, VELERO_SCOPE,
+    claim::{Entry, Word},
+    ledger::Status,
+    observe::Observed,
 };
 use serde::Serialize;
 
@@ -100,6 +103,9 @@ pub(crate) struct EntryView {
     /// Its object was not found for a while; it is freed at the next look.
     pub(crate) suspect: bool,
     pub(crate) forced: bool,
+    /// An intent that keeps nobody out any more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) lapsed: bool,
     /// Who holds and why, or why it was forced.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) note: String,
@@ -229,6 +235,7 @@ pub(crate) fn entry_view(key: &ObjectKey, entry: &Entry, ledger: &Ledger, scope:
         beside: if placed { beside(ledger, key, &entry.footprint) } else { Vec::new() },
         suspect: entry.suspect,
         forced: entry.forced,
+        lapsed: entry.word == Word::Remembered,
         note: plain(&entry.note),
     }
 }
@@ -290,6 +297,7 @@ impl EntryView {
             parts.push(format!("waits for {}", few(&self.waits_for)));
         }
         match self.state.as_str() {
+            "Intent" if self.lapsed => parts.push("was refused; keeps nobody out any more".to_owned()),
             "Intent" => parts.push("was refused; keeps new backups out for a while".to_owned()),
             "Collected" => parts.push("never came; keeps restores out for a while".to_owned()),
             "Settling" => parts.push("has ended; what it worked on settles".to_owned()),

@@ -202,6 +202,15 @@ async fn a_release_says_what_it_does_and_leaves_an_event() {
 }
 
 #[tokio::test]
+async fn the_word_of_who_has_given_up_can_be_released() {
+    let api = cluster().await;
+    let seen = Person::at(&api).types("locks release restore/third --reason=gave-up --yes").await;
+    assert!(seen.contains("restore/velero/third released"), "{seen}");
+    let seen = Person::at(&api).types("locks").await;
+    assert!(!seen.contains("velero/third"), "{seen}");
+}
+
+#[tokio::test]
 async fn a_name_that_may_mean_several_is_asked_about() {
     let api = two_scopes().await;
     let (mut ledger, key) = (Ledger::default(), ObjectKey::backup("velero", "nightly"));

@@ -11,7 +11,9 @@ use backup_core::{
     profile::{Profile, ScopeRule},
     validate::Finding,
 };
-use backup_lock::{Claim, Footprint, ObjectKey, ObjectKind, Registration, State, observe::Observed};
+use backup_lock::{
+    Claim, Footprint, ObjectKey, ObjectKind, Registration, State, claim::Word, observe::Observed,
+};
 use kube::core::{
     GroupVersionKind, Status,
     response::{StatusCause, StatusDetails},
@@ -40,10 +42,18 @@ impl Blocker {
         let (key, left) = (&self.claim.key, self.left.as_secs_f64().ceil());
         let note = self.claim.entries.iter().map(|entry| entry.note.as_str()).find(|note| !note.is_empty());
         match (self.claim.state(), &self.object) {
-            (State::Intent, _) => format!(
-                "{key} was refused a moment ago and is expected again: new backups of what it needs are kept out for up \
-                 to {left} s"
-            ),
+            (State::Intent, _) => {
+                let word = self.claim.entries.first().map(|entry| entry.word).unwrap_or_default();
+                let (came, end) = match word {
+                    Word::Insisting => ("was refused, and comes again", String::new()),
+                    Word::Refused => (
+                        "was refused a moment ago",
+                        ", and no longer than 30 s after what was in its way has ended".to_owned(),
+                    ),
+                    Word::Expected | Word::Remembered => ("was refused a moment ago", String::new()),
+                };
+                format!("{key} {came}: new backups of what it needs are kept out for up to {left} s{end}")
+            }
             (State::Settling, _) => {
                 format!("{key} has ended, and what it worked on is given time to settle (up to {left} s)")
             }
@@ -125,20 +135,26 @@ pub(crate) fn conflict(asked: Asked<'_>, blockers: &[Blocker], wait: bool) -> St
         n => format!(", and {n} more in its way"),
     };
     let Asked { group, key, footprint, whole_scope } = asked;
-    let (act, again) = match key.kind {
-        ObjectKind::Deletion => ("done", "Nothing was deleted. See"),
-        _ => ("created", "Nothing was stored. See"),
+    let (act, nothing) = match key.kind {
+        ObjectKind::Deletion => ("done", "Nothing was deleted"),
+        _ => ("created", "Nothing was stored"),
     };
     let (wants, holds) = if whole_scope || key.kind.is_deletion() {
         (String::new(), String::new())
     } else {
         (format!(" ({footprint})"), format!("; it holds {}", touches(&first.claim)))
     };
-    let message = format!(
-        "{key}{wants} can't be {act} now: {}{more}{holds}. {again} `{}`, and try again when that has ended",
-        first.describe(),
-        next_command(group, &first.claim.key),
-    );
+    let next = if first.claim.state() == State::Intent {
+        // Nobody has to wait for somebody who has given up.
+        let ObjectKey { namespace, name, .. } = &first.claim.key;
+        format!(
+            "Try again then, or drop that with `kubectl backup locks release restore/{namespace}/{name} --reason=TEXT`"
+        )
+    } else {
+        format!("See `{}`, and try again when that has ended", next_command(group, &first.claim.key))
+    };
+    let message =
+        format!("{key}{wants} can't be {act} now: {}{more}{holds}. {nothing}. {next}", first.describe());
     let field = match (whole_scope, key.kind) {
         (true, _) => "spec",
         (_, ObjectKind::DeleteBackupRequest) => "spec.backupName",

@@ -45,14 +45,43 @@ async fn a_refused_restore_keeps_new_backups_out_for_a_while_and_finds_its_way_f
     replica.run(&api, "Backup", "b1", "1", backup_spec()).await;
     assert!(!allowed(&replica.create("Restore", "r1", "2", restore_spec()).await));
     api.put_velero("Backup", "b1", "1", "Completed", &backup_spec());
+    backup_lock::release(&replica.store, &ObjectKey::backup("velero", "b1"), "1").await.unwrap();
     let refused = replica.create("Backup", "b2", "3", backup_spec()).await;
     assert!(message(&refused).contains("Restore velero/r1 was refused a moment ago"), "{refused}");
+    assert!(message(&refused).contains("`kubectl backup locks release restore/velero/r1 "), "{refused}");
     let elsewhere = json!({"includedNamespaces": ["elsewhere"]});
     assert!(allowed(&replica.create("Backup", "b3", "4", elsewhere).await));
-    tokio::time::sleep(Duration::from_secs(121)).await;
-    assert!(allowed(&replica.create("Backup", "b4", "5", backup_spec()).await), "the intent has lapsed");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let answer = replica.create("Backup", "b4", "5", backup_spec()).await;
+    assert!(allowed(&answer), "it has given up: {answer}");
+    // It had not, and is known again.
+    assert!(!allowed(&replica.create("Restore", "r1", "6", restore_spec()).await));
     api.put_velero("Backup", "b4", "5", "Completed", &backup_spec());
-    assert!(allowed(&replica.create("Restore", "r1", "6", restore_spec()).await));
+    for seconds in [0, 60, 59] {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        let refused = replica.create("Backup", "b5", "7", backup_spec()).await;
+        assert!(message(&refused).contains("Restore velero/r1 was refused, and comes again"), "{refused}");
+    }
+    assert!(allowed(&replica.create("Restore", "r1", "8", restore_spec()).await));
+}
+
+/// A client that is told to come again does so by itself.
+#[tokio::test(start_paused = true)]
+async fn a_restore_whose_client_waits_keeps_new_backups_out_for_longer() {
+    let (api, replica) = one_replica();
+    replica.run(&api, "Backup", "b1", "1", backup_spec()).await;
+    let mut waits = creation("Restore", "r1", "2", restore_spec());
+    waits["object"]["metadata"]["annotations"] = json!({"backup-lock/on-conflict": "wait"});
+    assert_eq!(replica.review(waits).await["status"]["code"], 429);
+    api.put_velero("Backup", "b1", "1", "Completed", &backup_spec());
+    for (seconds, admitted) in [(0, false), (119, false), (1, true)] {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        assert_eq!(
+            allowed(&replica.create("Backup", "b2", "3", backup_spec()).await),
+            admitted,
+            "{seconds} s"
+        );
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Ledger, Status};
 use crate::{
-    claim::{Claim, Entry, ObjectKey, ObjectKind, State},
+    claim::{Claim, Entry, ObjectKey, ObjectKind, State, Word},
     conflict::Rules,
     footprint::Footprint,
 };
@@ -71,6 +71,8 @@ struct Special {
     revives: String,
     #[serde(rename = "by", default, skip_serializing_if = "String::is_empty")]
     requester: String,
+    #[serde(default, skip_serializing_if = "is_first_word")]
+    word: Word,
 }
 
 impl Special {
@@ -82,6 +84,11 @@ impl Special {
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde calls it so
 fn is_open(status: &Status) -> bool {
     *status == Status::Open
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde calls it so
+fn is_first_word(word: &Word) -> bool {
+    *word == Word::default()
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde calls it so
@@ -102,6 +109,7 @@ impl Ledger {
                 renewals: entry.renewals,
                 revives: entry.revives.clone(),
                 requester: entry.requester.clone(),
+                word: entry.word,
             };
             WireEntry(entry.uid.clone(), footprint, entry.state, entry.epoch, entry.since.clone(), special)
         };
@@ -146,7 +154,7 @@ impl Ledger {
                     let there = wire.footprints.len();
                     unreadable(&format!("{key} refers to footprint {index}, there are {there}"))
                 })?;
-                let Special { suspect, forced, note, renewals, revives, requester } = special;
+                let Special { suspect, forced, note, renewals, revives, requester, word } = special;
                 entries.push(Entry {
                     uid,
                     footprint,
@@ -159,6 +167,7 @@ impl Ledger {
                     renewals,
                     revives,
                     requester,
+                    word,
                 });
             }
             if !entries.is_empty() {

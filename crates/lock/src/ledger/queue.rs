@@ -9,7 +9,7 @@ use crate::{
 
 impl Ledger {
     /// Reserves the place of everyone who waits and has nobody in the way any more: neither who holds, nor who waits and
-    /// came first. In the order in which they came.
+    /// came first. In the order in which they came. Notes of refused restores that they may come now.
     pub(crate) fn promote(&mut self) {
         let waiting: Vec<(ObjectKey, String, Footprint)> = self
             .claims
@@ -29,6 +29,7 @@ impl Ledger {
                 }
             }
         }
+        self.expect_the_refused();
     }
 
     /// Whom an entry waits for: who holds what it wants, and who waits for it and came first.
@@ -51,7 +52,7 @@ impl Ledger {
         let place = |key: &ObjectKey| self.claims.iter().position(|claim| claim.key == *key);
         let own = place(key);
         self.in_the_way(key, footprint, |claim: &Claim, entry: &Entry| {
-            keeps_out(entry.state, key.kind) && (entry.state != State::Waiting || place(&claim.key) < own)
+            keeps_out(entry, key.kind) && (entry.state != State::Waiting || place(&claim.key) < own)
         })
     }
 }

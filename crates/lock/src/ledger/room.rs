@@ -182,13 +182,17 @@ fn overflow() -> ObjectKey {
 /// What an entry adds to the JSON at most, with its claim around it and without its footprint. What may be noted of it later
 /// is in it: a ledger has room for that.
 fn entry_bytes(key: &ObjectKey, entry: &Entry) -> usize {
-    // Brackets, quotes, words and numbers.
+    // Brackets, quotes, words and numbers; and the word of an intent.
     const FRAME: usize = 112;
+    let word = if entry.state == State::Intent { r#""word":"Remembered","#.len() } else { 0 };
     let texts = [key.kind.as_str(), &key.namespace, &key.name, &entry.uid, &entry.since];
     // The names of these stand before them.
     let fields = [("note", &entry.note), ("revives", &entry.revives), ("by", &entry.requester)];
     let field = |(name, text): (&str, &String)| {
         if text.is_empty() { 0 } else { r#""":"","#.len() + name.len() + json_bytes(text) }
     };
-    FRAME + texts.into_iter().map(json_bytes).sum::<usize>() + fields.into_iter().map(field).sum::<usize>()
+    FRAME
+        + word
+        + texts.into_iter().map(json_bytes).sum::<usize>()
+        + fields.into_iter().map(field).sum::<usize>()
 }

@@ -1,6 +1,7 @@
 //! The transitions of a ledger, by topic.
 
-use super::*;
+use super::{intent::MAX_INTENTS, *};
+use crate::claim::Word;
 
 mod activation;
 mod conflicts;

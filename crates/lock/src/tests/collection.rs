@@ -178,16 +178,46 @@ async fn one_who_waits_and_never_came_or_went_is_freed_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_was_refused_and_does_not_come_is_not_waited_for() {
+    let (api, store) = setup();
+    api.put_velero("Backup", "b", "1", "InProgress", &all());
+    activate(&store, &backup("b"), "1").await.unwrap();
+    let refuse = |ledger: &mut Ledger| {
+        ledger.leave_intent(&restore("r"), "2", &Footprint::everything(), "now", &Ask::default())
+    };
+    assert!(store.change(VELERO_SCOPE, deadline(), refuse).await.unwrap());
+    let (mut collector, start) = (collector(&store, GRACE), Instant::now());
+    let at = |seconds| start + Duration::from_secs(seconds);
+    for seconds in [0, 60, 110] {
+        assert_eq!(
+            pass(&mut collector, &store, at(seconds)).await,
+            Collected::default(),
+            "what is in its way works"
+        );
+    }
+    release(&store, &backup("b"), "1").await.unwrap();
+    for seconds in [111, 120] {
+        pass(&mut collector, &store, at(seconds)).await;
+        assert!(admit(&store, &backup("b2"), "3").await.is_err(), "after {seconds} s");
+    }
+    pass(&mut collector, &store, at(121)).await;
+    admit(&store, &backup("b2"), "3").await.unwrap();
+    // That it was here is known for a while.
+    assert!(store.change(VELERO_SCOPE, deadline(), refuse).await.unwrap());
+    for seconds in [122, 241] {
+        pass(&mut collector, &store, at(seconds)).await;
+        assert!(ledger(&store).await.entry(&restore("r"), "2").is_some(), "after {seconds} s");
+    }
+    pass(&mut collector, &store, at(242)).await;
+    assert!(ledger(&store).await.entry(&restore("r"), "2").is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_word_of_a_refused_restore_lapses_after_its_time() {
     let (_, store) = setup();
     let change = |ledger: &mut Ledger| {
-        Ok::<_, Refusal>(ledger.leave_intent(
-            &restore("r"),
-            "1",
-            &Footprint::everything(),
-            "now",
-            &Ask::default(),
-        ))
+        let ask = Ask { insists: true, ..Ask::default() };
+        Ok::<_, Refusal>(ledger.leave_intent(&restore("r"), "1", &Footprint::everything(), "now", &ask))
     };
     assert!(store.update(VELERO_SCOPE, deadline(), change).await.unwrap().0);
     let times = Times { grace: Duration::ZERO, intent: GRACE, ..Times::default() };

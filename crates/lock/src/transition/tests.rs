@@ -258,6 +258,11 @@ fn a_place_settles_for_its_time_and_until_the_target_is_well_but_not_for_ever() 
 fn the_word_of_a_refused_restore_lapses_and_nothing_else_ends_it() {
     for found in Found::ALL {
         for (aged, expected) in [(false, Keep), (true, End(Reason::Lapsed))] {
+            let expecting = Entry { word: Word::Expected, ..entry(State::Intent, true) };
+            let prior = PriorObservation { aged, ..PriorObservation::default() };
+            let (key, observed) = (ObjectKey::restore("velero", "x"), found.observed(true));
+            let lapse = decide(&key, &expecting, &observed, prior, EndRules::default());
+            assert_eq!(lapse, if aged { EntryTransition::Lapse } else { Keep }, "{found:?}");
             let prior = PriorObservation { aged, stored: true, overdue: true };
             let (kind, state, ends) =
                 (ObjectKind::Restore, State::Intent, EndRules { settles: true, tombstones: true });
@@ -358,7 +363,7 @@ fn whatever_is_seen_the_promises_about_ends_hold() {
 #[test]
 fn an_entry_that_has_changed_since_it_was_judged_keeps_its_place() {
     let key = ObjectKey::restore("velero", "x");
-    let transitions = [Suspect, Settle(Reason::Over), Tombstone, End(Reason::Orphan)];
+    let transitions = [Suspect, Settle(Reason::Over), Tombstone, End(Reason::Orphan), EntryTransition::Lapse];
     for transition in transitions {
         let mut ledger = Ledger::default();
         ledger.adopt(&key, UID, &Footprint::everything(), State::Active, "");

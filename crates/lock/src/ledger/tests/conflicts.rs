@@ -69,7 +69,8 @@ fn an_entry_keeps_newcomers_out_as_its_state_says() {
         (State::Collected, &[Restore, Hold][..]),
     ] {
         for newcomer in [Restore, Backup, DeleteBackupRequest, Deletion, Hold] {
-            assert_eq!(keeps_out(state, newcomer), kept_out.contains(&newcomer), "{state} and a {newcomer}");
+            let entry = Entry::new("1", Footprint::everything(), state, SINCE);
+            assert_eq!(keeps_out(&entry, newcomer), kept_out.contains(&newcomer), "{state} and a {newcomer}");
             // In a ledger, where the newcomer meets a restore of the backup that it deletes.
             let mut ledger = Ledger::default();
             let all_of_it = Footprint::everything();

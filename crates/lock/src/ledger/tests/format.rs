@@ -103,8 +103,10 @@ fn any_footprint() -> impl Strategy<Value = Footprint> {
 fn any_entry() -> impl Strategy<Value = Entry> {
     const STATES: [State; 6] =
         [State::Intent, State::Collected, State::Waiting, State::Reserved, State::Settling, State::Active];
+    const WORDS: [Word; 4] = [Word::Refused, Word::Expected, Word::Remembered, Word::Insisting];
     let state = (
         proptest::sample::select(&STATES[..]),
+        proptest::sample::select(&WORDS[..]),
         any::<u64>(),
         any::<u32>(),
         any::<[bool; 2]>(),
@@ -113,9 +115,11 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     (texts, state, any_footprint()).prop_map(
         |(
             (uid, since, note, revives, requester),
-            (state, epoch, renewals, [suspect, forced]),
+            (state, word, epoch, renewals, [suspect, forced]),
             footprint,
         )| {
+            // Of intents only.
+            let word = if state == State::Intent { word } else { Word::default() };
             Entry {
                 uid,
                 footprint,
@@ -128,6 +132,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
                 renewals,
                 revives,
                 requester,
+                word,
             }
         },
     )

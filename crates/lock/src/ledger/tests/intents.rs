@@ -87,3 +87,61 @@ fn a_full_ledger_takes_no_word() {
     assert!(taken < MAX_INTENTS, "{taken} of them");
     assert!(ledger.to_json().len() <= MAX_BYTES, "it can still be written: {}", ledger.to_json().len());
 }
+
+fn word(ledger: &Ledger) -> Word {
+    ledger.claim(&restore("r")).unwrap().entries[0].word
+}
+
+fn refused(ledger: &mut Ledger, uid: &str) -> Word {
+    assert!(ledger.leave_intent(&restore("r"), uid, &on(&["a"]), SINCE, &Ask::default()));
+    word(ledger)
+}
+
+#[test]
+fn who_was_refused_is_expected_once_nothing_is_in_its_way() {
+    let mut ledger = with_entry(&backup("b"), "1", State::Active);
+    admit(&mut ledger, &backup("b2"), "2", &["a", "x"]).unwrap();
+    assert_eq!(refused(&mut ledger, "3"), Word::Refused);
+    ledger.release(&backup("b"), "1");
+    assert_eq!(word(&ledger), Word::Refused, "another is in its way");
+    ledger.drop_if(&backup("b2"), "2", State::Reserved);
+    assert_eq!(word(&ledger), Word::Expected, "by the write that frees the last");
+    assert_eq!(blockers(admit(&mut ledger, &backup("new"), "4", &["a"])), [restore("r")]);
+    assert!(ledger.lapse(&restore("r"), "3") && !ledger.lapse(&restore("r"), "3"));
+    admit(&mut ledger, &backup("new"), "4", &["a"]).expect("it did not come");
+}
+
+#[test]
+fn who_comes_again_insists() {
+    let mut ledger = with_entry(&backup("b"), "1", State::Active);
+    assert_eq!(refused(&mut ledger, "2"), Word::Refused);
+    assert_eq!(refused(&mut ledger, "2"), Word::Refused, "one request that was looked at twice");
+    assert_eq!(refused(&mut ledger, "3"), Word::Insisting);
+    ledger.release(&backup("b"), "1");
+    assert_eq!(word(&ledger), Word::Insisting);
+    assert!(!ledger.lapse(&restore("r"), "3"));
+
+    // Also after nobody was kept out for it any more.
+    let mut ledger = with_entry(&backup("b"), "1", State::Active);
+    refused(&mut ledger, "2");
+    ledger.release(&backup("b"), "1");
+    ledger.lapse(&restore("r"), "2");
+    admit(&mut ledger, &backup("b"), "3", &["a"]).unwrap();
+    assert_eq!(refused(&mut ledger, "4"), Word::Insisting);
+
+    // Or says that it does.
+    let mut ledger = with_entry(&backup("b"), "1", State::Active);
+    let ask = Ask { insists: true, ..Ask::default() };
+    assert!(ledger.leave_intent(&restore("r"), "2", &on(&["a"]), SINCE, &ask));
+    assert_eq!(word(&ledger), Word::Insisting);
+}
+
+#[test]
+fn words_take_no_room_from_those_who_are_admitted() {
+    let mut ledger = Ledger::default();
+    for n in 0..Room::Backups.entries() {
+        ledger.adopt(&backup(&n.to_string()), "1", &on(&["a"]), State::Active, SINCE);
+    }
+    assert!(!ledger.leave_intent(&restore("r"), "2", &on(&["a"]), SINCE, &Ask::default()));
+    admit(&mut ledger, &restore("r"), "2", &["b"]).unwrap();
+}

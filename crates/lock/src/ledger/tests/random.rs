@@ -17,6 +17,7 @@ enum Step {
     Drop(ObjectKey, String, State),
     Settle(ObjectKey, String),
     Suspect(ObjectKey, String),
+    Lapse(ObjectKey, String),
     Entomb(ObjectKey, String, State),
     Force(ObjectKey, String),
 }
@@ -92,6 +93,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         3 => (key(), uid(), states()).prop_map(|(key, uid, state)| Step::Drop(key, uid, state)),
         2 => (key(), uid()).prop_map(|(key, uid)| Step::Settle(key, uid)),
         1 => (key(), uid()).prop_map(|(key, uid)| Step::Suspect(key, uid)),
+        1 => (key(), uid()).prop_map(|(key, uid)| Step::Lapse(key, uid)),
         2 => (key(), uid(), states()).prop_map(|(key, uid, state)| Step::Entomb(key, uid, state)),
         1 => (key(), uid()).prop_map(|(key, uid)| Step::Force(key, uid)),
         1 => (hold(), uid()).prop_map(|(key, uid)| Step::Force(key, uid)),
@@ -109,6 +111,7 @@ fn take(ledger: &mut Ledger, step: &Step) -> bool {
             news
         }
         Step::Intent(key, uid, footprint) => ledger.leave_intent(key, uid, footprint, SINCE, &Ask::default()),
+        Step::Lapse(key, uid) => ledger.lapse(key, uid),
         Step::Activate(key, uid) => ledger.activate(key, uid).is_ok(),
         Step::Release(key, uid) => ledger.release(key, uid),
         Step::Drop(key, uid, state) => ledger.drop_if(key, uid, *state),
@@ -135,6 +138,7 @@ fn subject(step: &Step) -> (&ObjectKey, &str) {
         | Step::Drop(key, uid, _)
         | Step::Settle(key, uid)
         | Step::Suspect(key, uid)
+        | Step::Lapse(key, uid)
         | Step::Entomb(key, uid, _)
         | Step::Force(key, uid) => (key, uid),
     }
@@ -164,14 +168,19 @@ fn collision<'a>(
     })
 }
 
-/// Whether the step left all entries that it was not about as they were, but for those whose turn came.
+/// Whether the step left all entries that it was not about as they were, but for those whose turn came, and the words of
+/// refused restores that have nothing in their way any more.
 fn others_are_as_they_were(before: &Ledger, after: &Ledger, step: &Step) -> bool {
     let (key, uid) = subject(step);
     let same = |(claim, entry): (&Claim, &Entry)| {
         let own = claim.key == *key && (entry.uid == uid || entry.state == State::Intent);
         let Some(now) = after.entry(&claim.key, &entry.uid) else { return own };
         let promoted = Entry { state: State::Reserved, epoch: now.epoch, ..entry.clone() };
-        own || *now == *entry || entry.state == State::Waiting && *now == promoted && now.epoch >= entry.epoch
+        let expected = Entry { word: Word::Expected, ..entry.clone() };
+        let may_come = entry.state == State::Intent && entry.word == Word::Refused && *now == expected;
+        own || may_come
+            || *now == *entry
+            || entry.state == State::Waiting && *now == promoted && now.epoch >= entry.epoch
     };
     entries(before).all(same)
 }

@@ -230,7 +230,7 @@ impl Lock {
                     State::Reserved | State::Waiting => {
                         !(same && observed.over) || claim.key.kind == ObjectKind::Deletion
                     }
-                    state => keeps_out(state, kind),
+                    _ => keeps_out(entry, kind),
                 };
                 clashes && stands
             },

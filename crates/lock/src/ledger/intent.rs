@@ -1,0 +1,74 @@
+//! The word that a refused restore leaves: whom it keeps out, and for how long.
+
+use super::{Ask, Ledger, Status, room};
+use crate::{
+    claim::{Entry, ObjectKey, ObjectKind, State, Word},
+    footprint::Footprint,
+};
+
+/// Intents that a ledger holds at most; a refused restore beyond it leaves none.
+pub(crate) const MAX_INTENTS: usize = 32;
+
+impl Ledger {
+    /// Leaves word that a restore was refused: new backups that overlap it are kept out for a while, and for longer if it came
+    /// before. One for a name; a later one takes the place of the earlier. Whether it was left.
+    pub fn leave_intent(
+        &mut self,
+        key: &ObjectKey,
+        uid: &str,
+        footprint: &Footprint,
+        since: &str,
+        ask: &Ask,
+    ) -> bool {
+        let others = |entry: &Entry| entry.state != State::Intent;
+        let taken = self.claim(key).is_some_and(|claim| claim.entries.iter().any(others));
+        let all = self.claims.iter().filter(|claim| claim.key != *key).flat_map(|claim| &claim.entries);
+        let intents = all.filter(|entry| !others(entry)).count();
+        let before = self.claim(key).and_then(|claim| claim.entries.first()).cloned();
+        let word = match &before {
+            _ if ask.insists => Word::Insisting,
+            None => Word::Refused,
+            // One request that was looked at twice.
+            Some(before) if before.uid == uid => before.word,
+            Some(_) => Word::Insisting,
+        };
+        let entry = Entry {
+            requester: room::digest_of(&ask.requester),
+            word,
+            ..Entry::new(uid, footprint.clone(), State::Intent, since)
+        };
+        let room = self.has_room(key, &entry, ask).is_ok();
+        let may = self.status == Status::Open && key.kind == ObjectKind::Restore;
+        if !may || !room || taken || intents >= MAX_INTENTS {
+            return false;
+        }
+        self.remove(key, |_| true);
+        self.place(key, entry);
+        self.promote();
+        true
+    }
+
+    /// Lets nobody be kept out by this word any more, which is remembered. Whether that was news.
+    pub fn lapse(&mut self, key: &ObjectKey, uid: &str) -> bool {
+        let lapses = |entry: &&mut Entry| entry.state == State::Intent && entry.word == Word::Expected;
+        self.entry_mut(key, uid).filter(lapses).map(|entry| entry.word = Word::Remembered).is_some()
+    }
+
+    /// Notes which refused restores have nothing in their way any more: from now on they may come, and are not waited for
+    /// much longer.
+    pub(super) fn expect_the_refused(&mut self) {
+        let refused = |entry: &Entry| entry.state == State::Intent && entry.word == Word::Refused;
+        let all = self.claims.iter().flat_map(|claim| claim.entries.iter().map(move |entry| (claim, entry)));
+        let free: Vec<(ObjectKey, String)> = all
+            .filter(|(claim, entry)| {
+                refused(entry) && self.conflicts(&claim.key, &entry.footprint).is_empty()
+            })
+            .map(|(claim, entry)| (claim.key.clone(), entry.uid.clone()))
+            .collect();
+        for (key, uid) in free {
+            if let Some(entry) = self.entry_mut(&key, &uid) {
+                entry.word = Word::Expected;
+            }
+        }
+    }
+}
