@@ -109,8 +109,10 @@ impl Claims {
                 None => Arc::new(store.from_running(scope).await?),
             };
             let mut collector = self.protected.collector();
+            let (requests, running) = ([request], decide::Running::new());
             let decided =
-                decide::decide(&self.protected, scope, &mut collector, &ledger, &[request], None).await;
+                decide::decide(&self.protected, scope, &mut collector, &ledger, &requests, running, deadline)
+                    .await;
             Ok::<_, backup_lock::LedgerError>(decided.verdicts.into_iter().next())
         };
         match tokio::time::timeout_at(deadline, evaluation).await {

@@ -1,5 +1,6 @@
 //! Whole requests through the router of one or more replicas, over one API server in memory.
 
+mod blockers;
 mod deletions;
 mod percona;
 mod policies;

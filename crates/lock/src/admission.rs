@@ -1,5 +1,5 @@
-//! Decides on wanted claims together, over a ledger that was read freshly, or moments ago. Pure: says which object to read next, is told
-//! what was seen, and in the end has a verdict for each.
+//! Decides on wanted claims together, over a ledger that was read freshly, or moments ago. Pure: says which objects to read next, is
+//! told what was seen, and in the end has a verdict for each.
 //!
 //! Nothing is denied from memory: before a denial stands, one claim in the way has been confirmed by a fresh read of its
 //! object, and entries that are over are dropped in the same step.
@@ -48,6 +48,8 @@ pub struct Batch<'a> {
     requests: &'a [ClaimRequest],
     /// Names that were read, or could not be: unknown is in the way.
     looked: HashSet<ObjectKey>,
+    /// How many of those in its way are read next for one request.
+    wide: usize,
     freed: Vec<Reason>,
 }
 
@@ -62,13 +64,27 @@ pub struct Decided {
 
 impl<'a> Batch<'a> {
     pub fn new(fresh: &Ledger, requests: &'a [ClaimRequest]) -> Self {
-        Self { base: fresh.clone(), requests, looked: HashSet::new(), freed: Vec::new() }
+        Self { base: fresh.clone(), requests, looked: HashSet::new(), wide: 1, freed: Vec::new() }
     }
 
-    /// The claim whose object is to be read before the outcomes may stand; none: they stand.
-    pub fn to_read(&self) -> Option<Claim> {
+    /// The claims whose objects are to be read before the outcomes may stand, each once in a decision; none: they stand. All of
+    /// them are to be told of before this is asked again.
+    ///
+    /// One that is in the way is enough for a refusal. Only if it is over are more read for the same request: four times as
+    /// many each time, so that the requests are decided again a few times only, however many are in their way.
+    pub fn to_read(&mut self) -> Vec<Claim> {
         let outcomes = admit_all(&mut self.base.clone(), self.requests);
-        outcomes.iter().find_map(|outcome| self.unconfirmed(outcome))
+        let mut wanted = HashSet::new();
+        let mut claims = Vec::new();
+        for outcome in &outcomes {
+            for claim in self.unconfirmed(outcome) {
+                if wanted.insert(claim.key.clone()) {
+                    claims.push(claim);
+                }
+            }
+        }
+        self.wide = self.wide.saturating_mul(4);
+        claims
     }
 
     /// Its object was read, and this is what becomes of the entries of the claim; entries that stay are left out.
@@ -101,13 +117,13 @@ impl<'a> Batch<'a> {
         Decided { ledger, outcomes, freed: self.freed }
     }
 
-    /// The first claim in the way of this outcome, unless one of them was confirmed already, came in with this very
+    /// The first claims in the way of this outcome, unless one of them was confirmed already, came in with this very
     /// batch, or has no object that could be read.
-    fn unconfirmed(&self, outcome: &Result<Grant, Refusal>) -> Option<Claim> {
+    fn unconfirmed(&self, outcome: &Result<Grant, Refusal>) -> Vec<Claim> {
         let (Err(Refusal::Conflict(Conflict { holders, .. }))
         | Ok(Grant::Waiting(Conflict { holders, .. }) | Grant::Forced(Conflict { holders, .. }))) = outcome
         else {
-            return None;
+            return Vec::new();
         };
         let stands = |holder: &Claim| {
             holder.key.kind == ObjectKind::Hold
@@ -115,9 +131,9 @@ impl<'a> Batch<'a> {
                 || self.base.claim(&holder.key).is_none()
         };
         if holders.iter().any(stands) {
-            return None;
+            return Vec::new();
         }
-        self.base.claim(&holders.first()?.key).cloned()
+        holders.iter().take(self.wide).filter_map(|holder| self.base.claim(&holder.key).cloned()).collect()
     }
 }
 

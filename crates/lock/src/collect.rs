@@ -20,6 +20,10 @@ use crate::{
 const MAX_REMEMBERED: usize = 10_000;
 /// Longest time for one removal, retries included.
 const BUDGET: Duration = Duration::from_secs(10);
+/// Longest time for the reads of one pass; what was not read by then keeps its place until the next.
+const READS: Duration = Duration::from_secs(30);
+/// Claims that are looked at before what was found is written: what comes later cannot undo that.
+const AT_A_TIME: usize = 256;
 
 /// What this observer has seen, on its own monotonic clock: never a timestamp of someone else.
 #[derive(Debug)]
@@ -104,8 +108,8 @@ impl Collector {
         self.stored.insert(uid.to_owned());
     }
 
-    /// One pass over the ledger of a scope, by fresh reads, and one write if anything is to be changed. Entries that
-    /// changed in between keep their place. `now` is this observer's monotonic clock.
+    /// One pass over the ledger of a scope, by fresh reads, and a write for each few hundred claims if anything is to be
+    /// changed. Entries that changed in between keep their place. `now` is this observer's monotonic clock.
     ///
     /// A reservation takes three passes: one that misses its object first, one a grace later that notes the suspicion,
     /// and one that finds it still missing.
@@ -116,38 +120,28 @@ impl Collector {
         now: Instant,
     ) -> Result<Collected, LedgerError> {
         let Some(stored) = store.read(scope).await? else { return Ok(Collected::default()) };
-        let mut result = Collected::default();
-        let mut judged = Vec::new();
-        for claim in &stored.ledger.claims {
-            match self.judge_claim(store, scope, claim, now).await {
-                Some(found) => judged.extend(found),
-                None => result.unknown += 1,
-            }
-        }
         self.forget_released(&stored.ledger);
-        if !judged.is_empty() {
-            let done = apply(store, scope, &judged, tokio::time::Instant::now() + BUDGET).await?;
-            (result.freed, result.late) = (done.freed, done.late);
+        let mut result = Collected::default();
+        let until = tokio::time::Instant::now() + READS;
+        for claims in stored.ledger.claims.chunks(AT_A_TIME) {
+            let mut judged = Vec::new();
+            let seen = store.objects().observe_all(scope, claims, until).await;
+            for (claim, seen) in claims.iter().zip(seen) {
+                match seen {
+                    Ok((observed, _)) => judged.extend(self.judge_entries(claim, &observed, now)),
+                    Err(error) => {
+                        tracing::warn!(key = %claim.key, %error, "kept a claim whose object could not be read");
+                        result.unknown += 1;
+                    }
+                }
+            }
+            if !judged.is_empty() {
+                let done = apply(store, scope, &judged, tokio::time::Instant::now() + BUDGET).await?;
+                result.freed.extend(done.freed);
+                result.late.extend(done.late);
+            }
         }
         Ok(result)
-    }
-
-    /// The entries of a claim to which something happens, or none if the API server could not tell.
-    async fn judge_claim(
-        &mut self,
-        store: &LedgerStore,
-        scope: &str,
-        claim: &Claim,
-        now: Instant,
-    ) -> Option<Vec<Judged>> {
-        let observed = match store.objects().observe(scope, claim).await {
-            Ok((observed, _)) => observed,
-            Err(error) => {
-                tracing::warn!(key = %claim.key, %error, "kept a claim whose object could not be read");
-                return None;
-            }
-        };
-        Some(self.judge_entries(claim, &observed, now))
     }
 
     /// The entries of a claim to which something happens.

@@ -9,6 +9,7 @@ use backup_core::{
     api::{BackupSpec, RestoreSpec},
     profile::{Profile, ScopeRule},
 };
+use futures::{StreamExt as _, stream};
 use kube::{
     Api, Client,
     api::{DynamicObject, ListParams},
@@ -39,7 +40,7 @@ pub enum ObserveError {
     /// It refused, or could not be reached.
     #[error("could not read {what}: {}", plain(.source))]
     Api { what: String, source: Box<kube::Error> },
-    #[error("could not read {what}: no answer from the API server in {} s", REQUEST_TIMEOUT.as_secs())]
+    #[error("could not read {what}: no answer from the API server in time")]
     Timeout { what: String },
 }
 
@@ -105,6 +106,20 @@ impl Objects {
         let ends = object.as_ref().is_none_or(|object| object.over) && claim.key.kind == ObjectKind::Restore;
         let settled = !ends || self.settled(scope).await?;
         Ok((ObservedState::of(object.as_ref(), settled), object))
+    }
+
+    /// The same of many claims, side by side, in their order. What was not read by then counts as unknown.
+    pub async fn observe_all(
+        &self,
+        scope: &str,
+        claims: &[Claim],
+        until: tokio::time::Instant,
+    ) -> Vec<Result<(ObservedState, Option<Observed>), ObserveError>> {
+        let observe = async |claim: &Claim| {
+            let read = tokio::time::timeout_at(until, self.observe(scope, claim)).await;
+            read.unwrap_or_else(|_| Err(ObserveError::Timeout { what: claim.key.to_string() }))
+        };
+        stream::iter(claims).map(observe).buffered(SIDE_BY_SIDE).collect().await
     }
 
     /// Whether the database cluster of this scope is as the profile wants it before it is touched again. One that is gone

@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use axum::{Router, http::StatusCode, response::IntoResponse as _};
@@ -38,6 +39,7 @@ pub(crate) struct Inner {
     /// How writes were answered.
     written: Mutex<Vec<u16>>,
     crashed: Arc<AtomicBool>,
+    latency: Mutex<Option<Duration>>,
     pub(crate) changed: tokio::sync::Notify,
 }
 
@@ -134,6 +136,15 @@ impl FakeApi {
 
     pub fn fail(&self, when: impl Fn(&Request) -> bool + Send + Sync + 'static) {
         self.fault(move |_, request| when(request).then(Fault::unavailable));
+    }
+
+    /// From now on every request takes so long before it is served.
+    pub fn slow(&self, latency: Duration) {
+        *lock(&self.inner.latency) = Some(latency);
+    }
+
+    pub(crate) fn latency(&self) -> Option<Duration> {
+        *lock(&self.inner.latency)
     }
 
     /// Paths with this in it are not served, as those of a group whose definitions are not installed.

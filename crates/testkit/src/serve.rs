@@ -135,6 +135,9 @@ pub(crate) async fn serve(
     // Lets requests of others come in between, as they would on a network.
     tokio::task::yield_now().await;
     let mut request = Request::new(method, &uri, headers, &body);
+    if let Some(latency) = api.latency() {
+        tokio::time::sleep(latency).await;
+    }
     match api.meet(&mut request) {
         Some(Fault::Answer(response)) => response,
         Some(Fault::DoneBut(response)) => {

@@ -15,7 +15,7 @@ use tokio::{
 
 use super::{
     Verdict, Waiting,
-    decide::{REBUILD_SECONDS, decide, look},
+    decide::{REBUILD_SECONDS, Running, decide, look},
 };
 use crate::{admit::denial::Blocker, metrics::Metrics};
 
@@ -83,7 +83,7 @@ impl Task {
             batch.retain(|waiting| !waiting.reply.is_closed() && waiting.deadline > Instant::now());
             let Some(deadline) = batch.iter().map(|waiting| waiting.deadline).max() else { return };
             let requests: Vec<ClaimRequest> = batch.iter().map(|waiting| waiting.request.clone()).collect();
-            match timeout_at(deadline, self.attempt(&requests)).await {
+            match timeout_at(deadline, self.attempt(&requests, deadline)).await {
                 Ok(Ok(verdicts)) => return answer(batch, verdicts),
                 Ok(Err(error)) => {
                     self.remembered = None;
@@ -110,10 +110,15 @@ impl Task {
     }
 
     /// One try. From memory if that grants everything, or if all are refused for what is read to be at work; else from a fresh
-    /// read of the ledger. A write if anything changes.
-    async fn attempt(&mut self, requests: &[ClaimRequest]) -> Result<Vec<Verdict>, LedgerError> {
-        let mut in_the_way = None;
+    /// read of the ledger. A write if anything changes: the reads end early enough for it, or what they found would be lost.
+    async fn attempt(
+        &mut self,
+        requests: &[ClaimRequest],
+        deadline: Instant,
+    ) -> Result<Vec<Verdict>, LedgerError> {
+        let mut in_the_way = Vec::new();
         let at = Instant::now();
+        let until = at + deadline.saturating_duration_since(at) / 2;
         if let Some(remembered) = self.remembered.take() {
             let known = &remembered.stored;
             let mut ledger = Ledger::clone(&known.ledger);
@@ -133,7 +138,7 @@ impl Task {
                 let refused = |outcome: &Result<Grant, _>| matches!(outcome, Err(Refusal::Conflict(_)));
                 if outcomes.iter().all(refused)
                     && remembered.at.elapsed() < REFUSAL_MEMORY
-                    && let Some(verdicts) = self.refuse(known, requests).await
+                    && let Some(verdicts) = self.refuse(known, requests, until).await
                 {
                     self.remembered = Some(remembered);
                     return Ok(verdicts);
@@ -143,11 +148,11 @@ impl Task {
         }
         // Whoever is probably in the way is read beside the ledger.
         let at = Instant::now();
-        let look = async { look(&self.protected, &self.scope, in_the_way?).await };
-        let (fresh, looked) = tokio::join!(self.protected.store.open(&self.scope), look);
+        let look = look(&self.protected, &self.scope, &in_the_way, until);
+        let (fresh, running) = tokio::join!(self.protected.store.open(&self.scope), look);
         let fresh = fresh?;
-        let decided =
-            decide(&self.protected, &self.scope, &mut self.collector, &fresh.ledger, requests, looked).await;
+        let Self { protected, scope, collector, .. } = self;
+        let decided = decide(protected, scope, collector, &fresh.ledger, requests, running, until).await;
         let granted = decided.verdicts.iter().any(Verdict::is_granted);
         if granted || decided.ledger != *fresh.ledger {
             let written = self.protected.store.write(&fresh, decided.ledger).await?;
@@ -163,13 +168,19 @@ impl Task {
 
     /// Refuses all for objects that are stored and at work, as they were just read: those are in the way whatever else has
     /// become of the ledger. None if that cannot be said of one, or if the ledger is to be written.
-    async fn refuse(&mut self, known: &Stored, requests: &[ClaimRequest]) -> Option<Vec<Verdict>> {
+    async fn refuse(
+        &mut self,
+        known: &Stored,
+        requests: &[ClaimRequest],
+        until: Instant,
+    ) -> Option<Vec<Verdict>> {
         // A refused restore leaves word in the ledger.
         if requests.iter().any(|request| request.intent) {
             return None;
         }
-        let ledger = &known.ledger;
-        let decided = decide(&self.protected, &self.scope, &mut self.collector, ledger, requests, None).await;
+        let (ledger, running) = (&known.ledger, Running::new());
+        let Self { protected, scope, collector, .. } = self;
+        let decided = decide(protected, scope, collector, ledger, requests, running, until).await;
         (decided.ledger == **ledger && decided.verdicts.iter().all(Verdict::is_for_work))
             .then_some(decided.verdicts)
     }

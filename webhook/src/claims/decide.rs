@@ -29,44 +29,62 @@ pub(crate) struct Decided {
 /// What was read of the objects in the way, or why it could not be.
 type Looked = HashMap<ObjectKey, Result<Option<Observed>, String>>;
 
-/// An object that was read beside the ledger: it is stored and runs. Anything else has to be read after the ledger.
+/// Objects that were read beside the ledger, and run. Any other has to be read after the ledger.
+pub(crate) type Running = HashMap<ObjectKey, (ObservedState, Observed)>;
+
+/// Reads the objects of these claims.
 pub(crate) async fn look(
     protected: &ProtectedProfile,
     scope: &str,
-    claim: Claim,
-) -> Option<(ObservedState, Observed)> {
-    let (observed, object) = protected.store.objects().observe(scope, &claim).await.ok()?;
-    object.filter(|object| !object.over).map(|object| (observed, object))
+    claims: &[Claim],
+    until: Instant,
+) -> Running {
+    let seen = protected.store.objects().observe_all(scope, claims, until).await;
+    let seen = claims.iter().zip(seen).filter_map(|(claim, seen)| {
+        let (observed, object) = seen.ok()?;
+        Some((claim.key.clone(), (observed, object?)))
+    });
+    seen.filter(|(_, (_, object))| !object.over).collect()
 }
 
-/// Decides; see [`backup_lock::admission`]. `looked_at` is an object that was read already, since the requests came.
+/// Decides; see [`backup_lock::admission`]. `running` was read already, since the requests came. What cannot be read by `until`
+/// is in the way, as it is not known; what was found by then is decided on.
 pub(crate) async fn decide(
     protected: &ProtectedProfile,
     scope: &str,
     collector: &mut Collector,
     fresh: &Ledger,
     requests: &[ClaimRequest],
-    mut looked_at: Option<(ObservedState, Observed)>,
+    mut running: Running,
+    until: Instant,
 ) -> Decided {
     let mut batch = Batch::new(fresh, requests);
     let mut looked = Looked::new();
-    while let Some(claim) = batch.to_read() {
-        let known = looked_at.take().filter(|(_, object)| {
-            object.key == claim.key && claim.entries.iter().all(|entry| entry.uid == object.uid)
-        });
-        let seen = match known {
-            Some((observed, object)) => Ok((observed, Some(object))),
-            None => protected.store.objects().observe(scope, &claim).await,
+    loop {
+        let runs = |claim: &Claim| {
+            let object = running.get(&claim.key).map(|(_, object)| &object.uid);
+            claim.entries.iter().all(|entry| object == Some(&entry.uid))
         };
-        match seen {
-            Ok((observed, object)) => {
-                let judged = collector.judge_entries(&claim, &observed, Instant::now().into_std());
-                batch.saw(&claim, &judged);
-                looked.insert(claim.key, Ok(object));
-            }
-            Err(error) => {
-                batch.could_not_see(&claim);
-                looked.insert(claim.key, Err(error.to_string()));
+        let (known, claims): (Vec<Claim>, Vec<Claim>) = batch.to_read().into_iter().partition(runs);
+        if known.is_empty() && claims.is_empty() {
+            break;
+        }
+        let seen = protected.store.objects().observe_all(scope, &claims, until).await;
+        let known = known.into_iter().filter_map(|claim| {
+            let (observed, object) = running.remove(&claim.key)?;
+            Some((claim, Ok((observed, Some(object)))))
+        });
+        for (claim, seen) in known.chain(claims.into_iter().zip(seen)) {
+            match seen {
+                Ok((observed, object)) => {
+                    let judged = collector.judge_entries(&claim, &observed, Instant::now().into_std());
+                    batch.saw(&claim, &judged);
+                    looked.insert(claim.key, Ok(object));
+                }
+                Err(error) => {
+                    batch.could_not_see(&claim);
+                    looked.insert(claim.key, Err(error.to_string()));
+                }
             }
         }
     }

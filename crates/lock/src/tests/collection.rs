@@ -231,6 +231,34 @@ async fn the_word_of_a_refused_restore_lapses_after_its_time() {
     admit(&store, &backup("b"), "2").await.unwrap();
 }
 
+/// Every request takes so long that one after the other would take minutes.
+#[tokio::test(start_paused = true)]
+async fn a_thousand_orphans_are_collected_within_thirty_seconds() {
+    let (api, store) = setup();
+    store.open(VELERO_SCOPE).await.unwrap();
+    let burst = |ledger: &mut Ledger| {
+        for n in 0..1000 {
+            let (key, requester) = (backup(&n.to_string()), n.to_string());
+            let ask = Ask { requester, ..Ask::forced("") };
+            ledger.admit(&key, "1", &Footprint::everything(), "now", &ask).unwrap();
+        }
+    };
+    store.change(VELERO_SCOPE, deadline(), burst).await.unwrap();
+    api.slow(Duration::from_millis(50));
+    let mut collector = collector(&store, GRACE);
+    let now = tokio::time::Instant::now;
+    let start = now();
+    loop {
+        pass(&mut collector, &store, now().into_std()).await;
+        if ledger(&store).await.is_empty() {
+            break;
+        }
+        tokio::time::sleep(crate::LedgerReconciler::period(GRACE)).await;
+    }
+    let took = now() - (start + GRACE);
+    assert!(took <= Duration::from_secs(30), "{took:?} after the grace");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_hold_outlives_every_pass() {
     let (_, store) = setup();

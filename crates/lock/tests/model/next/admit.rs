@@ -61,7 +61,7 @@ impl Lock {
             return None;
         }
         let wants = self.wants_over(&deciding.base.ledger, &deciding.wants);
-        self.batch(deciding, &wants).to_read()
+        self.batch(deciding, &wants).1
     }
 
     pub(super) fn look(&self, world: &mut World, replica: usize, aged: bool) -> Option<()> {
@@ -88,7 +88,7 @@ impl Lock {
             return (!lost).then_some(());
         }
         let wants = self.wants_over(&deciding.base.ledger, &deciding.wants);
-        let decided = self.batch(&deciding, &wants).decide();
+        let decided = self.batch(&deciding, &wants).0.decide();
         let mut ledger = decided.ledger;
         ledger.status = deciding.base.ledger.status;
         if self.makes(Mistake::WaitingIsIgnored) {
@@ -253,7 +253,13 @@ impl Lock {
         want
     }
 
-    fn batch<'a>(&self, deciding: &Deciding, wants: &'a [ClaimRequest]) -> Batch<'a> {
+    /// The decision as far as it has come, and the claim that is looked at next. Those that are read side by side are looked at
+    /// one by one, at different times.
+    fn batch<'a>(
+        &self,
+        deciding: &Deciding,
+        wants: &'a [ClaimRequest],
+    ) -> (Batch<'a>, Option<backup_lock::Claim>) {
         let mut fresh = Ledger::clone(&deciding.base.ledger);
         if self.makes(Mistake::GrantInRebuild) {
             fresh.status = Status::Open;
@@ -263,21 +269,27 @@ impl Lock {
             fresh.claims = fresh.claims.iter().filter_map(|claim| claim.only(others)).collect();
         }
         let mut batch = Batch::new(&fresh, wants);
-        for look in &deciding.looks {
-            let Some(claim) = batch.to_read() else { break };
-            match look {
-                None => batch.could_not_see(&claim),
-                Some((observed, aged)) => {
-                    let prior = |_: &backup_lock::Entry| PriorObservation {
-                        stored: false,
-                        aged: *aged,
-                        overdue: false,
-                    };
-                    batch.saw(&claim, &self.judge(&claim, observed, prior));
+        let mut looks = deciding.looks.iter();
+        loop {
+            let claims = batch.to_read();
+            if claims.is_empty() {
+                return (batch, None);
+            }
+            for claim in claims {
+                let Some(look) = looks.next() else { return (batch, Some(claim)) };
+                match look {
+                    None => batch.could_not_see(&claim),
+                    Some((observed, aged)) => {
+                        let prior = |_: &backup_lock::Entry| PriorObservation {
+                            stored: false,
+                            aged: *aged,
+                            overdue: false,
+                        };
+                        batch.saw(&claim, &self.judge(&claim, observed, prior));
+                    }
                 }
             }
         }
-        batch
     }
 
     fn only_looks(&self, request: usize) -> bool {
