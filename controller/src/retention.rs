@@ -152,8 +152,10 @@ impl RetentionController {
             (labels::BACKUP_UID, backup.uid().unwrap_or_default()),
         ];
         request.metadata.labels = Some(labels.map(|(label, value)| (label.to_owned(), value)).into());
-        self.cluster.leadership.check()?;
-        match self.cluster.api().create(&PostParams::default(), &request).await {
+        let (api, leadership) = (self.cluster.api(), &self.cluster.leadership);
+        leadership.check()?;
+        let params = PostParams::default();
+        match leadership.write(retry::WRITE_TIMEOUT, api.create(&params, &request)).await {
             Ok(_) => {
                 tracing::info!(
                     backup = name,

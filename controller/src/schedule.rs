@@ -283,8 +283,9 @@ impl ScheduleController {
         let backup = scheduled_backup::backup(schedule, slot);
         let name = backup.name_any();
         self.cluster.leadership.check()?;
-        let api: Api<Backup> = self.cluster.api();
-        let Err(error) = api.create(&PostParams::default(), &backup).await else {
+        let (api, params) = (self.cluster.api::<Backup>(), PostParams::default());
+        let create = api.create(&params, &backup);
+        let Err(error) = self.cluster.leadership.write(retry::WRITE_TIMEOUT, create).await else {
             tracing::info!(schedule = schedule.name_any(), backup = name, "a scheduled backup is made");
             self.cluster.events.normal(schedule, "BackupCreated", &format!("backup {name}"));
             return self.publish_created(schedule, slot).await;

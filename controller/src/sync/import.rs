@@ -41,7 +41,6 @@ const FAILURES: usize = 40;
 /// If so many have failed, and more than not, the pass has not ended.
 const MANY: usize = 8;
 const BUDGET: Duration = Duration::from_secs(30);
-const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Reads every folder and creates the Backups that are to be created.
 pub(super) async fn import_all(
@@ -237,12 +236,8 @@ async fn create(pass: &Pass<'_>, backup: &Backup) -> Result<Result<Backup, Folde
         if leadership.check().is_err() || is_deleted() {
             return Ok(None);
         }
-        let limit = leadership.request_timeout(TIMEOUT);
         let params = PostParams::default();
-        let created = tokio::time::timeout(limit, api.create(&params, backup)).await;
-        let created = created
-            .unwrap_or_else(|_| Err(kube::Error::Service(format!("no answer within {limit:?}").into())));
-        created.map(Some)
+        leadership.write(retry::WRITE_TIMEOUT, api.create(&params, backup)).await.map(Some)
     })
     .await;
     match created {

@@ -94,12 +94,13 @@ pub(super) async fn remove_orphan(
     for content in api.synced_for(&backup.uid().unwrap_or_default()).await? {
         api.remove_content(&content, "Retain").await?;
     }
-    pass.cluster.leadership.check()?;
+    let leadership = &pass.cluster.leadership;
+    leadership.check()?;
     // This very object, as it was read.
     let preconditions = Preconditions { uid: backup.uid(), resource_version: backup.resource_version() };
     let params = DeleteParams::default().preconditions(preconditions);
     let api: Api<Backup> = pass.cluster.api();
-    match api.delete(name, &params).await {
+    match leadership.write(retry::WRITE_TIMEOUT, api.delete(name, &params)).await {
         Ok(_) => {
             tracing::info!(
                 backup = name,

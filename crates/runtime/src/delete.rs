@@ -9,6 +9,7 @@ use kube::{
 use crate::{
     Cluster,
     errors::{is_conflict, is_gone},
+    retry::WRITE_TIMEOUT,
 };
 
 /// Deletes an object of the installation, with its uid as precondition. Returns whether it was this call that deleted
@@ -30,7 +31,8 @@ async fn with<K: NamespacedKind>(
 ) -> Result<bool, kube::Error> {
     let name = object.name_any();
     let params = DeleteParams::default().preconditions(preconditions);
-    match cluster.api::<K>().delete(&name, &params).await {
+    let api = cluster.api::<K>();
+    match cluster.leadership.write(WRITE_TIMEOUT, api.delete(&name, &params)).await {
         Ok(_) => Ok(true),
         // A conflict: another object has the name, so ours is gone; or it is not what was seen.
         Err(error) if is_gone(&error, &name) || is_conflict(&error) => Ok(false),

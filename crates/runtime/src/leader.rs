@@ -8,5 +8,7 @@ mod election;
 mod leadership;
 mod lease;
 
+#[cfg(test)]
+pub(crate) use leadership::LEASE_DURATION;
 pub use leadership::{Leadership, NotLeader};
 pub use lease::{Elector, LostLease};

@@ -21,7 +21,7 @@ use crate::{
 /// Steps between tries. Small, so that an outcome is published within seconds of the end of an outage.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(5) };
 /// How long one try of a write may take. Further limited by what is left of the lease.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long one try of a read may take; a page of large objects takes a while.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -94,9 +94,8 @@ where
     let mut tries = 0;
     loop {
         leadership.check()?;
-        let limit = leadership.request_timeout(WRITE_TIMEOUT);
         let result = if read_again {
-            timed(limit, api.get(&name)).await.map(|read| {
+            timed(WRITE_TIMEOUT, api.get(&name)).await.map(|read| {
                 current = read;
                 read_again = false;
             })
@@ -115,8 +114,8 @@ where
                 }
                 let Some(mut body) = patch(&current) else { return Ok(PatchOutcome::Stale) };
                 require_version(&mut body, current.resource_version());
-                leadership.check()?;
-                match timed(limit, api.patch(&name, &PatchParams::default(), &Patch::Merge(&body))).await {
+                let (params, merge) = (PatchParams::default(), Patch::Merge(&body));
+                match leadership.write(WRITE_TIMEOUT, api.patch(&name, &params, &merge)).await {
                     Ok(written) => return Ok(PatchOutcome::Written(written)),
                     Err(error) if is_gone(&error, &name) => return Ok(PatchOutcome::Gone),
                     Err(error) => {

@@ -1,6 +1,6 @@
 //! A request to the API server in memory, and the faults that it may meet.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use axum::{
     Json,
@@ -61,6 +61,8 @@ pub enum Fault {
     Answer(Response),
     /// It is carried out, but answered so.
     DoneBut(Response),
+    /// It is carried out this much later.
+    Late(Duration),
     Hang,
 }
 

@@ -144,6 +144,10 @@ pub(crate) async fn serve(
             api.answer(&request);
             response
         }
+        Some(Fault::Late(time)) => {
+            tokio::time::sleep(time).await;
+            api.answer(&request)
+        }
         Some(Fault::Hang) => std::future::pending().await,
         None => api.answer(&request),
     }

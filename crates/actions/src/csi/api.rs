@@ -13,7 +13,7 @@ use backup_core::{
 use backup_runtime::{
     errors::{found, is_conflict, is_gone},
     leader::Leadership,
-    retry,
+    retry::{self, WRITE_TIMEOUT},
 };
 use kube::{
     Api, Client, ResourceExt as _,
@@ -109,14 +109,7 @@ impl SnapshotApi {
         F: Fn() -> Fut,
         Fut: Future<Output = Result<T, kube::Error>>,
     {
-        retry::read(BUDGET, || {
-            let (leads, request) = (self.leadership.check(), request());
-            async move {
-                leads.map_err(|error| kube::Error::Service(error.into()))?;
-                request.await
-            }
-        })
-        .await
+        retry::read(BUDGET, || self.leadership.write(WRITE_TIMEOUT, request())).await
     }
 
     fn resource(kind: &str) -> ApiResource {

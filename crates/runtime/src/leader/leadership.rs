@@ -8,12 +8,12 @@ use std::{
     time::Duration,
 };
 
-use crate::clock::Clock;
+use crate::{clock::Clock, retry::timed};
 
 /// Name of the Lease, in the namespace of the installation.
 pub(crate) const LEASE: &str = "backup-controller";
 /// Others may take the lease this long after the holder's last sign of life.
-pub(super) const LEASE_DURATION: Duration = Duration::from_secs(15);
+pub(crate) const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// The holder stops working when it could not renew for this long.
 pub(super) const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 pub(super) const RETRY_PERIOD: Duration = Duration::from_secs(2);
@@ -48,7 +48,7 @@ impl Leadership {
         Self::elected(Clock::Boot)
     }
 
-    pub(super) fn elected(clock: Clock) -> Self {
+    pub(crate) fn elected(clock: Clock) -> Self {
         Self { held: Some(Arc::new(Held { until: AtomicU64::new(0), clock })) }
     }
 
@@ -57,12 +57,25 @@ impl Leadership {
         self.left().is_none_or(|left| !left.is_zero())
     }
 
-    /// To be asked right before every write.
+    /// To be asked before every step that leads to a write.
     pub fn check(&self) -> Result<(), NotLeader> {
         if self.is_leader() { Ok(()) } else { Err(NotLeader) }
     }
 
-    /// How long a request that is sent now may take: `wanted`, but no longer than until another replica may take over.
+    /// Sends a write, unless another replica may lead by now, and gives it up before another one may take over. The lease is
+    /// looked at when this is polled, so after everything that came before the request.
+    /// Errors: those of the request; an error of the service if it was not sent, or not answered in time.
+    pub async fn write<T>(
+        &self,
+        wanted: Duration,
+        request: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, kube::Error> {
+        self.check().map_err(|error| kube::Error::Service(error.into()))?;
+        timed(self.request_timeout(wanted), request).await
+    }
+
+    /// How long a request that is sent now may take: `wanted`, but no longer than until another replica may take over. It is
+    /// asked right before the request: what is done in between takes from the time.
     pub fn request_timeout(&self, wanted: Duration) -> Duration {
         match self.left() {
             None => wanted,
@@ -78,7 +91,7 @@ impl Leadership {
     }
 
     /// The lease was written by a request sent at `sent`.
-    pub(super) fn renewed(&self, sent: Duration) {
+    pub(crate) fn renewed(&self, sent: Duration) {
         if let Some(held) = &self.held {
             let until = sent + RENEW_DEADLINE;
             held.until.store(u64::try_from(until.as_millis()).unwrap_or(u64::MAX), Ordering::Release);

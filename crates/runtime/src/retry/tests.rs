@@ -4,6 +4,7 @@ use backup_core::api::{Backup, BackupPhase};
 use backup_testkit::{FakeApi, Fault, velero_path};
 
 use super::*;
+use crate::{clock::Clock, leader::LEASE_DURATION};
 
 const TEN_MINUTES: Duration = Duration::from_mins(10);
 
@@ -112,6 +113,26 @@ async fn a_write_whose_answer_was_lost_counts_as_written_once() {
     };
     assert_eq!(written.phase(), BackupPhase::Completed);
     assert_eq!(tries(&api), 1);
+}
+
+/// The object is read again before the patch, and that takes most of what was left of the lease.
+#[tokio::test(start_paused = true)]
+async fn a_patch_after_a_slow_read_ends_with_the_lease() {
+    let (api, outdated) = server();
+    api.edit(&path(), |object| object["metadata"]["labels"] = json!({"a": "b"}));
+    api.fault(|_, request| match (request.is_write(), request.earlier) {
+        (true, 0) => None,
+        (true, _) => Some(Fault::Hang),
+        (false, _) => Some(Fault::Late(Duration::from_secs(9))),
+    });
+    let clock = Clock::Tokio(Instant::now());
+    let leadership = Leadership::elected(clock);
+    leadership.renewed(clock.now());
+    let (backups, started) = (Api::default_namespaced(api.client()), Instant::now());
+    let error = status_patch_in(&backups, &leadership, TEN_MINUTES, &outdated, complete).await.unwrap_err();
+    assert!(matches!(error, WriteError::NotLeader(_)), "{error}");
+    assert_eq!(tries(&api), 2);
+    assert!(started.elapsed() <= LEASE_DURATION, "{:?}", started.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
