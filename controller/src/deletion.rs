@@ -82,8 +82,8 @@ impl DeletionController {
                 Ok(Action::RequeueAfter(left))
             }
             Plan::Refuse(errors) => self.answer(&request, facts.backup.as_ref(), errors).await,
-            Plan::Begin(backup) => self.begin(&request, backup).await,
-            Plan::Continue(backup) => self.delete(&request, backup).await,
+            Plan::Begin(backup) => Box::pin(self.begin(&request, backup)).await,
+            Plan::Continue(backup) => Box::pin(self.delete(&request, backup)).await,
             Plan::Finish => self.answer(&request, None, Vec::new()).await,
             Plan::Sweep => self.sweep(&request).await,
         }
@@ -110,7 +110,7 @@ impl DeletionController {
         let PatchOutcome::Written(request) = outcome else { return Ok(AT_ONCE) };
         self.metrics.deletion(Outcome::Attempt, backup.schedule().unwrap_or_default());
         tracing::info!(backup = backup.name_any(), uid = backup.uid(), "deleting the backup");
-        self.delete(&request, backup).await
+        Box::pin(self.delete(&request, backup)).await
     }
 
     /// Deletes what belongs to the backup, then the backup, then answers.

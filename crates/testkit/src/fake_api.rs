@@ -140,11 +140,11 @@ impl FakeApi {
 
     /// From now on every request takes so long before it is served.
     pub fn slow(&self, latency: Duration) {
-        *lock(&self.inner.latency) = Some(latency);
+        *self.inner.latency.lock() = Some(latency);
     }
 
     pub(crate) fn latency(&self) -> Option<Duration> {
-        *lock(&self.inner.latency)
+        *self.inner.latency.lock()
     }
 
     /// Paths with this in it are not served, as those of a group whose definitions are not installed.

@@ -149,7 +149,8 @@ pub(crate) fn one(location: &SyncedLocation, now: Timestamp) -> std::io::Result<
             .map(|note| vec![format!("  {}", plain(&note.name)), plain(&note.what), plain(&note.reason)]);
         text = text + "\n" + &table(&["  BACKUP", "WHAT", "WHY"], true, rows)?;
         if pass.more > 0 {
-            text = text + &format!("  and {} more\n", pass.more);
+            let more = format!("  and {} more\n", pass.more);
+            text.push_str(&more);
         }
     }
     Ok(text)
