@@ -131,7 +131,7 @@ async fn start(args: Args) -> anyhow::Result<()> {
         patch_budget: args.resource_timeout.as_std(),
         page_size: args.client_page_size,
     };
-    let moved = startup::moved(client.clone(), home.clone(), args.namespace.clone());
+    let moved = startup::follow(client.clone(), home.clone(), args.namespace.clone(), installations);
     let locations = Locations::new(
         client,
         &args.namespace,

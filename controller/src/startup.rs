@@ -10,7 +10,7 @@ use backup_core::{
     },
     labels::INSTALLATIONS_ANNOTATION,
 };
-use backup_lock::{Registration, VELERO_SCOPE, lease::lease_name};
+use backup_lock::{Installations, Registration, VELERO_SCOPE, lease::lease_name};
 use k8s_openapi::apimachinery::pkg::version::Info;
 use k8s_openapi::{
     api::{apps::v1::Deployment, coordination::v1::Lease, core::v1::Namespace},
@@ -168,7 +168,7 @@ fn velero_server(deployment: &Deployment) -> Option<String> {
 }
 
 /// Where the ledgers of this cluster are, and where installations work.
-#[derive(Clone, PartialEq)]
+#[derive(Clone)]
 pub(crate) struct LedgerHome {
     pub(crate) ledgers: String,
     pub(crate) installations: BTreeSet<String>,
@@ -218,19 +218,28 @@ fn home_of(found: Registration, namespace: &str) -> anyhow::Result<LedgerHome> {
     Ok(LedgerHome { ledgers, installations })
 }
 
-/// Ends with an error once the registration says something else than when the process started, which then starts again
-/// with that. A registration that is taken away changes nothing.
-pub(crate) async fn moved(client: Client, home: LedgerHome, namespace: String) -> anyhow::Error {
+/// Follows the registration: keeps `installations`, and ends with an error once the ledgers are elsewhere than when the process
+/// started, which then starts again with those. A registration that is taken away changes nothing.
+pub(crate) async fn follow(
+    client: Client,
+    home: LedgerHome,
+    namespace: String,
+    installations: Installations,
+) -> anyhow::Error {
     loop {
         tokio::time::sleep(RECHECK).await;
         match registration(&client).await {
             Ok(None) => {}
             Ok(Some(found)) => match home_of(found, &namespace) {
-                Ok(now) if now == home => {}
-                Ok(_) => {
+                Ok(now) if now.ledgers == home.ledgers => {
+                    installations.update(now.installations);
+                }
+                Ok(now) => {
                     return anyhow!(
-                        "ValidatingWebhookConfiguration {REGISTRATION} has changed where the ledgers or installations are; \
-                         this process starts again with that"
+                        "the ledgers are in namespace {} now, says ValidatingWebhookConfiguration {REGISTRATION}, and not in \
+                         {} any more: starting again",
+                        now.ledgers,
+                        home.ledgers
                     );
                 }
                 Err(error) => return error,
