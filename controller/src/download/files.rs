@@ -29,7 +29,7 @@ use backup_core::{
     api::DownloadRequest,
     reading::{FOLDER, KEY_HEADER, STATUS_KIND},
 };
-use backup_runtime::{delete, errors::plain};
+use backup_runtime::{Cluster, delete, errors::plain, leader::Leadership};
 use backup_store::{FileIdentity, LookupResult, StoreError, StoredFile};
 use http::{
     HeaderMap, Method, StatusCode,
@@ -218,12 +218,13 @@ async fn answer(
         "a file is read"
     );
     let bytes = file.read(range).await.map_err(|error| unanswered(&error.into()))?;
-    let controller = Arc::clone(controller);
+    // Every replica gives files. The uid keeps this deletion from another request, so it needs no lease.
+    let cluster = Cluster { leadership: Leadership::always(), ..controller.ctx.cluster.clone() };
     let use_up = async move {
         if !to_the_end {
             return Ok(());
         }
-        match delete::delete(&controller.ctx.cluster, &request).await {
+        match delete::delete(&cluster, &request).await {
             Ok(true) => Ok(()),
             Ok(false) => Err("the request is used up".to_owned()),
             Err(error) => Err(format!("the request could not be used up: {}", plain(&error))),
