@@ -56,7 +56,8 @@ async fn two_installations_have_one_ledger_or_the_second_stays_out(world: &mut W
     ensure_secret(&world.client, SECOND, "cloud-credentials", "cloud", &S3::credentials()).await?;
     let mut location = world.locations().get("default").await?;
     location.metadata = kube::core::ObjectMeta { name: Some("default".to_owned()), ..Default::default() };
-    location.spec.object_storage.prefix = Some(SECOND.to_owned());
+    world.s3()?.create_bucket(SECOND).await?;
+    SECOND.clone_into(&mut location.spec.object_storage.bucket);
     location.status = BackupStorageLocationStatus::default();
     let locations: Api<BackupStorageLocation> = Api::namespaced(world.client.clone(), SECOND);
     locations.create_object(&location).await?;
