@@ -15,7 +15,7 @@ use crate::{
 use backup_core::api::Backup;
 use serde_json::Value;
 
-/// Takes the items of a backup. From [`Location::open_backup`].
+/// Takes the items of a backup. From [`crate::Location::open_backup`].
 #[derive(Debug)]
 pub struct BackupWriter {
     /// What is to become of it; its contents are in `tar`.
@@ -48,7 +48,7 @@ impl BackupWriter {
     /// process can go on from there.
     ///
     /// Errors: as for [`Self::item`]; [`StoreError::Exists`] if another replica has decided something else. Whether it is
-    /// recorded is not known after an error: look again ([`Location::find_job`]).
+    /// recorded is not known after an error: look again ([`crate::Location::find_job`]).
     pub async fn await_operations(
         self,
         files: JobFiles,
