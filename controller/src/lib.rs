@@ -68,6 +68,7 @@ use retention::RetentionController;
 use schedule::ScheduleController;
 use server_status::ServerStatusController;
 use snapshot_locations::SnapshotLocations;
+use startup::LedgerHome;
 use sync::{SkipCache, SyncController};
 
 /// How long controllers get to stop once the process is asked to end; the pod's grace period is a little longer.
@@ -96,13 +97,12 @@ async fn start(args: Args) -> anyhow::Result<()> {
     } else {
         String::new()
     };
-    let home = startup::ledger_home(&client, &args.namespace).await?;
+    let LedgerHome { ledgers, installations: named } = startup::ledger_home(&client, &args.namespace).await?;
     let grace = args.orphan_grace.as_std();
     let installations = Installations::default();
-    installations.update(home.installations.clone());
-    let guard = |profile| {
-        ProtectedProfile::new(client.clone(), &home.ledgers, profile, grace).only_in(&installations)
-    };
+    installations.update(named);
+    let guard =
+        |profile| ProtectedProfile::new(client.clone(), &ledgers, profile, grace).only_in(&installations);
     let guards: Arc<[ProtectedProfile]> = profiles.into_iter().map(guard).collect();
     let velero = guards.iter().find(|guard| guard.profile.is_velero());
     let ledger = velero.map(|guard| guard.store.clone()).context("there is no profile velero")?;
@@ -131,7 +131,7 @@ async fn start(args: Args) -> anyhow::Result<()> {
         patch_budget: args.resource_timeout.as_std(),
         page_size: args.client_page_size,
     };
-    let moved = startup::follow(client.clone(), home.clone(), args.namespace.clone(), installations);
+    let moved = startup::follow(client.clone(), ledgers.clone(), args.namespace.clone(), installations);
     let locations = Locations::new(
         client,
         &args.namespace,
@@ -157,8 +157,7 @@ async fn start(args: Args) -> anyhow::Result<()> {
         files_address: args.files_address.filter(|_| job.ledger.profile().engine),
         files_service: args.files_service.clone(),
     };
-    let (namespace, ledgers) = (&args.namespace, &home.ledgers);
-    tracing::info!(namespace, ledgers, version = env!("CARGO_PKG_VERSION"), "started");
+    tracing::info!(namespace = args.namespace, ledgers, version = env!("CARGO_PKG_VERSION"), "started");
 
     let files = download::files::serve(download.clone());
     let controllers =

@@ -168,7 +168,6 @@ fn velero_server(deployment: &Deployment) -> Option<String> {
 }
 
 /// Where the ledgers of this cluster are, and where installations work.
-#[derive(Clone)]
 pub(crate) struct LedgerHome {
     pub(crate) ledgers: String,
     pub(crate) installations: BTreeSet<String>,
@@ -218,11 +217,11 @@ fn home_of(found: Registration, namespace: &str) -> anyhow::Result<LedgerHome> {
     Ok(LedgerHome { ledgers, installations })
 }
 
-/// Follows the registration: keeps `installations`, and ends with an error once the ledgers are elsewhere than when the process
-/// started, which then starts again with those. A registration that is taken away changes nothing.
+/// Follows the registration: keeps `installations`, and ends with an error once the ledgers are not in the namespace `ledgers` any
+/// more. The process then starts again with those. A registration that is taken away changes nothing.
 pub(crate) async fn follow(
     client: Client,
-    home: LedgerHome,
+    ledgers: String,
     namespace: String,
     installations: Installations,
 ) -> anyhow::Error {
@@ -231,15 +230,14 @@ pub(crate) async fn follow(
         match registration(&client).await {
             Ok(None) => {}
             Ok(Some(found)) => match home_of(found, &namespace) {
-                Ok(now) if now.ledgers == home.ledgers => {
+                Ok(now) if now.ledgers == ledgers => {
                     installations.update(now.installations);
                 }
                 Ok(now) => {
                     return anyhow!(
                         "the ledgers are in namespace {} now, says ValidatingWebhookConfiguration {REGISTRATION}, and not in \
-                         {} any more: starting again",
-                        now.ledgers,
-                        home.ledgers
+                         {ledgers} any more: starting again",
+                        now.ledgers
                     );
                 }
                 Err(error) => return error,

@@ -1,6 +1,6 @@
 //! Follows where installations work, as the registration says: objects elsewhere claim nothing.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use backup_lock::{Installations, Registration, errors::plain};
 use kube::Client;
@@ -12,9 +12,10 @@ const POLL: Duration = Duration::from_secs(10);
 pub(crate) async fn look(client: &Client, own: &str, installations: &Installations) {
     match Registration::read(client.clone()).await {
         Ok(Some(found)) => {
-            let namespaces = found.installations.into_iter().chain([own.to_owned()]).collect();
-            if installations.update(namespaces) {
-                tracing::info!(?installations, "objects of these namespaces claim places");
+            let mut namespaces: BTreeSet<String> = found.installations;
+            namespaces.insert(own.to_owned());
+            if installations.update(namespaces.clone()) {
+                tracing::info!(?namespaces, "objects of these namespaces claim places");
             }
         }
         Ok(None) => {}

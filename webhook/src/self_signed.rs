@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, anyhow};
-use backup_lock::errors::plain;
+use backup_lock::{Registration, errors::plain};
 use k8s_openapi::{
     ByteString,
     api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Secret},
@@ -18,7 +18,7 @@ use rcgen::{
 use crate::tls::Pair;
 
 const SECRET: &str = "backup-webhook-tls";
-const CONFIGURATION: &str = "backup-webhook";
+const CONFIGURATION: &str = Registration::NAME;
 const POLL: Duration = Duration::from_secs(10);
 /// Certificates are good from long ago, because clocks differ, until long after.
 const YEARS: (i32, i32) = (2025, 2045);
