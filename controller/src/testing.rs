@@ -61,7 +61,7 @@ pub(crate) fn velero(kind: &str, name: &str, spec: Value, status: Value) -> Valu
     object
 }
 
-/// What the watch says of such an object that somebody has broken.
+/// What the watch says of such an object that cannot be decoded.
 pub(crate) fn undecodable(kind: &str, name: &str) -> Undecodable {
     Undecodable {
         kind: kind.to_owned(),

@@ -246,7 +246,7 @@ async fn in_time<T, E: ToString>(
 }
 
 /// Whose share of the ledger an object takes: a person's, or that of the schedule that an account of its installation made
-/// it for; empty: nobody's. Anybody else may write what they like on an object.
+/// it for; empty: it takes no share. Any other user may write what they like on an object.
 fn requester(user: &UserInfo, profile: &Profile, key: &ObjectKey, schedule: Option<&str>) -> String {
     let name = name_of(user);
     let account = name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));

@@ -78,7 +78,7 @@ impl<E: ActionOutcome> ActionJournal<E> {
     }
 
     /// Executes an action on an item, unless an earlier try has: then what that has started is taken as it was. The outer error
-    /// ends the work: what could not be noted is not executed, as whoever takes a backup or restore over must know of it.
+    /// ends the work: what could not be noted is not executed, because the replica that takes the work over must know of it.
     pub(crate) async fn execute_once(
         &self,
         action: &str,
@@ -102,7 +102,7 @@ impl<E: ActionOutcome> ActionJournal<E> {
         let executed = execute.await.map(|executed| Done { executed, at: Timestamp::now() });
         crash::point("after-execution");
         match &executed {
-            // Stays open: whoever takes this up must not try it again either.
+            // Stays open: the replica that takes this up must not try it again either.
             Err(ActionError::Unknown { .. }) => {}
             Ok(done) if done.executed.operation().is_some() => self.end(action, item, Some(done)).await?,
             Ok(_) | Err(_) => self.end(action, item, None).await?,

@@ -63,7 +63,7 @@ pub(crate) struct Seen<'a> {
 
 #[cfg(test)]
 impl<'a> Seen<'a> {
-    /// An object that nobody has asked anything of, and nothing is known of but this.
+    /// An object without a request by a person, of which nothing but this is known.
     pub(crate) fn of(kind: Kind, stage: Stage, stored: Option<&'a Stored>) -> Self {
         let (deleting, cancelled, findings, in_hand, lost) = (false, false, &[][..], false, false);
         Self { kind, stage, deleting, cancelled, findings, stored, in_hand, lost }

@@ -39,7 +39,7 @@ pub(crate) fn removed(object: &impl Resource, names: &[&str]) -> Option<Value> {
         .then(|| json!({ "metadata": { "finalizers": rest } }))
 }
 
-/// What the end does to the metadata: nobody works on the object, nothing blocks it.
+/// What the end does to the metadata: no worker has the object, nothing blocks it.
 pub(crate) fn ended_metadata<L: Lifecycle>(object: &impl Resource) -> Value {
     let mut metadata = json!({ "annotations": { BLOCKED_ANNOTATION: null } });
     let work = work::<L>();

@@ -151,7 +151,7 @@ pub enum Word {
     Refused,
     /// Nothing is in its way any more: it may come now.
     Expected,
-    /// It did not come. Nobody is kept out for it; that it was here is remembered, so that it is known if it comes again.
+    /// It did not come. It keeps nothing out; that it was refused is remembered, so that it is known if it comes again.
     Remembered,
     /// It came again, or its client does so by itself.
     Insisting,
@@ -173,12 +173,12 @@ pub struct Entry {
     pub forced: bool,
     /// Who holds and why, or why it was forced. For people; empty for all others.
     pub note: String,
-    /// How often it was admitted again. Each time its age begins anew, for every observer.
+    /// How often it was admitted again. Each time its age starts at zero, for every observer.
     pub renewals: u32,
     /// The resourceVersion of the ended object that it was admitted to take back to life; empty for a creation. As long as
     /// this version is stored, what was admitted is not.
     pub revives: String,
-    /// Whose share of the ledger it takes, as a digest; empty: nobody's.
+    /// Whose share of the ledger it takes, as a digest; empty: it takes no share.
     pub requester: String,
     /// Of an intent.
     pub word: Word,

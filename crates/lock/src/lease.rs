@@ -182,7 +182,7 @@ impl LedgerStore {
         let running: Vec<(Observed, Footprint)> =
             stream::iter(running).map(with_footprint).buffered(SIDE_BY_SIDE).try_collect().await?;
         for (seen, footprint) in running {
-            // Our controller asks for the right to work before it begins: until then nobody has to stand aside for it.
+            // Our controller asks for the right to work before it begins: until then it need not keep anything out.
             let can_wait = seen.new && self.profile().engine;
             let entry = Entry::new(&seen.uid, footprint, seen.state(), &seen.created);
             if !can_wait || ledger.has_room_for_running(&seen.key, &entry) {

@@ -55,16 +55,16 @@ pub struct Ask {
     pub forced: Option<String>,
     /// The resourceVersion of the ended object that is to come back to life; empty for a creation or a deletion.
     pub revives: String,
-    /// The person or the schedule whose share of the ledger it takes, in words; empty: nobody's.
+    /// The person or the schedule whose share of the ledger it takes, in words; empty: it takes no share.
     pub requester: String,
     /// A restore whose client comes again by itself if it is refused.
     pub insists: bool,
-    /// A person forces it: there is room that is kept for that, and it takes nobody's share.
+    /// A person forces it: there is room that is kept for that, and it takes no share.
     pub urgent: bool,
 }
 
 impl Ask {
-    /// Waits for its turn if somebody is in the way.
+    /// Waits for its turn if anything is in the way.
     pub fn queued() -> Self {
         Self { queue: true, ..Self::default() }
     }
@@ -103,7 +103,7 @@ pub enum Refusal {
         /// Size of its JSON, at most.
         bytes: usize,
     },
-    /// Whoever asks has had its share.
+    /// The requester has had its share.
     #[error(
         "{requester} has {entries} entries in the ledger ({bytes} bytes with one more), and one person or schedule may have \
          {SHARE_ENTRIES} entries and {SHARE_BYTES} bytes. Wait until some of these have ended, or delete those that should not run; \
@@ -171,7 +171,7 @@ impl Ledger {
         holders
     }
 
-    /// Reserves a place for this uid, or lets it wait for one. The same uid may come again: its age begins anew, and if it
+    /// Reserves a place for this uid, or lets it wait for one. The same uid may come again: its age starts at zero, and if it
     /// then asks for more, it is checked again.
     ///
     /// `since` is for people. On a refusal the ledger is unchanged.

@@ -127,7 +127,7 @@ pub enum EntryTransition {
     Settle(Reason),
     Tombstone,
     End(Reason),
-    /// A refused restore did not come again as soon as it could: it keeps nobody out any more.
+    /// A refused restore did not come again as soon as it could: it keeps nothing out any more.
     Lapse,
     /// Its object came after its reservation was collected: it gets a claim again.
     Readmit,

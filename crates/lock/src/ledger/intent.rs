@@ -48,7 +48,7 @@ impl Ledger {
         true
     }
 
-    /// Lets nobody be kept out by this word any more, which is remembered. Whether that was news.
+    /// This word keeps nothing out any more, and is remembered. Returns whether that was a change.
     pub fn lapse(&mut self, key: &ObjectKey, uid: &str) -> bool {
         let lapses = |entry: &&mut Entry| entry.state == State::Intent && entry.word == Word::Expected;
         self.entry_mut(key, uid).filter(lapses).map(|entry| entry.word = Word::Remembered).is_some()

@@ -80,13 +80,13 @@ impl fmt::Display for Room {
     }
 }
 
-/// What stands in a ledger for somebody who asks.
+/// What stands in a ledger for one requester.
 pub(super) fn digest_of(requester: &str) -> String {
     if requester.is_empty() { String::new() } else { short_sha256(requester.as_bytes(), 4) }
 }
 
 impl Ledger {
-    /// Whether one more entry has its place among those of its kind, and of whoever asks.
+    /// Whether one more entry has its place among those of its kind, and of its requester.
     pub(super) fn has_room(&self, key: &ObjectKey, entry: &Entry, ask: &Ask) -> Result<(), Refusal> {
         // The word of a refused restore takes no room from those that are admitted.
         let kind = if entry.state == State::Intent { ObjectKind::Backup } else { key.kind };
@@ -136,7 +136,7 @@ impl Ledger {
         }
     }
 
-    /// The same without that claim. Whoever waits for it waits on, until what it stood for was taken in.
+    /// The same without that claim. What waits for it goes on waiting until what it stood for was taken in.
     pub(crate) fn without_overflow(&self) -> Self {
         let claims = self.claims.iter().filter(|claim| claim.key != overflow()).cloned().collect();
         Self { claims, ..self.clone() }
