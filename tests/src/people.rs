@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
+use k8s_openapi::api::{
+    authorization::v1::SubjectAccessReview, coordination::v1::Lease, core::v1::ConfigMap,
+};
 use kube::{
     Api, Client, Discovery,
     api::DynamicObject,
@@ -109,6 +111,21 @@ impl<'w> People<'w> {
         for person in people {
             self.bind(namespace, "edit", person).await?;
             self.bind(namespace, "backups-edit", person).await?;
+        }
+        let reviews = Api::<SubjectAccessReview>::all(self.admin.clone());
+        for person in people {
+            // The authorizer follows bindings by a watch, in the order of their creation: the last one is there, so all are.
+            let review = serde_json::from_value(json!({ "spec": { "user": person, "resourceAttributes": {
+                "namespace": namespace, "verb": "create", "group": "velero.io", "resource": "backups" } } }))?;
+            eventually("the bindings are in force", SOON, async || {
+                let status = reviews.create_object(&review).await?.status;
+                ensure!(
+                    status.is_some_and(|status| status.allowed),
+                    "{person} may not create backups in {namespace}"
+                );
+                anyhow::Ok(Probe::Ready(()))
+            })
+            .await?;
         }
         Ok(())
     }
