@@ -1,7 +1,7 @@
 //! Runs the tests: worlds side by side, the tests of one world one after another.
 //!
 //! A runner of our own, because worlds are shared between tests and have to be ended by what started them, and because a
-//! person who waits wants to see progress. A name as argument runs the tests that contain it.
+//! person who waits wants to see progress. Names as arguments run the tests that contain one of them; `--list` lists these.
 
 use std::{
     collections::VecDeque,
@@ -40,12 +40,16 @@ struct Outcome {
 
 /// Runs the tests that were asked for.
 pub fn run(suites: Vec<Suite>) -> ExitCode {
-    let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
+    let filters: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let only = std::env::args().find_map(|arg| Some(arg.strip_prefix(ONLY_SUITE)?.to_owned()));
     let chosen = suites
         .into_iter()
         .filter(|suite| only.as_ref().is_none_or(|only| only == suite.name))
-        .filter_map(|suite| suite.matching(&filter));
+        .filter_map(|suite| suite.matching(&filters));
+    if std::env::args().any(|arg| arg == "--list") {
+        chosen.flat_map(|suite| suite.tests).for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
     let (queue, outcome) = (Mutex::new(chosen.collect::<VecDeque<_>>()), Mutex::default());
     let (handle, start) = (Handle::current(), Instant::now());
     std::thread::scope(|scope| {
@@ -53,7 +57,7 @@ pub fn run(suites: Vec<Suite>) -> ExitCode {
             scope.spawn(|| {
                 while let Some(suite) = next(&queue) {
                     if suite.world.needs_network() && !network::is_inside() {
-                        suite.run_inside(&filter, &outcome);
+                        suite.run_inside(&filters, &outcome);
                     } else {
                         handle.block_on(suite.run(&outcome));
                     }
@@ -91,10 +95,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Suite {
-    /// The tests that a filter chooses; all of them if it is in the name of the suite.
-    fn matching(mut self, filter: &str) -> Option<Self> {
-        let all = self.name.contains(filter);
-        self.tests.retain(|(name, _)| all || name.contains(filter));
+    /// The tests that the filters choose; all of them if there are none, or one is in the name of the suite.
+    fn matching(mut self, filters: &[String]) -> Option<Self> {
+        let chosen = |name: &str| filters.iter().any(|filter| name.contains(filter));
+        let all = filters.is_empty() || chosen(self.name);
+        self.tests.retain(|(name, _)| all || chosen(name));
         (!self.tests.is_empty()).then_some(self)
     }
 
@@ -130,9 +135,11 @@ impl Suite {
     }
 
     /// Runs the tests in a network of their own, by this program.
-    fn run_inside(self, filter: &str, outcome: &Mutex<Outcome>) {
+    fn run_inside(self, filters: &[String], outcome: &Mutex<Outcome>) {
         let (mut passed, mut failures) = (0, Vec::new());
-        let ran = network::run_inside(&[&format!("{ONLY_SUITE}{}", self.name), filter], |line| {
+        let suite = format!("{ONLY_SUITE}{}", self.name);
+        let args: Vec<&str> = filters.iter().map(String::as_str).chain([suite.as_str()]).collect();
+        let ran = network::run_inside(&args, |line| {
             passed += usize::from(line.starts_with("test ") && line.contains(" ... ok ("));
             failures.extend(
                 line.strip_prefix("FAILED ").filter(|line| !line.starts_with("to start")).map(str::to_owned),
