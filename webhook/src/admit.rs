@@ -91,7 +91,7 @@ fn create(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<Dynami
     if !findings.is_empty() {
         return refuse(denial::invalid(&profile.group, &seen.key, &findings));
     }
-    claim(profile, seen, object, request.dry_run)
+    claim(profile, seen, &wishes(object, None), request.dry_run)
 }
 
 fn update(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<DynamicObject>) -> Decision {
@@ -109,7 +109,7 @@ fn update(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<Dynami
                 "the old object in the review of an update has no resourceVersion",
             ));
         }
-        let mut decision = claim(profile, new, object, request.dry_run);
+        let mut decision = claim(profile, new, &wishes(object, Some(before)), request.dry_run);
         if let Decision::Claim(claiming) = &mut decision {
             claiming.revives = old.version;
         }
@@ -129,7 +129,8 @@ fn update(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<Dynami
 }
 
 /// A backup that could be restored from is deleted: by claim, or a restore could begin meanwhile. All other deletions
-/// pass: they end work, and claims follow from what is stored.
+/// pass: they end work, and claims follow from what is stored. A DELETE has no words for a wish, and what the backup was
+/// created with is none of the deleter's: who has to delete beside a restore breaks the glass on a DeleteBackupRequest.
 fn delete(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<DynamicObject>) -> Decision {
     let Some(object) =
         request.old_object.as_ref().filter(|_| profile.is_velero() && kind == ObjectKind::Backup)
@@ -143,22 +144,42 @@ fn delete(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<Dynami
     if !restorable || old.deleting || old.key.name.is_empty() || old.uid.is_empty() {
         return Decision::Pass;
     }
-    claim(profile, old, object, request.dry_run)
+    claim(profile, old, &Wishes::default(), request.dry_run)
 }
 
-fn claim(profile: &Profile, seen: Observed, object: &DynamicObject, dry_run: bool) -> Decision {
+/// What a request says that it wants.
+#[derive(Default)]
+struct Wishes<'a> {
+    on_conflict: Option<&'a str>,
+    break_glass: Option<&'a str>,
+    schedule: Option<&'a String>,
+}
+
+/// The wishes of a request that writes this object over another one. What stood there before is no wish of this request.
+fn wishes<'a>(object: &'a DynamicObject, before: Option<&DynamicObject>) -> Wishes<'a> {
+    let wish = |name: &str| {
+        let wish = object.annotations().get(name)?;
+        let stood = before.is_some_and(|before| before.annotations().get(name) == Some(wish));
+        (!stood).then_some(wish.as_str())
+    };
+    Wishes {
+        on_conflict: wish(ON_CONFLICT_ANNOTATION),
+        break_glass: wish(BREAK_GLASS_ANNOTATION),
+        schedule: object.labels().get(SCHEDULE_NAME),
+    }
+}
+
+fn claim(profile: &Profile, seen: Observed, wishes: &Wishes<'_>, dry_run: bool) -> Decision {
     let Some(scope) = seen.scope else {
         return refuse(denial::no_scope(profile, &seen.key));
     };
-    let annotation =
-        |name: &str| object.metadata.annotations.as_ref().and_then(|all| all.get(name)).map(String::as_str);
     let policy = &profile.policy;
     let usual = match seen.key.kind {
         ObjectKind::Restore => policy.on_conflict_restore,
         _ => policy.on_conflict_backup,
     };
     let can_wait = profile.engine && seen.key.kind == ObjectKind::Restore;
-    let on_conflict = match annotation(ON_CONFLICT_ANNOTATION) {
+    let on_conflict = match wishes.on_conflict {
         None | Some("") if usual == OnConflict::Queue && !can_wait => OnConflict::Deny,
         None | Some("") => usual,
         Some("deny") => OnConflict::Deny,
@@ -166,7 +187,7 @@ fn claim(profile: &Profile, seen: Observed, object: &DynamicObject, dry_run: boo
         Some("queue") if can_wait => OnConflict::Queue,
         Some(other) => return refuse(denial::unknown_wish(&profile.group, &seen.key, other, can_wait)),
     };
-    let break_glass = annotation(BREAK_GLASS_ANNOTATION).map(str::trim).filter(|reason| !reason.is_empty());
+    let break_glass = wishes.break_glass.map(str::trim).filter(|reason| !reason.is_empty());
     Decision::Claim(Box::new(Claiming {
         key: seen.key,
         uid: seen.uid,
@@ -177,7 +198,7 @@ fn claim(profile: &Profile, seen: Observed, object: &DynamicObject, dry_run: boo
         on_conflict,
         break_glass: break_glass.map(|reason| reason.chars().take(200).collect()),
         revives: String::new(),
-        schedule: object.labels().get(SCHEDULE_NAME).cloned(),
+        schedule: wishes.schedule.cloned(),
     }))
 }
 

@@ -16,6 +16,7 @@ use crate::prelude::*;
 crate::tests! {
     a_restore_that_waits_has_the_next_turn_and_then_runs,
     a_backup_that_is_restored_from_cannot_be_deleted,
+    a_deletion_does_not_ask_for_what_its_backup_was_created_with,
     a_namespace_is_deleted_with_a_backup_that_is_restored_from,
     garbage_collection_of_a_backup_waits_for_the_restore_from_it,
     break_glass_is_admitted_and_the_person_named,
@@ -76,6 +77,57 @@ async fn a_backup_that_is_restored_from_cannot_be_deleted(world: &mut World) -> 
     world.restore_ends("kept-restore", RestorePhase::Completed).await?;
     requests.create_object(&request("kept-source")).await.context("nobody restores from it")?;
     world.backup_gone("kept-source").await
+}
+
+async fn a_deletion_does_not_ask_for_what_its_backup_was_created_with(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    world.config_maps("asked-once", 2).await?;
+    let deleter = deleter(world).await?;
+    // A backup that was created by break-glass, deleted by somebody who may not break it; and words that a deletion cannot obey.
+    for (name, annotation, wish) in [
+        ("asked-by-glass", BREAK_GLASS_ANNOTATION, "the house burned"),
+        ("asked-to-wait", ON_CONFLICT_ANNOTATION, "wait"),
+        ("asked-what", ON_CONFLICT_ANNOTATION, "queue"),
+    ] {
+        let backup = Backup::new(name, of_namespaces(&["asked-once"]));
+        if wish == "queue" {
+            // No Backup can ask for that; one that was stored without the webhook may.
+            world.back_up(name, of_namespaces(&["asked-once"])).await?;
+            let annotations = json!({ "metadata": { "annotations": { annotation: wish } } });
+            world.backups().merge_patch(name, annotations).await?;
+        } else {
+            world.backups().create_object(&annotated(backup, annotation, wish)).await?;
+            world.backup_ended(name).await?;
+        }
+        let restore = format!("{name}-restore");
+        {
+            let world = &*world.pause_controllers()?;
+            world.create_restore(&restore, from_backup(name)).await?;
+            let error = refusal(world.backups().delete_object(name).await)?;
+            ensure!(error.code == 403 && error.message.contains(&restore), "{error:?}");
+        }
+        world.restore_ends(&restore, RestorePhase::Completed).await?;
+        deleter.delete_object(name).await.with_context(|| format!("{annotation}: {wish}"))?;
+    }
+    Ok(())
+}
+
+/// Backups as somebody sees them who may delete them, and nothing else.
+async fn deleter(world: &World) -> anyhow::Result<Api<Backup>> {
+    let rbac = "rbac.authorization.k8s.io/v1";
+    let role = json!({ "apiVersion": rbac, "kind": "Role", "metadata": { "name": "deletes" },
+        "rules": [{ "apiGroups": ["velero.io"], "resources": ["backups"], "verbs": ["get", "delete"] }] });
+    let binding = json!({ "apiVersion": rbac, "kind": "RoleBinding", "metadata": { "name": "deletes" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "deletes" },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "dora" }] });
+    for (kind, object) in [("Role", role), ("RoleBinding", binding)] {
+        objects_in(&world.client, NAMESPACE, rbac, kind).apply_object("deletes", &object).await?;
+    }
+    let backups = Api::namespaced(world.plane.impersonate("dora").await?, NAMESPACE);
+    eventually("she may read", SOON, async || backups.get_opt("none").await.map(|_| Probe::Ready(())))
+        .await?;
+    Ok(backups)
 }
 
 /// The namespace controller's deletions are not asked about, and nothing in the namespace waits for anything in it.
