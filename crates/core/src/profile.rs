@@ -39,6 +39,10 @@ pub struct Profile {
     /// Whether our controller can do the work of these kinds itself. Only Velero's.
     #[serde(default)]
     pub engine: bool,
+    /// ServiceAccount under which the operator works. A policy that comes with the profile's registration lets only it end
+    /// work. Empty: nothing is known of it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub operator: String,
     /// Which objects get in each other's way.
     pub scope: ScopeRule,
     pub backup: KindRule,

@@ -79,9 +79,11 @@ async fn an_overlay_sets_namespace_mode_and_profile_everywhere(world: &mut World
     ensure!(
         bindings
             == [
+                (Some("backup-guard-ends"), None),
                 (Some("backup-lock-break-glass"), None),
                 (Some("backup-lock-ledger"), Some("vault")),
                 (Some("backup-lock-writers"), Some("vault")),
+                (Some("backup-percona-ps-ends"), None),
             ],
         "{bindings:?}"
     );

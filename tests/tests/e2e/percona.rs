@@ -16,6 +16,7 @@ crate::tests! {
     in_no_order_do_perconas_backup_and_restore_run_together,
     a_restore_that_comes_back_from_error_claims_again,
     a_revival_on_its_way_keeps_backups_out,
+    only_the_operator_ends_its_work,
     perconas_own_lease_is_honoured_while_its_holder_runs,
     perconas_objects_are_shown_from_their_own_fields,
 }
@@ -23,6 +24,7 @@ crate::tests! {
 const NAMESPACE: &str = "db";
 const BACKUP: &str = "PerconaServerMySQLBackup";
 const RESTORE: &str = "PerconaServerMySQLRestore";
+const OPERATOR: &str = "system:serviceaccount:db:percona-server-mysql-operator";
 const SOON: Duration = Duration::from_secs(30);
 
 /// Who makes the next step.
@@ -35,6 +37,7 @@ enum Turn {
 async fn in_no_order_do_perconas_backup_and_restore_run_together(world: &mut World) -> anyhow::Result<()> {
     install_test_crds(&world.client, "percona-ps").await?;
     ensure_namespace(&world.client, NAMESPACE).await?;
+    operator(world).await?;
     let (mut alone, mut refused) = (0, 0);
     for (number, order) in orders().into_iter().enumerate() {
         let (both, _) = play(world, &format!("alone-{number}"), &order).await?;
@@ -213,6 +216,34 @@ impl Actor {
     }
 }
 
+async fn only_the_operator_ends_its_work(world: &mut World) -> anyhow::Result<()> {
+    guard(world).await?;
+    create(world, BACKUP, "worked-on", "ended").await?;
+    set_state(world, BACKUP, "worked-on", "Running").await?;
+    let forged = async |state: &str| {
+        let backups = api(world, BACKUP);
+        backups.merge_patch_status("worked-on", json!({ "state": state })).await.map(drop).err()
+    };
+    eventually("the policy refuses", SOON, async || {
+        anyhow::Ok(match forged("Succeeded").await {
+            Some(kube::Error::Api(status)) if status.message.contains("percona-server-mysql-operator") => {
+                Probe::Ready(())
+            }
+            other => {
+                set_state(world, BACKUP, "worked-on", "Running").await?;
+                Probe::NotYet(format!("{other:?}"))
+            }
+        })
+    })
+    .await?;
+    ensure!(forged("Error").await.is_some() && forged("Failed").await.is_some());
+    let refused = refusal(create(world, RESTORE, "beside-it", "ended").await)?;
+    ensure!(refused.message.contains("worked-on"), "{refused:?}");
+    set_state(world, BACKUP, "worked-on", "Succeeded").await?;
+    create(world, RESTORE, "after-it", "ended").await?;
+    set_state(world, RESTORE, "after-it", "Succeeded").await
+}
+
 /// Registers our webhook for the operator's kinds, and waits until it is asked.
 async fn guard(world: &World) -> anyhow::Result<()> {
     let front = world.webhook_front.as_ref().context("no webhook")?;
@@ -220,6 +251,7 @@ async fn guard(world: &World) -> anyhow::Result<()> {
     install_test_crds(&world.client, "percona-ps").await?;
     ensure_namespace(&world.client, NAMESPACE).await?;
     install_profile(&world.client, "percona-ps", &url, &world.webhook_ca).await?;
+    operator(world).await?;
     eventually("the webhook is asked", SOON, async || {
         let nameless = json!({ "apiVersion": "ps.percona.com/v1", "kind": BACKUP,
             "metadata": { "name": "probe" }, "spec": { "clusterName": "" } });
@@ -228,6 +260,20 @@ async fn guard(world: &World) -> anyhow::Result<()> {
         anyhow::Ok(when(text.contains("spec.clusterName"), text))
     })
     .await
+}
+
+/// Gives the operator's account its rights.
+async fn operator(world: &World) -> anyhow::Result<()> {
+    let rbac = "rbac.authorization.k8s.io";
+    let binding = json!({ "apiVersion": format!("{rbac}/v1"), "kind": "RoleBinding", "metadata": { "name": "percona" },
+        "roleRef": { "apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin" },
+        "subjects": [{ "apiGroup": rbac, "kind": "User", "name": OPERATOR }] });
+    objects_in(&world.client, NAMESPACE, &format!("{rbac}/v1"), "RoleBinding")
+        .apply_object("percona", &binding)
+        .await?;
+    let own = objects_in(&world.plane.impersonate(OPERATOR).await?, NAMESPACE, "ps.percona.com/v1", BACKUP);
+    eventually("the operator has its rights", SOON, async || own.list_all().await.map(|_| Probe::Ready(())))
+        .await
 }
 
 fn api(world: &World, kind: &str) -> Api<DynamicObject> {
@@ -242,7 +288,10 @@ async fn create(world: &World, kind: &str, name: &str, cluster: &str) -> anyhow:
 }
 
 async fn set_state(world: &World, kind: &str, name: &str, state: &str) -> anyhow::Result<()> {
-    api(world, kind).merge_patch_status(name, json!({ "state": state })).await?;
+    let operator = world.plane.impersonate(OPERATOR).await?;
+    objects_in(&operator, NAMESPACE, "ps.percona.com/v1", kind)
+        .merge_patch_status(name, json!({ "state": state }))
+        .await?;
     Ok(())
 }
 

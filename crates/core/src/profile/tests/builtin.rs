@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::{
     api::{BackupPhase, RestorePhase},
     phase::{Phase, Stage},
-    profile::{ForeignLease, Mode, OnConflict, Profile, Role},
+    profile::{ForeignLease, Mode, OnConflict, Predicate, Profile, Role},
 };
 
 const BOTH: [Role; 2] = [Role::Backup, Role::Restore];
@@ -213,5 +213,27 @@ fn a_kind_belongs_to_its_group() {
         ("velero.io", "PerconaServerMySQLBackup", None),
     ] {
         assert_eq!(profile.role_of(group, kind), role, "{group} {kind}");
+    }
+}
+
+/// The policies say in CEL what the profiles say in YAML.
+#[test]
+fn the_policies_about_ends_know_the_operator_and_every_end_of_a_profile() {
+    for (profile, policy) in [
+        (Profile::velero(), include_str!("../../../../../deploy/modes/guard/ends.yaml")),
+        (percona(), include_str!("../../../../../deploy/profiles/percona-ps/policy.yaml")),
+    ] {
+        let account = format!("\"system:serviceaccount:\" + request.namespace + \":{}\"", profile.operator);
+        assert!(!profile.operator.is_empty() && policy.contains(&account), "{account}");
+        for rule in [&profile.backup, &profile.restore] {
+            assert!(policy.contains(&rule.plural), "{}", rule.plural);
+            let Predicate::In { values, .. } = &rule.over else { panic!("{:?}", rule.over) };
+            let of = |list: &str| values.iter().all(|value| list.contains(&format!("\"{value}\"")));
+            let lists: Vec<&str> = policy
+                .split('[')
+                .filter(|text| text.starts_with("\"Succ") || text.starts_with("\"FailedV"))
+                .collect();
+            assert!(lists.len() == 2 && lists.into_iter().all(of), "{values:?}");
+        }
     }
 }
