@@ -53,7 +53,7 @@ pub(crate) async fn install_policies(client: &Client) -> anyhow::Result<()> {
 pub async fn install_profile(client: &Client, name: &str, url: &str, ca_pem: &str) -> anyhow::Result<()> {
     let folder = root().join("deploy/profiles").join(name);
     apply_all(client, documents(&folder)?.into_iter()).await?;
-    register(client, &folder, url, ca_pem).await
+    register(client, &folder, url, None, ca_pem).await
 }
 
 /// Applies the definitions of another operator's kinds, `tests/crds/<name>.yaml`, and waits until they are served.
@@ -151,13 +151,24 @@ pub fn api_of(
     })
 }
 
-/// Registers the webhook under a URL on loopback.
-pub(crate) async fn register_webhook(client: &Client, url: &str, ca_pem: &str) -> anyhow::Result<()> {
-    register(client, &root().join("deploy/base"), url, ca_pem).await
+/// Registers the webhook under a URL on loopback. Ours puts the path in by itself, a control has one.
+pub(crate) async fn register_webhook(
+    client: &Client,
+    url: &str,
+    path: Option<&str>,
+    ca_pem: &str,
+) -> anyhow::Result<()> {
+    register(client, &root().join("deploy/base"), url, path, ca_pem).await
 }
 
 /// Registers every webhook of the configurations in a folder under a URL.
-async fn register(client: &Client, folder: &Path, url: &str, ca_pem: &str) -> anyhow::Result<()> {
+async fn register(
+    client: &Client,
+    folder: &Path,
+    url: &str,
+    path: Option<&str>,
+    ca_pem: &str,
+) -> anyhow::Result<()> {
     let configurations = registrations(folder, url, ca_pem)?;
     if configurations.is_empty() {
         anyhow::bail!("no ValidatingWebhookConfiguration in {}", folder.display());
@@ -165,7 +176,7 @@ async fn register(client: &Client, folder: &Path, url: &str, ca_pem: &str) -> an
     let port = url::Url::parse(url)?.port().with_context(|| format!("no port in {url}"))?;
     let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     for mut configuration in configurations {
-        ask_by_service(client, SERVICE, port, "/validate", &mut configuration).await?;
+        ask_by_service(client, SERVICE, port, path, &mut configuration).await?;
         api.apply_object(&configuration.name_any(), &configuration).await?;
     }
     Ok(())
@@ -179,7 +190,7 @@ pub async fn ask_by_service(
     client: &Client,
     service: &str,
     port: u16,
-    path: &str,
+    path: Option<&str>,
     configuration: &mut ValidatingWebhookConfiguration,
 ) -> anyhow::Result<()> {
     let object = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": service },
@@ -191,11 +202,23 @@ pub async fn ask_by_service(
         webhook.client_config.service = Some(ServiceReference {
             name: service.to_owned(),
             namespace: NAMESPACE.to_owned(),
-            path: Some(path.to_owned()),
+            path: path.map(str::to_owned),
             port: Some(port.into()),
         });
     }
     Ok(())
+}
+
+/// The path by which the API server asks our webhook, once the webhook has put it into its registration.
+pub async fn webhook_path(client: &Client) -> anyhow::Result<String> {
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    eventually("the webhook has a path", Duration::from_secs(30), async || {
+        let webhooks = api.get("backup-webhook").await?.webhooks.unwrap_or_default();
+        let service = webhooks.into_iter().find_map(|webhook| webhook.client_config.service);
+        let path = service.and_then(|service| service.path);
+        anyhow::Ok(path.map_or_else(|| Probe::NotYet("none".to_owned()), Probe::Ready))
+    })
+    .await
 }
 
 /// The webhook configurations in a folder, with a URL in place of the Service; those for deletions only if wanted.

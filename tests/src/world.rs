@@ -173,8 +173,8 @@ impl World {
         let identity = pki.server("webhook")?;
         if self.builder.naive {
             let naive = naive::start(self.client.clone(), &identity).await?;
-            install::register_webhook(&self.client, &format!("https://{}", naive.address()), &pki.ca_pem())
-                .await?;
+            let url = format!("https://{}", naive.address());
+            install::register_webhook(&self.client, &url, Some("/validate"), &pki.ca_pem()).await?;
             self.naive = Some(naive);
             return self.webhook_is_asked().await;
         }
@@ -200,7 +200,7 @@ impl World {
         }
         let front = Proxy::start(all.iter().map(|addresses| addresses.reviews).collect()).await?;
         self.webhook_ca = pki.ca_pem();
-        install::register_webhook(&self.client, &format!("https://{}", front.address()), &pki.ca_pem())
+        install::register_webhook(&self.client, &format!("https://{}", front.address()), None, &pki.ca_pem())
             .await?;
         self.webhook_front = Some(front);
         self.webhook_is_asked().await

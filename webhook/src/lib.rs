@@ -5,11 +5,12 @@
 mod admit;
 mod args;
 mod authorization;
+mod callers;
 mod claims;
 mod external_leases;
-mod installations;
 mod metrics;
 mod peers;
+mod registrations;
 mod repair;
 mod review;
 mod self_signed;
@@ -26,7 +27,10 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+};
 
 pub use args::Args;
 
@@ -48,8 +52,6 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let client = client(&args).await?;
     let installations = Installations::default();
     installations.update([args.namespace.clone()].into());
-    installations::look(&client, &args.namespace, &installations).await;
-    tokio::spawn(installations::follow(client.clone(), args.namespace.clone(), installations.clone()));
     let profiles: Vec<ProtectedProfile> = args
         .profiles()?
         .into_iter()
@@ -63,20 +65,28 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let source = match (&args.self_signed_service, args.tls_cert.clone(), args.tls_key.clone()) {
         (Some(service), ..) => {
             let made = self_signed::load_or_make(&client, &args.namespace, service).await?;
-            let names = profiles
-                .iter()
-                .map(|protected| self_signed::registration_of(&protected.profile.name))
-                .collect();
-            tokio::spawn(self_signed::keep_registered(client.clone(), made.ca.clone(), names));
             made_ca = Some(made.ca.clone());
             tls::Source::Made(made.pair)
         }
         (None, Some(cert), Some(key)) => tls::Source::Files { cert, key },
         _ => anyhow::bail!("give --tls-cert and --tls-key, or --self-signed-service"),
     };
+    let paths = callers::SecretPaths::default();
+    let registrations = registrations::Registrations::new(
+        client.clone(),
+        &args.namespace,
+        profiles.iter().map(|protected| protected.profile.name.as_str()),
+        made_ca.clone(),
+        installations,
+        paths.clone(),
+    );
+    registrations.look().await;
+    let (look, asked) = mpsc::channel(registrations::CALLERS);
+    tokio::spawn(registrations.follow(asked));
     let peers = args.peers(made_ca)?.map(peers::Peers::start).transpose()?;
     let authorization = authorization::Authorization::new(client.clone());
-    let webhook = review::Webhook::new(profiles.clone(), authorization, peers, Arc::clone(&metrics));
+    let callers = callers::Callers::new(paths, look);
+    let webhook = review::Webhook::new(profiles.clone(), authorization, callers, peers, Arc::clone(&metrics));
     let tls = tls::load(source).await?;
 
     let handle = axum_server::Handle::new();

@@ -73,12 +73,18 @@ impl Peers {
     }
 
     /// The other replica's answer to this review; none if it gave none in time. What it claimed stands under the same
-    /// uid, so that deciding again here is harmless.
-    pub(crate) async fn ask(&self, peer: SocketAddr, review: Bytes, deadline: Instant) -> Option<Response> {
+    /// uid, so that deciding again here is harmless. The path proves to it who asks.
+    pub(crate) async fn ask(
+        &self,
+        peer: SocketAddr,
+        path: &str,
+        review: Bytes,
+        deadline: Instant,
+    ) -> Option<Response> {
         let client = self.known.read().get(&peer)?.client.clone();
         let patience = PATIENCE.min(deadline.saturating_duration_since(Instant::now()) / 2);
         let url = format!(
-            "https://{}:{}/validate?{FORWARDED}&timeout={}ms",
+            "https://{}:{}{path}?{FORWARDED}&timeout={}ms",
             self.settings.name,
             peer.port(),
             patience.as_millis()

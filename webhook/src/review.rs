@@ -1,4 +1,4 @@
-//! `POST /validate`: an AdmissionReview in, an AdmissionReview out.
+//! An AdmissionReview in, an AdmissionReview out.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,6 +29,7 @@ use crate::{
         denial::{self, Asked},
     },
     authorization::Authorization,
+    callers::Callers,
     claims::{Claims, Verdict},
     external_leases::ExternalLeases,
     metrics::Metrics,
@@ -46,6 +47,7 @@ const NO_ANSWER: &str = "the API server did not answer in time";
 pub(crate) struct Webhook {
     claims: Arc<[Claims]>,
     authorization: Authorization,
+    pub(crate) callers: Callers,
     /// The other replicas, if there may be any.
     peers: Option<Arc<Peers>>,
     external_leases: ExternalLeases,
@@ -81,19 +83,20 @@ impl Webhook {
     pub(crate) fn new(
         profiles: Vec<ProtectedProfile>,
         authorization: Authorization,
+        callers: Callers,
         peers: Option<Arc<Peers>>,
         metrics: Arc<Metrics>,
     ) -> Self {
         let claims =
             profiles.into_iter().map(|protected| Claims::new(protected, Arc::clone(&metrics))).collect();
-        Self { claims, authorization, peers, external_leases: ExternalLeases::default(), metrics }
+        Self { claims, authorization, callers, peers, external_leases: ExternalLeases::default(), metrics }
     }
 
     /// One replica decides for all on a scope, so that they do not conflict on its ledger. `None`: decide here.
     async fn forward(&self, claiming: &Claiming, review: &Bytes, deadline: Instant) -> Option<Response> {
         let peers = self.peers.as_ref().filter(|_| !claiming.dry_run)?;
         let owner = peers.owner(&claiming.scope)?;
-        let answer = peers.ask(owner, review.clone(), deadline).await;
+        let answer = peers.ask(owner, &self.callers.path()?, review.clone(), deadline).await;
         self.metrics.forwarded(answer.is_some());
         answer
     }
@@ -130,6 +133,7 @@ impl Webhook {
         let mut ask = Ask {
             queue: on_conflict == OnConflict::Queue,
             insists: on_conflict == OnConflict::Wait,
+            creates: revives.is_empty() && !key.kind.is_deletion(),
             revives,
             requester: requester(user, &protected.profile, &key, schedule.as_deref()),
             ..Ask::default()
@@ -281,6 +285,10 @@ pub(crate) async fn validate(
         Ok(body) => body,
         Err(rejection) => return no_review(rejection.status(), &rejection.body_text()),
     };
+    let _room = match webhook.callers.room_for(&body).await {
+        Ok(room) => room,
+        Err(refusal) => return refusal,
+    };
     let request = match request_of(&body) {
         Ok(request) => request,
         Err(message) => return no_review(StatusCode::BAD_REQUEST, &message),
@@ -318,8 +326,9 @@ pub(crate) async fn validate(
 }
 
 fn request_of(body: &[u8]) -> Result<AdmissionRequest<DynamicObject>, String> {
-    let review: AdmissionReview<DynamicObject> =
-        serde_json::from_slice(body).map_err(|error| format!("this is no AdmissionReview: {error}"))?;
+    // axum's errors name the field.
+    let Json(review) = Json::<AdmissionReview<DynamicObject>>::from_bytes(body)
+        .map_err(|error| format!("this is no AdmissionReview: {}", error.body_text()))?;
     let (version, kind) = (&review.types.api_version, &review.types.kind);
     if version != "admission.k8s.io/v1" || kind != "AdmissionReview" {
         return Err(format!("expected admission.k8s.io/v1 AdmissionReview, got {version} {kind}"));
@@ -328,7 +337,7 @@ fn request_of(body: &[u8]) -> Result<AdmissionRequest<DynamicObject>, String> {
 }
 
 /// The answer to what is no review: a Status, as the API server itself would give it.
-fn no_review(code: StatusCode, message: &str) -> Response {
+pub(crate) fn no_review(code: StatusCode, message: &str) -> Response {
     let status = denial::malformed(message).with_code(code.as_u16());
     (code, Json(status)).into_response()
 }

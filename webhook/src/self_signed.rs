@@ -1,14 +1,11 @@
 //! A certificate of our own, for clusters without cert-manager: a CA that signs once and is thrown away, and a serving
 //! certificate in a Secret that all replicas share. To renew it, delete the Secret and restart the webhook.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use anyhow::{Context, anyhow};
-use backup_lock::{Registration, errors::plain};
-use k8s_openapi::{
-    ByteString,
-    api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Secret},
-};
+use backup_lock::errors::plain;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, Client, api::PostParams, core::ObjectMeta};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -18,8 +15,6 @@ use rcgen::{
 use crate::tls::Pair;
 
 const SECRET: &str = "backup-webhook-tls";
-const CONFIGURATION: &str = Registration::NAME;
-const POLL: Duration = Duration::from_secs(10);
 /// Certificates are good from long ago, because clocks differ, until long after.
 const YEARS: (i32, i32) = (2025, 2045);
 
@@ -48,55 +43,6 @@ pub(crate) async fn load_or_make(client: &Client, namespace: &str, service: &str
         }
         Err(error) => Err(anyhow!("could not create Secret {SECRET}: {}", plain(&error))),
     }
-}
-
-pub(crate) fn registration_of(profile: &str) -> String {
-    if profile == "velero" { CONFIGURATION.to_owned() } else { format!("{CONFIGURATION}-{profile}") }
-}
-
-/// Keeps our CA in these registrations, also when they are applied later or again.
-pub(crate) async fn keep_registered(client: Client, ca: Vec<u8>, registrations: Vec<String>) {
-    let configurations = Api::<ValidatingWebhookConfiguration>::all(client);
-    loop {
-        for name in &registrations {
-            match register(&configurations, name, &ca).await {
-                Ok(true) => tracing::info!("put the CA into ValidatingWebhookConfiguration {name}"),
-                Ok(false) => {}
-                Err(error) => tracing::warn!("{error:#}; trying again"),
-            }
-        }
-        tokio::time::sleep(POLL).await;
-    }
-}
-
-/// Whether anything had to be written. The write carries the resourceVersion of the read.
-async fn register(
-    configurations: &Api<ValidatingWebhookConfiguration>,
-    name: &str,
-    ca: &[u8],
-) -> anyhow::Result<bool> {
-    let read = configurations.get_opt(name).await;
-    let read = read.map_err(|error| anyhow!("could not read the registration: {}", plain(&error)))?;
-    let Some(mut configuration) = read else {
-        anyhow::bail!(
-            "there is no ValidatingWebhookConfiguration {name}; its backups and restores are not kept apart"
-        );
-    };
-    let mut changed = false;
-    for webhook in configuration.webhooks.iter_mut().flatten() {
-        let bundle = Some(ByteString(ca.to_vec()));
-        if webhook.client_config.ca_bundle != bundle {
-            webhook.client_config.ca_bundle = bundle;
-            changed = true;
-        }
-    }
-    if changed {
-        configurations
-            .replace(name, &PostParams::default(), &configuration)
-            .await
-            .map_err(|error| anyhow!("could not put the CA into the registration: {}", plain(&error)))?;
-    }
-    Ok(changed)
 }
 
 fn make(namespace: &str, service: &str) -> Result<Made, rcgen::Error> {
@@ -173,18 +119,5 @@ mod tests {
         );
         let error = load_or_make(&api.client(), "velero", "s").await.map(|_| ()).unwrap_err().to_string();
         assert!(error.contains("tls.key") && error.contains("delete it"), "{error}");
-    }
-
-    #[tokio::test]
-    async fn the_registration_gets_our_ca_once() {
-        let api = FakeApi::new();
-        let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/backup-webhook";
-        let webhook = json!({"name": "x", "admissionReviewVersions": ["v1"], "sideEffects": "None", "clientConfig": {}});
-        let configurations = Api::all(api.client());
-        assert!(register(&configurations, CONFIGURATION, b"ca").await.is_err(), "it may be applied later");
-        api.put(path, json!({"metadata": {"name": "backup-webhook"}, "webhooks": [webhook]}));
-        assert!(register(&configurations, CONFIGURATION, b"ca").await.unwrap());
-        assert!(!register(&configurations, CONFIGURATION, b"ca").await.unwrap());
-        assert_eq!(api.get(path).unwrap()["webhooks"][0]["clientConfig"]["caBundle"], "Y2E=");
     }
 }

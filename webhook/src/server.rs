@@ -14,6 +14,7 @@ use axum::{
     Router,
     extract::{DefaultBodyLimit, State},
     http::StatusCode,
+    middleware::from_fn_with_state,
     routing::{get, post},
 };
 use axum_server::{
@@ -24,20 +25,22 @@ use axum_server::{
 use backup_lock::{ProtectedProfile, VELERO_SCOPE};
 
 use crate::{
+    callers::{self, BODY_LIMIT},
     metrics::Metrics,
     review::{self, Webhook},
 };
 
-/// The largest body: a review of an update holds two objects, and the API server takes up to 3 MiB for one.
-const BODY_LIMIT: usize = 8 * 1024 * 1024;
 /// How long requests under way may take after a stop was asked for.
 const DRAIN: Duration = Duration::from_secs(10);
 
 pub(crate) fn router(webhook: Webhook) -> Router {
+    let callers = webhook.callers.clone();
     Router::new()
-        .route("/validate", post(review::validate))
+        // The path is a secret, which is asked for first.
+        .fallback(post(review::validate))
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
         .with_state(webhook)
+        .layer(from_fn_with_state(callers, callers::admit))
 }
 
 pub(crate) async fn serve(

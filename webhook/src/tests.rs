@@ -1,6 +1,7 @@
 //! Whole requests through the router of one or more replicas, over one API server in memory.
 
 mod blockers;
+mod callers;
 mod deletions;
 mod percona;
 mod policies;
@@ -19,14 +20,22 @@ use backup_lock::{
 use backup_testkit::{FakeApi, Fault, LEDGER_PATH, Request as ApiRequest};
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::{sync::mpsc, time::Instant};
 
-use crate::{authorization::Authorization, metrics::Metrics, review::Webhook, server};
+use crate::{
+    authorization::Authorization,
+    callers::{Callers, SecretPaths},
+    metrics::Metrics,
+    review::Webhook,
+    server,
+};
 
 const GRACE: Duration = Duration::from_mins(2);
 
 struct Replica {
     client: Client,
+    /// By which it may be asked.
+    path: String,
     metrics: Arc<Metrics>,
     store: LedgerStore,
 }
@@ -57,12 +66,21 @@ impl Replica {
         let store =
             profiles.iter().find(|protected| protected.profile.name == "velero").unwrap().store.clone();
         let authorization = Authorization::new(api.client());
-        let webhook = Webhook::new(profiles, authorization, None, Arc::clone(&metrics));
-        Self { client: Client::new(server::router(webhook), "velero"), metrics, store }
+        let (path, paths) = (SecretPaths::make().unwrap(), SecretPaths::default());
+        paths.saw(&path, Instant::now());
+        let callers = Callers::new(paths, mpsc::channel(1).0);
+        let webhook = Webhook::new(profiles, authorization, callers, None, Arc::clone(&metrics));
+        Self { client: Client::new(server::router(webhook), "velero"), path, metrics, store }
     }
 
     async fn post(&self, body: Vec<u8>) -> (StatusCode, Value) {
-        let request = Request::post("/validate?timeout=10s").header("content-type", "application/json");
+        self.post_to(&self.path, body).await
+    }
+
+    async fn post_to(&self, path: &str, body: Vec<u8>) -> (StatusCode, Value) {
+        let request = Request::post(format!("{path}?timeout=10s"))
+            .header("content-type", "application/json")
+            .header("content-length", body.len());
         let response = self.client.send(request.body(Body::from(body)).unwrap()).await.unwrap();
         let status = response.status();
         let bytes = to_bytes(axum::body::Body::new(response.into_body()), usize::MAX).await.unwrap();

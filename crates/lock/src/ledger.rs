@@ -59,6 +59,8 @@ pub struct Ask {
     pub requester: String,
     /// A restore whose client comes again by itself if it is refused.
     pub insists: bool,
+    /// A creation: its object is not stored, so it cannot say that more is wanted than at first.
+    pub creates: bool,
     /// A person forces it: there is room that is kept for that, and it takes no share.
     pub urgent: bool,
 }
@@ -171,8 +173,8 @@ impl Ledger {
         holders
     }
 
-    /// Reserves a place for this uid, or lets it wait for one. The same uid may come again: its age starts at zero, and if it
-    /// then asks for more, it is checked again.
+    /// Reserves a place for this uid, or lets it wait for one. The same uid may come again: its age starts at zero, and if its
+    /// object is stored and asks for more, it is checked again.
     ///
     /// `since` is for people. On a refusal the ledger is unchanged.
     pub fn admit(
@@ -201,7 +203,7 @@ impl Ledger {
         }
         let known = self.entry_mut(key, uid).filter(|entry| {
             matches!(entry.state, State::Waiting | State::Reserved | State::Active)
-                && entry.footprint.covers(footprint)
+                && (ask.creates || entry.footprint.covers(footprint))
         });
         if let Some(entry) = known {
             entry.renew(&ask.revives);

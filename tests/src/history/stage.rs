@@ -113,7 +113,8 @@ impl Stage {
         }
         let to_webhook = making.tap_to_webhook(&faults, &timeline).await?;
         let url = format!("https://{}", to_webhook.address());
-        install::register_webhook(&making.world.client, &url, &making.pki_ca).await?;
+        let path = options.naive.then_some("/validate");
+        install::register_webhook(&making.world.client, &url, path, &making.pki_ca).await?;
         let sibling = if options.faults {
             Some(Sibling::start(&making.world.client, making.world.folder()).await?)
         } else {

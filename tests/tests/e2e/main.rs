@@ -3,6 +3,7 @@
 mod api_outages;
 mod backup_item_plugins;
 mod bad_input;
+mod callers;
 mod changing_lists;
 mod claims;
 mod clients;
@@ -100,6 +101,7 @@ fn suites() -> Vec<Suite> {
                 deploy::TESTS,
                 main_job::TESTS,
                 bad_input::TESTS,
+                callers::TESTS,
                 collection::TESTS,
                 metrics::TESTS,
                 kubectl_backup::TESTS,

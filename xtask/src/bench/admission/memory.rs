@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use backup_tests::install;
 use futures::{TryStreamExt as _, stream};
 use serde_json::{Value, json};
 
@@ -44,7 +45,8 @@ pub async fn measure(plane: &mut Plane<'_>, table: &mut Table) -> anyhow::Result
         .http1_only()
         .timeout(Duration::from_secs(15))
         .build()?;
-    let url = format!("https://{}/validate?timeout=10s", plane.guard()?.address());
+    let path = install::webhook_path(plane.client()).await?;
+    let url = format!("https://{}{path}?timeout=10s", plane.guard()?.address());
     let (start, mut answers) = (Instant::now(), BTreeMap::<&str, usize>::new());
     for round in 0..ADMISSIONS / ROUND {
         plane.sweep().await?;

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use backup_core::labels::INSTALLATIONS_ANNOTATION;
 use backup_tests::{
     World, allowing,
     api::{ApiExt as _, dry_run, objects_in},
@@ -23,7 +24,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 use kube::{
-    Api, Client,
+    Api, Client, ResourceExt,
     core::{DynamicObject, ObjectMeta},
 };
 use serde_json::{Value, json};
@@ -102,7 +103,7 @@ impl<'w> Plane<'w> {
         let address = guard.address();
         (self.guard, self.sweeper) = (Some(guard), Some(sweeper));
         self.sweep().await?;
-        self.register(GUARDED, &root().join("deploy/base"), address, "/validate").await?;
+        self.register(GUARDED, &root().join("deploy/base"), address, None).await?;
         self.refuses_nonsense().await
     }
 
@@ -113,7 +114,7 @@ impl<'w> Plane<'w> {
         address: SocketAddr,
         path: &str,
     ) -> anyhow::Result<()> {
-        self.register(namespace, &root().join("deploy/base"), address, path).await?;
+        self.register(namespace, &root().join("deploy/base"), address, Some(path)).await?;
         let before = self.asked();
         eventually("the control is asked", Duration::from_secs(30), async || {
             let _ = self.dry_run(namespace, json!({})).await;
@@ -124,15 +125,18 @@ impl<'w> Plane<'w> {
 
     /// Registers whoever listens there for the objects of a namespace, in place of who was registered for it before. Rules,
     /// conditions and limits are those of the registration in a folder, but for deletions: here they are how rounds are
-    /// cleaned up. Registration and Service have the name of the namespace.
+    /// cleaned up. The Service has the name of the namespace, and so has the registration, but for the guard's own, which gets
+    /// its path from the guard.
     pub async fn register(
         &self,
         namespace: &str,
         folder: &Path,
         address: SocketAddr,
-        path: &str,
+        path: Option<&str>,
     ) -> anyhow::Result<()> {
         let made = install::registrations(folder, "https://unused", &self.pki.ca_pem())?;
+        let own = made.first().map(ResourceExt::name_any).filter(|_| path.is_none());
+        let name = own.unwrap_or_else(|| namespace.to_owned());
         let mut webhooks: Vec<_> =
             made.into_iter().flat_map(|one| one.webhooks.unwrap_or_default()).collect();
         webhooks.retain(|webhook| !webhook.name.starts_with("deletions."));
@@ -143,11 +147,13 @@ impl<'w> Plane<'w> {
                 ..LabelSelector::default()
             });
         }
-        let metadata = ObjectMeta { name: Some(namespace.to_owned()), ..ObjectMeta::default() };
+        let annotations = [(INSTALLATIONS_ANNOTATION.to_owned(), namespace.to_owned())].into();
+        let metadata =
+            ObjectMeta { name: Some(name.clone()), annotations: Some(annotations), ..ObjectMeta::default() };
         let mut configuration = ValidatingWebhookConfiguration { metadata, webhooks: Some(webhooks) };
         let client = &self.world.client;
         install::ask_by_service(client, namespace, address.port(), path, &mut configuration).await?;
-        self.registrations().apply_object(namespace, &configuration).await?;
+        self.registrations().apply_object(&name, &configuration).await?;
         Ok(())
     }
 

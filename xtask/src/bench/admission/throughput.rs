@@ -79,9 +79,9 @@ pub async fn many_scopes(plane: &mut Plane<'_>, budget: Duration, table: &mut Ta
     plane.start_guard(2, &[&format!("--guard={PROFILE}")]).await?;
     let folder = root().join("deploy/profiles").join(PROFILE);
     let guard = plane.guard()?.address();
-    plane.register(GUARDED, &folder, guard, "/validate").await?;
+    plane.register(GUARDED, &folder, guard, None).await?;
     let front = Proxy::start(vec![plane.updating.address()]).await?;
-    plane.register(UPDATED, &folder, front.address(), "/own").await?;
+    plane.register(UPDATED, &folder, front.address(), Some("/own")).await?;
     wait_until_asked(plane).await?;
     let outcome = MANY_SCOPES.measure(plane, budget).await?;
     let control = "allowing with an update for each";

@@ -125,6 +125,22 @@ fn the_same_creation_may_come_again_and_only_its_age_begins_anew() {
     }
 }
 
+/// Whoever sends the review of a creation once more may have written anything into it.
+#[test]
+fn a_creation_that_comes_again_neither_widens_nor_forces_its_entry() {
+    for was in [State::Waiting, State::Reserved, State::Active] {
+        let mut ledger = with_entry(&restore("r"), "1", was);
+        admit(&mut ledger, &backup("b"), "2", &["b"]).unwrap();
+        let before = ledger.clone();
+        for ask in [Ask::default(), Ask::forced("the house burns"), Ask::queued()] {
+            let ask = Ask { creates: true, ..ask };
+            ledger.admit(&restore("r"), "1", &Footprint::everything(), SINCE, &ask).unwrap();
+        }
+        ledger.entry_mut(&restore("r"), "1").unwrap().renewals = 0;
+        assert_eq!(ledger, before);
+    }
+}
+
 /// A revival that was admitted before, and one that is admitted while the end of the last work was not seen yet.
 #[test]
 fn a_revival_waits_for_its_own_write_whatever_was_there() {

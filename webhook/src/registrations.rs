@@ -1,0 +1,247 @@
+//! Follows the webhook's registrations: where installations work, and the path by which the API server asks. Keeps our CA and
+//! that path in them.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use axum::http::Uri;
+use backup_lock::{Installations, Registration, errors::plain};
+use k8s_openapi::{
+    ByteString,
+    api::admissionregistration::v1::{ValidatingWebhookConfiguration, WebhookClientConfig},
+};
+use kube::{Api, Client, api::PostParams};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep, timeout},
+};
+
+use crate::callers::SecretPaths;
+
+/// Between two looks. An installation that was just named is guarded after this at the latest.
+const POLL: Duration = Duration::from_secs(10);
+/// The same when callers come by paths that are not known.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Callers that may wait for one look.
+pub(crate) const CALLERS: usize = 64;
+/// How long a path is used. The API server writes it into what it tells a client when the webhook does not answer, so it does
+/// not stay secret for ever.
+const ROTATION: Duration = Duration::from_hours(1);
+
+/// The registrations of an installation.
+pub(crate) struct Registrations {
+    api: Api<ValidatingWebhookConfiguration>,
+    /// Namespace of this installation.
+    own: String,
+    names: Vec<String>,
+    /// The CA that vouches for our certificate, if we made both.
+    ca: Option<ByteString>,
+    installations: Installations,
+    paths: SecretPaths,
+}
+
+impl Registrations {
+    /// Those of these profiles.
+    pub(crate) fn new<'a>(
+        client: Client,
+        own: &str,
+        profiles: impl Iterator<Item = &'a str>,
+        ca: Option<Vec<u8>>,
+        installations: Installations,
+        paths: SecretPaths,
+    ) -> Self {
+        let name_of = |profile: &str| match profile {
+            "velero" => Registration::NAME.to_owned(),
+            other => format!("{}-{other}", Registration::NAME),
+        };
+        let names = profiles.map(name_of).collect();
+        let ca = ca.map(ByteString);
+        Self { api: Api::all(client), own: own.to_owned(), names, ca, installations, paths }
+    }
+
+    /// Looks again and again, and soon when somebody asks for it.
+    pub(crate) async fn follow(self, mut asked: mpsc::Receiver<oneshot::Sender<()>>) {
+        let mut callers = Vec::with_capacity(CALLERS);
+        loop {
+            // The sender is never dropped while the server runs; without it this just polls.
+            let _ = timeout(POLL, asked.recv_many(&mut callers, CALLERS)).await;
+            self.look().await;
+            for caller in callers.drain(..) {
+                // An error means that the caller has given up.
+                let _ = caller.send(());
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Reads all of them once. What cannot be read leaves what is known.
+    pub(crate) async fn look(&self) {
+        for name in &self.names {
+            match self.look_at(name).await {
+                Ok(true) => tracing::info!("put CA and path into ValidatingWebhookConfiguration {name}"),
+                Ok(false) => {}
+                Err(error) => tracing::warn!("{error:#}; trying again"),
+            }
+        }
+    }
+
+    /// Whether anything had to be written. The write carries the resourceVersion of the read, so that of several replicas one
+    /// chooses the path.
+    async fn look_at(&self, name: &str) -> anyhow::Result<bool> {
+        let read = self.api.get_opt(name).await;
+        let read = read.map_err(|error| anyhow!("could not read the registration: {}", plain(&error)))?;
+        let mut configuration = read.with_context(|| {
+            format!("there is no ValidatingWebhookConfiguration {name}; its backups and restores are not kept apart")
+        })?;
+        let registration = Registration::of(&configuration);
+        if name == Registration::NAME {
+            let mut namespaces = registration.installations;
+            namespaces.insert(self.own.clone());
+            if self.installations.update(namespaces.clone()) {
+                tracing::info!(?namespaces, "objects of these namespaces claim places");
+            }
+        }
+        // Another installation's webhook is asked, and keeps it.
+        if registration.service_namespace.is_some_and(|namespace| namespace != self.own) {
+            return Ok(false);
+        }
+        let now = Instant::now();
+        let configs = || configuration.webhooks.iter().flatten().map(|webhook| &webhook.client_config);
+        let known: Vec<String> = configs().map(path_of).filter(|path| SecretPaths::is_secret(path)).collect();
+        for path in &known {
+            self.paths.saw(path, now);
+        }
+        let other_ca = self.ca.is_some() && configs().any(|config| config.ca_bundle != self.ca);
+        let path = known.first().filter(|path| !other_ca && self.paths.age(path, now) < ROTATION);
+        let path = path.map_or_else(SecretPaths::make, |path| Ok(path.clone()))?;
+        if !other_ca && configs().all(|config| path_of(config) == path) {
+            return Ok(false);
+        }
+        for webhook in configuration.webhooks.iter_mut().flatten() {
+            let config = &mut webhook.client_config;
+            lead(config, &path)?;
+            if let Some(ca) = &self.ca {
+                config.ca_bundle = Some(ca.clone());
+            }
+        }
+        // Before anybody may come by it.
+        self.paths.saw(&path, now);
+        match self.api.replace(name, &PostParams::default(), &configuration).await {
+            Ok(_) => Ok(true),
+            // Another replica was first; the next look finds what it wrote.
+            Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
+            Err(error) => Err(anyhow!("could not put CA and path into the registration: {}", plain(&error))),
+        }
+    }
+}
+
+/// The path by which a webhook is asked; empty if the configuration names none.
+fn path_of(config: &WebhookClientConfig) -> String {
+    let of_service = config.service.as_ref().and_then(|service| service.path.clone());
+    let of_url = || config.url.as_ref()?.parse::<Uri>().ok().map(|url| url.path().to_owned());
+    of_service.or_else(of_url).unwrap_or_default()
+}
+
+fn lead(config: &mut WebhookClientConfig, path: &str) -> anyhow::Result<()> {
+    if let Some(service) = &mut config.service {
+        service.path = Some(path.to_owned());
+    }
+    if let Some(url) = &mut config.url {
+        let parts = url
+            .parse::<Uri>()
+            .with_context(|| format!("the registration leads to {url}, which is no URL"))?;
+        let authority =
+            parts.authority().with_context(|| format!("the URL {url} of the registration has no host"))?;
+        *url = format!("https://{authority}{path}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_testkit::FakeApi;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const PATH: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/backup-webhook";
+
+    fn replica(api: &FakeApi, ca: Option<&[u8]>) -> Registrations {
+        let profiles = ["velero"].into_iter();
+        let ca = ca.map(<[u8]>::to_vec);
+        Registrations::new(
+            api.client(),
+            "velero",
+            profiles,
+            ca,
+            Installations::default(),
+            SecretPaths::default(),
+        )
+    }
+
+    fn registered(api: &FakeApi, clients: &[Value]) {
+        let webhook = |client: &Value| json!({ "name": "x", "admissionReviewVersions": ["v1"], "sideEffects": "None", "clientConfig": client });
+        let webhooks: Vec<Value> = clients.iter().map(webhook).collect();
+        api.put(PATH, json!({ "metadata": { "name": "backup-webhook" }, "webhooks": webhooks }));
+    }
+
+    fn client(api: &FakeApi, number: usize) -> Value {
+        api.get(PATH).unwrap()["webhooks"][number]["clientConfig"].clone()
+    }
+
+    #[tokio::test]
+    async fn all_webhooks_are_asked_by_one_path_that_all_replicas_know() {
+        let api = FakeApi::new();
+        let (one, two) = (replica(&api, Some(b"ca")), replica(&api, Some(b"ca")));
+        assert!(one.look_at("backup-webhook").await.is_err(), "it may be applied later");
+        let service = json!({ "service": { "name": "backup-webhook", "namespace": "velero", "port": 443 } });
+        registered(&api, &[service.clone(), service]);
+        assert!(one.look_at("backup-webhook").await.unwrap());
+        for replica in [&one, &two] {
+            assert!(!replica.look_at("backup-webhook").await.unwrap());
+            for number in [0, 1] {
+                let client = client(&api, number);
+                assert_eq!(client["caBundle"], "Y2E=");
+                let path = client["service"]["path"].as_str().unwrap();
+                assert!(path.len() > 64 && replica.paths.contain(path, Instant::now()), "{path}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_path_is_used_for_an_hour_and_known_a_while_longer() {
+        let api = FakeApi::new();
+        let replica = replica(&api, None);
+        registered(&api, &[json!({ "url": "https://127.0.0.1:9/validate" })]);
+        replica.look().await;
+        let url = client(&api, 0)["url"].as_str().unwrap().to_owned();
+        let path = url.strip_prefix("https://127.0.0.1:9").unwrap();
+        tokio::time::advance(ROTATION).await;
+        assert!(replica.look_at("backup-webhook").await.unwrap());
+        assert_ne!(client(&api, 0)["url"], url);
+        assert!(
+            replica.paths.contain(path, Instant::now()),
+            "an API server may not have heard of the new one"
+        );
+        tokio::time::advance(Duration::from_mins(20)).await;
+        assert!(!replica.paths.contain(path, Instant::now()));
+    }
+
+    #[tokio::test]
+    async fn a_new_certificate_brings_a_new_path() {
+        let api = FakeApi::new();
+        registered(&api, &[json!({ "url": "https://127.0.0.1:9/validate" })]);
+        replica(&api, Some(b"old")).look().await;
+        let before = client(&api, 0);
+        replica(&api, Some(b"new")).look().await;
+        assert_ne!(client(&api, 0)["url"], before["url"]);
+    }
+
+    #[tokio::test]
+    async fn what_leads_to_another_installation_is_left_alone() {
+        let api = FakeApi::new();
+        registered(&api, &[json!({ "service": { "name": "backup-webhook", "namespace": "team-b" } })]);
+        assert!(!replica(&api, Some(b"ca")).look_at("backup-webhook").await.unwrap());
+        assert_eq!(client(&api, 0)["caBundle"], Value::Null);
+    }
+}

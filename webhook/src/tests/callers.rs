@@ -1,0 +1,113 @@
+//! Who may ask, what a request may ask for, and reviews that nobody should send.
+
+use backup_core::labels::{BREAK_GLASS_ANNOTATION, ON_CONFLICT_ANNOTATION};
+use rstest::rstest;
+
+use super::*;
+
+#[tokio::test]
+async fn who_does_not_know_the_path_is_told_so_and_nothing_is_read_or_written() {
+    let (api, replica) = one_replica();
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": creation("Restore", "r", "1", restore_spec())});
+    for path in
+        ["/", "/validate", "/validate/", &"/validate/0".repeat(7), &replica.path[..replica.path.len() - 1]]
+    {
+        let (status, answer) = replica.post_to(path, review.to_string().into_bytes()).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{path}");
+        assert!(answer["message"].as_str().unwrap().contains("registration"), "{answer}");
+    }
+    assert_eq!((api.writes(), ledger_version(&api)), (0, Value::Null));
+}
+
+#[tokio::test]
+async fn a_repeated_creation_does_not_widen_an_entry() {
+    let (api, replica) = one_replica();
+    replica.run(&api, "Backup", "b", "1", backup_spec()).await;
+    let queued = |spec: Value| {
+        let mut request = creation("Restore", "r", "2", spec);
+        request["object"]["metadata"]["annotations"] = json!({ON_CONFLICT_ANNOTATION: "queue"});
+        request
+    };
+    assert!(allowed(&replica.review(queued(restore_spec())).await));
+    let entry = async || {
+        let ledger = replica.store.read(VELERO_SCOPE).await.unwrap().unwrap().ledger;
+        ledger.entry(&ObjectKey::restore("velero", "r"), "2").unwrap().clone()
+    };
+    let before = entry().await;
+    assert_eq!(before.state, State::Waiting);
+    replica.review(queued(json!({"backupName": "old", "includedNamespaces": ["*"]}))).await;
+    let after = entry().await;
+    assert_eq!((after.state, &after.footprint), (State::Waiting, &before.footprint));
+}
+
+#[tokio::test]
+async fn a_deletion_wants_nothing_that_its_backup_was_created_with() {
+    let (api, replica) = one_replica();
+    for annotations in [
+        json!({BREAK_GLASS_ANNOTATION: "it burned then"}),
+        json!({ON_CONFLICT_ANNOTATION: "queue"}),
+        json!({ON_CONFLICT_ANNOTATION: "whatever"}),
+    ] {
+        let mut request = creation("Backup", "old", "0", backup_spec());
+        request["operation"] = json!("DELETE");
+        let mut stored = request["object"].take();
+        stored["status"] = json!({"phase": "Completed"});
+        stored["metadata"]["annotations"] = annotations.clone();
+        request["oldObject"] = stored;
+        let answer = replica.review(request).await;
+        assert!(allowed(&answer), "{annotations}: {answer}");
+    }
+    assert!(!api.requests().iter().any(|request| request.path.contains("subjectaccessreviews")));
+}
+
+#[rstest]
+#[case::of_no_request(json!(null), "request")]
+#[case::without_a_uid_of_its_own(json!({"uid": null}), "uid")]
+#[case::without_an_operation(json!({"operation": null}), "operation")]
+#[case::with_an_operation_of_tomorrow(json!({"operation": "DREAM"}), "DREAM")]
+#[case::whose_kind_is_a_number(json!({"kind": 7}), "7")]
+#[tokio::test]
+async fn a_malformed_review_is_told_what_is_wrong(#[case] change: Value, #[case] says: &str) {
+    let (api, replica) = one_replica();
+    let mut request = creation("Backup", "b", "1", backup_spec());
+    match change.as_object() {
+        Some(fields) => fields.iter().for_each(|(name, value)| request[name] = value.clone()),
+        None => request = Value::Null,
+    }
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
+    let (status, answer) = replica.post(review.to_string().into_bytes()).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+    assert!(answer["message"].as_str().unwrap().contains(says), "{answer}");
+    assert_eq!(api.writes(), 0);
+}
+
+#[tokio::test]
+async fn a_review_of_what_is_not_guarded_or_lacks_a_name_is_refused() {
+    let (api, replica) = one_replica();
+    let mut pod = creation("Backup", "b", "1", backup_spec());
+    pod["kind"] = json!({"group": "", "version": "v1", "kind": "Pod"});
+    let refused = replica.review(pod).await;
+    assert!(!allowed(&refused) && message(&refused).contains("Pod"), "{refused}");
+    for (field, says) in [("uid", "uid"), ("name", "name")] {
+        let mut request = creation("Backup", "b", "1", backup_spec());
+        request["object"]["metadata"][field] = Value::Null;
+        if field == "name" {
+            request["name"] = json!("");
+        }
+        let refused = replica.review(request).await;
+        assert_eq!(refused["status"]["code"], 400, "{refused}");
+        assert!(message(&refused).contains(says), "{refused}");
+    }
+    assert_eq!(api.writes(), 0);
+}
+
+#[tokio::test]
+async fn the_longest_name_and_a_hundred_thousand_namespaces_are_decided_on() {
+    let (_, replica) = one_replica();
+    let names: Vec<String> = (0..100_000).map(|n| format!("n{n}")).collect();
+    let spec = json!({"includedNamespaces": names});
+    assert!(allowed(&replica.create("Backup", &"n".repeat(253), "1", spec).await));
+    let other = json!({"backupName": "old", "includedNamespaces": ["unheard-of"]});
+    assert!(!allowed(&replica.create("Restore", "r", "2", other).await), "so many names count as everything");
+}
