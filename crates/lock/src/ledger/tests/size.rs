@@ -185,11 +185,11 @@ fn what_runs_always_fits(#[case] objects: usize, #[case] long: usize, #[case] ov
         let claimed =
             ledger.entry(&backup(&name(n, long)), UID).is_some_and(|own| own.footprint.covers(&footprint(n)));
         assert!(claimed || overflows);
-        let refused = ledger.clone().admit(&restore("r"), "1", &footprint(n), SINCE, &Ask::default());
-        assert!(matches!(refused, Err(Refusal::Conflict(_))), "{n}");
-        if n > 10 && n < objects - 10 {
+        if n > 5 && n < objects - 5 && n % 50 != 0 {
             continue;
         }
+        let refused = ledger.clone().admit(&restore("r"), "1", &footprint(n), SINCE, &Ask::default());
+        assert!(matches!(refused, Err(Refusal::Conflict(_))), "{n}");
         let beside = admit(&mut ledger.clone(), &backup("b"), "1", &[&name(n * 20, 40)]);
         assert_eq!(
             matches!(beside, Err(Refusal::Conflict(_))),
