@@ -7,7 +7,7 @@ pub(crate) mod actions;
 pub(crate) mod collect;
 mod collection;
 #[cfg(test)]
-mod fake;
+pub(crate) mod fake;
 pub(crate) mod hooks;
 mod journal;
 mod leftovers;

@@ -3,12 +3,18 @@
 //! These get a claim if nothing conflicts with it, and are reported otherwise. Objects in an unknown phase keep their place,
 //! perhaps for ever, and are reported, too.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use backup_lock::{
-    Ledger, LedgerError, LedgerReconciler, ProtectedProfile, State, ledger::Ask, observe::Observed,
+    Ledger, LedgerError, LedgerReconciler, ProtectedProfile, RunningObjects, State, ledger::Ask,
+    observe::Observed,
 };
 use backup_runtime::Cluster;
+use futures::future::join_all;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -24,8 +30,6 @@ const MAX_REPORTED: usize = 10_000;
 pub(crate) struct ClaimsController {
     pub(crate) cluster: Cluster,
     pub(crate) metrics: Arc<Metrics>,
-    /// How long a claim may stand whose object was never seen.
-    pub(crate) orphan_grace: Duration,
     pub(crate) protected: Arc<[ProtectedProfile]>,
 }
 
@@ -41,42 +45,51 @@ struct Profile {
 impl ClaimsController {
     /// Runs until the process is asked to end.
     pub(crate) async fn run(self, stop: CancellationToken) {
-        let new = |protected: &ProtectedProfile| Profile {
+        let all = self.protected.iter().map(async |protected| {
+            let running = RunningObjects::default();
+            tokio::join!(running.follow(&protected.store), self.look_after(protected, &running));
+        });
+        tokio::select! {
+            () = stop.cancelled() => {}
+            _ = join_all(all) => {}
+        }
+    }
+
+    /// Looks after the ledgers of a profile for ever.
+    async fn look_after(&self, protected: &ProtectedProfile, running: &RunningObjects) {
+        let mut profile = Profile {
             ledgers: LedgerReconciler::new(protected.clone()),
             reported: HashSet::new(),
             conflicting: 0,
             unknown: 0,
         };
-        let mut profiles: Vec<Profile> = self.protected.iter().map(new).collect();
-        let period = LedgerReconciler::period(self.orphan_grace);
+        let name = &protected.profile.name;
         loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(period) => {}
+            profile.ledgers.wait().await;
+            if !self.cluster.leadership.is_leader() {
+                continue;
             }
-            for profile in &mut profiles {
-                if !self.cluster.leadership.is_leader() {
-                    continue;
+            let running = running.by_scope(protected.store.objects());
+            match tokio::time::timeout(PASS_DEADLINE, self.pass(&mut profile, running)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    let category = error.category();
+                    tracing::warn!(profile = name, category, %error, "ledgers were not checked");
                 }
-                let name = profile.ledgers.protected().profile.name.clone();
-                match tokio::time::timeout(PASS_DEADLINE, self.pass(profile)).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => {
-                        let category = error.category();
-                        tracing::warn!(profile = name, category, %error, "ledgers were not checked");
-                    }
-                    Err(_) => {
-                        tracing::warn!(profile = name, "ledgers were not checked in time; trying again");
-                    }
+                Err(_) => {
+                    tracing::warn!(profile = name, "ledgers were not checked in time; trying again");
                 }
             }
         }
     }
 
-    async fn pass(&self, profile: &mut Profile) -> Result<(), LedgerError> {
-        let protected = profile.ledgers.protected().clone();
-        let mut running = protected.store.objects().running(None).await?;
-        for scope in profile.ledgers.scopes(running.keys().cloned()).await? {
+    async fn pass(
+        &self,
+        profile: &mut Profile,
+        mut running: BTreeMap<String, Vec<Observed>>,
+    ) -> Result<(), LedgerError> {
+        let (protected, now) = (profile.ledgers.protected().clone(), std::time::Instant::now());
+        for scope in profile.ledgers.scopes(running.keys().cloned(), now).await? {
             // An error in one scope does not stop the others.
             let checked = async {
                 profile.ledgers.look(&scope, std::time::Instant::now()).await?;
@@ -118,7 +131,7 @@ impl ClaimsController {
             if entry.is_some_and(|entry| entry.state >= State::Waiting) {
                 continue;
             }
-            // It may have ended, and released its place, since it was listed.
+            // It may have ended, and released its place, since it was seen.
             match protected.store.objects().read(&seen.key).await? {
                 Some(now) if now.uid == seen.uid && !now.over => {}
                 _ => continue,

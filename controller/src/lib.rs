@@ -69,7 +69,7 @@ use schedule::ScheduleController;
 use server_status::ServerStatusController;
 use snapshot_locations::SnapshotLocations;
 use startup::LedgerHome;
-use sync::{SkipCache, SyncController};
+use sync::{SkipCache, SyncController, WatchedBackups};
 
 /// How long controllers get to stop once the process is asked to end; the pod's grace period is a little longer.
 const SHUTDOWN: Duration = Duration::from_secs(25);
@@ -239,12 +239,8 @@ struct Parts {
 async fn controllers(parts: Parts) -> anyhow::Result<()> {
     let Parts { args, silent_client, guards, installation, plugins, health, job, download } = parts;
     let JobContext { cluster, ledger, locations, metrics, stop, .. } = job.clone();
-    let claims = ClaimsController {
-        cluster: cluster.clone(),
-        metrics: Arc::clone(&metrics),
-        orphan_grace: args.orphan_grace.as_std(),
-        protected: guards,
-    };
+    let claims =
+        ClaimsController { cluster: cluster.clone(), metrics: Arc::clone(&metrics), protected: guards };
     let mut all: Vec<(&str, BoxFuture<'static, anyhow::Result<()>>)> =
         vec![("claims", claims.run(stop.clone()).map(Ok).boxed())];
     if ledger.profile().engine {
@@ -311,6 +307,7 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             incomplete_ttl: args.stray_folder_ttl.as_std(),
             started: Clock::Boot.now(),
             skip_cache: SkipCache::default(),
+            watched: WatchedBackups::default(),
             stop: stop.clone(),
         };
         let backups = dispatcher::run(job.clone(), backups, health.clone(), "backups");

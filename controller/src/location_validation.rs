@@ -72,9 +72,6 @@ impl LocationController {
             self.metrics.forget_location(&key.name);
             return Ok(Action::AwaitChange);
         };
-        if default_location::keep_one(&self.cluster, &self.locations, &location).await? {
-            return Ok(Action::AwaitChange); // it has changed
-        }
         let last = self.validations.lock().get(&key.name).cloned();
         let plan = |last: Option<&Validation>| {
             let changed = last.is_some_and(|last| self.secrets.have_changed(&last.secrets));
@@ -84,6 +81,10 @@ impl LocationController {
             Plan::Wait(action) => return Ok(action),
             Plan::Validate { probe } => probe,
         };
+        // A mark that was set is a change of the spec, so it is validated and comes here.
+        if default_location::keep_one(&self.cluster, &self.locations, &location).await? {
+            return Ok(Action::AwaitChange); // it has changed
+        }
         let validation = Box::pin(self.validate(&key, &location, last.as_ref(), probe)).await?;
         let next = plan(Some(&validation));
         self.validations.lock().insert(key.name, validation);

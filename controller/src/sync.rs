@@ -1,7 +1,7 @@
 //! Compares buckets with the cluster: backups that are only in a bucket are imported into the cluster, and those that are gone
 //! from their bucket are removed from it.
 //!
-//! A pass over a location lists the cluster, then the bucket, and compares the two (`comparison`). It imports what is missing in
+//! A pass over a location looks at the cluster, then lists the bucket, and compares the two (`comparison`). It imports what is missing in
 //! the cluster (`import`), unless too much is missing in the bucket removes what is gone (`pass`), and writes a summary into
 //! the location. What is wrong with one backup is part of the summary; the pass goes on.
 
@@ -14,6 +14,7 @@ mod pass;
 mod sanitize;
 mod side_objects;
 mod skip_cache;
+mod watched_backups;
 
 use std::{sync::Arc, time::Duration};
 
@@ -49,6 +50,7 @@ use pass::Pass;
 use skip_cache::LocationCache;
 
 pub(crate) use skip_cache::SkipCache;
+pub(crate) use watched_backups::WatchedBackups;
 
 /// Locations that are compared at the same time; one that is slow does not hold the others.
 const CONCURRENCY: usize = 16;
@@ -72,6 +74,7 @@ pub(crate) struct SyncController {
     /// When the process began, on the monotonic clock.
     pub(crate) started: Duration,
     pub(crate) skip_cache: SkipCache,
+    pub(crate) watched: WatchedBackups,
     pub(crate) stop: CancellationToken,
 }
 
@@ -80,8 +83,14 @@ impl SyncController {
     pub(crate) async fn run(self, health: Health) {
         let keys = watch::keys::<BackupStorageLocation>(&self.cluster, &health, "backup sync");
         let (stop, controller) = (self.stop.clone(), Arc::new(self));
-        let reconcile = move |key| Arc::clone(&controller).reconcile(key);
-        run_queue("sync", keys, CONCURRENCY, stop, reconcile).await;
+        let reconcile = {
+            let controller = Arc::clone(&controller);
+            move |key| Arc::clone(&controller).reconcile(key)
+        };
+        tokio::select! {
+            () = run_queue("sync", keys, CONCURRENCY, stop, reconcile) => {}
+            () = controller.watched.follow(&controller.cluster) => {}
+        }
     }
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Action, ReconcileError> {
@@ -200,7 +209,12 @@ impl SyncController {
             began,
         };
         // The cluster first: what it says is stored was stored before the listing of the bucket began.
-        let backups = comparison::cluster_backups(&self.cluster).await?;
+        // Whoever asks for a pass, or has just changed the location, expects it to know everything until then.
+        let watched = if request.is_some() || cache.passed.is_none() { None } else { self.watched.get() };
+        let backups = match watched {
+            Some(backups) => backups,
+            None => comparison::cluster_backups(&self.cluster).await?,
+        };
         let folders = store.list_backups().await?;
         summary.found = folders.len() as u64;
         let compared = Comparison::of(&folders, &backups, &location.name_any());

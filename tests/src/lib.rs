@@ -8,6 +8,7 @@ pub mod allowing;
 pub mod api;
 pub mod app;
 pub mod archive;
+pub mod audit;
 pub mod binaries;
 pub mod control_plane;
 pub mod faulty_s3;

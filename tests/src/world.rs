@@ -27,6 +27,7 @@ use tempfile::TempDir;
 
 use crate::{
     api::{ApiExt as _, dry_run, objects_in},
+    audit::Audit,
     binaries::{Programs, build_clients, s3_available},
     control_plane::{ControlPlane, loopback_address},
     install::{self, NAMESPACE},
@@ -69,6 +70,8 @@ pub struct World {
     pub controller_health: Vec<SocketAddr>,
     /// Plugins of Velero's kind, where they were asked for and can be built.
     pub plugins: Option<VeleroPlugins>,
+    /// What our programs ask of the API server, where it writes that down.
+    pub audit: Option<Audit>,
     folder: TempDir,
 }
 

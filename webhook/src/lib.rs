@@ -92,7 +92,9 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let handle = axum_server::Handle::new();
     tokio::spawn(server::shut_down_on(stop_signal()?, health.clone(), handle.clone()));
     tokio::spawn(server::become_ready(profiles.clone(), health.clone()));
-    tokio::spawn(repair::run(profiles, args.orphan_grace, metrics));
+    for profile in profiles {
+        tokio::spawn(repair::run(profile, Arc::clone(&metrics)));
+    }
     let health_server = server::serve_health(args.health_listen, health);
     let server = server::serve(args.listen, tls, webhook, handle);
     tokio::select! {

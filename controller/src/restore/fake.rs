@@ -31,13 +31,17 @@ pub(crate) fn calls(api: &FakeApi) -> Calls {
 
 /// Requests to this server until `stop`.
 pub(crate) fn calls_until(api: &FakeApi, stop: CancellationToken) -> Calls {
+    calls_of(api, Cancellation::new(Leadership::always(), stop))
+}
+
+pub(crate) fn calls_of(api: &FakeApi, cancellation: Cancellation) -> Calls {
     let pace = Pace {
         request: Duration::from_secs(5),
         patience: Duration::from_secs(5),
         pause: (Duration::from_millis(1), Duration::from_millis(2)),
         tries: 3,
     };
-    Calls::new(api.client(), Cancellation::new(Leadership::always(), stop), pace)
+    Calls::new(api.client(), cancellation, pace)
 }
 
 /// Requests about CSI snapshots to this server.

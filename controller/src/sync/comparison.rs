@@ -30,7 +30,7 @@ pub(super) type ClusterBackups = HashMap<String, ClusterBackup>;
 
 impl ClusterBackup {
     /// Whatever type the fields have, so that an object that is not a valid Backup counts, too.
-    fn of(backup: &DynamicObject) -> Self {
+    pub(super) fn of(backup: &DynamicObject) -> Self {
         let (spec, status) = (&backup.data["spec"], &backup.data["status"]);
         let phase = status["phase"].as_str().map_or(BackupPhase::New, BackupPhase::from);
         Self {
@@ -43,7 +43,7 @@ impl ClusterBackup {
     }
 }
 
-/// All Backups, in whatever phase.
+/// All Backups, in whatever phase, from a fresh list.
 pub(super) async fn cluster_backups(cluster: &Cluster) -> Result<ClusterBackups, kube::Error> {
     let all =
         list::raw::<Backup, _>(cluster, "", |backup| Some((backup.name_any(), ClusterBackup::of(&backup))));

@@ -8,25 +8,36 @@ mod error;
 mod lifecycle;
 mod marker;
 
-use std::{collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    convert::Infallible,
+    sync::Arc,
+    time::Duration,
+};
 
-use backup_core::{digest::short_sha256, profile::Profile};
+use backup_core::{
+    digest::short_sha256,
+    profile::{Profile, ScopeRule},
+};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
 use kube::{
     Api, Client,
     api::{ListParams, PostParams},
 };
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 pub use self::error::{LedgerError, UpdateError};
 pub use self::lifecycle::{LedgerRepair, RepairOutcome};
-use self::{body::Owner, marker::EPOCHS};
+use self::{
+    body::Owner,
+    marker::{EPOCHS, Marker},
+};
 use crate::{
     claim::{Entry, VELERO_SCOPE},
     conflict::Rules,
     footprint::Footprint,
-    ledger::{FormatError, Ledger},
+    ledger::{FormatError, Ledger, Status},
     observe::{Objects, Observed, REQUEST_TIMEOUT, SIDE_BY_SIDE},
     registration::Installations,
     transition::{EndRules, Times},
@@ -72,6 +83,16 @@ pub struct LedgerStore {
     markers: Api<ConfigMap>,
     objects: Objects,
     grace: Duration,
+    /// Notified when a ledger should be looked after soon. All clones share it.
+    attention: Arc<Notify>,
+}
+
+/// What is to be done for the ledger of a scope, as far as lists tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Upkeep {
+    /// It is open, nothing is claimed, and its marker names it.
+    None,
+    Needed,
 }
 
 impl LedgerStore {
@@ -86,6 +107,7 @@ impl LedgerStore {
             markers: Api::namespaced(client.clone(), namespace),
             objects: Objects::new(client, profile),
             grace: Times::default().grace,
+            attention: Arc::default(),
         }
     }
 
@@ -151,16 +173,40 @@ impl LedgerStore {
         body::stored(self.owner(&scope), lease)
     }
 
-    /// The scopes of this profile that have a ledger, or have lost one.
-    pub async fn scopes(&self) -> Result<BTreeSet<String>, LedgerError> {
-        use backup_core::labels::{PROFILE_LABEL, SCOPE_ANNOTATION};
+    /// The scopes of this profile that have a ledger, or have lost one, from two fresh lists.
+    pub async fn scopes(&self) -> Result<BTreeMap<String, Upkeep>, LedgerError> {
+        use backup_core::labels::PROFILE_LABEL;
         let labelled = ListParams::default().labels(&format!("{PROFILE_LABEL}={}", self.profile().name));
-        let leases = bounded("leases", "list", self.leases.list_metadata(&labelled)).await?;
         let markers = bounded("markers", "list", self.markers.list(&labelled)).await?;
-        let of_lease =
-            leases.items.into_iter().filter_map(|lease| lease.metadata.annotations?.remove(SCOPE_ANNOTATION));
-        let of_marker = markers.items.into_iter().filter_map(|marker| marker.data?.remove("scope"));
-        Ok(of_lease.chain(of_marker).collect())
+        let markers = markers.items.into_iter().filter_map(Marker::with_scope);
+        let markers: HashMap<String, Marker> = markers.collect();
+        let mut scopes: BTreeMap<String, Upkeep> =
+            markers.keys().map(|scope| (scope.clone(), Upkeep::Needed)).collect();
+        for (scope, stored) in self.list().await? {
+            let rests = stored.is_ok_and(|stored| self.rests(&stored, markers.get(&scope)));
+            scopes.insert(scope, if rests { Upkeep::None } else { Upkeep::Needed });
+        }
+        Ok(scopes)
+    }
+
+    /// Whether nothing is to be done for a ledger now or later, unless somebody writes it.
+    fn rests(&self, stored: &Stored, marker: Option<&Marker>) -> bool {
+        let (ledger, stays) = (&stored.ledger, matches!(self.profile().scope, ScopeRule::Cluster));
+        stays
+            && ledger.status == Status::Open
+            && ledger.is_empty()
+            && stored.lease.metadata.name.as_ref().is_some_and(|name| *name == lease_name(&stored.scope))
+            && marker.is_some_and(|marker| marker.names(stored))
+    }
+
+    /// Has ledgers looked after soon, by the [`LedgerReconciler`](crate::LedgerReconciler) of this process.
+    pub fn ask_for_attention(&self) {
+        self.attention.notify_one();
+    }
+
+    /// Resolves when ledgers should be looked after: one was written from here, or is lost. For one caller.
+    pub(crate) async fn attention(&self) {
+        self.attention.notified().await;
     }
 
     /// A first ledger: everything that runs now.
@@ -172,8 +218,7 @@ impl LedgerStore {
 
     /// Takes in everything that runs now and has no entry yet. What has begun comes first.
     async fn adopt_running(&self, ledger: &mut Ledger, scope: &str) -> Result<(), LedgerError> {
-        let running = self.objects.running(Some(scope)).await?;
-        let mut running: Vec<Observed> = running.into_values().flatten().collect();
+        let mut running = self.objects.running(scope).await?;
         running.sort_by_key(|seen| seen.new);
         let with_footprint = async |seen: Observed| {
             let footprint = self.objects.footprint(&seen.key, &seen.spec).await?;
@@ -221,6 +266,7 @@ impl LedgerStore {
         let post = PostParams::default();
         let put = self.leases.replace(&name, &post, &lease);
         let written = bounded(&name, "write", put).await?;
+        self.ask_for_attention();
         Ok(Stored { ledger: Arc::new(ledger), scope: over.scope.clone(), serial, lease: written })
     }
 

@@ -20,6 +20,7 @@ pub mod observe;
 pub mod protected_profile;
 pub mod reconciler;
 pub mod registration;
+pub mod running;
 #[cfg(test)]
 mod tests;
 pub mod transition;
@@ -34,4 +35,5 @@ pub use ledger::Ledger;
 pub use protected_profile::ProtectedProfile;
 pub use reconciler::LedgerReconciler;
 pub use registration::{Installations, Registration};
+pub use running::RunningObjects;
 pub use transition::Times;

@@ -3,7 +3,7 @@
 mod profile;
 mod seen;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use backup_core::{
     api::{BackupSpec, RestoreSpec},
@@ -24,6 +24,7 @@ use crate::{
     transition::ObservedState,
 };
 
+pub(crate) use profile::listed;
 pub use profile::{reference, resource};
 pub use seen::Observed;
 
@@ -81,6 +82,10 @@ impl Objects {
 
     pub fn profile(&self) -> &Arc<Profile> {
         &self.profile
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
     }
 
     /// The object of this name, or none if the API server says that *this object* is not found. Any other "not found",
@@ -205,14 +210,11 @@ impl Objects {
         }
     }
 
-    /// Every object whose work has not ended, by its scope, from fresh lists: of one scope, or of all.
-    pub async fn running(
-        &self,
-        scope: Option<&str>,
-    ) -> Result<BTreeMap<String, Vec<Observed>>, ObserveError> {
-        let cluster = scope.filter(|_| !matches!(self.profile.scope, ScopeRule::Cluster));
-        let namespace = cluster.and_then(profile::cluster_of).map(|(namespace, _)| namespace);
-        let mut running: BTreeMap<String, Vec<Observed>> = BTreeMap::new();
+    /// Every object of a scope whose work has not ended, from fresh lists.
+    pub(crate) async fn running(&self, scope: &str) -> Result<Vec<Observed>, ObserveError> {
+        let is_cluster = matches!(self.profile.scope, ScopeRule::Cluster);
+        let namespace = profile::cluster_of(scope).filter(|_| !is_cluster).map(|(namespace, _)| namespace);
+        let mut running = Vec::new();
         for (kind, resource) in profile::listed(&self.profile) {
             let client = self.client.clone();
             let api = match namespace {
@@ -223,13 +225,9 @@ impl Objects {
             loop {
                 let list = bounded(&format!("the list of {}", resource.plural), api.list(&page)).await?;
                 let seen = list.items.iter().map(|object| Observed::of(&self.profile, kind, object));
-                for object in seen.filter(|seen| !seen.over && self.count_in(&seen.key.namespace)) {
-                    if let Some(of) = &object.scope
-                        && scope.is_none_or(|scope| scope == of)
-                    {
-                        running.entry(of.clone()).or_default().push(object);
-                    }
-                }
+                running.extend(seen.filter(|seen| {
+                    !seen.over && self.count_in(&seen.key.namespace) && seen.scope.as_deref() == Some(scope)
+                }));
                 match list.metadata.continue_.filter(|token| !token.is_empty()) {
                     Some(token) => page = page.continue_token(&token),
                     None => break,

@@ -1,4 +1,7 @@
 //! Looks after the ledgers of a profile in the background: lost ones come back, and every claim ends in bounded time.
+//!
+//! A look at ledgers of which nothing is claimed costs two lists, of Leases and of markers. While there is nothing else, a
+//! look comes every few periods; one that is needed sooner is asked for ([`LedgerStore::ask_for_attention`](crate::LedgerStore::ask_for_attention)).
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -8,7 +11,7 @@ use std::{
 use crate::{
     claim::VELERO_SCOPE,
     collect::{Collected, Collector},
-    lease::{LedgerError, LedgerRepair},
+    lease::{LedgerError, LedgerRepair, Upkeep},
     protected_profile::ProtectedProfile,
 };
 
@@ -16,17 +19,30 @@ use crate::{
 const IDLE: Duration = Duration::from_mins(10);
 /// Between two looks at most. The end of a backup or restore releases its claim at once; this is for what was missed.
 const PERIOD: Duration = Duration::from_secs(10);
+/// Periods between two looks where nothing is claimed.
+const IDLE_PERIODS: u32 = 6;
+/// Every ledger is read itself after this, whatever lists say: they do not show one that has lost its labels.
+const FULL_LOOK: Duration = Duration::from_mins(10);
 
 /// What is remembered about the ledgers of a profile between looks.
 pub struct LedgerReconciler {
     protected: ProtectedProfile,
     repair: LedgerRepair,
     collectors: HashMap<String, Collector>,
+    last_full_look: Option<Instant>,
+    /// Whether the last look found nothing to do, and nothing that may become something.
+    idle: bool,
 }
 
 impl LedgerReconciler {
     pub fn new(protected: ProtectedProfile) -> Self {
-        Self { repair: LedgerRepair::new(protected.times.grace, IDLE), collectors: HashMap::new(), protected }
+        Self {
+            repair: LedgerRepair::new(protected.times.grace, IDLE),
+            collectors: HashMap::new(),
+            last_full_look: None,
+            idle: false,
+            protected,
+        }
     }
 
     pub fn protected(&self) -> &ProtectedProfile {
@@ -38,23 +54,45 @@ impl LedgerReconciler {
         (grace / 8).clamp(Duration::from_millis(250), PERIOD)
     }
 
-    /// The scopes that have a ledger, or have lost one, and these. What is remembered of others is forgotten.
+    /// Waits until the next look is due: for a period, or for a few where nothing is claimed and no look is asked for.
+    pub async fn wait(&self) {
+        let period = Self::period(self.protected.times.grace);
+        if self.idle {
+            // Both ends are fine: asked for, or over.
+            _ = tokio::time::timeout(period * (IDLE_PERIODS - 1), self.protected.store.attention()).await;
+        }
+        tokio::time::sleep(period).await;
+    }
+
+    /// The scopes whose ledgers are to be looked after: those that have one, or have lost one, unless it needs nothing; and
+    /// these. What is remembered of others is forgotten.
     pub async fn scopes(
         &mut self,
         also: impl IntoIterator<Item = String>,
+        now: Instant,
     ) -> Result<BTreeSet<String>, LedgerError> {
-        let mut scopes = self.protected.store.scopes().await?;
-        scopes.extend(also);
+        self.idle = false;
+        let is_young = |last: Instant| now.saturating_duration_since(last) < FULL_LOOK;
+        let full = !self.last_full_look.is_some_and(is_young);
+        let mut found = self.protected.store.scopes().await?;
         if self.protected.profile.is_velero() {
-            scopes.insert(VELERO_SCOPE.to_owned());
+            // Without any trace of it there is nothing to look after.
+            found.entry(VELERO_SCOPE.to_owned()).or_insert(Upkeep::None);
         }
+        let needed = found.into_iter().filter(|(_, upkeep)| full || *upkeep == Upkeep::Needed);
+        let mut scopes: BTreeSet<String> = needed.map(|(scope, _)| scope).collect();
+        scopes.extend(also);
         self.collectors.retain(|scope, _| scopes.contains(scope));
+        if full {
+            self.last_full_look = Some(now);
+        }
+        self.idle = scopes.is_empty();
         Ok(scopes)
     }
 
     /// Looks after the ledger of a scope once. `now` is the clock of this observer.
     pub async fn look(&mut self, scope: &str, now: Instant) -> Result<Collected, LedgerError> {
-        let Self { protected, repair, collectors } = self;
+        let Self { protected, repair, collectors, .. } = self;
         repair.repair(&protected.store, scope, now).await?;
         let collector = collectors.entry(scope.to_owned()).or_insert_with(|| protected.collector());
         collector.collect(&protected.store, scope, now).await

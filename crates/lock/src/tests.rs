@@ -29,6 +29,7 @@ mod idle;
 mod intent;
 mod lease;
 mod lost;
+mod upkeep;
 
 const GRACE: Duration = Duration::from_mins(2);
 const PERCONA_SCOPE: &str = "percona-ps/db/cluster1";

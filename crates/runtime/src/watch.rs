@@ -7,13 +7,16 @@ use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Api, Resource,
+    api::{ApiResource, DynamicObject},
     core::{DeserializeGuard, PartialObjectMeta},
     runtime::{
         WatchStreamExt as _,
-        watcher::{self, Event, ExponentialBackoff, watcher},
+        watcher::{self, ExponentialBackoff, watcher},
     },
 };
 use serde::de::DeserializeOwned;
+
+pub use kube::runtime::watcher::Event;
 
 use crate::{Cluster, backoff::Backoff, health::Health, queue::Key};
 
@@ -77,6 +80,15 @@ impl Undecodable {
 pub fn objects<K: NamespacedKind>(cluster: &Cluster) -> impl Stream<Item = WatchEvent<K>> + Send + 'static {
     let api: Api<DeserializeGuard<K>> = cluster.api();
     events::<K, _>(api, cluster).filter_map(|event| std::future::ready(touched(event)))
+}
+
+/// The same as plain JSON, so that an object that does not fit the kind is seen like all others.
+pub fn raw<K: NamespacedKind>(
+    cluster: &Cluster,
+) -> impl Stream<Item = Event<DynamicObject>> + Send + 'static {
+    let (client, resource) = (cluster.client.clone(), ApiResource::erase::<K>(&()));
+    let api = Api::<DynamicObject>::namespaced_with(client, &cluster.namespace, &resource);
+    events::<K, _>(api, cluster)
 }
 
 /// What the API server tells of a kind, whatever of its objects is asked for.

@@ -177,14 +177,20 @@ pub(crate) fn is_unsupported(source: &object_store::Error) -> bool {
         || status(source) == Some(501)
 }
 
-/// Whether S3 refuses the deletion of one key in a list of many.
+/// Whether S3 or Azure refuses the deletion of one key in a list of many.
 ///
 /// The answer as a whole is a success and says for each key what came of it, which object_store (0.14) has in an error of a
-/// private type. So this is the one outcome that is read out of a text.
+/// private type. So this is the one outcome that is read out of a text. S3 says why in a word, Azure with a status: 409 for a
+/// blob that a policy of its container keeps.
 fn is_refused_deletion(source: &object_store::Error) -> bool {
     let text = source.to_string();
-    text.contains("DeleteObjects request failed for key ")
-        && text.rsplit_once("(code: ").is_some_and(|(_, code)| !is_retryable(code))
+    let Some((_, code)) = text.rsplit_once("(code: ") else { return false };
+    if text.contains("DeleteObjects request failed for key ") {
+        return !is_retryable(code);
+    }
+    let status = code.trim_end_matches(')').parse().ok();
+    text.contains("Bulk delete request failed for key ")
+        && status.is_some_and(|status| status == 409 || is_final(status))
 }
 
 /// Whether a deletion of one key in a list of many, which S3 refuses with this code, may succeed later.

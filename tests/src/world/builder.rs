@@ -2,6 +2,7 @@
 
 use super::World;
 use crate::{
+    audit::Audit,
     binaries::{Programs, s3_available},
     control_plane::ControlPlane,
     install,
@@ -23,6 +24,7 @@ pub struct WorldBuilder {
     pub(super) peers: bool,
     pub(super) plugins: bool,
     pub(super) files: bool,
+    pub(super) audited: bool,
 }
 
 impl Default for WorldBuilder {
@@ -39,6 +41,7 @@ impl Default for WorldBuilder {
             peers: false,
             plugins: false,
             files: false,
+            audited: false,
         }
     }
 }
@@ -99,6 +102,12 @@ impl WorldBuilder {
         self
     }
 
+    /// The API server writes down what our programs ask of it ([`World::audit`]).
+    pub fn audited(mut self) -> Self {
+        self.audited = true;
+        self
+    }
+
     /// Whether it can only start in a network of its own.
     pub fn needs_network(&self) -> bool {
         self.files
@@ -121,7 +130,14 @@ impl WorldBuilder {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let programs = Programs::build(&self.profile)?;
         let folder = tempfile::Builder::new().prefix("backup-tests-").tempdir()?;
-        let plane = ControlPlane::start(folder.path(), self.api_servers, &self.api_server_args).await?;
+        let mut flags = self.api_server_args.clone();
+        let mut audit = None;
+        if self.audited {
+            let (prepared, more) = Audit::prepare(folder.path())?;
+            flags.extend(more);
+            audit = Some(prepared);
+        }
+        let plane = ControlPlane::start(folder.path(), self.api_servers, &flags).await?;
         let client = plane.admin().await?;
         install::install(&client).await?;
         let s3 = if s3_available() { Some(S3::start(folder.path()).await?) } else { None };
@@ -139,6 +155,7 @@ impl WorldBuilder {
             controllers: Vec::new(),
             controller_health: Vec::new(),
             plugins: None,
+            audit,
             folder,
         };
         if self.plugins {

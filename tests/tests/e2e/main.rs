@@ -17,6 +17,7 @@ mod describe;
 mod file_access;
 mod histories;
 mod hooks;
+mod idle;
 mod incomplete_backups;
 mod item_blocks;
 mod kubectl_backup;
@@ -192,6 +193,12 @@ fn suites() -> Vec<Suite> {
             &[policy::TESTS, policy::phases::TESTS, policy::read_keys::TESTS, policy::registration::TESTS],
             World::builder().webhooks(0).controllers(0),
         ),
+        // As it is installed, with the periods that it has then.
+        Suite {
+            name: "nothing to do",
+            tests: idle::TESTS.to_vec(),
+            world: World::builder().controllers(2).controller_args(&["--backup-sync-period=1m"]).audited(),
+        },
         suite("a node with scripted commands", &[hooks::TESTS], World::builder().webhooks(1)),
         suite(
             "a ledger that is lost and found",

@@ -10,10 +10,13 @@ use backup_tests::{
     world::stored::counts_equal_lists,
 };
 
+use kube::api::{DeleteParams, ListParams};
+
 use crate::prelude::*;
 
 crate::tests! {
     a_leader_that_is_paused_and_wakes_up_changes_nothing,
+    a_restore_is_finished_by_the_one_that_takes_over,
 }
 
 /// One backup for each, with namespace, bucket and location of its own: what the leader is paused in. Those of the second half
@@ -60,6 +63,38 @@ async fn a_leader_that_is_paused_and_wakes_up_changes_nothing(world: &mut World)
         let now = world.backups().get(&of_role(role)).await?;
         ensure!(now == *before, "{role} was changed after its end: {now:?}");
     }
+    Ok(())
+}
+
+/// What the first one and then the other one have restored is deleted before the first one wakes up: whatever it writes then
+/// is seen.
+async fn a_restore_is_finished_by_the_one_that_takes_over(world: &mut World) -> anyhow::Result<()> {
+    const OBJECTS: usize = 800;
+    let (name, target) = ("takeover-restored", "takeover-target");
+    world.backed_up(name, OBJECTS).await?;
+    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), target);
+    let restored = async || {
+        let all = maps.list_metadata(&ListParams::default()).await?.items;
+        let ours = all.iter().filter(|map| map.name_any().starts_with("item-"));
+        Ok::<_, kube::Error>(ours.count())
+    };
+    let paused = world.leader().await?;
+    world.create_restore(name, into_namespace(name, target)).await?;
+    until("some are restored", SOON, async || restored().await.map(|count| count > 0)).await?;
+    world.controllers[paused].pause()?;
+    let (phase, count) = (world.restores().get(name).await?.phase(), restored().await?);
+    ensure!(phase == RestorePhase::InProgress && count < OBJECTS, "{phase} with {count}: nothing is left");
+
+    world.restore_ends(name, RestorePhase::Completed).await?;
+    ensure!(restored().await? == OBJECTS, "{} of {OBJECTS} with {count} by the first", restored().await?);
+    maps.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    until("they are deleted", SOON, async || restored().await.map(|count| count == 0)).await?;
+    let ended = world.restores().get(name).await?;
+    world.controllers[paused].resume()?;
+    ends_by_itself(world, paused).await?;
+    ensure!(restored().await? == 0, "the one that woke up has restored {} more", restored().await?);
+    let now = world.restores().get(name).await?;
+    ensure!(now == ended, "changed after its end: {now:?}");
     Ok(())
 }
 

@@ -2,7 +2,14 @@ use backup_core::api::{Backup, BackupPhase, Restore, RestorePhase, RestoreSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
-use crate::{backup::Backups, restore::Restores, testing};
+use crate::{
+    backup::{
+        Backups,
+        fake::{BACKUP, Cluster},
+    },
+    restore::Restores,
+    testing,
+};
 
 fn backup(phase: BackupPhase, version: &str) -> Backup {
     let mut backup = testing::backup(phase);
@@ -81,5 +88,44 @@ fn a_restore_needs_a_worker_from_its_creation_until_its_files_are_gone() {
             needs,
             "{phase} {deleting} {finalizers:?}"
         );
+    }
+}
+
+/// There is one slot. Whatever becomes of the start that takes it: the next backup gets it when that is over.
+#[tokio::test(start_paused = true)]
+async fn no_end_of_a_job_leaves_its_slot_taken() {
+    for end in ["aborted", "refused", "gone", "replaced"] {
+        let refuse = move |method: &str, path: &str| end == "refused" && method == "PATCH" && path == BACKUP;
+        let cluster = Cluster::with(move |_, method, path, _| refuse(method, path).then_some(422));
+        let ctx = cluster.context();
+        let kind = Backups::fake(&ctx);
+        assert_eq!(kind.slots, 1);
+        let mut dispatcher = Dispatcher::new(ctx, kind);
+        let seen = |name: &str, uid: &str, phase: &str, position: i64| {
+            let status = serde_json::json!({"phase": phase, "queuePosition": position});
+            let mut backup = testing::velero("Backup", name, serde_json::json!({}), status);
+            backup["metadata"]["uid"] = serde_json::json!(uid);
+            WatchEvent::Applied(serde_json::from_value(backup).unwrap())
+        };
+        cluster.change_backup(&serde_json::json!({"status": {"phase": "Queued", "queuePosition": 1}}));
+        dispatcher.touched(seen("b", "uid-b", "Queued", 1));
+        dispatcher.touched(seen("c", "uid-c", "Queued", 2));
+        dispatcher.touched(WatchEvent::Listed);
+        dispatcher.dispatch();
+        assert!(dispatcher.turns().is_empty(), "{end}: the slot is taken");
+        match end {
+            "aborted" => dispatcher.jobs.abort_all(),
+            "gone" => {
+                cluster.remove(BACKUP);
+                let key = backup_runtime::queue::Key { namespace: "velero".to_owned(), name: "b".to_owned() };
+                dispatcher.touched(WatchEvent::Deleted(key));
+            }
+            "replaced" => dispatcher.touched(seen("b", "another", "New", 0)),
+            _ => {}
+        }
+        dispatcher.job_ended().await.unwrap();
+        let next = dispatcher.turns();
+        assert!(next.iter().any(|(name, _)| name == "c"), "{end}: {next:?}");
+        assert!(dispatcher.running.is_empty() && dispatcher.jobs.is_empty(), "{end}");
     }
 }

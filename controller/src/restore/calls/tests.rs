@@ -1,3 +1,4 @@
+use backup_runtime::{clock::Clock, leader::Leadership};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +51,33 @@ async fn nothing_is_written_once_the_work_has_to_stop() {
         Err(CallError::Stopped(StopReason::ShuttingDown))
     ));
     assert!(fake.log().is_empty());
+}
+
+/// A restore that was suspended wakes up after the lease: what it was about to write is not sent, nor tried again.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_after_the_end_of_the_lease() {
+    let leased = |fake: &fake::FakeApi| {
+        let leadership = Leadership::renewed_once(Clock::Tokio(Instant::now()));
+        fake::calls_of(fake, Cancellation::new(leadership, CancellationToken::new()))
+    };
+    let lost = |error: &CallError| matches!(error, CallError::Stopped(StopReason::NotLeader(_)));
+    let fake = fake::server();
+    let calls = leased(&fake);
+    assert!(calls.create(AT, &object()).await.0.is_ok());
+    let written = fake.writes();
+    tokio::time::advance(Duration::from_secs(10)).await;
+    assert!(lost(&calls.create(AT, &object()).await.0.unwrap_err()));
+    assert!(lost(&calls.patch(AT, "x", &json!({"data": {"a": "b"}})).await.unwrap_err()));
+    assert!(calls.get(AT, "x").await.unwrap().is_some(), "reads change nothing");
+    assert_eq!(fake.writes(), written);
+
+    // The answer to the first try is an error, and the lease ends before the second.
+    let fake = fake::faulty(|request| (request.earlier == 0).then(|| Fault::refuse(503, "", "overloaded")));
+    let mut calls = leased(&fake);
+    (calls.pace.patience, calls.pace.pause) =
+        (Duration::from_mins(1), (Duration::from_secs(10), Duration::from_secs(20)));
+    assert!(lost(&calls.create(AT, &object()).await.0.unwrap_err()));
+    assert_eq!((fake.log().len(), fake.writes()), (1, 0));
 }
 
 #[tokio::test]

@@ -123,7 +123,9 @@ impl LedgerStore {
         }
     }
 
+    /// The error of a ledger that is lost. Whoever meets it has it looked after soon.
     fn rebuilding(&self, scope: &str) -> LedgerError {
+        self.ask_for_attention();
         LedgerError::Rebuilding { lease: lease_name(scope), grace: self.grace }
     }
 }
@@ -242,7 +244,7 @@ async fn rebuild(store: &LedgerStore, stored: &Stored) -> Result<RepairOutcome, 
 async fn name_in_marker(store: &LedgerStore, stored: &Stored) -> Result<(), LedgerError> {
     let (scope, uid, bound) = (&stored.scope, stored.lease_uid(), stored.ledger.bound);
     match store.marker(scope).await? {
-        Some(marker) if marker.ledger == uid && marker.epoch >= bound => Ok(()),
+        Some(marker) if marker.names(stored) => Ok(()),
         Some(marker) => store.set_marker(scope, &marker, uid, marker.epoch.max(bound)).await,
         None => store.make_marker(scope, uid, bound).await,
     }

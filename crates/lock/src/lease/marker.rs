@@ -25,15 +25,32 @@ pub(super) struct Marker {
     object: ConfigMap,
 }
 
+impl Marker {
+    fn of(object: ConfigMap) -> Self {
+        let ledger = text(&object, "ledger");
+        Self { ledger, epoch: text(&object, "epoch").parse().unwrap_or_default(), object }
+    }
+
+    /// A marker that was listed, with the scope that it says it is of.
+    pub(super) fn with_scope(object: ConfigMap) -> Option<(String, Self)> {
+        Some((object.data.as_ref()?.get("scope")?.clone(), Self::of(object)))
+    }
+
+    /// Whether it says of this ledger what is to be said of one that is open.
+    pub(super) fn names(&self, stored: &Stored) -> bool {
+        self.ledger == stored.lease_uid() && self.epoch >= stored.ledger.bound
+    }
+}
+
+fn text(object: &ConfigMap, key: &str) -> String {
+    object.data.as_ref().and_then(|data| data.get(key)).cloned().unwrap_or_default()
+}
+
 impl LedgerStore {
     pub(super) async fn marker(&self, scope: &str) -> Result<Option<Marker>, LedgerError> {
         let name = lease_name(scope);
         let object = bounded(&name, "read the marker of", self.markers.get_opt(&name)).await?;
-        Ok(object.map(|object| {
-            let text =
-                |key: &str| object.data.as_ref().and_then(|data| data.get(key)).cloned().unwrap_or_default();
-            Marker { ledger: text("ledger"), epoch: text("epoch").parse().unwrap_or_default(), object }
-        }))
+        Ok(object.map(Marker::of))
     }
 
     /// Makes a marker. Create-only: one that someone else has made meanwhile says something else, and is to be read.

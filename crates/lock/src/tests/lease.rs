@@ -175,7 +175,7 @@ async fn every_ledger_of_a_profile_is_found_also_one_that_is_damaged_or_lost() {
     api.delete(&paths(scopes[1]).0);
     let listed = protected.store.list().await.unwrap();
     assert_eq!((listed.len(), listed.iter().filter(|(_, ledger)| ledger.is_err()).count()), (2, 1));
-    let known: Vec<String> = protected.store.scopes().await.unwrap().into_iter().collect();
+    let known: Vec<String> = protected.store.scopes().await.unwrap().into_keys().collect();
     assert_eq!(known, scopes, "by the marker, where the ledger is lost");
     assert_eq!(store.list().await.unwrap().len(), 1, "each profile has its own");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 
-use super::leadership::{LEASE_DURATION, RETRY_PERIOD};
+use super::leadership::LEASE_DURATION;
 
 /// The lease as it was last read, and since when (on our own clock) it has been like that.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +32,7 @@ pub(super) enum Step {
     Take { transitions: i32 },
     /// It is ours: write the time.
     Renew,
-    /// It is someone else's: look again after this time.
+    /// It is someone else's: it may be taken after this time, unless it is renewed.
     Wait { holder: String, time: Duration },
 }
 
@@ -49,7 +49,7 @@ pub(super) fn decide(me: &str, observed: Option<&Observed>, now: Duration) -> St
             let ends = *since + LEASE_DURATION.max(Duration::from_secs(asked));
             match ends.saturating_sub(now) {
                 Duration::ZERO => take,
-                left => Step::Wait { holder: holder.to_owned(), time: RETRY_PERIOD.min(left) },
+                left => Step::Wait { holder: holder.to_owned(), time: left },
             }
         }
     }
@@ -77,10 +77,10 @@ mod tests {
             ("released", LeaseSpec { holder_identity: None, ..held_by("", 1) }, 0, TAKE),
             ("ours", held_by("me", 15), 0, Step::Renew),
             ("ours, long not renewed", held_by("me", 15), 60_000, Step::Renew),
-            ("alive", held_by("other", 15), 0, wait(2_000)),
+            ("alive", held_by("other", 15), 0, wait(15_000)),
             ("about to end", held_by("other", 15), 14_500, wait(500)),
             ("just over", held_by("other", 15), 15_000, TAKE),
-            ("asks for a minute", held_by("other", 60), 15_000, wait(2_000)),
+            ("asks for a minute", held_by("other", 60), 15_000, wait(45_000)),
             ("a minute is over", held_by("other", 60), 60_000, TAKE),
             ("asks for nonsense", held_by("other", -3), 14_999, wait(1)),
         ] {

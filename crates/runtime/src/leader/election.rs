@@ -66,6 +66,107 @@ async fn a_released_lease_is_taken_at_once_and_one_left_behind_after_its_duratio
     assert!(started.elapsed() < LEASE_DURATION + Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
+/// NotFound is one state of the Lease among others, and each request names namespace and Lease in their places.
+#[tokio::test(start_paused = true)]
+async fn table_of_acquisitions() {
+    let at = "/apis/coordination.k8s.io/v1/namespaces/velero/leases";
+    let (read, create, write) =
+        (format!("GET {at}/{LEASE}"), format!("POST {at}"), format!("PUT {at}/{LEASE}"));
+    let held_by = |holder: Option<&str>| {
+        json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": { "name": LEASE, "namespace": "velero" },
+            "spec": { "holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 4 } })
+    };
+    for (what, lease, others, transitions, requests) in [
+        ("there is none", None, vec![], 0, vec![&read, &create]),
+        ("it has no holder", Some(held_by(None)), vec![], 5, vec![&read, &write]),
+        ("its holder is empty", Some(held_by(Some(""))), vec![], 5, vec![&read, &write]),
+        // A Lease of that name elsewhere, and one of the namespace's name, are others.
+        ("others are held", None, vec![("other", LEASE), ("velero", "velero")], 0, vec![&read, &create]),
+    ] {
+        let server = FakeApi::new();
+        if let Some(lease) = lease {
+            server.put(&ledger_path(LEASE), lease);
+        }
+        for (namespace, name) in others {
+            let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}");
+            server.put(&path, held_by(Some("someone")));
+        }
+        let mut elector = elector(&server.client(), "first");
+        let leadership = elector.leadership();
+        elector.acquire().await;
+        assert!(leadership.is_leader(), "{what}");
+        assert!(server.log().iter().eq(requests), "{what}: {:?}", server.log());
+        let lease = server.get(&ledger_path(LEASE)).unwrap();
+        assert_eq!(lease["spec"]["leaseTransitions"], transitions, "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_appears_or_goes_while_it_is_acquired_is_read_again() {
+    for (method, path) in [("POST", ledger_path("")), ("PUT", ledger_path(LEASE))] {
+        let server = FakeApi::new();
+        let mut first = elector(&server.client(), "first");
+        first.acquire().await;
+        let lease = server.get(&ledger_path(LEASE)).unwrap();
+        if method == "POST" {
+            server.delete(&ledger_path(LEASE));
+        } else {
+            server.edit(&ledger_path(LEASE), |lease| lease["spec"]["holderIdentity"] = json!(""));
+        }
+        server.before(method, path.trim_end_matches('/'), move |server| {
+            if method == "POST" {
+                server.put(&ledger_path(LEASE), lease);
+            } else {
+                server.delete(&ledger_path(LEASE));
+            }
+        });
+        let mut second = elector(&server.client(), "second");
+        let leadership = second.leadership();
+        let acquired = tokio::time::timeout(Duration::from_secs(5), second.acquire()).await.is_ok();
+        assert_eq!((acquired, leadership.is_leader()), (method == "PUT", method == "PUT"), "{method}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_asks_nothing_while_the_lease_is_renewed() {
+    let (server, mut first, _) = leader().await;
+    let keeping = tokio::spawn(async move { first.keep().await });
+    let mut second = elector(&server.client(), "second");
+    let leads = second.leadership();
+    let following = tokio::spawn(async move {
+        second.acquire().await;
+        second
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = server.log().len();
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let asked: Vec<String> = server.log().split_off(before);
+    assert!(asked.iter().all(|request| request.starts_with("PUT ")) && asked.len() <= 20, "{asked:?}");
+    assert!(!leads.is_leader());
+
+    keeping.abort(); // killed
+    let killed = Instant::now();
+    following.await.unwrap();
+    assert!(killed.elapsed() <= LEASE_DURATION + Duration::from_secs(1), "{:?}", killed.elapsed());
+    assert!(leads.is_leader());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_takes_a_released_lease_at_once_also_without_a_watch() {
+    for (watched, within) in [(true, Duration::from_secs(1)), (false, Duration::from_secs(3))] {
+        let (server, first, _) = leader().await;
+        server.fail(move |request| !watched && request.parameter("watch") == "true");
+        let mut second = elector(&server.client(), "second");
+        let following = tokio::spawn(async move { second.acquire().await });
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        first.release().await;
+        let released = Instant::now();
+        following.await.unwrap();
+        assert!(released.elapsed() < within, "{watched}: {:?}", released.elapsed());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_can_not_renew_stops_before_another_may_take_over() {
     let (server, mut first, leadership) = leader().await;

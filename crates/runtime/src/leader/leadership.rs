@@ -16,6 +16,9 @@ pub(crate) const LEASE: &str = "backup-controller";
 pub(crate) const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// The holder stops working when it could not renew for this long.
 pub(super) const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+/// Between two renewals. Each is a write to etcd.
+pub(super) const RENEW_PERIOD: Duration = Duration::from_secs(3);
+/// After a request that failed.
 pub(super) const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
 /// Whether this replica may work. Cheap to clone and to ask.
@@ -46,6 +49,13 @@ impl Leadership {
     /// For tests of what others must not do.
     pub fn never() -> Self {
         Self::elected(Clock::Boot)
+    }
+
+    /// For tests: one that was renewed now, and not again.
+    pub fn renewed_once(clock: Clock) -> Self {
+        let leadership = Self::elected(clock);
+        leadership.renewed(clock.now());
+        leadership
     }
 
     pub(crate) fn elected(clock: Clock) -> Self {

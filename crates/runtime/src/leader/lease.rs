@@ -5,16 +5,21 @@ use std::{
     time::Duration,
 };
 
+use futures::StreamExt as _;
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::MicroTime,
     jiff::Timestamp,
 };
-use kube::{Api, Client, api::PostParams, core::ObjectMeta};
+use kube::{
+    Api, Client,
+    api::{PostParams, WatchParams},
+    core::{ObjectMeta, WatchEvent},
+};
 
 use super::{
     decide::{Observed, Step, decide},
-    leadership::{LEASE, LEASE_DURATION, Leadership, RENEW_DEADLINE, RETRY_PERIOD},
+    leadership::{LEASE, LEASE_DURATION, Leadership, RENEW_DEADLINE, RENEW_PERIOD, RETRY_PERIOD},
 };
 use crate::{
     clock::Clock,
@@ -24,6 +29,9 @@ use crate::{
 
 /// A request that takes longer is tried again while there is still time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Followers that see the end of a lease try to take it within this time.
+const JITTER: Duration = Duration::from_millis(400);
 
 pub struct Elector {
     leases: Api<Lease>,
@@ -49,7 +57,12 @@ pub enum LostLease {
 
 enum Standing {
     Leading,
-    Following { holder: String, time: Duration },
+    Following(String),
+}
+
+/// After a request that failed. Replicas do not all come in the same moment.
+async fn pause() {
+    tokio::time::sleep(RETRY_PERIOD.mul_f64(1.0 + fastrand::f64() / 5.0)).await;
 }
 
 impl Elector {
@@ -80,17 +93,17 @@ impl Elector {
     pub async fn acquire(&mut self) {
         let mut known = String::new();
         loop {
-            let time = match self.step().await {
+            match self.step().await {
                 Ok(Standing::Leading) => {
                     tracing::info!(identity = self.identity, "leading");
                     return;
                 }
-                Ok(Standing::Following { holder, time }) => {
+                Ok(Standing::Following(holder)) => {
                     if holder != known {
                         tracing::info!(holder, "another replica leads; waiting");
                         known = holder;
                     }
-                    time
+                    self.follow().await;
                 }
                 Err(error) => {
                     tracing::warn!(
@@ -99,19 +112,48 @@ impl Elector {
                         namespace = self.namespace,
                         "the lease can not be acquired"
                     );
-                    RETRY_PERIOD
+                    pause().await;
                 }
+            }
+        }
+    }
+
+    /// Waits until the lease should be read again. A watch shows each renewal, so that a follower asks nothing meanwhile;
+    /// where it fails, the next read comes soon. What it shows decides nothing.
+    async fn follow(&mut self) {
+        let read = self.lease.as_ref().and_then(|lease| lease.metadata.resource_version.clone());
+        let (leases, version) = (self.leases.clone(), read.unwrap_or_default());
+        let params = WatchParams::default().fields(&format!("metadata.name={LEASE}"));
+        let watch = timed(REQUEST_TIMEOUT, leases.watch(&params, &version)).await;
+        let Ok(events) = watch else { return pause().await };
+        let mut events = std::pin::pin!(events);
+        loop {
+            let Step::Wait { time, .. } = decide(&self.identity, self.observed.as_ref(), self.clock.now())
+            else {
+                // Followers do not all come in the same moment.
+                return tokio::time::sleep(JITTER.mul_f64(fastrand::f64())).await;
             };
-            tokio::time::sleep(time.mul_f64(1.0 + fastrand::f64() / 5.0)).await;
+            tokio::select! {
+                () = tokio::time::sleep(time) => {}
+                event = events.next() => match event {
+                    Some(Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease))) => self.note(Some(lease)),
+                    Some(Ok(WatchEvent::Bookmark(_))) => {}
+                    Some(Ok(WatchEvent::Deleted(_))) => return,
+                    // It has ended in order, or has failed.
+                    Some(Ok(WatchEvent::Error(_)) | Err(_)) | None => return pause().await,
+                },
+            }
         }
     }
 
     pub async fn keep(&mut self) -> LostLease {
+        let mut period = RENEW_PERIOD;
         loop {
-            tokio::time::sleep(RETRY_PERIOD).await;
+            tokio::time::sleep(period).await;
+            period = RENEW_PERIOD;
             let failure = match self.step().await {
                 Ok(Standing::Leading) => continue,
-                Ok(Standing::Following { holder, .. }) => {
+                Ok(Standing::Following(holder)) => {
                     self.leadership.lost();
                     return LostLease::Taken(holder);
                 }
@@ -119,6 +161,7 @@ impl Elector {
             };
             if self.leadership.is_leader() {
                 tracing::warn!(error = failure, "the lease could not be renewed; trying again");
+                period = RETRY_PERIOD;
             } else {
                 self.leadership.lost();
                 return LostLease::NotRenewed(failure);
@@ -150,10 +193,7 @@ impl Elector {
         }
         let sent = self.clock.now();
         let spec = match decide(&self.identity, self.observed.as_ref(), sent) {
-            Step::Wait { holder, time } => {
-                self.lease = None;
-                return Ok(Standing::Following { holder, time });
-            }
+            Step::Wait { holder, .. } => return Ok(Standing::Following(holder)),
             Step::Create => self.spec(0, None),
             Step::Take { transitions } => self.spec(transitions, None),
             Step::Renew => {

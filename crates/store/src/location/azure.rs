@@ -157,6 +157,9 @@ fn parse(file: &[u8]) -> Result<Variables, StoreError> {
 }
 
 #[cfg(test)]
+mod immutable;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{Refused, assert_refused, spec};

@@ -1,0 +1,51 @@
+//! What an installation costs that has nothing to do, with two controllers, two webhooks and a long history.
+
+use backup_core::api::Schedule;
+use backup_tests::audit::{Audit, Requests};
+
+use crate::prelude::*;
+
+crate::tests! {
+    an_idle_installation_asks_little_whatever_its_history,
+}
+
+const HISTORY: usize = 5_000;
+/// All requests of all programs in a minute, those of the leader election among them.
+const AT_MOST: usize = 60;
+const MINUTE: Duration = Duration::from_mins(1);
+/// Time for what the creation of the history has started.
+const QUIET: Duration = Duration::from_mins(3);
+
+async fn an_idle_installation_asks_little_whatever_its_history(world: &mut World) -> anyhow::Result<()> {
+    let audit = world.audit.as_ref().context("the API server writes no audit log")?;
+    let yearly = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": "yearly" },
+        "spec": { "schedule": "0 0 1 1 *", "template": {} } });
+    world.api::<Schedule>().create_json(yearly).await?;
+    // In a bucket that is not known here: the comparison with the default one leaves them alone.
+    let ended = |n: usize| {
+        json!({ "apiVersion": "velero.io/v1", "kind": "Backup",
+            "metadata": { "name": format!("ended-{n}"), "namespace": NAMESPACE },
+            "spec": { "storageLocation": "elsewhere", "includedNamespaces": ["default"] },
+            "status": { "phase": "Completed", "expiration": "2099-01-01T00:00:00Z" } })
+    };
+    create_all(&world.client, (0..HISTORY).map(ended)).await?;
+    eventually("it is quiet", QUIET, async || {
+        let requests = within(audit, MINUTE / 4).await?;
+        anyhow::Ok(when(requests.total() <= AT_MOST / 2, requests.to_string()))
+    })
+    .await?;
+    let requests = within(audit, MINUTE).await?;
+    for resource in ["backups", "restores"] {
+        ensure!(requests.count("list", resource) == 0, "lists all {resource}: {requests}");
+    }
+    ensure!(requests.total() < AT_MOST, "{requests}");
+    println!("{requests}");
+    Ok(())
+}
+
+/// The requests of this time.
+async fn within(audit: &Audit, time: Duration) -> anyhow::Result<Requests> {
+    let end = audit.end()?;
+    tokio::time::sleep(time).await;
+    audit.since(end)
+}
