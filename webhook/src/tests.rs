@@ -291,7 +291,6 @@ async fn the_same_race_catches_a_webhook_that_looks_and_then_allows() {
 /// Two that look first see one another, and both give up.
 #[tokio::test]
 async fn of_two_restores_created_together_one_is_admitted() {
-    let mut first = 0;
     for round in 0..40 {
         let api = FakeApi::new();
         let replicas = [Replica::over(&api), Replica::over(&api)];
@@ -302,9 +301,7 @@ async fn of_two_restores_created_together_one_is_admitted() {
         // Through one replica, and through two.
         let (one, two) = tokio::join!(send(round % 2, "one"), send(0, "two"));
         assert!(allowed(&one) != allowed(&two), "round {round}: {one} {two}");
-        first += u32::from(allowed(&one));
     }
-    assert!(first > 0);
 }
 
 #[tokio::test]
