@@ -128,7 +128,8 @@ impl ClaimsController {
                 self.report(profile, protected, &seen, "UnknownPhase", &why);
             }
             let entry = stored.ledger.entry(&seen.key, &seen.uid);
-            if entry.is_some_and(|entry| entry.state >= State::Waiting) {
+            // What a person has released by force stays released.
+            if entry.is_some_and(|entry| entry.state >= State::Waiting || entry.state == State::Released) {
                 continue;
             }
             // It may have ended, and released its place, since it was seen.

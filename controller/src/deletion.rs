@@ -169,6 +169,9 @@ impl DeletionController {
             Err(
                 error @ (ActivateError::Conflict(_) | ActivateError::Waiting(_) | ActivateError::Full(_)),
             ) => Ok(Some(self.wait(request, &error.to_string()))),
+            Err(error @ ActivateError::Released { .. }) => {
+                self.answer(request, None, vec![format!("nothing was deleted: {error}")]).await.map(Some)
+            }
             Err(ActivateError::Gone { .. } | ActivateError::Over { .. }) => Ok(Some(AT_ONCE)),
             Err(error) => Err(error.into()),
         }

@@ -19,6 +19,7 @@ pub(crate) mod action_journal;
 pub(crate) mod cancellation;
 pub(crate) mod decide;
 pub(crate) mod dispatcher;
+pub(crate) mod fence;
 pub(crate) mod finalizers;
 pub(crate) mod journal;
 pub(crate) mod lifecycle;

@@ -122,10 +122,13 @@ impl SyncController {
             let message = location.status.message.as_deref().unwrap_or("it was not validated yet");
             summary.error = Some(format!("the location is not available: {message}"));
         }
-        cache.passed = Some(now);
-        self.skip_cache.put(&location, cache);
         self.publish(&location, &summary).await?;
-        Ok(match decide::decide(&location, Some(now), self.period, Clock::Boot.now()) {
+        // From its end: else the next pass would follow one that takes long at once, and its summary would replace the answer to
+        // a request before anybody has seen that.
+        let ended = Clock::Boot.now();
+        cache.passed = Some(ended);
+        self.skip_cache.put(&location, cache);
+        Ok(match decide::decide(&location, Some(ended), self.period, ended) {
             Plan::Wait(action) => action,
             Plan::Sync => Action::RequeueAfter(decide::SHORTEST),
         })

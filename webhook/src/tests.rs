@@ -201,7 +201,8 @@ async fn a_claim_that_was_released_by_hand_is_soon_in_nobodys_way() {
         assert!(!allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
         let key = ObjectKey::restore("velero", "r1");
         let deadline = Instant::now() + Duration::from_secs(5);
-        let change = replica.store.change(VELERO_SCOPE, deadline, |ledger| ledger.force_release(&key, "1"));
+        let change =
+            replica.store.change(VELERO_SCOPE, deadline, |ledger| ledger.force_release(&key, "1", ""));
         change.await.unwrap();
         tokio::time::advance(wait).await;
         assert!(allowed(&replica.create("Backup", "b", "3", backup_spec()).await), "{runs}");

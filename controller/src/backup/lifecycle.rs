@@ -2,6 +2,7 @@
 
 use backup_core::{
     api::{Backup, BackupPhase, backup::BackupProgress},
+    labels,
     operation::BackupOperation,
     phase::{Phase as _, Stage},
 };
@@ -85,7 +86,7 @@ impl Lifecycle for Backups {
         cancelled: "never started: it was cancelled",
         refused: "never started",
     };
-    const FINALIZERS: &'static [&'static str] = &["backup-controller.velero.io/work"];
+    const FINALIZERS: &'static [&'static str] = &[labels::BACKUP_WORK_FINALIZER];
 
     fn slots(&self) -> usize {
         self.slots

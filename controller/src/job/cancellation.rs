@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
-use backup_runtime::leader::{Leadership, NotLeader};
+use backup_runtime::{
+    clock::Clock,
+    leader::{Leadership, NotLeader},
+};
 use tokio_util::sync::CancellationToken;
+
+use super::fence::{ClaimLost, Fence};
 
 /// Why work must not go on. Nothing is published then; whoever comes next takes it up again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,9 +20,27 @@ pub(crate) enum StopReason {
     /// The object is gone, or its deletion was asked for.
     #[error("the object was deleted while it was worked on")]
     Deleted,
+    /// Somebody else may have been admitted.
+    #[error("the claim of the work is gone")]
+    ClaimLost,
     /// A person wants an early end: nothing new is begun, and what there is is brought to its end.
     #[error("it was cancelled")]
     Cancelled,
+}
+
+impl From<ClaimLost> for StopReason {
+    fn from(_: ClaimLost) -> Self {
+        Self::ClaimLost
+    }
+}
+
+/// Why a write was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotSent {
+    #[error(transparent)]
+    Stopped(#[from] StopReason),
+    #[error("whether the claim of the work still stands could not be read in time, so nothing was written")]
+    Unconfirmed,
 }
 
 /// Tells work whether it may go on. Cheap to clone; all clones are of the same work.
@@ -27,12 +50,24 @@ pub(crate) struct Cancellation {
     shutdown: CancellationToken,
     deleted: CancellationToken,
     cancelled: CancellationToken,
+    fence: Fence,
 }
 
 impl Cancellation {
     /// Of work that goes on until leadership is lost or `shutdown` is cancelled.
     pub(crate) fn new(leadership: Leadership, shutdown: CancellationToken) -> Self {
-        Self { leadership, shutdown, deleted: CancellationToken::new(), cancelled: CancellationToken::new() }
+        Self {
+            leadership,
+            shutdown,
+            deleted: CancellationToken::new(),
+            cancelled: CancellationToken::new(),
+            fence: Fence::new(Clock::Boot),
+        }
+    }
+
+    /// Of the claim that the work needs.
+    pub(crate) fn fence(&self) -> &Fence {
+        &self.fence
     }
 
     pub(crate) fn delete(&self) {
@@ -52,7 +87,7 @@ impl Cancellation {
         self.cancelled.cancelled().await;
     }
 
-    /// To be asked before each step, and before each write.
+    /// To be asked before each step. Before each write of what is claimed, [`Self::may_write`].
     pub(crate) fn check(&self) -> Result<(), StopReason> {
         if self.deleted.is_cancelled() {
             return Err(StopReason::Deleted);
@@ -60,7 +95,22 @@ impl Cancellation {
         if self.shutdown.is_cancelled() {
             return Err(StopReason::ShuttingDown);
         }
+        self.fence.check()?;
         Ok(self.leadership.check()?)
+    }
+
+    /// To be asked before each write of what is claimed. Waits at most so long for the confirmation that the claim stands.
+    pub(crate) async fn may_write(&self, patience: Duration) -> Result<(), NotSent> {
+        self.check()?;
+        let confirmed = async {
+            tokio::select! {
+                biased;
+                reason = self.stopped() => Err(reason),
+                confirmed = self.fence.confirmed() => Ok(confirmed?),
+            }
+        };
+        tokio::time::timeout(patience, confirmed).await.map_err(|_| NotSent::Unconfirmed)??;
+        Ok(self.check()?)
     }
 
     /// To be asked before each step that an early end leaves out.
@@ -80,6 +130,7 @@ impl Cancellation {
             biased;
             () = self.deleted.cancelled() => StopReason::Deleted,
             () = self.shutdown.cancelled() => StopReason::ShuttingDown,
+            () = self.fence.lost() => StopReason::ClaimLost,
         }
     }
 

@@ -129,6 +129,12 @@ pub(crate) struct Worked<L: Lifecycle> {
     pub summary: L::Summary,
 }
 
+/// What work had done when it was stopped for good.
+pub(crate) struct Interrupted<L: Lifecycle> {
+    pub files: JobFiles,
+    pub summary: L::Summary,
+}
+
 /// Why the work has not come to its end.
 pub(crate) enum WorkError {
     Worker(WorkerError),

@@ -26,7 +26,7 @@ use super::{
     cancellation::{Cancellation, StopReason},
     decide::{self, Plan, Seen, Stored},
     finalizers,
-    lifecycle::{JobObject, Lifecycle, Outcome, Prepared, Work},
+    lifecycle::{Interrupted, JobObject, Lifecycle, Outcome, Prepared, Work},
     pending_end::PendingEnd,
 };
 use crate::metrics;
@@ -55,6 +55,8 @@ pub(crate) struct Worker<L: Lifecycle> {
     /// Bounds the work at a time; one that begins again while Finalizing waits here, too.
     permits: Arc<Semaphore>,
     pub pending: Option<PendingEnd<L>>,
+    /// What the end tells of work that was stopped for good.
+    pub interrupted: Option<Interrupted<L>>,
     /// Number of the record that was found to be gone from the store.
     pub lost: Option<u64>,
     blocked: Blocked,
@@ -117,6 +119,7 @@ impl<L: Lifecycle> Worker<L> {
             cancellation,
             permits,
             pending: None,
+            interrupted: None,
             lost: None,
             blocked: Blocked::default(),
         }
@@ -147,11 +150,12 @@ impl<L: Lifecycle> Worker<L> {
                     }
                     return;
                 }
+                // Whether it gets its claim again is asked with the next step.
+                WorkerError::Conflict | WorkerError::Stopped(StopReason::ClaimLost) => self.blocked.briefly(),
                 WorkerError::Stopped(reason) => {
                     tracing::info!(name = self.name, %reason, "work on a {} stopped", L::KIND.noun);
                     return;
                 }
-                WorkerError::Conflict => self.blocked.briefly(),
                 WorkerError::Waiting => blocked::TURN,
                 WorkerError::Blocked { reason, retryable } => self.report_blocked(&reason, retryable).await,
             };
@@ -262,8 +266,9 @@ impl<L: Lifecycle> Worker<L> {
                     else {
                         return Err(WorkerError::Conflict);
                     };
-                    drop(claim);
-                    return Box::pin(self.operations(&object, &location, *awaiting)).await;
+                    // A slot is for items; what operations write needs the claim.
+                    let token = claim.map(|claim| claim.token);
+                    return self.fenced_operations(&object, &location, *awaiting, token).await;
                 }
                 (Plan::Adopt, _) => {
                     let Some(Looked { location, end: Some(end), .. }) = looked else {
@@ -364,6 +369,17 @@ impl<L: Lifecycle> Worker<L> {
             error @ ActivateError::Waiting(_) if !L::KIND.queued => {
                 self.ctx.cluster.events.normal(object, "Waiting", &error.to_string());
                 Err(WorkerError::Waiting)
+            }
+            // The worker before may have written a while: its end says so, too.
+            error @ ActivateError::Released { .. } if L::KIND.may_fail(stage) || !L::KIND.queued => {
+                let begun = stage != L::KIND.start();
+                let stays = if begun { "; nothing more was written, and what was written stays" } else { "" };
+                let reason = if begun { "could not go on" } else { L::KIND.refused };
+                self.fail(object, &format!("{reason}: {error}{stays}"), None).await.map(ControlFlow::Break)
+            }
+            error @ ActivateError::Released { .. } => {
+                let reason = format!("{error}; delete the {}", L::KIND.noun);
+                Err(WorkerError::Blocked { reason, retryable: false })
             }
             // Only a refusal ends it; a ledger that cannot be read or written now says nothing about it.
             error @ (ActivateError::Conflict(_) | ActivateError::Full(_)) if L::KIND.may_fail(stage) => {

@@ -19,7 +19,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::job::cancellation::{Cancellation, StopReason};
+use crate::job::cancellation::{Cancellation, NotSent, StopReason};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
@@ -56,6 +56,17 @@ pub(super) enum CallError {
     Away(String),
     #[error("the request cannot be made: {0}")]
     Request(String),
+    #[error(transparent)]
+    NotSent(NotSent),
+}
+
+impl From<NotSent> for CallError {
+    fn from(error: NotSent) -> Self {
+        match error {
+            NotSent::Stopped(reason) => Self::Stopped(reason),
+            NotSent::Unconfirmed => Self::NotSent(error),
+        }
+    }
 }
 
 impl CallError {
@@ -94,7 +105,7 @@ impl Calls {
         Self { client, cancellation, pace }
     }
 
-    /// Checked before every write.
+    /// Asked before every write.
     pub(super) fn cancellation(&self) -> &Cancellation {
         &self.cancellation
     }
@@ -150,11 +161,16 @@ impl Calls {
         let mut failures = 0;
         loop {
             if write {
-                self.cancellation.check()?;
+                let left = deadline.saturating_duration_since(Instant::now());
+                self.cancellation.may_write(left).await?;
             }
             let request = request().map_err(|error| CallError::Request(error.to_string()))?;
             let limit = self.cancellation.request_timeout(self.pace.request);
-            let answer = tokio::time::timeout(limit, self.client.request::<T>(request)).await;
+            let answer = tokio::select! {
+                answer = tokio::time::timeout(limit, self.client.request::<T>(request)) => answer,
+                // One that waits at the API server still may be given up there, too.
+                () = self.cancellation.fence().lost() => return Err(StopReason::ClaimLost.into()),
+            };
             let (retry, error) = match answer {
                 Ok(Ok(value)) => return Ok(value),
                 Ok(Err(error)) => classify(error),

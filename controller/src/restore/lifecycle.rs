@@ -2,6 +2,7 @@
 
 use backup_core::{
     api::{GoDuration, Restore, RestorePhase, RestoreStatus, restore::RestoreProgress},
+    labels,
     operation::{Counts, RestoreOperation},
     phase::{Phase as _, Stage},
 };
@@ -22,7 +23,7 @@ use crate::{
     job::{
         JobContext,
         decide::Kind,
-        lifecycle::{Completed, Failure, Lifecycle, Prepared, Work, WorkError, Worked},
+        lifecycle::{Completed, Failure, Interrupted, Lifecycle, Prepared, Work, WorkError, Worked},
         operations::records,
         pending_end::PendingEnd,
         worker::{Worker, WorkerError},
@@ -66,7 +67,7 @@ impl Lifecycle for Restores {
     };
     /// The second is that of a Velero server: it stays until the files of the restore are deleted.
     const FINALIZERS: &'static [&'static str] =
-        &["backup-controller/work", "restores.velero.io/external-resources-finalizer"];
+        &[labels::RESTORE_WORK_FINALIZER, "restores.velero.io/external-resources-finalizer"];
 
     fn slots(&self) -> usize {
         SLOTS
@@ -229,7 +230,11 @@ impl Lifecycle for Restores {
         let progress = restore.status.progress.clone().unwrap_or_default();
         let begun = i64::from(restore.phase() != RestorePhase::New);
         let mut counts = status::Counts { errors: begun, progress, ..status::Counts::default() };
-        if !may_fail {
+        let interrupted = worker.interrupted.take();
+        if let Some(Interrupted { files, summary }) = &interrupted {
+            (counts.warnings, counts.errors) = (files.results.warnings(), files.results.errors());
+            counts.progress = summary.clone();
+        } else if !may_fail {
             counts.warnings = restore.status.warnings;
             counts.errors = restore.status.errors.max(1);
         }
@@ -238,11 +243,16 @@ impl Lifecycle for Restores {
         outcome.failure_reason = Some(reason.to_owned());
         if let Some(location) = location {
             worker.cancellation.check()?;
-            let report = Report::new()?;
-            report.error(Scope::Velero, reason.to_owned());
+            let files = if let Some(interrupted) = interrupted {
+                interrupted.files
+            } else {
+                let report = Report::new()?;
+                report.error(Scope::Velero, reason.to_owned());
+                report.into_files()
+            };
             let stored = async {
                 let upload = location.open_restore(&worker.name, &worker.kind.claimant(restore)).await?;
-                let done = Completed { upload, files: report.into_files(), summary: counts.progress.clone() };
+                let done = Completed { upload, files, summary: counts.progress.clone() };
                 let mut pending = PendingEnd::new(done, may_fail.then(|| outcome.clone()));
                 if may_fail {
                     pending.store(restore, Timestamp::now()).await?;

@@ -92,6 +92,23 @@ impl Report {
         self.error(Scope::Velero, message);
     }
 
+    /// A person has released the claim by force; `by` says who and why, as far as that is known. What the end says of it.
+    pub(crate) fn released(&self, by: &str, resumed: bool) -> String {
+        let RestoreProgress { total_items, items_restored, .. } = self.progress();
+        let earlier = if resumed {
+            ", besides those that were restored before it was taken up again, which are not listed"
+        } else {
+            ""
+        };
+        let message = format!(
+            "its claim was released by force{}: {items_restored} of at least {total_items} items were looked at{earlier}; nothing \
+             more was written, and what was written stays",
+            backup_lock::ledger::by(by)
+        );
+        self.error(Scope::Velero, message.clone());
+        message
+    }
+
     pub(crate) fn item(&self, about: About<'_>, applied: Applied) {
         let scope = about.namespace.map_or(Scope::Cluster, Scope::Namespace);
         self.with(|inner| {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use backup_actions::csi::SnapshotApi;
+use backup_actions::csi::{SnapshotApi, WriteGate};
 use backup_actions::restore::{self, RestoreActionOutput, RestoreItemAction, RestoreRules, existing};
 use backup_core::{
     api::{Backup, Restore},
@@ -36,7 +36,7 @@ use crate::{
         action_journal::ActionJournal,
         cancellation::StopReason,
         journal::JobJournal,
-        lifecycle::{self, Lifecycle as _, WorkError, Worked},
+        lifecycle::{self, Interrupted, Lifecycle as _, WorkError, Worked},
         log_upload::{Subject, upload_log},
         operations::records,
         worker::{Worker, WorkerError},
@@ -104,6 +104,14 @@ impl Worker<Restores> {
             done = run.work(&ctx, &kind.plugins, &journal, log, snapshots) => done,
             never = upload_log(&ctx, of, store, report.log()) => match never {},
         };
+        if matches!(done, Err(work::WorkError::Stopped(StopReason::ClaimLost)))
+            && let Some(by) = self.cancellation.fence().released()
+        {
+            let reason = report.released(&by, resumed);
+            let summary = report.progress();
+            self.interrupted = Some(Interrupted { files: report.into_files(), summary });
+            return Err(WorkError::Fatal(reason));
+        }
         let started = done.map_err(|error| match error {
             work::WorkError::Stopped(reason) => WorkerError::Stopped(reason),
             work::WorkError::Journal(ref cause) => {
@@ -174,7 +182,12 @@ impl Run<'_> {
             plugins = self.plugins(host, &log) => plugins,
             reason = calls.cancellation().stopped() => return Err(reason.into()),
         };
-        let csi = SnapshotApi::new(&ctx.cluster.client, &ctx.cluster.leadership);
+        let (cancellation, patience) = (calls.cancellation().clone(), ctx.resource_timeout);
+        let gate: WriteGate = Arc::new(move || {
+            let cancellation = cancellation.clone();
+            async move { cancellation.may_write(patience).await.map_err(|error| error.to_string()) }.boxed()
+        });
+        let csi = SnapshotApi::new(&ctx.cluster.client, &ctx.cluster.leadership).gated(gate);
         let created = existing::created(restore);
         let work = Work {
             contents,

@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     job::{
-        cancellation::StopReason,
+        cancellation::{NotSent, StopReason},
         journal::{JournalWriter, undecodable},
         worker::WorkerError,
     },
@@ -73,6 +73,15 @@ pub(super) enum VolumeError {
     /// Of this volume only, as a sentence.
     #[error("{0}")]
     Failed(String),
+}
+
+impl From<NotSent> for VolumeError {
+    fn from(error: NotSent) -> Self {
+        match error {
+            NotSent::Stopped(reason) => Self::Stopped(reason),
+            NotSent::Unconfirmed => Self::Failed(error.to_string()),
+        }
+    }
 }
 
 impl Snapshots {
@@ -169,7 +178,7 @@ impl Snapshots {
                 )));
             }
         };
-        calls.cancellation().check()?;
+        calls.cancellation().may_write(policy.patience).await?;
         let id = self.create(&**snapshotter, snapshot).await?;
         let wanted = json::text(&volume, &["metadata"], "name").unwrap_or_default().to_owned();
         let changed = match snapshotter.set_volume_id(&Value::Object(volume), &id).await {

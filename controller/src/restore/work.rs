@@ -102,13 +102,18 @@ impl Work<'_> {
     /// started meanwhile. Running it again is idempotent.
     pub(super) async fn run(mut self) -> Result<Vec<Started>, WorkError> {
         let started = Mutex::default();
-        match self.everything(&started).await {
-            Err(WorkError::Stopped(StopReason::Cancelled)) => self.report.cancelled(self.resumed),
-            other => other?,
-        }
+        let done = match self.everything(&started).await {
+            Err(WorkError::Stopped(StopReason::Cancelled)) => {
+                self.report.cancelled(self.resumed);
+                Ok(())
+            }
+            // The end may tell what was done.
+            done @ (Ok(()) | Err(WorkError::Stopped(StopReason::ClaimLost))) => done,
+            Err(error) => return Err(error),
+        };
         self.actions.log.settle(|lines| self.report.said(lines)).await;
         self.report.volumes(self.snapshots.restored().entries());
-        Ok(started.into_inner())
+        done.map(|()| started.into_inner())
     }
 
     async fn everything(&mut self, started: &Mutex<Vec<Started>>) -> Result<(), WorkError> {

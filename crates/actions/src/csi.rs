@@ -6,4 +6,4 @@ pub mod delete;
 pub(crate) mod fake;
 pub mod tidy;
 
-pub use api::{SNAPSHOTS, SnapshotApi};
+pub use api::{SNAPSHOTS, SnapshotApi, WriteGate};

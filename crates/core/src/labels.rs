@@ -45,6 +45,10 @@ pub const PART_OF: &str = "app.kubernetes.io/part-of";
 pub const BREAK_GLASS_ANNOTATION: &str = "backup-lock/break-glass";
 /// Our annotation of a Backup or Restore: what to do when somebody is in the way, `deny`, `queue` or `wait`.
 pub const ON_CONFLICT_ANNOTATION: &str = "backup-lock/on-conflict";
+/// Our finalizer of a Backup that is worked on: a deleted one stays until its worker has let it go.
+pub const BACKUP_WORK_FINALIZER: &str = "backup-controller.velero.io/work";
+/// The same of a Restore.
+pub const RESTORE_WORK_FINALIZER: &str = "backup-controller/work";
 /// Our annotation of a Finalizing backup: why it is not done yet, in one sentence.
 pub const BLOCKED_ANNOTATION: &str = "backup-controller/blocked";
 /// Our annotation of a Backup whose deletion has hidden its files, while the store keeps versions of them

@@ -10,7 +10,7 @@ use crate::{
     conflict::Conflict,
     footprint::Footprint,
     lease::{LedgerError, LedgerStore, UpdateError, lease_name},
-    ledger::{Ask, Ledger, Refusal},
+    ledger::{Ask, Ledger, Refusal, by},
     observe::ObserveError,
     transition::Times,
 };
@@ -43,6 +43,12 @@ pub enum ActivateError {
     /// Its work has ended already.
     #[error("{key} is {phase}; its work has ended")]
     Over { key: ObjectKey, phase: String },
+    /// A person took its claim by force: it must end, and does not get one again.
+    #[error("its claim was released by force{}", by(.note))]
+    Released {
+        /// Who released it and why; empty if that is not known.
+        note: String,
+    },
     #[error(transparent)]
     Full(Refusal),
     /// The ledger could not be read or written. Whether the right was given is unknown; ask again.
@@ -59,6 +65,7 @@ impl ActivateError {
             Self::Waiting(_) => "waiting",
             Self::Gone { .. } => "gone",
             Self::Over { .. } => "over",
+            Self::Released { .. } => "released",
             Self::Full(_) => "full",
             Self::Ledger(error) => error.category(),
             Self::Observe(error) => error.category(),
@@ -70,9 +77,12 @@ impl ActivateError {
         match self {
             Self::Ledger(error) => error.is_transient(),
             Self::Observe(_) => true,
-            Self::Conflict(_) | Self::Waiting(_) | Self::Gone { .. } | Self::Over { .. } | Self::Full(_) => {
-                false
-            }
+            Self::Conflict(_)
+            | Self::Waiting(_)
+            | Self::Gone { .. }
+            | Self::Over { .. }
+            | Self::Released { .. }
+            | Self::Full(_) => false,
         }
     }
 }
@@ -124,6 +134,9 @@ pub async fn activate(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result
             Err(UpdateError::Refused(Refusal::NotOpen(_))) => {
                 return Err(LedgerError::Changed { lease: lease_name(VELERO_SCOPE) }.into());
             }
+            Err(UpdateError::Refused(Refusal::Released { note, .. })) => {
+                return Err(ActivateError::Released { note });
+            }
             Err(UpdateError::Refused(other)) => return Err(ActivateError::Full(other)),
             Err(UpdateError::Ledger(error)) => return Err(error.into()),
         }
@@ -154,18 +167,48 @@ async fn clear(store: &LedgerStore, holders: &[Claim], deadline: Instant) -> Res
     Ok(!done.freed.is_empty())
 }
 
-/// Whether a token is still good, by a fresh read: its uid is Active in the same ledger with the same epoch. Ask before
-/// each step that cannot be undone; only the write that follows can be too late, by what a request takes.
+/// What has become of a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenState {
+    /// It is good: its uid is Active in the same ledger with the same epoch.
+    Holds,
+    /// A person took its claim by force.
+    Released {
+        /// Who and why; empty if that is not known.
+        note: String,
+    },
+    /// Its claim is gone, or the ledger is another one: whether it gets one again is to be asked.
+    Lost,
+}
+
+/// What has become of a token, by a fresh read. Ask before each step that cannot be undone; only the write that follows can
+/// be too late, by what a request takes.
+pub async fn token_state(
+    store: &LedgerStore,
+    key: &ObjectKey,
+    uid: &str,
+    token: &Token,
+) -> Result<TokenState, LedgerError> {
+    let Some(stored) = store.read(VELERO_SCOPE).await? else { return Ok(TokenState::Lost) };
+    let entry = stored.ledger.entry(key, uid);
+    let same = stored.lease_uid() == token.lease_uid;
+    Ok(match entry {
+        Some(entry) if entry.state == State::Released => TokenState::Released { note: entry.note.clone() },
+        Some(entry) if same && entry.state == State::Active && entry.epoch == token.epoch => {
+            TokenState::Holds
+        }
+        _ => TokenState::Lost,
+    })
+}
+
+/// Whether a token is still good, by a fresh read.
 pub async fn holds(
     store: &LedgerStore,
     key: &ObjectKey,
     uid: &str,
     token: &Token,
 ) -> Result<bool, LedgerError> {
-    let Some(stored) = store.read(VELERO_SCOPE).await? else { return Ok(false) };
-    let entry = stored.ledger.entry(key, uid);
-    Ok(stored.lease_uid() == token.lease_uid
-        && entry.is_some_and(|entry| entry.state == State::Active && entry.epoch == token.epoch))
+    Ok(token_state(store, key, uid, token).await? == TokenState::Holds)
 }
 
 /// Gives a place back, after the work has ended and its terminal phase is written. Other uids of the name keep theirs; who

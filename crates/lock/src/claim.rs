@@ -42,6 +42,11 @@ impl ObjectKind {
         }
     }
 
+    /// Whether an object of this kind that is found without a claim is claimed.
+    pub(crate) fn is_claimed_as_found(self) -> bool {
+        matches!(self, Self::Backup | Self::Restore | Self::DeleteBackupRequest)
+    }
+
     /// Whether it is counted as exclusive: each grant is a new epoch.
     pub(crate) fn is_exclusive(self) -> bool {
         matches!(self, Self::Restore | Self::Hold)
@@ -109,6 +114,9 @@ impl fmt::Display for ObjectKey {
 /// How far an entry has come, or how it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum State {
+    /// A person has taken its claim by force. Keeps nobody out and gives no right to work; remembers until its object has ended
+    /// that this uid is not claimed again.
+    Released,
     /// A restore was refused a moment ago. Keeps new backups out for a while, as its [`Word`] says, so that the next try finds
     /// its way free.
     Intent,
@@ -127,6 +135,7 @@ pub enum State {
 impl State {
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Released => "Released",
             Self::Intent => "Intent",
             Self::Collected => "Collected",
             Self::Waiting => "Waiting",
@@ -171,7 +180,7 @@ pub struct Entry {
     pub suspect: bool,
     /// Admitted although others were in its way, because a person said so: nothing keeps it from working.
     pub forced: bool,
-    /// Who holds and why, or why it was forced. For people; empty for all others.
+    /// Who holds and why, why it was forced, or who released it by force and why. For people; empty for all others.
     pub note: String,
     /// How often it was admitted again. Each time its age starts at zero, for every observer.
     pub renewals: u32,

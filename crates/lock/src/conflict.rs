@@ -50,6 +50,7 @@ pub fn keeps_out(entry: &Entry, newcomer: ObjectKind) -> bool {
         State::Active | State::Settling | State::Reserved | State::Waiting => true,
         State::Intent => newcomer == ObjectKind::Backup && entry.word != Word::Remembered,
         State::Collected => newcomer.is_exclusive(),
+        State::Released => false,
     }
 }
 

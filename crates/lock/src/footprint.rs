@@ -289,6 +289,9 @@ impl fmt::Display for Footprint {
             format!("{}{more}", shown.join(", "))
         };
         let nowhere = matches!(&self.namespaces, Namespaces::Only(names) if names.is_empty());
+        if nowhere && self.backup.is_empty() && !self.cluster {
+            return f.write_str("nothing");
+        }
         if nowhere && !self.backup.is_empty() {
             return match self.backup.as_str() {
                 ANY_BACKUP => write!(f, "any backup"),

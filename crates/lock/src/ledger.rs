@@ -14,11 +14,13 @@ use crate::{
 mod format;
 mod intent;
 mod queue;
+mod release;
 mod room;
 #[cfg(test)]
 mod tests;
 
 pub use format::{FORMAT_VERSION, FormatError};
+pub use release::by;
 pub use room::Room;
 pub(crate) use room::{MAX_BYTES, SHARE_BYTES, SHARE_ENTRIES};
 
@@ -115,6 +117,13 @@ pub enum Refusal {
     /// Nothing was admitted under this name and uid.
     #[error("{key} (uid {uid}) has no claim in the ledger")]
     NotClaimed { key: ObjectKey, uid: String },
+    /// A person took its claim by force, and what was released stays released.
+    #[error("the claim of {key} was released by force{}; it is not claimed again", by(.note))]
+    Released {
+        key: ObjectKey,
+        /// Who released it and why; empty if that is not known.
+        note: String,
+    },
     /// The ledger is being made, rebuilt or removed, and grants nothing meanwhile.
     #[error("the ledger is {0:?} and grants nothing now")]
     NotOpen(Status),
@@ -128,6 +137,7 @@ impl Refusal {
             Self::Full { .. } => "full",
             Self::Share { .. } => "share",
             Self::NotClaimed { .. } => "not_claimed",
+            Self::Released { .. } => "released",
             Self::NotOpen(_) => "not_open",
         }
     }
@@ -176,6 +186,8 @@ impl Ledger {
     /// Reserves a place for this uid, or lets it wait for one. The same uid may come again: its age starts at zero, and if its
     /// object is stored and asks for more, it is checked again.
     ///
+    /// A uid whose claim was released by force is refused, unless its object has ended and is to come back to life.
+    ///
     /// `since` is for people. On a refusal the ledger is unchanged.
     pub fn admit(
         &mut self,
@@ -200,6 +212,9 @@ impl Ledger {
     ) -> Result<Grant, Refusal> {
         if self.status != Status::Open {
             return Err(Refusal::NotOpen(self.status));
+        }
+        if ask.revives.is_empty() {
+            self.not_released(key, uid)?;
         }
         let known = self.entry_mut(key, uid).filter(|entry| {
             matches!(entry.state, State::Waiting | State::Reserved | State::Active)
@@ -261,12 +276,14 @@ impl Ledger {
         })
     }
 
-    /// Takes in an object that exists without a claim, whatever stands beside it: it is there, and keeps others out.
+    /// Takes in an object that exists without a claim, whatever stands beside it: it is there, and keeps others out. Not so
+    /// if its claim was released by force.
     ///
     /// Two adopted objects may conflict. [`Ledger::activate`] then lets only one of them work. There is always room: if need
     /// be, every entry comes to cover everything, and if that is not enough, one claim stands for all that is left.
     pub fn adopt(&mut self, key: &ObjectKey, uid: &str, footprint: &Footprint, state: State, since: &str) {
-        if self.entry(key, uid).is_some_and(|entry| entry.state >= State::Waiting) {
+        let has_its_place = |entry: &Entry| entry.state >= State::Waiting || entry.state == State::Released;
+        if self.entry(key, uid).is_some_and(has_its_place) {
             return;
         }
         let mut entry = Entry::new(uid, footprint.clone(), state, since);
@@ -288,6 +305,7 @@ impl Ledger {
         if self.status != Status::Open {
             return Err(Refusal::NotOpen(self.status));
         }
+        self.not_released(key, uid)?;
         let entry = self.entry(key, uid).filter(|entry| entry.state >= State::Waiting);
         let Some(entry) = entry.filter(|entry| entry.state != State::Settling) else {
             return Err(Refusal::NotClaimed { key: key.clone(), uid: uid.to_owned() });
@@ -342,17 +360,6 @@ impl Ledger {
         done
     }
 
-    /// Removes an entry whatever its state, because a person says so. A new epoch: tokens of the old one are worth
-    /// nothing. Whether there was one.
-    pub fn force_release(&mut self, key: &ObjectKey, uid: &str) -> bool {
-        let there = self.entry(key, uid).is_some();
-        if there {
-            self.epoch += 1;
-            self.release(key, uid);
-        }
-        there
-    }
-
     /// A person holds what this footprint covers, from now on or once those who are there have left. `by` says who and
     /// why.
     pub fn hold(
@@ -397,6 +404,9 @@ impl Ledger {
         let epoch = self.epoch;
         if let Some(own) = self.entry_mut(key, &entry.uid) {
             own.footprint = own.footprint.union(&entry.footprint);
+            if own.state == State::Released {
+                own.note.clear();
+            }
             if own.state != State::Active {
                 (own.state, own.epoch, own.requester) = (entry.state, epoch, entry.requester);
                 own.renew(&entry.revives);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::{
     ActivateError, Collector, Footprint, Ledger, LedgerRepair, LedgerStore, ObjectKey, ObjectKind,
     ProtectedProfile, RepairOutcome, State, VELERO_SCOPE, activate,
-    activate::holds,
+    activate::{TokenState, holds, token_state},
     lease::{LedgerError, UpdateError, lease_name},
     ledger::{Ask, Grant, Refusal, Status},
     release,
@@ -29,6 +29,7 @@ mod idle;
 mod intent;
 mod lease;
 mod lost;
+mod released;
 mod upkeep;
 
 const GRACE: Duration = Duration::from_mins(2);

@@ -42,7 +42,9 @@ impl Times {
             State::Intent if entry.word == Word::Expected => self.intent.min(EXPECTED),
             State::Intent => self.intent,
             State::Settling => self.settle,
-            State::Waiting | State::Reserved | State::Collected | State::Active => self.grace,
+            State::Waiting | State::Reserved | State::Collected | State::Active | State::Released => {
+                self.grace
+            }
         }
     }
 }
@@ -185,12 +187,17 @@ pub fn decide(
     };
     match (key.kind, entry.state) {
         (ObjectKind::Hold, _) => Keep,
+        // It has touched nothing that would have to settle for it.
+        (_, State::Released) if same && observed.over => End(Reason::Over),
+        (_, State::Released) if same => Keep,
+        (_, State::Released) if prior.stored => End(Reason::Gone),
+        (_, State::Released) if prior.aged => End(Reason::Orphan),
         (_, State::Intent) if prior.aged && entry.word == Word::Expected => Lapse,
         (_, State::Intent) if prior.aged => End(Reason::Lapsed),
         (_, State::Settling) if prior.overdue || prior.aged && observed.settled => End(Reason::Settled),
         (_, State::Collected) if same && !observed.over => Readmit,
         (_, State::Collected) if prior.aged || same => End(Reason::Orphan),
-        (_, State::Intent | State::Settling | State::Collected) => Keep,
+        (_, State::Intent | State::Settling | State::Collected | State::Released) => Keep,
         // Its object is the backup that it deletes: here, gone is the good end.
         (ObjectKind::Deletion, _) if !same => End(Reason::Gone),
         (ObjectKind::Deletion, _) if observed.deleting => Keep,

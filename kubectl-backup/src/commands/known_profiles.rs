@@ -33,6 +33,17 @@ impl KnownProfiles {
         self.get(name).cloned().unwrap_or_else(stand_in)
     }
 
+    /// Whether another operator runs the objects of this profile, as far as that is known.
+    pub(crate) fn is_guarded(&self, profile: &Profile) -> bool {
+        let guarded = match &self.flags {
+            Fetched::Known(flags) => {
+                values(flags, "--guard").any(|names| names.split(',').any(|name| name == profile.name))
+            }
+            Fetched::Missing { .. } => false,
+        };
+        !profile.engine || guarded
+    }
+
     /// That a profile is not known, and why it may not be.
     pub(crate) fn misses(&self, name: &str) -> String {
         let doubt = self.doubt.as_ref().map_or_else(String::new, |doubt| format!(" ({doubt})"));

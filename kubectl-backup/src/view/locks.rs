@@ -89,7 +89,7 @@ pub(crate) struct EntryView {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
-    /// Intent, Collected, Waiting, Reserved, Settling or Active.
+    /// Released, Intent, Collected, Waiting, Reserved, Settling or Active.
     pub(crate) state: String,
     pub(crate) since: String,
     pub(crate) epoch: u64,
@@ -106,7 +106,7 @@ pub(crate) struct EntryView {
     /// An intent that keeps nobody out any more.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) lapsed: bool,
-    /// Who holds and why, or why it was forced.
+    /// Who holds and why, why it was forced, or who released it and why.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) note: String,
 }
@@ -199,9 +199,10 @@ fn scope(found: &FoundLedger, seen: &[UnendedObject]) -> ScopeView {
     view
 }
 
-/// Whether an object has a place, or waits for one.
+/// Whether an object has a place, waits for one, or is not to have one because it was released by force.
 pub(crate) fn is_claimed(ledger: &Ledger, object: &Observed) -> bool {
-    ledger.entry(&object.key, &object.uid).is_some_and(|entry| entry.state >= State::Waiting)
+    let is_known = |entry: &Entry| entry.state >= State::Waiting || entry.state == State::Released;
+    ledger.entry(&object.key, &object.uid).is_some_and(is_known)
 }
 
 fn unusual(status: Status) -> (Option<String>, Option<String>) {
@@ -300,6 +301,7 @@ impl EntryView {
             "Intent" if self.lapsed => parts.push("was refused; keeps nobody out any more".to_owned()),
             "Intent" => parts.push("was refused; keeps new backups out for a while".to_owned()),
             "Collected" => parts.push("never came; keeps restores out for a while".to_owned()),
+            "Released" => parts.push("was released by force, and is not claimed again".to_owned()),
             "Settling" => parts.push("has ended; what it worked on settles".to_owned()),
             _ => {}
         }

@@ -333,7 +333,7 @@ async fn a_ledger_that_was_edited_by_hand_is_rebuilt(world: &mut World) -> anyho
         let annotations = lease.metadata.annotations.as_mut().context("no annotations")?;
         let serial: u64 = annotations[SERIAL_ANNOTATION].parse()?;
         // Every claim is taken out, as someone might who wants to run a backup now.
-        let empty = r#"{"v":3,"epoch":0,"bound":0,"footprints":[],"claims":[]}"#;
+        let empty = r#"{"v":4,"epoch":0,"bound":0,"footprints":[],"claims":[]}"#;
         annotations.insert(LEDGER_ANNOTATION.to_owned(), empty.to_owned());
         annotations.insert(SERIAL_ANNOTATION.to_owned(), (serial + 1).to_string());
         match leases.replace("backup-lock-velero", &PostParams::default(), &lease).await {

@@ -15,6 +15,7 @@ mod deletion;
 mod deploy;
 mod describe;
 mod file_access;
+mod forced_release;
 mod histories;
 mod hooks;
 mod idle;
@@ -211,6 +212,14 @@ fn suites() -> Vec<Suite> {
             "another operator's databases, and replicas that know one another",
             &[percona::TESTS],
             World::builder().peers().webhook_args(&["--guard=percona-ps"]).controllers(0),
+        ),
+        suite(
+            "claims that are released by force",
+            &[forced_release::TESTS],
+            World::builder()
+                .webhooks(1)
+                .webhook_args(&["--guard=percona-ps"])
+                .controller_args(&["--guard=percona-ps", ALONE]),
         ),
         suite("the naive webhook", &[collisions::CONTROL], World::builder().naive_webhook().controllers(0)),
     ]

@@ -22,8 +22,8 @@ crate::tests! {
 }
 
 const NAMESPACE: &str = "db";
-const BACKUP: &str = "PerconaServerMySQLBackup";
-const RESTORE: &str = "PerconaServerMySQLRestore";
+pub(crate) const BACKUP: &str = "PerconaServerMySQLBackup";
+pub(crate) const RESTORE: &str = "PerconaServerMySQLRestore";
 const OPERATOR: &str = "system:serviceaccount:db:percona-server-mysql-operator";
 const SOON: Duration = Duration::from_secs(30);
 
@@ -245,7 +245,7 @@ async fn only_the_operator_ends_its_work(world: &mut World) -> anyhow::Result<()
 }
 
 /// Registers our webhook for the operator's kinds, and waits until it is asked.
-async fn guard(world: &World) -> anyhow::Result<()> {
+pub(crate) async fn guard(world: &World) -> anyhow::Result<()> {
     let front = world.webhook_front.as_ref().context("no webhook")?;
     let url = format!("https://{}", front.address());
     install_test_crds(&world.client, "percona-ps").await?;
@@ -280,14 +280,14 @@ fn api(world: &World, kind: &str) -> Api<DynamicObject> {
     objects_in(&world.client, NAMESPACE, "ps.percona.com/v1", kind)
 }
 
-async fn create(world: &World, kind: &str, name: &str, cluster: &str) -> anyhow::Result<()> {
+pub(crate) async fn create(world: &World, kind: &str, name: &str, cluster: &str) -> anyhow::Result<()> {
     let object = json!({ "apiVersion": "ps.percona.com/v1", "kind": kind,
         "metadata": { "name": name }, "spec": { "clusterName": cluster } });
     api(world, kind).create_json(object).await?;
     Ok(())
 }
 
-async fn set_state(world: &World, kind: &str, name: &str, state: &str) -> anyhow::Result<()> {
+pub(crate) async fn set_state(world: &World, kind: &str, name: &str, state: &str) -> anyhow::Result<()> {
     let operator = world.plane.impersonate(OPERATOR).await?;
     objects_in(&operator, NAMESPACE, "ps.percona.com/v1", kind)
         .merge_patch_status(name, json!({ "state": state }))

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use backup_tests::{
     faulty_s3::{Asked, FaultyS3, Mood},
     kubelet::{Kubelet, POST_HOOK, PRE_HOOK, PRE_HOOK_TIMEOUT},
+    proxy::Fault,
     snapshots::{self, Behaviour, SnapshotController},
     world::stored::counts_equal_lists,
 };
@@ -26,8 +27,6 @@ const ROLES: [&str; 6] = ["finishing", "uploading", "frozen", "collecting", "fre
 const ENDED: usize = 3;
 /// How long requests of the leader are held up: they come after the other one has taken over.
 const HELD: Duration = Duration::from_secs(20);
-/// How long the other one takes for each part of the one that is still being collected.
-const SLOW: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_mins(1);
 
 async fn a_leader_that_is_paused_and_wakes_up_changes_nothing(world: &mut World) -> anyhow::Result<()> {
@@ -54,6 +53,7 @@ async fn a_leader_that_is_paused_and_wakes_up_changes_nothing(world: &mut World)
     let story = play.commands("freezing")?;
     ensure!(story == ["wait", "say", "wait"], "thawed by the one that woke up: {story:?}");
 
+    play.front("collecting")?.rule(|_| Mood::Pass);
     std::fs::write(play.gate("freezing"), "")?;
     snapshots::class(&world.client, &of_role("waiting"), Behaviour::Ready(Duration::ZERO), false).await?;
     for role in &ROLES[ENDED..] {
@@ -90,8 +90,13 @@ async fn a_restore_is_finished_by_the_one_that_takes_over(world: &mut World) -> 
     maps.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
     until("they are deleted", SOON, async || restored().await.map(|count| count == 0)).await?;
     let ended = world.restores().get(name).await?;
+    // It does not hear of the end of its lease, or of its claim, before it could go on.
+    world.plane_front()?.set(Fault::Delay(Duration::from_millis(500)));
     world.controllers[paused].resume()?;
     ends_by_itself(world, paused).await?;
+    world.plane_front()?.set(Fault::None);
+    // What it had sent would come by then.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     ensure!(restored().await? == 0, "the one that woke up has restored {} more", restored().await?);
     let now = world.restores().get(name).await?;
     ensure!(now == ended, "changed after its end: {now:?}");
@@ -207,10 +212,11 @@ impl Play {
         front.wait_for_request("a part is on its way", SOON, part).await
     }
 
-    /// From now on requests are passed on, some slowly. Those that are held up come when their time is over.
+    /// From now on requests are passed on, but for the parts of the backup that is to be collected still when the first one wakes
+    /// up. Those that are held up come when their time is over.
     fn store_recovers(&self) {
         for (role, front) in ROLES.iter().zip(&self.fronts) {
-            let parts = if *role == "collecting" { Mood::Slow(SLOW) } else { Mood::Pass };
+            let parts = if *role == "collecting" { Mood::Held } else { Mood::Pass };
             front.rule(move |asked| if part(asked) { parts } else { Mood::Pass });
         }
     }

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use backup_core::operation::Counts;
+use backup_lock::Token;
 use backup_store::{AwaitingOperations, Location, StoreError, crash};
 
 use super::{Next, Worker, WorkerError};
@@ -23,6 +24,25 @@ use crate::job::{
 const TIMEOUT: Duration = Duration::from_hours(4);
 
 impl<L: Lifecycle> Worker<L> {
+    /// As [`Worker::operations`], for as long as the claim stands, if they need one.
+    pub(super) async fn fenced_operations(
+        &mut self,
+        object: &L::Object,
+        location: &Location,
+        awaiting: AwaitingOperations<L::Object>,
+        token: Option<Token>,
+    ) -> Result<Next<L::Object>, WorkerError> {
+        let Some(token) = token else { return Box::pin(self.operations(object, location, awaiting)).await };
+        let fence = self.cancellation.fence().clone();
+        let watch = fence.watch(self.ctx.ledger.clone(), self.key.clone(), self.uid.clone(), token);
+        let next = tokio::select! {
+            next = Box::pin(self.operations(object, location, awaiting)) => next,
+            never = watch => match never {},
+        };
+        fence.open();
+        next
+    }
+
     /// Polls operations to their end, then completes what was made; then the object is Finalizing.
     pub(super) async fn operations(
         &mut self,

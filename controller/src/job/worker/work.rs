@@ -15,7 +15,14 @@ impl<L: Lifecycle> Worker<L> {
     /// store yet.
     pub(super) async fn work(&mut self, work: Work<'_, L>) -> Result<Next<L::Object>, WorkerError> {
         let (object, location, token) = (work.object, work.location, work.token);
-        let worked = match L::work(self, work).await {
+        let fence = self.cancellation.fence().clone();
+        let watch = fence.watch(self.ctx.ledger.clone(), self.key.clone(), self.uid.clone(), token.clone());
+        let worked = tokio::select! {
+            worked = L::work(self, work) => worked,
+            never = watch => match never {},
+        };
+        fence.open();
+        let worked = match worked {
             Ok(worked) => worked,
             Err(error) => return self.not_worked(object, location, error).await,
         };

@@ -432,3 +432,4 @@ async fn a_failure_that_was_recorded_before_a_crash_is_published_by_the_next_pro
 }
 
 mod operating;
+mod released;

@@ -29,7 +29,7 @@ use crate::{
     discovery::ServedTypes,
     job::{
         action_journal::{Done, Execution},
-        cancellation::StopReason,
+        cancellation::{NotSent, StopReason},
     },
     restore::{
         apply::{self, Applied, Outcome, Target},
@@ -279,6 +279,14 @@ impl ItemRestorer<'_> {
         let _turn = if action.may_add_items() { Some(context.turn.lock().await) } else { None };
         let cancellation = self.work.calls.cancellation();
         cancellation.check_new_work()?;
+        match cancellation.may_write(self.work.patience).await {
+            Ok(()) => {}
+            Err(NotSent::Stopped(reason)) => return Err(reason.into()),
+            Err(error @ NotSent::Unconfirmed) => {
+                let (action, reason) = (action.name().to_owned(), error.to_string());
+                return Ok(Err(ActionError::Retryable { action, reason }));
+            }
+        }
         let execute = async {
             // A plugin may take its time.
             cancellation.unless_cancelled(action.execute(input)).await.unwrap_or_else(|reason| {

@@ -4,7 +4,7 @@
 //! to one backup, so they carry no resourceVersion; deletions carry the uid. Writes are only made while this replica leads:
 //! the objects have the same names whichever replica makes them, so a late one would spoil the work of the leader.
 
-use std::{fmt, future::Future, time::Duration};
+use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use backup_core::{
     api::{Backup, BackupPhase},
@@ -93,15 +93,25 @@ pub(crate) fn snapshot_info(content: &DynamicObject) -> Value {
     })
 }
 
+/// Asked before each write, besides the leadership. The error says why nothing may be written.
+pub type WriteGate = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+
 #[derive(Clone)]
 pub struct SnapshotApi {
     client: Client,
     leadership: Leadership,
+    gate: Option<WriteGate>,
 }
 
 impl SnapshotApi {
     pub fn new(client: &Client, leadership: &Leadership) -> Self {
-        Self { client: client.clone(), leadership: leadership.clone() }
+        Self { client: client.clone(), leadership: leadership.clone(), gate: None }
+    }
+
+    /// The same, with writes only while the gate lets them pass.
+    #[must_use]
+    pub fn gated(self, gate: WriteGate) -> Self {
+        Self { gate: Some(gate), ..self }
     }
 
     async fn write<T, F, Fut>(&self, request: F) -> Result<T, kube::Error>
@@ -109,7 +119,13 @@ impl SnapshotApi {
         F: Fn() -> Fut,
         Fut: Future<Output = Result<T, kube::Error>>,
     {
-        retry::read(BUDGET, || self.leadership.write(WRITE_TIMEOUT, request())).await
+        let write = || async {
+            if let Some(gate) = &self.gate {
+                gate().await.map_err(|why| kube::Error::Service(why.into()))?;
+            }
+            self.leadership.write(WRITE_TIMEOUT, request()).await
+        };
+        retry::read(BUDGET, write).await
     }
 
     fn resource(kind: &str) -> ApiResource {

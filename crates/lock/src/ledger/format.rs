@@ -11,8 +11,10 @@ use crate::{
     footprint::Footprint,
 };
 
-/// The format that this version writes, and the newest that it reads.
-pub const FORMAT_VERSION: u32 = 3;
+/// The format that this version writes, and the newest that it reads: [`State::Released`] is new in it.
+pub const FORMAT_VERSION: u32 = 4;
+/// The oldest format that this version reads. The next write makes the newest of it.
+const OLDEST_VERSION: u32 = 3;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
@@ -137,8 +139,10 @@ impl Ledger {
         if found > FORMAT_VERSION {
             return Err(FormatError::Newer { found });
         }
-        if found < FORMAT_VERSION {
-            return Err(unreadable(&format!("it has format {found}, this version reads {FORMAT_VERSION}")));
+        if found < OLDEST_VERSION {
+            return Err(unreadable(&format!(
+                "it has format {found}, this version reads {OLDEST_VERSION} to {FORMAT_VERSION}"
+            )));
         }
         let wire: Wire = serde_json::from_str(text).map_err(|e| unreadable(&e))?;
         let mut keys = HashSet::with_capacity(wire.claims.len());

@@ -1,6 +1,9 @@
 //! What an object says of itself.
 
-use backup_core::{labels::DELETION_RESTS_ANNOTATION, profile::Profile};
+use backup_core::{
+    labels::{BACKUP_WORK_FINALIZER, DELETION_RESTS_ANNOTATION, RESTORE_WORK_FINALIZER},
+    profile::Profile,
+};
 use kube::{ResourceExt, api::DynamicObject};
 use serde_json::Value;
 
@@ -22,6 +25,7 @@ pub struct Observed {
     pub phase: String,
     /// Whether this version knows that phase. An unknown one counts as active.
     pub known: bool,
+    /// Its work has ended, or will never begin.
     pub over: bool,
     pub new: bool,
     pub deleting: bool,
@@ -47,7 +51,8 @@ impl Observed {
         let data = &object.data;
         let (scope, phase, known, over, new) = if let Some(role) = kind.role() {
             let scope = profile.scope_of(role, namespace, data);
-            let (over, new) = (profile.is_over(role, data), !profile.has_begun(role, data));
+            let over = profile.is_over(role, data) || profile.engine && was_let_go(kind, object);
+            let new = !profile.has_begun(role, data);
             (scope, profile.phase(role, data), profile.is_known_phase(role, data), over, new)
         } else {
             let phase = data.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
@@ -69,6 +74,17 @@ impl Observed {
             spec: data.get("spec").cloned().unwrap_or(Value::Null),
         }
     }
+}
+
+/// Whether an object of our own engine is being deleted, and its worker has let it go or never had it: a deleted object is not begun,
+/// and a worker keeps its finalizer until it has stopped. What others still do with it is not work.
+fn was_let_go(kind: ObjectKind, object: &DynamicObject) -> bool {
+    let work = match kind {
+        ObjectKind::Backup => BACKUP_WORK_FINALIZER,
+        ObjectKind::Restore => RESTORE_WORK_FINALIZER,
+        ObjectKind::DeleteBackupRequest | ObjectKind::Deletion | ObjectKind::Hold => return false,
+    };
+    object.metadata.deletion_timestamp.is_some() && !object.finalizers().iter().any(|name| name == work)
 }
 
 /// Whether a deletion that has begun waits for its store. There may be more of these than a ledger holds, and they need no place in it:

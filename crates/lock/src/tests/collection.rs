@@ -23,6 +23,7 @@ async fn claims_of_objects_that_ended_or_went_are_freed_at_once() {
     // Its finalizer keeps it until its worker has stopped.
     api.edit(&velero_path("Backup", "deleting"), |object| {
         object["metadata"]["deletionTimestamp"] = json!("2026-11-21T10:00:00Z");
+        object["metadata"]["finalizers"] = json!([backup_core::labels::BACKUP_WORK_FINALIZER]);
     });
     let collected = pass(&mut collector(&store, GRACE), &store, Instant::now()).await;
     let freed: Vec<_> = collected.freed.iter().map(|(key, _, reason)| (key.name.as_str(), *reason)).collect();

@@ -37,8 +37,15 @@ impl Found {
     }
 }
 
-const STATES: [State; 6] =
-    [State::Intent, State::Collected, State::Waiting, State::Reserved, State::Settling, State::Active];
+const STATES: [State; 7] = [
+    State::Released,
+    State::Intent,
+    State::Collected,
+    State::Waiting,
+    State::Reserved,
+    State::Settling,
+    State::Active,
+];
 
 /// Everything that a transition is judged by.
 #[derive(Clone, Copy, Debug)]
@@ -98,6 +105,7 @@ impl Case {
 #[case(ObjectKind::Restore, State::Waiting, [Keep, Keep, Keep, ends(Reason::Over), Keep])]
 #[case(ObjectKind::Restore, State::Settling, [Keep; 5])]
 #[case(ObjectKind::Restore, State::Intent, [Keep; 5])]
+#[case(ObjectKind::Restore, State::Released, [Keep, Keep, Keep, ends(Reason::Over), Keep])]
 #[case(ObjectKind::Backup, State::Collected, [Keep, Keep, Readmit, ends(Reason::Orphan), Readmit])]
 #[case(ObjectKind::DeleteBackupRequest, State::Reserved, [Keep, Keep, Keep, ends(Reason::Over), Keep])]
 // A deletion's object is the backup that it deletes.
@@ -329,7 +337,16 @@ fn whatever_is_seen_the_promises_about_ends_hold() {
             let expected = if state == State::Collected { Readmit } else { Keep };
             assert_eq!(transition, expected, "what is stored and not over keeps its place: {case:?}");
         }
-        if transition == End(Reason::Orphan) && state != State::Collected || transition == Tombstone {
+        if state == State::Released {
+            let gone = matches!(found, Found::Nothing | Found::Another);
+            let expected = match found {
+                Found::Ended => End(Reason::Over),
+                _ if gone && prior.stored => End(Reason::Gone),
+                _ if gone && prior.aged => End(Reason::Orphan),
+                _ => Keep,
+            };
+            assert_eq!(transition, expected, "a release lasts as long as its object: {case:?}");
+        } else if transition == End(Reason::Orphan) && state != State::Collected || transition == Tombstone {
             assert!(prior.aged && suspect, "no orphan without grace and suspicion: {case:?}");
             assert!(matches!(state, State::Reserved | State::Waiting | State::Active), "{case:?}");
             assert!(

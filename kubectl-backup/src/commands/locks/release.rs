@@ -1,7 +1,7 @@
 //! `locks release`: takes an entry out of its ledger, whatever its state, with the person's own credentials.
 
 use backup_lock::{
-    Ledger, ObjectKey, ObjectKind, State,
+    Ledger, LedgerStore, ObjectKey, ObjectKind, State,
     admission::REFUSAL_MEMORY,
     claim::{Claim, Entry},
     observe::{Observed, reference},
@@ -19,10 +19,18 @@ use super::{
 };
 use crate::{
     cli::{ReleaseArgs, Target},
-    commands::{known_profiles::known_profiles, prelude::*, selection::no_terminal},
+    commands::{
+        known_profiles::known_profiles,
+        poll::{Look, poll},
+        prelude::*,
+        selection::no_terminal,
+    },
     print::since,
     view::locks::{FoundLedger, few, named, touches},
 };
+
+/// How long a worker of ours is waited for: it writes nothing later than two seconds after the release, and then records its end.
+const STOPS_WITHIN: Duration = Duration::from_secs(20);
 
 pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandResult {
     if !args.yes && !terminal.can_ask() {
@@ -47,7 +55,8 @@ pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandRe
     }
     let user = user_name(&session).await?;
     let (uid, shown) = (entry.uid.clone(), entry.state);
-    let mut done = None;
+    let by = format!("{user}: {}", args.reason);
+    let mut done: Option<Released> = None;
     let change = |ledger: &mut Ledger| {
         let Some(entry) = ledger.entry(&key, &uid) else {
             // A try before this one may have been written without an answer.
@@ -58,6 +67,11 @@ pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandRe
                 ))
             });
         };
+        if entry.state == State::Released {
+            // By a try before this one, or by another person: what is left to do is to wait for the worker.
+            let before = Released { was: State::Released, turns: Vec::new() };
+            return Ok(done.clone().unwrap_or(before));
+        }
         if !args.yes && entry.state != shown {
             let (key, state) = (named(&key), entry.state);
             return Err(Problem::other(format!(
@@ -65,12 +79,13 @@ pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandRe
             ))
             .with_remedy("Look again, and decide again: kubectl backup locks"));
         }
-        let turns = release(ledger, &key, &uid);
-        done = Some(turns.clone());
-        Ok(turns)
+        let was = entry.state;
+        let released = Released { was, turns: release(ledger, &key, &uid, &by) };
+        done = Some(released.clone());
+        Ok(released)
     };
     let written = store.update(&read.scope, Instant::now() + BUDGET, change).await;
-    let (turns, stored) = written.map_err(|error| problem::of_update(error, &session))?;
+    let (Released { was, turns }, stored) = written.map_err(|error| problem::of_update(error, &session))?;
     // From now on nothing is refused because of it.
     tokio::time::sleep(REFUSAL_MEMORY).await;
     terminal.data(&format!("{} released\n", handle(&key)))?;
@@ -85,10 +100,77 @@ pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandRe
         read.scope,
         args.reason
     );
-    if let Err(problem) = event(&session, read, &key, &uid, &note, terminal.now()).await {
+    if was != State::Released
+        && let Err(problem) = event(&session, read, &key, &uid, &note, terminal.now()).await
+    {
         terminal.say(&format!("warning: it was released, but leaves no Event: {problem}"));
     }
-    Ok(Exit::Done)
+    let (runs, has_begun) = match &object {
+        Ok(Some(seen)) => (seen.uid == uid && !seen.over, !seen.new),
+        Ok(None) => (false, false),
+        Err(_) => (true, true),
+    };
+    if key.kind == ObjectKind::Deletion || !runs {
+        return Ok(Exit::Done);
+    }
+    if !read.is_known || known.is_guarded(&read.profile) {
+        terminal.say(&format!(
+            "Whether its worker has stopped cannot be known: another operator runs {}, and does not look at the lock. It is not \
+             claimed again. See that it has ended before you start what would collide with it.",
+            handle(&key)
+        ));
+        return Ok(Exit::Done);
+    }
+    if !has_begun && matches!(was, State::Reserved | State::Waiting) {
+        terminal.say("It had not begun, and does not begin any more.");
+        return Ok(Exit::Done);
+    }
+    until_stopped(&session, &store, &key, &uid, terminal).await
+}
+
+#[derive(Clone)]
+struct Released {
+    /// The state that it was released from.
+    was: State,
+    /// Whose turn has come by it.
+    turns: Vec<String>,
+}
+
+/// Waits until the worker of an object of our own engine has stopped: that is certain once the object has ended, or is gone.
+async fn until_stopped(
+    session: &Session,
+    store: &LedgerStore,
+    key: &ObjectKey,
+    uid: &str,
+    terminal: &mut Terminal,
+) -> CommandResult {
+    let seconds = STOPS_WITHIN.as_secs();
+    terminal.say(&format!("Waiting up to {seconds}s until its worker has stopped."));
+    let waited = poll(session, terminal, STOPS_WITHIN, async |_: &mut Terminal| {
+        match store.objects().read(key).await {
+            Ok(Some(seen)) if seen.uid == uid && !seen.over => Ok(Look::Same),
+            Ok(Some(seen)) if seen.uid == uid => Ok(Look::Found(format!("it is {}", plain(&seen.phase)))),
+            Ok(_) => Ok(Look::Found("it is gone".to_owned())),
+            // Then it is not certain.
+            Err(_) => Ok(Look::Same),
+        }
+    })
+    .await?;
+    match waited {
+        Ok(end) => {
+            terminal.say(&format!("Its worker has stopped: {end}."));
+            Ok(Exit::Done)
+        }
+        Err(exit) => {
+            terminal.say(&format!(
+                "warning: {} was released, but it is not certain that its worker has stopped: it has not ended. A backup-controller \
+                 that runs writes nothing for it later than 2s after the release, but for requests that are on their way\n  \
+                 See how it ends with: kubectl backup locks",
+                handle(key)
+            ));
+            Ok(exit)
+        }
+    }
 }
 
 /// The word that this command takes.
@@ -97,7 +179,7 @@ fn handle(key: &ObjectKey) -> String {
 }
 
 /// Releases, and names those whose turn comes by it.
-fn release(ledger: &mut Ledger, key: &ObjectKey, uid: &str) -> Vec<String> {
+fn release(ledger: &mut Ledger, key: &ObjectKey, uid: &str, by: &str) -> Vec<String> {
     let waiting = |ledger: &Ledger| -> Vec<(ObjectKey, String)> {
         let all =
             ledger.claims.iter().flat_map(|claim| claim.entries.iter().map(move |entry| (claim, entry)));
@@ -105,7 +187,7 @@ fn release(ledger: &mut Ledger, key: &ObjectKey, uid: &str) -> Vec<String> {
         waiting.map(|(claim, entry)| (claim.key.clone(), entry.uid.clone())).collect()
     };
     let before = waiting(ledger);
-    ledger.force_release(key, uid);
+    ledger.force_release(key, uid, by);
     let after = waiting(ledger);
     let others = before.iter().filter(|(of, by)| (of, by.as_str()) != (key, uid));
     others.filter(|one| !after.contains(one)).map(|(key, _)| named(key)).collect()
@@ -206,13 +288,19 @@ fn facts(
             let deleting = if seen.deleting { "is being deleted" } else { "is not being deleted" };
             lines.push(format!("The backup is there, and {deleting}."));
         }
+        Ok(Some(seen)) if seen.over && seen.deleting => {
+            lines.push("It is being deleted, and nothing works on it any more.".to_owned());
+        }
         Ok(Some(seen)) if seen.over => lines.push(format!("It has ended: {}.", plain(&seen.phase))),
         Ok(Some(seen)) if seen.new && entry.state < State::Active => {
             lines.push(format!("It has not begun: {}.", plain(&seen.phase)));
         }
         Ok(Some(seen)) => lines.push(format!("It runs: {}; {may_write}.", plain(&seen.phase))),
     }
-    let turns = release(&mut ledger.clone(), key, &entry.uid);
+    if entry.state == State::Released {
+        return lines;
+    }
+    let turns = release(&mut ledger.clone(), key, &entry.uid, "");
     let others = match key.kind {
         ObjectKind::Backup | ObjectKind::DeleteBackupRequest | ObjectKind::Deletion => "restores",
         ObjectKind::Restore | ObjectKind::Hold => "backups and restores",

@@ -58,8 +58,8 @@ fn block(
     }
     if !scope.unclaimed.is_empty() {
         screen.lines([
-            "What has no claim was created while the lock was off, came late, or was released by hand: backup-controller",
-            "claims it where nothing is in its way. Its own backups and restores do not start without a claim.",
+            "What has no claim was created while the lock was off, or came late: backup-controller claims it where nothing",
+            "is in its way. Its own backups and restores do not start without a claim.",
         ]);
     }
     Ok(screen.text)
@@ -69,6 +69,7 @@ fn row(entry: &EntryView, now: Timestamp, style: Style) -> Vec<String> {
     let tone = match entry.state.as_str() {
         _ if entry.suspect => Tone::Warn,
         "Active" => Tone::Good,
+        "Released" => Tone::Warn,
         _ => Tone::Busy,
     };
     let mark = if entry.suspect { "?" } else { "" };

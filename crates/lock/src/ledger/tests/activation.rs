@@ -20,6 +20,7 @@ fn only_an_admitted_uid_can_be_activated_and_it_keeps_its_token() {
 #[test]
 fn only_a_reserved_place_becomes_active() {
     for (from, activated) in [
+        (State::Released, false),
         (State::Intent, false),
         (State::Collected, false),
         (State::Reserved, true),

@@ -67,6 +67,7 @@ fn an_entry_keeps_newcomers_out_as_its_state_says() {
         (State::Waiting, all),
         (State::Intent, &[Backup][..]),
         (State::Collected, &[Restore, Hold][..]),
+        (State::Released, &[][..]),
     ] {
         for newcomer in [Restore, Backup, DeleteBackupRequest, Deletion, Hold] {
             let entry = Entry::new("1", Footprint::everything(), state, SINCE);

@@ -93,16 +93,87 @@ fn who_waits_is_let_in_when_the_one_ahead_is_found_to_be_an_orphan() {
 
 #[test]
 fn a_forced_release_takes_anything_away_and_makes_old_tokens_worthless() {
-    for from in [State::Intent, State::Collected, State::Reserved, State::Settling, State::Active] {
+    for (from, is_remembered) in [
+        (State::Intent, false),
+        (State::Settling, false),
+        (State::Collected, true),
+        (State::Waiting, true),
+        (State::Reserved, true),
+        (State::Active, true),
+    ] {
         let mut ledger = with_entry(&restore("r"), "1", from);
         let epoch = ledger.epoch;
-        assert!(ledger.force_release(&restore("r"), "1"), "{from}");
-        assert!(ledger.is_empty());
+        assert!(ledger.force_release(&restore("r"), "1", "ann: stuck"), "{from}");
+        assert_eq!(ledger.is_empty(), !is_remembered, "{from}");
         assert!(ledger.epoch > epoch);
-        let epoch = ledger.epoch;
-        assert!(!ledger.force_release(&restore("r"), "1"), "there is none");
-        assert_eq!(ledger.epoch, epoch);
+        let before = ledger.clone();
+        assert!(!ledger.force_release(&restore("r"), "1", "bob: again"), "there is nothing to take");
+        assert_eq!(ledger, before);
+        admit(&mut ledger, &backup("b"), "2", &["a"]).unwrap();
+        assert_eq!(ledger.holder(), "backup/velero/b");
     }
+}
+
+#[test]
+fn what_has_no_object_that_is_claimed_as_found_is_released_without_a_trace() {
+    for kind in [ObjectKind::Hold, ObjectKind::Deletion] {
+        let key = ObjectKey::new(kind, "velero", "x");
+        let mut ledger = with_entry(&key, "1", State::Reserved);
+        assert!(ledger.force_release(&key, "1", ""));
+        assert!(ledger.is_empty(), "{kind}");
+        admit(&mut ledger, &key, "1", &["a"]).unwrap();
+    }
+}
+
+#[test]
+fn what_was_released_by_force_stays_released() {
+    let mut ledger = with_entry(&restore("r"), "1", State::Active);
+    ledger.force_release(&restore("r"), "1", "ann: stuck");
+    let before = ledger.clone();
+    ledger.adopt(&restore("r"), "1", &Footprint::everything(), State::Active, SINCE);
+    let again = admit(&mut ledger, &restore("r"), "1", &["a"]).unwrap_err();
+    assert_eq!((again.category(), &ledger.activate(&restore("r"), "1").unwrap_err()), ("released", &again));
+    assert!(again.to_string().contains("was released by force by ann: stuck"), "{again}");
+    assert!(!ledger.settle(&restore("r"), "1") && !ledger.tombstone(&restore("r"), "1", State::Active));
+    assert_eq!(ledger, before, "nothing claims it again");
+    // Another object of that name is another matter, and so is its next life after its end.
+    admit(&mut ledger, &restore("r"), "2", &["a"]).unwrap();
+    ledger.release(&restore("r"), "2");
+    let revived = Ask { revives: "41".to_owned(), ..Ask::default() };
+    ledger.admit(&restore("r"), "1", &on(&["a"]), SINCE, &revived).unwrap();
+    let entry = ledger.entry(&restore("r"), "1").unwrap();
+    assert_eq!((entry.state, entry.note.as_str()), (State::Reserved, ""));
+}
+
+#[test]
+fn a_release_lets_who_waits_have_its_place() {
+    let mut ledger = with_entry(&backup("b"), "1", State::Active);
+    queue_up(&mut ledger, &restore("r"), "2", &["a"]).unwrap();
+    ledger.force_release(&backup("b"), "1", "ann: stuck");
+    assert_eq!(state(&ledger, &restore("r"), "2"), Some(State::Reserved));
+}
+
+#[test]
+fn a_release_takes_no_share_and_always_has_room() {
+    let requester = "ann".to_owned();
+    let ask = Ask { requester, ..Ask::default() };
+    let mut ledger = Ledger::default();
+    ledger.admit(&restore("r"), "1", &on(&["a"]), SINCE, &ask).unwrap();
+    ledger.force_release(&restore("r"), "1", &"é".repeat(1000));
+    let entry = ledger.entry(&restore("r"), "1").unwrap();
+    assert!(entry.requester.is_empty() && entry.note.len() <= 200, "{entry:?}");
+    // A full one, with names that take nearly all of it: what is released does not make it larger.
+    let mut full = Ledger::default();
+    for n in 0..550 {
+        let key = ObjectKey::new(ObjectKind::Restore, "velero", &format!("{n:0>253}"));
+        let entries = vec![Entry::new("1", on(&["a"]), State::Active, SINCE)];
+        full.claims.push(Claim { key, entries });
+    }
+    assert!(full.bytes_at_most() < MAX_BYTES && full.bytes_at_most() + 550 * 200 > MAX_BYTES);
+    for key in full.claims.iter().map(|claim| claim.key.clone()).collect::<Vec<_>>() {
+        full.force_release(&key, "1", &"x".repeat(200));
+    }
+    assert!(full.to_json().len() <= MAX_BYTES, "{}", full.to_json().len());
 }
 
 #[test]

@@ -13,16 +13,16 @@ use super::*;
 #[case::no_json("holder=me", "can't be read")]
 #[case::no_version("{}", "can't be read")]
 #[case::older(r#"{"v":2,"epoch":1,"bound":1,"footprints":[],"claims":[]}"#, "format 2")]
-#[case::no_epoch(r#"{"v":3,"bound":0,"footprints":[],"claims":[]}"#, "epoch")]
-#[case::no_bound(r#"{"v":3,"epoch":1,"footprints":[],"claims":[]}"#, "bound")]
-#[case::unknown_status(r#"{"v":3,"status":"Ajar","epoch":1,"bound":1,"footprints":[],"claims":[]}"#, "Ajar")]
-#[case::unknown_state(r#"{"v":3,"epoch":1,"bound":1,"footprints":[{"ns":"all"}],"claims":[["Backup","v","b",[["1",0,"Asleep",1,""]]]]}"#, "Asleep")]
+#[case::no_epoch(r#"{"v":4,"bound":0,"footprints":[],"claims":[]}"#, "epoch")]
+#[case::no_bound(r#"{"v":4,"epoch":1,"footprints":[],"claims":[]}"#, "bound")]
+#[case::unknown_status(r#"{"v":4,"status":"Ajar","epoch":1,"bound":1,"footprints":[],"claims":[]}"#, "Ajar")]
+#[case::unknown_state(r#"{"v":4,"epoch":1,"bound":1,"footprints":[{"ns":"all"}],"claims":[["Backup","v","b",[["1",0,"Asleep",1,""]]]]}"#, "Asleep")]
 #[case::dangling(
-    r#"{"v":3,"epoch":1,"bound":1,"footprints":[],"claims":[["Backup","v","b",[["1",0,"Reserved",1,""]]]]}"#,
+    r#"{"v":4,"epoch":1,"bound":1,"footprints":[],"claims":[["Backup","v","b",[["1",0,"Reserved",1,""]]]]}"#,
     "footprint 0"
 )]
 #[case::twice(
-    r#"{"v":3,"epoch":1,"bound":1,"footprints":[],"claims":[["Backup","v","b",[]],["Backup","v","b",[]]]}"#,
+    r#"{"v":4,"epoch":1,"bound":1,"footprints":[],"claims":[["Backup","v","b",[]],["Backup","v","b",[]]]}"#,
     "twice"
 )]
 fn what_is_no_ledger_of_this_version_is_unreadable(#[case] text: &str, #[case] says: &str) {
@@ -33,7 +33,7 @@ fn what_is_no_ledger_of_this_version_is_unreadable(#[case] text: &str, #[case] s
 
 #[test]
 fn a_newer_format_is_told_apart_whatever_else_it_holds() {
-    for text in [r#"{"v":4}"#, r#"{"v":4,"something":"else"}"#, r#"{"v":4000000000,"epoch":"many"}"#] {
+    for text in [r#"{"v":5}"#, r#"{"v":5,"something":"else"}"#, r#"{"v":4000000000,"epoch":"many"}"#] {
         let error = Ledger::from_json(text).unwrap_err();
         assert!(matches!(error, FormatError::Newer { .. }), "{error}");
         assert!(error.to_string().contains("update this program"), "{error}");
@@ -43,7 +43,15 @@ fn a_newer_format_is_told_apart_whatever_else_it_holds() {
 #[test]
 fn the_text_begins_with_its_version() {
     // A policy of the cluster compares this without reading the rest.
-    assert!(Ledger::default().to_json().starts_with(r#"{"v":3,"#), "{}", Ledger::default().to_json());
+    assert!(Ledger::default().to_json().starts_with(r#"{"v":4,"#), "{}", Ledger::default().to_json());
+}
+
+#[test]
+fn the_format_before_is_read_and_the_next_write_makes_the_newest_of_it() {
+    let mut ledger = Ledger::default();
+    admit(&mut ledger, &backup("b"), "1", &["a"]).unwrap();
+    let old = ledger.to_json().replacen(r#"{"v":4,"#, r#"{"v":3,"#, 1);
+    assert_eq!(Ledger::from_json(&old).unwrap().to_json(), ledger.to_json());
 }
 
 /// In both directions: what an older version wrote lacks fields, and what a newer one writes may have some that this
@@ -101,8 +109,15 @@ fn any_footprint() -> impl Strategy<Value = Footprint> {
 }
 
 fn any_entry() -> impl Strategy<Value = Entry> {
-    const STATES: [State; 6] =
-        [State::Intent, State::Collected, State::Waiting, State::Reserved, State::Settling, State::Active];
+    const STATES: [State; 7] = [
+        State::Released,
+        State::Intent,
+        State::Collected,
+        State::Waiting,
+        State::Reserved,
+        State::Settling,
+        State::Active,
+    ];
     const WORDS: [Word; 4] = [Word::Refused, Word::Expected, Word::Remembered, Word::Insisting];
     let state = (
         proptest::sample::select(&STATES[..]),

@@ -25,7 +25,7 @@ fn the_write_that_frees_the_last_blocker_promotes_to_reserved_and_never_to_activ
     let ways: [(&str, Freed); 3] = [
         ("release", |ledger, key, uid| ledger.release(key, uid)),
         ("drop_if", |ledger, key, uid| ledger.drop_if(key, uid, State::Active)),
-        ("force_release", |ledger, key, uid| ledger.force_release(key, uid)),
+        ("force_release", |ledger, key, uid| ledger.force_release(key, uid, "")),
     ];
     for (way, free) in ways {
         let mut ledger = with_entry(&backup("b1"), "1", State::Active);
@@ -172,7 +172,7 @@ fn a_hold_waits_until_those_who_are_there_have_left_and_then_stands() {
     assert_eq!(blockers(admit(&mut ledger, &backup("new"), "3", &["z"])), [hold("h")]);
     assert_eq!(ledger.holder(), "hold/velero/h");
     ledger.hold(&hold("other"), "5", &all, SINCE, "you: too").unwrap();
-    assert!(ledger.force_release(&hold("h"), "2"));
+    assert!(ledger.force_release(&hold("h"), "2", ""));
     assert_eq!(blockers(admit(&mut ledger, &backup("new"), "3", &["z"])), [hold("other")], "two may hold");
     assert!(ledger.release(&hold("other"), "5"));
     admit(&mut ledger, &backup("new"), "3", &["z"]).unwrap();

@@ -106,7 +106,8 @@ fn take(ledger: &mut Ledger, step: &Step) -> bool {
         Step::Admit(key, uid, footprint, ask) => ledger.admit(key, uid, footprint, SINCE, ask).is_ok(),
         Step::Hold(key, uid, footprint) => ledger.hold(key, uid, footprint, SINCE, "me").is_ok(),
         Step::Adopt(key, uid, footprint, state) => {
-            let news = ledger.entry(key, uid).is_none_or(|entry| entry.state < State::Waiting);
+            let may_come = |entry: &Entry| entry.state < State::Waiting && entry.state != State::Released;
+            let news = ledger.entry(key, uid).is_none_or(may_come);
             ledger.adopt(key, uid, footprint, *state, SINCE);
             news
         }
@@ -118,7 +119,7 @@ fn take(ledger: &mut Ledger, step: &Step) -> bool {
         Step::Settle(key, uid) => ledger.settle(key, uid),
         Step::Suspect(key, uid) => ledger.suspect(key, uid),
         Step::Entomb(key, uid, state) => ledger.tombstone(key, uid, *state),
-        Step::Force(key, uid) => ledger.force_release(key, uid),
+        Step::Force(key, uid) => ledger.force_release(key, uid, "ann: stuck"),
     }
 }
 
@@ -221,6 +222,13 @@ proptest! {
             }
             adopted.retain(|(key, uid)| ledger.entry(key, uid).is_some());
 
+            let released = |ledger: &Ledger| {
+                ledger.entry(key, uid).is_some_and(|entry| entry.state == State::Released)
+            };
+            if released(&before) {
+                let ends = matches!(step, Step::Release(..) | Step::Suspect(..));
+                prop_assert!(released(&ledger) || ends, "what was released is claimed again by {step:?}");
+            }
             prop_assert!(done || ledger == before, "what was not done left something behind: {step:?}");
             prop_assert_eq!(collision(&ledger, &adopted), None, "two hold the same after {:?}: {:#?}", step, ledger);
             prop_assert!(ledger.epoch >= before.epoch, "the epoch went back: {step:?}");

@@ -1,0 +1,185 @@
+//! Whether the claim of work that is under way still stands, as far as this process has seen.
+//!
+//! A person may release a claim by force. Whoever is admitted then must not meet the worker's writes, so:
+//!
+//! 1. Beside the work, [`Fence::watch`] reads the ledger twice a second.
+//! 2. Before each write of the work, [`Fence::confirmed`] asks for a read that found the claim and began less than [`VALID`] ago.
+//!    That costs no request; if there is none, the write waits for the next read. While the API server is away nothing is written.
+//! 3. A read that does not find the claim stops the work: nothing is written from then on.
+//!
+//! So the last write is sent at most two seconds after the release. A request that is on its way then is given up; the API server may
+//! still do it. After a crash the successor asks for the claim again before it works, and is refused.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use backup_lock::{
+    ObjectKey, Token,
+    activate::{TokenState, token_state},
+    lease::LedgerStore,
+};
+use backup_runtime::clock::Clock;
+use tokio::sync::watch;
+
+/// How long a read allows writes, from when it was sent.
+const VALID: Duration = Duration::from_secs(2);
+/// Between two reads.
+const PERIOD: Duration = Duration::from_millis(500);
+/// Longest wait for the answer to a read.
+const READ: Duration = Duration::from_secs(1);
+
+/// Cheap to clone; all clones are of the same work.
+#[derive(Clone, Debug)]
+pub(crate) struct Fence {
+    clock: Clock,
+    state: Arc<watch::Sender<State>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// No work is under way that needs a claim.
+    Open,
+    /// Writes may be sent until this time of the clock.
+    Until(Duration),
+    /// A person took the claim by force: who and why, if that is known.
+    Released(String),
+    /// The claim is gone; whether there is one again is to be asked.
+    Lost,
+}
+
+/// The claim of the work does not stand any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClaimLost;
+
+impl Fence {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { clock, state: Arc::new(watch::Sender::new(State::Open)) }
+    }
+
+    /// Allows writes only while the claim stands, from now until [`Fence::open`]. The future is to be polled beside the work; it
+    /// does not end.
+    pub(crate) fn watch(
+        &self,
+        ledger: LedgerStore,
+        key: ObjectKey,
+        uid: String,
+        token: Token,
+    ) -> impl Future<Output = Infallible> + use<> {
+        self.state.send_replace(State::Until(Duration::ZERO));
+        let fence = self.clone();
+        async move {
+            loop {
+                let sent = fence.clock.now();
+                match tokio::time::timeout(READ, token_state(&ledger, &key, &uid, &token)).await {
+                    Ok(Ok(TokenState::Holds)) => {
+                        fence.state.send_replace(State::Until(sent + VALID));
+                    }
+                    Ok(Ok(TokenState::Released { note })) => {
+                        tracing::warn!(%key, uid, note, "the claim was released by force: the work stops");
+                        fence.state.send_replace(State::Released(note));
+                        break;
+                    }
+                    Ok(Ok(TokenState::Lost)) => {
+                        tracing::warn!(%key, uid, "the claim is gone: the work stops");
+                        fence.state.send_replace(State::Lost);
+                        break;
+                    }
+                    Ok(Err(error)) => tracing::debug!(%key, %error, "whether the claim stands is not known"),
+                    Err(_) => tracing::debug!(%key, "whether the claim stands is not known: no answer"),
+                }
+                tokio::time::sleep(PERIOD).await;
+            }
+            std::future::pending().await
+        }
+    }
+
+    /// The work has come to its end: what is done now needs no claim.
+    pub(crate) fn open(&self) {
+        self.state.send_replace(State::Open);
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ClaimLost> {
+        match &*self.state.borrow() {
+            State::Released(_) | State::Lost => Err(ClaimLost),
+            State::Open | State::Until(_) => Ok(()),
+        }
+    }
+
+    /// Who released the claim by force and why; `None` if it was not.
+    pub(crate) fn released(&self) -> Option<String> {
+        match &*self.state.borrow() {
+            State::Released(note) => Some(note.clone()),
+            State::Open | State::Until(_) | State::Lost => None,
+        }
+    }
+
+    /// Resolves when a write may be sent. Waits for a fresh read if need be.
+    pub(crate) async fn confirmed(&self) -> Result<(), ClaimLost> {
+        let mut state = self.state.subscribe();
+        loop {
+            match &*state.borrow_and_update() {
+                State::Open => return Ok(()),
+                State::Until(end) if self.clock.now() < *end => return Ok(()),
+                State::Until(_) => {}
+                State::Released(_) | State::Lost => return Err(ClaimLost),
+            }
+            // The sender is this fence's own.
+            if state.changed().await.is_err() {
+                return Err(ClaimLost);
+            }
+        }
+    }
+
+    /// Resolves when the claim is found to be gone.
+    pub(crate) async fn lost(&self) {
+        let gone = |state: &State| matches!(state, State::Released(_) | State::Lost);
+        // The sender is this fence's own.
+        let _ = self.state.subscribe().wait_for(gone).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn fence() -> Fence {
+        Fence::new(Clock::Tokio(Instant::now()))
+    }
+
+    async fn waits(fence: &Fence) -> bool {
+        tokio::time::timeout(Duration::from_mins(1), fence.confirmed()).await.is_err()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_needs_a_read_of_the_last_two_seconds() {
+        let fence = fence();
+        assert_eq!(fence.confirmed().await, Ok(()), "no work needs a claim yet");
+        fence.state.send_replace(State::Until(fence.clock.now() + VALID));
+        tokio::time::advance(Duration::from_millis(1999)).await;
+        assert_eq!(fence.confirmed().await, Ok(()));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(waits(&fence).await, "the read is too old");
+        assert_eq!(fence.check(), Ok(()), "an old read is no sign that it is gone");
+        fence.state.send_replace(State::Until(fence.clock.now() + VALID));
+        assert_eq!(fence.confirmed().await, Ok(()), "a fresh one lets it go on");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_that_is_gone_stops_what_waits_and_what_comes() {
+        let fence = fence();
+        fence.state.send_replace(State::Until(Duration::ZERO));
+        let (waiting, ()) = tokio::join!(fence.confirmed(), async {
+            tokio::time::sleep(VALID).await;
+            fence.state.send_replace(State::Released("ann: stuck".to_owned()));
+        });
+        assert_eq!(
+            (waiting, fence.check(), fence.confirmed().await),
+            (Err(ClaimLost), Err(ClaimLost), Err(ClaimLost))
+        );
+        assert_eq!(fence.released().as_deref(), Some("ann: stuck"));
+        fence.lost().await;
+        fence.open();
+        assert_eq!((fence.check(), fence.confirmed().await, fence.released()), (Ok(()), Ok(()), None));
+    }
+}
