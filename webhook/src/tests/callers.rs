@@ -111,3 +111,32 @@ async fn the_longest_name_and_a_hundred_thousand_namespaces_are_decided_on() {
     let other = json!({"backupName": "old", "includedNamespaces": ["unheard-of"]});
     assert!(!allowed(&replica.create("Restore", "r", "2", other).await), "so many names count as everything");
 }
+
+#[tokio::test]
+async fn what_is_no_review_gets_a_clear_answer() {
+    let (_, replica) = one_replica();
+    for (body, says) in [
+        (b"hello".to_vec(), "no AdmissionReview"),
+        (b"{}".to_vec(), "AdmissionReview"),
+        (br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#.to_vec(), "no request"),
+        (br#"{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview"}"#.to_vec(), "expected"),
+    ] {
+        let (status, answer) = replica.post(body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+        assert_eq!(answer["status"], "Failure");
+        assert!(answer["message"].as_str().unwrap().contains(says), "{answer}");
+    }
+    let (status, answer) = replica.post(vec![b' '; 9 << 20]).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{answer}");
+}
+
+#[tokio::test]
+async fn a_review_of_three_mebibytes_and_a_thousand_namespaces_is_read() {
+    let (_, replica) = one_replica();
+    let names: Vec<String> = (0..1000).map(|n| format!("{}-{n:04}", "n".repeat(58))).collect();
+    let mut request = creation("Backup", "b", "1", json!({"includedNamespaces": names}));
+    request["object"]["metadata"]["annotations"] = json!({"big": "x".repeat(3 << 20)});
+    assert!(allowed(&replica.review(request).await));
+    let other = json!({"backupName": "old", "includedNamespaces": ["unheard-of"]});
+    assert!(!allowed(&replica.create("Restore", "r", "2", other).await), "so many names count as everything");
+}
