@@ -48,10 +48,16 @@ impl Ledger {
         true
     }
 
-    /// This word keeps nothing out any more, and is remembered. Returns whether that was a change.
+    /// This word keeps nothing out any more, and is remembered; what waited for it has its turn in the same step. Returns whether
+    /// that was a change.
     pub fn lapse(&mut self, key: &ObjectKey, uid: &str) -> bool {
-        let lapses = |entry: &&mut Entry| entry.state == State::Intent && entry.word == Word::Expected;
-        self.entry_mut(key, uid).filter(lapses).map(|entry| entry.word = Word::Remembered).is_some()
+        let is_expected = |entry: &&mut Entry| entry.state == State::Intent && entry.word == Word::Expected;
+        let lapsed =
+            self.entry_mut(key, uid).filter(is_expected).map(|entry| entry.word = Word::Remembered).is_some();
+        if lapsed {
+            self.promote();
+        }
+        lapsed
     }
 
     /// Notes which refused restores have nothing in their way any more: from now on they may come, and are not waited for
