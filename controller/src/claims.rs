@@ -10,7 +10,7 @@ use std::{
 };
 
 use backup_lock::{
-    Ledger, LedgerError, LedgerReconciler, ProtectedProfile, RunningObjects, State, ledger::Ask,
+    Entry, Ledger, LedgerError, LedgerReconciler, ProtectedProfile, RunningObjects, ledger::Ask,
     observe::Observed,
 };
 use backup_runtime::Cluster;
@@ -129,7 +129,7 @@ impl ClaimsController {
             }
             let entry = stored.ledger.entry(&seen.key, &seen.uid);
             // What a person has released by force stays released.
-            if entry.is_some_and(|entry| entry.state >= State::Waiting || entry.state == State::Released) {
+            if entry.is_some_and(Entry::has_its_place) {
                 continue;
             }
             // It may have ended, and released its place, since it was seen.

@@ -124,7 +124,7 @@ impl SyncController {
         }
         self.publish(&location, &summary).await?;
         // From its end: else the next pass would follow one that takes long at once, and its summary would replace the answer to
-        // a request before anybody has seen that.
+        // a request before it was read.
         let ended = Clock::Boot.now();
         cache.passed = Some(ended);
         self.skip_cache.put(&location, cache);
@@ -212,7 +212,7 @@ impl SyncController {
             began,
         };
         // The cluster first: what it says is stored was stored before the listing of the bucket began.
-        // Whoever asks for a pass, or has just changed the location, expects it to know everything until then.
+        // A person who asks for a pass, or has just changed the location, expects it to know everything until then.
         let watched = if request.is_some() || cache.passed.is_none() { None } else { self.watched.get() };
         let backups = match watched {
             Some(backups) => backups,

@@ -130,7 +130,7 @@ impl Callers {
     }
 }
 
-/// Refuses whoever did not prove to be the API server or a replica, and what is too large, before a body is read. Lets as much
+/// Refuses a caller that did not prove to be the API server or a replica, and what is too large, before a body is read. Lets as much
 /// in at a time as there is room for.
 pub(crate) async fn admit(State(callers): State<Callers>, request: Request, next: Next) -> Response {
     if !callers.know(request.uri().path()).await {

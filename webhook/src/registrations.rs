@@ -59,7 +59,7 @@ impl Registrations {
         Self { api: Api::all(client), own: own.to_owned(), names, ca, installations, paths }
     }
 
-    /// Looks again and again, and soon when somebody asks for it.
+    /// Looks again and again, and soon when it is asked for.
     pub(crate) async fn follow(self, mut asked: mpsc::Receiver<oneshot::Sender<()>>) {
         let mut callers = Vec::with_capacity(CALLERS);
         loop {

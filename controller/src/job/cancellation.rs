@@ -20,7 +20,7 @@ pub(crate) enum StopReason {
     /// The object is gone, or its deletion was asked for.
     #[error("the object was deleted while it was worked on")]
     Deleted,
-    /// Somebody else may have been admitted.
+    /// Another object may have been admitted.
     #[error("the claim of the work is gone")]
     ClaimLost,
     /// A person wants an early end: nothing new is begun, and what there is is brought to its end.

@@ -1,8 +1,8 @@
 //! Whether the claim of work that is under way still stands, as far as this process has seen.
 //!
-//! A person may release a claim by force. Whoever is admitted then must not meet the worker's writes, so:
+//! A person may release a claim by force. What is admitted then must not meet the worker's writes, so:
 //!
-//! 1. Beside the work, [`Fence::watch`] reads the ledger twice a second.
+//! 1. Beside the work, [`Fence::around`] reads the ledger twice a second.
 //! 2. Before each write of the work, [`Fence::confirmed`] asks for a read that found the claim and began less than [`VALID`] ago.
 //!    That costs no request; if there is none, the write waits for the next read. While the API server is away nothing is written.
 //! 3. A read that does not find the claim stops the work: nothing is written from then on.
@@ -55,45 +55,50 @@ impl Fence {
         Self { clock, state: Arc::new(watch::Sender::new(State::Open)) }
     }
 
-    /// Allows writes only while the claim stands, from now until [`Fence::open`]. The future is to be polled beside the work; it
-    /// does not end.
-    pub(crate) fn watch(
+    /// Does work that needs the claim: meanwhile writes are allowed only while the claim stands. What is done after it needs none.
+    pub(crate) async fn around<T>(
         &self,
         ledger: LedgerStore,
         key: ObjectKey,
         uid: String,
         token: Token,
-    ) -> impl Future<Output = Infallible> + use<> {
+        work: impl Future<Output = T>,
+    ) -> T {
         self.state.send_replace(State::Until(Duration::ZERO));
-        let fence = self.clone();
-        async move {
-            loop {
-                let sent = fence.clock.now();
-                match tokio::time::timeout(READ, token_state(&ledger, &key, &uid, &token)).await {
-                    Ok(Ok(TokenState::Holds)) => {
-                        fence.state.send_replace(State::Until(sent + VALID));
-                    }
-                    Ok(Ok(TokenState::Released { note })) => {
-                        tracing::warn!(%key, uid, note, "the claim was released by force: the work stops");
-                        fence.state.send_replace(State::Released(note));
-                        break;
-                    }
-                    Ok(Ok(TokenState::Lost)) => {
-                        tracing::warn!(%key, uid, "the claim is gone: the work stops");
-                        fence.state.send_replace(State::Lost);
-                        break;
-                    }
-                    Ok(Err(error)) => tracing::debug!(%key, %error, "whether the claim stands is not known"),
-                    Err(_) => tracing::debug!(%key, "whether the claim stands is not known: no answer"),
-                }
-                tokio::time::sleep(PERIOD).await;
-            }
-            std::future::pending().await
-        }
+        let done = tokio::select! {
+            done = work => done,
+            never = self.watch(ledger, key, uid, token) => match never {},
+        };
+        self.open();
+        done
     }
 
-    /// The work has come to its end: what is done now needs no claim.
-    pub(crate) fn open(&self) {
+    async fn watch(&self, ledger: LedgerStore, key: ObjectKey, uid: String, token: Token) -> Infallible {
+        loop {
+            let sent = self.clock.now();
+            match tokio::time::timeout(READ, token_state(&ledger, &key, &uid, &token)).await {
+                Ok(Ok(TokenState::Holds)) => {
+                    self.state.send_replace(State::Until(sent + VALID));
+                }
+                Ok(Ok(TokenState::Released { note })) => {
+                    tracing::warn!(%key, uid, note, "the claim was released by force: the work stops");
+                    self.state.send_replace(State::Released(note));
+                    break;
+                }
+                Ok(Ok(TokenState::Lost)) => {
+                    tracing::warn!(%key, uid, "the claim is gone: the work stops");
+                    self.state.send_replace(State::Lost);
+                    break;
+                }
+                Ok(Err(error)) => tracing::debug!(%key, %error, "whether the claim stands is not known"),
+                Err(_) => tracing::debug!(%key, "whether the claim stands is not known: no answer"),
+            }
+            tokio::time::sleep(PERIOD).await;
+        }
+        std::future::pending().await
+    }
+
+    fn open(&self) {
         self.state.send_replace(State::Open);
     }
 

@@ -114,7 +114,7 @@ impl fmt::Display for ObjectKey {
 /// How far an entry has come, or how it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum State {
-    /// A person has taken its claim by force. Keeps nobody out and gives no right to work; remembers until its object has ended
+    /// A person has taken its claim by force. Keeps nothing out and gives no right to work; remembers until its object has ended
     /// that this uid is not claimed again.
     Released,
     /// A restore was refused a moment ago. Keeps new backups out for a while, as its [`Word`] says, so that the next try finds
@@ -133,6 +133,17 @@ pub enum State {
 }
 
 impl State {
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Released,
+        Self::Intent,
+        Self::Collected,
+        Self::Waiting,
+        Self::Reserved,
+        Self::Settling,
+        Self::Active,
+    ];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Released => "Released",
@@ -224,6 +235,12 @@ impl Entry {
         self.renewals = self.renewals.wrapping_add(1);
         self.suspect = false;
         revives.clone_into(&mut self.revives);
+    }
+
+    /// Whether its object has a place, waits for one, or is not to have one because a person released its claim by force: it is
+    /// not claimed because it was found.
+    pub fn has_its_place(&self) -> bool {
+        self.state >= State::Waiting || self.state == State::Released
     }
 
     pub fn standing(&self) -> Standing {

@@ -189,7 +189,7 @@ impl LedgerStore {
         Ok(scopes)
     }
 
-    /// Whether nothing is to be done for a ledger now or later, unless somebody writes it.
+    /// Whether nothing is to be done for a ledger now or later, unless it is written.
     fn rests(&self, stored: &Stored, marker: Option<&Marker>) -> bool {
         let (ledger, stays) = (&stored.ledger, matches!(self.profile().scope, ScopeRule::Cluster));
         stays

@@ -282,8 +282,7 @@ impl Ledger {
     /// Two adopted objects may conflict. [`Ledger::activate`] then lets only one of them work. There is always room: if need
     /// be, every entry comes to cover everything, and if that is not enough, one claim stands for all that is left.
     pub fn adopt(&mut self, key: &ObjectKey, uid: &str, footprint: &Footprint, state: State, since: &str) {
-        let has_its_place = |entry: &Entry| entry.state >= State::Waiting || entry.state == State::Released;
-        if self.entry(key, uid).is_some_and(has_its_place) {
+        if self.entry(key, uid).is_some_and(Entry::has_its_place) {
             return;
         }
         let mut entry = Entry::new(uid, footprint.clone(), state, since);

@@ -201,8 +201,7 @@ fn scope(found: &FoundLedger, seen: &[UnendedObject]) -> ScopeView {
 
 /// Whether an object has a place, waits for one, or is not to have one because it was released by force.
 pub(crate) fn is_claimed(ledger: &Ledger, object: &Observed) -> bool {
-    let is_known = |entry: &Entry| entry.state >= State::Waiting || entry.state == State::Released;
-    ledger.entry(&object.key, &object.uid).is_some_and(is_known)
+    ledger.entry(&object.key, &object.uid).is_some_and(Entry::has_its_place)
 }
 
 fn unusual(status: Status) -> (Option<String>, Option<String>) {

@@ -1,4 +1,4 @@
-//! Whoever reaches a replica and is not the API server changes nothing, and uses up nothing.
+//! A caller that is not the API server changes nothing, and uses up nothing.
 
 use axum::http::StatusCode;
 use backup_core::labels::{BREAK_GLASS_ANNOTATION, INSTALLATIONS_ANNOTATION};
@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_secs(30);
 const LIMIT_KIB: u64 = 128 * 1024;
 const LARGEST: usize = 8 * 1024 * 1024;
 
-/// Whoever reaches the port of the replicas.
+/// A caller that reaches the port of the replicas.
 struct Stranger {
     client: reqwest::Client,
     url: String,

@@ -84,7 +84,7 @@ async fn a_deletion_does_not_ask_for_what_its_backup_was_created_with(
 ) -> anyhow::Result<()> {
     world.config_maps("asked-once", 2).await?;
     let deleter = deleter(world).await?;
-    // A backup that was created by break-glass, deleted by somebody who may not break it; and words that a deletion cannot obey.
+    // A backup that was created by break-glass, deleted by a person who may not break it; and words that a deletion cannot obey.
     for (name, annotation, wish) in [
         ("asked-by-glass", BREAK_GLASS_ANNOTATION, "the house burned"),
         ("asked-to-wait", ON_CONFLICT_ANNOTATION, "wait"),
@@ -113,7 +113,7 @@ async fn a_deletion_does_not_ask_for_what_its_backup_was_created_with(
     Ok(())
 }
 
-/// Backups as somebody sees them who may delete them, and nothing else.
+/// Backups for a person who may read and delete them, and nothing else.
 async fn deleter(world: &World) -> anyhow::Result<Api<Backup>> {
     let rbac = "rbac.authorization.k8s.io/v1";
     let role = json!({ "apiVersion": rbac, "kind": "Role", "metadata": { "name": "deletes" },

@@ -1,4 +1,4 @@
-//! Who may ask, what a request may ask for, and reviews that nobody should send.
+//! Who may ask, what a request may ask for, and reviews that are malformed.
 
 use backup_core::labels::{BREAK_GLASS_ANNOTATION, ON_CONFLICT_ANNOTATION};
 use rstest::rstest;

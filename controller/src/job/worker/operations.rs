@@ -34,13 +34,8 @@ impl<L: Lifecycle> Worker<L> {
     ) -> Result<Next<L::Object>, WorkerError> {
         let Some(token) = token else { return Box::pin(self.operations(object, location, awaiting)).await };
         let fence = self.cancellation.fence().clone();
-        let watch = fence.watch(self.ctx.ledger.clone(), self.key.clone(), self.uid.clone(), token);
-        let next = tokio::select! {
-            next = Box::pin(self.operations(object, location, awaiting)) => next,
-            never = watch => match never {},
-        };
-        fence.open();
-        next
+        let (ledger, key, uid) = (self.ctx.ledger.clone(), self.key.clone(), self.uid.clone());
+        fence.around(ledger, key, uid, token, Box::pin(self.operations(object, location, awaiting))).await
     }
 
     /// Polls operations to their end, then completes what was made; then the object is Finalizing.

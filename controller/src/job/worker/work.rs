@@ -16,13 +16,8 @@ impl<L: Lifecycle> Worker<L> {
     pub(super) async fn work(&mut self, work: Work<'_, L>) -> Result<Next<L::Object>, WorkerError> {
         let (object, location, token) = (work.object, work.location, work.token);
         let fence = self.cancellation.fence().clone();
-        let watch = fence.watch(self.ctx.ledger.clone(), self.key.clone(), self.uid.clone(), token.clone());
-        let worked = tokio::select! {
-            worked = L::work(self, work) => worked,
-            never = watch => match never {},
-        };
-        fence.open();
-        let worked = match worked {
+        let (ledger, key, uid) = (self.ctx.ledger.clone(), self.key.clone(), self.uid.clone());
+        let worked = match fence.around(ledger, key, uid, token.clone(), L::work(self, work)).await {
             Ok(worked) => worked,
             Err(error) => return self.not_worked(object, location, error).await,
         };

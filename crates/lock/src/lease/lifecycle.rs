@@ -123,7 +123,7 @@ impl LedgerStore {
         }
     }
 
-    /// The error of a ledger that is lost. Whoever meets it has it looked after soon.
+    /// The error of a ledger that is lost. Meeting it has the ledger looked after soon.
     fn rebuilding(&self, scope: &str) -> LedgerError {
         self.ask_for_attention();
         LedgerError::Rebuilding { lease: lease_name(scope), grace: self.grace }

@@ -37,16 +37,6 @@ impl Found {
     }
 }
 
-const STATES: [State; 7] = [
-    State::Released,
-    State::Intent,
-    State::Collected,
-    State::Waiting,
-    State::Reserved,
-    State::Settling,
-    State::Active,
-];
-
 /// Everything that a transition is judged by.
 #[derive(Clone, Copy, Debug)]
 struct Case {
@@ -74,7 +64,7 @@ impl Case {
     fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for kind in ObjectKind::ALL {
-            for state in STATES {
+            for state in State::ALL {
                 for found in Found::ALL {
                     for bits in 0..128u32 {
                         let bit = |n: u32| bits >> n & 1 == 1;

@@ -126,7 +126,7 @@ fn the_same_creation_may_come_again_and_only_its_age_begins_anew() {
     }
 }
 
-/// Whoever sends the review of a creation once more may have written anything into it.
+/// A review of a creation that is sent once more may say anything.
 #[test]
 fn a_creation_that_comes_again_neither_widens_nor_forces_its_entry() {
     for was in [State::Waiting, State::Reserved, State::Active] {

@@ -109,18 +109,9 @@ fn any_footprint() -> impl Strategy<Value = Footprint> {
 }
 
 fn any_entry() -> impl Strategy<Value = Entry> {
-    const STATES: [State; 7] = [
-        State::Released,
-        State::Intent,
-        State::Collected,
-        State::Waiting,
-        State::Reserved,
-        State::Settling,
-        State::Active,
-    ];
     const WORDS: [Word; 4] = [Word::Refused, Word::Expected, Word::Remembered, Word::Insisting];
     let state = (
-        proptest::sample::select(&STATES[..]),
+        proptest::sample::select(&State::ALL[..]),
         proptest::sample::select(&WORDS[..]),
         any::<u64>(),
         any::<u32>(),
