@@ -103,15 +103,7 @@ pub async fn activate(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result
         return Err(ActivateError::Over { key: key.clone(), phase: object.phase });
     }
     let footprint = store.objects().footprint(key, &object.spec).await?;
-    let change = |ledger: &mut Ledger| {
-        // Work that has begun is not judged again, or its successor could lose it to a changed view of its footprint.
-        // Nor is what waits: its place in the queue is all it has.
-        let state = ledger.entry(key, uid).map(|entry| entry.state);
-        if state != Some(State::Waiting) && (object.new || state != Some(State::Active)) {
-            ledger.admit(key, uid, &footprint, &object.created, &Ask::default())?;
-        }
-        ledger.activate(key, uid)
-    };
+    let change = |ledger: &mut Ledger| take_right(ledger, key, uid, &footprint, &object.created, object.new);
     let deadline = Instant::now() + BUDGET;
     loop {
         match store.update(VELERO_SCOPE, deadline, change).await {
@@ -141,6 +133,26 @@ pub async fn activate(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result
             Err(UpdateError::Ledger(error)) => return Err(error.into()),
         }
     }
+}
+
+/// The step of [`activate`] on a ledger: admits the object where it has no place, and gives it the right to work. Returns the
+/// epoch of the right. On a refusal the ledger may be changed, and is not to be written.
+///
+/// Work that has begun is not judged again, or its successor could lose it to a changed view of its footprint. Nor is what
+/// waits: its place in the queue is all it has.
+pub fn take_right(
+    ledger: &mut Ledger,
+    key: &ObjectKey,
+    uid: &str,
+    footprint: &Footprint,
+    since: &str,
+    new: bool,
+) -> Result<u64, Refusal> {
+    let state = ledger.entry(key, uid).map(|entry| entry.state);
+    if state != Some(State::Waiting) && (new || state != Some(State::Active)) {
+        ledger.admit(key, uid, footprint, since, &Ask::default())?;
+    }
+    ledger.activate(key, uid)
 }
 
 /// Frees the entries in the way if the work of them all is over, by fresh reads. False: somebody is in the way.
@@ -219,9 +231,13 @@ pub async fn release(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result<
         return Ok(false);
     }
     let settles = store.ends().settles && key.kind == ObjectKind::Restore;
-    let change = |ledger: &mut Ledger| {
-        let worked = ledger.entry(key, uid).is_some_and(|entry| entry.state >= State::Settling);
-        if settles && worked { ledger.settle(key, uid) } else { ledger.release(key, uid) }
-    };
+    let change = |ledger: &mut Ledger| give_back(ledger, key, uid, settles);
     store.change(VELERO_SCOPE, Instant::now() + BUDGET, change).await
+}
+
+/// The step of [`release`] on a ledger. `settles`: what it worked on has to settle first, so its place is kept if it has
+/// worked. Returns whether there was a place.
+pub fn give_back(ledger: &mut Ledger, key: &ObjectKey, uid: &str, settles: bool) -> bool {
+    let worked = ledger.entry(key, uid).is_some_and(|entry| entry.state >= State::Settling);
+    if settles && worked { ledger.settle(key, uid) } else { ledger.release(key, uid) }
 }

@@ -1,8 +1,9 @@
 //! The controller and its workers.
 
 use backup_lock::{
-    Ledger, ObjectKind, State,
-    ledger::{Ask, Refusal},
+    Ledger, ObjectKind,
+    activate::{give_back, take_right},
+    ledger::Refusal,
     transition::{EntryTransition, PriorObservation},
 };
 
@@ -23,13 +24,10 @@ impl Lock {
         let (key, text) = (self.key(name), uid_text(uid));
         let over = world.lease.clone()?;
         let footprint = self.want_over(&over.ledger, uid).footprint;
-        // As in `activate::activate`; refused changes are not written.
+        // Refused changes are not written.
         let change = |ledger: &mut Ledger| {
             let mut changed = ledger.clone();
-            if new || changed.entry(&key, &text).is_none_or(|entry| entry.state == State::Reserved) {
-                changed.admit(&key, &text, &footprint, "", &Ask::default())?;
-            }
-            changed.activate(&key, &text)?;
+            take_right(&mut changed, &key, &text, &footprint, "", new)?;
             *ledger = changed;
             Ok(())
         };
@@ -110,11 +108,8 @@ impl Lock {
         world.workers[name] = next;
         let (key, uid) = (self.key(name), uid_text(uid));
         let settles = self.scenario.ends.settles && key.kind == ObjectKind::Restore;
-        // As in `activate::release`. A failure is only logged: what is over is collected anyway.
-        self.update(world, |ledger| {
-            let worked = ledger.entry(&key, &uid).is_some_and(|entry| entry.state >= State::Settling);
-            if settles && worked { ledger.settle(&key, &uid) } else { ledger.release(&key, &uid) }
-        });
+        // A failure is only logged: what is over is collected anyway.
+        self.update(world, |ledger| give_back(ledger, &key, &uid, settles));
         Some(())
     }
 }
