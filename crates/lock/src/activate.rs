@@ -12,7 +12,7 @@ use crate::{
     lease::{LedgerError, LedgerStore, UpdateError, lease_name},
     ledger::{Ask, Ledger, Refusal, by},
     observe::ObserveError,
-    transition::Times,
+    transition::{EndRules, Times},
 };
 
 /// Longest time for one activation or release, retries included.
@@ -230,14 +230,14 @@ pub async fn release(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result<
     if store.read(VELERO_SCOPE).await?.is_none() {
         return Ok(false);
     }
-    let settles = store.ends().settles && key.kind == ObjectKind::Restore;
-    let change = |ledger: &mut Ledger| give_back(ledger, key, uid, settles);
+    let change = |ledger: &mut Ledger| give_back(ledger, key, uid, store.ends());
     store.change(VELERO_SCOPE, Instant::now() + BUDGET, change).await
 }
 
-/// The step of [`release`] on a ledger. `settles`: what it worked on has to settle first, so its place is kept if it has
-/// worked. Returns whether there was a place.
-pub fn give_back(ledger: &mut Ledger, key: &ObjectKey, uid: &str, settles: bool) -> bool {
+/// The step of [`release`] on a ledger: where restores settle, one that has worked keeps its place for that. Returns whether
+/// there was a place.
+pub fn give_back(ledger: &mut Ledger, key: &ObjectKey, uid: &str, ends: EndRules) -> bool {
+    let settles = ends.settles && key.kind == ObjectKind::Restore;
     let worked = ledger.entry(key, uid).is_some_and(|entry| entry.state >= State::Settling);
     if settles && worked { ledger.settle(key, uid) } else { ledger.release(key, uid) }
 }

@@ -1,7 +1,7 @@
 //! The controller and its workers.
 
 use backup_lock::{
-    Ledger, ObjectKind,
+    Ledger,
     activate::{give_back, take_right},
     ledger::Refusal,
     transition::{EntryTransition, PriorObservation},
@@ -107,9 +107,8 @@ impl Lock {
         };
         world.workers[name] = next;
         let (key, uid) = (self.key(name), uid_text(uid));
-        let settles = self.scenario.ends.settles && key.kind == ObjectKind::Restore;
         // A failure is only logged: what is over is collected anyway.
-        self.update(world, |ledger| give_back(ledger, &key, &uid, settles));
+        self.update(world, |ledger| give_back(ledger, &key, &uid, self.scenario.ends));
         Some(())
     }
 }
