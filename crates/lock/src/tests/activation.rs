@@ -1,6 +1,10 @@
 //! The right to work is given once, to what is stored and has its place.
 
 use super::*;
+use crate::{
+    activate::{give_back, take_right},
+    transition::EndRules,
+};
 
 #[tokio::test(start_paused = true)]
 async fn work_may_start_only_with_an_activated_claim() {
@@ -276,4 +280,17 @@ async fn a_place_that_has_to_settle_is_given_back_and_cleared_no_sooner() {
     admit(store, &restore("idle"), "3").await.unwrap();
     assert!(release(store, &restore("idle"), "3").await.unwrap());
     assert!(ledger(store).await.is_empty());
+}
+
+#[test]
+fn who_waits_keeps_its_place_in_the_queue_even_if_its_footprint_looks_larger_now() {
+    let (b, r) = (backup("b"), restore("r"));
+    let (a, ab) = (Footprint::namespaces(["a"]), Footprint::namespaces(["a", "b"]));
+    let mut ledger = Ledger::default();
+    ledger.admit(&b, "1", &a, "", &Ask::default()).unwrap();
+    ledger.admit(&r, "2", &a, "", &Ask::queued()).unwrap();
+    let refused = take_right(&mut ledger, &r, "2", &ab, "", true);
+    assert!(matches!(refused, Err(Refusal::Waiting(_))), "{refused:?}");
+    assert!(give_back(&mut ledger, &b, "1", EndRules::default()));
+    assert_eq!(ledger.entry(&r, "2").unwrap().state, State::Reserved, "its turn has come");
 }
