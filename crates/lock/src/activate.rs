@@ -6,13 +6,13 @@ use tokio::time::Instant;
 
 use crate::{
     claim::{Claim, ObjectKey, ObjectKind, State, VELERO_SCOPE},
-    collect::{self, Collector},
+    collect::{self, Collector, Judged},
     conflict::Conflict,
     footprint::Footprint,
     lease::{LedgerError, LedgerStore, UpdateError, lease_name},
     ledger::{Ask, Ledger, Refusal, by},
     observe::ObserveError,
-    transition::{EndRules, Times},
+    transition::{EndRules, EntryTransition, Times},
 };
 
 /// Longest time for one activation or release, retries included.
@@ -164,10 +164,7 @@ async fn clear(store: &LedgerStore, holders: &[Claim], deadline: Instant) -> Res
     for holder in holders {
         let (observed, _) = store.objects().observe(VELERO_SCOPE, holder).await?;
         let judged = collector.judge_entries(holder, &observed, Instant::now().into_std());
-        let ends = |judged: &collect::Judged| {
-            matches!(judged.transition, crate::transition::EntryTransition::End(_))
-        };
-        if judged.len() < holder.entries.len() || !judged.iter().all(ends) {
+        if !all_end(holder, &judged) {
             return Ok(false);
         }
         over.extend(judged);
@@ -177,6 +174,12 @@ async fn clear(store: &LedgerStore, holders: &[Claim], deadline: Instant) -> Res
     }
     let done = collect::apply(store, VELERO_SCOPE, &over, deadline).await?;
     Ok(!done.freed.is_empty())
+}
+
+/// Whether what was judged ends every entry of this claim.
+pub fn all_end(holder: &Claim, judged: &[Judged]) -> bool {
+    let ends = |judged: &Judged| matches!(judged.transition, EntryTransition::End(_));
+    judged.len() == holder.entries.len() && judged.iter().all(ends)
 }
 
 /// What has become of a token.

@@ -163,38 +163,40 @@ impl Collector {
 }
 
 /// An entry and what happens to it, in the state in which it was found.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Judged {
     pub key: ObjectKey,
     pub entry: Entry,
     pub transition: EntryTransition,
 }
 
-/// Does to these entries what was judged, in one write; those whose state has changed meanwhile keep their place.
+/// Does to these entries what was judged, in one write.
 pub(crate) async fn apply(
     store: &LedgerStore,
     scope: &str,
     judged: &[Judged],
     deadline: tokio::time::Instant,
 ) -> Result<Collected, LedgerError> {
-    let change = |ledger: &mut Ledger| {
-        let mut done = Collected::default();
-        for Judged { key, entry, transition } in judged {
-            if *transition == EntryTransition::Readmit {
-                if ledger.admit(key, &entry.uid, &entry.footprint, &entry.since, &Ask::default()).is_err() {
-                    done.late.push(key.clone());
-                }
-            } else if transition.apply(ledger, key, entry)
-                && let Some(reason) = transition.reason()
-            {
-                done.freed.push((key.clone(), entry.uid.clone(), reason));
-            }
-        }
-        done
-    };
-    let done = store.change(scope, deadline, change).await?;
+    let done = store.change(scope, deadline, |ledger: &mut Ledger| apply_to(ledger, judged)).await?;
     for (key, uid, reason) in &done.freed {
         tracing::info!(%key, uid, ?reason, "freed a claim");
     }
     Ok(done)
+}
+
+/// The step of a collection on a ledger: those whose state has changed since they were judged keep their place.
+pub fn apply_to(ledger: &mut Ledger, judged: &[Judged]) -> Collected {
+    let mut done = Collected::default();
+    for Judged { key, entry, transition } in judged {
+        if *transition == EntryTransition::Readmit {
+            if ledger.admit(key, &entry.uid, &entry.footprint, &entry.since, &Ask::default()).is_err() {
+                done.late.push(key.clone());
+            }
+        } else if transition.apply(ledger, key, entry)
+            && let Some(reason) = transition.reason()
+        {
+            done.freed.push((key.clone(), entry.uid.clone(), reason));
+        }
+    }
+    done
 }

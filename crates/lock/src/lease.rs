@@ -36,7 +36,6 @@ use self::{
 use crate::{
     claim::{Entry, VELERO_SCOPE},
     conflict::Rules,
-    footprint::Footprint,
     ledger::{FormatError, Ledger, Status},
     observe::{Objects, Observed, REQUEST_TIMEOUT, SIDE_BY_SIDE},
     registration::Installations,
@@ -216,24 +215,16 @@ impl LedgerStore {
         Ok(ledger)
     }
 
-    /// Takes in everything that runs now and has no entry yet. What has begun comes first.
+    /// Takes in everything that runs now and has no entry yet.
     async fn adopt_running(&self, ledger: &mut Ledger, scope: &str) -> Result<(), LedgerError> {
-        let mut running = self.objects.running(scope).await?;
-        running.sort_by_key(|seen| seen.new);
-        let with_footprint = async |seen: Observed| {
+        let entry_of = async |seen: Observed| {
             let footprint = self.objects.footprint(&seen.key, &seen.spec).await?;
-            Ok::<_, LedgerError>((seen, footprint))
-        };
-        let running: Vec<(Observed, Footprint)> =
-            stream::iter(running).map(with_footprint).buffered(SIDE_BY_SIDE).try_collect().await?;
-        for (seen, footprint) in running {
-            // Our controller asks for the right to work before it begins: until then it need not keep anything out.
-            let can_wait = seen.new && self.profile().engine;
             let entry = Entry::new(&seen.uid, footprint, seen.state(), &seen.created);
-            if !can_wait || ledger.has_room_for_running(&seen.key, &entry) {
-                ledger.adopt(&seen.key, &entry.uid, &entry.footprint, entry.state, &entry.since);
-            }
-        }
+            Ok::<_, LedgerError>((seen.key, entry))
+        };
+        let running = self.objects.running(scope).await?;
+        let running = stream::iter(running).map(entry_of).buffered(SIDE_BY_SIDE).try_collect().await?;
+        ledger.adopt_running(running, self.profile().engine);
         Ok(())
     }
 

@@ -144,6 +144,19 @@ impl Refusal {
 }
 
 impl Ledger {
+    /// What takes the place of a lost ledger: it grants nothing, and its epoch is beyond the highest that was seen.
+    pub fn lost(epoch: u64, rules: Rules) -> Self {
+        Self { status: Status::Rebuilding, epoch: epoch + 1, rules, ..Self::default() }
+    }
+
+    /// Goes on from the epoch of the ledger that it takes the place of.
+    pub fn go_on_from(&mut self, epoch: u64) {
+        self.epoch += epoch;
+        for claim in &mut self.claims {
+            claim.entries.iter_mut().for_each(|entry| entry.epoch += epoch);
+        }
+    }
+
     pub fn claim(&self, key: &ObjectKey) -> Option<&Claim> {
         self.claims.iter().find(|claim| claim.key == *key)
     }
@@ -294,6 +307,19 @@ impl Ledger {
             self.place(key, entry);
         } else {
             self.overflow(since);
+        }
+    }
+
+    /// [Adopts](Self::adopt) all of these, as they were found: what has begun comes first. `engine`: whether it is our
+    /// controller that works on them. It asks for the right to work before it begins: until then, what it has not begun
+    /// need not keep anything out, and is left out if there is no room.
+    pub fn adopt_running(&mut self, mut running: Vec<(ObjectKey, Entry)>, engine: bool) {
+        running.sort_by_key(|(_, entry)| entry.state != State::Active);
+        for (key, entry) in running {
+            let can_wait = engine && entry.state != State::Active;
+            if !can_wait || self.has_room_for_running(&key, &entry) {
+                self.adopt(&key, &entry.uid, &entry.footprint, entry.state, &entry.since);
+            }
         }
     }
 

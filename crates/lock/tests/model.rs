@@ -39,6 +39,9 @@ const CAP: usize = 2_000_000;
 #[case::a_remembered_ledger_grants_nothing_by_itself(scenarios::memory())]
 #[case::what_settles_keeps_its_place(scenarios::settling())]
 #[case::the_gate_alone_holds_while_creations_come_in_time(scenarios::guarded())]
+#[case::what_was_released_by_force_stops_and_stays_released(scenarios::force())]
+#[case::a_leader_that_was_paused_does_no_harm(scenarios::pause())]
+#[case::a_revival_keeps_its_place_until_it_is_stored(scenarios::revival())]
 fn the_model_holds(#[case] scenario: Scenario) {
     let (title, start) = (scenario.title, Instant::now());
     let checker = Lock::new(scenario)
@@ -94,6 +97,15 @@ fn the_model_holds(#[case] scenario: Scenario) {
     properties::WORK_IS_APART,
     scenarios::loss()
 )]
+#[case::released_and_forgotten(Mistake::ReleasedIsForgotten, properties::RELEASED_STOPS, scenarios::force())]
+#[case::no_fence(Mistake::NoFence, properties::RELEASED_STOPS, scenarios::force())]
+#[case::a_leader_that_wakes_and_works(Mistake::WakesAndWorks, properties::WORK_IS_APART, scenarios::pause())]
+#[case::a_revival_taken_for_a_creation(
+    Mistake::RevivalAsCreation,
+    properties::WORK_IS_APART,
+    scenarios::revival()
+)]
+#[case::a_second_ledger(Mistake::LedgerOfItsOwn, properties::WORK_IS_APART, scenarios::duel())]
 #[case::a_freed_place_that_nobody_gets(Mistake::NobodyPromotes, properties::TURNS_COME, scenarios::queue())]
 #[case::orphans_that_stay(Mistake::OrphansStay, properties::ALL_FREED, scenarios::duel())]
 #[case::epochs_counted_anew(Mistake::EpochFromNought, properties::EPOCH_FORWARD, scenarios::loss())]

@@ -166,7 +166,7 @@ impl LedgerRepair {
             self.seen.remove(scope);
             return match store.marker(scope).await? {
                 Some(marker) if !marker.ledger.is_empty() => {
-                    store.create(scope, &lost(store, marker.epoch)).await?;
+                    store.create(scope, &Ledger::lost(marker.epoch, store.rules())).await?;
                     tracing::error!(scope, "the ledger is gone; nothing is granted until it is rebuilt");
                     Ok(RepairOutcome::Lost)
                 }
@@ -181,7 +181,7 @@ impl LedgerRepair {
                 let marker = store.marker(scope).await?;
                 let epoch = u64::try_from(transitions).unwrap_or_default();
                 let epoch = epoch.max(marker.map_or(0, |marker| marker.epoch));
-                store.put_over(scope, &lease, &lost(store, epoch)).await?;
+                store.put_over(scope, &lease, &Ledger::lost(epoch, store.rules())).await?;
                 tracing::error!(scope, why, "the ledger is damaged; nothing is granted until it is rebuilt");
                 return Ok(RepairOutcome::Lost);
             }
@@ -217,22 +217,14 @@ impl LedgerRepair {
     }
 }
 
-/// The place of a lost ledger, that grants nothing. Its epoch is one more than any that was seen.
-fn lost(store: &LedgerStore, epoch: u64) -> Ledger {
-    Ledger { status: Status::Rebuilding, epoch: epoch + 1, rules: store.rules(), ..Ledger::default() }
-}
-
 /// Fills a lost ledger from what is stored, names it, and opens it.
 async fn rebuild(store: &LedgerStore, stored: &Stored) -> Result<RepairOutcome, LedgerError> {
     let (scope, uid) = (&stored.scope, stored.lease_uid());
     let mut ledger = store.from_running(scope).await?;
-    ledger.epoch += stored.ledger.epoch;
+    ledger.go_on_from(stored.ledger.epoch);
     match store.marker(scope).await? {
         Some(marker) => store.set_marker(scope, &marker, uid, marker.epoch.max(ledger.epoch)).await?,
         None => store.make_marker(scope, uid, ledger.epoch).await?,
-    }
-    for claim in &mut ledger.claims {
-        claim.entries.iter_mut().for_each(|entry| entry.epoch += stored.ledger.epoch);
     }
     let claims = ledger.len();
     store.write(stored, ledger).await?;

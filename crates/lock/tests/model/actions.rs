@@ -47,6 +47,16 @@ pub enum Action {
     /// The work has ended, or was stopped; the terminal phase is written and the finalizer taken off.
     Publish(usize),
     Release(usize),
+    /// A person takes the claim of this name by force.
+    Force(usize),
+    /// The time has passed in which the work of a released uid has to stop.
+    Stop(usize),
+    /// The leader is paused past its lease; its successor knows only what is stored.
+    Pause,
+    /// It wakes, and goes on with this uid.
+    Wake(usize),
+    /// Its patch that begins this uid arrives.
+    BeginLate(usize),
     /// The controller dies; its successor knows only what is stored.
     Crash,
     /// The collector reads a claim and its object, and judges.
@@ -154,6 +164,17 @@ impl Lock {
         }
         if world.left.crashes > 0 {
             actions.push(Action::Crash);
+        }
+        if world.left.pauses > 0 {
+            actions.push(Action::Pause);
+        }
+        let uids = || 0..world.requests.len();
+        actions.extend(uids().filter(|uid| world.paused.works.has(*uid)).map(Action::Wake));
+        actions.extend(uids().filter(|uid| world.paused.begins.has(*uid)).map(Action::BeginLate));
+        let runs = |uid: &usize| world.released.has(*uid) && !world.stopped.has(*uid);
+        actions.extend(uids().filter(runs).map(Action::Stop));
+        if world.left.releases > 0 {
+            actions.extend((0..world.objects.len()).map(Action::Force));
         }
     }
 

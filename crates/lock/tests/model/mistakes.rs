@@ -32,6 +32,16 @@ pub enum Mistake {
     OrphansStay,
     /// A rebuilt ledger counts its epochs from the beginning.
     EpochFromNought,
+    /// What was released by force is forgotten.
+    ReleasedIsForgotten,
+    /// Work goes on although its claim was taken by force.
+    NoFence,
+    /// Who wakes past its lease works on.
+    WakesAndWorks,
+    /// A revival is reserved as a creation is: its object's old status ends it.
+    RevivalAsCreation,
+    /// A second installation takes the right to work from a ledger of its own.
+    LedgerOfItsOwn,
     /// A right to work from a lost ledger is used for the first time after another took its place.
     RightOutlivesLedger,
 }

@@ -18,7 +18,9 @@ use super::{
     mistakes::Mistake,
     properties,
     scenarios::{Scenario, Wish},
-    state::{Bits, Collecting, Lease, Left, Marker, Object, Phase, Replica, Stage, Worker, World, Wrong},
+    state::{
+        Bits, Collecting, Lease, Left, Marker, Object, Paused, Phase, Replica, Stage, Worker, World, Wrong,
+    },
 };
 
 const NAMESPACE: &str = "velero";
@@ -63,7 +65,7 @@ impl Lock {
             None => ObservedState { settled: true, ..ObservedState::default() },
             Some(object) => ObservedState {
                 uid: Some(uid_text(object.uid)),
-                version: String::new(),
+                version: version_text(object.revived),
                 over: object.phase == Phase::Over,
                 deleting: object.deleting,
                 settled: true,
@@ -73,7 +75,11 @@ impl Lock {
 
     /// Whether the objects of two creations must not be at work together. Told from the scenario, not from footprints.
     pub fn clash(&self, one: usize, other: usize) -> bool {
-        let (a, b) = (&self.scenario.requests[one], &self.scenario.requests[other]);
+        let created = |request: usize| match self.scenario.requests[request].wish {
+            Wish::Revive { target } => &self.scenario.requests[target],
+            _ => &self.scenario.requests[request],
+        };
+        let (a, b) = (created(one), created(other));
         let restores = |name: usize| self.scenario.names[name].kind == ObjectKind::Restore;
         match (&a.wish, &b.wish) {
             (Wish::Create { mask, .. }, Wish::Create { mask: others, .. }) => {
@@ -81,7 +87,7 @@ impl Lock {
             }
             (Wish::Create { source, .. }, Wish::Delete { .. }) => *source == Some(b.name),
             (Wish::Delete { .. }, Wish::Create { source, .. }) => *source == Some(a.name),
-            (Wish::Delete { .. }, Wish::Delete { .. }) => false,
+            _ => false,
         }
     }
 
@@ -147,10 +153,29 @@ impl Lock {
             Action::Begin(name) => self.begin(world, *name),
             Action::Publish(name) => work::publish(world, *name),
             Action::Release(name) => self.release(world, *name),
+            Action::Force(name) => self.force(world, *name),
+            Action::Stop(uid) => {
+                self.stop(world, *uid);
+                Some(())
+            }
+            Action::Pause => {
+                work::pause(world);
+                Some(())
+            }
+            Action::Wake(uid) => {
+                world.paused.works.take(*uid);
+                if self.makes(Mistake::WakesAndWorks) {
+                    world.paused.awake.add(*uid);
+                }
+                Some(())
+            }
+            Action::BeginLate(uid) => {
+                work::begin_late(world, *uid);
+                Some(())
+            }
             Action::Crash => {
                 world.left.crashes -= 1;
-                world.workers.iter_mut().for_each(|worker| *worker = Worker::Idle);
-                (world.collecting, world.listed, world.seen) = (Collecting::Idle, None, Bits::default());
+                work::forget(world);
                 Some(())
             }
             Action::CollectRead(claim) => collect::read(world, *claim),
@@ -197,17 +222,22 @@ impl Model for Lock {
             listed: None,
             seen: Bits::default(),
             adopted: Bits::default(),
+            released: Bits::default(),
+            stopped: Bits::default(),
+            paused: Paused::default(),
             left: Left {
                 crashes: scenario.crashes,
                 losses: scenario.losses,
                 lost_replies: scenario.lost_replies,
                 removals: scenario.removals,
+                releases: scenario.releases,
+                pauses: scenario.pauses,
             },
             top: 0,
             wrong: Wrong::default(),
         };
         for uid in &scenario.completed {
-            let object = Object { uid: *uid, phase: Phase::Over, deleting: false };
+            let object = Object { uid: *uid, phase: Phase::Over, deleting: false, revived: 0 };
             world.objects[scenario.requests[*uid].name] = Some(object);
             world.requests[*uid] = Stage::Landed;
         }
@@ -236,6 +266,10 @@ impl Model for Lock {
 
 pub fn uid_text(request: usize) -> String {
     format!("u{request}")
+}
+
+fn version_text(revived: u8) -> String {
+    format!("v{revived}")
 }
 
 /// Marks an object for deletion; without a finalizer it is gone.
@@ -285,6 +319,11 @@ fn want_of(scenario: &Scenario, request: usize) -> ClaimRequest {
                 None => footprint,
             };
             want(key_of(scenario, asked.name), uid_text(request), footprint, queue, intent)
+        }
+        Wish::Revive { target } => {
+            let created = want_of(scenario, target);
+            let ask = Ask { revives: version_text(0), ..Ask::default() };
+            ClaimRequest { ask, ..created }
         }
         Wish::Delete { target } => {
             let key = ObjectKey::new(ObjectKind::Deletion, NAMESPACE, name);

@@ -21,6 +21,7 @@ pub const NO_OVERTAKING: &str = "queue: nobody overtakes who waits";
 pub const ALL_FREED: &str = "P2: every claim is freed";
 pub const TURNS_COME: &str = "queue: who waits gets its turn";
 pub const EPOCH_FORWARD: &str = "the epoch never goes back";
+pub const RELEASED_STOPS: &str = "what was released by force stops in time, and never works again";
 
 pub fn all() -> Vec<Property<Lock>> {
     vec![
@@ -36,6 +37,7 @@ pub fn all() -> Vec<Property<Lock>> {
         Property::always(NO_OVERTAKING, |_: &Lock, world: &World| !world.wrong.overtook),
         Property::always(TURNS_COME, waiting_ends),
         Property::always(EPOCH_FORWARD, |_: &Lock, world: &World| !world.wrong.epoch_back),
+        Property::always(RELEASED_STOPS, released_stops),
         Property::sometimes(SEEN_WORK, |_: &Lock, world: &World| at_work(world).next().is_some()),
         Property::sometimes(SEEN_REFUSAL, |_: &Lock, world: &World| {
             let ended = |worker: &Worker| matches!(worker, Worker::Refused(_));
@@ -51,8 +53,19 @@ fn at_work(world: &World) -> impl Iterator<Item = &Object> {
     world.objects.iter().flatten().filter(|object| object.phase == Phase::InProgress)
 }
 
+/// Those that may work: all but those that were released by force, for which [`released_stops`] holds.
 fn work_is_apart(model: &Lock, world: &World) -> bool {
-    at_work(world).all(|one| at_work(world).all(|other| !model.clash(one.uid, other.uid)))
+    let stored = at_work(world).map(|object| object.uid);
+    let awake = (0..world.requests.len()).filter(|uid| world.paused.awake.has(*uid));
+    let works: Vec<usize> = stored.chain(awake).filter(|uid| !world.released.has(*uid)).collect();
+    works.iter().all(|one| works.iter().all(|other| !model.clash(*one, *other)))
+}
+
+fn released_stops(_: &Lock, world: &World) -> bool {
+    world.workers.iter().all(|worker| match worker {
+        Worker::Right(uid) | Worker::Working(uid) => !world.stopped.has(*uid),
+        _ => true,
+    })
 }
 
 fn sources_stay(model: &Lock, world: &World) -> bool {
@@ -71,7 +84,8 @@ fn work_is_claimed(model: &Lock, world: &World) -> bool {
         || at_work(world).all(|object| {
             let key = model.key(model.scenario.requests[object.uid].name);
             let entry = ledger.entry(&key, &uid_text(object.uid));
-            entry.is_some_and(|entry| entry.state == State::Active || world.adopted.has(object.uid))
+            let forced = world.released.has(object.uid);
+            forced || entry.is_some_and(|entry| entry.state == State::Active || world.adopted.has(object.uid))
         })
 }
 

@@ -26,6 +26,8 @@ pub enum Wish {
     },
     /// The backup that this request created is to be deleted.
     Delete { target: usize },
+    /// What this request created has ended, and is to work again.
+    Revive { target: usize },
 }
 
 /// A request of a client. Its place in the list is the uid of what it creates.
@@ -52,6 +54,10 @@ pub struct Scenario {
     pub lost_replies: u8,
     pub removals: u8,
     pub removable: Vec<usize>,
+    /// Claims that a person takes by force.
+    pub releases: u8,
+    /// Leaders that are paused past their lease.
+    pub pauses: u8,
     /// Whether admitted creations may never be stored.
     pub drops: bool,
     /// Whether they may be stored after their claims were collected.
@@ -90,6 +96,8 @@ impl Scenario {
             lost_replies: 0,
             removals: 0,
             removable: Vec::new(),
+            releases: 0,
+            pauses: 0,
             drops: true,
             late: true,
             collector: true,
@@ -241,6 +249,35 @@ pub fn guarded() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, A, 1), create(0, A, 1)];
     let calm = Scenario::new("an operator that starts on sight", &[BACKUP, RESTORE], requests);
     Scenario {
+        on_sight: true,
+        late: false,
+        ends: EndRules { settles: false, tombstones: true },
+        watchful: true,
+        ..calm
+    }
+}
+
+/// A person takes claims by force, in whatever state they are.
+pub fn force() -> Scenario {
+    let requests = vec![create(0, A, 0), create(1, A, 1), create(2, A, 0).queued()];
+    let calm = Scenario::new("claims taken by force", &[BACKUP, RESTORE, SECOND], requests);
+    Scenario { replicas: 1, releases: 1, drops: false, late: false, ..calm }
+}
+
+/// A leader is paused past its lease while it works, or while its patch that begins is under way, and wakes.
+pub fn pause() -> Scenario {
+    let requests = vec![create(0, A, 0), create(1, A, 1)];
+    let calm = Scenario::new("a leader that is paused, and wakes", &[BACKUP, RESTORE], requests);
+    Scenario { pauses: 1, lost_replies: 1, ..calm }
+}
+
+/// An operator's backup that has failed is taken back to life, while a restore is asked for.
+pub fn revival() -> Scenario {
+    let revive = Request { name: 0, wish: Wish::Revive { target: 0 }, replica: 0 };
+    let requests = vec![create(0, A, 0), create(1, A, 1), revive];
+    let calm = Scenario::new("a backup that is taken back to life", &[BACKUP, RESTORE], requests);
+    Scenario {
+        completed: vec![0],
         on_sight: true,
         late: false,
         ends: EndRules { settles: false, tombstones: true },

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use backup_lock::{
-    Claim, Entry, Ledger, ObjectKey,
-    transition::{EntryTransition, ObservedState},
-};
+use backup_lock::{Claim, Ledger, collect::Judged, transition::ObservedState};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
@@ -24,6 +21,11 @@ pub struct World {
     pub seen: Bits,
     /// Uids that came into a ledger because they were stored, not because they were admitted.
     pub adopted: Bits,
+    /// Uids whose claim a person took by force.
+    pub released: Bits,
+    /// Those of them for which the time has passed in which their work has to stop.
+    pub stopped: Bits,
+    pub paused: Paused,
     pub left: Left,
     /// The highest epoch of any ledger so far.
     pub top: u64,
@@ -43,6 +45,22 @@ impl Bits {
     pub fn add(&mut self, number: usize) {
         self.0 |= 1 << number;
     }
+
+    pub fn take(&mut self, number: usize) -> bool {
+        let had = self.has(number);
+        self.0 &= !(1 << number);
+        had
+    }
+}
+
+/// What a leader had in hand when it was paused past its lease: uids.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Paused {
+    pub works: Bits,
+    /// The patch that begins was sent, and may arrive yet.
+    pub begins: Bits,
+    /// Only of a mistake: it works again, and another leads.
+    pub awake: Bits,
 }
 
 /// The Lease: what a compare-and-swap compares. Equal ledgers under one uid count as the same version; a write that would
@@ -70,6 +88,8 @@ pub struct Object {
     pub uid: usize,
     pub phase: Phase,
     pub deleting: bool,
+    /// How often it was taken back to life: as much of its resourceVersion as a revival depends on.
+    pub revived: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -138,11 +158,8 @@ pub enum Collecting {
     Idle,
     /// It has read a claim, and not yet the object.
     Read(Arc<Claim>),
-    Judged(Vec<Judgement>),
+    Judged(Vec<Judged>),
 }
-
-/// An entry as it was found, by its name, and what is to become of it.
-pub type Judgement = (ObjectKey, Entry, EntryTransition);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Left {
@@ -151,6 +168,9 @@ pub struct Left {
     /// Writes of the ledger whose answer is lost.
     pub lost_replies: u8,
     pub removals: u8,
+    /// Releases by force.
+    pub releases: u8,
+    pub pauses: u8,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -70,8 +70,8 @@ impl Lock {
         let observed = self.observed(world, &claim.key);
         let prior = |aged| PriorObservation { stored: false, aged, overdue: false };
         if aged
-            && self.transitions(&claim, &observed, |_| prior(true))
-                == self.transitions(&claim, &observed, |_| prior(false))
+            && self.judge(&claim, &observed, |_| prior(true))
+                == self.judge(&claim, &observed, |_| prior(false))
         {
             return None;
         }
@@ -147,14 +147,29 @@ impl Lock {
                 }
                 let free = world.objects[asked.name].is_none();
                 if free {
-                    let object = Object { uid: request, phase: Phase::New, deleting: false };
+                    let object = Object { uid: request, phase: Phase::New, deleting: false, revived: 0 };
                     world.objects[asked.name] = Some(object);
                 }
                 world.requests[request] = if free { Stage::Landed } else { Stage::Dropped };
             }
-            // A deletion starts on sight: it is bounded to the time of its claim (see docs/evidence/models.md).
+            // The write is conditional on the version that was admitted.
+            Wish::Revive { target } => {
+                if !self.in_time(world, request) {
+                    return None;
+                }
+                let slot = world.objects[asked.name].as_mut();
+                let ended = slot.filter(|object| {
+                    object.uid == target && object.phase == Phase::Over && object.revived == 0
+                });
+                let revived = ended.map(|object| (object.phase, object.revived) = (Phase::New, 1)).is_some();
+                world.requests[request] = if revived { Stage::Landed } else { Stage::Dropped };
+            }
+            // A deletion starts on sight: it does not come late under work (see docs/evidence/models.md).
             Wish::Delete { target } => {
-                if !claimed && !self.makes(Mistake::DeleteThatLooks) {
+                let working =
+                    |object: &Object| object.phase == Phase::InProgress && self.clash(request, object.uid);
+                let under_work = world.objects.iter().flatten().any(working);
+                if !claimed && under_work && !self.makes(Mistake::DeleteThatLooks) {
                     return None;
                 }
                 let slot = &mut world.objects[asked.name];
@@ -175,12 +190,13 @@ impl Lock {
         let waited = |deciding: &Deciding| deciding.looks.iter().flatten().any(|(_, aged)| *aged);
         let judged = match &world.collecting {
             Collecting::Judged(judged) => {
-                judged.iter().any(|(key, entry, _)| *key == want.key && entry.uid == want.uid)
+                judged.iter().any(|one| one.key == want.key && one.entry.uid == want.uid)
             }
             _ => false,
         };
         if !self.scenario.on_sight {
-            return entry.is_some();
+            // One that was released by force is not expected any more once its entry is judged.
+            return entry.is_some_and(|entry| entry.state != State::Released || !judged);
         }
         let patient = !judged && !world.replicas.iter().filter_map(|one| one.deciding.as_ref()).any(waited);
         let reserved = |entry: &backup_lock::Entry| entry.state == State::Reserved && !entry.suspect;
@@ -221,7 +237,7 @@ impl Lock {
                 let clashes =
                     self.request_of(&claim.key, &entry.uid).is_some_and(|other| self.clash(want, other));
                 let observed = self.observed(world, &claim.key);
-                let same = observed.uid.as_deref() == Some(&entry.uid);
+                let same = observed.is_of(entry);
                 let settles = self.scenario.ends.settles && claim.key.kind == ObjectKind::Restore;
                 let stands = match entry.state {
                     // Its end begins a settle delay.
@@ -249,6 +265,9 @@ impl Lock {
             && let Some(entry) = ledger.claim(&want.key).and_then(|claim| claim.entries.first())
         {
             want.footprint.clone_from(&entry.footprint);
+        }
+        if self.makes(Mistake::RevivalAsCreation) {
+            want.ask.revives.clear();
         }
         want
     }
@@ -316,7 +335,10 @@ impl Lock {
             return;
         }
         let holds = [State::Reserved, State::Active, State::Settling];
-        let works = |object: &Object| object.phase == Phase::InProgress && self.clash(want, object.uid);
+        let works = |object: &Object| {
+            let claimed = object.phase == Phase::InProgress && !world.released.has(object.uid);
+            claimed && self.clash(want, object.uid)
+        };
         let work =
             self.want(want).key.kind != ObjectKind::Deletion && world.objects.iter().flatten().any(works);
         let beside = world.lease.as_ref().is_some_and(|lease| clashing(&lease.ledger, &holds));

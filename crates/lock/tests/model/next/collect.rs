@@ -4,15 +4,14 @@ use std::sync::Arc;
 
 use backup_lock::{
     Claim, Entry, Ledger, ObjectKey, State,
-    collect::Judged,
-    ledger::Ask,
+    collect::{Judged, apply_to},
     transition::{EntryTransition, ObservedState, PriorObservation, Reason, decide},
 };
 
 use super::{Lock, Mistake};
 use crate::model::{
     actions::open_ledger,
-    state::{Collecting, Judgement, Stage, World},
+    state::{Collecting, Stage, World},
 };
 
 impl Lock {
@@ -29,14 +28,13 @@ impl Lock {
         }
         let judge = |aged| {
             let prior = |entry: &Entry| PriorObservation { aged, ..self.prior(world, &claim.key, entry) };
-            self.transitions(&claim, &observed, prior)
+            self.judge(&claim, &observed, prior)
         };
-        let transitions = judge(aged);
-        if aged && transitions == judge(false) {
+        let judged = judge(aged);
+        if aged && judged == judge(false) {
             return None;
         }
-        world.collecting =
-            if transitions.is_empty() { Collecting::Idle } else { Collecting::Judged(transitions) };
+        world.collecting = if judged.is_empty() { Collecting::Idle } else { Collecting::Judged(judged) };
         Some(())
     }
 
@@ -44,12 +42,10 @@ impl Lock {
         let Collecting::Judged(judged) = std::mem::replace(&mut world.collecting, Collecting::Idle) else {
             return None;
         };
-        let flying: Vec<bool> =
-            judged.iter().map(|(key, entry, _)| self.in_flight(world, key, &entry.uid)).collect();
-        let done = self.update(world, |ledger| apply(ledger, &judged)).unwrap_or_default();
-        for ((_, _, transition), (flying, done)) in judged.iter().zip(flying.into_iter().zip(done)) {
-            let ends = matches!(transition.reason(), Some(Reason::Gone | Reason::Over));
-            world.wrong.hasty |= flying && done && ends;
+        let done = self.update(world, |ledger| apply_to(ledger, &judged)).unwrap_or_default();
+        for (key, uid, reason) in &done.freed {
+            let ends = matches!(reason, Reason::Gone | Reason::Over);
+            world.wrong.hasty |= ends && self.in_flight(world, key, uid);
         }
         Some(())
     }
@@ -88,17 +84,6 @@ impl Lock {
         claim.entries.iter().filter_map(judge).collect()
     }
 
-    /// The same, as it is kept in a state.
-    pub(super) fn transitions(
-        &self,
-        claim: &Claim,
-        observed: &ObservedState,
-        prior: impl Fn(&Entry) -> PriorObservation,
-    ) -> Vec<Judgement> {
-        let judged = self.judge(claim, observed, prior).into_iter();
-        judged.map(|one| (one.key, one.entry, one.transition)).collect()
-    }
-
     /// The ledger after the collector had all the time that it needs, if everybody else rests.
     pub fn drained(&self, world: &World) -> Option<Ledger> {
         let mut ledger = open_ledger(world)?.clone();
@@ -108,7 +93,7 @@ impl Lock {
                 let observed = self.observed(world, &claim.key);
                 let prior =
                     |entry: &Entry| PriorObservation { aged: true, ..self.prior(world, &claim.key, entry) };
-                apply(&mut ledger, &self.transitions(&claim, &observed, prior));
+                apply_to(&mut ledger, &self.judge(&claim, &observed, prior));
             }
         }
         Some(ledger)
@@ -121,21 +106,12 @@ impl Lock {
 
     /// Whether the object of an entry may still come.
     pub(super) fn in_flight(&self, world: &World, key: &ObjectKey, uid: &str) -> bool {
-        !key.kind.is_deletion()
-            && self.request_of(key, uid).is_some_and(|request| world.requests[request] == Stage::Admitted)
+        let of = |request: &usize| {
+            let want = self.want(*request);
+            want.key == *key && want.uid == uid && world.requests[*request] == Stage::Admitted
+        };
+        !key.kind.is_deletion() && (0..world.requests.len()).any(|request| of(&request))
     }
-}
-
-/// As in `collect::apply`: who was changed meanwhile keeps its place. For each, whether something was done.
-fn apply(ledger: &mut Ledger, judged: &[Judgement]) -> Vec<bool> {
-    let one = |(key, entry, transition): &Judgement| {
-        if *transition == EntryTransition::Readmit {
-            ledger.admit(key, &entry.uid, &entry.footprint, "", &Ask::default()).is_ok()
-        } else {
-            transition.apply(ledger, key, entry)
-        }
-    };
-    judged.iter().map(one).collect()
 }
 
 pub(super) fn read(world: &mut World, claim: usize) -> Option<()> {

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use backup_lock::{Ledger, State, ledger::Status};
+use backup_lock::{Entry, Ledger, State, conflict::Rules};
 
 use super::{Lock, Mistake, uid_text};
-use crate::model::state::{Bits, Lease, Phase, Worker, World};
+use crate::model::state::{Bits, Lease, Object, Phase, Worker, World};
 
 impl Lock {
     /// As `LedgerRepair::repair` on a missing Lease.
     pub(super) fn repair(&self, world: &mut World) {
-        let epoch = if self.makes(Mistake::EpochFromNought) { 0 } else { world.marker.epoch + 1 };
-        let ledger = Ledger { status: Status::Rebuilding, epoch, ..Ledger::default() };
+        let epoch = if self.makes(Mistake::EpochFromNought) { 0 } else { world.marker.epoch };
+        let ledger = Ledger::lost(epoch, Rules::default());
         world.lease = Some(Lease { uid: world.marker.ledger + 1, ledger: Arc::new(ledger) });
     }
 
@@ -22,25 +22,26 @@ impl Lock {
             let unused = |worker: &&mut Worker| matches!(worker, Worker::Right(_));
             world.workers.iter_mut().filter(unused).for_each(|worker| *worker = Worker::Idle);
         }
-        let mut ledger = Ledger::default();
-        for (name, object) in world.objects.iter().enumerate() {
-            let Some(object) = object.filter(|object| object.phase != Phase::Over) else { continue };
+        let found = |(name, object): (usize, &Option<Object>)| {
+            let object = object.filter(|object| object.phase != Phase::Over)?;
             let state = if object.phase == Phase::New { State::Reserved } else { State::Active };
-            let footprint = &self.want(object.uid).footprint;
-            ledger.adopt(&self.key(name), &uid_text(object.uid), footprint, state, "");
-        }
+            let footprint = self.want(object.uid).footprint.clone();
+            Some((self.key(name), Entry::new(&uid_text(object.uid), footprint, state, "")))
+        };
+        let mut ledger = Ledger::default();
+        ledger.adopt_running(
+            world.objects.iter().enumerate().filter_map(found).collect(),
+            !self.scenario.on_sight,
+        );
         world.listed = Some(Arc::new(ledger));
     }
 
-    /// As `rebuild` in `lease::open`: epochs go on from the lost ledger's, the marker names the new one.
+    /// As `rebuild` in `lease::lifecycle`: the marker names the new one.
     pub(super) fn open(&self, world: &mut World) -> Option<()> {
         let listed = world.listed.take()?;
         let over = world.lease.clone()?;
         let mut ledger = Ledger::clone(&listed);
-        ledger.epoch += over.ledger.epoch;
-        for claim in &mut ledger.claims {
-            claim.entries.iter_mut().for_each(|entry| entry.epoch += over.ledger.epoch);
-        }
+        ledger.go_on_from(over.ledger.epoch);
         world.marker.ledger = over.uid;
         world.marker.epoch = world.marker.epoch.max(ledger.epoch);
         let mut adopted = Bits::default();

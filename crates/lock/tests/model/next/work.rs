@@ -1,16 +1,17 @@
 //! The controller and its workers.
 
 use backup_lock::{
-    Ledger,
-    activate::{give_back, take_right},
+    Ledger, ObjectKind, State,
+    activate::{all_end, give_back, take_right},
+    collect::apply_to,
     ledger::Refusal,
-    transition::{EntryTransition, PriorObservation},
+    transition::PriorObservation,
 };
 
 use super::{Lock, Mistake, uid_text};
 use crate::model::{
     scenarios::Wish,
-    state::{Phase, Worker, World},
+    state::{Bits, Collecting, Object, Phase, Worker, World},
 };
 
 impl Lock {
@@ -31,8 +32,13 @@ impl Lock {
             *ledger = changed;
             Ok(())
         };
-        // Not open: asked again later.
-        let outcome: Result<(), Refusal> = self.update(world, change)?;
+        let outcome: Result<(), Refusal> =
+            if self.makes(Mistake::LedgerOfItsOwn) && key.kind == ObjectKind::Restore {
+                change(&mut Ledger::default())
+            } else {
+                // Not open: asked again later.
+                self.update(world, change)?
+            };
         if lost {
             outcome.ok()?;
             world.left.lost_replies -= 1;
@@ -61,27 +67,20 @@ impl Lock {
             let observed = self.observed(world, &holder.key);
             let prior = |_: &backup_lock::Entry| PriorObservation::default();
             let judged = self.judge(holder, &observed, prior);
-            let ends = |transition: EntryTransition| matches!(transition, EntryTransition::End(_));
-            if judged.len() < holder.entries.len() || !judged.iter().all(|judged| ends(judged.transition)) {
+            if !all_end(holder, &judged) {
                 return false;
             }
             over.extend(judged);
         }
-        let apply = |ledger: &mut Ledger| {
-            let mut freed = false;
-            for judged in &over {
-                freed |= judged.transition.apply(ledger, &judged.key, &judged.entry);
-            }
-            freed
-        };
-        self.update(world, apply) == Some(true)
+        let done = self.update(world, |ledger| apply_to(ledger, &over));
+        done.is_some_and(|done| !done.freed.is_empty())
     }
 
     pub(super) fn begin(&self, world: &mut World, name: usize) -> Option<()> {
         let Worker::Right(uid) = world.workers[name] else { return None };
         let source = match self.scenario.requests[uid].wish {
             Wish::Create { source, .. } => source,
-            Wish::Delete { .. } => None,
+            Wish::Delete { .. } | Wish::Revive { .. } => None,
         };
         let has_source = source.is_none_or(|backup| world.objects[backup].is_some());
         world.workers[name] = match &mut world.objects[name] {
@@ -106,10 +105,66 @@ impl Lock {
             _ => return None,
         };
         world.workers[name] = next;
+        if self.scenario.on_sight {
+            // An operator that starts on sight knows nothing of claims.
+            return Some(());
+        }
         let (key, uid) = (self.key(name), uid_text(uid));
         // A failure is only logged: what is over is collected anyway.
         self.update(world, |ledger| give_back(ledger, &key, &uid, self.scenario.ends));
         Some(())
+    }
+
+    pub(super) fn force(&self, world: &mut World, name: usize) -> Option<()> {
+        let key = self.key(name);
+        let claim = super::super::actions::open_ledger(world)?.claim(&key)?;
+        let uid = claim.entries.iter().find(|entry| entry.state > State::Intent)?.uid.clone();
+        world.left.releases -= 1;
+        world.released.add(self.request_of(&key, &uid)?);
+        self.update(world, |ledger| {
+            ledger.force_release(&key, &uid, "");
+            if self.makes(Mistake::ReleasedIsForgotten) {
+                ledger.release(&key, &uid);
+            }
+        });
+        Some(())
+    }
+
+    /// The worker has seen that its claim is gone, and has stopped.
+    pub(super) fn stop(&self, world: &mut World, uid: usize) {
+        world.stopped.add(uid);
+        for worker in &mut world.workers {
+            if [Worker::Right(uid), Worker::Working(uid)].contains(worker) && !self.makes(Mistake::NoFence) {
+                *worker = Worker::Refused(uid);
+            }
+        }
+    }
+}
+
+/// What a process knows is gone with it.
+pub(super) fn forget(world: &mut World) {
+    world.workers.iter_mut().for_each(|worker| *worker = Worker::Idle);
+    (world.collecting, world.listed, world.seen) = (Collecting::Idle, None, Bits::default());
+}
+
+pub(super) fn pause(world: &mut World) {
+    world.left.pauses -= 1;
+    for worker in &world.workers {
+        match worker {
+            Worker::Working(uid) => world.paused.works.add(*uid),
+            Worker::Right(uid) => world.paused.begins.add(*uid),
+            _ => {}
+        }
+    }
+    forget(world);
+}
+
+/// The patch is for the version that was read: the object had not begun.
+pub(super) fn begin_late(world: &mut World, uid: usize) {
+    world.paused.begins.take(uid);
+    let new = |object: &&mut Object| object.uid == uid && object.phase == Phase::New;
+    if let Some(object) = world.objects.iter_mut().flatten().find(new) {
+        object.phase = Phase::InProgress;
     }
 }
 
