@@ -16,7 +16,10 @@ use k8s_openapi::{
     api::{apps::v1::Deployment, coordination::v1::Lease, core::v1::Namespace},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use kube::{Api, Client, api::ListParams};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{ApiResource, DynamicObject, ListParams},
+};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -102,7 +105,8 @@ async fn check_kinds(client: &Client) -> anyhow::Result<()> {
          start again",
         missing.join(", ")
     );
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let resource = ApiResource::erase::<CustomResourceDefinition>(&());
+    let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     for (kind, plural, phases) in KINDS {
         let name = format!("{plural}.velero.io");
         let definition = match retry::read(BUDGET, || definitions.get(&name)).await {
@@ -117,7 +121,7 @@ async fn check_kinds(client: &Client) -> anyhow::Result<()> {
                 continue;
             }
         };
-        let unknown = unknown_phases(&serde_json::to_value(&definition)?, phases);
+        let unknown = unknown_phases(&definition.data, phases);
         ensure!(
             unknown.is_empty(),
             "the installed definition of {kind} does not allow the phases {}: install ours (kubectl apply -k deploy/crds), \
@@ -139,7 +143,8 @@ fn unknown_phases<'a>(definition: &Value, phases: &[&'a str]) -> Vec<&'a str> {
 
 /// Two engines in one namespace would both run every backup.
 async fn check_no_velero(client: &Client, namespace: &str) -> anyhow::Result<()> {
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+    let resource = ApiResource::erase::<Deployment>(&());
+    let deployments: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     let everything = ListParams::default();
     let list = retry::read(BUDGET, || deployments.list(&everything)).await.map_err(|error| {
         anyhow!("the Deployments of namespace {namespace} could not be listed: {}", plain(&error))
@@ -154,17 +159,18 @@ async fn check_no_velero(client: &Client, namespace: &str) -> anyhow::Result<()>
 }
 
 /// The name of the Deployment if it is a Velero server with pods.
-fn velero_server(deployment: &Deployment) -> Option<String> {
-    let replicas = deployment.status.as_ref().and_then(|status| status.replicas).unwrap_or(0);
-    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-    let containers = &deployment.spec.as_ref()?.template.spec.as_ref()?.containers;
-    let velero = containers.iter().any(|container| {
-        let image = container.image.as_deref().unwrap_or_default();
+fn velero_server(deployment: &DynamicObject) -> Option<String> {
+    let (spec, status) = (&deployment.data["spec"], &deployment.data["status"]);
+    let replicas = status["replicas"].as_i64().unwrap_or(0);
+    let wanted = spec["replicas"].as_i64().unwrap_or(1);
+    let velero = spec["template"]["spec"]["containers"].as_array()?.iter().any(|container| {
+        let image = container["image"].as_str().unwrap_or_default();
         let repository = image.split('@').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
-        repository.split(':').next() == Some("velero")
-            && container.command.iter().chain(container.args.iter()).flatten().any(|arg| arg == "server")
+        let mut words =
+            ["command", "args"].into_iter().filter_map(|list| container[list].as_array()).flatten();
+        repository.split(':').next() == Some("velero") && words.any(|word| word == "server")
     });
-    (velero && (replicas > 0 || wanted > 0)).then(|| deployment.metadata.name.clone().unwrap_or_default())
+    (velero && (replicas > 0 || wanted > 0)).then(|| deployment.name_any())
 }
 
 /// Where the ledgers of this cluster are, and where installations work.
@@ -287,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_velero_server_is_told_from_other_deployments() {
-        let deployment = |name: &str, image: &str, args: &[&str], replicas: i32| -> Deployment {
+        let deployment = |name: &str, image: &str, args: &[&str], replicas: i32| -> DynamicObject {
             serde_json::from_value(json!({
                 "metadata": {"name": name},
                 "spec": {"replicas": replicas, "selector": {}, "template": {"spec": {"containers": [

@@ -86,6 +86,20 @@ pub async fn status_patch_in<K>(
 where
     K: Resource + Serialize + DeserializeOwned + Clone + Debug + Send + Sync,
 {
+    patch_until(api, leadership, budget, object, &patch).await
+}
+
+/// Compiled once for each kind, and not for each patch.
+async fn patch_until<K>(
+    api: &Api<K>,
+    leadership: &Leadership,
+    budget: Duration,
+    object: &K,
+    patch: &(dyn Fn(&K) -> Option<Value> + Send + Sync),
+) -> Result<PatchOutcome<K>, WriteError>
+where
+    K: Resource + Serialize + DeserializeOwned + Clone + Debug + Send + Sync,
+{
     let started = Instant::now();
     let (kind, name, uid) = (kind_of::<K>(), object.name_any(), object.uid());
     let mut current = object.clone();

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Api, Resource,
     api::{ApiResource, DynamicObject},
-    core::{DeserializeGuard, PartialObjectMeta},
+    core::{DynamicResourceScope, PartialObjectMeta},
     runtime::{
         WatchStreamExt as _,
         watcher::{self, ExponentialBackoff, watcher},
@@ -78,31 +78,28 @@ impl Undecodable {
 /// Watches the objects of a kind in the namespace of the installation. The stream never ends: a failed watch is logged
 /// and started again after a short while (200 ms to 10 s, with jitter), and one bad object never stops the others.
 pub fn objects<K: NamespacedKind>(cluster: &Cluster) -> impl Stream<Item = WatchEvent<K>> + Send + 'static {
-    let api: Api<DeserializeGuard<K>> = cluster.api();
-    events::<K, _>(api, cluster).filter_map(|event| std::future::ready(touched(event)))
+    raw::<K>(cluster).filter_map(|event| std::future::ready(touched(event)))
 }
 
 /// The same as plain JSON, so that an object that does not fit the kind is seen like all others.
 pub fn raw<K: NamespacedKind>(
     cluster: &Cluster,
 ) -> impl Stream<Item = Event<DynamicObject>> + Send + 'static {
-    let (client, resource) = (cluster.client.clone(), ApiResource::erase::<K>(&()));
-    let api = Api::<DynamicObject>::namespaced_with(client, &cluster.namespace, &resource);
-    events::<K, _>(api, cluster)
+    events(cluster, ApiResource::erase::<K>(&()))
 }
 
-/// What the API server tells of a kind, whatever of its objects is asked for.
-fn events<K: NamespacedKind, T>(
-    api: Api<T>,
-    cluster: &Cluster,
-) -> impl Stream<Item = Event<T>> + Send + 'static
+/// What the API server tells of a kind, whatever of its objects is asked for. The kind is no type here, so the code of a
+/// watch, which is large, is made once and not for each kind.
+fn events<T>(cluster: &Cluster, resource: ApiResource) -> impl Stream<Item = Event<T>> + Send + 'static
 where
-    T: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+    T: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    T: Clone + Debug + DeserializeOwned + Send + 'static,
 {
+    let api = Api::namespaced_with(cluster.client.clone(), &cluster.namespace, &resource);
     let config = watcher::Config::default().page_size(cluster.page_size);
-    watcher(api, config).backoff(ExponentialBackoff::from(RESTART.builder())).filter_map(|event| {
+    watcher(api, config).backoff(ExponentialBackoff::from(RESTART.builder())).filter_map(move |event| {
         let event = event.inspect_err(
-            |error| tracing::warn!(kind = %K::kind(&()), %error, "watch failed; it is started again"),
+            |error| tracing::warn!(kind = resource.kind, %error, "watch failed; it is started again"),
         );
         std::future::ready(event.ok())
     })
@@ -126,8 +123,9 @@ pub enum VersionEvent {
 pub fn versions<K: NamespacedKind>(cluster: &Cluster) -> impl Stream<Item = VersionEvent> + Send + 'static {
     let mut all = BTreeSet::new();
     // By this type only metadata is asked for.
-    events::<K, _>(cluster.api::<PartialObjectMeta<K>>(), cluster).filter_map(move |event| {
-        let applied = |object: PartialObjectMeta<K>| {
+    type Metadata = PartialObjectMeta<DynamicObject>;
+    events(cluster, ApiResource::erase::<K>(&())).filter_map(move |event: Event<Metadata>| {
+        let applied = |object: Metadata| {
             let meta = object.metadata;
             VersionEvent::Applied {
                 name: meta.name.unwrap_or_default(),
@@ -196,7 +194,7 @@ pub fn keys_with<K: NamespacedKind>(
     })
 }
 
-fn touched<K: NamespacedKind>(event: Event<DeserializeGuard<K>>) -> Option<WatchEvent<K>> {
+fn touched<K: NamespacedKind>(event: Event<DynamicObject>) -> Option<WatchEvent<K>> {
     match event {
         Event::Apply(object) | Event::InitApply(object) => Some(decoded(object)),
         Event::Delete(object) => Some(WatchEvent::Deleted(Key::of(&object))),
@@ -205,17 +203,17 @@ fn touched<K: NamespacedKind>(event: Event<DeserializeGuard<K>>) -> Option<Watch
     }
 }
 
-fn decoded<K: NamespacedKind>(object: DeserializeGuard<K>) -> WatchEvent<K> {
-    match object.0 {
-        Ok(object) => WatchEvent::Applied(object),
-        Err(invalid) => WatchEvent::Undecodable(Undecodable {
+fn decoded<K: NamespacedKind>(object: DynamicObject) -> WatchEvent<K> {
+    match serde_json::to_value(&object).and_then(serde_json::from_value) {
+        Ok(decoded) => WatchEvent::Applied(decoded),
+        Err(error) => WatchEvent::Undecodable(Undecodable {
             kind: K::kind(&()).into_owned(),
             api_version: K::api_version(&()).into_owned(),
-            name: invalid.metadata.name.unwrap_or_default(),
-            namespace: invalid.metadata.namespace.unwrap_or_default(),
-            uid: invalid.metadata.uid.unwrap_or_default(),
-            resource_version: invalid.metadata.resource_version,
-            error: invalid.error,
+            name: object.metadata.name.unwrap_or_default(),
+            namespace: object.metadata.namespace.unwrap_or_default(),
+            uid: object.metadata.uid.unwrap_or_default(),
+            resource_version: object.metadata.resource_version,
+            error: error.to_string(),
         }),
     }
 }
@@ -233,8 +231,9 @@ mod tests {
             "metadata": {"name": "bad", "namespace": "velero", "uid": "u1", "resourceVersion": "7"},
             "spec": {"ttl": "tomorrow"},
         });
-        let guard: DeserializeGuard<Backup> = serde_json::from_value(raw).unwrap();
-        let Some(WatchEvent::Undecodable(bad)) = touched(Event::Apply(guard)) else { panic!("decoded") };
+        let object = serde_json::from_value(raw).unwrap();
+        let touched = touched::<Backup>(Event::Apply(object));
+        let Some(WatchEvent::Undecodable(bad)) = touched else { panic!("decoded") };
         assert_eq!((bad.name.as_str(), bad.uid.as_str(), bad.kind.as_str()), ("bad", "u1", "Backup"));
         assert!(bad.to_string().contains("is not a duration"), "{bad}");
         assert_eq!(bad.object_ref().api_version.as_deref(), Some("velero.io/v1"));

@@ -2,7 +2,6 @@
 //! with the cluster, and asks for a comparison by annotation.
 
 use backup_core::{api::VolumeSnapshotLocation, labels::SYNC_REQUEST_ANNOTATION, sync::Request};
-use serde::Deserialize as _;
 
 use super::{
     get,
@@ -111,10 +110,10 @@ async fn follow(session: &Session, args: SyncArgs, terminal: &mut Terminal) -> C
     let table = KindTable {
         columns: view::COLUMNS,
         row: Box::new(|object, now, _| {
-            Ok(view::row(&view::location(&BackupStorageLocation::deserialize(object)?), now))
+            Ok(view::row(&view::location(&serde_json::from_value(object.clone())?), now))
         }),
         document: Some(|object| {
-            let location = BackupStorageLocation::deserialize(object).ok();
+            let location: Option<BackupStorageLocation> = serde_json::from_value(object.clone()).ok();
             serde_json::to_value(location.as_ref().map(view::location)).unwrap_or_default()
         }),
         ..KindTable::of::<BackupStorageLocation>()

@@ -7,7 +7,7 @@ use backup_runtime::{backoff::Backoff, errors::plain, leader::Leadership, retry}
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Status};
 use kube::{
     Api, Client,
-    api::{AttachParams, AttachedProcess},
+    api::{ApiResource, AttachParams, AttachedProcess, DynamicObject},
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
@@ -98,11 +98,11 @@ impl InCluster {
 #[async_trait]
 impl Executor for InCluster {
     async fn is_running(&self, namespace: &str, pod: &str, uid: &str) -> Result<bool, kube::Error> {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let resource = ApiResource::erase::<Pod>(&());
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
         let found = retry::read(FIND_BUDGET, || api.get_opt(pod)).await?;
         Ok(found.is_some_and(|found| {
-            let phase = found.status.and_then(|status| status.phase);
-            found.metadata.uid.unwrap_or_default() == uid && phase.as_deref() == Some("Running")
+            found.metadata.uid.as_deref() == Some(uid) && found.data["status"]["phase"] == "Running"
         }))
     }
 

@@ -48,7 +48,8 @@ pub(crate) async fn api_server(session: &Session, now: Timestamp) -> Result<Vec<
 /// Whether the installed definitions know the phases that our programs write: else a status cannot be written.
 pub(crate) async fn definitions(session: &Session) -> Result<Vec<Finding>, Problem> {
     let on = Topic("definitions");
-    let api: Api<CustomResourceDefinition> = Api::all(session.client.clone());
+    let resource = ApiResource::erase::<CustomResourceDefinition>(&());
+    let api: Api<DynamicObject> = Api::all_with(session.client.clone(), &resource);
     let mut findings = Vec::new();
     for (name, phases) in PHASES {
         let about = About::of::<CustomResourceDefinition>("get", name);
@@ -57,7 +58,7 @@ pub(crate) async fn definitions(session: &Session) -> Result<Vec<Finding>, Probl
             findings.push(on.bad(format!("{name} is not installed"), remedy));
             continue;
         };
-        let known = enumerated(&serde_json::to_value(&found.spec).unwrap_or_default());
+        let known = enumerated(&found.data["spec"]);
         let missing: Vec<&str> = phases
             .iter()
             .copied()
