@@ -1,9 +1,10 @@
-//! `cargo xtask demo · test · bench · generate`: what a developer runs.
+//! `cargo xtask demo · test · bench · histories · mutants · generate`: what a developer runs.
 
 mod bench;
 mod demo;
 mod generate;
 mod histories;
+mod mutants;
 mod test;
 
 use clap::{Parser, Subcommand};
@@ -50,6 +51,8 @@ enum Task {
         #[arg(long)]
         calm: bool,
     },
+    /// Changes the code that decides in one place at a time: a test has to fail. Needs cargo-mutants, and hours.
+    Mutants(mutants::Args),
     /// Writes the generated files: the CRDs in deploy/crds, and docs/use/transcripts.md.
     Generate {
         /// Write nothing; fail when a file differs.
@@ -67,6 +70,7 @@ fn main() -> anyhow::Result<()> {
         Task::Test { only } => test::run(only.as_deref()),
         Task::Bench(args) => block_on(bench::run(args)),
         Task::Histories { count, seed, naive, calm } => block_on(histories::run(count, seed, naive, !calm)),
+        Task::Mutants(args) => mutants::run(&args),
         Task::Generate { check } => generate::run(check),
     }
 }
