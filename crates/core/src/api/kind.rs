@@ -94,7 +94,7 @@ macro_rules! velero_kind {
         }
 
         // All formats are decoded by way of JSON: so the code that decodes the fields of all parts is made once, in this crate,
-        // and not for each format in each crate that reads objects (there, a fifth of what the compiler had to do).
+        // and not for each format in each crate that reads objects (in the controller, a seventh of what the compiler had to do).
         impl<'de> serde::Deserialize<'de> for $kind {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let value = <serde_json::Value as serde::Deserialize>::deserialize(deserializer)?;
