@@ -163,7 +163,7 @@ impl Lock {
                 Some(())
             }
             Action::Wake(uid) => {
-                world.paused.works.take(*uid);
+                world.paused.works.remove(*uid);
                 if self.makes(Mistake::WakesAndWorks) {
                     world.paused.awake.add(*uid);
                 }

@@ -257,11 +257,11 @@ pub fn guarded() -> Scenario {
     }
 }
 
-/// A person takes claims by force, in whatever state they are.
+/// A person takes claims by force, in whatever state they are, and the controller crashes.
 pub fn force() -> Scenario {
-    let requests = vec![create(0, A, 0), create(1, A, 1), create(2, A, 0).queued()];
-    let calm = Scenario::new("claims taken by force", &[BACKUP, RESTORE, SECOND], requests);
-    Scenario { replicas: 1, releases: 1, drops: false, late: false, ..calm }
+    let requests = vec![create(0, A, 0), create(1, A, 0).queued()];
+    let calm = Scenario::new("claims taken by force", &[BACKUP, RESTORE], requests);
+    Scenario { replicas: 1, releases: 2, crashes: 1, late: false, ..calm }
 }
 
 /// A leader is paused past its lease while it works, or while its patch that begins is under way, and wakes.

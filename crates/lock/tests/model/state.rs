@@ -46,10 +46,8 @@ impl Bits {
         self.0 |= 1 << number;
     }
 
-    pub fn take(&mut self, number: usize) -> bool {
-        let had = self.has(number);
+    pub fn remove(&mut self, number: usize) {
         self.0 &= !(1 << number);
-        had
     }
 }
 

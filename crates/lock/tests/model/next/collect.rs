@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use backup_lock::{
     Claim, Entry, Ledger, ObjectKey, State,
+    admission::ClaimRequest,
     collect::{Judged, apply_to},
     transition::{EntryTransition, ObservedState, PriorObservation, Reason, decide},
 };
@@ -106,11 +107,10 @@ impl Lock {
 
     /// Whether the object of an entry may still come.
     pub(super) fn in_flight(&self, world: &World, key: &ObjectKey, uid: &str) -> bool {
-        let of = |request: &usize| {
-            let want = self.want(*request);
-            want.key == *key && want.uid == uid && world.requests[*request] == Stage::Admitted
+        let comes = |(want, stage): (&ClaimRequest, &Stage)| {
+            want.key == *key && want.uid == uid && *stage == Stage::Admitted
         };
-        !key.kind.is_deletion() && (0..world.requests.len()).any(|request| of(&request))
+        !key.kind.is_deletion() && self.wants.iter().zip(&world.requests).any(comes)
     }
 }
 

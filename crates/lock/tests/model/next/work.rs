@@ -10,6 +10,7 @@ use backup_lock::{
 
 use super::{Lock, Mistake, uid_text};
 use crate::model::{
+    actions::open_ledger,
     scenarios::Wish,
     state::{Bits, Collecting, Object, Phase, Worker, World},
 };
@@ -117,7 +118,7 @@ impl Lock {
 
     pub(super) fn force(&self, world: &mut World, name: usize) -> Option<()> {
         let key = self.key(name);
-        let claim = super::super::actions::open_ledger(world)?.claim(&key)?;
+        let claim = open_ledger(world)?.claim(&key)?;
         let uid = claim.entries.iter().find(|entry| entry.state > State::Intent)?.uid.clone();
         world.left.releases -= 1;
         world.released.add(self.request_of(&key, &uid)?);
@@ -161,7 +162,7 @@ pub(super) fn pause(world: &mut World) {
 
 /// The patch is for the version that was read: the object had not begun.
 pub(super) fn begin_late(world: &mut World, uid: usize) {
-    world.paused.begins.take(uid);
+    world.paused.begins.remove(uid);
     let new = |object: &&mut Object| object.uid == uid && object.phase == Phase::New;
     if let Some(object) = world.objects.iter_mut().flatten().find(new) {
         object.phase = Phase::InProgress;
