@@ -101,7 +101,7 @@ impl ScheduleController {
             self.metrics.forget_schedule(&key.name);
             return Ok(Action::AwaitChange);
         };
-        let schedule = match serde_json::to_value(&object).and_then(serde_json::from_value::<Schedule>) {
+        let schedule = match list::decode::<Schedule>(&object) {
             Ok(schedule) => schedule,
             Err(error) => {
                 self.refuse(&object, &undecodable(&object, &error)).await?;

@@ -71,7 +71,7 @@ impl SnapshotLocations {
     /// What a backup can choose from. Plugins are only asked if there are locations.
     pub(crate) async fn candidates(&self) -> Result<SnapshotCandidates, kube::Error> {
         // A location that cannot be decoded counts as missing.
-        let decode = |object| serde_json::from_value(serde_json::to_value(object).ok()?).ok();
+        let decode = |object| list::decode(&object).ok();
         let locations =
             list::raw::<VolumeSnapshotLocation, VolumeSnapshotLocation>(&self.cluster, "", decode).await;
         let locations = match locations {

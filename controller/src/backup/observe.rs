@@ -28,7 +28,7 @@ pub(crate) async fn facts(
     spec: &BackupSpec,
 ) -> Result<Facts, kube::Error> {
     // A location that can't be decoded is as if it did not exist: its own controller reports it.
-    let decode = |object| serde_json::from_value(serde_json::to_value(object).ok()?).ok();
+    let decode = |object| list::decode(&object).ok();
     let locations = list::raw::<BackupStorageLocation, BackupStorageLocation>(cluster, "", decode).await?;
     let version = retry::read(BUDGET, || cluster.client.apiserver_version()).await?;
     Ok(Facts {

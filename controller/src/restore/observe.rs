@@ -37,8 +37,7 @@ pub(crate) async fn facts(ctx: &JobContext, restore: &Restore) -> Result<Facts, 
         (Some(name), _) => read_backup(ctx, &name).await?,
         (None, Some(schedule)) => {
             // Of each only what it is chosen by: there may be many, and large ones.
-            let decode = |object| serde_json::from_value(serde_json::to_value(object).ok()?).ok();
-            let started = |object| validate::started_for(&schedule, &decode(object)?);
+            let started = |object| validate::started_for(&schedule, &list::decode(&object).ok()?);
             let started = list::raw::<Backup, _>(&ctx.cluster, "", started)
                 .await
                 .map_err(|error| unread("the list of Backups", &error))?;

@@ -38,3 +38,8 @@ pub async fn raw<K: NamespacedKind, T>(
         }
     }
 }
+
+/// Reads an object, delivered as plain JSON, as one of its kind.
+pub fn decode<K: NamespacedKind>(object: &DynamicObject) -> serde_json::Result<K> {
+    serde_json::from_value(serde_json::to_value(object)?)
+}

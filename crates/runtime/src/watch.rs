@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 
 pub use kube::runtime::watcher::Event;
 
-use crate::{Cluster, backoff::Backoff, health::Health, queue::Key};
+use crate::{Cluster, backoff::Backoff, health::Health, list::decode, queue::Key};
 
 /// Between the end of a watch and the start of the next.
 const RESTART: Backoff = Backoff { first: Duration::from_millis(400), cap: Duration::from_secs(10) };
@@ -105,6 +105,9 @@ where
     })
 }
 
+/// By this type only metadata is asked for.
+type Metadata = PartialObjectMeta<DynamicObject>;
+
 /// What is seen of an object of which only name and version are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionEvent {
@@ -122,8 +125,6 @@ pub enum VersionEvent {
 /// [`objects`], the stream never ends.
 pub fn versions<K: NamespacedKind>(cluster: &Cluster) -> impl Stream<Item = VersionEvent> + Send + 'static {
     let mut all = BTreeSet::new();
-    // By this type only metadata is asked for.
-    type Metadata = PartialObjectMeta<DynamicObject>;
     events(cluster, ApiResource::erase::<K>(&())).filter_map(move |event: Event<Metadata>| {
         let applied = |object: Metadata| {
             let meta = object.metadata;
@@ -204,7 +205,7 @@ fn touched<K: NamespacedKind>(event: Event<DynamicObject>) -> Option<WatchEvent<
 }
 
 fn decoded<K: NamespacedKind>(object: DynamicObject) -> WatchEvent<K> {
-    match serde_json::to_value(&object).and_then(serde_json::from_value) {
+    match decode(&object) {
         Ok(decoded) => WatchEvent::Applied(decoded),
         Err(error) => WatchEvent::Undecodable(Undecodable {
             kind: K::kind(&()).into_owned(),
