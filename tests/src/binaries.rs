@@ -77,7 +77,8 @@ impl Programs {
         self.controller.parent().unwrap_or(&self.controller)
     }
 
-    fn in_folder(folder: &Path) -> Self {
+    /// Those that were built into this folder.
+    pub fn in_folder(folder: &Path) -> Self {
         Self {
             webhook: folder.join("backup-webhook"),
             controller: folder.join("backup-controller"),

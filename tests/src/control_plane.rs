@@ -158,6 +158,14 @@ impl ControlPlane {
         Ok(Client::try_from(config)?)
     }
 
+    /// The same for one who may do everything.
+    pub async fn administrator(&self, user: &str) -> anyhow::Result<Client> {
+        let mut config = config_from(&self.admin).await?;
+        config.auth_info.impersonate = Some(user.to_owned());
+        config.auth_info.impersonate_groups = Some(vec!["system:masters".to_owned()]);
+        Ok(Client::try_from(config)?)
+    }
+
     /// The certificate authority, for webhooks; none for a cluster that was there before.
     pub fn pki(&self) -> Option<&Pki> {
         self.pki.as_ref()

@@ -2,8 +2,8 @@
 //! servers and webhook replicas, while things go wrong at named points; and a checker that judges what was recorded.
 //!
 //! `plan` and `check` are pure. `faults` knows who is to be hit where; `tap` is where single requests are hit.
-//! `operator` plays the engine, `clients` the people, `etcd` sees what is really stored. `run` puts it
-//! together.
+//! `whose` says whose objects a history is about. `operator` plays the engine, or an operator that is guarded, `clients` the
+//! people; `etcd` sees what is really stored. `run` puts it together.
 
 mod check;
 mod clients;
@@ -19,6 +19,7 @@ mod run;
 mod stage;
 mod tap;
 mod timeline;
+mod whose;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

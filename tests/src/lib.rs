@@ -22,6 +22,7 @@ pub mod naive;
 pub mod network;
 pub mod object_store;
 pub mod people;
+pub mod percona;
 pub mod pki;
 pub mod plugin_location;
 pub mod process;

@@ -49,13 +49,14 @@ pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(SocketAddr::new(IpAddr::V4(ADDRESS), listener.local_addr()?.port()))
 }
 
-/// Runs this program inside with these arguments; `seen` is given each line of its output. Whether it ended well.
+/// Runs this program inside with these arguments, for programs under test of this cargo profile; `seen` is given each line of
+/// its output. Whether it ended well.
 ///
 /// # Errors
 /// [`NoNetwork`] where none can be made; programs that cannot be built.
-pub fn run_inside(arguments: &[&str], mut seen: impl FnMut(&str)) -> anyhow::Result<bool> {
+pub fn run_inside(profile: &str, arguments: &[&str], mut seen: impl FnMut(&str)) -> anyhow::Result<bool> {
     // What has to be fetched is fetched here: inside there is no way out.
-    let programs = Programs::build("dev")?;
+    let programs = Programs::build(profile)?;
     PlanePrograms::find()?;
     if s3_available() {
         build_control_plane()?;

@@ -3,27 +3,57 @@
 use anyhow::ensure;
 use backup_tests::{
     World,
+    binaries::Programs,
     history::{self, Options, Promise},
 };
 
-/// Plays so many histories and judges them. With `naive`, the webhook that looks and then allows has to be caught.
-pub async fn run(count: u64, seed: u64, naive: bool, faults: bool) -> anyhow::Result<()> {
+mod without;
+
+use without::Part;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// How many.
+    #[arg(long, default_value_t = 10_000)]
+    count: u64,
+    /// Seed of what the clients do; the same seed makes the same plans.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Put the webhook that looks and then allows in the place of ours: it has to be caught.
+    #[arg(long)]
+    naive: bool,
+    /// Build ours without this part of the lock: it has to be caught.
+    #[arg(long, value_name = "PART", conflicts_with = "naive")]
+    without: Option<Part>,
+    /// Let real controllers of two installations work, and not the operator that the kit plays.
+    #[arg(long, conflicts_with = "naive")]
+    controllers: bool,
+    /// Let nothing go wrong.
+    #[arg(long)]
+    calm: bool,
+}
+
+/// Plays so many histories and judges them. What is wrong on purpose has to be caught.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let Args { count, seed, naive, without, controllers, calm } = args;
     let profile = std::env::var("BACKUP_TESTS_PROFILE").unwrap_or_else(|_| "release".to_owned());
-    let mut world =
-        World::builder().profile(&profile).api_servers(2).webhooks(0).controllers(0).start().await?;
-    let options =
-        Options { count, seed, faults: faults && !naive, naive, profile: profile.clone(), progress: true };
+    let mut builder = World::builder().profile(&profile).api_servers(2).webhooks(0).controllers(0);
+    if let Some(part) = without {
+        builder = builder.programs(Programs::in_folder(&part.build()?));
+    }
+    let mut world = builder.start().await?;
+    let controllers = controllers || without.is_some_and(Part::is_of_controllers);
+    let options = Options { count, seed, faults: !calm && !naive, naive, controllers, progress: true };
     println!("{count} histories with seed {seed}");
     let report = history::run(&mut world, &options).await?;
     println!("{report}");
-    if naive {
-        let broken = report.broken();
-        ensure!(
-            broken.contains_key(&Promise::WorkApart),
-            "the naive webhook was not caught: this proves nothing about ours"
-        );
-        println!("the naive webhook was caught, as it must be");
-        return Ok(());
+    let expected = if naive { &[Promise::WorkApart] } else { without.map_or(&[][..], Part::breaks) };
+    if expected.is_empty() {
+        return report.verdict();
     }
-    report.verdict()
+    let found = report.broken();
+    let caught = expected.iter().any(|promise| found.contains_key(promise));
+    ensure!(caught, "it was not caught: this proves nothing about ours");
+    println!("it was caught, as it must be");
+    Ok(())
 }

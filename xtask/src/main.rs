@@ -37,20 +37,7 @@ enum Task {
     /// Measures time and memory, beside a floor measured in the same run.
     Bench(bench::Args),
     /// Plays histories: clients side by side while things go wrong, judged by what the design promises.
-    Histories {
-        /// How many.
-        #[arg(long, default_value_t = 10_000)]
-        count: u64,
-        /// Seed of what the clients do; the same seed makes the same plans.
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-        /// Put the webhook that looks and then allows in the place of ours: it has to be caught.
-        #[arg(long)]
-        naive: bool,
-        /// Let nothing go wrong.
-        #[arg(long)]
-        calm: bool,
-    },
+    Histories(histories::Args),
     /// Changes the code that decides in one place at a time: a test has to fail. Needs cargo-mutants, and hours.
     Mutants(mutants::Args),
     /// Writes the generated files: the CRDs in deploy/crds, and docs/use/transcripts.md.
@@ -69,7 +56,7 @@ fn main() -> anyhow::Result<()> {
         Task::Demo { keep, controller_arg } => block_on(demo::run(keep, &controller_arg)),
         Task::Test { only } => test::run(only.as_deref()),
         Task::Bench(args) => block_on(bench::run(args)),
-        Task::Histories { count, seed, naive, calm } => block_on(histories::run(count, seed, naive, !calm)),
+        Task::Histories(args) => block_on(histories::run(args)),
         Task::Mutants(args) => mutants::run(&args),
         Task::Generate { check } => generate::run(check),
     }

@@ -4,11 +4,13 @@ use std::{fmt, time::Duration};
 
 use super::{
     plan::Kind,
-    record::{Answer, Attempt, Life, Record, Standing, Work},
+    record::{Answer, At, Attempt, Life, Record, Span, Standing, Work, Write},
 };
 
 /// What the kit may see late: a creation is seen when etcd tells, a little after it was stored.
 const SLACK: Duration = Duration::from_secs(2);
+/// How long work goes on whose claim was taken by force; and a request of it that is on its way then, and seen late.
+const STOPS_WITHIN: Duration = Duration::from_millis(2000 + 1500);
 /// Between the look for an object and the write that collects its claim. What lands there lands late, too: nothing but
 /// the order of both tells it from one that lands a moment later, and like that one it may not work.
 const LOOK_AND_WRITE: Duration = Duration::from_secs(1);
@@ -20,6 +22,8 @@ pub(crate) struct Rules {
     pub grace: Duration,
     /// How long after its work has ended, or its object is gone or was never stored, a claim may stand.
     pub freed_within: Duration,
+    /// Whether what works has a claim: not behind the naive webhook.
+    pub claims: bool,
 }
 
 /// A promise that was broken.
@@ -41,6 +45,8 @@ pub enum Promise {
     Freed,
     /// P3: a refusal names who was there.
     RefusedForAReason,
+    /// P1: work begins, and a restore writes, while the claim stands.
+    UnderClaim,
     /// A dry run writes nothing.
     DryRunWritesNothing,
     /// What a client was told is so.
@@ -60,7 +66,10 @@ fn broken(promise: Promise, what: String) -> Violation {
 /// All promises that this history shows to be broken.
 pub(crate) fn check(record: &Record, rules: Rules) -> Vec<Violation> {
     let mut found = Vec::new();
-    work_apart(record, &mut found);
+    work_apart(record, rules, &mut found);
+    if rules.claims {
+        under_claim(record, &mut found);
+    }
     admitted_apart(record, rules, &mut found);
     denied_never_stored(record, &mut found);
     freed(record, rules, &mut found);
@@ -95,10 +104,15 @@ fn pairs<T>(all: &[T]) -> impl Iterator<Item = (&T, &T)> {
 }
 
 /// (1) Intervals of work, on one clock.
-fn work_apart(record: &Record, found: &mut Vec<Violation>) {
+fn work_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
+    // An operator that starts on sight starts also what landed late: a grace has to be longer than any request takes.
+    let late = |work: &Work| {
+        let mut lives = record.lives.values().filter(|life| life.uid == work.uid);
+        lives.any(|life| life.guarded && landed_late(record, life, rules))
+    };
     let before_end = |begin: Duration, of: &Work| of.end.is_none_or(|end| begin < end);
     for (one, other) in pairs(&record.work) {
-        if one.uid == other.uid || !one.object.collides(&other.object) {
+        if one.uid == other.uid || !one.object.collides(&other.object) || late(one) || late(other) {
             continue;
         }
         if before_end(one.begin, other) && before_end(other.begin, one) {
@@ -109,6 +123,36 @@ fn work_apart(record: &Record, found: &mut Vec<Violation>) {
                 Promise::WorkApart,
                 format!("{one:?} and {other:?} can't be told apart by their tokens"),
             ));
+        }
+    }
+}
+
+/// (1) Work begins, and a restore writes, while the claim stands, by the order of revisions; after a release by force, for
+/// as long as it may take to stop.
+fn under_claim(record: &Record, found: &mut Vec<Violation>) {
+    let may = |uid: &String, at: At| {
+        let stands = record.standings.get(uid).is_some_and(|standing| standing.at(at.revision));
+        let stops = |released: &At| at.time <= released.time + STOPS_WITHIN;
+        stands || record.releases.get(uid).is_some_and(stops)
+    };
+    for life in record.lives.values() {
+        if life.began.is_some_and(|began| !may(&life.uid, began)) {
+            let (claim, release) = (record.standings.get(&life.uid), record.releases.get(&life.uid));
+            let what = format!("{life:?} began without a claim; its claim: {claim:?}, released: {release:?}");
+            found.push(broken(Promise::UnderClaim, what));
+        }
+    }
+    for write in &record.writes {
+        let of_it = |life: &&Life| life.object.kind == Kind::Restore && life.object.name == write.restore;
+        let uids = record.lives.values().filter(of_it).map(|life| &life.uid);
+        if !uids.clone().any(|uid| may(uid, write.at)) {
+            let claims: Vec<_> = uids.clone().map(|uid| record.standings.get(uid)).collect();
+            let releases: Vec<_> = uids.map(|uid| record.releases.get(uid)).collect();
+            let Write { restore, item, at } = write;
+            let what = format!(
+                "{restore} wrote {item} at {at:?} without a claim; its claims: {claims:?}, released: {releases:?}"
+            );
+            found.push(broken(Promise::UnderClaim, what));
         }
     }
 }
@@ -134,11 +178,10 @@ fn admitted_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
         }
     }
     let lives: Vec<&Life> = record.lives.values().collect();
-    for life in lives.iter().filter(|life| landed_late(record, life, rules)) {
-        let Some(first) = record.standings.get(&life.uid).and_then(|standing| standing.spans.first()) else {
-            continue;
-        };
-        let stood = first.until.map_or(Duration::MAX, |until| until.time.saturating_sub(first.from.time));
+    let released = |life: &Life| record.releases.contains_key(&life.uid);
+    for life in lives.iter().filter(|life| landed_late(record, life, rules) && !released(life)) {
+        let Some(claim) = claim_of(record, life) else { continue };
+        let stood = claim.until.map_or(Duration::MAX, |until| until.time.saturating_sub(claim.from.time));
         if stood < seen_grace(rules) {
             found.push(broken(
                 Promise::AdmittedApart,
@@ -149,6 +192,8 @@ fn admitted_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
     for (one, other) in pairs(&lives) {
         if one.meets(other)
             && one.object.collides(&other.object)
+            && !released(one)
+            && !released(other)
             && !landed_late(record, one, rules)
             && !landed_late(record, other, rules)
         {
@@ -159,10 +204,18 @@ fn admitted_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
     }
 }
 
-/// Whether the first claim of an object was collected before the object was stored, or while it landed after the grace.
+/// The claim that an object was stored with.
+fn claim_of<'a>(record: &'a Record, life: &Life) -> Option<&'a Span> {
+    let spans = &record.standings.get(&life.uid)?.spans;
+    let before = |span: &&Span| span.from.revision <= life.created.revision;
+    spans.iter().rfind(before).or_else(|| spans.first())
+}
+
+/// Whether the claim of an object was collected before the object was stored, or while it landed after the grace.
 fn landed_late(record: &Record, life: &Life, rules: Rules) -> bool {
-    let first = record.standings.get(&life.uid).and_then(|standing| standing.spans.first());
-    let Some((from, until)) = first.and_then(|span| Some((span.from, span.until?))) else { return false };
+    let Some((from, until)) = claim_of(record, life).and_then(|span| Some((span.from, span.until?))) else {
+        return false;
+    };
     let after_the_grace = life.created.time.saturating_sub(from.time) >= seen_grace(rules);
     let unseen = until.time.saturating_sub(life.created.time) <= LOOK_AND_WRITE;
     until.revision < life.created.revision || after_the_grace && unseen
@@ -212,7 +265,7 @@ fn freed(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
 }
 
 /// (4) A refusal names an object of the history, other than its own, that was stored and not over, or had a place in the
-/// ledger, at some time between question and answer.
+/// ledger, at some time between question and answer; or one whose claim was taken by force, which may be its own.
 fn refused_for_a_reason(record: &Record, found: &mut Vec<Violation>) {
     for attempt in &record.attempts {
         let Answer::Refused { text } = &attempt.answer else { continue };
@@ -234,7 +287,11 @@ fn refused_for_a_reason(record: &Record, found: &mut Vec<Violation>) {
             .iter()
             .flat_map(|standing| &standing.spans)
             .any(|span| began(span.from.time) && span.until.is_none_or(|until| until.time >= attempt.sent));
-        if !stored && !claimed {
+        let of = |uid: &String| record.standings.get(uid).or_else(|| record.marks.get(uid));
+        let released = record.releases.iter().any(|(uid, at)| {
+            began(at.time) && of(uid).is_some_and(|standing| names(text, &standing.object.name))
+        });
+        if !stored && !claimed && !released {
             let what = format!("{attempt:?} names nobody who was there then; named: {lives:?} {claims:?}");
             found.push(Violation { promise: Promise::RefusedForAReason, what });
         }

@@ -9,8 +9,12 @@ use std::{
     time::Duration,
 };
 
-use serde_json::Value;
-use tokio::{sync::Semaphore, time::sleep};
+use backup_lock::{Ledger, LedgerStore, State, VELERO_SCOPE};
+use serde_json::{Value, json};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep},
+};
 
 use super::{
     faults::{Faults, Point},
@@ -19,7 +23,7 @@ use super::{
     record::{Answer, Attempt},
     timeline::Timeline,
 };
-use crate::install::NAMESPACE;
+use crate::percona;
 
 /// Requests under way at the same time, of all clients together.
 const IN_FLIGHT: usize = 32;
@@ -40,8 +44,25 @@ pub(crate) struct Clients {
     pub timeline: Arc<Timeline>,
     pub faults: Arc<Faults>,
     pub wishes: Arc<Wishes>,
+    /// For releases by force, where real controllers work.
+    pub ledgers: Option<LedgerStore>,
     in_flight: Semaphore,
     attempts: AtomicU64,
+}
+
+/// What an API server is asked.
+struct Request<'a> {
+    method: http::Method,
+    path: String,
+    /// With its type.
+    body: Option<(&'a str, Value)>,
+    /// Whom to act as.
+    user: Option<&'a str>,
+    /// The API server to ask.
+    server: usize,
+    /// Whether to ask the tap before it, which loses the answer.
+    lose: bool,
+    patience: Duration,
 }
 
 /// What came back: the code and the body.
@@ -55,9 +76,10 @@ impl Clients {
         timeline: Arc<Timeline>,
         faults: Arc<Faults>,
         wishes: Arc<Wishes>,
+        ledgers: Option<LedgerStore>,
     ) -> Self {
         let in_flight = Semaphore::new(IN_FLIGHT);
-        Self { http, token, tap, timeline, faults, wishes, in_flight, attempts: AtomicU64::new(1) }
+        Self { http, token, tap, timeline, faults, wishes, ledgers, in_flight, attempts: AtomicU64::new(1) }
     }
 
     pub(crate) async fn play(&self, plan: &Plan, steps: &[Step]) {
@@ -76,8 +98,16 @@ impl Clients {
                     self.wishes.finish(*kind, name);
                     self.timeline.record(plan.number, |record| record.other_operations += 1);
                 }
+                Op::Release => {
+                    self.release(&plan.prefix).await;
+                    self.timeline.record(plan.number, |record| record.other_operations += 1);
+                }
+                Op::Revive(name) => {
+                    self.revive(plan, name, step.server).await;
+                    self.timeline.record(plan.number, |record| record.other_operations += 1);
+                }
                 Op::Delete(kind, name) => {
-                    self.delete(*kind, name, step.server).await;
+                    self.delete(plan, *kind, name, step.server).await;
                     self.timeline.record(plan.number, |record| record.other_operations += 1);
                 }
             }
@@ -90,12 +120,11 @@ impl Clients {
         let number = self.attempts.fetch_add(1, Ordering::Relaxed);
         let due =
             if create.dry_run { None } else { self.faults.arm(number, plan.number, create.fault, server) };
-        let body = create.body(&plan.prefix, number);
-        let plural = create.object.kind.plural();
+        let body = plan.whose.body(create, &plan.prefix, number);
         let dry_run = if create.dry_run { "&dryRun=All" } else { "" };
         let patience = if due == Some(Point::ApiServerStopped) { LITTLE_PATIENCE } else { PATIENCE };
         let query = format!("fieldManager=history{dry_run}&timeout={}s", patience.as_secs());
-        let base = format!("/apis/velero.io/v1/namespaces/{NAMESPACE}/{plural}");
+        let base = plan.whose.path(create.object.kind, &create.object.name);
         let (method, path, content) = match create.how {
             How::Post | How::Generate => (http::Method::POST, format!("{base}?{query}"), "application/json"),
             How::Apply => {
@@ -105,7 +134,8 @@ impl Clients {
         };
         let sent = self.timeline.now();
         let lose = due == Some(Point::ClientReplyCut);
-        let request = self.send(method, &path, content, Some(&body), server, lose, patience);
+        let body = Some((content, body));
+        let request = self.send(Request { method, path, body, user: None, server, lose, patience });
         let got = if due == Some(Point::ClientGone) {
             let leave = self.faults.leave(number);
             tokio::select! {
@@ -128,40 +158,56 @@ impl Clients {
         answer
     }
 
-    /// Deletes an object; the code of the answer.
-    pub(crate) async fn delete(&self, kind: Kind, name: &str, server: usize) -> Option<u16> {
+    async fn delete(&self, plan: &Plan, kind: Kind, name: &str, server: usize) {
         let _turn = self.in_flight.acquire().await;
-        let path = format!("/apis/velero.io/v1/namespaces/{NAMESPACE}/{}/{name}?timeout=15s", kind.plural());
-        let got =
-            self.send(http::Method::DELETE, &path, "application/json", None, server, false, PATIENCE).await;
-        got.map(|(code, _)| code)
+        let path = format!("{}/{name}?timeout=15s", plan.whose.path(kind, name));
+        let (method, patience) = (http::Method::DELETE, PATIENCE);
+        self.send(Request { method, path, body: None, user: None, server, lose: false, patience }).await;
     }
 
-    /// Asks an API server, or with `lose` the tap before it, which loses the answer.
-    #[expect(clippy::too_many_arguments, reason = "what a request is made of")]
-    async fn send(
-        &self,
-        method: http::Method,
-        path: &str,
-        content: &str,
-        body: Option<&Value>,
-        server: usize,
-        lose: bool,
-        patience: Duration,
-    ) -> Got {
-        let direct = self.faults.servers.order_from(server).first().copied().unwrap_or(self.tap);
-        let address = if lose { self.tap } else { direct };
+    /// Takes a failed restore back to life, as its operator.
+    async fn revive(&self, plan: &Plan, name: &str, server: usize) {
+        let _turn = self.in_flight.acquire().await;
+        let path = format!("{}/{name}/status?timeout=15s", plan.whose.path(Kind::Restore, name));
+        let state = |op: &str, value: &str| json!({ "op": op, "path": "/status/state", "value": value });
+        let steps = json!([state("test", "Error"), state("replace", "New")]);
+        let body = Some(("application/json-patch+json", steps));
+        let (method, user, patience) = (http::Method::PATCH, Some(percona::OPERATOR), PATIENCE);
+        self.send(Request { method, path, body, user, server, lose: false, patience }).await;
+    }
+
+    /// Takes a claim of these names by force, as `kubectl backup locks release` does: of work that is under way, if there is
+    /// any.
+    async fn release(&self, names: &str) {
+        let Some(ledgers) = &self.ledgers else { return };
+        let _turn = self.in_flight.acquire().await;
+        let change = |ledger: &mut Ledger| {
+            let claims = ledger.claims.iter().filter(|claim| claim.key.name.starts_with(names));
+            let entries = claims.flat_map(|claim| claim.entries.iter().map(|entry| (&claim.key, entry)));
+            let found = entries.max_by_key(|(_, entry)| entry.state == State::Active);
+            let found = found.map(|(key, entry)| (key.clone(), entry.uid.clone()));
+            found.is_some_and(|(key, uid)| ledger.force_release(&key, &uid, "history: for the sake of it"))
+        };
+        // One that did not come through released nothing.
+        let _ = ledgers.change(VELERO_SCOPE, Instant::now() + PATIENCE, change).await;
+    }
+
+    async fn send(&self, what: Request<'_>) -> Got {
+        let direct = self.faults.servers.order_from(what.server).first().copied().unwrap_or(self.tap);
+        let address = if what.lose { self.tap } else { direct };
         let mut request = self
             .http
-            .request(method, format!("https://{address}{path}"))
+            .request(what.method, format!("https://{address}{}", what.path))
             .bearer_auth(&self.token)
-            .header("content-type", content)
-            .timeout(patience);
-        if lose {
-            request = request.header(SERVER, server.to_string());
+            .timeout(what.patience);
+        if what.lose {
+            request = request.header(SERVER, what.server.to_string());
         }
-        if let Some(body) = body {
-            request = request.body(body.to_string());
+        if let Some(user) = what.user {
+            request = request.header("impersonate-user", user);
+        }
+        if let Some((content, body)) = what.body {
+            request = request.header("content-type", content).body(body.to_string());
         }
         let answer = request.send().await.ok()?;
         let code = answer.status().as_u16();

@@ -7,8 +7,9 @@ use k8s_openapi::ByteString;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Where custom resources of Velero lie; Leases of the installation lie before them, and all else between does no harm.
-const FROM: &str = "/registry/leases/velero/";
+/// Where custom resources of Velero lie; `ConfigMaps`, and Leases of the installation, lie before them, and all else between does no
+/// harm.
+const FROM: &str = "/registry/configmaps/";
 const TO: &str = "/registry/velero.io0";
 
 /// A key that was written or deleted.
@@ -99,10 +100,10 @@ pub(crate) async fn watch(
     anyhow::bail!("etcd closed the watch")
 }
 
-/// Deletes all objects of this kind whose names begin so, past the API servers.
-pub(crate) async fn sweep(url: &str, plural: &str, namespace: &str, names: &str) -> anyhow::Result<()> {
+/// Deletes everything below `/registry` whose key begins so, past the API servers.
+pub(crate) async fn sweep(url: &str, key: &str) -> anyhow::Result<()> {
     let base64 = |text: &str| serde_json::to_value(ByteString(text.as_bytes().to_vec()));
-    let from = format!("/registry/velero.io/{plural}/{namespace}/{names}");
+    let from = format!("/registry/{key}");
     // The first key that does not begin so: names end with a letter that is not the last one there is.
     let to = format!("{from}\u{7f}");
     let request = json!({ "key": base64(&from)?, "range_end": base64(&to)? });

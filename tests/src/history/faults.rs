@@ -14,6 +14,9 @@ use tokio::sync::oneshot;
 
 use super::{fleet::Fleet, locked};
 
+/// Longer than a leader's lease.
+const PAST_ITS_LEASE: Duration = Duration::from_secs(20);
+
 /// A point between two steps of the system, and what happens there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Point {
@@ -75,7 +78,7 @@ impl Point {
             Self::WebhookStopped => "webhook stopped 11 s after its ledger write",
             Self::ApiServerKilled => "API server killed at the webhook's answer",
             Self::ApiServerStopped => "API server stopped 6 s at the webhook's answer",
-            Self::OperatorStopped => "operator stopped 3 s at work",
+            Self::OperatorStopped => "operator stopped at work",
             Self::OperatorCrashed => "operator lost at work",
         }
     }
@@ -112,10 +115,12 @@ pub(crate) struct Faults {
     busy: AtomicBool,
     pub servers: Fleet,
     pub webhooks: Fleet,
+    /// Real ones; empty where the kit plays the operator.
+    pub controllers: Fleet,
 }
 
 impl Faults {
-    pub(crate) fn new(servers: Fleet, webhooks: Fleet) -> Self {
+    pub(crate) fn new(servers: Fleet, webhooks: Fleet, controllers: Fleet) -> Self {
         Self {
             reached: Mutex::default(),
             due: Mutex::default(),
@@ -126,6 +131,7 @@ impl Faults {
             busy: AtomicBool::new(false),
             servers,
             webhooks,
+            controllers,
         }
     }
 
@@ -262,6 +268,21 @@ impl Faults {
         let point = *locked(&self.of_history).get(&history)?;
         let ours = matches!(point, Point::OperatorStopped | Point::OperatorCrashed);
         (ours && self.begin(point, history)).then_some(point)
+    }
+
+    /// The same, done to a real controller: it is killed, or stands still for longer than its lease.
+    pub(crate) fn hit_controller(self: &Arc<Self>, point: Point, index: usize) {
+        let faults = self.clone();
+        tokio::spawn(async move {
+            if point == Point::OperatorStopped {
+                faults.controllers.stop(index);
+                tokio::time::sleep(PAST_ITS_LEASE).await;
+                faults.controllers.resume(index);
+            } else {
+                faults.controllers.kill(index);
+            }
+            faults.end();
+        });
     }
 
     /// The fault of a process begins, if none is under way.

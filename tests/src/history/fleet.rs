@@ -77,11 +77,33 @@ impl Fleet {
         tokio::time::sleep(NOTICED).await;
         self.members[index].out.store(true, Ordering::SeqCst);
         tokio::time::sleep(time.saturating_sub(NOTICED)).await;
+        self.resume(index);
+        tokio::time::sleep(NOTICED).await;
+        self.members[index].out.store(false, Ordering::SeqCst);
+    }
+
+    /// Starts again what has ended, as a Deployment does; for ever. A controller that has lost its lease ends.
+    pub(crate) async fn supervise(&self) {
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            for (index, member) in self.members.iter().enumerate() {
+                if locked(&member.process).as_mut().is_some_and(Process::has_ended) {
+                    self.restart(index).await;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn resume(&self, index: usize) {
         self.with(index, |process| {
             let _ = process.resume();
         });
-        tokio::time::sleep(NOTICED).await;
-        self.members[index].out.store(false, Ordering::SeqCst);
+    }
+
+    /// The first of whose log this is true.
+    pub(crate) fn position(&self, is: impl Fn(&str) -> bool) -> Option<usize> {
+        let log = |member: &Member| locked(&member.process).as_ref().map(Process::log).unwrap_or_default();
+        self.members.iter().position(|member| is(&log(member)))
     }
 
     pub(crate) fn kill(&self, index: usize) {

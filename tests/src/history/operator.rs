@@ -1,5 +1,6 @@
-//! Plays the engine: takes the right to work as the controller does, works, publishes the end, gives the place back. It
-//! can be stopped, and it can be lost at any step and begun anew.
+//! Plays the engine: takes the right to work as the controller does, works, publishes the end, gives the place back. Or an
+//! operator that we guard: it starts what it sees, and may fail. It can be stopped, and it can be lost at any step and begun
+//! anew.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -8,7 +9,7 @@ use backup_lock::{ActivateError, LedgerStore, ObjectKey, Token};
 use kube::{
     Api, Client,
     api::{DynamicObject, Patch, PatchParams},
-    core::ApiResource,
+    core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -23,7 +24,7 @@ use super::{
     record::{Life, Work},
     timeline::{FINALIZER, Timeline},
 };
-use crate::install::NAMESPACE;
+use crate::{install::NAMESPACE, percona};
 
 /// Objects that take or give back their places at the same time.
 const AT_THE_LEDGER: usize = 6;
@@ -31,11 +32,13 @@ const STOPPED: Duration = Duration::from_secs(3);
 const LOST: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_millis(50);
 const REQUEST: Duration = Duration::from_secs(10);
+/// The phase of what has begun.
+const BEGUN: &str = "InProgress";
 
 /// What each worker needs.
 #[derive(Clone)]
 pub(crate) struct Operator {
-    /// As ServiceAccount backup-controller.
+    /// As the account of the operator that it plays.
     pub client: Client,
     /// None: the operator works on sight, as one without a lock.
     pub store: Option<LedgerStore>,
@@ -82,9 +85,10 @@ impl Wishes {
 }
 
 /// Runs for ever: a task for each object that is not over. When it is lost, all tasks end where they are, and it begins
-/// again from what is stored.
+/// again from what is stored. `guarded`: it is the operator that we guard.
 pub(crate) async fn run(
     client: Client,
+    guarded: bool,
     store: Option<LedgerStore>,
     timeline: Arc<Timeline>,
     faults: Arc<Faults>,
@@ -124,7 +128,7 @@ pub(crate) async fn run(
                 busy.clear();
                 sleep(LOST).await;
                 faults.end();
-                for uid in operator.timeline.unfinished() {
+                for uid in operator.timeline.unfinished(guarded) {
                     if busy.insert(uid.clone()) {
                         tasks.spawn(operator.clone().work(uid));
                     }
@@ -143,15 +147,18 @@ pub(crate) async fn run(
 struct Working<'a> {
     timeline: &'a Timeline,
     history: u64,
+    uid: &'a str,
     index: usize,
 }
 
 impl Drop for Working<'_> {
     fn drop(&mut self) {
-        let now = self.timeline.now();
+        // What is gone is not worked on, although that is seen a little later.
+        let gone = self.timeline.life(self.uid).and_then(|(_, life)| Some(life.gone?.time));
+        let end = gone.unwrap_or_else(|| self.timeline.now());
         self.timeline.record(self.history, |record| {
             if let Some(work) = record.work.get_mut(self.index) {
-                work.end = Some(now);
+                work.end = Some(end);
             }
         });
     }
@@ -165,7 +172,7 @@ impl Operator {
             if life.over().is_some() {
                 return uid;
             }
-            let key = key_of(&life);
+            let key = plan::key_of(life.object.kind, NAMESPACE, &life.object.name);
             match self.step(history, &life, &key).await {
                 Ok(true) => return uid,
                 Ok(false) => {}
@@ -194,11 +201,9 @@ impl Operator {
                     sleep(AGAIN).await;
                     return Ok(false);
                 }
-                Err(error @ ActivateError::Conflict(_)) => {
+                Err(ActivateError::Conflict(_)) => {
                     self.pass().await;
-                    let ended = self
-                        .write(life, &json!({ "phase": "Failed", "failureReason": error.to_string() }), false)
-                        .await?;
+                    let ended = self.write(life, "Failed").await?;
                     self.release(key, &life.uid).await?;
                     return Ok(ended);
                 }
@@ -206,13 +211,19 @@ impl Operator {
             },
         };
         self.pass().await;
-        if !self.write(life, &json!({ "phase": "InProgress" }), true).await? {
+        if !self.write(life, BEGUN).await? {
             self.release(key, &life.uid).await?;
             return Ok(false);
         }
         self.at_work(history, life, token.as_ref()).await;
         self.pass().await;
-        while !self.write(life, &json!({ "phase": "Completed" }), false).await? {
+        // As good as chance. Failures can be revived.
+        let end = match (life.guarded, life.version % 4) {
+            (false, _) => "Completed",
+            (true, 0) => "Succeeded",
+            (true, _) => "Error",
+        };
+        while !self.write(life, end).await? {
             if self.timeline.life(&life.uid).is_none_or(|(_, life)| life.over().is_some()) {
                 break;
             }
@@ -240,7 +251,7 @@ impl Operator {
             });
             record.work.len() - 1
         });
-        let _working = Working { timeline: &self.timeline, history, index };
+        let _working = Working { timeline: &self.timeline, history, uid: &life.uid, index };
         if let Some(point) = self.faults.at_work(history) {
             let _ = self.crash.send(point).await;
             if point == Point::OperatorCrashed {
@@ -286,26 +297,34 @@ impl Operator {
         let _ = self.gate.clone().wait_for(|open| *open).await;
     }
 
-    /// Writes the status, and sets or takes off the finalizer, over the version that etcd told of last. False: there is no
-    /// such object any more, it is over, or it is being deleted and cannot be begun.
-    async fn write(&self, life: &Life, status: &Value, finalizer: bool) -> anyhow::Result<bool> {
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.client.clone(), NAMESPACE, &resource(life.object.kind));
+    /// Writes phase or state, and sets or takes off the finalizer of ours, over the version that etcd told of last. False:
+    /// there is no such object any more, it is over, or it is being deleted and cannot be begun.
+    async fn write(&self, life: &Life, phase: &str) -> anyhow::Result<bool> {
+        let (home, resource) = place_of(life);
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), home, &resource);
+        let begins = phase == BEGUN && !life.guarded;
         for _ in 0..50 {
             let Some((_, now)) = self.timeline.life(&life.uid) else { return Ok(false) };
-            if now.over().is_some() || finalizer && now.deleting && !now.finalizer {
+            if now.over().is_some() || begins && now.deleting && !now.finalizer {
                 return Ok(false);
             }
-            if finalizer && now.finalizer {
+            if begins && now.finalizer {
                 return Ok(true);
             }
-            let finalizers = if finalizer { json!([FINALIZER]) } else { Value::Null };
             // With resourceVersion and uid: never over what someone else wrote.
-            let patch = json!({ "status": status, "metadata": { "finalizers": finalizers,
-                "resourceVersion": now.version.to_string(), "uid": life.uid } });
-            let written =
-                timeout(REQUEST, api.patch(&life.object.name, &PatchParams::default(), &Patch::Merge(patch)))
-                    .await?;
+            let mut patch =
+                json!({ "metadata": { "resourceVersion": now.version.to_string(), "uid": life.uid } });
+            let name = &life.object.name;
+            let params = PatchParams::default();
+            let written = if life.guarded {
+                let state = if phase == BEGUN { "Running" } else { phase };
+                patch["status"] = json!({ "state": state });
+                timeout(REQUEST, api.patch_status(name, &params, &Patch::Merge(patch))).await?
+            } else {
+                patch["status"] = json!({ "phase": phase });
+                patch["metadata"]["finalizers"] = if begins { json!([FINALIZER]) } else { Value::Null };
+                timeout(REQUEST, api.patch(name, &params, &Patch::Merge(patch))).await?
+            };
             match written {
                 Ok(_) => return Ok(true),
                 // Etcd will tell.
@@ -318,16 +337,20 @@ impl Operator {
     }
 }
 
-fn key_of(life: &Life) -> ObjectKey {
-    match life.object.kind {
-        Kind::Backup => ObjectKey::backup(NAMESPACE, &life.object.name),
-        Kind::Restore => ObjectKey::restore(NAMESPACE, &life.object.name),
+/// The namespace of an object, and its kind.
+fn place_of(life: &Life) -> (&'static str, ApiResource) {
+    let kind = life.object.kind;
+    if life.guarded {
+        let kind = if kind == Kind::Backup { percona::BACKUP } else { percona::RESTORE };
+        return (
+            percona::NAMESPACE,
+            ApiResource::from_gvk(&GroupVersionKind::gvk("ps.percona.com", "v1", kind)),
+        );
     }
-}
-
-fn resource(kind: Kind) -> ApiResource {
-    match kind {
-        Kind::Backup => ApiResource::erase::<Backup>(&()),
-        Kind::Restore => ApiResource::erase::<Restore>(&()),
-    }
+    let resource = if kind == Kind::Backup {
+        ApiResource::erase::<Backup>(&())
+    } else {
+        ApiResource::erase::<Restore>(&())
+    };
+    (NAMESPACE, resource)
 }

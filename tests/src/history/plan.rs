@@ -2,10 +2,14 @@
 
 use std::{fmt, time::Duration};
 
-use serde_json::{Value, json};
+use backup_lock::ObjectKey;
+use serde_json::Value;
 
-use super::{faults::Point, random::Random};
-use crate::sibling;
+use super::{
+    faults::Point,
+    random::Random,
+    whose::{Whose, is_slow},
+};
 
 /// Namespaces that a history's backups and restores are about.
 pub(crate) const NAMESPACES: usize = 3;
@@ -37,6 +41,14 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+/// What an object is called in the ledger.
+pub(crate) fn key_of(kind: Kind, namespace: &str, name: &str) -> ObjectKey {
+    match kind {
+        Kind::Backup => ObjectKey::backup(namespace, name),
+        Kind::Restore => ObjectKey::restore(namespace, name),
     }
 }
 
@@ -98,6 +110,10 @@ pub(crate) enum Op {
     Create(Create),
     /// Asks the operator to end the work of this name now.
     Finish(Kind, String),
+    /// Takes a claim of the history by force.
+    Release,
+    /// Takes the restore of this name back to life if it has failed, as its operator may.
+    Revive(String),
     Delete(Kind, String),
 }
 
@@ -115,9 +131,21 @@ pub(crate) struct Plan {
     pub number: u64,
     /// What all its names begin with.
     pub prefix: String,
+    pub whose: Whose,
     pub clients: Vec<Vec<Step>>,
     /// How long the operator works on an object unless it is asked to end.
     pub work: Duration,
+}
+
+/// What a history is played on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Setting {
+    pub servers: usize,
+    pub faults: bool,
+    /// Real controllers, of two installations, and not the operator that the kit plays.
+    pub controllers: bool,
+    /// One history in so many is about objects of an operator that we guard; 0: none.
+    pub guarded_every: u64,
 }
 
 /// What the names of a history begin with.
@@ -153,35 +181,51 @@ pub(crate) fn area_of(prefix: &str, spec: &Value) -> Area {
 impl Plan {
     /// The plan of this history. `process` is a fault that stops or kills a process; the first creation of the history
     /// that gets to its point is hit.
-    pub(crate) fn new(seed: u64, number: u64, servers: usize, faults: bool, process: Option<Point>) -> Self {
+    pub(crate) fn new(seed: u64, number: u64, setting: Setting, process: Option<Point>) -> Self {
         let mut random = Random::of(seed, number);
         loop {
-            let plan = Self::draw(&mut random, number, servers, faults, process);
+            let plan = Self::draw(&mut random, number, setting, process);
             if plan.may_collide() {
                 return plan;
             }
         }
     }
 
-    fn draw(random: &mut Random, number: u64, servers: usize, faults: bool, process: Option<Point>) -> Self {
+    fn draw(random: &mut Random, number: u64, setting: Setting, process: Option<Point>) -> Self {
         let prefix = prefix(number);
+        let guarded =
+            setting.guarded_every > 0 && number % setting.guarded_every == setting.guarded_every / 2;
+        let whose = match setting.controllers {
+            _ if guarded => Whose::Operators { cluster: String::new() },
+            true => Whose::Installations { slow: is_slow(number) },
+            false => Whose::Ours,
+        };
         let fixed = [Area(random.area()), Area(random.area())];
         let clients = 2 + random.below(2);
         let work = Duration::from_millis(random.below(60));
         let mut lists = vec![Vec::new(); usize::try_from(clients).unwrap_or(2)];
         for list in &mut lists {
             for _ in 0..5 - clients + random.below(3) {
-                let op = draw_op(random, &prefix, fixed, faults);
-                let server = usize::try_from(random.below(servers as u64)).unwrap_or_default();
+                let op = draw_op(random, &prefix, fixed, setting, &whose);
+                let server = usize::try_from(random.below(setting.servers as u64)).unwrap_or_default();
                 let mut after = Duration::from_millis(random.below(15));
+                // Work is over before some of the steps.
+                let longest = match whose {
+                    Whose::Ours => 0,
+                    Whose::Operators { .. } => 150,
+                    Whose::Installations { .. } => 1500,
+                };
+                if longest > 0 && random.one_in(3) {
+                    after += Duration::from_millis(random.below(longest));
+                }
                 // Now and then long enough for an orphan to be collected in between.
-                if faults && random.one_in(100) {
+                if setting.faults && random.one_in(100) {
                     after += Duration::from_millis(2500 + random.below(2000));
                 }
                 list.push(Step { after, server, op });
             }
         }
-        let mut plan = Self { number, prefix, clients: lists, work };
+        let mut plan = Self { number, prefix, whose, clients: lists, work };
         if process == Some(Point::ApiServerStopped) {
             plan.play_late_landing();
         }
@@ -234,14 +278,16 @@ impl Plan {
 
 /// Names are few, so that they are used again. The second of each kind is always for the same area, because it may be
 /// applied: an apply to what exists is an update.
-fn draw_op(random: &mut Random, prefix: &str, fixed: [Area; 2], faults: bool) -> Op {
+fn draw_op(random: &mut Random, prefix: &str, fixed: [Area; 2], setting: Setting, whose: &Whose) -> Op {
     let kind = if random.one_in(2) { Kind::Backup } else { Kind::Restore };
     let which = random.below(2);
     let letter = if kind == Kind::Backup { 'b' } else { 'r' };
     let name = format!("{prefix}{letter}{which}");
     match random.below(20) {
         0..=2 => Op::Delete(kind, name),
+        3..=4 if matches!(whose, Whose::Installations { .. }) => Op::Release,
         3..=4 => Op::Finish(kind, name),
+        5..=8 if matches!(whose, Whose::Operators { .. }) => Op::Revive(format!("{prefix}r{which}")),
         sort => {
             let how = match (sort, which) {
                 (5..=7, _) => How::Generate,
@@ -249,50 +295,22 @@ fn draw_op(random: &mut Random, prefix: &str, fixed: [Area; 2], faults: bool) ->
                 _ => How::Post,
             };
             let fixed = fixed[usize::from(kind == Kind::Restore)];
-            let area = if which == 1 && how != How::Generate { fixed } else { Area(random.area()) };
+            let area = if matches!(whose, Whose::Operators { .. }) {
+                // A cluster is one thing.
+                Area(1)
+            } else if which == 1 && how != How::Generate {
+                fixed
+            } else {
+                Area(random.area())
+            };
             let dry_run = random.one_in(8);
             let name = if how == How::Generate { format!("{name}-") } else { name };
-            let hit = faults && !dry_run && random.one_in(10);
+            let hit = setting.faults && !dry_run && random.one_in(10);
             let fault = hit.then(|| random.pick(&Point::OF_ONE_REQUEST));
             Op::Create(Create { object: Object { kind, name, area }, how, dry_run, fault })
         }
     }
 }
-
-impl Create {
-    /// The object as it is sent. `attempt` is how the kit knows it again behind the API server.
-    pub(crate) fn body(&self, prefix: &str, attempt: u64) -> Value {
-        let Object { kind, name, area } = &self.object;
-        let mut names: Vec<String> = (0..NAMESPACES)
-            .filter(|index| area.0 & 1 << index != 0)
-            .map(|index| namespace(prefix, index))
-            .collect();
-        if names.len() == NAMESPACES {
-            names = vec![format!("{prefix}*")];
-        }
-        let mut spec = json!({ "includedNamespaces": names });
-        if *kind == Kind::Restore {
-            // Perhaps there is one of this name: then it cannot be deleted meanwhile.
-            spec["backupName"] = json!(format!("{prefix}b{}", area.0 & 1));
-            // A restore writes where it maps to.
-            if names.len() == 2 {
-                let from = format!("{prefix}mapped");
-                spec["includedNamespaces"] = json!([&names[0], from]);
-                spec["namespaceMapping"] = json!({ &from: &names[1] });
-            }
-        }
-        let mut annotations = json!({ ATTEMPT: attempt.to_string() });
-        if self.fault == Some(Point::SiblingDenies) {
-            // A little later than we need for our claim; whether it was later is looked at.
-            annotations[sibling::ANNOTATION] = json!("delay-60,403");
-        }
-        let field = if self.how == How::Generate { "generateName" } else { "name" };
-        json!({ "apiVersion": "velero.io/v1", "kind": kind.as_str(), "spec": spec,
-            "metadata": { field: name, "annotations": annotations } })
-    }
-}
-
-pub(crate) const ATTEMPT: &str = "history/attempt";
 
 #[cfg(test)]
 mod tests;

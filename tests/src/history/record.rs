@@ -67,11 +67,24 @@ pub(crate) struct Work {
     pub end: Option<Duration>,
 }
 
+/// An item that a restore wrote.
+#[derive(Clone, Debug)]
+pub(crate) struct Write {
+    /// Name of the restore.
+    pub restore: String,
+    pub item: String,
+    pub at: At,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
     pub uid: String,
     pub object: Object,
+    /// Whether it is one of an operator that is guarded. Such a one has another life when it is revived.
+    pub guarded: bool,
     pub created: At,
+    /// When its work began, by its phase.
+    pub began: Option<At>,
     /// When it came to a terminal phase.
     pub ended: Option<At>,
     pub gone: Option<At>,
@@ -149,7 +162,11 @@ pub(crate) struct Record {
     pub standings: HashMap<String, Standing>,
     /// What else stood there: intents, who waits, deletions.
     pub marks: HashMap<String, Standing>,
-    /// Other operations: finished, deleted.
+    /// When the claim of a uid was taken by force.
+    pub releases: HashMap<String, At>,
+    /// What restores wrote, where real ones did.
+    pub writes: Vec<Write>,
+    /// Other operations: finished, released, deleted.
     pub other_operations: u64,
     /// What the operator met, for people.
     pub operator_errors: Vec<String>,
@@ -157,6 +174,17 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// Takes the phases of the objects for the work of real controllers. Work whose claim was taken by force has until then.
+    pub(crate) fn work_by_phases(&mut self) {
+        for life in self.lives.values() {
+            let Some(began) = life.began else { continue };
+            let ends = [life.over(), self.releases.get(&life.uid).copied()];
+            let (uid, object) = (life.uid.clone(), life.object.clone());
+            let end = ends.into_iter().flatten().map(|at| at.time).min();
+            self.work.push(Work { uid, object, token: None, begin: began.time, end });
+        }
+    }
+
     /// Whether something may still be on its way.
     pub(crate) fn is_unsure(&self) -> bool {
         self.attempts.iter().any(Attempt::is_unsure)

@@ -29,6 +29,14 @@ pub struct Report {
     pub(crate) examples: BTreeMap<u16, String>,
     /// Pieces of work.
     pub(crate) works: u64,
+    /// Failed restores that were taken back to life.
+    pub(crate) revivals: u64,
+    /// Claims that were taken by force.
+    pub(crate) releases: u64,
+    /// Items that restores wrote.
+    pub(crate) writes: u64,
+    /// The phases that objects came to.
+    pub(crate) ends: BTreeMap<String, u64>,
     /// Objects that were stored after their claim had been collected.
     pub(crate) late: u64,
     /// Objects that were stored after their history had been judged.
@@ -70,6 +78,12 @@ impl Report {
             }
         }
         self.works += record.work.len() as u64;
+        self.releases += record.releases.len() as u64;
+        self.writes += record.writes.len() as u64;
+        for (key, life) in &record.lives {
+            self.revivals += u64::from(*key != life.uid);
+            *self.ends.entry(life.phase.clone()).or_default() += 1;
+        }
         self.late += check::late_arrivals(record, rules) as u64;
         self.operator_errors += record.operator_errors.len() as u64;
         if let Some(error) = record.operator_errors.first() {
@@ -116,6 +130,11 @@ impl fmt::Display for Report {
             f,
             "  {} operations: {} admitted, {} refused, {} dry runs; {} pieces of work, {} late arrivals, {} strays",
             self.operations, self.admitted, self.refused, self.dry_runs, self.works, self.late, self.strays
+        )?;
+        writeln!(
+            f,
+            "  {} revivals, {} claims taken by force, {} items written; ends {:?}",
+            self.revivals, self.releases, self.writes, self.ends
         )?;
         for (code, count) in &self.failed {
             let example = self.examples.get(code).map(String::as_str).unwrap_or_default();

@@ -17,10 +17,11 @@ use super::{
     check::Rules,
     faults::Point,
     locked,
-    plan::{self, Plan},
+    plan::{self, Plan, Setting},
     record::Record,
     report::Report,
     stage::{GRACE, Stage},
+    whose::Whose,
 };
 use crate::{World, binaries::target, wait};
 
@@ -28,6 +29,10 @@ use crate::{World, binaries::target, wait};
 const AT_ONCE: usize = 12;
 /// Histories that are not over yet: their claims are waited for.
 const OPEN: usize = 120;
+/// Database clusters of histories about an operator that is guarded: each is of one history at a time.
+const CLUSTERS: usize = 8;
+/// One history in so many is about such a one.
+const GUARDED_EVERY: u64 = 6;
 /// One history in so many has the fault of a process: in a short run, and in a long one.
 const PROCESS_FAULT_EVERY: [u64; 2] = [32, 60];
 /// From here on a run is long.
@@ -36,6 +41,8 @@ const LONG: u64 = 1000;
 const EXTRA: u64 = 60;
 /// Longest time to the end of an object or a claim: the longest fault, the grace, and time to notice.
 const ENDS_WITHIN: Duration = Duration::from_secs(45);
+/// The same with real controllers: until another one leads.
+const LEADS_WITHIN: Duration = Duration::from_secs(45);
 const TOLD_EVERY: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]
@@ -45,8 +52,8 @@ pub struct Options {
     pub faults: bool,
     /// The webhook that looks and then allows takes the place of ours, and the operator works on sight.
     pub naive: bool,
-    /// The cargo profile of the webhook: `dev` or `release`.
-    pub profile: String,
+    /// Real controllers of two installations work, and not the operator that the kit plays.
+    pub controllers: bool,
     pub progress: bool,
 }
 
@@ -60,9 +67,11 @@ pub async fn run(world: &mut World, options: &Options) -> anyhow::Result<Report>
         slots: Semaphore::new(AT_ONCE),
         process_fault: Turn::new(()),
         wanted: Mutex::default(),
+        clusters: Mutex::new((0..CLUSTERS).map(|number| format!("cluster-{number}")).collect()),
+        a_cluster: Semaphore::new(CLUSTERS),
         doing: Mutex::default(),
         report: Mutex::new(Report { seed: options.seed, ..Report::default() }),
-        rules: Rules { freed_within: ENDS_WITHIN, grace: GRACE },
+        rules: Rules { freed_within: ends_within(options), grace: GRACE, claims: !options.naive },
     };
     if options.progress {
         tokio::select! {
@@ -91,12 +100,17 @@ pub async fn run(world: &mut World, options: &Options) -> anyhow::Result<Report>
     Ok(report)
 }
 
-/// The replicas' logs outlive the run, for who looks into what it found.
+/// The logs of what was tested outlive the run, for who looks into what it found.
 fn keep_logs(stage: &Stage) -> anyhow::Result<()> {
     let folder = target().join("histories");
     std::fs::create_dir_all(&folder)?;
     std::fs::write(folder.join("webhooks.log"), stage.faults.webhooks.logs(usize::MAX))?;
+    std::fs::write(folder.join("controllers.log"), stage.faults.controllers.logs(usize::MAX))?;
     Ok(())
+}
+
+fn ends_within(options: &Options) -> Duration {
+    ENDS_WITHIN + if options.controllers { LEADS_WITHIN } else { Duration::ZERO }
 }
 
 struct Run {
@@ -106,6 +120,9 @@ struct Run {
     process_fault: Turn<()>,
     /// What the histories that are added at the end are for.
     wanted: Mutex<HashMap<u64, Point>>,
+    /// Database clusters that no history is about.
+    clusters: Mutex<Vec<String>>,
+    a_cluster: Semaphore,
     /// What each history is at.
     doing: Mutex<BTreeMap<u64, &'static str>>,
     report: Mutex<Report>,
@@ -175,8 +192,21 @@ impl Run {
     async fn history(&self, number: u64) {
         let Stage { clients, timeline, faults, wishes, .. } = &*self.stage;
         let planned = self.planned(number);
-        let mut plan =
-            Plan::new(self.options.seed, number, faults.servers.len(), self.options.faults, planned);
+        let Options { seed, controllers, .. } = self.options;
+        let setting = Setting {
+            servers: faults.servers.len(),
+            faults: self.options.faults,
+            controllers,
+            guarded_every: if self.options.naive { 0 } else { GUARDED_EVERY },
+        };
+        let mut plan = Plan::new(seed, number, setting, planned);
+        let guarded = matches!(plan.whose, Whose::Operators { .. });
+        let cluster = if guarded { self.a_cluster.acquire().await.ok() } else { None };
+        if cluster.is_some()
+            && let Some(cluster) = locked(&self.clusters).pop()
+        {
+            plan.whose = Whose::Operators { cluster };
+        }
         let wanted = locked(&self.wanted).get(&number).copied();
         let of_a_process = wanted.filter(|point| Point::OF_A_PROCESS.contains(point));
         if let Some(point) = wanted.filter(|_| of_a_process.is_none()) {
@@ -200,12 +230,19 @@ impl Run {
             // The operator may still be on its way to its point.
             self.until(Duration::from_secs(3), || faults.busy() || self.all_over(number)).await;
             faults.end_history(number);
-            self.until(ENDS_WITHIN, || !faults.busy()).await;
+            self.until(self.rules.freed_within, || !faults.busy()).await;
         }
         drop(turn);
         self.doing(number, "objects end");
         self.clean_up(number).await;
-        let record = timeline.close(number);
+        if let Whose::Operators { cluster } = plan.whose {
+            locked(&self.clusters).push(cluster);
+        }
+        drop(cluster);
+        let mut record = timeline.close(number);
+        if controllers && !guarded {
+            record.work_by_phases();
+        }
         wishes.forget(number);
         self.judge(number, &record);
     }
@@ -220,18 +257,18 @@ impl Run {
         let prefix = plan::prefix(number);
         // What was on its way through a process that stood still may still come.
         if faults.busy() && timeline.record(number, |record| record.is_unsure()) {
-            self.until(ENDS_WITHIN, || !faults.busy()).await;
+            self.until(self.rules.freed_within, || !faults.busy()).await;
             sleep(Duration::from_secs(1)).await;
         }
         wishes.work(number, Duration::ZERO);
-        if !self.until(ENDS_WITHIN, || self.all_over(number)).await {
+        if !self.until(self.rules.freed_within, || self.all_over(number)).await {
             self.trouble(&format!("history {number}: some objects never ended"));
         }
         // A claim of which its client heard nothing may be written while the rest is swept away already.
         loop {
             self.doing(number, "claims are freed");
             // Whether it was in time is the checker's to say; here the text says whether anything is left at all.
-            let freed = self.until(ENDS_WITHIN, || !timeline.in_ledger(&prefix)).await;
+            let freed = self.until(self.rules.freed_within, || !timeline.in_ledger(&prefix)).await;
             if !freed {
                 self.trouble(&format!("history {number}: the ledger still names it"));
             }

@@ -19,18 +19,18 @@ use super::{
     faults::Faults,
     fleet::Fleet,
     operator::{self, Wishes},
-    plan::Kind,
+    plan::{Area, Create, How, Kind, Object},
     run::Options,
     tap,
     timeline::Timeline,
+    whose::{SECOND, Whose},
 };
 use crate::{
     World,
     api::ApiExt as _,
-    binaries::Programs,
-    control_plane::client_from,
+    control_plane::{client_from, loopback_address},
     install::{self, NAMESPACE},
-    naive,
+    naive, percona,
     pki::Identity,
     process::Process,
     replica::{self, Addresses},
@@ -39,6 +39,7 @@ use crate::{
     wait::{eventually, when},
 };
 
+mod controllers;
 mod taps;
 
 use taps::{ToApi, ToWebhook, Writer};
@@ -86,7 +87,7 @@ impl Stage {
         let http = tap::client(&pki_ca)?;
         let etcd_url = world.plane.etcd_url.clone().context("no etcd")?;
         let mut making = Making { world, pki_ca, identity, http, served: Vec::new() };
-        let (timeline, changes) = Timeline::new();
+        let (timeline, [changes, guarded]) = Timeline::new();
         let timeline = Arc::new(timeline);
 
         let servers = std::mem::take(&mut making.world.plane.api_servers);
@@ -100,7 +101,10 @@ impl Stage {
         } else {
             (Fleet::new(all.iter().map(|addresses| (addresses.reviews, None)).collect()), None)
         };
-        let faults = Arc::new(Faults::new(servers, replicas));
+        let controllers = if options.controllers { controllers::HOMES.len() } else { 0 };
+        let addresses = (0..controllers).map(|_| loopback_address()).collect::<anyhow::Result<Vec<_>>>()?;
+        let controllers = Fleet::new(addresses.iter().map(|address| (*address, None)).collect());
+        let faults = Arc::new(Faults::new(servers, replicas, controllers));
         let mut tasks = Vec::new();
 
         let to_api = making.tap_to_api(&faults, Writer::Operator).await?;
@@ -108,13 +112,17 @@ impl Stage {
         let account = plane.service_account_kubeconfig_by(to_api, NAMESPACE, "backup-controller").await?;
         for replica in 0..all.len() {
             let to_api = making.tap_to_api(&faults, Writer::Webhook(replica)).await?;
-            let process = making.replica(replica, &all, to_api, &options.profile).await?;
+            let process = making.replica(replica, &all, to_api).await?;
             faults.webhooks.put(replica, process);
         }
         let to_webhook = making.tap_to_webhook(&faults, &timeline).await?;
         let url = format!("https://{}", to_webhook.address());
         let path = options.naive.then_some("/validate");
         install::register_webhook(&making.world.client, &url, path, &making.pki_ca).await?;
+        percona::ensure(making.world).await?;
+        if !options.naive {
+            install::install_profile(&making.world.client, percona::PROFILE, &url, &making.pki_ca).await?;
+        }
         let sibling = if options.faults {
             Some(Sibling::start(&making.world.client, making.world.folder()).await?)
         } else {
@@ -124,9 +132,12 @@ impl Stage {
         let token = making.clients_token().await?;
         let wishes = Arc::new(Wishes::default());
         let tap = making.serve(taps::for_clients(tap::client(&making.pki_ca)?, faults.clone())).await?;
-        let clients =
-            Clients::new(making.http.clone(), token, tap, timeline.clone(), faults.clone(), wishes.clone());
-        making.asked_by_all(&clients, &to_webhook).await?;
+        let store = LedgerStore::new(making.world.client.clone(), NAMESPACE);
+        let ledgers = options.controllers.then_some(store);
+        let (http, told, hit, wanted) =
+            (making.http.clone(), timeline.clone(), faults.clone(), wishes.clone());
+        let clients = Clients::new(http, token, tap, told, hit, wanted, ledgers);
+        making.asked_by_all(&clients, &to_webhook, options.naive).await?;
         making.served.push(to_webhook);
 
         let (ready, watching) = tokio::sync::oneshot::channel();
@@ -143,10 +154,29 @@ impl Stage {
             .await
             .context("etcd does not answer")?
             .context("the watch on etcd broke")?;
-        let client = client_from(&account).await?;
-        let store = (!options.naive).then(|| LedgerStore::new(client.clone(), NAMESPACE));
-        let running = operator::run(client, store, timeline.clone(), faults.clone(), wishes.clone(), changes);
-        tasks.push(tokio::spawn(running));
+        if options.controllers {
+            controllers::start(making.world, to_api, &faults, &addresses).await?;
+            let supervised = faults.clone();
+            tasks.push(tokio::spawn(async move { supervised.controllers.supervise().await }));
+            let client = making.world.client.clone();
+            tasks.push(tokio::spawn(controllers::hit(client, timeline.clone(), faults.clone(), changes)));
+        } else {
+            let client = client_from(&account).await?;
+            let store = (!options.naive).then(|| LedgerStore::new(client.clone(), NAMESPACE));
+            let running = operator::run(
+                client,
+                false,
+                store,
+                timeline.clone(),
+                faults.clone(),
+                wishes.clone(),
+                changes,
+            );
+            tasks.push(tokio::spawn(running));
+        }
+        let client = making.world.plane.impersonate(percona::OPERATOR).await?;
+        let (told, hit, wanted) = (timeline.clone(), faults.clone(), wishes.clone());
+        tasks.push(tokio::spawn(operator::run(client, true, None, told, hit, wanted, guarded)));
         let served = making.served;
         Ok(Self {
             clients: Arc::new(clients),
@@ -163,8 +193,19 @@ impl Stage {
 
     /// Deletes the objects whose names begin so: they have ended, and would only weigh on those that follow.
     pub(crate) async fn sweep(&self, prefix: &str) -> anyhow::Result<()> {
+        for (kind, home) in
+            [Kind::Backup, Kind::Restore].into_iter().flat_map(|kind| [(kind, NAMESPACE), (kind, SECOND)])
+        {
+            etcd::sweep(&self.etcd_url, &format!("velero.io/{}/{home}/{prefix}", kind.plural())).await?;
+        }
         for kind in [Kind::Backup, Kind::Restore] {
-            etcd::sweep(&self.etcd_url, kind.plural(), NAMESPACE, prefix).await?;
+            let key =
+                format!("ps.percona.com/perconaservermysql{}/{}/{prefix}", kind.plural(), percona::NAMESPACE);
+            etcd::sweep(&self.etcd_url, &key).await?;
+        }
+        // Namespaces first: nothing is made anew in a namespace that is not there.
+        for restored in ["namespaces", "configmaps", "serviceaccounts"] {
+            etcd::sweep(&self.etcd_url, &format!("{restored}/{prefix}")).await?;
         }
         Ok(())
     }
@@ -174,8 +215,11 @@ impl Stage {
         self.tasks.iter().for_each(JoinHandle::abort);
         world.plane.api_servers = self.faults.servers.give_back();
         drop(self.faults.webhooks.give_back());
+        drop(self.faults.controllers.give_back());
         let registrations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
         registrations.delete_object("backup-webhook").await?;
+        // The naive webhook is not registered for what is guarded.
+        let _ = registrations.delete_object("backup-webhook-percona-ps").await;
         if let Some(sibling) = self.sibling.take() {
             sibling.remove().await?;
         }
@@ -202,13 +246,7 @@ impl Making<'_> {
         Served::start(&self.identity, taps::to_webhook(state)).await
     }
 
-    async fn replica(
-        &self,
-        number: usize,
-        all: &[Addresses],
-        tap: SocketAddr,
-        profile: &str,
-    ) -> anyhow::Result<Process> {
+    async fn replica(&self, number: usize, all: &[Addresses], tap: SocketAddr) -> anyhow::Result<Process> {
         let plane = &self.world.plane;
         let kubeconfig = plane.service_account_kubeconfig_by(tap, NAMESPACE, "backup-webhook").await?;
         let ca = plane.pki().context("no authority")?.ca();
@@ -218,11 +256,12 @@ impl Making<'_> {
             "--peer-name=localhost".to_owned(),
             format!("--orphan-grace={}ms", GRACE.as_millis()),
             format!("--intent={}ms", INTENT.as_millis()),
+            format!("--guard={}", percona::PROFILE),
         ]);
-        let (name, programs) = (format!("history-webhook-{number}"), Programs::build(profile)?);
+        let (name, programs) = (format!("history-webhook-{number}"), self.world.programs());
         let (addresses, folder) = (all[number], self.world.folder());
         let mut process =
-            replica::start(&name, &programs, &kubeconfig, &self.identity, addresses, &flags, folder)?;
+            replica::start(&name, programs, &kubeconfig, &self.identity, addresses, &flags, folder)?;
         replica::answers(&mut process, addresses.health, "/readyz").await?;
         Ok(process)
     }
@@ -239,16 +278,27 @@ impl Making<'_> {
         self.world.plane.service_account_token(NAMESPACE, CLIENTS).await
     }
 
-    /// Waits until each API server asks the webhook about creations.
-    async fn asked_by_all(&self, clients: &Clients, webhook: &Served) -> anyhow::Result<()> {
-        for address in &self.world.plane.addresses {
+    /// Waits until each API server asks the webhook about creations of ours, and of those that are guarded.
+    async fn asked_by_all(&self, clients: &Clients, webhook: &Served, naive: bool) -> anyhow::Result<()> {
+        let guarded = Whose::Operators { cluster: "nobodys".to_owned() };
+        let whose = if naive { vec![Whose::Ours] } else { vec![Whose::Ours, guarded] };
+        for (address, whose) in
+            self.world.plane.addresses.iter().flat_map(|one| whose.iter().map(move |whose| (one, whose)))
+        {
             eventually("the webhook is asked", START, async || {
                 let before = webhook.calls();
-                let object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup",
-                    "metadata": { "name": "is-the-webhook-there" }, "spec": { "includedNamespaces": ["nowhere"] } });
-                let url = format!("https://{address}/apis/velero.io/v1/namespaces/{NAMESPACE}/backups?dryRun=All");
-                let request = self.http.post(url).bearer_auth(&clients.token).header("content-type", "application/json");
-                let answer = request.body(object.to_string()).send().await?.text().await?;
+                let object =
+                    Object { kind: Kind::Backup, name: "is-the-webhook-there".to_owned(), area: Area(1) };
+                let create = Create { object, how: How::Post, dry_run: true, fault: None };
+                let path = whose.path(Kind::Backup, &create.object.name);
+                let url = format!("https://{address}{path}?dryRun=All");
+                let request = self
+                    .http
+                    .post(url)
+                    .bearer_auth(&clients.token)
+                    .header("content-type", "application/json");
+                let body = whose.body(&create, "nowhere-", 0).to_string();
+                let answer = request.body(body).send().await?.text().await?;
                 anyhow::Ok(when(webhook.calls() > before, answer))
             })
             .await?;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use backup_lock::{Ledger, ObjectKind};
+use backup_lock::{Ledger, ObjectKind, State};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
@@ -14,13 +14,20 @@ use super::{
     etcd::Change,
     locked,
     plan::{self, Area, Kind, Object},
-    record::{At, Life, Record, Span, Standing},
+    record::{At, Life, Record, Span, Standing, Write},
 };
 
-const OBJECTS: &str = "/registry/velero.io/";
-const LEDGER: &str = "/registry/leases/velero/backup-lock-velero";
-/// Phases that end the work, of both kinds (Velero `pkg/apis/velero/v1`, v1.18).
-const OVER: [&str; 5] = ["FailedValidation", "Completed", "PartiallyFailed", "Failed", "Deleting"];
+const OURS: &str = "/registry/velero.io/";
+const GUARDED: &str = "/registry/ps.percona.com/";
+/// What restores of real controllers write.
+const ITEMS: &str = "/registry/configmaps/";
+/// The label that says which one wrote it (Velero `pkg/apis/velero/v1/labels_annotations.go`, v1.18).
+const RESTORE_LABEL: &[u8] = b"velero.io/restore-name";
+const LEDGERS: &str = "/registry/leases/velero/backup-lock-";
+/// Phases that end the work, of both kinds (Velero `pkg/apis/velero/v1`, v1.18), and states that do (Percona's operator for
+/// MySQL).
+const OVER: [&str; 7] =
+    ["FailedValidation", "Completed", "PartiallyFailed", "Failed", "Deleting", "Succeeded", "Error"];
 /// States of an entry that keeps others out for the sake of its object.
 const PLACES: [&str; 3] = ["Reserved", "Active", "Settling"];
 /// The finalizer of what is worked on.
@@ -30,8 +37,8 @@ pub(crate) const FINALIZER: &str = "backup-controller.velero.io/work";
 pub(crate) struct Timeline {
     start: Instant,
     seen: Mutex<Seen>,
-    /// Uids of objects that changed, for the operator.
-    changed: mpsc::UnboundedSender<String>,
+    /// Uids of objects that changed, for who works on ours, and for the operator that is guarded.
+    changed: [mpsc::UnboundedSender<String>; 2],
 }
 
 #[derive(Default)]
@@ -40,22 +47,29 @@ struct Seen {
     stored: HashMap<String, (u64, String)>,
     /// Every object that was ever stored: uid to history.
     histories: HashMap<String, u64>,
-    /// Open spans: uid, and whether it is a place, to history.
-    standing: HashMap<(String, bool), u64>,
-    /// The newest text of the ledger.
-    ledger: String,
+    /// By key in etcd.
+    ledgers: HashMap<String, LastLedger>,
     versions: u64,
     largest: usize,
     trouble: Vec<String>,
     records: HashMap<u64, Record>,
 }
 
+/// The newest version of a ledger.
+#[derive(Default)]
+struct LastLedger {
+    text: String,
+    /// Open spans: uid, and whether it is a place, to history.
+    standing: HashMap<(String, bool), u64>,
+}
+
 impl Timeline {
-    /// Nothing seen yet. The receiver hears of every object that changes.
-    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<String>) {
-        let (tell, changes) = mpsc::unbounded_channel();
-        let timeline = Self { start: Instant::now(), seen: Mutex::default(), changed: tell };
-        (timeline, changes)
+    /// Nothing seen yet. The receivers hear of every object that changes: of ours, and of those that are guarded.
+    pub(crate) fn new() -> (Self, [mpsc::UnboundedReceiver<String>; 2]) {
+        let (tell, ours) = mpsc::unbounded_channel();
+        let (tell_operator, guarded) = mpsc::unbounded_channel();
+        let changed = [tell, tell_operator];
+        (Self { start: Instant::now(), seen: Mutex::default(), changed }, [ours, guarded])
     }
 
     /// Time since the start of the run: the one clock of all records.
@@ -67,12 +81,12 @@ impl Timeline {
         let at = At { revision: change.revision, time: self.now() };
         {
             let mut seen = locked(&self.seen);
-            if change.key == LEDGER {
-                seen.ledger(change.value.as_deref(), at);
-            } else if let Some(rest) = change.key.strip_prefix(OBJECTS)
-                && let Some(uid) = seen.object(&change.key, rest, change.value.as_deref(), at)
-            {
-                let _ = self.changed.send(uid);
+            if change.key.starts_with(LEDGERS) {
+                seen.ledger(&change.key, change.value.as_deref(), at);
+            } else if let Some(item) = change.key.strip_prefix(ITEMS) {
+                seen.item(item, change.value.as_deref(), at);
+            } else if let Some(uid) = seen.object(&change.key, change.value.as_deref(), at) {
+                let _ = self.changed[usize::from(change.key.starts_with(GUARDED))].send(uid);
             }
         }
     }
@@ -104,14 +118,14 @@ impl Timeline {
         Some((*history, seen.records.get(history)?.lives.get(uid)?.clone()))
     }
 
-    /// All objects that are stored and not over.
-    pub(crate) fn unfinished(&self) -> Vec<String> {
+    /// All objects that are stored and not over: ours, or those that are guarded.
+    pub(crate) fn unfinished(&self, guarded: bool) -> Vec<String> {
         let seen = locked(&self.seen);
         let unfinished = |(history, uid): &&(u64, String)| {
             seen.records
                 .get(history)
                 .and_then(|record| record.lives.get(uid))
-                .is_some_and(|life| life.over().is_none())
+                .is_some_and(|life| life.guarded == guarded && life.over().is_none())
         };
         seen.stored.values().filter(unfinished).map(|(_, uid)| uid.clone()).collect()
     }
@@ -129,12 +143,12 @@ impl Timeline {
         locked(&self.seen).records.keys().copied().collect()
     }
 
-    /// Whether anything in the ledger names this history.
+    /// Whether anything in a ledger names this history.
     pub(crate) fn in_ledger(&self, prefix: &str) -> bool {
-        locked(&self.seen).ledger.contains(prefix)
+        locked(&self.seen).ledgers.values().any(|ledger| ledger.text.contains(prefix))
     }
 
-    /// Versions of the ledger seen, its largest size, and what could not be understood.
+    /// Versions of ledgers seen, the largest size, and what could not be understood.
     pub(crate) fn ledger_seen(&self) -> (u64, usize, Vec<String>) {
         let seen = locked(&self.seen);
         (seen.versions, seen.largest, seen.trouble.clone())
@@ -142,11 +156,15 @@ impl Timeline {
 }
 
 impl Seen {
-    fn object(&mut self, key: &str, rest: &str, value: Option<&[u8]>, at: At) -> Option<String> {
+    fn object(&mut self, key: &str, value: Option<&[u8]>, at: At) -> Option<String> {
+        let (guarded, rest) = match key.strip_prefix(OURS) {
+            Some(rest) => (false, rest),
+            None => (true, key.strip_prefix(GUARDED)?),
+        };
         let mut parts = rest.split('/');
         let kind = match parts.next()? {
-            "backups" => Kind::Backup,
-            "restores" => Kind::Restore,
+            "backups" | "perconaservermysqlbackups" => Kind::Backup,
+            "restores" | "perconaservermysqlrestores" => Kind::Restore,
             _ => return None,
         };
         let name = parts.nth(1)?;
@@ -159,36 +177,61 @@ impl Seen {
         let history = plan::number_of(name)?;
         let object: Value = serde_json::from_slice(value).ok()?;
         let uid = object["metadata"]["uid"].as_str()?.to_owned();
-        let phase = object["status"]["phase"].as_str().unwrap_or_default();
-        let area = plan::area_of(&plan::prefix(history), &object["spec"]);
+        let status = &object["status"][if guarded { "state" } else { "phase" }];
+        let phase = status.as_str().unwrap_or_default();
+        let prefix = plan::prefix(history);
+        // A database cluster is one thing.
+        let area = if guarded { Area(1) } else { plan::area_of(&prefix, &object["spec"]) };
         self.stored.insert(key.to_owned(), (history, uid.clone()));
         self.histories.insert(uid.clone(), history);
-        let life =
-            self.records.entry(history).or_default().lives.entry(uid.clone()).or_insert_with(|| Life {
-                uid: uid.clone(),
-                object: Object { kind, name: name.to_owned(), area },
-                created: at,
-                ended: None,
-                gone: None,
-                phase: String::new(),
-                deleting: false,
-                finalizer: false,
-                version: 0,
-            });
+        let lives = &mut self.records.entry(history).or_default().lives;
+        if !OVER.contains(&phase)
+            && let Some(over) = lives.get(&uid).filter(|life| life.ended.is_some())
+        {
+            let earlier = format!("{uid} until {}", over.version);
+            if let Some(over) = lives.remove(&uid) {
+                lives.insert(earlier, over);
+            }
+        }
+        let life = lives.entry(uid.clone()).or_insert_with(|| Life {
+            uid: uid.clone(),
+            object: Object { kind, name: name.to_owned(), area },
+            guarded,
+            created: at,
+            began: None,
+            ended: None,
+            gone: None,
+            phase: String::new(),
+            deleting: false,
+            finalizer: false,
+            version: 0,
+        });
         life.version = at.revision;
         phase.clone_into(&mut life.phase);
         life.deleting = object["metadata"]["deletionTimestamp"].is_string();
         life.finalizer = object["metadata"]["finalizers"]
             .as_array()
             .is_some_and(|all| all.iter().any(|one| one == FINALIZER));
+        if life.began.is_none() && phase == "InProgress" {
+            life.began = Some(at);
+        }
         if life.ended.is_none() && OVER.contains(&phase) {
             life.ended = Some(at);
         }
         Some(uid)
     }
 
+    fn item(&mut self, item: &str, value: Option<&[u8]>, at: At) {
+        if let Some(history) = plan::number_of(item)
+            && let Some(restore) = value.and_then(restore_of)
+        {
+            let write = Write { restore, item: item.to_owned(), at };
+            self.records.entry(history).or_default().writes.push(write);
+        }
+    }
+
     /// The entries of a version of the ledger against those of the one before.
-    fn ledger(&mut self, value: Option<&[u8]>, at: At) {
+    fn ledger(&mut self, key: &str, value: Option<&[u8]>, at: At) {
         self.versions += 1;
         let text = value.and_then(ledger_text).unwrap_or_default();
         self.largest = self.largest.max(text.len());
@@ -196,9 +239,14 @@ impl Seen {
             Ok(entries) => entries,
             Err(error) => return self.trouble.push(format!("revision {}: {error}", at.revision)),
         };
-        self.ledger = text;
-        let mut gone = std::mem::take(&mut self.standing);
-        for Seat { history, place, mut standing } in entries {
+        let mut last = self.ledgers.remove(key).unwrap_or_default();
+        last.text = text;
+        let mut gone = std::mem::take(&mut last.standing);
+        for Seat { history, place, released, mut standing } in entries {
+            if released {
+                let releases = &mut self.records.entry(history).or_default().releases;
+                releases.entry(standing.uid.clone()).or_insert(at);
+            }
             let seat = (standing.uid.clone(), place);
             let stood = gone.remove(&seat).is_some();
             let record = self.records.entry(history).or_default();
@@ -212,8 +260,9 @@ impl Seen {
                 standing.spans.push(Span { from: at, until: None });
                 known.insert(standing.uid.clone(), standing);
             }
-            self.standing.insert(seat, history);
+            last.standing.insert(seat, history);
         }
+        self.ledgers.insert(key.to_owned(), last);
         for ((uid, place), history) in gone {
             let Some(record) = self.records.get_mut(&history) else { continue };
             let known = if place { &mut record.standings } else { &mut record.marks };
@@ -222,6 +271,14 @@ impl Seen {
             }
         }
     }
+}
+
+/// The restore that a stored object is labelled with: in protobuf a pair is its key, then a tag, a length and the value.
+fn restore_of(value: &[u8]) -> Option<String> {
+    let begin = value.windows(RESTORE_LABEL.len()).position(|window| window == RESTORE_LABEL)?;
+    let rest = &value[begin + RESTORE_LABEL.len() + 1..];
+    let length = usize::from(*rest.first()?);
+    String::from_utf8(rest.get(1..=length)?.to_vec()).ok()
 }
 
 /// The annotation, out of the API server's own encoding (protobuf, which has texts as they are).
@@ -236,6 +293,7 @@ fn ledger_text(value: &[u8]) -> Option<String> {
 struct Seat {
     history: u64,
     place: bool,
+    released: bool,
     standing: Standing,
 }
 
@@ -257,7 +315,8 @@ fn entries(text: &str) -> anyhow::Result<Vec<Seat>> {
             let object = Object { kind, name: claim.key.name.clone(), area };
             let standing = Standing { uid: entry.uid.clone(), object, spans: Vec::new() };
             let place = of_object && PLACES.contains(&entry.state.to_string().as_str());
-            all.push(Seat { history, place, standing });
+            let released = entry.state == State::Released;
+            all.push(Seat { history, place, released, standing });
         }
     }
     Ok(all)

@@ -19,6 +19,7 @@ pub struct WorldBuilder {
     pub(super) controllers: usize,
     pub(super) naive: bool,
     pub(super) profile: String,
+    pub(super) programs: Option<Programs>,
     pub(super) controller_args: Vec<String>,
     pub(super) webhook_args: Vec<String>,
     pub(super) peers: bool,
@@ -36,6 +37,7 @@ impl Default for WorldBuilder {
             controllers: 1,
             naive: false,
             profile: std::env::var("BACKUP_TESTS_PROFILE").unwrap_or_else(|_| "dev".to_owned()),
+            programs: None,
             controller_args: Vec::new(),
             webhook_args: Vec::new(),
             peers: false,
@@ -125,10 +127,16 @@ impl WorldBuilder {
         self
     }
 
+    /// These programs are tested, and not those that cargo builds.
+    pub fn programs(mut self, programs: Programs) -> Self {
+        self.programs = Some(programs);
+        self
+    }
+
     /// Starts all of it. What was started is ended when the world is dropped, also after an error.
     pub async fn start(self) -> anyhow::Result<World> {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let programs = Programs::build(&self.profile)?;
+        let programs = self.programs.clone().map_or_else(|| Programs::build(&self.profile), Ok)?;
         let folder = tempfile::Builder::new().prefix("backup-tests-").tempdir()?;
         let mut flags = self.api_server_args.clone();
         let mut audit = None;

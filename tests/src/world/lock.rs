@@ -22,6 +22,8 @@ const RBAC: &str = "rbac.authorization.k8s.io/v1";
 const KIND: &str = "ValidatingWebhookConfiguration";
 /// Until each replica has looked at the registration again.
 const NAMED: Duration = Duration::from_secs(30);
+/// Answers in a row that show that each replica has.
+const IN_A_ROW: usize = 12;
 
 /// A world whose controllers are paused until this is dropped.
 pub struct Paused<'w>(&'w mut World);
@@ -74,7 +76,7 @@ impl World {
         eventually("every replica knows the installation", NAMED, async || {
             let answer = backups.create(&dry_run(), &bad).await;
             in_a_row = if answer.is_err() { in_a_row + 1 } else { 0 };
-            anyhow::Ok(when(in_a_row >= 4 * self.webhooks.len(), format!("{answer:?}")))
+            anyhow::Ok(when(in_a_row >= IN_A_ROW, format!("{answer:?}")))
         })
         .await
     }

@@ -4,6 +4,8 @@ use std::time::Instant;
 
 use kube::api::ListParams;
 
+use backup_tests::percona::{BACKUP, RESTORE};
+
 use crate::{percona, prelude::*};
 
 crate::tests! {
@@ -63,9 +65,9 @@ async fn a_released_restore_writes_nothing_two_seconds_later(world: &mut World) 
 
 async fn a_released_object_of_another_operator_stays_released(world: &mut World) -> anyhow::Result<()> {
     percona::guard(world).await?;
-    percona::create(world, percona::RESTORE, "ghost", "ghost").await?;
-    percona::set_state(world, percona::RESTORE, "ghost", "Running").await?;
-    let error = refusal(percona::create(world, percona::BACKUP, "ghost-refused", "ghost").await)?;
+    percona::create(world, RESTORE, "ghost", "ghost").await?;
+    percona::set_state(world, RESTORE, "ghost", "Running").await?;
+    let error = refusal(percona::create(world, BACKUP, "ghost-refused", "ghost").await)?;
     ensure!(error.message.contains("ghost"), "{error:?}");
     let plugin = world.kubectl_backup();
     let scope = "--scope=percona-ps/db/ghost";
@@ -81,15 +83,15 @@ async fn a_released_object_of_another_operator_stays_released(world: &mut World)
         let ghost = entries.iter().find(|entry| entry["name"] == "ghost").context("it is forgotten")?;
         ensure!(ghost["state"] == "Released", "claimed again {:?} later: {ghost}", released.elapsed());
         let name = format!("ghost-{number}");
-        percona::create(world, percona::BACKUP, &name, "ghost").await.context("it is in the way")?;
-        percona::set_state(world, percona::BACKUP, &name, "Succeeded").await?;
+        percona::create(world, BACKUP, &name, "ghost").await.context("it is in the way")?;
+        percona::set_state(world, BACKUP, &name, "Succeeded").await?;
         if released.elapsed() > LOOKS {
             break;
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
     // With its end the release is forgotten.
-    percona::set_state(world, percona::RESTORE, "ghost", "Succeeded").await?;
+    percona::set_state(world, RESTORE, "ghost", "Succeeded").await?;
     eventually("the release has ended", SOON, async || {
         let list = plugin.succeeds(&["locks", "percona-ps/db/ghost", "-o", "json"]).await?.stdout;
         anyhow::Ok(when(!list.contains("Released"), list))

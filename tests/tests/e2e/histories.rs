@@ -18,8 +18,8 @@ const SEED: u64 = 1;
 const NAIVE_ROUNDS: u64 = 5;
 
 fn options() -> Options {
-    let profile = std::env::var("BACKUP_TESTS_PROFILE").unwrap_or_else(|_| "dev".to_owned());
-    Options { count: HISTORIES, seed: SEED, faults: true, naive: false, profile, progress: false }
+    let (count, seed) = (HISTORIES, SEED);
+    Options { count, seed, faults: true, naive: false, controllers: false, progress: false }
 }
 
 async fn in_histories_full_of_faults_no_promise_is_broken(world: &mut World) -> anyhow::Result<()> {

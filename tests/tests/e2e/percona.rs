@@ -5,7 +5,8 @@
 //! and then starts; a restore takes the Lease, looks whether a backup has started, and then starts.
 
 use backup_tests::{
-    install::{install_profile, install_test_crds},
+    install::install_profile,
+    percona::{self, BACKUP, NAMESPACE, OPERATOR, RESTORE, VERSION},
     sibling::{ANNOTATION, Sibling},
 };
 use k8s_openapi::api::coordination::v1::Lease;
@@ -21,10 +22,6 @@ crate::tests! {
     perconas_objects_are_shown_from_their_own_fields,
 }
 
-const NAMESPACE: &str = "db";
-pub(crate) const BACKUP: &str = "PerconaServerMySQLBackup";
-pub(crate) const RESTORE: &str = "PerconaServerMySQLRestore";
-const OPERATOR: &str = "system:serviceaccount:db:percona-server-mysql-operator";
 const SOON: Duration = Duration::from_secs(30);
 
 /// Who makes the next step.
@@ -35,9 +32,7 @@ enum Turn {
 }
 
 async fn in_no_order_do_perconas_backup_and_restore_run_together(world: &mut World) -> anyhow::Result<()> {
-    install_test_crds(&world.client, "percona-ps").await?;
-    ensure_namespace(&world.client, NAMESPACE).await?;
-    operator(world).await?;
+    percona::ensure(world).await?;
     let (mut alone, mut refused) = (0, 0);
     for (number, order) in orders().into_iter().enumerate() {
         let (both, _) = play(world, &format!("alone-{number}"), &order).await?;
@@ -104,8 +99,6 @@ async fn a_revival_on_its_way_keeps_backups_out(world: &mut World) -> anyhow::Re
 }
 
 async fn perconas_own_lease_is_honoured_while_its_holder_runs(world: &mut World) -> anyhow::Result<()> {
-    install_test_crds(&world.client, "percona-ps").await?;
-    ensure_namespace(&world.client, NAMESPACE).await?;
     guard(world).await?;
     create(world, RESTORE, "leased", "leased").await?;
     let uid = api(world, RESTORE).get("leased").await?.metadata.uid.context("no uid")?;
@@ -248,12 +241,10 @@ async fn only_the_operator_ends_its_work(world: &mut World) -> anyhow::Result<()
 pub(crate) async fn guard(world: &World) -> anyhow::Result<()> {
     let front = world.webhook_front.as_ref().context("no webhook")?;
     let url = format!("https://{}", front.address());
-    install_test_crds(&world.client, "percona-ps").await?;
-    ensure_namespace(&world.client, NAMESPACE).await?;
-    install_profile(&world.client, "percona-ps", &url, &world.webhook_ca).await?;
-    operator(world).await?;
+    percona::ensure(world).await?;
+    install_profile(&world.client, percona::PROFILE, &url, &world.webhook_ca).await?;
     eventually("the webhook is asked", SOON, async || {
-        let nameless = json!({ "apiVersion": "ps.percona.com/v1", "kind": BACKUP,
+        let nameless = json!({ "apiVersion": VERSION, "kind": BACKUP,
             "metadata": { "name": "probe" }, "spec": { "clusterName": "" } });
         let answer = api(world, BACKUP).create(&dry_run(), &serde_json::from_value(nameless)?).await;
         let text = answer.err().map(|error| error.to_string()).unwrap_or_default();
@@ -262,26 +253,12 @@ pub(crate) async fn guard(world: &World) -> anyhow::Result<()> {
     .await
 }
 
-/// Gives the operator's account its rights.
-async fn operator(world: &World) -> anyhow::Result<()> {
-    let rbac = "rbac.authorization.k8s.io";
-    let binding = json!({ "apiVersion": format!("{rbac}/v1"), "kind": "RoleBinding", "metadata": { "name": "percona" },
-        "roleRef": { "apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin" },
-        "subjects": [{ "apiGroup": rbac, "kind": "User", "name": OPERATOR }] });
-    objects_in(&world.client, NAMESPACE, &format!("{rbac}/v1"), "RoleBinding")
-        .apply_object("percona", &binding)
-        .await?;
-    let own = objects_in(&world.plane.impersonate(OPERATOR).await?, NAMESPACE, "ps.percona.com/v1", BACKUP);
-    eventually("the operator has its rights", SOON, async || own.list_all().await.map(|_| Probe::Ready(())))
-        .await
-}
-
 fn api(world: &World, kind: &str) -> Api<DynamicObject> {
-    objects_in(&world.client, NAMESPACE, "ps.percona.com/v1", kind)
+    objects_in(&world.client, NAMESPACE, VERSION, kind)
 }
 
 pub(crate) async fn create(world: &World, kind: &str, name: &str, cluster: &str) -> anyhow::Result<()> {
-    let object = json!({ "apiVersion": "ps.percona.com/v1", "kind": kind,
+    let object = json!({ "apiVersion": VERSION, "kind": kind,
         "metadata": { "name": name }, "spec": { "clusterName": cluster } });
     api(world, kind).create_json(object).await?;
     Ok(())
@@ -289,7 +266,7 @@ pub(crate) async fn create(world: &World, kind: &str, name: &str, cluster: &str)
 
 pub(crate) async fn set_state(world: &World, kind: &str, name: &str, state: &str) -> anyhow::Result<()> {
     let operator = world.plane.impersonate(OPERATOR).await?;
-    objects_in(&operator, NAMESPACE, "ps.percona.com/v1", kind)
+    objects_in(&operator, NAMESPACE, VERSION, kind)
         .merge_patch_status(name, json!({ "state": state }))
         .await?;
     Ok(())

@@ -139,7 +139,7 @@ impl Suite {
         let (mut passed, mut failures) = (0, Vec::new());
         let suite = format!("{ONLY_SUITE}{}", self.name);
         let args: Vec<&str> = filters.iter().map(String::as_str).chain([suite.as_str()]).collect();
-        let ran = network::run_inside(&args, |line| {
+        let ran = network::run_inside("dev", &args, |line| {
             passed += usize::from(line.starts_with("test ") && line.contains(" ... ok ("));
             failures.extend(
                 line.strip_prefix("FAILED ").filter(|line| !line.starts_with("to start")).map(str::to_owned),

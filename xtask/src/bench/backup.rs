@@ -20,7 +20,7 @@ pub struct Args {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
     rounds: u16,
     /// How many small backups are queued at once, compared with 50; 0 leaves that out.
-    #[arg(long, default_value_t = 900)]
+    #[arg(long, default_value_t = 600)]
     queued: u16,
 }
 

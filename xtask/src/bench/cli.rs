@@ -49,7 +49,8 @@ pub async fn run(backups: usize) -> anyhow::Result<()> {
         // What stands beside it has to be fetched, and inside there is no way out.
         build_clients()?;
         let backups = format!("--backups={backups}");
-        let ended_well = network::run_inside(&["bench", "cli", &backups], |line| println!("{line}"))?;
+        let ended_well =
+            network::run_inside("release", &["bench", "cli", &backups], |line| println!("{line}"))?;
         ensure!(ended_well, "it could not be measured; what went wrong is told above");
         return Ok(());
     }

@@ -3,10 +3,11 @@
 use super::*;
 use crate::history::{
     plan::{Area, Kind, Object},
-    record::{At, Review, Span},
+    record::{At, Review, Span, Write},
 };
 
-const RULES: Rules = Rules { grace: Duration::from_secs(2), freed_within: Duration::from_secs(10) };
+const RULES: Rules =
+    Rules { grace: Duration::from_secs(2), freed_within: Duration::from_secs(10), claims: true };
 
 /// A moment at which revision and seconds go together.
 fn at(moment: u64) -> At {
@@ -32,7 +33,9 @@ impl Record {
         let life = Life {
             uid: uid(name),
             object: object(name),
+            guarded: false,
             created: at(created),
+            began: None,
             ended: ended.map(at),
             gone: None,
             phase: String::new(),
@@ -85,6 +88,17 @@ impl Record {
 
     fn done(self, name: &str, sent: u64) -> Self {
         self.tried(name, sent, sent + 1, Answer::Done { uid: uid(name) })
+    }
+
+    fn written(mut self, name: &str, moment: u64) -> Self {
+        let write = Write { restore: name.to_owned(), item: "item".to_owned(), at: at(moment) };
+        self.writes.push(write);
+        self
+    }
+
+    fn released(mut self, name: &str, moment: u64) -> Self {
+        self.releases.insert(uid(name), at(moment));
+        self
     }
 
     fn closed(mut self, at: u64) -> Self {
@@ -148,6 +162,58 @@ fn work_of_two_that_conflict_at_the_same_time_is_found() {
     assert!(broken(&endless).contains(&Promise::WorkApart));
     // Two backups may.
     assert_eq!(broken(&good().worked("b2", 12, 18, 0)), []);
+}
+
+#[test]
+fn a_restore_that_writes_without_a_claim_is_found() {
+    assert_eq!(broken(&good().written("r", 39)), []);
+    for moment in [28, 41] {
+        assert_eq!(broken(&good().written("r", moment)), [Promise::UnderClaim], "{moment}");
+    }
+    assert_eq!(broken(&good().written("other", 39)), [Promise::UnderClaim]);
+}
+
+#[test]
+fn a_restore_whose_claim_was_taken_by_force_has_to_stop_writing() {
+    let taken = |wrote| {
+        let record = good().claimed("r", &[(29, Some(33))]).released("r", 33).written("r", wrote);
+        broken(&record)
+    };
+    assert_eq!(taken(36), []);
+    assert_eq!(taken(37), [Promise::UnderClaim]);
+}
+
+/// The good history, where real controllers began at these times.
+fn began(backup: u64, restore: u64) -> Record {
+    let mut record = good();
+    record.work.clear();
+    for (name, moment) in [("b", backup), ("r", restore)] {
+        record.lives.get_mut(&uid(name)).unwrap().began = Some(at(moment));
+    }
+    record
+}
+
+#[test]
+fn the_phases_of_real_controllers_are_their_work() {
+    let worked = |mut record: Record| {
+        record.work_by_phases();
+        broken(&record)
+    };
+    assert_eq!(worked(began(12, 32)), []);
+    assert_eq!(worked(began(12, 13)), [Promise::WorkApart, Promise::UnderClaim]);
+    // The claim of the backup was taken before the restore began.
+    assert_eq!(worked(began(12, 13).released("b", 12)), [Promise::UnderClaim]);
+}
+
+#[test]
+fn work_that_begins_without_a_claim_is_found() {
+    assert_eq!(broken(&began(8, 32)), [Promise::UnderClaim]);
+    assert_eq!(broken(&began(12, 42)), [Promise::UnderClaim]);
+    let released = |moment| broken(&began(12, moment).claimed("r", &[(29, Some(31))]).released("r", 31));
+    assert_eq!(released(34), []);
+    assert_eq!(released(35), [Promise::UnderClaim]);
+    let naive = Rules { claims: false, ..RULES };
+    assert_eq!(check(&began(8, 32), naive), []);
 }
 
 #[test]

@@ -1,27 +1,35 @@
 use super::*;
 
+fn on(faults: bool) -> Setting {
+    Setting { servers: 2, faults, controllers: false, guarded_every: 5 }
+}
+
 #[test]
 fn the_same_seed_makes_the_same_plan() {
     for number in 0..50 {
-        assert_eq!(Plan::new(7, number, 2, true, None), Plan::new(7, number, 2, true, None));
-        assert_ne!(Plan::new(7, number, 2, true, None), Plan::new(8, number, 2, true, None));
+        assert_eq!(Plan::new(7, number, on(true), None), Plan::new(7, number, on(true), None));
+        assert_ne!(Plan::new(7, number, on(true), None), Plan::new(8, number, on(true), None));
     }
 }
 
 #[test]
 fn every_plan_has_clients_that_may_collide() {
     for number in 0..500 {
-        assert!(Plan::new(1, number, 2, true, None).may_collide());
+        assert!(Plan::new(1, number, on(true), None).may_collide());
     }
 }
 
 #[test]
 fn the_area_of_an_object_is_what_was_planned() {
-    for number in 0..300 {
-        for step in Plan::new(3, number, 2, false, None).clients.into_iter().flatten() {
+    for (number, controllers) in (0..300).flat_map(|number| [(number, false), (number, true)]) {
+        let setting = Setting { controllers, ..on(false) };
+        let plan = Plan::new(3, number, setting, None);
+        for step in plan.clients.into_iter().flatten() {
             if let Op::Create(create) = step.op {
                 let prefix = prefix(number);
-                assert_eq!(area_of(&prefix, &create.body(&prefix, 1)["spec"]), create.object.area);
+                let spec = &plan.whose.body(&create, &prefix, 1)["spec"];
+                let is_one = matches!(plan.whose, Whose::Operators { .. });
+                assert_eq!(if is_one { Area(1) } else { area_of(&prefix, spec) }, create.object.area);
                 assert_eq!(number_of(&create.object.name), Some(number));
             }
         }
@@ -46,7 +54,7 @@ fn a_backup_and_a_restore_of_one_namespace_collide_and_backups_do_not() {
 #[test]
 fn every_fault_of_a_request_is_planned_about_as_often_as_every_other() {
     let mut planned = std::collections::BTreeMap::<Point, u32>::new();
-    for step in (0..1000).flat_map(|number| Plan::new(1, number, 2, true, None).clients.concat()) {
+    for step in (0..1000).flat_map(|number| Plan::new(1, number, on(true), None).clients.concat()) {
         if let Op::Create(Create { fault: Some(point), .. }) = step.op {
             *planned.entry(point).or_default() += 1;
         }

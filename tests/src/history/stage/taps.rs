@@ -8,10 +8,11 @@ use serde_json::Value;
 use crate::history::{
     clients::SERVER,
     faults::{Faults, Point},
-    plan::{self, ATTEMPT},
+    plan,
     record::Review,
     tap,
     timeline::Timeline,
+    whose::{ATTEMPT, is_slow},
 };
 
 /// Who writes the ledger through a tap.
@@ -56,7 +57,13 @@ pub(crate) fn to_webhook(state: ToWebhook) -> Router {
     Router::new().fallback(between_api_and_webhook).with_state(state)
 }
 
+/// What a write of an item takes in a slow history.
+const SLOW: Duration = Duration::from_secs(1);
+
 async fn between_writer_and_api(State(state): State<ToApi>, request: tap::Request) -> Response {
+    if request.method != Method::GET && item_of(&request.path).is_some_and(is_slow) {
+        tokio::time::sleep(SLOW).await;
+    }
     let Ok(answer) = request.send(&state.http, &state.faults.servers.order()).await else {
         return tap::cut();
     };
@@ -129,6 +136,12 @@ async fn between_api_and_webhook(State(state): State<ToWebhook>, request: tap::R
         }
     }
     tap::answer(status, &headers, body)
+}
+
+/// The history whose item is at this path.
+fn item_of(path: &str) -> Option<u64> {
+    let (namespace, what) = path.strip_prefix("/api/v1/namespaces/")?.split_once('/')?;
+    what.starts_with("configmaps").then(|| plan::number_of(namespace))?
 }
 
 /// What a review of a creation is about, if it is one of a history.

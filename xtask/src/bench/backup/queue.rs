@@ -19,6 +19,8 @@ use crate::bench::{
 
 /// What the large number is compared with.
 const FEW: u16 = 50;
+/// Backups of one person.
+const EACH: usize = 300;
 /// A backup among many may take so many times as long.
 const LONGER: f64 = 1.2;
 const SMALL: &str = "bench-small";
@@ -54,11 +56,15 @@ async fn each(world: &mut World, prefix: &str, count: u16) -> anyhow::Result<f64
     ensure!(count > 1, "one backup has no next one");
     ensure!(world.controllers[0].stop(Duration::from_mins(1)).await?, "the controller does not end");
     let names: Vec<String> = (0..count).map(|number| format!("{prefix}-{number:04}")).collect();
-    let backups = names.iter().map(|name| {
-        json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": { "name": name, "namespace": NAMESPACE },
-            "spec": of_namespaces(&[SMALL]) })
-    });
-    create_all(&world.client, backups).await?;
+    // One person's backups may take half of the ledger at most.
+    for (person, names) in names.chunks(EACH).enumerate() {
+        let client = world.plane.administrator(&format!("person-{person}")).await?;
+        let backups = names.iter().map(|name| {
+            json!({ "apiVersion": "velero.io/v1", "kind": "Backup",
+                "metadata": { "name": name, "namespace": NAMESPACE }, "spec": of_namespaces(&[SMALL]) })
+        });
+        create_all(&client, backups).await?;
+    }
     let mut watch = BackupWatch::start(&world.client).await?;
     world.controllers[0].restart().await?;
     let times = watch.completed(&names, PATIENCE).await?;

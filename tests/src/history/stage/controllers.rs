@@ -1,0 +1,129 @@
+//! Real controllers, of two installations that share one ledger, and what their restores restore.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use backup_core::api::{Backup, BackupPhase, BackupSpec, BackupStorageLocation, LocationPhase};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client, api::ObjectMeta};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::{
+    World,
+    api::{ApiExt as _, objects_in},
+    history::{
+        faults::Faults,
+        plan::{self, NAMESPACES},
+        timeline::Timeline,
+        whose::{SECOND, Whose},
+    },
+    install::{NAMESPACE, ensure_namespace, ensure_secret},
+    object_store::S3,
+    process::Process,
+    replica::answers,
+};
+
+/// The namespaces of the controllers: the first installation has two, of which one leads.
+pub(super) const HOMES: [&str; 3] = [NAMESPACE, NAMESPACE, SECOND];
+/// Items in each namespace of a source: enough for a slow restore to take a while.
+const ITEMS: [(bool, usize); 2] = [(false, 6), (true, 24)];
+const SOON: Duration = Duration::from_mins(1);
+
+/// Starts them behind a tap, and makes the backups that restores are from.
+pub(super) async fn start(
+    world: &World,
+    tap: SocketAddr,
+    faults: &Faults,
+    addresses: &[SocketAddr],
+) -> anyhow::Result<()> {
+    let client = &world.client;
+    ensure_namespace(client, SECOND).await?;
+    world.second_installation(SECOND).await?;
+    world.name_installation(SECOND).await?;
+    second_location(world).await?;
+    for (number, (home, address)) in HOMES.into_iter().zip(addresses).enumerate() {
+        let kubeconfig = world.plane.service_account_kubeconfig_by(tap, home, "backup-controller").await?;
+        let mut flags = vec![format!("--namespace={home}"), format!("--metrics-address={address}")];
+        flags.extend(["--backup-sync-period=0", "--concurrent-backups=8"].map(str::to_owned));
+        let (name, program) = (format!("history-controller-{number}"), &world.programs().controller);
+        let mut process = Process::start_program(&name, program, flags, &kubeconfig, world.folder())?;
+        answers(&mut process, *address, "/livez").await?;
+        faults.controllers.put(number, process);
+    }
+    for (slow, items) in ITEMS {
+        for namespace in namespaces(slow) {
+            ensure_namespace(client, &namespace).await?;
+            for item in 0..items {
+                let name = format!("item-{item}");
+                let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name } });
+                objects_in(client, &namespace, "v1", "ConfigMap").apply_object(&name, &object).await?;
+            }
+        }
+    }
+    for home in [NAMESPACE, SECOND] {
+        let locations: Api<BackupStorageLocation> = Api::namespaced(client.clone(), home);
+        let available = |one: &BackupStorageLocation| one.status.phase == Some(LocationPhase::Available);
+        locations.wait_until("default", "is available", SOON, available).await?;
+        let backups: Api<Backup> = Api::namespaced(client.clone(), home);
+        for (slow, _) in ITEMS {
+            let spec = BackupSpec {
+                included_namespaces: namespaces(slow),
+                included_resources: vec!["configmaps".to_owned()],
+                ..BackupSpec::default()
+            };
+            let name = Whose::source(slow);
+            backups.create_object(&Backup::new(name, spec)).await?;
+            let completed = |one: &Backup| one.phase() == BackupPhase::Completed;
+            backups.wait_until(name, "is Completed", SOON, completed).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The namespaces that are restored into those of a history.
+fn namespaces(slow: bool) -> Vec<String> {
+    (0..NAMESPACES).map(|index| plan::namespace(&format!("{}-", Whose::source(slow)), index)).collect()
+}
+
+async fn second_location(world: &World) -> anyhow::Result<()> {
+    ensure_secret(&world.client, SECOND, "cloud-credentials", "cloud", &S3::credentials()).await?;
+    world.s3()?.create_bucket(SECOND).await?;
+    let mut location = world.locations().get("default").await?;
+    location.metadata = ObjectMeta { name: Some("default".to_owned()), ..ObjectMeta::default() };
+    SECOND.clone_into(&mut location.spec.object_storage.bucket);
+    let locations: Api<BackupStorageLocation> = Api::namespaced(world.client.clone(), SECOND);
+    locations.create_object(&location).await?;
+    Ok(())
+}
+
+/// Stops or kills the leader that works on an object whose history is to bring that about.
+pub(super) async fn hit(
+    client: Client,
+    timeline: Arc<Timeline>,
+    faults: Arc<Faults>,
+    mut changes: mpsc::UnboundedReceiver<String>,
+) {
+    while let Some(uid) = changes.recv().await {
+        let Some((history, life)) = timeline.life(&uid).filter(|(_, life)| life.phase == "InProgress") else {
+            continue;
+        };
+        let Some(point) = faults.at_work(history) else { continue };
+        let home = Whose::Installations { slow: false }.home(&life.object.name);
+        match leader(&client, &faults, home).await {
+            Ok(index) => faults.hit_controller(point, index),
+            Err(error) => {
+                timeline.broke(&format!("{point}: {error:#}"));
+                faults.end();
+            }
+        }
+    }
+}
+
+async fn leader(client: &Client, faults: &Faults, home: &str) -> anyhow::Result<usize> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), home);
+    let spec = leases.get("backup-controller").await?.spec.unwrap_or_default();
+    let holder = spec.holder_identity.context("nobody leads")?;
+    let says = format!("\"identity\":\"{holder}\"");
+    faults.controllers.position(|log| log.contains(&says)).context("the leader is none of ours")
+}

@@ -1,0 +1,112 @@
+//! Whose objects a history is about: where they are, and how they are sent.
+
+use serde_json::{Value, json};
+
+use super::{
+    faults::Point,
+    plan::{Create, How, Kind, NAMESPACES, namespace},
+};
+use crate::{install::NAMESPACE, percona, sibling};
+
+/// Namespace of the second installation.
+pub(crate) const SECOND: &str = "second-velero";
+/// Annotation by which the kit knows a creation again behind the API server.
+pub(crate) const ATTEMPT: &str = "history/attempt";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// Those of our installation, whose engine the kit plays.
+    Ours,
+    /// Those of two installations with real controllers.
+    Installations {
+        /// Whether what they restore takes long.
+        slow: bool,
+    },
+    /// Those of an operator that starts on sight, and that we guard: for one database cluster.
+    Operators { cluster: String },
+}
+
+/// Whether what the real controllers restore in this history takes long.
+pub(crate) fn is_slow(number: u64) -> bool {
+    number.is_multiple_of(4)
+}
+
+impl Whose {
+    /// The Completed backup of each installation that restores are from, of one namespace for each of a history's.
+    pub(crate) fn source(slow: bool) -> &'static str {
+        if slow { "slow" } else { "quick" }
+    }
+
+    /// The namespace of an object of this name: every second name is of the second installation.
+    pub(crate) fn home(&self, name: &str) -> &'static str {
+        match self {
+            Self::Installations { .. } if name.get(9..10) == Some("1") => SECOND,
+            Self::Operators { .. } => percona::NAMESPACE,
+            Self::Ours | Self::Installations { .. } => NAMESPACE,
+        }
+    }
+
+    /// The path of the collection that an object of this name is in.
+    pub(crate) fn path(&self, kind: Kind, name: &str) -> String {
+        let (home, plural) = (self.home(name), kind.plural());
+        match self {
+            Self::Operators { .. } => {
+                format!("/apis/{}/namespaces/{home}/perconaservermysql{plural}", percona::VERSION)
+            }
+            _ => format!("/apis/velero.io/v1/namespaces/{home}/{plural}"),
+        }
+    }
+
+    /// The object as it is sent. `attempt` is how the kit knows it again.
+    pub(crate) fn body(&self, create: &Create, prefix: &str, attempt: u64) -> Value {
+        let name = &create.object.name;
+        let mut annotations = json!({ ATTEMPT: attempt.to_string() });
+        if create.fault == Some(Point::SiblingDenies) {
+            // A little later than we need for our claim; whether it was later is looked at.
+            annotations[sibling::ANNOTATION] = json!("delay-60,403");
+        }
+        let field = if create.how == How::Generate { "generateName" } else { "name" };
+        let (version, kind) = match self {
+            Self::Operators { .. } => (percona::VERSION, format!("PerconaServerMySQL{}", create.object.kind)),
+            _ => ("velero.io/v1", create.object.kind.to_string()),
+        };
+        json!({ "apiVersion": version, "kind": kind, "spec": self.spec(create, prefix),
+            "metadata": { field: name, "annotations": annotations } })
+    }
+
+    fn spec(&self, create: &Create, prefix: &str) -> Value {
+        let (restore, area) = (create.object.kind == Kind::Restore, create.object.area);
+        let mut names: Vec<String> = (0..NAMESPACES)
+            .filter(|index| area.0 & 1 << index != 0)
+            .map(|index| namespace(prefix, index))
+            .collect();
+        match self {
+            Self::Operators { cluster } => return json!({ "clusterName": cluster }),
+            Self::Installations { slow } if restore => {
+                let source = Self::source(*slow);
+                let from = |name: &String| format!("{source}-{}", &name[prefix.len()..]);
+                // What is there is labelled anew: it shows who has written it.
+                return json!({ "backupName": source, "existingResourcePolicy": "update",
+                    "includedNamespaces": names.iter().map(from).collect::<Vec<_>>(),
+                    "namespaceMapping": names.iter().map(|name| (from(name), json!(name))).collect::<Value>() });
+            }
+            Self::Ours | Self::Installations { .. } => {}
+        }
+        if names.len() == NAMESPACES {
+            names = vec![format!("{prefix}*")];
+        }
+        if !restore {
+            return json!({ "includedNamespaces": names, "includedResources": ["configmaps"] });
+        }
+        // Perhaps there is one of this name: then it cannot be deleted meanwhile.
+        let mut spec =
+            json!({ "includedNamespaces": names, "backupName": format!("{prefix}b{}", area.0 & 1) });
+        // A restore writes where it maps to.
+        if names.len() == 2 {
+            let from = format!("{prefix}mapped");
+            spec["includedNamespaces"] = json!([&names[0], from]);
+            spec["namespaceMapping"] = json!({ &from: &names[1] });
+        }
+        spec
+    }
+}

@@ -1,0 +1,110 @@
+//! Our programs without a part of the lock: the histories have to catch each.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, ensure};
+use backup_tests::{
+    binaries::{cargo, root, target},
+    history::Promise,
+};
+
+/// A part that is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Work goes on whose claim was taken by force.
+    Fence,
+    /// An exclusive grant does not raise the epoch.
+    Epoch,
+    /// The controller works on what was admitted once, whatever the ledger says now.
+    SecondLook,
+}
+
+/// Code, and what takes its place.
+type Change = (&'static str, &'static str, &'static str);
+
+impl Part {
+    fn change(self) -> Change {
+        match self {
+            Self::Fence => (
+                "controller/src/job/fence.rs",
+                "        self.state.send_replace(State::Until(Duration::ZERO));
+        let done = tokio::select! {
+            done = work => done,
+            never = self.watch(ledger, key, uid, token) => match never {},
+        };
+",
+                "        let _ = (ledger, key, uid, token);
+        let done = work.await;
+",
+            ),
+            Self::Epoch => ("crates/lock/src/ledger.rs", "            self.epoch += 1;\n", ""),
+            Self::SecondLook => (
+                "crates/lock/src/activate.rs",
+                "    let state = ledger.entry(key, uid).map(|entry| entry.state);
+",
+                "    let state = ledger.entry(key, uid).map(|entry| entry.state);
+    if state.is_none_or(|state| state == State::Released) {
+        return Ok(ledger.epoch);
+    }
+",
+            ),
+        }
+    }
+
+    /// The promises of which it has to break one.
+    pub(super) fn breaks(self) -> &'static [Promise] {
+        match self {
+            Self::Fence | Self::SecondLook => &[Promise::UnderClaim, Promise::WorkApart],
+            // Two pieces of work have one fencing token.
+            Self::Epoch => &[Promise::WorkApart],
+        }
+    }
+
+    /// Whether it is one of the controllers: then real ones work.
+    pub(super) fn is_of_controllers(self) -> bool {
+        matches!(self, Self::Fence | Self::SecondLook)
+    }
+
+    /// Builds a copy of the project without it. The folder of the programs.
+    pub(super) fn build(self) -> anyhow::Result<PathBuf> {
+        let folder = target().join("broken");
+        let source = folder.join("source");
+        let (file, right, wrong) = self.change();
+        for name in files()? {
+            let mut content = fs::read(root().join(&name)).with_context(|| format!("read {name}"))?;
+            if name == file {
+                let text = String::from_utf8(content)?;
+                ensure!(text.matches(right).count() == 1, "{name} has changed: {right:?} is not there once");
+                content = text.replace(right, wrong).into_bytes();
+            }
+            write(&source.join(&name), &content)?;
+        }
+        let build = folder.join("build");
+        let mut command = cargo();
+        command.current_dir(&source).env_remove("RUSTC_WORKSPACE_WRAPPER").env("CARGO_TARGET_DIR", &build);
+        let status = command.args(["build", "--workspace", "--bins"]).status().context("run cargo")?;
+        ensure!(status.success(), "cargo build of {} failed ({status})", source.display());
+        Ok(build.join("debug"))
+    }
+}
+
+/// The files of the project, relative to its root.
+fn files() -> anyhow::Result<Vec<String>> {
+    let listed = Command::new("git").current_dir(root()).args(["ls-files", "-z"]).output();
+    let listed = String::from_utf8(listed.context("run git")?.stdout)?;
+    let names = listed.split('\0').filter(|name| root().join(name).is_file());
+    Ok(names.map(str::to_owned).collect())
+}
+
+/// Leaves alone what is as it should be, so that cargo builds only what has changed.
+fn write(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    if fs::read(path).is_ok_and(|there| there == content) {
+        return Ok(());
+    }
+    fs::create_dir_all(path.parent().unwrap_or(path))?;
+    fs::write(path, content).with_context(|| format!("write {}", path.display()))
+}
