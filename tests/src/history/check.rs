@@ -10,7 +10,7 @@ use super::{
 /// What the kit may see late: a creation is seen when etcd tells, a little after it was stored.
 const SLACK: Duration = Duration::from_secs(2);
 /// How long work goes on whose claim was taken by force; and a request of it that is on its way then, and seen late.
-const STOPS_WITHIN: Duration = Duration::from_millis(2000 + 1500);
+const STOPS_WITHIN: Duration = Duration::from_millis(2000 + 1300);
 /// Between the look for an object and the write that collects its claim. What lands there lands late, too: nothing but
 /// the order of both tells it from one that lands a moment later, and like that one it may not work.
 const LOOK_AND_WRITE: Duration = Duration::from_secs(1);

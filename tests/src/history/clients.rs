@@ -23,7 +23,10 @@ use super::{
     record::{Answer, Attempt},
     timeline::Timeline,
 };
-use crate::percona;
+use crate::{
+    percona,
+    wait::{Probe, eventually},
+};
 
 /// Requests under way at the same time, of all clients together.
 const IN_FLIGHT: usize = 32;
@@ -31,6 +34,8 @@ const IN_FLIGHT: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// What one waits whose API server is going to stand still: less than that.
 const LITTLE_PATIENCE: Duration = Duration::from_secs(3);
+/// How long who wants to revive a restore waits for one that fails.
+const FAILS: Duration = Duration::from_millis(300);
 /// The API server that the tap passes a request on to.
 pub(crate) const SERVER: &str = "x-history-server";
 
@@ -102,8 +107,8 @@ impl Clients {
                     self.release(&plan.prefix).await;
                     self.timeline.record(plan.number, |record| record.other_operations += 1);
                 }
-                Op::Revive(name) => {
-                    self.revive(plan, name, step.server).await;
+                Op::Revive => {
+                    self.revive(plan, step.server).await;
                     self.timeline.record(plan.number, |record| record.other_operations += 1);
                 }
                 Op::Delete(kind, name) => {
@@ -165,10 +170,15 @@ impl Clients {
         self.send(Request { method, path, body: None, user: None, server, lose: false, patience }).await;
     }
 
-    /// Takes a failed restore back to life, as its operator.
-    async fn revive(&self, plan: &Plan, name: &str, server: usize) {
+    /// Takes a failed restore back to life as its operator, if one fails soon.
+    async fn revive(&self, plan: &Plan, server: usize) {
+        let failed = eventually("a restore has failed", FAILS, async || {
+            let failed = self.timeline.record(plan.number, |record| record.failed_restore());
+            anyhow::Ok(failed.map_or(Probe::NotYet(String::new()), Probe::Ready))
+        });
+        let Ok(name) = failed.await else { return };
         let _turn = self.in_flight.acquire().await;
-        let path = format!("{}/{name}/status?timeout=15s", plan.whose.path(Kind::Restore, name));
+        let path = format!("{}/{name}/status?timeout=15s", plan.whose.path(Kind::Restore, &name));
         let state = |op: &str, value: &str| json!({ "op": op, "path": "/status/state", "value": value });
         let steps = json!([state("test", "Error"), state("replace", "New")]);
         let body = Some(("application/json-patch+json", steps));

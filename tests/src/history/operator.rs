@@ -217,8 +217,9 @@ impl Operator {
         }
         self.at_work(history, life, token.as_ref()).await;
         self.pass().await;
-        // As good as chance. Failures can be revived.
-        let end = match (life.guarded, life.version % 4) {
+        // As good as chance. Failed restores can be revived.
+        let end = match (life.guarded && life.object.kind == Kind::Restore, life.version % 4) {
+            (false, _) if life.guarded => "Succeeded",
             (false, _) => "Completed",
             (true, 0) => "Succeeded",
             (true, _) => "Error",

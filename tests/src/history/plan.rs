@@ -112,8 +112,8 @@ pub(crate) enum Op {
     Finish(Kind, String),
     /// Takes a claim of the history by force.
     Release,
-    /// Takes the restore of this name back to life if it has failed, as its operator may.
-    Revive(String),
+    /// Takes a failed restore of the history back to life, as its operator may.
+    Revive,
     Delete(Kind, String),
 }
 
@@ -256,6 +256,7 @@ impl Plan {
         for step in self.clients.iter_mut().flatten() {
             if let Op::Create(create) = &mut step.op
                 && !create.dry_run
+                && self.whose.can_meet(fault)
             {
                 create.fault = Some(fault);
             }
@@ -287,7 +288,7 @@ fn draw_op(random: &mut Random, prefix: &str, fixed: [Area; 2], setting: Setting
         0..=2 => Op::Delete(kind, name),
         3..=4 if matches!(whose, Whose::Installations { .. }) => Op::Release,
         3..=4 => Op::Finish(kind, name),
-        5..=8 if matches!(whose, Whose::Operators { .. }) => Op::Revive(format!("{prefix}r{which}")),
+        5..=9 if matches!(whose, Whose::Operators { .. }) => Op::Revive,
         sort => {
             let how = match (sort, which) {
                 (5..=7, _) => How::Generate,
@@ -306,7 +307,8 @@ fn draw_op(random: &mut Random, prefix: &str, fixed: [Area; 2], setting: Setting
             let dry_run = random.one_in(8);
             let name = if how == How::Generate { format!("{name}-") } else { name };
             let hit = setting.faults && !dry_run && random.one_in(10);
-            let fault = hit.then(|| random.pick(&Point::OF_ONE_REQUEST));
+            let fault =
+                hit.then(|| random.pick(&Point::OF_ONE_REQUEST)).filter(|fault| whose.can_meet(*fault));
             Op::Create(Create { object: Object { kind, name, area }, how, dry_run, fault })
         }
     }

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use super::plan::Object;
+use super::plan::{Kind, Object};
 
 /// A moment: a revision of etcd, which orders all that is stored, and when the kit saw it, since the start of the run on
 /// one monotonic clock.
@@ -183,6 +183,13 @@ impl Record {
             let end = ends.into_iter().flatten().map(|at| at.time).min();
             self.work.push(Work { uid, object, token: None, begin: began.time, end });
         }
+    }
+
+    /// The name of a restore that can be taken back to life.
+    pub(crate) fn failed_restore(&self) -> Option<String> {
+        let failed =
+            |life: &&Life| life.phase == "Error" && life.object.kind == Kind::Restore && life.gone.is_none();
+        self.lives.values().find(failed).map(|life| life.object.name.clone())
     }
 
     /// Whether something may still be on its way.

@@ -58,7 +58,7 @@ pub(crate) fn to_webhook(state: ToWebhook) -> Router {
 }
 
 /// What a write of an item takes in a slow history.
-const SLOW: Duration = Duration::from_secs(1);
+const SLOW: Duration = Duration::from_millis(800);
 
 async fn between_writer_and_api(State(state): State<ToApi>, request: tap::Request) -> Response {
     if request.method != Method::GET && item_of(&request.path).is_some_and(is_slow) {
