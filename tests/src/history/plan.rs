@@ -225,6 +225,11 @@ impl Plan {
                 list.push(Step { after, server, op });
             }
         }
+        if whose == (Whose::Installations { slow: true }) {
+            // In the middle of a restore, most times.
+            let after = Duration::from_millis(1000 + random.below(1500));
+            lists.push(vec![Step { after, server: 0, op: Op::Release }]);
+        }
         let mut plan = Self { number, prefix, whose, clients: lists, work };
         if process == Some(Point::ApiServerStopped) {
             plan.play_late_landing();

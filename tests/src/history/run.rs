@@ -41,8 +41,8 @@ const LONG: u64 = 1000;
 const EXTRA: u64 = 60;
 /// Longest time to the end of an object or a claim: the longest fault, the grace, and time to notice.
 const ENDS_WITHIN: Duration = Duration::from_secs(45);
-/// The same with real controllers: until another one leads.
-const LEADS_WITHIN: Duration = Duration::from_secs(45);
+/// The same with real controllers: until another one leads, and asks again what an API server refused that had just started.
+const LEADS_WITHIN: Duration = Duration::from_secs(90);
 const TOLD_EVERY: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]

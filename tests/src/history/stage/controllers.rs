@@ -27,7 +27,7 @@ use crate::{
 /// The namespaces of the controllers: the first installation has two, of which one leads.
 pub(super) const HOMES: [&str; 3] = [NAMESPACE, NAMESPACE, SECOND];
 /// Items in each namespace of a source: enough for a slow restore to take a while.
-const ITEMS: [(bool, usize); 2] = [(false, 6), (true, 40)];
+const ITEMS: [(bool, usize); 2] = [(false, 6), (true, 60)];
 const SOON: Duration = Duration::from_mins(1);
 
 /// Starts them behind a tap, and makes the backups that restores are from.
