@@ -285,3 +285,6 @@ impl Claim {
         (!entries.is_empty()).then(|| Self { key: self.key.clone(), entries })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -355,3 +355,18 @@ proptest! {
         prop_assert!(a.overlaps(&Footprint::everything()));
     }
 }
+
+#[test]
+fn a_restore_of_everything_touches_the_cluster_if_its_backup_may_hold_some_of_it() {
+    let (whole, part) = (backup(&[], &[]), backup(&["a"], &[]));
+    for (restore, source, expected) in [
+        (restore(&[], &[], &[]), Some(&whole), true),
+        (restore(&[], &[], &[]), None, true),
+        (restore(&[], &[], &[]), Some(&part), false),
+        (restore(&["a"], &[], &[]), Some(&whole), false),
+        (restore(&[], &["a"], &[]), Some(&whole), false),
+        (restore(&["a"], &[], &[]), None, false),
+    ] {
+        assert_eq!(Footprint::of_restore(&restore, source).cluster, expected, "{restore:?} {source:?}");
+    }
+}
