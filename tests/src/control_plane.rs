@@ -153,16 +153,18 @@ impl ControlPlane {
     /// A client of a person (`name`) or of a ServiceAccount (`system:serviceaccount:<namespace>:<name>`), by impersonation:
     /// for the API server the requests are theirs. Straight to the first API server.
     pub async fn impersonate(&self, user: &str) -> anyhow::Result<Client> {
-        let mut config = config_from(&self.admin).await?;
-        config.auth_info.impersonate = Some(user.to_owned());
-        Ok(Client::try_from(config)?)
+        self.acting_as(user, None).await
     }
 
     /// The same for one who may do everything.
     pub async fn administrator(&self, user: &str) -> anyhow::Result<Client> {
+        self.acting_as(user, Some(vec!["system:masters".to_owned()])).await
+    }
+
+    async fn acting_as(&self, user: &str, groups: Option<Vec<String>>) -> anyhow::Result<Client> {
         let mut config = config_from(&self.admin).await?;
         config.auth_info.impersonate = Some(user.to_owned());
-        config.auth_info.impersonate_groups = Some(vec!["system:masters".to_owned()]);
+        config.auth_info.impersonate_groups = groups;
         Ok(Client::try_from(config)?)
     }
 

@@ -272,17 +272,8 @@ impl Faults {
 
     /// The same, done to a real controller: it is killed, or stands still for longer than its lease.
     pub(crate) fn hit_controller(self: &Arc<Self>, point: Point, index: usize) {
-        let faults = self.clone();
-        tokio::spawn(async move {
-            if point == Point::OperatorStopped {
-                faults.controllers.stop(index);
-                tokio::time::sleep(PAST_ITS_LEASE).await;
-                faults.controllers.resume(index);
-            } else {
-                faults.controllers.kill(index);
-            }
-            faults.end();
-        });
+        let stopped = (point == Point::OperatorStopped).then_some(PAST_ITS_LEASE);
+        self.hit(|faults| &faults.controllers, index, stopped);
     }
 
     /// The fault of a process begins, if none is under way.

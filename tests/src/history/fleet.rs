@@ -77,7 +77,9 @@ impl Fleet {
         tokio::time::sleep(NOTICED).await;
         self.members[index].out.store(true, Ordering::SeqCst);
         tokio::time::sleep(time.saturating_sub(NOTICED)).await;
-        self.resume(index);
+        self.with(index, |process| {
+            let _ = process.resume();
+        });
         tokio::time::sleep(NOTICED).await;
         self.members[index].out.store(false, Ordering::SeqCst);
     }
@@ -87,17 +89,13 @@ impl Fleet {
         loop {
             tokio::time::sleep(Duration::from_secs(1)).await;
             for (index, member) in self.members.iter().enumerate() {
-                if locked(&member.process).as_mut().is_some_and(Process::has_ended) {
+                // One that was killed is out already, and is started again by who killed it.
+                let ended = locked(&member.process).as_mut().is_some_and(Process::has_ended);
+                if ended && !member.out.load(Ordering::SeqCst) {
                     self.restart(index).await;
                 }
             }
         }
-    }
-
-    pub(crate) fn resume(&self, index: usize) {
-        self.with(index, |process| {
-            let _ = process.resume();
-        });
     }
 
     /// The first of whose log this is true.

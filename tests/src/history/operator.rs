@@ -1,6 +1,6 @@
 //! Plays the engine: takes the right to work as the controller does, works, publishes the end, gives the place back. Or an
 //! operator that we guard: it starts what it sees, and may fail. It can be stopped, and it can be lost at any step and begun
-//! anew.
+//! again.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -218,11 +218,11 @@ impl Operator {
         self.at_work(history, life, token.as_ref()).await;
         self.pass().await;
         // As good as chance. Failed restores can be revived.
-        let end = match (life.guarded && life.object.kind == Kind::Restore, life.version % 4) {
-            (false, _) if life.guarded => "Succeeded",
-            (false, _) => "Completed",
-            (true, 0) => "Succeeded",
-            (true, _) => "Error",
+        let fails = life.object.kind == Kind::Restore && !life.version.is_multiple_of(4);
+        let end = match life.guarded {
+            false => "Completed",
+            true if fails => "Error",
+            true => "Succeeded",
         };
         while !self.write(life, end).await? {
             if self.timeline.life(&life.uid).is_none_or(|(_, life)| life.over().is_some()) {

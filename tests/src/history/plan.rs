@@ -5,11 +5,7 @@ use std::{fmt, time::Duration};
 use backup_lock::ObjectKey;
 use serde_json::Value;
 
-use super::{
-    faults::Point,
-    random::Random,
-    whose::{Whose, is_slow},
-};
+use super::{faults::Point, random::Random, whose::Whose};
 
 /// Namespaces that a history's backups and restores are about.
 pub(crate) const NAMESPACES: usize = 3;
@@ -144,8 +140,8 @@ pub(crate) struct Setting {
     pub faults: bool,
     /// Real controllers, of two installations, and not the operator that the kit plays.
     pub controllers: bool,
-    /// One history in so many is about objects of an operator that we guard; 0: none.
-    pub guarded_every: u64,
+    /// Some histories are about objects of an operator that we guard.
+    pub guarded: bool,
 }
 
 /// What the names of a history begin with.
@@ -193,13 +189,7 @@ impl Plan {
 
     fn draw(random: &mut Random, number: u64, setting: Setting, process: Option<Point>) -> Self {
         let prefix = prefix(number);
-        let guarded =
-            setting.guarded_every > 0 && number % setting.guarded_every == setting.guarded_every / 2;
-        let whose = match setting.controllers {
-            _ if guarded => Whose::Operators { cluster: String::new() },
-            true => Whose::Installations { slow: is_slow(number) },
-            false => Whose::Ours,
-        };
+        let whose = Whose::of(number, setting);
         let fixed = [Area(random.area()), Area(random.area())];
         let clients = 2 + random.below(2);
         let work = Duration::from_millis(random.below(60));

@@ -157,6 +157,7 @@ pub(crate) struct Record {
     pub attempts: Vec<Attempt>,
     pub reviews: Vec<Review>,
     pub work: Vec<Work>,
+    /// By uid; the earlier lives of what was revived by the uid and their ends.
     pub lives: HashMap<String, Life>,
     /// What had a place in the ledger.
     pub standings: HashMap<String, Standing>,

@@ -21,7 +21,7 @@ use super::{
     record::Record,
     report::Report,
     stage::{GRACE, Stage},
-    whose::Whose,
+    whose::{CLUSTERS, Whose},
 };
 use crate::{World, binaries::target, wait};
 
@@ -29,10 +29,6 @@ use crate::{World, binaries::target, wait};
 const AT_ONCE: usize = 12;
 /// Histories that are not over yet: their claims are waited for.
 const OPEN: usize = 120;
-/// Database clusters of histories about an operator that is guarded: each is of one history at a time.
-const CLUSTERS: usize = 8;
-/// One history in so many is about such a one.
-const GUARDED_EVERY: u64 = 6;
 /// One history in so many has the fault of a process: in a short run, and in a long one.
 const PROCESS_FAULT_EVERY: [u64; 2] = [32, 60];
 /// From here on a run is long.
@@ -67,8 +63,7 @@ pub async fn run(world: &mut World, options: &Options) -> anyhow::Result<Report>
         slots: Semaphore::new(AT_ONCE),
         process_fault: Turn::new(()),
         wanted: Mutex::default(),
-        clusters: Mutex::new((0..CLUSTERS).map(|number| format!("cluster-{number}")).collect()),
-        a_cluster: Semaphore::new(CLUSTERS),
+        clusters: (0..CLUSTERS).map(|_| Turn::default()).collect(),
         doing: Mutex::default(),
         report: Mutex::new(Report { seed: options.seed, ..Report::default() }),
         rules: Rules { freed_within: ends_within(options), grace: GRACE, claims: !options.naive },
@@ -120,9 +115,8 @@ struct Run {
     process_fault: Turn<()>,
     /// What the histories that are added at the end are for.
     wanted: Mutex<HashMap<u64, Point>>,
-    /// Database clusters that no history is about.
-    clusters: Mutex<Vec<String>>,
-    a_cluster: Semaphore,
+    /// The turns of histories that are about the same database cluster.
+    clusters: Vec<Turn<()>>,
     /// What each history is at.
     doing: Mutex<BTreeMap<u64, &'static str>>,
     report: Mutex<Report>,
@@ -197,16 +191,13 @@ impl Run {
             servers: faults.servers.len(),
             faults: self.options.faults,
             controllers,
-            guarded_every: if self.options.naive { 0 } else { GUARDED_EVERY },
+            guarded: !self.options.naive,
         };
         let mut plan = Plan::new(seed, number, setting, planned);
-        let guarded = matches!(plan.whose, Whose::Operators { .. });
-        let cluster = if guarded { self.a_cluster.acquire().await.ok() } else { None };
-        if cluster.is_some()
-            && let Some(cluster) = locked(&self.clusters).pop()
-        {
-            plan.whose = Whose::Operators { cluster };
-        }
+        let cluster = match plan.whose {
+            Whose::Operators { cluster } => Some(self.clusters[cluster].lock().await),
+            Whose::Ours | Whose::Installations { .. } => None,
+        };
         let wanted = locked(&self.wanted).get(&number).copied();
         let of_a_process = wanted.filter(|point| Point::OF_A_PROCESS.contains(point));
         if let Some(point) = wanted.filter(|_| of_a_process.is_none()) {
@@ -235,12 +226,9 @@ impl Run {
         drop(turn);
         self.doing(number, "objects end");
         self.clean_up(number).await;
-        if let Whose::Operators { cluster } = plan.whose {
-            locked(&self.clusters).push(cluster);
-        }
         drop(cluster);
         let mut record = timeline.close(number);
-        if controllers && !guarded {
+        if controllers {
             record.work_by_phases();
         }
         wishes.forget(number);

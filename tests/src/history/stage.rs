@@ -203,7 +203,7 @@ impl Stage {
                 format!("ps.percona.com/perconaservermysql{}/{}/{prefix}", kind.plural(), percona::NAMESPACE);
             etcd::sweep(&self.etcd_url, &key).await?;
         }
-        // Namespaces first: nothing is made anew in a namespace that is not there.
+        // Namespaces first: nothing is made again in a namespace that is not there.
         for restored in ["namespaces", "configmaps", "serviceaccounts"] {
             etcd::sweep(&self.etcd_url, &format!("{restored}/{prefix}")).await?;
         }
@@ -280,7 +280,7 @@ impl Making<'_> {
 
     /// Waits until each API server asks the webhook about creations of ours, and of those that are guarded.
     async fn asked_by_all(&self, clients: &Clients, webhook: &Served, naive: bool) -> anyhow::Result<()> {
-        let guarded = Whose::Operators { cluster: "nobodys".to_owned() };
+        let guarded = Whose::Operators { cluster: 0 };
         let whose = if naive { vec![Whose::Ours] } else { vec![Whose::Ours, guarded] };
         for (address, whose) in
             self.world.plane.addresses.iter().flat_map(|one| whose.iter().map(move |whose| (one, whose)))

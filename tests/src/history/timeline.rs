@@ -185,13 +185,10 @@ impl Seen {
         self.stored.insert(key.to_owned(), (history, uid.clone()));
         self.histories.insert(uid.clone(), history);
         let lives = &mut self.records.entry(history).or_default().lives;
-        if !OVER.contains(&phase)
-            && let Some(over) = lives.get(&uid).filter(|life| life.ended.is_some())
-        {
-            let earlier = format!("{uid} until {}", over.version);
-            if let Some(over) = lives.remove(&uid) {
-                lives.insert(earlier, over);
-            }
+        let revived =
+            guarded && !OVER.contains(&phase) && lives.get(&uid).is_some_and(|life| life.ended.is_some());
+        if revived && let Some(over) = lives.remove(&uid) {
+            lives.insert(format!("{uid} until {}", over.version), over);
         }
         let life = lives.entry(uid.clone()).or_insert_with(|| Life {
             uid: uid.clone(),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     faults::Point,
-    plan::{Create, How, Kind, NAMESPACES, namespace},
+    plan::{Create, How, Kind, NAMESPACES, Setting, namespace},
 };
 use crate::{install::NAMESPACE, percona, sibling};
 
@@ -22,31 +22,47 @@ pub(crate) enum Whose {
         /// Whether what they restore takes long.
         slow: bool,
     },
-    /// Those of an operator that starts on sight, and that we guard: for one database cluster.
-    Operators { cluster: String },
+    /// Those of an operator that starts on sight, and that we guard.
+    Operators {
+        /// Number of the database cluster that they are for.
+        cluster: usize,
+    },
 }
+
+/// Database clusters: each is of one history at a time.
+pub(crate) const CLUSTERS: u8 = 8;
+/// One history in so many is about an operator that is guarded.
+const GUARDED_EVERY: u64 = 6;
 
 /// Whether what the real controllers restore in this history takes long.
 pub(crate) fn is_slow(number: u64) -> bool {
     number % 3 == 1
 }
 
+/// The namespace of the installation that an object of this name belongs to: every second name is of the second one.
+pub(crate) fn installation(name: &str) -> &'static str {
+    if name.get(9..10) == Some("1") { SECOND } else { NAMESPACE }
+}
+
 impl Whose {
+    /// Those of a history.
+    pub(crate) fn of(number: u64, setting: Setting) -> Self {
+        if setting.guarded && number % GUARDED_EVERY == GUARDED_EVERY / 2 {
+            let cluster = number / GUARDED_EVERY % u64::from(CLUSTERS);
+            Self::Operators { cluster: usize::try_from(cluster).unwrap_or_default() }
+        } else if setting.controllers {
+            Self::Installations { slow: is_slow(number) }
+        } else {
+            Self::Ours
+        }
+    }
+
     /// The Completed backup of each installation that restores are from, of one namespace for each of a history's.
     pub(crate) fn source(slow: bool) -> &'static str {
         if slow { "slow" } else { "quick" }
     }
 
-    /// The namespace of an object of this name: every second name is of the second installation.
-    pub(crate) fn home(&self, name: &str) -> &'static str {
-        match self {
-            Self::Installations { .. } if name.get(9..10) == Some("1") => SECOND,
-            Self::Operators { .. } => percona::NAMESPACE,
-            Self::Ours | Self::Installations { .. } => NAMESPACE,
-        }
-    }
-
-    /// Whether this can befall their creations. A second webhook that denies would deny each change of state as well, were the object
+    /// Whether their creations may meet this. A second webhook that denies would deny each change of state as well, were the object
     /// stored without it, and their operator would never get anywhere.
     pub(crate) fn can_meet(&self, fault: Point) -> bool {
         fault != Point::SiblingDenies || !matches!(self, Self::Operators { .. })
@@ -54,12 +70,15 @@ impl Whose {
 
     /// The path of the collection that an object of this name is in.
     pub(crate) fn path(&self, kind: Kind, name: &str) -> String {
-        let (home, plural) = (self.home(name), kind.plural());
+        let plural = kind.plural();
+        let ours = |home| format!("/apis/velero.io/v1/namespaces/{home}/{plural}");
         match self {
+            Self::Ours => ours(NAMESPACE),
+            Self::Installations { .. } => ours(installation(name)),
             Self::Operators { .. } => {
-                format!("/apis/{}/namespaces/{home}/perconaservermysql{plural}", percona::VERSION)
+                let (version, home) = (percona::VERSION, percona::NAMESPACE);
+                format!("/apis/{version}/namespaces/{home}/perconaservermysql{plural}")
             }
-            _ => format!("/apis/velero.io/v1/namespaces/{home}/{plural}"),
         }
     }
 
@@ -87,11 +106,11 @@ impl Whose {
             .map(|index| namespace(prefix, index))
             .collect();
         match self {
-            Self::Operators { cluster } => return json!({ "clusterName": cluster }),
+            Self::Operators { cluster } => return json!({ "clusterName": format!("cluster-{cluster}") }),
             Self::Installations { slow } if restore => {
                 let source = Self::source(*slow);
                 let from = |name: &String| format!("{source}-{}", &name[prefix.len()..]);
-                // What is there is labelled anew: it shows who has written it.
+                // What is there gets the label of this one: it shows who has written it.
                 return json!({ "backupName": source, "existingResourcePolicy": "update",
                     "includedNamespaces": names.iter().map(from).collect::<Vec<_>>(),
                     "namespaceMapping": names.iter().map(|name| (from(name), json!(name))).collect::<Value>() });

@@ -105,15 +105,12 @@ impl World {
     pub async fn leader(&self) -> anyhow::Result<usize> {
         let holder = self.lease_holder().await?;
         ensure!(!holder.is_empty(), "no controller leads");
-        let says = format!("\"identity\":\"{holder}\"");
-        let leader = self.controllers.iter().position(|process| process.log().contains(&says));
+        let leader = self.controllers.iter().position(|process| is_of(&process.log(), &holder));
         leader.with_context(|| format!("{holder} is none of ours"))
     }
 
     async fn lease_holder(&self) -> Result<String, kube::Error> {
-        let leases: Api<Lease> = self.api();
-        let spec = leases.get("backup-controller").await?.spec.unwrap_or_default();
-        Ok(spec.holder_identity.unwrap_or_default())
+        lease_holder(&self.api()).await
     }
 
     /// The value of a series among the metrics of the first controller; `None` if it is not there.
@@ -122,4 +119,15 @@ impl World {
         let text = reqwest::get(format!("http://{address}/metrics")).await?.text().await?;
         Ok(text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok()))
     }
+}
+
+/// Who leads the controllers of an installation; empty if none does.
+pub(crate) async fn lease_holder(leases: &Api<Lease>) -> Result<String, kube::Error> {
+    let spec = leases.get("backup-controller").await?.spec.unwrap_or_default();
+    Ok(spec.holder_identity.unwrap_or_default())
+}
+
+/// Whether this is the log of the controller that holds the Lease so.
+pub(crate) fn is_of(log: &str, holder: &str) -> bool {
+    log.contains(&format!("\"identity\":\"{holder}\""))
 }

@@ -3,16 +3,23 @@
 use std::{ops::Deref, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, bail};
-use backup_core::labels::{INSTALLATIONS_ANNOTATION, LEDGER_ANNOTATION};
+use backup_core::{
+    api::{BackupStorageLocation, BackupStorageLocationStatus},
+    labels::{INSTALLATIONS_ANNOTATION, LEDGER_ANNOTATION},
+};
 use backup_lock::Registration;
 use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, coordination::v1::Lease};
-use kube::{Api, ResourceExt as _, core::Status};
+use kube::{
+    Api, ResourceExt as _,
+    core::{ObjectMeta, Status},
+};
 use serde_json::json;
 
 use super::World;
 use crate::{
     api::{ApiExt as _, all_objects, dry_run, objects_in},
-    install::NAMESPACE,
+    install::{NAMESPACE, ensure_secret},
+    object_store::S3,
     process::Process,
     wait::{eventually, when},
 };
@@ -104,6 +111,19 @@ impl World {
             objects_in(&self.client, of, RBAC, "RoleBinding").apply_object(namespace, &object).await?;
         }
         self.plane.service_account_kubeconfig(namespace, CONTROLLER).await
+    }
+
+    /// A bucket, its credentials and the location `default` for a further installation in a namespace.
+    pub async fn second_location(&self, namespace: &str) -> anyhow::Result<()> {
+        ensure_secret(&self.client, namespace, "cloud-credentials", "cloud", &S3::credentials()).await?;
+        self.s3()?.create_bucket(namespace).await?;
+        let mut location = self.locations().get("default").await?;
+        location.metadata = ObjectMeta { name: Some("default".to_owned()), ..ObjectMeta::default() };
+        namespace.clone_into(&mut location.spec.object_storage.bucket);
+        location.status = BackupStorageLocationStatus::default();
+        let locations: Api<BackupStorageLocation> = Api::namespaced(self.client.clone(), namespace);
+        locations.create_object(&location).await?;
+        Ok(())
     }
 
     /// The Lease that holds the ledger of the scope `velero.io`.

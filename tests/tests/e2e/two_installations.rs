@@ -2,13 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use backup_core::{
-    api::{BackupStorageLocation, BackupStorageLocationStatus},
-    labels::INSTALLATIONS_ANNOTATION,
-};
+use backup_core::labels::INSTALLATIONS_ANNOTATION;
 use backup_tests::{
-    install::ensure_secret,
-    object_store::S3,
     process::{Process, Spec},
     world::backups::claiming,
 };
@@ -53,14 +48,7 @@ async fn two_installations_have_one_ledger_or_the_second_stays_out(world: &mut W
     // Named, it works, and its places are in the one ledger.
     world.name_installation(SECOND).await?;
     let second = start()?;
-    ensure_secret(&world.client, SECOND, "cloud-credentials", "cloud", &S3::credentials()).await?;
-    let mut location = world.locations().get("default").await?;
-    location.metadata = kube::core::ObjectMeta { name: Some("default".to_owned()), ..Default::default() };
-    world.s3()?.create_bucket(SECOND).await?;
-    SECOND.clone_into(&mut location.spec.object_storage.bucket);
-    location.status = BackupStorageLocationStatus::default();
-    let locations: Api<BackupStorageLocation> = Api::namespaced(world.client.clone(), SECOND);
-    locations.create_object(&location).await?;
+    world.second_location(SECOND).await?;
     backups.create_object(&Backup::new("theirs", of_namespaces(&["default"]))).await?;
     let ended = backups.wait_until("theirs", "has ended", SOON, |backup| backup.phase().is_terminal()).await;
     let ended = ended.map_err(|error| error.context(second.tail(15)))?;

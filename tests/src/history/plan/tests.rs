@@ -1,7 +1,7 @@
 use super::*;
 
 fn on(faults: bool) -> Setting {
-    Setting { servers: 2, faults, controllers: false, guarded_every: 5 }
+    Setting { servers: 2, faults, controllers: false, guarded: true }
 }
 
 #[test]

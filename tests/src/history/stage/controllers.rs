@@ -4,8 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use backup_core::api::{Backup, BackupPhase, BackupSpec, BackupStorageLocation, LocationPhase};
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client, api::ObjectMeta};
+use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -16,12 +15,12 @@ use crate::{
         faults::Faults,
         plan::{self, NAMESPACES},
         timeline::Timeline,
-        whose::{SECOND, Whose},
+        whose::{SECOND, Whose, installation},
     },
-    install::{NAMESPACE, ensure_namespace, ensure_secret},
-    object_store::S3,
+    install::{NAMESPACE, ensure_namespace},
     process::Process,
     replica::answers,
+    world::controllers::{is_of, lease_holder},
 };
 
 /// The namespaces of the controllers: the first installation has two, of which one leads.
@@ -41,7 +40,7 @@ pub(super) async fn start(
     ensure_namespace(client, SECOND).await?;
     world.second_installation(SECOND).await?;
     world.name_installation(SECOND).await?;
-    second_location(world).await?;
+    world.second_location(SECOND).await?;
     for (number, (home, address)) in HOMES.into_iter().zip(addresses).enumerate() {
         let kubeconfig = world.plane.service_account_kubeconfig_by(tap, home, "backup-controller").await?;
         let mut flags = vec![format!("--namespace={home}"), format!("--metrics-address={address}")];
@@ -86,17 +85,6 @@ fn namespaces(slow: bool) -> Vec<String> {
     (0..NAMESPACES).map(|index| plan::namespace(&format!("{}-", Whose::source(slow)), index)).collect()
 }
 
-async fn second_location(world: &World) -> anyhow::Result<()> {
-    ensure_secret(&world.client, SECOND, "cloud-credentials", "cloud", &S3::credentials()).await?;
-    world.s3()?.create_bucket(SECOND).await?;
-    let mut location = world.locations().get("default").await?;
-    location.metadata = ObjectMeta { name: Some("default".to_owned()), ..ObjectMeta::default() };
-    SECOND.clone_into(&mut location.spec.object_storage.bucket);
-    let locations: Api<BackupStorageLocation> = Api::namespaced(world.client.clone(), SECOND);
-    locations.create_object(&location).await?;
-    Ok(())
-}
-
 /// Stops or kills the leader that works on an object whose history is to bring that about.
 pub(super) async fn hit(
     client: Client,
@@ -109,7 +97,7 @@ pub(super) async fn hit(
             continue;
         };
         let Some(point) = faults.at_work(history) else { continue };
-        let home = Whose::Installations { slow: false }.home(&life.object.name);
+        let home = installation(&life.object.name);
         match leader(&client, &faults, home).await {
             Ok(index) => faults.hit_controller(point, index),
             Err(error) => {
@@ -121,9 +109,7 @@ pub(super) async fn hit(
 }
 
 async fn leader(client: &Client, faults: &Faults, home: &str) -> anyhow::Result<usize> {
-    let leases: Api<Lease> = Api::namespaced(client.clone(), home);
-    let spec = leases.get("backup-controller").await?.spec.unwrap_or_default();
-    let holder = spec.holder_identity.context("nobody leads")?;
-    let says = format!("\"identity\":\"{holder}\"");
-    faults.controllers.position(|log| log.contains(&says)).context("the leader is none of ours")
+    let holder = lease_holder(&Api::namespaced(client.clone(), home)).await?;
+    let leads = faults.controllers.position(|log| is_of(log, &holder));
+    leads.with_context(|| format!("the leader ({holder:?}) is none of ours"))
 }
