@@ -1,9 +1,11 @@
 //! The command line. Names and defaults are Velero's where it has them (`pkg/cmd/server/config/config.go`, v1.18).
 
+mod velero_flags;
+
 use std::{net::SocketAddr, path::PathBuf};
 
 use backup_core::{api::GoDuration, cron::Dialect};
-use clap::{ArgAction, Parser};
+use clap::{ArgAction, Parser, ValueEnum};
 
 const HOUR: i64 = 3600;
 const SYNC_FREQUENCY: GoDuration = GoDuration::from_secs(10);
@@ -130,6 +132,33 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(120))]
     pub orphan_grace: GoDuration,
 
+    /// How much is logged, unless RUST_LOG says more exactly.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub log_level: LogLevel,
+
+    /// How lines of the log look.
+    #[arg(long, value_name = "FORMAT", default_value = "json")]
+    pub log_format: LogFormat,
+
+    /// Parts to leave out, with commas between them, by Velero's names: backup, backup-deletion, backup-sync, download-request,
+    /// gc, restore, schedule, server-status-request.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = disableable)]
+    pub disable_controllers: Vec<&'static str>,
+
+    /// Leaves out backup, backup-deletion, gc and schedule.
+    #[arg(long)]
+    pub restore_only: bool,
+
+    /// API groups of which nothing is missing from a backup when they do not answer. Of others that is known once they have
+    /// answered this process: those of which nothing can be created count, too.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "metrics.k8s.io,custom.metrics.k8s.io,external.metrics.k8s.io"
+    )]
+    pub groups_without_items: Vec<String>,
+
     /// A profile whose objects another operator runs, such as percona-ps. With velero, a Velero server does the work, and
     /// this controller only looks after the lock. Can be repeated.
     #[arg(long, value_name = "PROFILE")]
@@ -138,6 +167,63 @@ pub struct Args {
     /// Folder with profiles (*.yaml) that add to those built in, or replace them.
     #[arg(long, value_name = "FOLDER")]
     pub profiles: Option<PathBuf>,
+}
+
+/// As Velero names them (logrus).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogLevel {
+    Trace,
+    Debug,
+    Info,
+    #[value(alias = "warn")]
+    Warning,
+    #[value(alias = "fatal", alias = "panic")]
+    Error,
+}
+
+impl LogLevel {
+    /// What a filter of logs calls it.
+    pub(crate) fn directive(self) -> &'static str {
+        match self {
+            Self::Trace => "trace",
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warning => "warn",
+            Self::Error => "error",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Json,
+    Text,
+}
+
+/// Velero's names of what can be left out, each with ours.
+const DISABLEABLE: [(&str, &str); 8] = [
+    ("backup", "backup"),
+    ("backup-deletion", "deletion"),
+    ("backup-sync", "sync"),
+    ("download-request", "download"),
+    ("gc", "retention"),
+    ("restore", "restore"),
+    ("schedule", "schedule"),
+    ("server-status-request", "server status"),
+];
+
+fn disableable(name: &str) -> Result<&'static str, String> {
+    match DISABLEABLE.iter().find(|(theirs, _)| *theirs == name.trim()) {
+        Some((_, ours)) => Ok(ours),
+        None if ["backup-queue", "backup-operations", "backup-finalizer"].contains(&name) => {
+            Err("it is a part of \"backup\" here".to_owned())
+        }
+        None if ["restore-operations", "restore-finalizer"].contains(&name) => {
+            Err("it is a part of \"restore\" here".to_owned())
+        }
+        None if name == "backup-repo" => Err("it does not exist here; leave it out".to_owned()),
+        None => Err(format!("expected one of {}", DISABLEABLE.map(|(theirs, _)| theirs).join(", "))),
+    }
 }
 
 /// A provider, a colon, and the name of a location.
@@ -166,6 +252,20 @@ fn duration(text: &str, is_valid: impl Fn(GoDuration) -> bool, rule: &str) -> Re
 }
 
 impl Args {
+    /// The arguments of this process. One that cannot be used ends it, with a sentence on what to do.
+    pub fn of_process() -> Self {
+        if let Some(refusal) = velero_flags::refusal(std::env::args()) {
+            clap::Error::raw(clap::error::ErrorKind::UnknownArgument, refusal + "\n").exit();
+        }
+        Self::parse()
+    }
+
+    /// Whether a controller of this name runs.
+    pub(crate) fn runs(&self, controller: &str) -> bool {
+        let in_restore_only = !["backup", "deletion", "retention", "schedule"].contains(&controller);
+        !self.disable_controllers.contains(&controller) && (!self.restore_only || in_restore_only)
+    }
+
     /// Whether volumes of CSI drivers are snapshotted.
     pub fn csi(&self) -> bool {
         self.features.iter().any(|feature| feature.trim() == CSI)

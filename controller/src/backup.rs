@@ -25,4 +25,5 @@ mod renewal;
 pub(crate) mod volume_snapshots;
 
 use crate::job::report;
+pub(crate) use leftovers::Leftovers;
 pub(crate) use lifecycle::Backups;

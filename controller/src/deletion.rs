@@ -11,6 +11,7 @@ mod decide;
 mod external_data;
 mod object_lock;
 mod observe;
+mod repository_data;
 
 use std::{sync::Arc, time::Duration};
 
@@ -57,7 +58,6 @@ pub(crate) struct DeletionController {
     pub(crate) ledger: LedgerStore,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) recent: RecentDeletions,
-    pub(crate) csi: bool,
 }
 
 impl DeletionController {
@@ -97,6 +97,9 @@ impl DeletionController {
 
     /// Publishes the deletion in the request, then deletes.
     async fn begin(&self, request: &DeleteBackupRequest, backup: &Backup) -> Result<Action, ReconcileError> {
+        if let Some(why) = self.keeps_for_its_data(request, backup).await? {
+            return self.answer(request, Some(backup), vec![why]).await;
+        }
         let labels = json!({
             labels::BACKUP_NAME: labels::valid_value(&backup.name_any()),
             labels::BACKUP_UID: backup.uid(),

@@ -1,6 +1,9 @@
 //! What the cluster serves: every type that can be backed up, in its preferred version, and the names people use for it.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use backup_core::resources::ResourceType;
 use kube::{
@@ -9,6 +12,7 @@ use kube::{
 };
 
 use backup_runtime::retry;
+use parking_lot::Mutex;
 
 const BUDGET: Duration = Duration::from_secs(30);
 
@@ -27,6 +31,43 @@ struct Served {
     singular: String,
     short: Vec<String>,
     versions: Vec<String>,
+}
+
+/// Which groups have nothing that could be backed up, as far as this process has seen them answer.
+#[derive(Debug)]
+pub(crate) struct KnownGroups {
+    /// Whether something of a group can be created.
+    seen: Mutex<BTreeMap<String, bool>>,
+    /// Those that count as without, when they were not seen.
+    named: BTreeSet<String>,
+}
+
+impl KnownGroups {
+    pub(crate) fn new(named: impl IntoIterator<Item = String>) -> Self {
+        Self { seen: Mutex::default(), named: named.into_iter().collect() }
+    }
+
+    /// Remembers the groups that have answered.
+    pub(crate) fn note(&self, served: &ServedTypes) {
+        let mut now: BTreeMap<&str, bool> = BTreeMap::new();
+        for Served { resource, .. } in &served.all {
+            let creatable = resource.verbs.iter().any(|verb| verb == "create");
+            *now.entry(&resource.group).or_default() |= creatable;
+        }
+        let mut seen = self.seen.lock();
+        for (group, creatable) in now {
+            match seen.get_mut(group) {
+                Some(known) => *known = creatable,
+                None => drop(seen.insert(group.to_owned(), creatable)),
+            }
+        }
+    }
+
+    /// Whether nothing is missing when this one (`group/version`) does not answer.
+    pub(crate) fn has_nothing_to_back_up(&self, group_version: &str) -> bool {
+        let group = group_version.split('/').next().unwrap_or_default();
+        self.seen.lock().get(group).map_or_else(|| self.named.contains(group), |creatable| !creatable)
+    }
 }
 
 impl ServedTypes {

@@ -50,10 +50,11 @@ use kube::Client;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-pub use args::Args;
+pub use args::{Args, LogFormat, LogLevel};
 use backup::{Backups, prepare::Settings};
 use claims::ClaimsController;
 use deletion::DeletionController;
+use discovery::KnownGroups;
 use download::DownloadContext;
 use job::{
     JobContext, dispatcher,
@@ -85,7 +86,7 @@ pub fn run(args: Args) -> BoxFuture<'static, anyhow::Result<()>> {
 }
 
 async fn start(args: Args) -> anyhow::Result<()> {
-    init_logs();
+    init_logs(args.log_level, args.log_format);
     for feature in args.unknown_features() {
         tracing::warn!(feature, "--features names a feature that is not known here; it changes nothing");
     }
@@ -252,7 +253,9 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             snapshot_locations: snapshot_locations.clone(),
             settings: Settings::of(&args),
             slots: usize::from(args.concurrent_backups).max(1),
+            installation: installation.clone(),
             only_related_cluster_resources: args.only_related_cluster_resources,
+            groups: KnownGroups::new(args.groups_without_items.clone()),
         };
         let restores = Restores {
             plugins: plugins.clone(),
@@ -295,7 +298,6 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             ledger,
             metrics: Arc::clone(&metrics),
             recent: deletions.clone(),
-            csi: args.csi(),
         };
         let sync = SyncController {
             cluster: cluster.clone(),
@@ -304,6 +306,7 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             deletions,
             period: args.backup_sync_period,
             default_location: args.default_backup_storage_location.clone(),
+            leftovers: backups.leftovers(&job),
             incomplete_ttl: args.stray_folder_ttl.as_std(),
             started: Clock::Boot.now(),
             skip_cache: SkipCache::default(),
@@ -325,6 +328,7 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
     } else {
         tracing::info!("a Velero server does the work here; looking after the lock only");
     }
+    all.retain(|(name, _)| args.runs(name));
     // Each in a task of its own, so that one that computes does not hold the others.
     let tasks = all.into_iter().map(|(name, controller)| {
         let task = AbortOnDrop(tokio::spawn(controller));
@@ -348,14 +352,18 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// JSON on standard error; `RUST_LOG` is the filter, by default `info` without what kube logs of every failed request, as the
-/// caller reports that anyway.
-fn init_logs() {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,kube_client::client::builder=off"));
-    let logs = tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(std::io::stderr);
+/// Lines on standard error; `RUST_LOG` is the filter, by default the level without what kube logs of every failed request, as
+/// the caller reports that anyway.
+fn init_logs(level: LogLevel, format: LogFormat) {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| {
+        tracing_subscriber::EnvFilter::new(format!("{},kube_client::client::builder=off", level.directive()))
+    });
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // Fails only if logs are set up already, as in tests.
-    let _ = logs.try_init();
+    let _ = match format {
+        LogFormat::Json => logs.json().try_init(),
+        LogFormat::Text => logs.with_ansi(false).try_init(),
+    };
 }
 
 /// The name of this replica: the pod's.

@@ -209,6 +209,11 @@ impl LocationController {
             );
             self.cluster.events.warning(location, "NotRemovable", &note);
         }
+        if now.unconditional && !before.unconditional {
+            let note = "the store writes a key that is there although it is asked not to (If-None-Match), so each key is looked \
+                        at before it is written; two clusters that share this bucket need a prefix each";
+            self.cluster.events.warning(location, "Unconditional", note);
+        }
         let new_lock = now.lock.as_ref().filter(|lock| lock.enabled && before.lock.as_ref() != Some(lock));
         if let Some(lock) = new_lock {
             let note = format!(

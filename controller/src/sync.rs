@@ -8,6 +8,7 @@
 mod comparison;
 mod csi;
 mod decide;
+mod gone_backup;
 mod import;
 mod incomplete_backup;
 mod pass;
@@ -38,6 +39,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    backup::Leftovers,
     error::ReconcileError,
     location::{Locations, choose_default, is_available},
     metrics::Metrics,
@@ -69,6 +71,7 @@ pub(crate) struct SyncController {
     pub(crate) period: GoDuration,
     /// The location of backups that name none, when none is marked as the default.
     pub(crate) default_location: String,
+    pub(crate) leftovers: Leftovers,
     /// How long nothing was written to an incomplete backup before it is removed; zero is never.
     pub(crate) incomplete_ttl: Duration,
     /// When the process began, on the monotonic clock.
@@ -205,6 +208,7 @@ impl SyncController {
             cluster: &self.cluster,
             locations: &self.locations,
             deletions: &self.deletions,
+            leftovers: &self.leftovers,
             incomplete_ttl: self.incomplete_ttl,
             stop: &self.stop,
             location,

@@ -104,3 +104,8 @@ pub(crate) fn backup(phase: BackupPhase) -> Backup {
 pub(crate) fn no_files() -> JobFiles {
     JobFiles::new(LogFile::new().unwrap())
 }
+
+/// Who claims a folder for an object of this uid.
+pub(crate) fn claimant(uid: &str) -> backup_store::Claimant {
+    backup_store::Claimant { uid: uid.to_owned(), installation: "cluster/velero".to_owned() }
+}

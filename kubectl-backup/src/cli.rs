@@ -15,8 +15,9 @@ use backup_core::api::GoDuration;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 pub(crate) use backup::{
-    CancelArgs, CreateArgs, DeleteArgs, DeletionArgs, DescribeArgs, DescribeBackupArgs, DownloadArgs,
-    GetArgs, GetBackupsArgs, LogsArgs, OperationsArgs, Until, UntilArgs, VerifyArgs, WaitForArgs,
+    CancelArgs, CreateArgs, DeleteArgs, DeleteBackupsArgs, DeletionArgs, DescribeArgs, DescribeBackupArgs,
+    DownloadArgs, GetArgs, GetBackupsArgs, LogsArgs, OperationsArgs, Until, UntilArgs, VerifyArgs,
+    WaitForArgs,
 };
 pub(crate) use installation::{
     CompletionArgs, DescribeOneArgs, LocationsCommand, ProfilesArgs, Shell, SyncArgs, VersionArgs,
@@ -84,7 +85,7 @@ pub(crate) enum Command {
     /// End running backups early; what they have collected is stored
     Cancel(CancelArgs),
     /// Delete backups, in the cluster and in the store
-    Delete(DeleteArgs),
+    Delete(DeleteBackupsArgs),
     /// List schedules with their next runs; show, create, pause, trigger and delete them
     #[command(visible_alias = "schedule")]
     Schedules(GroupArgs<SchedulesCommand>),

@@ -84,7 +84,7 @@ fn create(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<Dynami
             "the review of a creation has no name or no uid; was this registered as a mutating webhook?",
         ));
     }
-    if seen.over {
+    if seen.over && !seen.rests {
         return Decision::Pass;
     }
     let findings = findings(profile, kind, object);
@@ -99,7 +99,8 @@ fn update(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<Dynami
         return refuse(denial::malformed("the review of an update lacks the object or the old one"));
     };
     let (new, old) = (seen(profile, kind, request, object), seen(profile, kind, request, before));
-    if old.over && !new.over {
+    // What rests claims again by itself, before it goes on.
+    if old.over && !new.over && !old.rests {
         let revived = kind.role().is_some_and(|role| profile.may_revive(role, &before.data, &object.data));
         if !revived {
             return refuse(denial::revival(&profile.group, &new.key, &old.phase, &new.phase));

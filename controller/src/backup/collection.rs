@@ -11,7 +11,7 @@ use backup_runtime::{
     Cluster,
     retry::{self, PatchOutcome},
 };
-use backup_store::{BackupWriter, FileOwner, JobFiles, Location, Scope, StoreError};
+use backup_store::{Abandonment, BackupWriter, FileOwner, JobFiles, Location, Scope, StoreError};
 
 use super::{
     Backups,
@@ -19,6 +19,7 @@ use super::{
     collect::{CollectError, CollectOutput, CollectRequest, CollectedItems, collect},
     hooks::{Hooks, TakenOver},
     journal::BackupJournal,
+    leftovers::Leftovers,
     lifecycle::Collection,
     observe::{self, Selection},
     patches,
@@ -50,7 +51,7 @@ impl Worker<Backups> {
     pub(super) async fn collect(&mut self, work: Work<'_, Backups>) -> Result<Worked<Backups>, WorkError> {
         let Work { object: backup, location, lost, .. } = work;
         let opened = match lost {
-            None => location.open_backup(&self.name, &self.uid).await,
+            None => self.open(location).await,
             Some(Record::Committed(plan)) => plan.begin_again().await,
             Some(Record::Awaiting(awaiting)) => awaiting.begin_again().await,
         };
@@ -92,9 +93,27 @@ impl Worker<Backups> {
         }
     }
 
+    /// Claims the folder. One of an earlier Backup of this name, which is gone, is cleaned up first.
+    async fn open(&self, location: &Location) -> Result<BackupWriter, StoreError> {
+        let leftovers = self.kind.leftovers(&self.ctx);
+        let claimant = leftovers.claimant(&self.uid);
+        let opened = location.open_backup(&self.name, &claimant).await;
+        let Err(error @ StoreError::Exists { .. }) = opened else { return opened };
+        match location.claimant_of_backup(&self.name).await? {
+            Some(before) if before.uid != self.uid && before.is_same_installation(&claimant) => {
+                let gone = Leftovers::gone(&self.ctx.cluster.namespace, &self.name, &before.uid);
+                match leftovers.remove(&gone, Ok(location), None).await {
+                    Ok(Abandonment::Abandoned) => location.open_backup(&self.name, &claimant).await,
+                    _ => Err(error),
+                }
+            }
+            _ => Err(error),
+        }
+    }
+
     /// Reads the journal of an earlier attempt.
     async fn take_up(&self, location: &Location, progress: &Progress) -> Result<TakenUp, StoreError> {
-        let BackupJournal { writer, entries } = BackupJournal::open(self, location).await?;
+        let BackupJournal { writer, entries } = self.journal(location).await?;
         let actions = ActionJournal::take_over(Arc::clone(&writer), &entries)?;
         let snapshots = SnapshotJournal::take_over(Arc::clone(&writer), &entries)?;
         let hooks = self.hooks(writer, progress.clone());
@@ -174,7 +193,8 @@ impl Worker<Backups> {
     ) -> Result<(CollectedItems, Arc<BackupVolumes>), CollectError> {
         let (cluster, kind) = (&self.ctx.cluster, &self.kind);
         let selection =
-            observe::selection(cluster, &backup.spec, kind.only_related_cluster_resources).await?;
+            observe::selection(cluster, &backup.spec, kind.only_related_cluster_resources, &kind.groups)
+                .await?;
         report_missing(output.report, &selection);
         let plan = &selection.plan;
         let volumes =
@@ -221,6 +241,12 @@ fn report_missing(report: &mut Report, selection: &Selection) {
     }
     for problem in &selection.policy_problems {
         report.error(Scope::Velero, format!("the resource policy is not followed: {problem}"));
+    }
+    for group in &selection.silent {
+        let message = format!(
+            "API group {group} did not answer; nothing of it can be created, so nothing is missing from this backup"
+        );
+        report.warn(Scope::Velero, message);
     }
     for group in &selection.unavailable {
         report.error(

@@ -36,7 +36,9 @@ impl Cluster {
         let folder = Arc::clone(&cluster.folder);
         cluster.api.fault(move |api, request| {
             let (method, path) = (request.method.as_str(), request.path.as_str());
-            if matches!(method, "PUT" | "PATCH") && api.get(path).is_some() {
+            // The policy of a snapshot is set to what it is to be, whatever it was.
+            let idempotent = path.contains("/volumesnapshotcontents/");
+            if matches!(method, "PUT" | "PATCH") && !idempotent && api.get(path).is_some() {
                 let asked = &request.body["metadata"]["resourceVersion"];
                 assert!(asked.is_string(), "{method} {path} without a precondition");
             }
@@ -72,6 +74,11 @@ impl Cluster {
     /// The object at a path; null if there is none.
     pub(crate) fn get(&self, path: &str) -> Value {
         self.api.get(path).unwrap_or_default()
+    }
+
+    /// The objects whose paths begin so, each as a line.
+    pub(crate) fn under(&self, path: &str) -> Vec<String> {
+        self.api.under(path).values().map(Value::to_string).collect()
     }
 
     /// Changes the Backup by a merge patch.

@@ -19,7 +19,6 @@ use backup_store::StoreError;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-#[cfg(test)]
 pub(crate) use exec::ExecError;
 use exec::Executor;
 pub(crate) use exec::InCluster;
@@ -85,25 +84,22 @@ impl Hooks {
         }
     }
 
-    /// Runs one command before the backup of its pod, once. What it printed, or why it failed.
-    pub(crate) async fn run_pre(&self, pod: &Pod, hook: &Hook) -> Result<String, String> {
+    /// Runs one command before the backup of its pod, once. What it printed.
+    pub(crate) async fn run_pre(&self, pod: &Pod, hook: &Hook) -> Result<String, ExecError> {
         self.counted(self.executor.run(&pod.namespace, &pod.name, hook)).await
     }
 
     /// Runs one command after the backup of its pod, again if it is not known to have begun.
-    pub(crate) async fn run_post(&self, pod: &Pod, hook: &Hook) -> Result<String, String> {
+    pub(crate) async fn run_post(&self, pod: &Pod, hook: &Hook) -> Result<String, ExecError> {
         self.counted(exec::run_until_begun(&*self.executor, &pod.namespace, &pod.name, hook)).await
     }
 
     async fn counted(
         &self,
-        run: impl Future<Output = Result<String, exec::ExecError>>,
-    ) -> Result<String, String> {
+        run: impl Future<Output = Result<String, ExecError>>,
+    ) -> Result<String, ExecError> {
         self.progress.attempts_hook();
-        run.await.map_err(|error| {
-            self.progress.hook_failed();
-            error.to_string()
-        })
+        run.await.inspect_err(|_| self.progress.hook_failed())
     }
 
     /// Takes over a backup that another process may have left: runs what is pending by these entries.

@@ -3,14 +3,11 @@
 use std::sync::Arc;
 
 use backup_core::api::Backup;
+use backup_runtime::leader::Leadership;
 use backup_store::{Location, StoreError};
 use serde_json::Value;
 
-use super::Backups;
-use crate::job::{
-    journal::{JobJournal, JournalWriter},
-    worker::Worker,
-};
+use crate::job::journal::{JobJournal, JournalWriter};
 
 /// Member of an entry: uid of the Backup that it is about.
 const BACKUP: &str = "backup";
@@ -22,11 +19,15 @@ pub(crate) struct BackupJournal {
 
 impl BackupJournal {
     /// The folder may belong to another backup of the same name; the entries of that one are passed over.
-    pub(crate) async fn open(worker: &Worker<Backups>, location: &Location) -> Result<Self, StoreError> {
-        let Worker { name, uid, ctx, .. } = worker;
+    pub(crate) async fn open(
+        leadership: &Leadership,
+        location: &Location,
+        name: &str,
+        uid: &str,
+    ) -> Result<Self, StoreError> {
         let (journal, mut entries) = location.journal::<Backup>(name, uid).await?;
-        entries.retain(|entry| entry[BACKUP] == *uid);
-        let writer = JobJournal::new(journal, ctx.cluster.leadership.clone()).stamped(BACKUP, uid);
+        entries.retain(|entry| entry[BACKUP] == uid);
+        let writer = JobJournal::new(journal, leadership.clone()).stamped(BACKUP, uid);
         Ok(Self { writer: Arc::new(writer), entries })
     }
 }

@@ -1,41 +1,169 @@
-//! What a Backup leaves in the cluster besides itself: snapshots, and operations that run.
+//! What a Backup leaves besides itself when it does not end: snapshots, operations that run, and files.
 
 use backup_actions::csi::{SnapshotApi, tidy};
 use backup_core::{
-    api::{Backup, BackupPhase},
+    api::{Backup, BackupPhase, BackupSpec},
     operation::BackupOperation,
 };
-use backup_runtime::{errors::is_transient, errors::plain};
-use backup_store::FoundJob;
+use backup_runtime::errors::{is_transient, plain};
+use backup_store::{Abandonment, Claimant, FoundJob, Location, StoreError, crash};
+use kube::ResourceExt as _;
+use serde_json::Value;
 
 use super::{Backups, actions, journal::BackupJournal, volume_snapshots};
-use crate::job::{
-    cancellation::StopReason,
-    operations::{call, records},
-    worker::{Worker, WorkerError},
+use crate::{
+    job::{
+        JobContext,
+        cancellation::StopReason,
+        operations::{call, records},
+        worker::{Worker, WorkerError},
+    },
+    location::LocationError,
+    snapshot_locations::SnapshotLocations,
 };
+
+/// Removes what a Backup has left that has begun and will not end: it fails, or is deleted, or is gone.
+#[derive(Clone)]
+pub(crate) struct Leftovers {
+    pub(crate) ctx: JobContext,
+    pub(crate) snapshot_locations: SnapshotLocations,
+    pub(crate) installation: String,
+}
 
 impl Worker<Backups> {
     /// Before the end is published: the snapshots are stored, so they leave the cluster. Idempotent.
     pub(super) async fn remove_stored_snapshots(&self, stored: &Backup) -> Result<(), WorkerError> {
         let ended = matches!(stored.phase(), BackupPhase::Completed | BackupPhase::PartiallyFailed);
-        if !ended || stored.status.csi_volume_snapshots_attempted == 0 || !self.kind.settings.csi {
+        if !ended || stored.status.csi_volume_snapshots_attempted == 0 {
             return Ok(());
         }
         self.cancellation.check()?;
-        self.told(stored, tidy::stored(&self.snapshots(), stored).await)
+        self.kind.leftovers(&self.ctx).release_snapshots(stored).await
     }
 
-    /// Of a backup that will not end: cancels its operations and removes its snapshots.
+    /// Of a backup that has begun and will not end.
     pub(super) async fn remove_leftovers(&self, backup: &Backup) -> Result<(), WorkerError> {
-        self.ctx.cluster.leadership.check().map_err(StopReason::from)?;
-        let operations = self.known_operations(backup).await;
-        call::cancel_all(&self.ctx.polling.registry, &operations, backup).await;
-        self.remove_snapshots(backup).await?;
-        if !self.kind.settings.csi || backup.status.start_timestamp.is_none() {
+        if backup.status.start_timestamp.is_none() {
             return Ok(());
         }
-        self.told(backup, tidy::abandoned(&self.snapshots(), backup).await)
+        let leftovers = self.kind.leftovers(&self.ctx);
+        let location = backup.spec.storage_location.as_deref().unwrap_or_default();
+        let opened = self.ctx.locations.open(location).await;
+        let store = opened.as_ref().map(|(_, store)| store);
+        leftovers.remove(backup, store.map_err(LocationError::to_string), self.lost).await.map(|_| ())
+    }
+}
+
+impl Leftovers {
+    /// Who claims the folder of a Backup.
+    pub(crate) fn claimant(&self, uid: &str) -> Claimant {
+        Claimant { uid: uid.to_owned(), installation: self.installation.clone() }
+    }
+
+    /// A Backup of which only the uid is known.
+    pub(crate) fn gone(namespace: &str, name: &str, uid: &str) -> Backup {
+        let mut backup = Backup::new(name, BackupSpec::default());
+        (backup.metadata.namespace, backup.metadata.uid) = (Some(namespace.to_owned()), Some(uid.to_owned()));
+        backup
+    }
+
+    /// Decides that nothing of a backup will be stored, then cancels its operations and removes its snapshots, and what is stored
+    /// of it. Where its end is decided already, or that is not known, all of it stays: it belongs to a backup that is stored.
+    ///
+    /// `store` is its location, or why that cannot be used; `lost` a record whose contents were found to be gone. What is left is
+    /// told, and waited for no more. Idempotent.
+    pub(crate) async fn remove(
+        &self,
+        backup: &Backup,
+        store: Result<&Location, String>,
+        lost: Option<u64>,
+    ) -> Result<Abandonment, WorkerError> {
+        self.ctx.cluster.leadership.check().map_err(StopReason::from)?;
+        let (name, uid) = (backup.name_any(), backup.uid().unwrap_or_default());
+        crash::point("before-abandonment");
+        let given_up = match &store {
+            Ok(store) => self.abandon(store, backup, lost).await.map_err(|error| error.to_string()),
+            Err(reason) => Err(reason.clone()),
+        };
+        let recorded = match given_up {
+            Ok((Abandonment::Committed, _)) => {
+                tracing::info!(
+                    backup = name,
+                    uid,
+                    "its end is recorded in the store, so what it stands for stays"
+                );
+                return Ok(Abandonment::Committed);
+            }
+            Ok((Abandonment::Abandoned, operations)) => operations,
+            Err(reason) if may_be_committed(backup) => {
+                let note =
+                    format!("whether this backup is stored is not known, so its snapshots stay: {reason}");
+                self.tell(backup, &note);
+                return Ok(Abandonment::Committed);
+            }
+            Err(reason) => {
+                let note =
+                    format!("what plugins have made for this backup is not known, and may stay: {reason}");
+                self.tell(backup, &note);
+                None
+            }
+        };
+        crash::point("after-abandonment");
+        let entries = match &store {
+            Ok(store) => self.journal(backup, store).await,
+            Err(_) => None,
+        };
+        let begun = || actions::started_operations(backup, entries.as_deref().unwrap_or_default()).ok();
+        let operations = recorded.or_else(begun).unwrap_or_default();
+        call::cancel_all(&self.ctx.polling.registry, &operations, backup).await;
+        let none_left = match &entries {
+            Some(entries) => self.remove_native_snapshots(backup, entries).await?,
+            None => false,
+        };
+        self.told(backup, tidy::abandoned(&self.snapshots(), backup).await)?;
+        crash::point("after-snapshots-removed");
+        if let Ok(store) = store
+            && none_left
+            && let Err(error) = store.clear_abandoned(&name, &uid).await
+        {
+            tracing::info!(backup = name, uid, %error, "files of an abandoned backup stay");
+        }
+        Ok(Abandonment::Abandoned)
+    }
+
+    /// With the operations that are recorded, if there is a record of them.
+    async fn abandon(
+        &self,
+        store: &Location,
+        backup: &Backup,
+        lost: Option<u64>,
+    ) -> Result<(Abandonment, Option<Vec<BackupOperation>>), StoreError> {
+        let (name, uid) = (backup.name_any(), backup.uid().unwrap_or_default());
+        let recorded = match store.find_job::<Backup>(&name, &uid).await? {
+            FoundJob::Awaiting(waiting) => records::decode(&waiting.files().item_operations).ok(),
+            _ => None,
+        };
+        Ok((store.abandon_backup(&name, &self.claimant(&uid), lost).await?, recorded))
+    }
+
+    /// What was noted of work outside of the store; none if that cannot be read.
+    async fn journal(&self, backup: &Backup, store: &Location) -> Option<Vec<Value>> {
+        let (name, uid) = (backup.name_any(), backup.uid().unwrap_or_default());
+        match BackupJournal::open(&self.ctx.cluster.leadership, store, &name, &uid).await {
+            Ok(journal) => Some(journal.entries),
+            Err(error) => {
+                self.tell(
+                    backup,
+                    &format!("what plugins have made for it is not known, and may stay: {error}"),
+                );
+                None
+            }
+        }
+    }
+
+    /// Takes the snapshots of a backup that is stored out of the cluster.
+    pub(crate) async fn release_snapshots(&self, stored: &Backup) -> Result<(), WorkerError> {
+        self.told(stored, tidy::stored(&self.snapshots(), stored).await)
     }
 
     fn snapshots(&self) -> SnapshotApi {
@@ -46,72 +174,54 @@ impl Worker<Backups> {
     fn told(&self, backup: &Backup, done: Result<usize, kube::Error>) -> Result<(), WorkerError> {
         match done {
             Ok(0) => {}
-            Ok(count) => tracing::info!(backup = self.name, count, "snapshots were taken out of the cluster"),
-            Err(error) if is_transient(&error) => return Err(error.into()),
-            Err(error) => {
-                let note = format!(
-                    "VolumeSnapshots with the label velero.io/backup-uid={} stay in the cluster: {}",
-                    self.uid,
-                    plain(&error)
-                );
-                tracing::warn!(backup = self.name, note, "snapshots could not be taken out of the cluster");
-                self.ctx.cluster.events.warning(backup, "SnapshotsLeft", &note);
+            Ok(count) => {
+                tracing::info!(backup = backup.name_any(), count, "snapshots were taken out of the cluster");
             }
+            Err(error) if is_transient(&error) => return Err(error.into()),
+            Err(error) => self.tell(
+                backup,
+                &format!(
+                    "VolumeSnapshots with the label velero.io/backup-uid={} stay in the cluster: {}",
+                    backup.uid().unwrap_or_default(),
+                    plain(&error)
+                ),
+            ),
         }
         Ok(())
     }
 
-    /// Snapshots that plugins have taken, by the notes about them: nobody else knows of them. What is left is told, and waited for
-    /// no more.
-    async fn remove_snapshots(&self, backup: &Backup) -> Result<(), WorkerError> {
-        if backup.spec.volume_snapshot_locations.is_empty() || backup.status.start_timestamp.is_none() {
-            return Ok(());
-        }
-        let location = backup.spec.storage_location.as_deref().unwrap_or_default();
-        let Ok((_, location)) = self.ctx.locations.open(location).await else { return Ok(()) };
-        let journal = BackupJournal::open(self, &location).await;
-        let prior = journal.ok().and_then(|journal| volume_snapshots::prior_snapshots(&journal.entries).ok());
+    fn tell(&self, backup: &Backup, problem: &str) {
+        tracing::warn!(backup = backup.name_any(), problem, "what a backup leaves that came to nothing");
+        self.ctx.cluster.events.warning(backup, "SnapshotsLeft", problem);
+    }
+
+    /// Snapshots that plugins have taken, by the notes about them: nobody else knows of them. Whether none is left.
+    async fn remove_native_snapshots(&self, backup: &Backup, entries: &[Value]) -> Result<bool, WorkerError> {
+        let prior = match volume_snapshots::prior_snapshots(entries) {
+            Ok(prior) => prior,
+            Err(error) => {
+                self.tell(backup, &format!("its snapshots by plugins are not known, and may stay: {error}"));
+                return Ok(false);
+            }
+        };
         let (taken, open): (Vec<_>, Vec<_>) =
-            prior.unwrap_or_default().into_values().partition(|snapshot| snapshot.usable().is_some());
-        let mut problems = self.kind.snapshot_locations.delete(&taken).await.map_err(StopReason::from)?;
+            prior.into_values().partition(|snapshot| snapshot.usable().is_some());
+        let mut problems = self.snapshot_locations.delete(&taken).await.map_err(StopReason::from)?;
         problems.extend(open.iter().map(|snapshot| {
             format!(
                 "whether there is a snapshot of PersistentVolume {} in VolumeSnapshotLocation {} is not known",
                 snapshot.spec.persistent_volume_name, snapshot.spec.location
             )
         }));
-        for problem in problems {
-            tracing::warn!(backup = self.name, problem, "a snapshot of a backup that came to nothing");
-            self.ctx.cluster.events.warning(backup, "SnapshotsLeft", &problem);
+        for problem in &problems {
+            self.tell(backup, problem);
         }
-        Ok(())
+        Ok(problems.is_empty())
     }
+}
 
-    /// Operations of a backup that has not come to its end, as far as they are known: while items are collected from the
-    /// notes about them, later from what was kept.
-    async fn known_operations(&self, backup: &Backup) -> Vec<BackupOperation> {
-        use BackupPhase as P;
-        let phase = backup.phase();
-        let collecting = phase == P::InProgress;
-        if !collecting
-            && !matches!(phase, P::WaitingForPluginOperations | P::WaitingForPluginOperationsPartiallyFailed)
-        {
-            return Vec::new();
-        }
-        let location = backup.spec.storage_location.as_deref().unwrap_or_default();
-        let Ok((_, location)) = self.ctx.locations.open(location).await else { return Vec::new() };
-        match location.find_job::<Backup>(&self.name, &self.uid).await {
-            Ok(FoundJob::Awaiting(waiting)) => {
-                records::decode(&waiting.files().item_operations).unwrap_or_default()
-            }
-            Ok(_) if collecting => {
-                let journal = BackupJournal::open(self, &location).await;
-                journal
-                    .ok()
-                    .and_then(|journal| actions::started_operations(backup, &journal.entries).ok())
-                    .unwrap_or_default()
-            }
-            Ok(_) | Err(_) => Vec::new(),
-        }
-    }
+/// Whether the end may be recorded. That it comes is announced before, by the phase, and not any more once the deletion was
+/// asked for.
+fn may_be_committed(backup: &Backup) -> bool {
+    matches!(backup.phase(), BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed)
 }

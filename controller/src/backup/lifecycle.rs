@@ -14,11 +14,13 @@ use kube::Client;
 use serde_json::Value;
 
 use super::{
+    leftovers::Leftovers,
     metadata, observe, patches,
     prepare::{self, Settings, prepare},
     queue::{self, Turn},
 };
 use crate::{
+    discovery::KnownGroups,
     job::{
         JobContext,
         decide::Kind,
@@ -38,7 +40,17 @@ pub(crate) struct Backups {
     pub(crate) snapshot_locations: SnapshotLocations,
     pub(crate) settings: Settings,
     pub(crate) slots: usize,
+    /// The cluster and the namespace of this installation, in a form that names no other one.
+    pub(crate) installation: String,
     pub(crate) only_related_cluster_resources: bool,
+    pub(crate) groups: KnownGroups,
+}
+
+impl Backups {
+    pub(crate) fn leftovers(&self, ctx: &JobContext) -> Leftovers {
+        let (snapshot_locations, installation) = (self.snapshot_locations.clone(), self.installation.clone());
+        Leftovers { ctx: ctx.clone(), snapshot_locations, installation }
+    }
 }
 
 /// What was read before a Backup starts; one that has begun needs nothing.
@@ -67,7 +79,9 @@ impl Backups {
             snapshot_locations: SnapshotLocations { cluster: ctx.cluster.clone(), plugins: Host::none() },
             settings: Settings::of(&args),
             slots: 1,
+            installation: "cluster/velero".to_owned(),
             only_related_cluster_resources: false,
+            groups: KnownGroups::new([]),
         }
     }
 }
@@ -151,6 +165,14 @@ impl Lifecycle for Backups {
         _: &JobFiles,
     ) -> Option<Value> {
         patches::operations(now, next, operations)
+    }
+
+    fn claims_again_patch(now: &Backup) -> Option<Value> {
+        patches::claims_again(now)
+    }
+
+    fn rests_patch(now: &Backup) -> Option<Value> {
+        patches::rests(now)
     }
 
     fn terminal_patch(now: &Backup, stored: &Backup) -> Option<Value> {
@@ -258,12 +280,12 @@ impl Lifecycle for Backups {
     }
 
     /// From InProgress to Finalizing, which frees the slot. Collecting again is possible from there.
-    async fn leave_slot(worker: &Worker<Self>, backup: &Backup) -> Result<(), WorkerError> {
-        if backup.phase() == BackupPhase::InProgress {
-            let next = BackupPhase::finalizing(false);
-            worker.publish(backup, |now| patches::finalizing(now, &next, None)).await?;
+    async fn leave_slot(worker: &Worker<Self>, backup: &Backup) -> Result<Backup, WorkerError> {
+        if backup.phase() != BackupPhase::InProgress {
+            return Ok(backup.clone());
         }
-        Ok(())
+        let next = BackupPhase::finalizing(false);
+        worker.publish(backup, |now| patches::finalizing(now, &next, None)).await
     }
 
     fn end_note(backup: &Backup) -> String {

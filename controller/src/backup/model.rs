@@ -2,6 +2,9 @@
 //! over the functions that decide in production. What must never happen does not happen, and whatever has happened, either
 //! controller alone brings the backup to its end.
 //!
+//! Its deletion may be asked for at any time, with a store that is away; snapshots of a backup that is stored stay. A restore may run
+//! whenever the backup holds no claim; nothing that was collected beside one is stored.
+//!
 //! A backup may start an operation, whose outcome is learned by asking and kept in the store: the record of what was collected
 //! is then gone on with once it has ended, in the upload that was left open.
 //!
@@ -9,10 +12,10 @@
 //! its resourceVersion; keys of the store are created and never overwritten, but for contents that were uploaded in
 //! parts: these become visible by completing the upload, which the store does not make conditional.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use backup_core::{
-    api::BackupPhase,
+    api::{Backup, BackupPhase},
     operation::{BackupOperation, Counts, OperationPhase},
     phase::Phase as _,
 };
@@ -42,8 +45,29 @@ pub(crate) struct World {
     pub operations: BTreeMap<u8, bool>,
     /// Faults so far.
     pub faults: u8,
+    /// Whether the deletion was asked for.
+    pub deleting: bool,
+    /// Whether the Backup is gone.
+    pub gone: bool,
+    /// Whether its snapshots were removed.
+    pub destroyed: bool,
+    pub ledger: Ledger,
     /// What must never happen, and has.
     pub wrong: Option<&'static str>,
+}
+
+/// The claim of the backup, and a restore that it keeps out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Ledger {
+    /// Whether the backup has a place.
+    pub held: bool,
+    /// Whether the Backup says that it reads the cluster although it is Finalizing.
+    pub marked: bool,
+    pub restoring: bool,
+    /// Restores so far; each is a new epoch.
+    pub epoch: u8,
+    /// Collections beside which a restore ran.
+    pub torn: BTreeSet<u8>,
 }
 
 /// What the store holds of the backup. Contents and side files are told apart by the collection that they come from.
@@ -63,6 +87,7 @@ pub(crate) struct Store {
 /// What a collection has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Record {
+    /// 0: the backup was abandoned.
     pub attempt: u8,
     /// Whether items are missing.
     pub failed: bool,
@@ -87,6 +112,8 @@ pub(crate) struct Worker {
     pub hand: Option<Hand>,
     /// Number of the record whose upload was found to be gone.
     pub lost: Option<u8>,
+    /// Epoch of the claim under which it collects.
+    pub epoch: u8,
 }
 
 /// A backup that has only its end to be written.
@@ -104,8 +131,21 @@ pub(crate) enum Step {
     /// Reads the Backup.
     #[default]
     Reads,
-    /// Reads the store.
-    Looks(String),
+    /// Reads the store; the phase that was read, and whether the deletion was asked for.
+    Looks(String, bool),
+    /// Says that it claims again.
+    Marks(String, Option<(u8, Record)>),
+    Claims(String, Option<(u8, Record)>),
+    /// Sees whether the claim still stands after a collection.
+    Checks(String, Record, u8),
+    /// Says that it needs no claim any more.
+    Rests(Record, u8),
+    /// Writes the record that nothing of it will be stored.
+    Abandons,
+    /// Removes the snapshots.
+    Destroys,
+    /// Lets the Backup go.
+    LetsGo,
     /// Moves it to InProgress.
     Begins,
     /// Opens the folder; the phase that was read, and the record that can't be finished any more.
@@ -146,6 +186,12 @@ pub(crate) enum Action {
     Crash(usize),
     /// The bucket's rules remove an upload.
     Expire(u8),
+    /// A person asks for the deletion.
+    Delete,
+    /// A controller that looks at the store for a deletion does not reach it.
+    Away(usize),
+    Restore,
+    RestoreEnds,
 }
 
 /// What comes of a step that may go one way or another.
@@ -157,9 +203,12 @@ pub(crate) struct Luck {
     pub operation: bool,
 }
 
+#[derive(Clone, Copy)]
 pub(crate) struct Life {
     pub faults: u8,
     pub operations: bool,
+    pub deletion: bool,
+    pub restores: bool,
     pub mistake: Option<Mistake>,
 }
 
@@ -180,12 +229,23 @@ pub(crate) enum Mistake {
     ForgetsOperations,
     /// A backup fails because another controller has recorded something.
     FailsWhenLate,
+    /// A deletion removes the snapshots without a look at the store.
+    DeletesBlindly,
+    /// A deletion looks at the store, and writes nothing there.
+    AbandonsSilently,
+    /// A collection is announced although the deletion was asked for.
+    AnnouncesDeleted,
+    /// What is collected again is not claimed again.
+    CollectsUnclaimed,
+    /// Whether the claim still stands after a collection is not asked.
+    TrustsClaim,
 }
 
 /// More collections than this need more controllers than two.
 const ATTEMPTS: u8 = 4;
-/// The same with operations, with which there are many more states: also how often one is gone on with.
-const WITH_OPERATIONS: u8 = 2;
+/// The same with operations or restores, with which there are many more states: also how often one is gone on with.
+const FEW_ATTEMPTS: u8 = 2;
+const RESTORES: u8 = 2;
 
 impl Model for Life {
     type State = World;
@@ -200,6 +260,10 @@ impl Model for Life {
             renewals: 0,
             operations: BTreeMap::new(),
             faults: 0,
+            deleting: false,
+            gone: false,
+            destroyed: false,
+            ledger: Ledger { held: true, ..Ledger::default() },
             wrong: None,
         }]
     }
@@ -221,7 +285,18 @@ impl Model for Life {
                 if worker.step.writes() {
                     actions.push(Action::Lose(number));
                 }
+                if matches!(worker.step, Step::Looks(_, true)) {
+                    actions.push(Action::Away(number));
+                }
             }
+        }
+        if self.deletion && !world.deleting && !world.phase().is_terminal() {
+            actions.push(Action::Delete);
+        }
+        if world.ledger.restoring {
+            actions.push(Action::RestoreEnds);
+        } else if self.restores && world.ledger.epoch < RESTORES && world.lets_restores_in() {
+            actions.push(Action::Restore);
         }
         if world.faults < self.faults {
             actions.extend(world.store.uploads.keys().map(|upload| Action::Expire(*upload)));
@@ -231,10 +306,10 @@ impl Model for Life {
     fn next_state(&self, world: &World, action: Action) -> Option<World> {
         let mut next = world.clone();
         match action {
-            Action::Step(number, luck) => next.step(number, luck, self.mistake),
+            Action::Step(number, luck) => next.step(number, luck, *self),
             Action::Lose(number) => {
                 let hand = world.workers[number].hand;
-                next.step(number, Luck::default(), self.mistake);
+                next.step(number, Luck::default(), *self);
                 // What it held it holds still; only what was written it does not know of.
                 let worker = &mut next.workers[number];
                 (worker.step, worker.hand) = (Step::Reads, hand);
@@ -242,8 +317,14 @@ impl Model for Life {
             Action::Fail(number) => next.workers[number].step = Step::Reads,
             Action::Crash(number) => next.workers[number] = Worker::default(),
             Action::Expire(upload) => drop(next.store.uploads.remove(&upload)),
+            Action::Delete => next.deleting = true,
+            Action::Away(number) => next.workers[number].step = world.lets_go_without_store(number),
+            Action::Restore => next.restores(),
+            Action::RestoreEnds => next.ledger.restoring = false,
         }
-        if !matches!(action, Action::Step(..)) {
+        let is_fault =
+            !matches!(action, Action::Step(..) | Action::Delete | Action::Restore | Action::RestoreEnds);
+        if is_fault {
             next.faults += 1;
         }
         if next.wrong.is_none() {
@@ -253,21 +334,33 @@ impl Model for Life {
     }
 
     fn within_boundary(&self, world: &World) -> bool {
-        world.attempts <= ATTEMPTS
-            && (!self.operations || world.attempts.max(world.renewals) <= WITH_OPERATIONS)
+        let many = (self.operations || self.restores) && self.mistake.is_none();
+        world.attempts <= ATTEMPTS && (!many || world.attempts.max(world.renewals) <= FEW_ATTEMPTS)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("nothing wrong is ever seen", |_, world: &World| world.wrong.is_none()),
             Property::always("either controller alone brings it to its end", |life: &Self, world: &World| {
-                (0..2).all(|number| world.clone().ends_by(number, life.mistake))
+                (0..2).all(|number| world.clone().ends_by(number, *life))
             }),
             Property::sometimes("it completes", |_, world: &World| world.phase == "Completed"),
             Property::sometimes("it partially fails", |_, world: &World| world.phase == "PartiallyFailed"),
             Property::sometimes("a decision is lost", |_, world: &World| world.store.records.len() > 1),
             Property::sometimes("contents are gone on with twice", |life: &Self, world: &World| {
                 world.renewals > 1 || !life.operations
+            }),
+            Property::sometimes("it is deleted and nothing of it is stored", |life: &Self, world: &World| {
+                world.gone && world.destroyed || !life.deletion
+            }),
+            Property::sometimes("it is deleted and stays stored", |life: &Self, world: &World| {
+                world.deleting && world.phase().is_terminal() || !life.deletion
+            }),
+            Property::sometimes("it is let go without a store", |life: &Self, world: &World| {
+                world.gone && !world.destroyed && world.store.metadata.is_none() || !life.deletion
+            }),
+            Property::sometimes("a restore begins during a collection", |life: &Self, world: &World| {
+                !world.ledger.torn.is_empty() || !life.restores
             }),
         ]
     }
@@ -281,6 +374,12 @@ impl World {
     /// What is wrong now, where `before` came before.
     fn broken(&self, before: &World) -> Option<&'static str> {
         let (now, was) = (self.phase(), before.phase());
+        if self.store.metadata.is_some() && self.destroyed {
+            return Some("the snapshots of a stored backup are gone (P6)");
+        }
+        if self.store.metadata.is_some_and(|stored| self.ledger.torn.contains(&stored.attempt)) {
+            return Some("what was collected beside a restore is stored (P1)");
+        }
         if now != was && !was.can_become(&now) {
             return Some("the phase went back, or an end was changed (P5)");
         }
@@ -315,12 +414,13 @@ impl World {
     }
 
     /// Whether a controller alone ends it, without further faults.
-    fn ends_by(mut self, number: usize, mistake: Option<Mistake>) -> bool {
+    fn ends_by(mut self, number: usize, life: Life) -> bool {
+        self.ledger.restoring = false;
         for _ in 0..80 {
-            if self.phase().is_terminal() {
+            if self.phase().is_terminal() || self.gone {
                 return true;
             }
-            self.step(number, Luck::default(), mistake);
+            self.step(number, Luck::default(), life);
         }
         false
     }
@@ -328,6 +428,11 @@ impl World {
 
 fn ended(record: Record) -> BackupPhase {
     BackupPhase::ended(record.failed)
+}
+
+/// Whether the lock keeps no place for it (`lock/observe/seen.rs`).
+fn rests(phase: &BackupPhase, marked: bool) -> bool {
+    matches!(phase, BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed) && !marked
 }
 
 /// The phase after a patch, if there is one.

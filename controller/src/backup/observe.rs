@@ -17,7 +17,10 @@ use super::{
     collect::{CollectPlan, NamespaceScope},
     prepare::{self, Facts},
 };
-use crate::{discovery::ServedTypes, snapshot_locations::SnapshotLocations};
+use crate::{
+    discovery::{KnownGroups, ServedTypes},
+    snapshot_locations::SnapshotLocations,
+};
 
 const BUDGET: Duration = Duration::from_secs(30);
 
@@ -83,6 +86,8 @@ pub(crate) struct Selection {
     pub plan: CollectPlan,
     /// API groups that did not answer, of which something may have been selected.
     pub unavailable: Vec<String>,
+    /// API groups that did not answer, and have nothing that could be in a backup.
+    pub silent: Vec<String>,
     /// Resources that are named but not served.
     pub unknown: Vec<String>,
     /// Why the resource policy that is asked for can't be followed (any more).
@@ -95,9 +100,11 @@ pub(crate) async fn selection(
     cluster: &Cluster,
     spec: &BackupSpec,
     only_related: bool,
+    groups: &KnownGroups,
 ) -> Result<Selection, kube::Error> {
     let client = &cluster.client;
     let served = ServedTypes::load(client).await?;
+    groups.note(&served);
     let live =
         if NamespaceScope::needs_live_namespaces(spec) { namespaces(client, "").await? } else { Vec::new() };
     let mut asked = as_asked(spec, &excluded_namespaces(client).await?);
@@ -114,14 +121,11 @@ pub(crate) async fn selection(
         filter = filter.only_related();
     }
     let unknown = unknown(spec, &served);
-    let unavailable = served
-        .failed
-        .iter()
-        .filter(|group| !unknown.is_empty() || may_select(&filter, group))
-        .cloned()
-        .collect();
+    let failed = served.failed.iter().filter(|group| !unknown.is_empty() || may_select(&filter, group));
+    let (silent, unavailable) = failed.cloned().partition(|group| groups.has_nothing_to_back_up(group));
     Ok(Selection {
         unavailable,
+        silent,
         unknown,
         policy_problems,
         plan: CollectPlan::new(spec, served, filter, &live, policy, cluster.page_size),

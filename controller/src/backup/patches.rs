@@ -4,11 +4,12 @@
 use backup_core::time::whole_seconds;
 use backup_core::{
     api::{Backup, BackupPhase},
-    labels::BLOCKED_ANNOTATION,
+    labels::{BLOCKED_ANNOTATION, COLLECTS_AGAIN_ANNOTATION},
     operation::BackupOperation,
     phase::Phase as _,
 };
 use jiff::Timestamp;
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use super::{
@@ -31,6 +32,10 @@ pub(crate) fn turn(backup: &Backup, turn: Turn) -> Option<Value> {
         Turn::Start => is_in(backup, &BackupPhase::Queued)
             .then(|| json!({ "status": { "phase": "ReadyToStart", "queuePosition": null } })),
     }
+}
+
+fn is_finalizing(phase: &BackupPhase) -> bool {
+    matches!(phase, BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed)
 }
 
 /// To InProgress, with every default written out; none if it can't start (any more).
@@ -87,15 +92,35 @@ pub(crate) fn fail(backup: &Backup, reason: &str, now: Timestamp) -> Option<Valu
 }
 
 /// To `next`, one of the finalizing phases, with what the status says of the collection. None if it is there already: what
-/// another replica has announced may be recorded.
+/// another replica has announced may be recorded. None, too, once its deletion was asked for: what is not announced by then is
+/// never recorded.
 pub(crate) fn finalizing(backup: &Backup, next: &BackupPhase, status: Option<&Value>) -> Option<Value> {
     let phase = backup.phase();
-    if !decide::announces(phase.stage()) || !phase.can_become(next) || phase == BackupPhase::ReadyToStart {
+    if !decide::announces(phase.stage())
+        || !phase.can_become(next)
+        || phase == BackupPhase::ReadyToStart
+        || backup.metadata.deletion_timestamp.is_some()
+    {
         return None;
     }
     let mut patch = status.map_or_else(|| json!({ "status": {} }), everything);
     patch["status"]["phase"] = json!(next);
     Some(patch)
+}
+
+/// In the finalizing phases a backup holds no place in the ledger, unless it says that it reads the cluster again.
+pub(crate) fn claims_again(backup: &Backup) -> Option<Value> {
+    marks_claim(backup, true)
+}
+
+pub(crate) fn rests(backup: &Backup) -> Option<Value> {
+    marks_claim(backup, false)
+}
+
+fn marks_claim(backup: &Backup, claims: bool) -> Option<Value> {
+    let value = claims.then_some("true");
+    (is_finalizing(&backup.phase()) && backup.annotations().contains_key(COLLECTS_AGAIN_ANNOTATION) != claims)
+        .then(|| json!({ "metadata": { "annotations": { COLLECTS_AGAIN_ANNOTATION: value } } }))
 }
 
 /// What the status says of a collection that has come to its end.
@@ -133,7 +158,10 @@ pub(crate) fn operations(
     operations: &[BackupOperation],
 ) -> Option<Value> {
     let phase = backup.phase();
-    if !(phase.can_become(next) || phase == *next) || phase.can_become(&BackupPhase::InProgress) {
+    if !(phase.can_become(next) || phase == *next)
+        || phase.can_become(&BackupPhase::InProgress)
+        || backup.metadata.deletion_timestamp.is_some()
+    {
         return None;
     }
     let mut status = backup.status.clone();
@@ -141,7 +169,12 @@ pub(crate) fn operations(
     status.phase = Some(next.clone());
     (status != backup.status).then(|| {
         // What is told of operations is in the store: nothing blocks them now.
-        json!({ "metadata": { "annotations": { BLOCKED_ANNOTATION: null } }, "status": {
+        let mut annotations = json!({ BLOCKED_ANNOTATION: null });
+        // What they have changed is read again, so the claim is kept.
+        if is_finalizing(next) && !is_finalizing(&phase) {
+            annotations[COLLECTS_AGAIN_ANNOTATION] = json!("true");
+        }
+        json!({ "metadata": { "annotations": annotations }, "status": {
             "phase": next,
             "backupItemOperationsAttempted": status.backup_item_operations_attempted,
             "backupItemOperationsCompleted": status.backup_item_operations_completed,

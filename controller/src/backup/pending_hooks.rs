@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use backup_core::api::{Backup, BackupPhase};
 use backup_runtime::backoff::Backoff;
+use backup_store::{Location, StoreError};
 use tokio::time::Instant;
 
 use super::{
@@ -26,8 +27,8 @@ impl Worker<Backups> {
         Hooks::new(Arc::new(executor), journal, progress)
     }
 
-    /// Before a Backup that has begun to collect is let go, or fails. Tried for `--resource-timeout`: after that it is reported,
-    /// and not waited for any more, as the store may be gone for good.
+    /// Before a Backup that has begun to collect is let go, or fails. Tried for `--resource-timeout`, or once where all was
+    /// collected: after that it is reported, and not waited for any more, as the store may be gone for good.
     pub(super) async fn run_pending_hooks(&self, backup: &Backup) -> Result<(), WorkerError> {
         if !matches!(
             backup.phase(),
@@ -42,7 +43,7 @@ impl Worker<Backups> {
                 Ok(problems) => break problems,
                 Err(reason) => reason,
             };
-            if started.elapsed() >= self.ctx.resource_timeout {
+            if backup.phase() != BackupPhase::InProgress || started.elapsed() >= self.ctx.resource_timeout {
                 break vec![format!(
                     "whether pods are owed commands after their backup is not known: {reason}"
                 )];
@@ -60,11 +61,15 @@ impl Worker<Backups> {
         Ok(())
     }
 
+    pub(super) async fn journal(&self, location: &Location) -> Result<BackupJournal, StoreError> {
+        BackupJournal::open(&self.ctx.cluster.leadership, location, &self.name, &self.uid).await
+    }
+
     async fn run_pending(&self, backup: &Backup) -> Result<Vec<String>, String> {
         let location = backup.spec.storage_location.as_deref().unwrap_or_default();
         let opened = self.ctx.locations.open(location).await;
         let (_, store) = opened.map_err(|error| error.to_string())?;
-        let journal = BackupJournal::open(self, &store).await;
+        let journal = self.journal(&store).await;
         let BackupJournal { writer, entries } = journal.map_err(|error| error.to_string())?;
         let hooks = self.hooks(writer, Progress::default());
         Ok(hooks.take_over(&entries).await.map_err(|error| error.to_string())?.errors)

@@ -53,9 +53,13 @@ impl Worker<Backups> {
         }
         let items = records::read_again(operations);
         if !items.is_empty() {
-            let selection =
-                observe::selection(&self.ctx.cluster, &backup.spec, self.kind.only_related_cluster_resources)
-                    .await?;
+            let selection = observe::selection(
+                &self.ctx.cluster,
+                &backup.spec,
+                self.kind.only_related_cluster_resources,
+                &self.kind.groups,
+            )
+            .await?;
             let plan = &selection.plan;
             let actions =
                 BackupActions::load(&self.ctx.cluster, &self.kind, &plan.served, &Arc::default()).await;

@@ -147,7 +147,7 @@ mod tests {
     async fn unfinished_files_of_another_backup_of_the_name_are_not_ours() {
         let folder = tempfile::tempdir().unwrap();
         let store = Location::open(&testing::local_location(folder.path()), None, None).unwrap();
-        let writer = store.open_backup("b", "theirs").await.unwrap();
+        let writer = store.open_backup("b", &testing::claimant("theirs")).await.unwrap();
         assert!(store.is_anothers("b", "ours").await.unwrap());
         assert!(!store.is_anothers("b", "theirs").await.unwrap());
         writer.abort().await;

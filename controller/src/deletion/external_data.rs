@@ -25,7 +25,8 @@ impl DeletionController {
     ) -> Result<(), StepError> {
         let name = backup.name_any();
         let snapshots = csi::SnapshotApi::new(&self.cluster.client, &self.cluster.leadership);
-        let has_csi = backup.status.csi_volume_snapshots_attempted > 0 && self.csi;
+        // Whether snapshots are made now says nothing about those that were.
+        let has_csi = backup.status.csi_volume_snapshots_attempted > 0;
         let actions = self.delete_actions().await?;
         if has_csi || !actions.is_empty() {
             self.cluster.leadership.check()?;

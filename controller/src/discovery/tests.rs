@@ -96,3 +96,18 @@ fn a_type_of_the_core_group_has_no_group_in_its_api_version() {
     assert_eq!(api_resource(served.by_group_resource("pods").unwrap()).api_version, "v1");
     assert_eq!(api_resource(served.by_group_resource("deployments.apps").unwrap()).api_version, "apps/v1");
 }
+
+#[test]
+fn a_group_of_which_nothing_can_be_created_is_missed_by_nobody() {
+    let of = |group: &str, verbs: &[&str]| ResourceType {
+        verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+        ..crate::testing::resource(group, "things", "Thing", true)
+    };
+    let groups = KnownGroups::new(["metrics.k8s.io".to_owned()]);
+    let silent = |group: &str| groups.has_nothing_to_back_up(group);
+    assert!(silent("metrics.k8s.io/v1beta1") && !silent("other.io/v1"), "as it is configured");
+    groups.note(&ServedTypes::just(&[of("read.io", &["get", "list"]), of("full.io", &["create"])]));
+    assert!(silent("read.io/v1") && !silent("full.io/v1"));
+    groups.note(&ServedTypes::just(&[of("read.io", &["create"]), of("metrics.k8s.io", &["create"])]));
+    assert!(!silent("read.io/v1") && !silent("metrics.k8s.io/v1"), "as it was seen last");
+}

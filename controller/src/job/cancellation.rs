@@ -74,6 +74,11 @@ impl Cancellation {
         self.deleted.cancel();
     }
 
+    /// Of what is left to do after the deletion has stopped the work.
+    pub(crate) fn after_deletion(&self) -> Self {
+        Self { deleted: CancellationToken::new(), fence: Fence::new(Clock::Boot), ..self.clone() }
+    }
+
     pub(crate) fn cancel(&self) {
         self.cancelled.cancel();
     }

@@ -96,7 +96,7 @@ pub(crate) enum Plan {
     Block {
         reason: String,
     },
-    /// Its deletion was asked for: stop, free the claim, let it go.
+    /// Its deletion was asked for, and nothing of it is committed: abandon it, free the claim, let it go.
     LetGo,
     /// It has ended: free the claim if it is still held.
     Free,
@@ -110,7 +110,7 @@ pub(crate) fn next(seen: Seen<'_>) -> Plan {
     }
     match stage {
         Stage::Unknown if !seen.deleting || kind.queued => return Plan::Wait,
-        _ if seen.deleting => return Plan::LetGo,
+        _ if seen.deleting => return let_go(seen),
         Stage::New | Stage::Queued | Stage::ReadyToStart if seen.cancelled => {
             return Plan::Fail { reason: kind.cancelled.to_owned() };
         }
@@ -143,6 +143,18 @@ pub(crate) fn next(seen: Seen<'_>) -> Plan {
             ),
         },
         _ => Plan::Work,
+    }
+}
+
+/// The deletion of a Backup deletes nothing that is committed: that is finished first. A restore has its files removed with it.
+fn let_go(seen: Seen<'_>) -> Plan {
+    let Seen { kind, stage, .. } = seen;
+    let may_be_committed = kind.queued && !matches!(stage, Stage::New | Stage::Queued | Stage::ReadyToStart);
+    match seen.stored {
+        None if may_be_committed => Plan::Look,
+        Some(Stored::Ours(end)) if end.is_terminal() && stage.can_become(*end) => Plan::Adopt,
+        Some(Stored::Recorded) if !seen.lost => Plan::Finish,
+        _ => Plan::LetGo,
     }
 }
 

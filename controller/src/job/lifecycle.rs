@@ -216,6 +216,14 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
         operations: &[Operation<Self>],
         files: &JobFiles,
     ) -> Option<Value>;
+    /// Takes back [`Self::rests_patch`].
+    fn claims_again_patch(_now: &Self::Object) -> Option<Value> {
+        None
+    }
+    /// Says that nothing of the cluster is needed any more, so that the claim ends.
+    fn rests_patch(_now: &Self::Object) -> Option<Value> {
+        None
+    }
     fn terminal_patch(now: &Self::Object, outcome: &Outcome<Self>) -> Option<Value>;
 
     /// What is recorded as the end.
@@ -299,9 +307,9 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
     /// A store that cannot be used while the object has begun: what it holds meanwhile is given up.
     fn leave_slot(
         _worker: &Worker<Self>,
-        _object: &Self::Object,
-    ) -> impl Future<Output = Result<(), WorkerError>> + Send {
-        async { Ok(()) }
+        object: &Self::Object,
+    ) -> impl Future<Output = Result<Self::Object, WorkerError>> + Send {
+        async { Ok(object.clone()) }
     }
     /// The claim is free, and the work's finalizer off: removes the files of an object that is being deleted.
     fn remove_files(

@@ -205,7 +205,7 @@ impl<L: Lifecycle> Worker<L> {
                 (Plan::Look | Plan::Begin, None) => {
                     // The deletion of a backup that begins once the claim stands finds this Restore, and waits for it.
                     if !L::KIND.queued {
-                        match self.claim(&object).await? {
+                        match self.claim(&mut object).await? {
                             ControlFlow::Continue(granted) => claim = Some(granted),
                             ControlFlow::Break(next) => return Ok(next),
                         }
@@ -217,6 +217,10 @@ impl<L: Lifecycle> Worker<L> {
                 }
                 (Plan::Look, Some(prepared)) => match self.look(&prepared.location).await {
                     Ok(found) => looked = Some(found),
+                    // A deletion does not wait for a store.
+                    Err(WorkerError::Blocked { .. }) if object.is_deleting() => {
+                        return self.let_go(&object).await;
+                    }
                     Err(error) => return self.store_error(&object, error).await,
                 },
                 (Plan::Refuse { validation_errors }, Some(prepared)) => {
@@ -224,7 +228,7 @@ impl<L: Lifecycle> Worker<L> {
                 }
                 (Plan::Begin, Some(prepared)) => {
                     if claim.is_none() {
-                        match self.claim(&object).await? {
+                        match self.claim(&mut object).await? {
                             ControlFlow::Continue(granted) => claim = Some(granted),
                             ControlFlow::Break(next) => return Ok(next),
                         }
@@ -239,7 +243,7 @@ impl<L: Lifecycle> Worker<L> {
                     }
                     let claim = match claim {
                         Some(claim) => claim,
-                        None => match self.claim(&object).await? {
+                        None => match self.claim(&mut object).await? {
                             ControlFlow::Continue(granted) => granted,
                             ControlFlow::Break(next) => return Ok(next),
                         },
@@ -259,7 +263,13 @@ impl<L: Lifecycle> Worker<L> {
                     {
                         self.pending = Some(PendingEnd::Committed(plan));
                     }
-                    return self.finish(&object).await;
+                    return match self.finish(&object).await {
+                        // What is recorded stays so; sync publishes it.
+                        Err(WorkerError::Blocked { .. }) if object.is_deleting() => {
+                            self.let_go(&object).await
+                        }
+                        finished => finished,
+                    };
                 }
                 (Plan::Operations, _) => {
                     let Some(Looked { location, record: Some(Record::Awaiting(awaiting)), .. }) = looked
@@ -341,11 +351,11 @@ impl<L: Lifecycle> Worker<L> {
     }
 
     /// Takes a slot and the right to work (`backup_lock::activate`: a fresh read, then a compare-and-swap on the ledger),
-    /// before each run of the work: a claim that was released by force during a long wait is not trusted. `Break`: it was
-    /// refused.
+    /// before each run of the work: a claim that was released by force during a long wait is not trusted, and one that was given
+    /// back is asked for again. `Break`: it was refused.
     async fn claim(
         &mut self,
-        object: &L::Object,
+        object: &mut L::Object,
     ) -> Result<ControlFlow<Next<L::Object>, Claim>, WorkerError> {
         let stage = object.stage();
         let mut permit = None;
@@ -357,6 +367,9 @@ impl<L: Lifecycle> Worker<L> {
             };
         }
         self.cancellation.check()?;
+        if L::claims_again_patch(object).is_some() {
+            *object = self.publish(object, L::claims_again_patch).await?;
+        }
         let error = match backup_lock::activate(&self.ctx.ledger, &self.key, &self.uid).await {
             Ok(token) => {
                 tracing::debug!(name = self.name, epoch = token.epoch, "claim is active");
@@ -386,7 +399,10 @@ impl<L: Lifecycle> Worker<L> {
                 let reason = if stage == L::KIND.start() { L::KIND.refused } else { "could not go on" };
                 self.fail(object, &format!("{reason}: {error}"), None).await.map(ControlFlow::Break)
             }
-            error => Err(WorkerError::Blocked { reason: error.to_string(), retryable: true }),
+            error => {
+                *object = self.rest(object.clone()).await?;
+                Err(WorkerError::Blocked { reason: error.to_string(), retryable: true })
+            }
         }
     }
 
@@ -443,7 +459,7 @@ impl<L: Lifecycle> Worker<L> {
         } else if !L::KIND.queued && !retryable && !matches!(stage, Stage::WaitingForOperations { .. }) {
             return self.fail(object, &reason, None).await;
         } else {
-            L::leave_slot(self, object).await?;
+            self.leave_slot(object).await?;
         }
         Err(WorkerError::Blocked { reason, retryable })
     }

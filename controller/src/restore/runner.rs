@@ -13,6 +13,7 @@ use backup_actions::restore::{self, RestoreActionOutput, RestoreItemAction, Rest
 use backup_core::{
     api::{Backup, Restore},
     labels,
+    repository_data::RepositoryVolume,
 };
 use backup_lock::Footprint;
 use backup_runtime::{Cluster, retry};
@@ -94,14 +95,19 @@ impl Worker<Restores> {
                 format!("the backup has no snapshot of PersistentVolume {volume:?}: taking it had failed");
             report.warn(Scope::Cluster, message);
         }
+        let restores_volumes = restore.spec.restore_pvs != Some(false);
+        let repository =
+            if restores_volumes { store.repository_volumes(backup).await } else { Ok(Vec::new()) };
+        let repository = repository.map_err(|error| unreadable(error.into()))?;
         let of = Subject { owner: FileOwner::Restore, name: &self.name, uid: &uid };
         let cancellation = self.cancellation.clone();
         let calls =
             Calls::new(ctx.cluster.client.clone(), cancellation, Pace::with_patience(ctx.resource_timeout));
         let run =
             Run { restore, backup, claimed, resumed, contents: &contents, report: &report, calls: &calls };
+        let volumes = Volumes { snapshots, repository };
         let done = tokio::select! {
-            done = run.work(&ctx, &kind.plugins, &journal, log, snapshots) => done,
+            done = run.work(&ctx, &kind.plugins, &journal, log, volumes) => done,
             never = upload_log(&ctx, of, store, report.log()) => match never {},
         };
         if matches!(done, Err(work::WorkError::Stopped(StopReason::ClaimLost)))
@@ -156,6 +162,12 @@ impl Worker<Restores> {
     }
 }
 
+/// How the data of volumes was saved.
+struct Volumes {
+    snapshots: Snapshots,
+    repository: Vec<RepositoryVolume>,
+}
+
 #[derive(Clone, Copy)]
 struct Run<'a> {
     restore: &'a Restore,
@@ -175,7 +187,7 @@ impl Run<'_> {
         host: &Host,
         journal: &ActionJournal<RestoreActionOutput>,
         log: PluginLog,
-        snapshots: Snapshots,
+        Volumes { snapshots, repository }: Volumes,
     ) -> Result<Vec<Started>, work::WorkError> {
         let Self { restore, backup, claimed, resumed, contents, report, calls } = *self;
         let plugins = tokio::select! {
@@ -212,6 +224,7 @@ impl Run<'_> {
                 kept_volumes: std::collections::BTreeSet::new(),
             },
             snapshots,
+            repository,
         };
         tokio::select! {
             done = work.run() => done,

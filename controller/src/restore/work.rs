@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use backup_actions::csi::{SNAPSHOTS, SnapshotApi};
 use backup_actions::restore::{self, RestoreActionOutput, RestoreItemAction, RestoreRules, json};
-use backup_core::{api::Restore, resources::NAMESPACES};
+use backup_core::{api::Restore, repository_data::RepositoryVolume, resources::NAMESPACES};
 use backup_lock::Footprint;
 use backup_plugins::PluginLog;
 use backup_store::{Contents, Scope, StoreError};
@@ -88,6 +88,8 @@ pub(super) struct Work<'a> {
     /// How items are rewritten; the kept volumes are added here.
     pub(super) rules: RestoreRules,
     pub(super) snapshots: Snapshots,
+    /// Volumes whose data we cannot read.
+    pub(super) repository: Vec<RepositoryVolume>,
 }
 
 struct Common<'a> {
@@ -137,6 +139,7 @@ impl Work<'_> {
         let mut batches = selection.batches(self.contents, &served)?;
         self.include_volumes_of_claims(&selection, &claimed, &mut batches, &served)?;
         self.report.expect(batches.iter().map(|batch| batch.items.len()).sum());
+        self.report_repository_data(&selection)?;
         for name in selected {
             self.ensure(&common.namespaces, &name).await?;
         }

@@ -304,7 +304,9 @@ mod tests {
             deletions.record("b");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
+        let ctx = crate::job::JobContext::fake(api.client());
         let pass = Pass {
+            leftovers: &crate::backup::Backups::fake(&ctx).leftovers(&ctx),
             cluster: &cluster,
             locations: &testing::locations(&cluster),
             deletions: &deletions,

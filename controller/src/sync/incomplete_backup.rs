@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 
 use super::{
+    gone_backup,
     pass::{self, FolderOutcome, Pass},
     skip_cache::Skip,
 };
@@ -71,6 +72,11 @@ pub(super) async fn report_or_remove(
     name: &str,
     folder: &IncompleteBackup,
 ) -> Result<FolderOutcome, ReconcileError> {
+    if !is_read_only(pass.location)
+        && let Some(owner) = gone_backup::owner(pass, name, folder).await?
+    {
+        return Box::pin(gone_backup::clean_up(pass, name, folder, &owner)).await;
+    }
     let report = |reason: String| Ok(FolderOutcome::Skipped(Skip::new(STRAY, reason)));
     let owner = async || match pass.store.owner_of(name).await {
         Ok(uid) if uid.is_empty() => Ok(String::new()),

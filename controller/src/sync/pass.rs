@@ -20,7 +20,9 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 
 use super::{comparison::is_stored, skip_cache::Skip};
-use crate::{error::ReconcileError, location::Locations, recent_deletions::RecentDeletions};
+use crate::{
+    backup::Leftovers, error::ReconcileError, location::Locations, recent_deletions::RecentDeletions,
+};
 
 /// How long one request to the API server is tried for.
 pub(super) const READ_BUDGET: Duration = Duration::from_secs(10);
@@ -29,6 +31,7 @@ pub(super) struct Pass<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) locations: &'a Locations,
     pub(super) deletions: &'a RecentDeletions,
+    pub(super) leftovers: &'a Leftovers,
     pub(super) incomplete_ttl: Duration,
     pub(super) stop: &'a CancellationToken,
     /// As it was when the pass began.
@@ -120,6 +123,7 @@ pub(super) async fn remove_orphan(
 }
 
 /// What became of one folder that is not in the cluster.
+#[derive(Debug)]
 pub(super) enum FolderOutcome {
     Created,
     Skipped(Skip),

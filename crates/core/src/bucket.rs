@@ -18,6 +18,10 @@ pub struct Facts {
     /// Why something above is not known, in one line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
+    /// It writes a key that is there although the request forbids that (`If-None-Match`), so two writers are kept apart less
+    /// strictly.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unconditional: bool,
     /// Why objects cannot be removed there, if that was tried and refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_removable: Option<String>,
@@ -73,6 +77,13 @@ impl Facts {
     /// What is in the annotation; none if there is none, or it cannot be read.
     pub fn read(annotation: Option<&str>) -> Option<Self> {
         serde_json::from_str(annotation?).ok()
+    }
+
+    /// What people are told of writes, where the store takes them without conditions.
+    pub fn writes(&self) -> Option<&'static str> {
+        self.unconditional.then_some(
+            "without conditions, so each key is looked at before; clusters that share the bucket need a prefix each",
+        )
     }
 
     pub fn annotation(&self) -> String {

@@ -51,6 +51,11 @@ pub const BACKUP_WORK_FINALIZER: &str = "backup-controller.velero.io/work";
 pub const RESTORE_WORK_FINALIZER: &str = "backup-controller/work";
 /// Our annotation of a Finalizing backup: why it is not done yet, in one sentence.
 pub const BLOCKED_ANNOTATION: &str = "backup-controller/blocked";
+/// Our annotation of a Backup that is Finalizing and reads the cluster again. Without it a backup in these phases has everything that it
+/// needs, and holds no place in the ledger. Any value.
+pub const COLLECTS_AGAIN_ANNOTATION: &str = "backup-controller/collects-again";
+/// Our annotation of a Backup or a DeleteBackupRequest: data in a repository, which only a Velero server can delete, is given up. Any value.
+pub const FORGET_DATA_ANNOTATION: &str = "backup-controller/forget-data";
 /// Our annotation of a Backup whose deletion has hidden its files, while the store keeps versions of them
 /// ([`crate::deletion::Waits`]).
 pub const DELETION_WAITS_ANNOTATION: &str = "backup-controller/deletion-waits";

@@ -16,6 +16,7 @@ pub mod phase;
 pub mod profile;
 pub mod quantity;
 pub mod reading;
+pub mod repository_data;
 pub mod resource_policy;
 pub mod resources;
 pub mod results;

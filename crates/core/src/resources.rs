@@ -88,8 +88,10 @@ pub(crate) const RESTORE_LOW_PRIORITIES: &[&str] = &[
 
 /// Types that are never restored: they describe the old cluster, or would start work of their own.
 ///
-/// Velero: `pkg/controller/restore_controller.go`, v1.18.
+/// Velero: `pkg/controller/restore_controller.go`, v1.18; IP addresses besides, as the allocator of Services makes them and removes
+/// those that it does not know.
 pub const NON_RESTORABLE: &[&str] = &[
+    IP_ADDRESSES,
     "nodes",
     "events",
     "events.events.k8s.io",
@@ -101,11 +103,17 @@ pub const NON_RESTORABLE: &[&str] = &[
     "backuprepositories.velero.io",
 ];
 
-/// Types that no filter of a backup selects: snapshots come along with the volumes they belong to.
+const IP_ADDRESSES: &str = "ipaddresses.networking.k8s.io";
+
+/// Types that no filter of a backup selects: snapshots come along with the volumes they belong to, and IP addresses are never
+/// restored.
 ///
-/// Velero since 1.17: `pkg/controller/backup_controller.go` adds them to the excludes of every backup.
-pub(crate) const NEVER_SELECTED: &[&str] =
-    &["volumesnapshots.snapshot.storage.k8s.io", "volumesnapshotcontents.snapshot.storage.k8s.io"];
+/// Velero since 1.17: `pkg/controller/backup_controller.go` adds those of snapshots to the excludes of every backup.
+pub(crate) const NEVER_SELECTED: &[&str] = &[
+    "volumesnapshots.snapshot.storage.k8s.io",
+    "volumesnapshotcontents.snapshot.storage.k8s.io",
+    IP_ADDRESSES,
+];
 
 /// Types that are served by two groups and stand for the same objects: plural and both groups. Only the first one that
 /// is met is backed up (Velero `pkg/backup/item_collector.go`, v1.18).

@@ -1,5 +1,6 @@
 //! Writing a backup: items, then [`crate::job`].
 
+mod abandon;
 mod open;
 mod writer;
 
@@ -19,6 +20,7 @@ use crate::{
     staging::Staged,
 };
 
+pub use abandon::Abandonment;
 pub use writer::BackupWriter;
 
 pub type PendingBackup = PendingUpload<Backup>;
@@ -150,7 +152,7 @@ impl Location {
         if keys.upload_notes().has_any(&found) {
             self.remove_begun(&keys, false).await?;
         }
-        let owner = keys.owner();
-        self.delete(found.into_iter().filter(|key| keys.is_private(key) && *key != owner).collect()).await
+        let goes = |key: &Path| keys.is_private(key) && !keys.is_marker(key);
+        self.delete(found.into_iter().filter(goes).collect()).await
     }
 }

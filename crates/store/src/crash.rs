@@ -15,6 +15,7 @@ use rustix::process::{Signal, getpid, kill_process};
 pub const POINTS: &[&str] = &[
     "after-owner-marker",
     "mid-collection",
+    "before-claim-returned",
     "after-finalizing-patch",
     "before-record",
     "after-record",
@@ -65,6 +66,10 @@ pub const SNAPSHOT_POINTS: &[&str] = &["before-snapshot", "after-snapshot", "aft
 
 /// The points around a volume that a plugin makes of a snapshot, in order.
 pub const VOLUME_POINTS: &[&str] = &["before-volume", "after-volume", "after-volume-recorded"];
+
+/// The points of the deletion of a backup that has begun and is not committed, in order.
+pub const DELETION_POINTS: [&str; 4] =
+    ["before-abandonment", "after-abandonment", "after-snapshots-removed", "before-let-go"];
 
 /// The points of a backup that is refused, and of one that fails, each right before this is published.
 pub const REFUSAL_POINTS: [&str; 2] = ["before-refusal-patch", "before-failure-patch"];

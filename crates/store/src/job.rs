@@ -104,16 +104,14 @@ impl Location {
         let Some(number) = keys.last_record(&found) else {
             return broken.map_or(Ok(FoundJob::Nothing), Err);
         };
-        let key = keys.record(number);
-        let corrupt = |detail: String| self.corrupt(&key, detail);
-        let Some(bytes) = self.get_small(&key, MAX_RECORD).await? else {
+        let Some(record) = self.read_record(&keys, number).await? else {
             // Another replica has just finished it, and tidied up.
             let stored = J::stored(self, name).await?;
             return Ok(stored.map_or(FoundJob::Nothing, |stored| FoundJob::Stored(Box::new(stored))));
         };
-        let record = Record::decode(&bytes, &keys.folder).map_err(corrupt)?;
-        if record.uid != uid {
-            return broken.map_or(Ok(FoundJob::Nothing), Err); // the folder is another's; opening it says whose
+        // The folder is another's, as opening it says, or of one that was abandoned.
+        if record.uid != uid || matches!(record.contents, Contents::Abandoned) {
+            return broken.map_or(Ok(FoundJob::Nothing), Err);
         }
         let location = self.clone();
         // The first record of a restore is never its end.
@@ -125,7 +123,21 @@ impl Location {
             Some(of) => serde_json::from_slice(&record.file(&of).unwrap_or_default()),
             None => serde_json::from_value(record.status.clone()),
         };
-        let outcome = outcome.map_err(|error| corrupt(format!("the end in it can not be read: {error}")))?;
+        let outcome = outcome.map_err(|error| {
+            self.corrupt(&keys.record(number), format!("the end in it can not be read: {error}"))
+        })?;
         Ok(FoundJob::Committed(Box::new(CommittedPlan { location, keys, number, record, outcome, done: 0 })))
+    }
+
+    /// A record; none if it is not there (any more).
+    pub(crate) async fn read_record(
+        &self,
+        keys: &JobKeys,
+        number: u64,
+    ) -> Result<Option<Record>, StoreError> {
+        let key = keys.record(number);
+        let Some(bytes) = self.get_small(&key, MAX_RECORD).await? else { return Ok(None) };
+        let record = Record::decode(&bytes, &keys.folder);
+        record.map(Some).map_err(|detail| self.corrupt(&key, detail))
     }
 }

@@ -131,9 +131,25 @@ impl JobKeys {
         key.prefix_matches(&self.private)
     }
 
-    /// Holds the uid of the object that writes the folder.
+    /// Holds the uid of the object that writes the folder, unless it was taken over.
     pub(crate) fn owner(&self) -> Path {
         self.folder.clone().join(PRIVATE).join("owner")
+    }
+
+    /// The same for those that took the folder of a backup over, by the number of the record that allowed it. Some stores do not take
+    /// a key again that was deleted, so the first marker is not replaced.
+    pub(crate) fn later_owners(&self) -> Numbered {
+        Numbered { folder: self.folder.clone().join(PRIVATE), kind: "owner-" }
+    }
+
+    pub(crate) fn is_marker(&self, key: &Path) -> bool {
+        *key == self.owner() || self.later_owners().number(key).is_some()
+    }
+
+    /// The marker that counts among the keys that are there.
+    pub(crate) fn marker(&self, found: &[Path]) -> Path {
+        let later = self.later_owners();
+        later.last(found).map_or_else(|| self.owner(), |number| later.key(number))
     }
 
     /// What the final keys hold so far (number 0 of a restore, and one of a backup that is open), or will hold. The highest
@@ -238,6 +254,7 @@ mod tests {
                 (b.file(CSI_SNAPSHOTS), "backups/n-1.2/n-1.2-csi-volumesnapshots.json.gz"),
                 (b.file_snapshot(1, 2, &b.file(LOG)), "backups/n-1.2/.private/so-far-1-2-n-1.2-logs.gz"),
                 (b.owner(), "backups/n-1.2/.private/owner"),
+                (b.later_owners().key(2), "backups/n-1.2/.private/owner-2"),
                 (b.records().key(2), "backups/n-1.2/.private/record-2"),
                 (b.operations().key(3), "backups/n-1.2/.private/operations-3"),
                 (b.journal().key(4), "backups/n-1.2/.private/journal-4"),

@@ -31,7 +31,7 @@ mod testing;
 
 pub use backup_core::results::{ResultSet, Results, Scope};
 
-pub use backup::{AwaitingBackup, BackupWriter, CommittedBackup, PendingBackup};
+pub use backup::{Abandonment, AwaitingBackup, BackupWriter, CommittedBackup, PendingBackup};
 pub use download::{FileOwner, is_log};
 pub use error::StoreError;
 pub use job::{

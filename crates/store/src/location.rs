@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use backup_core::api::BackupStorageLocation;
+use backup_core::{api::BackupStorageLocation, bucket::Facts, labels::BUCKET_ANNOTATION};
 use object_store::{ObjectStore, multipart::MultipartStore, path::Path};
 
 use crate::{StoreError, layout::Layout};
@@ -81,7 +81,13 @@ impl Location {
                 return Err(StoreError::config("spec.provider", message));
             }
         };
-        Self::new(backend, spec.object_storage.prefix.as_deref().unwrap_or_default())
+        let location = Self::new(backend, spec.object_storage.prefix.as_deref().unwrap_or_default())?;
+        // What a probe has found.
+        let annotation = bsl.metadata.annotations.as_ref().and_then(|all| all.get(BUCKET_ANNOTATION));
+        if Facts::read(annotation.map(String::as_str)).is_some_and(|facts| facts.unconditional) {
+            location.inner.unconditional.store(true, Ordering::Relaxed);
+        }
+        Ok(location)
     }
 
     fn new(backend: Backend, prefix: &str) -> Result<Self, StoreError> {

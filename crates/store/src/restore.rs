@@ -56,12 +56,10 @@ impl Location {
         let keys = Restore::keys(self.layout(), restore, &claimant.uid)?;
         match self.claimant(&keys).await? {
             Some(before) if before.uid == claimant.uid => {}
-            Some(before)
-                if before.installation == claimant.installation && !before.installation.is_empty() =>
-            {
+            Some(before) if before.is_same_installation(claimant) => {
                 // The marker goes last: a crash before that is repeated, one after it leaves an empty folder.
                 self.delete_marker_last(&keys, self.list(&keys.folder).await?).await?;
-                self.put_marker(&keys, claimant).await?;
+                self.put_marker(&keys, &keys.owner(), claimant).await?;
             }
             Some(before) => {
                 return Err(self.exists(
@@ -93,6 +91,7 @@ impl PendingRestore {
             uid: self.uid.clone(),
             contents: Contents::Inline,
             status: Value::Null,
+            operations_after: 0,
             files: files.encode::<Restore>(&self.keys)?,
         };
         self.location.put_record(&self.keys, 0, &record).await

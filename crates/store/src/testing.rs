@@ -27,7 +27,7 @@ use object_store::{
 };
 
 use crate::{
-    BackupWriter, ItemPath, JobFiles, Location, LogFile, PendingBackup, StoreError,
+    BackupWriter, Claimant, ItemPath, JobFiles, Location, LogFile, PendingBackup, StoreError,
     http_failure::HttpFailure, location::Connector,
 };
 
@@ -154,6 +154,10 @@ pub(crate) fn target(kind: DownloadTargetKind) -> DownloadTarget {
 }
 
 /// Backup `b`.
+pub(crate) fn of(uid: &str) -> Claimant {
+    Claimant { uid: uid.to_owned(), installation: "cluster/velero".to_owned() }
+}
+
 pub(crate) fn backup(uid: &str, phase: BackupPhase) -> Backup {
     let mut backup = Backup::new("b", BackupSpec::default());
     backup.metadata.uid = Some(uid.to_owned());
@@ -195,7 +199,7 @@ pub(crate) async fn collected(
     uid: &str,
     large: bool,
 ) -> Result<PendingBackup, StoreError> {
-    let mut writer = location.open_backup("b", uid).await?;
+    let mut writer = location.open_backup("b", &of(uid)).await?;
     add_noise(&mut writer, if large { NOISE } else { 0 }).await?;
     writer.item(&pod("one"), br#"{"kind":"Pod"}"#).await?;
     writer.finish().await
@@ -208,6 +212,8 @@ pub(crate) enum Fault {
     LoseAnswer,
     /// Nothing, and says that it does not know how (conditional writes on some S3 servers).
     Unsupported,
+    /// The operation without its condition (other S3 servers).
+    Ignored,
 }
 
 /// Records operations, and fails those that a test asks for.
@@ -293,6 +299,7 @@ impl ObjectStore for Recorder {
                 Err(object_store::Error::Generic { store: "test", source })
             }
             Some(Fault::LoseAnswer) => self.store.put_opts(key, payload, opts).await.and(Err(lost())),
+            Some(Fault::Ignored) => self.store.put(key, payload).await,
             None => self.store.put_opts(key, payload, opts).await,
         }
     }

@@ -164,6 +164,15 @@ pub(crate) struct DeleteArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct DeleteBackupsArgs {
+    #[command(flatten)]
+    pub(crate) delete: DeleteArgs,
+    /// Give up data in a repository of files, which only a Velero server can delete, and delete the rest
+    #[arg(long)]
+    pub(crate) forget_data: bool,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct WaitForArgs {
     #[command(flatten)]
     pub(crate) until: UntilArgs,

@@ -11,16 +11,19 @@ use super::{
     prelude::*,
     selection::delete_each,
 };
-use crate::cli::DeleteArgs;
+use crate::cli::{DeleteArgs, DeleteBackupsArgs};
 
 /// Looks at a backup whose request is gone before it is said that nothing happened.
 const LOOKS_WITHOUT_REQUEST: u32 = 3;
 
-pub(super) async fn backups(args: DeleteArgs, terminal: &mut Terminal) -> CommandResult {
+pub(super) async fn backups(
+    DeleteBackupsArgs { delete: args, forget_data }: DeleteBackupsArgs,
+    terminal: &mut Terminal,
+) -> CommandResult {
     let delete = async |session: &Session, name: &str, terminal: &mut Terminal| {
         // Only the metadata: one that cannot be decoded can be deleted, too.
         let backup = session.get_metadata::<Backup>(name).await?;
-        let request = request(session, &backup).await?;
+        let request = request(session, &backup, forget_data).await?;
         terminal.data(&format!("{} deletion requested\n", full_name::<Backup>(name)))?;
         if args.wait {
             return until_deleted(session, &backup, &request.name_any(), &args, terminal).await;
@@ -75,6 +78,7 @@ fn request_name(backup: &str, uid: &str) -> String {
 async fn request(
     session: &Session,
     backup: &PartialObjectMeta<Backup>,
+    forget_data: bool,
 ) -> Result<DeleteBackupRequest, Problem> {
     let (name, uid) = (backup.name_any(), backup.uid().unwrap_or_default());
     let request_name = request_name(&name, &uid);
@@ -83,6 +87,9 @@ async fn request(
     request.metadata.namespace = Some(session.namespace.clone());
     let labels = [(labels::BACKUP_NAME, labels::valid_value(&name)), (labels::BACKUP_UID, uid.clone())];
     request.metadata.labels = Some(labels.map(|(key, value)| (key.to_owned(), value)).into());
+    if forget_data {
+        request.annotations_mut().insert(labels::FORGET_DATA_ANNOTATION.to_owned(), "true".to_owned());
+    }
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     for _ in 0..3 {
         match session.create(&request, &params).await {

@@ -146,6 +146,7 @@ impl LocationDescription {
             let unknown = bucket.unknown.as_ref().map(|why| format!("not known: {}", plain(why)));
             let lock = bucket.lock.as_ref().map(ToString::to_string).or(unknown);
             facts.extend(lock.map(|lock| ("Object lock", lock)));
+            facts.extend(bucket.writes().map(|how| ("Writes", how.to_owned())));
             let refused = bucket.not_removable.as_ref();
             facts.extend(refused.map(|why| ("Deletions", format!("refused: {}", plain(why)))));
         }

@@ -162,6 +162,7 @@ fn bucket(facts: &Facts) -> Vec<(&'static str, String)> {
         ("Versions", facts.versions.map_or_else(unknown, |versions| versions.to_string())),
         ("Object lock", facts.lock.as_ref().map_or_else(unknown, |lock| plain(&lock.to_string()))),
     ];
+    lines.extend(facts.writes().map(|how| ("Writes", how.to_owned())));
     lines.extend(facts.not_removable.iter().map(|why| ("Deletions", format!("refused: {}", plain(why)))));
     lines
 }

@@ -50,6 +50,7 @@ async fn cluster() -> FakeApi {
     let locked = Facts { versions: Some(Versions::Enabled), lock: Some(lock), ..Facts::default() };
     let closed = Facts {
         versions: Some(Versions::Off),
+        unconditional: true,
         unknown: Some("403 AccessDenied: s3:GetBucketObjectLockConfiguration is not granted".to_owned()),
         not_removable: Some("the store refused to delete s3://b/backups/.writable:\n403".to_owned()),
         ..Facts::default()

@@ -168,5 +168,11 @@ async fn an_api_group_that_is_down_is_an_error_and_the_rest_intact(world: &mut W
         names.iter().filter(|name| name.starts_with("resources/configmaps/namespaces/beside/item-")).count()
             == 3
     );
+    // One whose objects nobody can create.
+    let service = register_unreachable_group(&world.client, "metrics.k8s.io").await?;
+    let ended = world.back_up("beside-metrics", of_namespaces(&["beside"])).await;
+    api_services(&world.client).delete_object(&service).await?;
+    let results = ended.map(|backup| backup.status.warnings);
+    ensure!(results? == 1, "{}", world.backup_results("beside-metrics").await?);
     Ok(())
 }

@@ -11,6 +11,7 @@ mod collection;
 mod collisions;
 mod crash_points;
 mod csi;
+mod deleted_halfway;
 mod deletion;
 mod deploy;
 mod describe;
@@ -33,6 +34,7 @@ mod orphaned_claims;
 mod percona;
 mod policy;
 mod prelude;
+mod repository_data;
 mod requests;
 mod restore_item_plugins;
 mod runner;
@@ -106,6 +108,7 @@ fn suites() -> Vec<Suite> {
                 callers::TESTS,
                 collection::TESTS,
                 metrics::TESTS,
+                repository_data::TESTS,
                 kubectl_backup::TESTS,
                 requests::TESTS,
                 collisions::TESTS,
@@ -147,6 +150,16 @@ fn suites() -> Vec<Suite> {
             World::builder()
                 .webhooks(1)
                 .controller_args(&[&csi[..], &["--concurrent-backups=4", api_outages::BUDGET]].concat()),
+        ),
+        suite(
+            "backups that are deleted before their end",
+            &[deleted_halfway::TESTS],
+            World::builder().webhooks(1).controller_args(&[
+                "--features=EnableCSI",
+                "--item-operation-sync-frequency=1s",
+                "--resource-timeout=5s",
+                ALONE,
+            ]),
         ),
         suite(
             "snapshots of CSI volumes",

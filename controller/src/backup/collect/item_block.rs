@@ -14,7 +14,7 @@ use super::{
     raw_item::RawItem,
 };
 use crate::backup::{
-    hooks::{Hook, Hooks, Pod, PodHooks},
+    hooks::{ExecError, Hook, Hooks, Pod, PodHooks},
     report::scope_of,
 };
 
@@ -129,7 +129,7 @@ impl<S: Sink> Collector<'_, S> {
         Ok(included)
     }
 
-    fn report_hook(&mut self, when: &str, pod: &Pod, hook: &Hook, result: &Result<String, String>) {
+    fn report_hook(&mut self, when: &str, pod: &Pod, hook: &Hook, result: &Result<String, ExecError>) {
         let Hook { source, container, .. } = hook;
         // Not the command itself: people put passwords there.
         let what = format!(
@@ -139,7 +139,12 @@ impl<S: Sink> Collector<'_, S> {
         match result {
             Ok(output) if output.is_empty() => self.output.report.info(&format!("{what} has run")),
             Ok(output) => self.output.report.info(&format!("{what} has run and printed: {output}")),
-            Err(error) => self.error(Scope::Namespace(&pod.namespace), format!("{what} failed: {error}")),
+            Err(error) => {
+                self.error(Scope::Namespace(&pod.namespace), format!("{what} failed: {error}"));
+                if !error.output().is_empty() {
+                    self.output.report.info(&format!("{what} printed: {}", error.output()));
+                }
+            }
         }
     }
 

@@ -57,9 +57,13 @@ impl<S: Sink> Collector<'_, S> {
     /// Of a claim that was written.
     pub(super) async fn report_unsupported_claim(&mut self, kind: &ResourceKind, claim: &RawItem<'_>) {
         let plan = self.request.plan;
-        let Some(policy) = plan.policy.as_ref().filter(|policy| asks_for_something(policy)) else { return };
         let csi = kind.actions.iter().any(|one| one.action.name().starts_with(CSI_PREFIX));
         let object: Value = serde_json::from_str(claim.text()).unwrap_or_default();
+        if csi && let Some(message) = apart_from_its_group(&self.request.backup.spec, &object) {
+            let message = format!("PersistentVolumeClaim {} {message}", claim.full_name());
+            self.error(scope_of(claim.namespace()), message);
+        }
+        let Some(policy) = plan.policy.as_ref().filter(|policy| asks_for_something(policy)) else { return };
         let (Some(name), Some("Bound")) =
             (text_of(&object, "/spec/volumeName"), text_of(&object, "/status/phase"))
         else {
@@ -87,6 +91,19 @@ impl<S: Sink> Collector<'_, S> {
             self.error(scope_of(claim.namespace()), message);
         }
     }
+}
+
+/// A claim that asks for one snapshot together with others (Velero `pkg/backup/actions/csi/pvc_action.go`, `handleVGS…`, v1.18).
+fn apart_from_its_group(spec: &BackupSpec, claim: &Value) -> Option<String> {
+    let key = spec.volume_group_snapshot_label_key.as_deref().filter(|key| !key.is_empty())?;
+    let group = claim["metadata"]["labels"][key].as_str().filter(|group| !group.is_empty())?;
+    let bound = text_of(claim, "/status/phase") == Some("Bound");
+    (bound && spec.snapshot_volumes != Some(false)).then(|| {
+        format!(
+            "asks for one snapshot with its group (label {key}={group}), which is not made here: it is snapshotted by itself, \
+             so the volumes of the group are of different moments"
+        )
+    })
 }
 
 /// Whether some rule asks for more than leaving volumes alone. Without one, no volume is read.
@@ -150,6 +167,32 @@ mod tests {
         assert!(reason.unwrap_or_default().contains(expected.unwrap_or_default()), "{reason:?}");
         // No rule holds on another one.
         assert_eq!(not_done(&spec, &policy, &of(json!({ "hostPath": {} })), csi), None);
+    }
+
+    #[test]
+    fn a_claim_of_a_group_says_that_it_is_snapshotted_apart() {
+        let claim = |labels: Value, phase: &str| json!({ "metadata": { "labels": labels }, "status": { "phase": phase } });
+        let grouped = claim(json!({ "velero.io/volume-group": "db" }), "Bound");
+        let told = |key: Option<&str>, snapshots, claim: &Value| {
+            let spec = BackupSpec {
+                volume_group_snapshot_label_key: key.map(str::to_owned),
+                snapshot_volumes: snapshots,
+                ..BackupSpec::default()
+            };
+            apart_from_its_group(&spec, claim)
+        };
+        let key = Some("velero.io/volume-group");
+        assert!(told(key, None, &grouped).is_some_and(|text| text.contains("velero.io/volume-group=db")));
+        assert!(told(key, Some(true), &grouped).is_some());
+        for (key, snapshots, claim) in [
+            (key, Some(false), &grouped),
+            (Some("other"), None, &grouped),
+            (None, None, &grouped),
+            (key, None, &claim(json!({ "velero.io/volume-group": "db" }), "Pending")),
+            (key, None, &claim(Value::Null, "Bound")),
+        ] {
+            assert_eq!(told(key, snapshots, claim), None, "{key:?} {snapshots:?} {claim}");
+        }
     }
 
     #[test]

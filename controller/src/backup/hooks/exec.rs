@@ -32,10 +32,11 @@ pub(crate) enum ExecError {
     #[error("its outcome is unknown: {0}")]
     Unknown(String),
     /// It has ended and says that it failed.
-    #[error("{reason}{}", printed(.output))]
+    #[error("{reason}")]
     Failed {
         /// The exit code, as a sentence.
         reason: String,
+        /// What it printed. It may hold passwords, so it goes into the log of the backup, and nowhere else.
         output: String,
     },
 }
@@ -45,10 +46,14 @@ impl ExecError {
     pub(crate) fn has_begun(&self) -> bool {
         !matches!(self, Self::NotBegun(_))
     }
-}
 
-fn printed(output: &str) -> String {
-    if output.is_empty() { String::new() } else { format!("; it printed: {output}") }
+    /// What a command printed that failed; for the log of the backup only.
+    pub(crate) fn output(&self) -> &str {
+        match self {
+            Self::Failed { output, .. } => output,
+            Self::NotBegun(_) | Self::Unknown(_) => "",
+        }
+    }
 }
 
 /// Runs commands in pods; in a cluster, or in memory.
@@ -191,8 +196,8 @@ mod tests {
         });
         let error = classify(status(failed), text()).unwrap_err();
         assert_eq!(
-            (error.to_string().as_str(), error.has_begun()),
-            ("exit code 3; it printed: printed", true)
+            (error.to_string().as_str(), error.output(), error.has_begun()),
+            ("exit code 3", "printed", true)
         );
         let unreachable =
             json!({ "status": "Failure", "reason": "InternalError", "message": "error dialing backend" });

@@ -10,10 +10,12 @@ use super::*;
 use crate::{
     backup::fake::{BACKUP, Cluster, LEDGER, LOCATION, MARKER, RESTORE},
     job::{cancellation::Cancellation, dispatcher::Dispatcher},
-    testing::{self, undecodable, velero},
+    testing::{self, claimant, undecodable, velero},
 };
 
+mod deleted;
 mod operating;
+mod resting;
 
 const ITEMS: &str = "/api/v1/configmaps";
 
@@ -131,7 +133,7 @@ async fn a_store_that_fails_in_the_last_steps_keeps_it_finalizing_with_the_reaso
         let running = tokio::spawn(worker(&ctx).0.run());
         cluster.blocked().await;
         assert_eq!(cluster.phase(), "Finalizing", "{file}");
-        assert_eq!(claims(&ctx).await, 1, "it still works");
+        assert_eq!(claims(&ctx).await, 0, "it needs nothing of the cluster any more");
         assert!(cluster.get(BACKUP)["status"]["completionTimestamp"].is_null());
         std::fs::remove_dir(cluster.file(file)).unwrap();
         cluster.until(|cluster| cluster.phase() == "Completed").await;
@@ -292,39 +294,6 @@ async fn what_was_collected_without_a_claim_is_not_stored() {
     assert_eq!(status["phase"], "Failed");
     assert!(status["failureReason"].as_str().unwrap().starts_with("could not go on: "), "{status}");
     assert!(!cluster.file("b.tar.gz").exists() && cluster.metadata().is_null());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_backup_that_is_deleted_while_it_runs_stops_and_lets_go() {
-    let pulled = Arc::new(std::sync::OnceLock::<Cancellation>::new());
-    let cancellation = Arc::clone(&pulled);
-    let cluster = Cluster::with(move |cluster, _, path, _| {
-        if path == ITEMS {
-            cluster.change_backup(&json!({"metadata": {"deletionTimestamp": "2026-01-01T01:00:00Z"}}));
-            pulled.get().unwrap().delete();
-        }
-        None
-    });
-    ready(&cluster);
-    let ctx = cluster.context();
-    let (worker, own) = worker(&ctx);
-    cancellation.set(own).unwrap();
-    end(&cluster, worker).await;
-    assert!(cluster.get(BACKUP).is_null(), "the finalizer is off, so it is gone");
-    assert_eq!(claims(&ctx).await, 0);
-    assert!(cluster.metadata().is_null());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_deletion_that_nobody_told_the_worker_of_is_seen_before_the_next_step() {
-    let cluster = Cluster::new();
-    ready(&cluster);
-    cluster.change_backup(&json!({
-        "metadata": {"deletionTimestamp": "2026-01-01T01:00:00Z", "finalizers": Backups::FINALIZERS},
-    }));
-    run(&cluster).await;
-    assert!(cluster.get(BACKUP).is_null());
-    assert!(collections(&cluster) == 0 && cluster.metadata().is_null());
 }
 
 #[tokio::test(start_paused = true)]

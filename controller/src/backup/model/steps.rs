@@ -2,16 +2,18 @@
 
 use backup_core::phase::{Phase as _, Stage};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
 use super::{
-    BackupPhase, Backups, Counts, Hand, Luck, Mistake, Operations, Plan, Record, Seen, Step, Stored, World,
-    decide, ended, operation, patched, patches, records,
+    Backup, BackupPhase, Backups, Counts, Hand, Life, Luck, Mistake, Operations, Plan, Record, Seen, Step,
+    Stored, World, decide, ended, operation, patched, patches, records, rests,
 };
 use crate::{job::lifecycle::Lifecycle as _, testing::backup};
 
 impl Step {
     /// Whether it changes something that others can see.
     pub(crate) fn writes(&self) -> bool {
-        !matches!(self, Self::Reads | Self::Looks(_) | Self::Asks(..) | Self::Contents)
+        !matches!(self, Self::Reads | Self::Looks(..) | Self::Asks(..) | Self::Contents | Self::Checks(..))
     }
 }
 
@@ -27,17 +29,26 @@ impl Record {
 
 impl World {
     /// The next step of a controller, without a fault.
-    pub(crate) fn step(&mut self, number: usize, luck: Luck, mistake: Option<Mistake>) {
+    pub(crate) fn step(&mut self, number: usize, luck: Luck, life: Life) {
+        let mistake = life.mistake;
         let made = |one: Mistake| mistake == Some(one);
         let worker = self.workers[number].clone();
         let next = match worker.step {
             Step::Reads => self.reads(number),
-            Step::Looks(phase) => self.looks(number, &phase, mistake),
-            Step::Begins if self.phase == "ReadyToStart" => {
+            Step::Looks(phase, deleting) => self.looks(number, &phase, deleting, mistake),
+            Step::Begins if self.phase == "ReadyToStart" && !self.deleting => {
                 "InProgress".clone_into(&mut self.phase);
+                self.workers[number].epoch = self.ledger.epoch;
                 Step::Opens("InProgress".to_owned(), None)
             }
             Step::Begins => Step::Reads,
+            Step::Marks(..)
+            | Step::Claims(..)
+            | Step::Checks(..)
+            | Step::Rests(..)
+            | Step::Abandons
+            | Step::Destroys
+            | Step::LetsGo => self.claims_or_lets_go(number, worker.step, mistake),
             Step::Opens(phase, lost) => self.opens(phase, lost, mistake),
             Step::Collects(phase, record) => {
                 self.attempts += 1;
@@ -46,15 +57,13 @@ impl World {
                 let failed = luck.failed || BackupPhase::from(phase.as_str()).has_failed_so_far();
                 let operations = if luck.operation { Operations::Run } else { Operations::None };
                 let collected = Record { attempt, failed, operations };
-                if luck.operation {
-                    Step::Waits(phase, collected, record)
-                } else if decide::announces(BackupPhase::from(phase.as_str()).stage())
-                    || made(Mistake::AnnouncesAlways)
-                {
-                    Step::Announces(collected, record)
+                if self.ledger.restoring {
+                    self.ledger.torn.insert(attempt);
+                }
+                if life.restores && !made(Mistake::TrustsClaim) {
+                    Step::Checks(phase, collected, record)
                 } else {
-                    self.workers[number].hand = Some(Hand::Collected(collected, record));
-                    Step::Decides
+                    collects(phase, collected, record, mistake)
                 }
             }
             Step::Waits(..)
@@ -66,10 +75,13 @@ impl World {
             Step::Announces(collected, record) => {
                 let next = BackupPhase::finalizing(collected.failed);
                 let now = self.phase();
-                let mut announced = patched(patches::finalizing(&backup(now.clone()), &next, None));
+                let object =
+                    if made(Mistake::AnnouncesDeleted) { backup(now.clone()) } else { self.object() };
+                let mut announced = patched(patches::finalizing(&object, &next, None));
                 if made(Mistake::AnnouncesAlways) && (now.can_become(&next) || now == next) {
                     announced = Some(next.to_string());
                 }
+                announced = announced.filter(|_| !self.gone);
                 if let Some(phase) = announced {
                     self.phase = phase;
                     self.workers[number].hand = Some(Hand::Collected(collected, record));
@@ -85,14 +97,14 @@ impl World {
             }
             Step::Ends(stored) => {
                 let patch = patches::terminal(&backup(self.phase()), &backup(ended(stored)));
-                if let Some(phase) = patched(patch) {
+                if let Some(phase) = patched(patch).filter(|_| !self.gone) {
                     self.phase = phase;
                     self.workers[number].hand = None;
                 }
                 Step::Reads
             }
             Step::Fails => {
-                let patch = patches::fail(&backup(self.phase()), "why", jiff::Timestamp::UNIX_EPOCH);
+                let patch = patches::fail(&self.object(), "why", jiff::Timestamp::UNIX_EPOCH);
                 self.phase = patched(patch).unwrap_or_else(|| self.phase.clone());
                 Step::Reads
             }
@@ -100,14 +112,120 @@ impl World {
         self.workers[number].step = next;
     }
 
+    /// The Backup as it is stored.
+    fn object(&self) -> Backup {
+        let mut object = backup(self.phase());
+        if self.deleting {
+            object.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+        }
+        object
+    }
+
     fn reads(&mut self, number: usize) -> Step {
-        let in_hand = self.workers[number].hand.is_some();
-        let plan = decide::next(Seen { in_hand, ..Seen::of(Backups::KIND, self.phase().stage(), None) });
-        match plan {
-            Plan::Look => Step::Looks(self.phase.clone()),
+        if self.gone {
+            self.workers[number].hand = None;
+            return Step::Reads;
+        }
+        let (in_hand, deleting) = (self.workers[number].hand.is_some(), self.deleting);
+        let seen = Seen::of(Backups::KIND, self.phase().stage(), None);
+        match decide::next(Seen { deleting, in_hand, ..seen }) {
+            Plan::Look => Step::Looks(self.phase.clone(), deleting),
             Plan::Finish => Step::Decides,
+            // It has not begun.
+            Plan::LetGo => Step::LetsGo,
             // It has ended.
             _ => Step::Reads,
+        }
+    }
+
+    /// Claims again, gives the claim back, or lets the Backup go.
+    fn claims_or_lets_go(&mut self, number: usize, step: Step, mistake: Option<Mistake>) -> Step {
+        match step {
+            Step::Marks(phase, lost) => {
+                if self.gone || self.phase().is_terminal() {
+                    return Step::Reads;
+                }
+                self.ledger.marked = true;
+                Step::Claims(phase, lost)
+            }
+            Step::Claims(phase, lost) => {
+                if self.gone || self.phase().is_terminal() || rests(&self.phase(), self.ledger.marked) {
+                    return Step::Reads;
+                }
+                if self.ledger.restoring {
+                    self.ledger.marked = false;
+                    return Step::Reads;
+                }
+                self.ledger.held = true;
+                self.workers[number].epoch = self.ledger.epoch;
+                Step::Opens(phase, lost)
+            }
+            Step::Checks(phase, collected, record) => {
+                if self.ledger.held && self.ledger.epoch == self.workers[number].epoch {
+                    collects(phase, collected, record, mistake)
+                } else {
+                    Step::Reads
+                }
+            }
+            Step::Rests(collected, record) => {
+                self.ledger.marked = false;
+                self.workers[number].hand = Some(Hand::Collected(collected, record));
+                Step::Decides
+            }
+            Step::Abandons => self.abandons(number, mistake),
+            Step::Destroys => {
+                self.destroyed = true;
+                Step::LetsGo
+            }
+            Step::LetsGo => {
+                self.gone = true;
+                Step::Reads
+            }
+            _ => Step::Reads,
+        }
+    }
+
+    /// `Location::abandon_backup`: create-only, as the record of an end is.
+    fn abandons(&mut self, number: usize, mistake: Option<Mistake>) -> Step {
+        let last = self.store.records.last_key_value().map(|(at, record)| (*at, *record));
+        let is_lost = |at| self.workers[number].lost == Some(at);
+        let next = match last {
+            _ if self.store.metadata.is_some() => return Step::LetsGo,
+            None => 1,
+            Some((_, Record { attempt: 0, .. })) => return Step::Destroys,
+            Some((at, Record { operations: Operations::Run, .. })) => at + 1,
+            Some((at, _)) if is_lost(at) => at + 1,
+            Some(_) => return Step::LetsGo,
+        };
+        if mistake != Some(Mistake::AbandonsSilently) {
+            let record = Record { attempt: 0, failed: false, operations: Operations::None };
+            self.store.records.insert(next, record);
+        }
+        Step::Destroys
+    }
+
+    /// What the deletion does whose store is away (`backup/leftovers.rs`).
+    pub(crate) fn lets_go_without_store(&self, number: usize) -> Step {
+        match &self.workers[number].step {
+            Step::Looks(phase, _) if !rests(&BackupPhase::from(phase.as_str()), false) => Step::Destroys,
+            _ => Step::LetsGo,
+        }
+    }
+
+    pub(crate) fn lets_restores_in(&self) -> bool {
+        let over = self.phase().is_terminal() || self.gone || rests(&self.phase(), self.ledger.marked);
+        over || !self.ledger.held
+    }
+
+    /// A restore is admitted, and works.
+    pub(crate) fn restores(&mut self) {
+        self.ledger.held = false;
+        self.ledger.restoring = true;
+        self.ledger.epoch += 1;
+        for worker in &self.workers {
+            if let Step::Checks(_, collected, _) = &worker.step {
+                self.ledger.torn.insert(collected.attempt);
+            }
         }
     }
 
@@ -178,8 +296,12 @@ impl World {
         done
     }
 
-    fn looks(&mut self, number: usize, phase: &str, mistake: Option<Mistake>) -> Step {
+    fn looks(&mut self, number: usize, phase: &str, deleting: bool, mistake: Option<Mistake>) -> Step {
+        if deleting && mistake == Some(Mistake::DeletesBlindly) {
+            return Step::Destroys;
+        }
         let last = self.store.records.last_key_value().map(|(number, record)| (*number, *record));
+        let last = last.filter(|(_, record)| record.attempt != 0);
         let stored = match (self.store.metadata, last) {
             (Some(metadata), _) => Stored::Ours(ended(metadata).stage()),
             (None, Some((_, record)))
@@ -192,12 +314,22 @@ impl World {
         };
         let plan = decide::next(Seen {
             in_hand: self.workers[number].hand.is_some(),
+            deleting,
             lost: last.is_some_and(|(of, _)| self.workers[number].lost == Some(of)),
             ..Seen::of(Backups::KIND, BackupPhase::from(phase).stage(), Some(&stored))
         });
         match (plan, last) {
             (Plan::Begin, _) => Step::Begins,
-            (Plan::Work, _) => Step::Opens(phase.to_owned(), last),
+            (Plan::LetGo, _) => {
+                self.workers[number].hand = None;
+                Step::Abandons
+            }
+            (Plan::Work, _) if mistake == Some(Mistake::CollectsUnclaimed) => {
+                self.workers[number].epoch = self.ledger.epoch;
+                Step::Opens(phase.to_owned(), last)
+            }
+            (Plan::Work, _) if rests(&BackupPhase::from(phase), false) => Step::Marks(phase.to_owned(), last),
+            (Plan::Work, _) => Step::Claims(phase.to_owned(), last),
             (Plan::Operations, Some((of, record))) => Step::Operates(phase.to_owned(), record, of),
             (Plan::Finish, Some((of, record))) => {
                 self.workers[number].hand = Some(Hand::Decided(record, of));
@@ -216,6 +348,8 @@ impl World {
     /// `Location::open_backup`, or `begin_again` after a record that can't be finished any more.
     fn opens(&mut self, phase: String, lost: Option<(u8, Record)>, mistake: Option<Mistake>) -> Step {
         let after = match lost {
+            // Only what was just looked at counts.
+            Some(_) if self.store.records.values().any(|record| record.attempt == 0) => return Step::Reads,
             Some((of, record)) => {
                 for key in [&mut self.store.contents, &mut self.store.side] {
                     key.take_if(|attempt| *attempt == record.attempt);
@@ -295,5 +429,18 @@ impl World {
             self.workers[number].hand = None;
         }
         Step::Reads
+    }
+}
+
+/// What comes after a collection.
+fn collects(phase: String, collected: Record, record: u8, mistake: Option<Mistake>) -> Step {
+    if collected.operations == Operations::Run {
+        Step::Waits(phase, collected, record)
+    } else if decide::announces(BackupPhase::from(phase.as_str()).stage())
+        || mistake == Some(Mistake::AnnouncesAlways)
+    {
+        Step::Announces(collected, record)
+    } else {
+        Step::Rests(collected, record)
     }
 }

@@ -8,15 +8,27 @@ use super::*;
 /// Steps that no exploration may reach: one that does is not complete.
 const CAP: usize = 4_000_000;
 /// What has to be seen for the exploration to show anything.
-const SEEN: [&str; 4] =
-    ["it completes", "it partially fails", "a decision is lost", "contents are gone on with twice"];
+const SEEN: [&str; 8] = [
+    "it completes",
+    "it partially fails",
+    "a decision is lost",
+    "contents are gone on with twice",
+    "it is deleted and nothing of it is stored",
+    "it is deleted and stays stored",
+    "it is let go without a store",
+    "a restore begins during a collection",
+];
+const PLAIN: Life = Life { faults: 2, operations: false, deletion: false, restores: false, mistake: None };
 
 #[rstest]
-#[case::without_operations(2, false)]
-#[case::with_operations(1, true)]
-fn whatever_happens_a_backup_ends_once_and_as_it_is_stored(#[case] faults: u8, #[case] operations: bool) {
+#[case::without_operations(PLAIN)]
+#[case::with_operations(Life { faults: 1, operations: true, ..PLAIN })]
+#[case::with_deletion(Life { faults: 1, deletion: true, ..PLAIN })]
+#[case::with_deletion_and_operations(Life { faults: 1, operations: true, deletion: true, ..PLAIN })]
+#[case::with_restores(Life { faults: 1, restores: true, ..PLAIN })]
+fn whatever_happens_a_backup_ends_once_and_as_it_is_stored(#[case] life: Life) {
     let start = Instant::now();
-    let checker = Life { faults, operations, mistake: None }
+    let checker = life
         .checker()
         .threads(2)
         .target_state_count(CAP)
@@ -43,7 +55,26 @@ fn whatever_happens_a_backup_ends_once_and_as_it_is_stored(#[case] faults: u8, #
 #[case::forgets_operations(Mistake::ForgetsOperations)]
 #[case::fails_when_late(Mistake::FailsWhenLate)]
 fn a_plausible_mistake_is_caught(#[case] mistake: Mistake) {
-    let checker = Life { faults: 2, operations: true, mistake: Some(mistake) }
+    is_caught(Life { operations: true, ..PLAIN }, mistake);
+}
+
+#[rstest]
+#[case::deletes_blindly(Mistake::DeletesBlindly)]
+#[case::abandons_silently(Mistake::AbandonsSilently)]
+#[case::announces_deleted(Mistake::AnnouncesDeleted)]
+fn a_plausible_mistake_with_deletions_is_caught(#[case] mistake: Mistake) {
+    is_caught(Life { deletion: true, ..PLAIN }, mistake);
+}
+
+#[rstest]
+#[case::collects_unclaimed(Mistake::CollectsUnclaimed)]
+#[case::trusts_claim(Mistake::TrustsClaim)]
+fn a_plausible_mistake_beside_restores_is_caught(#[case] mistake: Mistake) {
+    is_caught(Life { restores: true, ..PLAIN }, mistake);
+}
+
+fn is_caught(life: Life, mistake: Mistake) {
+    let checker = Life { mistake: Some(mistake), ..life }
         .checker()
         .target_state_count(CAP)
         .finish_when(HasDiscoveries::AnyFailures)

@@ -189,10 +189,31 @@ fn contents_in_hand_are_finished_not_collected_again() {
 }
 
 #[test]
-fn a_deleted_backup_is_let_go_in_every_active_phase() {
-    for phase in ACTIVE.into_iter().chain([BackupPhase::New, BackupPhase::Queued]) {
+fn a_deleted_backup_is_let_go_unless_it_is_committed_and_then_it_is_finished_first() {
+    use BackupPhase as P;
+    let completed = Stored::Ours(Stage::Completed);
+    for phase in [P::New, P::Queued, P::ReadyToStart] {
         assert_eq!(next(Seen { deleting: true, ..seen(&phase, None) }), Plan::LetGo, "{phase}");
     }
+    for phase in ACTIVE.into_iter().filter(|phase| *phase != P::ReadyToStart) {
+        for in_hand in [false, true] {
+            for (stored, lost, plan) in [
+                (None, false, Plan::Look),
+                (Some(&Stored::Nothing), false, Plan::LetGo),
+                (Some(&Stored::Waiting), false, Plan::LetGo),
+                (Some(&Stored::Recorded), false, Plan::Finish),
+                (Some(&Stored::Recorded), true, Plan::LetGo),
+                (Some(&Stored::Others { uid: "x".to_owned() }), false, Plan::LetGo),
+                // Of another program: left as it is.
+                (Some(&Stored::Ours(Stage::New)), false, Plan::LetGo),
+            ] {
+                let seen = Seen { deleting: true, in_hand, lost, ..seen(&phase, stored) };
+                assert_eq!(next(seen), plan, "{phase} {stored:?} {lost}");
+            }
+        }
+    }
+    let seen = seen(&P::Finalizing, Some(&completed));
+    assert_eq!(next(Seen { deleting: true, ..seen }), Plan::Adopt);
 }
 
 #[test]

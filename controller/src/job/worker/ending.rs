@@ -124,14 +124,13 @@ impl<L: Lifecycle> Worker<L> {
 
     /// Frees the claim, then lets an object go that carries our finalizers.
     pub(super) async fn let_go(&mut self, object: &L::Object) -> Result<Next<L::Object>, WorkerError> {
-        if let Some(PendingEnd::Collected { done, outcome: None }) = self.pending.take() {
-            L::discard_upload(done.upload).await; // no record of it was tried
-        }
+        self.pending = None;
         let ended = object.stage().is_terminal();
         if !ended {
             L::abandon(self, object).await?;
         }
         self.release().await?;
+        crash::point("before-let-go");
         let work = finalizers::work::<L>();
         let mut now = object.clone();
         if finalizers::has(object, work) {
@@ -150,20 +149,27 @@ impl<L: Lifecycle> Worker<L> {
         Ok(Next::Done)
     }
 
-    /// The object is going or gone: the work has stopped, so its claim ends, too.
+    /// The object is going or gone: the work has stopped. What is committed is finished, then its claim ends, too.
     pub(crate) async fn after_deletion(&mut self) -> Result<Next<L::Object>, WorkerError> {
+        self.cancellation = self.cancellation.after_deletion();
+        let mut known = None;
         loop {
-            let error = match self.read().await {
-                Ok(Some(object)) if !object.is_deleting() => return Ok(Next::Done), // the dispatcher looks again
-                Ok(Some(object)) => match self.let_go(&object).await {
-                    Ok(done) => return Ok(done),
-                    Err(error) => error,
+            let next = match known.take() {
+                Some(object) => Box::pin(self.reconcile(Some(object))).await,
+                None => match self.read().await {
+                    Ok(Some(object)) if !object.is_deleting() => return Ok(Next::Done), // the dispatcher looks again
+                    Ok(Some(object)) => Box::pin(self.reconcile(Some(Box::new(object)))).await,
+                    Ok(None) => self.release().await,
+                    Err(error) => Err(error.into()),
                 },
-                Ok(None) => match self.release().await {
-                    Ok(done) => return Ok(done),
-                    Err(error) => error,
-                },
-                Err(error) => error.into(),
+            };
+            let error = match next {
+                Ok(Next::Done) => return Ok(Next::Done),
+                Ok(Next::Again(object)) => {
+                    known = object;
+                    continue;
+                }
+                Err(error) => error,
             };
             let delay = match error {
                 WorkerError::Stopped(_) => return Err(error),
@@ -178,7 +184,7 @@ impl<L: Lifecycle> Worker<L> {
     }
 
     /// Frees the claim. May be repeated; what is missed here is found by the collector of claims.
-    pub(super) async fn release(&mut self) -> Result<Next<L::Object>, WorkerError> {
+    pub(super) async fn release(&self) -> Result<Next<L::Object>, WorkerError> {
         self.ctx.cluster.leadership.check().map_err(StopReason::from)?;
         backup_lock::release(&self.ctx.ledger, &self.key, &self.uid).await?;
         Ok(Next::Done)

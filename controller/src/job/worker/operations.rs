@@ -3,7 +3,7 @@
 //! What is learned is stored first and published then, so a lost patch loses nothing: counts, phase and errors are derived from
 //! what is stored, each time again.
 
-use std::time::Duration;
+use std::{ops::ControlFlow, time::Duration};
 
 use backup_core::operation::Counts;
 use backup_lock::Token;
@@ -59,7 +59,19 @@ impl<L: Lifecycle> Worker<L> {
         }
         crash::point("after-operations");
         L::may_write(self, &shown).await?;
-        self.complete(&shown, location, awaiting, &poller.operations()).await
+        let operations = poller.operations();
+        if !L::KIND.queued {
+            return self.complete(&shown, location, awaiting, &operations, None).await;
+        }
+        // Items are read again.
+        let claim = match self.claim(&mut shown).await? {
+            ControlFlow::Continue(claim) => claim,
+            ControlFlow::Break(next) => return Ok(next),
+        };
+        let fence = self.cancellation.fence().clone();
+        let (ledger, key, uid) = (self.ctx.ledger.clone(), self.key.clone(), self.uid.clone());
+        let completed = Box::pin(self.complete(&shown, location, awaiting, &operations, Some(&claim.token)));
+        fence.around(ledger, key, uid, claim.token.clone(), completed).await
     }
 
     /// Publishes counts and phase, if they are not there already.
@@ -98,6 +110,7 @@ impl<L: Lifecycle> Worker<L> {
         location: &Location,
         awaiting: AwaitingOperations<L::Object>,
         operations: &[Operation<L>],
+        token: Option<&Token>,
     ) -> Result<Next<L::Object>, WorkerError> {
         let record = awaiting.number();
         let cancellation = self.cancellation.clone();
@@ -117,6 +130,9 @@ impl<L: Lifecycle> Worker<L> {
                 return Err(error.into());
             }
         };
+        if let Some(token) = token {
+            self.still_claimed(token).await?;
+        }
         let errors = done.files.results.errors();
         let next = records::phase(Counts::of_all(operations), errors, &object.phase());
         // In the same phase the counts are published already; the files of a restore now name each failure a second time.
@@ -125,6 +141,7 @@ impl<L: Lifecycle> Worker<L> {
         } else {
             self.publish(object, |now| L::operations_patch(now, &next, operations, &done.files)).await?
         };
+        let finalizing = self.rest(finalizing).await?;
         crash::point("after-renewal");
         self.pending = Some(PendingEnd::new(done, None));
         Ok(Next::Again(Some(Box::new(finalizing))))

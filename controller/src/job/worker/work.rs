@@ -1,6 +1,6 @@
 //! From the work to the record of what it has made.
 
-use backup_core::phase::Phase as _;
+use backup_core::phase::{Phase as _, Stage};
 use backup_store::{Location, StoreError, crash};
 
 use super::{Next, Worker, WorkerError};
@@ -56,7 +56,11 @@ impl<L: Lifecycle> Worker<L> {
         } else {
             Ok(object.clone())
         };
-        match announced {
+        let rests = match announced {
+            Ok(finalizing) => self.rest(finalizing).await,
+            Err(error) => Err(error),
+        };
+        match rests {
             Ok(finalizing) => {
                 crash::point("after-finalizing-patch");
                 self.pending = Some(PendingEnd::new(done, None));
@@ -96,7 +100,28 @@ impl<L: Lifecycle> Worker<L> {
                 Err(unread) => error = unread,
             }
         }
-        L::leave_slot(self, object).await?;
+        self.leave_slot(object).await?;
         Err(error.into())
+    }
+
+    /// The store cannot be used: what the work holds meanwhile is given up.
+    pub(super) async fn leave_slot(&self, object: &L::Object) -> Result<(), WorkerError> {
+        let left = L::leave_slot(self, object).await?;
+        self.rest(left).await.map(|_| ())
+    }
+
+    /// Gives the claim back where nothing of the cluster is needed any more. What is missed here is found by the collector of
+    /// claims, by the phase.
+    pub(super) async fn rest(&self, object: L::Object) -> Result<L::Object, WorkerError> {
+        if !L::KIND.queued || !matches!(object.stage(), Stage::Finalizing { .. }) {
+            return Ok(object);
+        }
+        let rests = L::rests_patch(&object).is_some();
+        let object = if rests { self.publish(&object, L::rests_patch).await? } else { object };
+        crash::point("before-claim-returned");
+        if let Err(error) = self.release().await {
+            tracing::debug!(name = self.name, ?error, "a claim that is not needed is left to be collected");
+        }
+        Ok(object)
     }
 }

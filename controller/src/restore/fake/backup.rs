@@ -13,7 +13,7 @@ pub(crate) async fn stored(
     let folder = tempfile::tempdir().unwrap();
     let object = testing::local_location(folder.path());
     let location = Location::open(&object, None, None).unwrap();
-    let mut writer = location.open_backup("b", "uid").await.unwrap();
+    let mut writer = location.open_backup("b", &crate::testing::claimant("uid")).await.unwrap();
     for (group_resource, namespace, json) in items {
         let name = json["metadata"]["name"].as_str().unwrap_or("x").to_owned();
         let path =

@@ -92,6 +92,7 @@ async fn run(
             ..RestoreRules::default()
         },
         snapshots: snapshots::none(),
+        repository: Vec::new(),
     };
     let done = work.run().await;
     (report, done)

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use backup_actions::csi::SNAPSHOTS;
 use backup_actions::restore::{self, json};
-use backup_core::resources::restore_rank;
-use backup_store::{ItemRef, StoreError};
+use backup_core::{repository_data::RepositoryVolume, resources::restore_rank};
+use backup_store::{ItemRef, Scope, StoreError};
 
 use super::Work;
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
 
 pub(super) const VOLUMES: &str = "persistentvolumes";
 pub(super) const CLAIMS: &str = "persistentvolumeclaims";
+const PODS: &str = "pods";
 
 impl Work<'_> {
     /// Finds the volumes that are restored, and those that selected claims were bound to.
@@ -52,6 +53,53 @@ impl Work<'_> {
         let claims = claims.filter_map(|item| select::read(self.contents, item).ok());
         let volumes = claims.filter(|claim| restore::snapshot_of_claim(claim).is_some());
         volumes.filter_map(|claim| restore::volume_of_claim(&claim).map(str::to_owned)).collect()
+    }
+
+    /// Says of each volume that is restored, and whose data is in a repository of files, that it comes back empty.
+    pub(super) fn report_repository_data(&self, selection: &Selection) -> Result<(), StoreError> {
+        if self.repository.is_empty() {
+            return Ok(());
+        }
+        let [claims, pods] = [CLAIMS, PODS].map(|types| self.names(selection, types));
+        let (claims, pods) = (claims?, pods?);
+        for volume in &self.repository {
+            let RepositoryVolume { namespace, claim, mount } = volume;
+            let named = |name: &String| (namespace.clone(), name.clone());
+            let selected = match (claim, mount) {
+                (Some(claim), _) => claims.contains(&named(claim)),
+                (None, Some((pod, _))) => pods.contains(&named(pod)),
+                (None, None) => true,
+            };
+            if selected {
+                let scope = if namespace.is_empty() {
+                    Scope::Velero
+                } else {
+                    Scope::Namespace(self.rules.target(namespace))
+                };
+                self.report.error(
+                    scope,
+                    format!(
+                        "the data of {volume} is not restored: Velero has saved it in a repository of files, which only its \
+                         node agents read, so the volume is empty; restore it with a Velero server that uses this bucket"
+                    ),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Namespace and name of the selected items of a type.
+    fn names(
+        &self,
+        selection: &Selection,
+        group_resource: &str,
+    ) -> Result<BTreeSet<(String, String)>, StoreError> {
+        let items = selection.items(self.contents, group_resource)?;
+        let objects = items.iter().filter_map(|item| select::read(self.contents, item).ok());
+        let text = |object: &json::Object, key| {
+            json::text(object, &["metadata"], key).unwrap_or_default().to_owned()
+        };
+        Ok(objects.map(|object| (text(&object, "namespace"), text(&object, "name"))).collect())
     }
 
     /// Adds kept volumes of selected claims where volumes are not selected themselves.

@@ -1,7 +1,7 @@
-//! Globs: `*` is any text, `?` any character, `[ab]`, `[a-z]` one of these, `[!a]` one that is not.
+//! Globs: `*` is any text, `?` any character, `[ab]`, `[a-z]` one of these, `[!a]` one that is not, `{a,b*}` one of these texts.
 //!
-//! The notation of Velero's filters (v1.18), without `{a,b}` and `\`, which Velero refuses in namespaces. A pattern with
-//! an unbalanced bracket matches only itself.
+//! The notation of Velero's filters (v1.18; in namespaces it refuses braces), without `\`. A pattern with an unbalanced bracket
+//! or brace matches only itself.
 
 #[derive(Debug, PartialEq)]
 enum Piece {
@@ -11,16 +11,50 @@ enum Piece {
     AnyText,
 }
 
+/// Patterns that one with braces may stand for; one of more matches only itself.
+const MAX_ALTERNATIVES: usize = 256;
+
 /// Whether the text has a character with a meaning in globs.
 pub fn is_glob(pattern: &str) -> bool {
-    pattern.contains(['*', '?', '[', ']'])
+    pattern.contains(['*', '?', '[', ']', '{', '}'])
 }
 
-/// Whether a pattern matches the whole of a name. Takes time in proportion to the product of the two lengths at most.
+/// Whether a pattern matches the whole of a name. Takes time in proportion to the product of the two lengths at most, for each
+/// of its alternatives.
 pub fn glob_match(pattern: &str, name: &str) -> bool {
     if !is_glob(pattern) || pattern == "*" {
         return pattern == name || pattern == "*";
     }
+    alternatives(pattern).map_or(pattern == name, |all| all.iter().any(|one| matches(one, name)))
+}
+
+/// The patterns without braces that a pattern stands for; none if it stands only for itself.
+fn alternatives(pattern: &str) -> Option<Vec<String>> {
+    let (mut done, mut open) = (Vec::new(), vec![pattern.to_owned()]);
+    while let Some(next) = open.pop() {
+        match innermost(&next) {
+            None if next.contains(['{', '}']) => return None,
+            None => done.push(next),
+            Some((before, inside, after)) => {
+                open.extend(inside.split(',').map(|one| format!("{before}{one}{after}")));
+            }
+        }
+        if done.len() + open.len() > MAX_ALTERNATIVES {
+            return None;
+        }
+    }
+    Some(done)
+}
+
+/// What stands before, in and behind the first pair of braces that holds none.
+fn innermost(pattern: &str) -> Option<(&str, &str, &str)> {
+    let close = pattern.find('}')?;
+    let open = pattern[..close].rfind('{')?;
+    Some((&pattern[..open], &pattern[open + 1..close], &pattern[close + 1..]))
+}
+
+/// The same for a pattern without braces.
+fn matches(pattern: &str, name: &str) -> bool {
     let pieces = parse(pattern);
     let name: Vec<char> = name.chars().collect();
     let (mut at_piece, mut at_char) = (0, 0);
@@ -56,6 +90,15 @@ pub fn globs_may_overlap(a: &str, b: &str) -> bool {
     if !is_glob(b) {
         return glob_match(a, b);
     }
+    match (alternatives(a), alternatives(b)) {
+        (Some(all), Some(others)) => all.iter().any(|a| others.iter().any(|b| may_overlap(a, b))),
+        (None, _) => glob_match(b, a),
+        (_, None) => glob_match(a, b),
+    }
+}
+
+/// The same for patterns without braces.
+fn may_overlap(a: &str, b: &str) -> bool {
     let (a, b) = (parse(a), parse(b));
     // overlap[i][j]: whether the rests from piece i and piece j can match one text. Filled from the ends.
     let mut overlap = vec![vec![false; b.len() + 1]; a.len() + 1];

@@ -1,7 +1,9 @@
 //! What an object says of itself.
 
 use backup_core::{
-    labels::{BACKUP_WORK_FINALIZER, DELETION_RESTS_ANNOTATION, RESTORE_WORK_FINALIZER},
+    labels::{
+        BACKUP_WORK_FINALIZER, COLLECTS_AGAIN_ANNOTATION, DELETION_RESTS_ANNOTATION, RESTORE_WORK_FINALIZER,
+    },
     profile::Profile,
 };
 use kube::{ResourceExt, api::DynamicObject};
@@ -25,8 +27,10 @@ pub struct Observed {
     pub phase: String,
     /// Whether this version knows that phase. An unknown one counts as active.
     pub known: bool,
-    /// Its work has ended, or will never begin.
+    /// It needs no place: its work has ended, will never begin, or rests.
     pub over: bool,
+    /// It needs no place for now, and may claim one again.
+    pub rests: bool,
     pub new: bool,
     pub deleting: bool,
     /// When it was created, as RFC 3339.
@@ -56,10 +60,10 @@ impl Observed {
             (scope, profile.phase(role, data), profile.is_known_phase(role, data), over, new)
         } else {
             let phase = data.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
-            let over =
-                kind == ObjectKind::DeleteBackupRequest && (phase == "Processed" || rests(phase, object));
+            let over = kind == ObjectKind::DeleteBackupRequest && phase == "Processed";
             (Some(VELERO_SCOPE.to_owned()), phase, true, over, matches!(phase, "" | "New"))
         };
+        let rests = !over && rests(profile, kind, phase, object);
         Self {
             key: ObjectKey::new(kind, namespace, name),
             uid: object.uid().unwrap_or_default(),
@@ -67,7 +71,8 @@ impl Observed {
             scope,
             phase: if phase.is_empty() { "New".to_owned() } else { phase.to_owned() },
             known,
-            over,
+            over: over || rests,
+            rests,
             new,
             deleting: object.metadata.deletion_timestamp.is_some(),
             created: object.creation_timestamp().map(|time| time.0.to_string()).unwrap_or_default(),
@@ -87,10 +92,20 @@ fn was_let_go(kind: ObjectKind, object: &DynamicObject) -> bool {
     object.metadata.deletion_timestamp.is_some() && !object.finalizers().iter().any(|name| name == work)
 }
 
-/// Whether a deletion that has begun waits for its store. There may be more of these than a ledger holds, and they need no place in it:
-/// the phase of the backup keeps restores out.
-fn rests(phase: &str, object: &DynamicObject) -> bool {
-    phase == "InProgress" && object.annotations().contains_key(DELETION_RESTS_ANNOTATION)
+/// Whether work that has begun needs nothing of the cluster for now. A deletion waits for its store: there may be more of these than
+/// a ledger holds, and the phase of the backup keeps restores out. A backup of our own engine has collected everything, and only
+/// its store has still to take it.
+fn rests(profile: &Profile, kind: ObjectKind, phase: &str, object: &DynamicObject) -> bool {
+    let has = |annotation| object.annotations().contains_key(annotation);
+    match kind {
+        ObjectKind::DeleteBackupRequest => phase == "InProgress" && has(DELETION_RESTS_ANNOTATION),
+        ObjectKind::Backup => {
+            profile.engine
+                && matches!(phase, "Finalizing" | "FinalizingPartiallyFailed")
+                && !has(COLLECTS_AGAIN_ANNOTATION)
+        }
+        ObjectKind::Restore | ObjectKind::Deletion | ObjectKind::Hold => false,
+    }
 }
 
 impl Observed {
@@ -142,6 +157,32 @@ mod tests {
             let object: DynamicObject = serde_json::from_value(object).unwrap();
             let seen = Observed::of(&Profile::velero(), ObjectKind::DeleteBackupRequest, &object);
             assert_eq!(seen.over, over, "{phase:?} {annotation:?}");
+        }
+    }
+
+    #[test]
+    fn a_backup_of_our_engine_rests_once_everything_is_collected() {
+        for (phase, annotation, engine, rests) in [
+            ("InProgress", None, true, false),
+            ("WaitingForPluginOperations", None, true, false),
+            ("Finalizing", None, true, true),
+            ("FinalizingPartiallyFailed", None, true, true),
+            ("FinalizingPartiallyFailed", Some(COLLECTS_AGAIN_ANNOTATION), true, false),
+            ("Finalizing", Some(COLLECTS_AGAIN_ANNOTATION), true, false),
+            // Velero's server reads items in this phase.
+            ("Finalizing", None, false, false),
+            ("Finalizing", Some("backup-controller/other"), true, true),
+        ] {
+            let mut object = json!({
+                "metadata": { "name": "b", "namespace": "velero", "uid": "u" }, "status": { "phase": phase },
+            });
+            if let Some(annotation) = annotation {
+                object["metadata"]["annotations"] = json!({ annotation: "true" });
+            }
+            let object: DynamicObject = serde_json::from_value(object).unwrap();
+            let profile = Profile { engine, ..Profile::velero() };
+            let seen = Observed::of(&profile, ObjectKind::Backup, &object);
+            assert_eq!((seen.rests, seen.over), (rests, rests), "{phase} {annotation:?} {engine}");
         }
     }
 }

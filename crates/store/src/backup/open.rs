@@ -7,7 +7,10 @@ use object_store::path::Path;
 use super::{BackupWriter, PendingBackup};
 use crate::{
     Location, StoreError, crash,
-    job::{Claimant, SMALL},
+    job::{
+        Claimant, SMALL,
+        record::{Contents, Record},
+    },
     layout::JobKeys,
     tarball::{self, Writer},
     upload::{Note, Upload},
@@ -19,12 +22,14 @@ pub(super) fn note_number() -> u64 {
 }
 
 impl Location {
-    /// Claims the folder of a backup for the Backup object with this uid, and begins the contents.
+    /// Claims the folder of a backup for a Backup object, and begins the contents.
     ///
-    /// Parts that an earlier try of the same uid has uploaded are removed, as nothing was decided about them. Safe to
-    /// repeat. Errors: [`StoreError::Exists`] if the folder holds a finished backup (of this uid: adopt it) or a decision
+    /// Parts that an earlier try of the same uid has uploaded are removed, as nothing was decided about them. The folder of a
+    /// Backup that was abandoned ([`Location::abandon_backup`]) is taken over. Safe to repeat.
+    /// Errors: [`StoreError::Exists`] if the folder holds a finished backup (of this uid: adopt it) or a decision
     /// about this one (see [`Location::find_job`]), belongs to another uid, or holds files that we did not write.
-    pub async fn open_backup(&self, backup: &str, uid: &str) -> Result<BackupWriter, StoreError> {
+    pub async fn open_backup(&self, backup: &str, claimant: &Claimant) -> Result<BackupWriter, StoreError> {
+        let uid = &claimant.uid;
         if uid.is_empty() {
             let message = "has no uid; only an object read from the API server can be stored";
             return Err(StoreError::config("metadata.uid", format!("backup {backup:?} {message}")));
@@ -34,24 +39,60 @@ impl Location {
         if found.contains(&keys.metadata()) {
             return Err(self.finished(&keys, self.read_metadata(backup).await?.as_ref(), uid));
         }
-        let fresh = !found.contains(&keys.owner());
-        if fresh {
-            self.refuse_foreign(&keys, &found)?;
-            self.claim(&keys, &Claimant { uid: uid.to_owned(), ..Claimant::default() }).await?;
-        } else {
-            self.check_owner(&keys, uid).await?;
-            if let Some(number) = keys.records().last(&found) {
-                let decided =
-                    "what this backup holds is decided already; it is to be finished, not begun again";
-                return Err(self.exists(&keys.records().key(number), decided));
+        let last = keys.records().last(&found);
+        let owner = self.claimant_among(&keys, &found).await?;
+        let fresh = owner.is_none() && last.is_none();
+        match owner {
+            None => {
+                self.refuse_foreign(&keys, &found)?;
+                self.claim(&keys, claimant).await?;
             }
-            self.refuse_foreign(&keys, &found)?;
+            Some(owner) if owner.uid == *uid => {
+                self.refuse_decided(&keys, last, uid).await?;
+                self.refuse_foreign(&keys, &found)?;
+            }
+            Some(owner) => self.take_over(&keys, &found, last, &owner, claimant).await?,
         }
         crash::point("after-owner-marker");
-        self.begin(keys, uid, 0, fresh).await
+        self.begin(keys, uid, last.unwrap_or_default(), fresh).await
     }
 
-    /// Begins the contents of a folder that is ours. `after` is the number of the last record, which counts no more;
+    /// Refuses to begin again what has a record.
+    async fn refuse_decided(&self, keys: &JobKeys, last: Option<u64>, uid: &str) -> Result<(), StoreError> {
+        let Some(number) = last else { return Ok(()) };
+        let decided = match self.read_record(keys, number).await {
+            // Of an abandoned backup whose folder this one has taken over.
+            Ok(Some(record)) if record.uid != uid => return Ok(()),
+            Ok(Some(Record { contents: Contents::Abandoned, .. })) => {
+                "this backup was abandoned, as it failed or its deletion was asked for"
+            }
+            Err(error) if error.is_transient() => return Err(error),
+            _ => "what this backup holds is decided already; it is to be finished, not begun again",
+        };
+        Err(self.exists(&keys.record(number), decided))
+    }
+
+    /// Takes the folder of an abandoned backup. The record that says so stays, so that whoever still works for that one can't
+    /// write its own. Of two that take it over, one gets the marker.
+    async fn take_over(
+        &self,
+        keys: &JobKeys,
+        found: &[Path],
+        last: Option<u64>,
+        owner: &Claimant,
+        claimant: &Claimant,
+    ) -> Result<(), StoreError> {
+        let of_another = || self.is_of_another(keys, &owner.uid, &claimant.uid);
+        let number = last.ok_or_else(of_another)?;
+        let record = self.read_record(keys, number).await?;
+        if !record.is_some_and(|record| matches!(record.contents, Contents::Abandoned)) {
+            return Err(of_another());
+        }
+        self.refuse_foreign(keys, found)?;
+        self.put_marker(keys, &keys.later_owners().key(number), claimant).await
+    }
+
+    /// Begins the contents of a folder that is ours. `after` is the number of the last record, which counts no more, or 0;
     /// `fresh` says that nothing can have been uploaded yet.
     pub(super) async fn begin(
         &self,
@@ -98,10 +139,10 @@ impl Location {
     pub async fn is_anothers(&self, backup: &str, uid: &str) -> Result<bool, StoreError> {
         let keys = self.layout().backup(backup)?;
         let found = self.list(&keys.folder).await?;
-        if found.contains(&keys.owner()) {
-            return Ok(self.owner(&keys).await? != uid);
+        match self.claimant_among(&keys, &found).await? {
+            Some(owner) => Ok(owner.uid != uid),
+            None => Ok(!found.is_empty()),
         }
-        Ok(!found.is_empty())
     }
 
     fn finished(&self, keys: &JobKeys, stored: Option<&Backup>, uid: &str) -> StoreError {

@@ -5,11 +5,12 @@ use super::CommittedBackup;
 use crate::{
     BackupWriter, FoundJob, JobFiles, Location, LogFile, ResourceList, Results, Scope, StoreError,
     testing::{
-        Fault, NOISE, Recorder, add_noise, backup, collected, folder, get, keys, memory, no_files, noise,
+        Fault, NOISE, Recorder, add_noise, backup, collected, folder, get, keys, memory, no_files, noise, of,
         pod, put, unzipped,
     },
 };
 
+mod abandoned;
 mod crashes;
 mod waiting;
 
@@ -148,7 +149,7 @@ async fn nothing_is_visible_before_it_is_decided_then_contents_come_first_and_me
 async fn a_failed_part_is_reported_by_the_next_call_and_the_upload_is_aborted() {
     let recorder = Recorder::default();
     let location = recorder.location("p");
-    let mut writer = location.open_backup("b", "u1").await.unwrap();
+    let mut writer = location.open_backup("b", &of("u1")).await.unwrap();
     recorder.fault("part p/backups/b/b.tar.gz", Fault::Fail);
     let mut calls = 0;
     let error = loop {
@@ -171,15 +172,15 @@ async fn a_failed_part_is_reported_by_the_next_call_and_the_upload_is_aborted() 
 async fn giving_up_leaves_only_the_claim() {
     let (_dir, local) = folder("p");
     for location in [memory("p"), local] {
-        let mut writer = location.open_backup("b", "u1").await.unwrap();
+        let mut writer = location.open_backup("b", &of("u1")).await.unwrap();
         add_noise(&mut writer, 3).await.unwrap();
         writer.abort().await;
         assert_eq!(keys(&location).await, ["p/backups/b/.private/owner"]);
         collected(&location, "u1", true).await.unwrap().discard().await;
         assert_eq!(keys(&location).await, ["p/backups/b/.private/owner"]);
-        let writer = location.open_backup("b", "u1").await.unwrap();
+        let writer = location.open_backup("b", &of("u1")).await.unwrap();
         drop(writer);
-        assert_eq!(location.open_backup("b", "u2").await.unwrap_err().category(), "exists");
+        assert_eq!(location.open_backup("b", &of("u2")).await.unwrap_err().category(), "exists");
         assert!(
             location.is_anothers("b", "u2").await.unwrap() && !location.is_anothers("b", "u1").await.unwrap()
         );
@@ -244,7 +245,11 @@ async fn the_first_decision_stands() {
     }
     let late = theirs.commit(&files("y"), &end).await.unwrap_err();
     assert_eq!(late.category(), "exists");
-    assert_eq!(location.open_backup("b", "u1").await.unwrap_err().category(), "exists", "not begun again");
+    assert_eq!(
+        location.open_backup("b", &of("u1")).await.unwrap_err().category(),
+        "exists",
+        "not begun again"
+    );
     found(&location).await.publish().await.unwrap();
     assert!(stored_log(&location).await.contains("msg=x"));
 }
@@ -290,7 +295,7 @@ async fn a_folder_that_is_not_ours_is_left_alone() {
             for (key, bytes) in objects {
                 put(&location, key, bytes).await;
             }
-            let error = location.open_backup("b", "u1").await.unwrap_err();
+            let error = location.open_backup("b", &of("u1")).await.unwrap_err();
             assert_eq!(error.category(), "exists", "{error}");
             assert!(error.to_string().contains(why), "{error}");
             for (key, bytes) in objects {
@@ -305,7 +310,7 @@ async fn a_folder_that_is_not_ours_is_left_alone() {
 async fn a_finished_backup_of_ours_is_to_be_adopted() {
     let location = memory("p");
     stored(&location).await;
-    let error = location.open_backup("b", "u1").await.unwrap_err();
+    let error = location.open_backup("b", &of("u1")).await.unwrap_err();
     assert!(
         error.category() == "exists" && error.to_string().contains("stored already, as Completed"),
         "{error}"
@@ -318,8 +323,8 @@ async fn an_interrupted_try_is_cleaned_up_by_the_next_one_of_the_same_uid() {
     let recorder = Recorder::default();
     for location in [recorder.location("p"), local] {
         drop(collected(&location, "u1", true).await.unwrap()); // the process dies before the decision
-        assert_eq!(location.open_backup("b", "u2").await.unwrap_err().category(), "exists");
-        drop(location.open_backup("b", "u1").await.unwrap());
+        assert_eq!(location.open_backup("b", &of("u2")).await.unwrap_err().category(), "exists");
+        drop(location.open_backup("b", &of("u1")).await.unwrap());
         assert_eq!(keys(&location).await, ["p/backups/b/.private/owner"]);
         assert!(recorder.uploads().is_empty());
         stored(&location).await;
@@ -330,7 +335,8 @@ async fn an_interrupted_try_is_cleaned_up_by_the_next_one_of_the_same_uid() {
 async fn only_one_of_two_uids_gets_the_folder() {
     for _ in 0..20 {
         let location = memory("p");
-        let (a, b) = tokio::join!(location.open_backup("b", "u1"), location.open_backup("b", "u2"));
+        let both = [of("u1"), of("u2")];
+        let (a, b) = tokio::join!(location.open_backup("b", &both[0]), location.open_backup("b", &both[1]));
         assert_eq!(u8::from(a.is_ok()) + u8::from(b.is_ok()), 1);
     }
 }
@@ -382,12 +388,12 @@ async fn missing_contents_are_not_found() {
 fn the_futures_can_be_spawned() {
     fn send<T: Send>(_: T) {}
     let location = memory("p");
-    send(location.open_backup("b", "u"));
+    send(location.open_backup("b", &of("u")));
     send(location.read_contents("b"));
     let claimant = crate::Claimant::default();
     send(location.open_restore("r", &claimant));
     send(async move {
-        let mut writer = location.open_backup("b", "u").await?;
+        let mut writer = location.open_backup("b", &of("u")).await?;
         writer.item(&pod("x"), b"{}").await?;
         let collected = writer.finish().await?;
         collected.commit(&files("x"), &backup("u", BackupPhase::Completed)).await?.publish().await

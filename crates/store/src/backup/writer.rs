@@ -56,9 +56,12 @@ impl BackupWriter {
     ) -> Result<AwaitingBackup, StoreError> {
         let PendingBackup { location, keys, uid, record: number, .. } = self.pending;
         let contents = self.tar.pause().await?;
-        let record = Record { uid, contents, status, files: files.encode::<Backup>(&keys)? };
+        let before = location.numbers(&keys.operations()).await?;
+        let operations = before.last().copied().unwrap_or_default();
+        let files_so_far = files.encode::<Backup>(&keys)?;
+        let record = Record { uid, contents, status, operations_after: operations, files: files_so_far };
         location.put_record(&keys, number, &record).await?;
-        Ok(AwaitingBackup { location, keys, number, record, files, operations: 0, of: PhantomData })
+        Ok(AwaitingBackup { location, keys, number, record, files, operations, of: PhantomData })
     }
 
     /// Gives up: removes what was sent. The claim on the folder stays, for the next try of the same uid.

@@ -48,8 +48,8 @@ impl<J: StoredJob> AwaitingOperations<J> {
     ) -> Result<Self, StoreError> {
         let mut files = JobFiles::decode::<J>(&record, &keys)
             .map_err(|detail| location.corrupt(&keys.record(number), detail))?;
-        let operations = keys.operations().last(found).unwrap_or_default();
-        if operations > 0 {
+        let operations = keys.operations().last(found).unwrap_or_default().max(record.operations_after);
+        if operations > record.operations_after {
             let key = keys.operations().key(operations);
             let bytes = location.get_small(&key, MAX_OPERATIONS).await?.unwrap_or_default();
             let read = serde_json::from_slice(&bytes);

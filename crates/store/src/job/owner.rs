@@ -25,6 +25,11 @@ pub struct Claimant {
 }
 
 impl Claimant {
+    /// Whether both are known to be of one installation, so that at most one of them has an object in the cluster.
+    pub fn is_same_installation(&self, other: &Self) -> bool {
+        self.installation == other.installation && !self.installation.is_empty()
+    }
+
     fn encode(&self) -> Bytes {
         let Self { uid, installation } = self;
         if installation.is_empty() { format!("{uid}\n") } else { format!("{uid}\n{installation}\n") }.into()
@@ -40,7 +45,18 @@ impl Claimant {
 impl Location {
     /// Who has claimed a folder, by its marker; none if there is no marker.
     pub(crate) async fn claimant(&self, keys: &JobKeys) -> Result<Option<Claimant>, StoreError> {
-        Ok(self.get_small(&keys.owner(), SMALL).await?.map(|marker| Claimant::decode(&marker)))
+        // That of a restore is replaced.
+        let found = if keys.noun == "backup" { self.list(&keys.private).await? } else { Vec::new() };
+        self.claimant_among(keys, &found).await
+    }
+
+    /// The same, by the keys that are there.
+    pub(crate) async fn claimant_among(
+        &self,
+        keys: &JobKeys,
+        found: &[Path],
+    ) -> Result<Option<Claimant>, StoreError> {
+        Ok(self.get_small(&keys.marker(found), SMALL).await?.map(|marker| Claimant::decode(&marker)))
     }
 
     /// The uid in the marker; empty if there is none.
@@ -48,9 +64,14 @@ impl Location {
         Ok(self.claimant(keys).await?.unwrap_or_default().uid)
     }
 
-    /// Writes the marker (create-only).
-    pub(crate) async fn put_marker(&self, keys: &JobKeys, claimant: &Claimant) -> Result<(), StoreError> {
-        let mut written = self.put_new(&keys.owner(), claimant.encode()).await;
+    /// Writes a marker (create-only).
+    pub(crate) async fn put_marker(
+        &self,
+        keys: &JobKeys,
+        marker: &Path,
+        claimant: &Claimant,
+    ) -> Result<(), StoreError> {
+        let mut written = self.put_new(marker, claimant.encode()).await;
         if let Err(StoreError::Exists { detail, .. }) = &mut written {
             *detail = format!(
                 "another {} of this name has just claimed the folder; choose another name",
@@ -62,13 +83,18 @@ impl Location {
 
     /// Claims a folder without a marker, then looks again: who wrote into it meanwhile does not know our marker.
     pub(crate) async fn claim(&self, keys: &JobKeys, claimant: &Claimant) -> Result<(), StoreError> {
-        self.put_marker(keys, claimant).await?;
+        self.put_marker(keys, &keys.owner(), claimant).await?;
         let found = self.list(&keys.folder).await?;
         if let Err(error) = self.refuse_foreign(keys, &found) {
             self.delete(vec![keys.owner()]).await?;
             return Err(error);
         }
         Ok(())
+    }
+
+    /// Who has claimed the folder of a backup; none if nobody has.
+    pub async fn claimant_of_backup(&self, backup: &str) -> Result<Option<Claimant>, StoreError> {
+        self.claimant(&self.layout().backup(backup)?).await
     }
 
     pub(crate) async fn check_owner(&self, keys: &JobKeys, uid: &str) -> Result<(), StoreError> {

@@ -67,7 +67,7 @@ impl<J: StoredJob> PendingUpload<J> {
             }
             None => serde_json::to_value(outcome).map_err(failed)?,
         };
-        let record = Record { uid: self.uid.clone(), contents, status, files: all };
+        let record = Record { uid: self.uid.clone(), contents, status, operations_after: 0, files: all };
         crash::point("before-record");
         self.location.put_record(&self.keys, self.record, &record).await?;
         crash::point("after-record");

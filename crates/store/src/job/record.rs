@@ -31,6 +31,8 @@ pub(crate) struct Record {
     pub contents: Contents,
     /// What the status says of the collection; null where nothing is to be kept of it.
     pub status: Value,
+    /// States of operations up to this number are of another backup, which was abandoned.
+    pub operations_after: u64,
     /// Final keys and their bytes, in the order of writing; the metadata last.
     pub files: Vec<(Path, Bytes)>,
 }
@@ -49,6 +51,8 @@ pub(crate) enum Contents {
         /// Size of the archive so far, not compressed (bytes).
         total: u64,
     },
+    /// There are none, and will be none: the backup was abandoned, and no record of its uid counts any more.
+    Abandoned,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -57,12 +61,16 @@ struct Header {
     format: u32,
     uid: String,
     open: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    abandoned: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     contents: Option<Uploaded>,
     #[serde(default)]
     total: u64,
     #[serde(default, skip_serializing_if = "Value::is_null")]
     status: Value,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    operations_after: u64,
     files: Vec<File>,
 }
 
@@ -73,6 +81,11 @@ struct File {
     sha256: String,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 impl Record {
     /// The bytes of the record; the same each time.
     pub(crate) fn encode(&self) -> Result<Bytes, StoreError> {
@@ -81,7 +94,7 @@ impl Record {
             self.files.iter().map(|(key, bytes)| (key.filename().unwrap_or_default(), bytes)).collect();
         let (mut contents, mut total) = (None, 0);
         match &self.contents {
-            Contents::Inline => {}
+            Contents::Inline | Contents::Abandoned => {}
             Contents::Uploaded(parts) => contents = Some(parts.clone()),
             Contents::Open { parts, tail, total: so_far } => {
                 contents.clone_from(parts);
@@ -93,9 +106,11 @@ impl Record {
             format: FORMAT,
             uid: self.uid.clone(),
             open: matches!(self.contents, Contents::Open { .. }),
+            abandoned: matches!(self.contents, Contents::Abandoned),
             contents,
             total,
             status: self.status.clone(),
+            operations_after: self.operations_after,
             files: entries
                 .iter()
                 .map(|(name, bytes)| File {
@@ -164,11 +179,13 @@ impl Record {
             return Err("files are missing in it".to_owned());
         }
         let contents = match (header.open, header.contents) {
+            _ if header.abandoned => Contents::Abandoned,
             (true, parts) => Contents::Open { parts, tail, total: header.total },
             (false, Some(parts)) => Contents::Uploaded(parts),
             (false, None) => Contents::Inline,
         };
-        Ok(Self { uid: header.uid, contents, status: header.status, files })
+        let Header { uid, status, operations_after, .. } = header;
+        Ok(Self { uid, contents, status, operations_after, files })
     }
 
     pub(crate) fn file(&self, key: &Path) -> Option<Bytes> {
@@ -194,6 +211,7 @@ mod tests {
                 uid: "u1".to_owned(),
                 contents,
                 status: serde_json::json!({ "progress": { "totalItems": 3 } }),
+                operations_after: 0,
                 files: vec![file("b-logs.gz", b"log"), file("empty", b""), file("velero-backup.json", b"{}")],
             })
             .into()

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use backup_core::bucket::{Facts, ObjectLock, Versions};
 use bytes::Bytes;
+use object_store::path::Path;
 
 use super::{Location, bucket_api::BucketError};
 use crate::{StoreError, error::is_missing_bucket, layout::TOP_LEVEL};
@@ -15,6 +16,8 @@ const TEXT: &str =
     "backup-controller has written this to see whether it may; it can be removed at any time\n";
 /// How long a bucket may take to give its settings, which nothing depends on.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often in a row a store has to write what it must not, until that is believed.
+const PROBES: u32 = 3;
 
 impl Location {
     /// Whether the bucket is there, may be listed, and looks like a backup store. One listing; writes nothing.
@@ -78,6 +81,7 @@ impl Location {
                 format!("{detail}; backups need {right} there: grant it, or set spec.accessMode to ReadOnly");
         }
         written?;
+        facts.unconditional = self.plugin().is_none() && self.overwrites(&key).await?;
         if matches!(facts.versions, Some(Versions::Enabled | Versions::Suspended)) {
             return Ok(facts);
         }
@@ -89,6 +93,19 @@ impl Location {
         Ok(facts)
     }
 
+    /// Whether the store writes a key that is there although it is asked not to: some ignore the condition, and each first write
+    /// looks as it should. From then on this location looks before it writes.
+    async fn overwrites(&self, key: &Path) -> Result<bool, StoreError> {
+        // Another cluster that probes may have removed it in between.
+        for _ in 0..PROBES {
+            if self.create(key, &Bytes::from_static(TEXT.as_bytes())).await? == Some(false) {
+                return Ok(false);
+            }
+        }
+        self.knows_no_conditions();
+        Ok(true)
+    }
+
     /// What the bucket says of itself. That it does not say is no error.
     async fn settings(&self) -> Facts {
         let Some(bucket) = &self.backend().bucket else {
@@ -96,7 +113,7 @@ impl Location {
             let versions = self.backend().folder.is_some().then_some(Versions::Off);
             let lock = versions.map(|_| ObjectLock::default());
             let unknown = versions.is_none().then(|| "it is not asked of this provider".to_owned());
-            return Facts { versions, lock, unknown, not_removable: None };
+            return Facts { versions, lock, unknown, ..Facts::default() };
         };
         let (versions, lock) = tokio::join!(
             tokio::time::timeout(PATIENCE, bucket.versions()),
@@ -108,7 +125,7 @@ impl Location {
         let errors = versions.as_ref().err().into_iter().chain(lock.as_ref().err());
         let reasons: Vec<String> = errors.map(ToString::to_string).collect();
         let unknown = (!reasons.is_empty()).then(|| reasons.join("; "));
-        Facts { versions: versions.ok(), lock: lock.ok(), unknown, not_removable: None }
+        Facts { versions: versions.ok(), lock: lock.ok(), unknown, ..Facts::default() }
     }
 
     /// What the provider calls the right to write.
@@ -126,8 +143,10 @@ impl Location {
 
 #[cfg(test)]
 mod tests {
+    use backup_core::labels::BUCKET_ANNOTATION;
+
     use super::*;
-    use crate::testing::{Fault, Recorder, folder, get, keys, memory, put};
+    use crate::testing::{Fault, Recorder, folder, get, keys, memory, put, spec};
 
     const KEY: &str = "p/backups/.writable";
 
@@ -160,6 +179,29 @@ mod tests {
         assert_eq!(location.probe(true).await.unwrap_err().category(), "unreachable");
         let facts = location.probe(true).await.unwrap();
         assert!(facts.versions.is_none() && facts.unknown.is_some(), "{facts:?}");
+    }
+
+    #[tokio::test]
+    async fn a_store_that_ignores_the_condition_is_found_out() {
+        let recorder = Recorder::default();
+        let location = recorder.location("p");
+        assert!(!location.probe(true).await.unwrap().unconditional && !location.is_unconditional());
+        // Another cluster removes the probe once.
+        recorder.fault(&format!("create {KEY}"), Fault::Ignored);
+        recorder.fault(&format!("create {KEY}"), Fault::Ignored);
+        assert!(!location.probe(true).await.unwrap().unconditional);
+        (0..9).for_each(|_| recorder.fault(&format!("create {KEY}"), Fault::Ignored));
+        assert!(location.probe(true).await.unwrap().unconditional && location.is_unconditional());
+        assert!(location.probe(true).await.unwrap().unconditional, "it stays so");
+        assert_eq!(keys(&location).await, Vec::<String>::new());
+
+        let mut bsl = backup_core::api::BackupStorageLocation::new("l", spec("local", "/tmp", &[]));
+        for unconditional in [false, true] {
+            let facts = Facts { unconditional, ..Facts::default() };
+            let annotations = [(BUCKET_ANNOTATION.to_owned(), facts.annotation())];
+            bsl.metadata.annotations = Some(annotations.into());
+            assert_eq!(Location::open(&bsl, None, None).unwrap().is_unconditional(), unconditional);
+        }
     }
 
     #[tokio::test]

@@ -67,15 +67,15 @@ impl Location {
     pub async fn delete_backup(&self, backup: &str) -> Result<u64, StoreError> {
         let keys = self.layout().backup(backup)?;
         let found = self.hide_backup(&keys).await?;
-        self.delete(found.iter().filter(|key| **key == keys.owner()).cloned().collect()).await?;
+        self.delete(found.iter().filter(|key| **key == keys.marker(&found)).cloned().collect()).await?;
         self.remove_folder(&keys.folder).await?;
         Ok(found.len() as u64)
     }
 
     /// Removes all of a backup but our marker; the keys that were there.
     async fn hide_backup(&self, keys: &JobKeys) -> Result<Vec<Path>, StoreError> {
-        let (metadata, owner) = (keys.metadata(), keys.owner());
         let found = self.list(&keys.folder).await?;
+        let (metadata, owner) = (keys.metadata(), keys.marker(&found));
         if keys.upload_notes().has_any(&found) {
             self.remove_begun(keys, false).await?;
         }
@@ -106,14 +106,13 @@ impl Location {
         keys: &JobKeys,
         found: Vec<Path>,
     ) -> Result<(), StoreError> {
-        let owner = keys.owner();
-        let (last, first): (Vec<Path>, Vec<Path>) = found.into_iter().partition(|key| *key == owner);
+        let (last, first): (Vec<Path>, Vec<Path>) = found.into_iter().partition(|key| keys.is_marker(key));
         self.delete(first).await?;
         self.delete(last).await
     }
 
     /// On a local disk a writer that crashed leaves staging files, which listings do not show, and so the folder.
-    pub(super) async fn remove_folder(&self, folder: &Path) -> Result<(), StoreError> {
+    pub(crate) async fn remove_folder(&self, folder: &Path) -> Result<(), StoreError> {
         let Some(root) = &self.backend().folder else { return Ok(()) };
         match tokio::fs::remove_dir_all(root.join(folder.as_ref())).await {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -147,14 +146,16 @@ impl Location {
             return Ok(DeletedBackup { keys, ..DeletedBackup::default() });
         };
         let keys = self.layout().backup(backup)?;
-        let owner = keys.owner();
-        let (found, claimed) = match hidden {
+        let (owner, found, claimed) = match hidden {
             None => {
                 let found = self.hide_backup(&keys).await?;
-                (found.len() as u64, found.contains(&owner))
+                let owner = keys.marker(&found);
+                let claimed = found.contains(&owner);
+                (owner, found.len() as u64, claimed)
             }
             Some(before) => {
                 let found = self.list(&keys.folder).await?;
+                let owner = keys.marker(&found);
                 let claimed = found.contains(&owner);
                 // A second look before anything more is destroyed: days may have passed.
                 if found.iter().any(|key| *key != owner) || claimed && self.owner(&keys).await? != before {
@@ -164,7 +165,7 @@ impl Location {
                          stays, and so do the versions that were locked",
                     ));
                 }
-                (0, claimed)
+                (owner, 0, claimed)
             }
         };
         let removal = Removal::new(self, bucket.as_ref(), &keys.folder);

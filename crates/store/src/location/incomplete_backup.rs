@@ -132,7 +132,7 @@ impl JobKeys {
     fn classify_private(&self, key: &Path) -> Remnant {
         // Parts that a plugin has stored.
         let is_part = key.filename().is_some_and(|name| name.starts_with("parts-"));
-        if *key == self.owner() || self.upload_notes().number(key).is_some() || is_part {
+        if self.is_marker(key) || self.upload_notes().number(key).is_some() || is_part {
             Remnant::Scrap
         } else if self.journal().number(key).is_some() {
             Remnant::Journal
@@ -163,6 +163,7 @@ mod tests {
             ("b-volumesnapshots.json.gz", Some(Remnant::Journal)),
             ("b-csi-volumesnapshotcontents.json.gz", Some(Remnant::Journal)),
             (".private/owner", Some(Remnant::Scrap)),
+            (".private/owner-2", Some(Remnant::Scrap)),
             (".private/upload-17", Some(Remnant::Scrap)),
             (".private/parts-00ff-0-8-aa", Some(Remnant::Scrap)),
             (".private/so-far-1-2-b-logs.gz", Some(Remnant::Scrap)),

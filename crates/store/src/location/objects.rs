@@ -107,7 +107,7 @@ impl Location {
     }
 
     /// Whether a key was created (If-None-Match), rather than there already; none where the store knows no conditions.
-    async fn create(&self, key: &Path, bytes: &Bytes) -> Result<Option<bool>, StoreError> {
+    pub(super) async fn create(&self, key: &Path, bytes: &Bytes) -> Result<Option<bool>, StoreError> {
         if self.is_unconditional() {
             return Ok(None);
         }
@@ -136,9 +136,11 @@ impl Location {
         )
     }
 
-    fn knows_no_conditions(&self) {
+    pub(super) fn knows_no_conditions(&self) {
+        if self.inner.unconditional.swap(true, Ordering::Relaxed) {
+            return;
+        }
         tracing::warn!(store = %self.url(), "the store does not know conditional writes; looking before each write instead");
-        self.inner.unconditional.store(true, Ordering::Relaxed);
     }
 
     pub(crate) async fn begin_upload(&self, key: &Path) -> object_store::Result<String> {

@@ -13,7 +13,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::*;
 use crate::{
     Body, Fault, FoundJob, JobFiles, ObjectPlugin, PluginFault,
-    testing::{NOISE, backup, collected, no_files, spec, target, unzipped},
+    testing::{NOISE, backup, collected, no_files, of, spec, target, unzipped},
 };
 
 /// A bucket in memory that writes piece by piece, as a plugin over a file system does.
@@ -224,7 +224,7 @@ async fn files_of_a_backup_that_waits_are_shown_as_they_are_so_far_and_go_with_t
         "nothing is there"
     );
 
-    let writer = location.open_backup("b", "u").await.unwrap();
+    let writer = location.open_backup("b", &of("u")).await.unwrap();
     let state = |phase: &str| vec![serde_json::json!({"status": {"phase": phase}})];
     let early = JobFiles { item_operations: state("New"), ..no_files() };
     let mut waiting = writer.await_operations(early, serde_json::Value::Null).await.unwrap();

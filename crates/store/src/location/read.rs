@@ -2,7 +2,10 @@
 
 use std::io::{BufReader, Read as _};
 
-use backup_core::api::Backup;
+use backup_core::{
+    api::Backup,
+    repository_data::{self, RepositoryVolume},
+};
 use flate2::read::MultiGzDecoder;
 use futures::TryStreamExt as _;
 use object_store::path::Path;
@@ -12,7 +15,10 @@ use serde_json::{Value, value::RawValue};
 use super::{IncompleteBackup, Location};
 use crate::{
     StoreError,
-    layout::{CSI_SNAPSHOT_CLASSES, CSI_SNAPSHOT_CONTENTS, JobKeys, POD_VOLUME_BACKUPS, VOLUME_SNAPSHOTS},
+    layout::{
+        CSI_SNAPSHOT_CLASSES, CSI_SNAPSHOT_CONTENTS, JobKeys, POD_VOLUME_BACKUPS, VOLUME_INFO,
+        VOLUME_SNAPSHOTS,
+    },
 };
 
 /// Metadata larger than this is refused (bytes). An object in a cluster has at most 1.5 MiB, which Velero indents.
@@ -107,6 +113,23 @@ impl Location {
     pub async fn read_volume_snapshots(&self, backup: &str) -> Result<Option<Vec<Value>>, StoreError> {
         let key = self.layout().backup(backup)?.file(VOLUME_SNAPSHOTS);
         self.read_list(&key, MAX_SNAPSHOTS).await
+    }
+
+    /// The volumes of a backup whose data is in a repository of files.
+    ///
+    /// Errors: [`StoreError::Corrupt`] for a list that is none.
+    pub async fn repository_volumes(&self, backup: &Backup) -> Result<Vec<RepositoryVolume>, StoreError> {
+        let keys = self.layout().backup(backup.metadata.name.as_deref().unwrap_or_default())?;
+        let infos = self.read_list::<Value>(&keys.file(VOLUME_INFO), MAX_LIST).await?;
+        let files = self.read_list::<Value>(&keys.file(POD_VOLUME_BACKUPS), MAX_LIST).await?;
+        let mut volumes =
+            repository_data::volumes(infos.as_deref().unwrap_or_default(), &files.unwrap_or_default());
+        let moves =
+            backup.spec.snapshot_move_data == Some(true) && backup.status.csi_volume_snapshots_attempted > 0;
+        if infos.is_none() && moves {
+            volumes.push(RepositoryVolume::unnamed());
+        }
+        Ok(volumes)
     }
 
     /// A gzipped list; none if there is no such file. Errors: [`StoreError::Corrupt`] for a file that is no list, or has more

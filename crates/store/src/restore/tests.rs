@@ -5,14 +5,10 @@ use serde_json::json;
 use super::*;
 use crate::{
     FoundJob, Scope,
-    testing::{Fault, Recorder, folder, get, keys, memory, no_files, put},
+    testing::{Fault, Recorder, folder, get, keys, memory, no_files, of, put},
 };
 
 const AT: &str = "2026-01-01T00:00:00.5Z";
-
-fn of(uid: &str) -> Claimant {
-    Claimant { uid: uid.to_owned(), installation: "cluster/velero".to_owned() }
-}
 
 fn ended(errors: i64) -> RestoreStatus {
     let phase = if errors > 0 { RestorePhase::PartiallyFailed } else { RestorePhase::Completed };

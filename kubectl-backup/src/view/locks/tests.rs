@@ -24,6 +24,7 @@ fn seen(kind: ObjectKind, name: &str, uid: &str, footprint: Footprint) -> Unende
         phase: "InProgress".to_owned(),
         known: true,
         over: false,
+        rests: false,
         new: false,
         deleting: false,
         created: "2026-11-03T05:00:00Z".to_owned(),

@@ -85,7 +85,7 @@ async fn begin(cluster: &Cluster, phase: &str, operations: &[&str]) -> Arc<Scrip
         return Arc::default();
     }
     let (_, location) = cluster.context().locations.open("default").await.unwrap();
-    let mut writer = location.open_backup("b", "uid-b").await.unwrap();
+    let mut writer = location.open_backup("b", &claimant("uid-b")).await.unwrap();
     let path = ItemPath {
         group_resource: "configmaps",
         version: "v1",

@@ -24,6 +24,14 @@ use super::*;
 #[case("[]", "[]", true)]
 #[case("*.apps", "deployments.apps", true)]
 #[case("ä?", "äö", true)]
+#[case("{deploy*,stateful*}.apps", "statefulsets.apps", true)]
+#[case("{deploy*,stateful*}.apps", "replicasets.apps", false)]
+#[case("{a,b{c,d}}", "bd", true)]
+#[case("{a,b{c,d}}", "b", false)]
+#[case("a{,b}", "a", true)]
+#[case("{a", "{a", true)]
+#[case("{a", "a", false)]
+#[case("a}", "a}", true)]
 fn a_glob_matches_what_it_describes(#[case] pattern: &str, #[case] name: &str, #[case] matches: bool) {
     assert_eq!(glob_match(pattern, name), matches);
 }
@@ -42,9 +50,18 @@ fn a_glob_matches_what_it_describes(#[case] pattern: &str, #[case] name: &str, #
 #[case("a*b", "a", false)]
 #[case("[!a]", "[!b]", true)]
 #[case("[", "[a]", false)]
+#[case("{a,b}*", "bc", true)]
+#[case("{a,b}*", "{c,b}?", true)]
+#[case("{a,b}*", "{c,d}?", false)]
 fn overlap_is_told_for_clear_cases(#[case] a: &str, #[case] b: &str, #[case] overlap: bool) {
     assert_eq!(globs_may_overlap(a, b), overlap, "{a} {b}");
     assert_eq!(globs_may_overlap(b, a), overlap, "{b} {a}");
+}
+
+#[test]
+fn a_pattern_of_endless_alternatives_matches_only_itself() {
+    let bomb = "{a,b}".repeat(40);
+    assert!(!glob_match(&bomb, &"a".repeat(40)) && glob_match(&bomb, &bomb));
 }
 
 /// By the definition, without any cleverness.

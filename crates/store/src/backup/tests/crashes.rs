@@ -144,7 +144,7 @@ async fn contents_that_somebody_removes_before_the_metadata_are_written_again_fr
 async fn a_late_writer_whose_upload_was_aborted_can_neither_write_nor_decide() {
     let recorder = Recorder::default();
     let location = recorder.location("p");
-    let mut late = location.open_backup("b", "u1").await.unwrap();
+    let mut late = location.open_backup("b", &of("u1")).await.unwrap();
     add_noise(&mut late, NOISE).await.unwrap();
     let late_end = collected(&location, "u1", true).await.unwrap(); // another replica has aborted what the late one had sent
     assert!(matches!(location.find_job::<Backup>("b", "u1").await.unwrap(), FoundJob::Nothing));
@@ -166,7 +166,7 @@ async fn a_record_that_can_not_be_read_is_not_guessed_at() {
     let record = get(&location, &key).await.unwrap();
     put(&location, &key, &record[..700]).await;
     assert_eq!(location.find_job::<Backup>("b", "u1").await.unwrap_err().category(), "corrupt");
-    assert_eq!(location.open_backup("b", "u1").await.unwrap_err().category(), "exists");
+    assert_eq!(location.open_backup("b", &of("u1")).await.unwrap_err().category(), "exists");
     // That of another uid says nothing about us.
     put(&location, &key, &record).await;
     assert!(matches!(location.find_job::<Backup>("b", "u2").await.unwrap(), FoundJob::Nothing));

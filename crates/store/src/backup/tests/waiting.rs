@@ -4,7 +4,7 @@ use super::*;
 use crate::backup::AwaitingBackup;
 
 async fn waiting(location: &Location, large: bool) -> AwaitingBackup {
-    let mut writer = location.open_backup("b", "u1").await.unwrap();
+    let mut writer = location.open_backup("b", &of("u1")).await.unwrap();
     add_noise(&mut writer, if large { NOISE } else { 0 }).await.unwrap();
     writer.item(&pod("claim"), br#"{"early":true}"#).await.unwrap();
     writer.await_operations(files("so far"), serde_json::json!({ "so": "far" })).await.unwrap()
@@ -24,7 +24,7 @@ async fn another_process_goes_on_with_what_was_collected_and_a_later_item_replac
         for (location, counts_parts) in [(memory("p"), false), (local, true)] {
             drop(waiting(&location, large).await);
             assert!(keys(&location).await.iter().all(|key| key.contains("/.private/")));
-            assert_eq!(location.open_backup("b", "u1").await.unwrap_err().category(), "exists");
+            assert_eq!(location.open_backup("b", &of("u1")).await.unwrap_err().category(), "exists");
             let mut found = found_waiting(&location).await;
             assert_eq!(found.files().results.warnings(), 1);
             assert_eq!(found.files().resource_list.len(), 1);
@@ -80,14 +80,14 @@ async fn a_wait_that_can_not_be_gone_on_with_is_begun_again() {
 async fn what_is_about_to_be_done_is_known_to_whoever_comes_next() {
     let (_dir, local) = folder("p");
     for location in [memory("p"), local] {
-        drop(location.open_backup("b", "u1").await.unwrap());
+        drop(location.open_backup("b", &of("u1")).await.unwrap());
         let (mut journal, entries) = location.journal::<Backup>("b", "u1").await.unwrap();
         assert!(entries.is_empty());
         for n in 0..11 {
             journal.add(&json!({ "intended": n })).await.unwrap();
         }
         // PendingBackup again, and by another process.
-        drop(location.open_backup("b", "u1").await.unwrap());
+        drop(location.open_backup("b", &of("u1")).await.unwrap());
         let (mut next, entries) = location.journal::<Backup>("b", "u1").await.unwrap();
         assert_eq!(
             entries.iter().map(|entry| entry["intended"].clone()).collect::<Vec<_>>(),

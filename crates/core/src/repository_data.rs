@@ -1,0 +1,111 @@
+//! Volumes whose data Velero has put into a repository of files (Kopia, restic), which only its node agents read. Pure.
+//!
+//! Velero: `internal/volume/volumes_information.go` and `pkg/apis/velero/v1/pod_volume_backup_types.go`, v1.18.
+
+use std::{collections::BTreeSet, fmt};
+
+use serde_json::Value;
+
+/// A volume of a backup whose data is in a repository.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RepositoryVolume {
+    /// Of the claim and the pod; empty if that is not known.
+    pub namespace: String,
+    pub claim: Option<String>,
+    /// The pod that mounted it, and what it is called there; for files that were read through a pod.
+    pub mount: Option<(String, String)>,
+}
+
+impl fmt::Display for RepositoryVolume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { namespace, claim, mount } = self;
+        match (claim, mount) {
+            (Some(claim), _) => write!(f, "claim {namespace}/{claim}"),
+            (None, Some((pod, volume))) => write!(f, "volume {volume} of pod {namespace}/{pod}"),
+            (None, None) => f.write_str("volumes that it does not name"),
+        }
+    }
+}
+
+impl RepositoryVolume {
+    /// What Velero up to 1.12 has moved, of which there is no list.
+    pub fn unnamed() -> Self {
+        Self { namespace: String::new(), claim: None, mount: None }
+    }
+
+    /// By an entry of `-volumeinfo.json.gz`; none if its data is elsewhere, or was not saved.
+    fn of_info(info: &Value) -> Option<Self> {
+        let text = |at: &str| info.pointer(at).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let by_files = text("/backupMethod") == Some("PodVolumeBackup");
+        let moved = info["snapshotDataMoved"] == true;
+        let handle =
+            if by_files { "/pvbInfo/snapshotHandle" } else { "/snapshotDataMovementInfo/snapshotHandle" };
+        if !(by_files || moved) || text(handle).is_none() && info["result"] == "failed" {
+            return None;
+        }
+        let namespace = text("/pvcNamespace").or_else(|| text("/pvbInfo/podNamespace")).unwrap_or_default();
+        let mount = text("/pvbInfo/podName").zip(text("/pvbInfo/volumeName"));
+        Some(Self {
+            namespace: namespace.to_owned(),
+            claim: text("/pvcName").map(str::to_owned),
+            mount: mount.map(|(pod, volume)| (pod.to_owned(), volume.to_owned())),
+        })
+    }
+
+    /// By an object of `-podvolumebackups.json.gz`; none if it came to nothing.
+    fn of_pod_volume_backup(object: &Value) -> Option<Self> {
+        let text = |at: &str| object.pointer(at).and_then(Value::as_str).filter(|text| !text.is_empty());
+        text("/status/snapshotID")?;
+        Some(Self {
+            namespace: text("/spec/pod/namespace")?.to_owned(),
+            claim: None,
+            mount: Some((text("/spec/pod/name")?.to_owned(), text("/spec/volume")?.to_owned())),
+        })
+    }
+}
+
+/// The volumes of a backup whose data is in a repository, each once.
+pub fn volumes(infos: &[Value], pod_volume_backups: &[Value]) -> Vec<RepositoryVolume> {
+    let mut found: BTreeSet<RepositoryVolume> = infos.iter().filter_map(RepositoryVolume::of_info).collect();
+    for more in pod_volume_backups.iter().filter_map(RepositoryVolume::of_pod_volume_backup) {
+        let is_same =
+            |known: &RepositoryVolume| known.namespace == more.namespace && known.mount == more.mount;
+        if !found.iter().any(is_same) {
+            found.insert(more);
+        }
+    }
+    found.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_volume_in_a_repository_is_named_once_and_no_other() {
+        let infos = [
+            json!({ "pvcName": "data", "pvcNamespace": "shop", "backupMethod": "PodVolumeBackup", "snapshotDataMoved": false,
+                "pvbInfo": { "snapshotHandle": "k1", "podName": "db-0", "podNamespace": "shop", "volumeName": "data" } }),
+            json!({ "pvcName": "moved", "pvcNamespace": "shop", "backupMethod": "CSISnapshot", "snapshotDataMoved": true,
+                "snapshotDataMovementInfo": { "snapshotHandle": "k2" } }),
+            json!({ "pvcName": "lost", "pvcNamespace": "shop", "backupMethod": "CSISnapshot", "snapshotDataMoved": true,
+                "result": "failed" }),
+            json!({ "pvcName": "cut", "pvcNamespace": "shop", "backupMethod": "CSISnapshot", "snapshotDataMoved": false }),
+            json!({ "pvName": "pv", "backupMethod": "NativeSnapshot" }),
+            json!("junk"),
+        ];
+        let backup = |pod: &str, volume: &str, snapshot: &str| {
+            json!({ "spec": { "pod": { "namespace": "shop", "name": pod }, "volume": volume },
+                "status": { "phase": "Completed", "snapshotID": snapshot } })
+        };
+        let files =
+            [backup("db-0", "data", "k1"), backup("web-0", "cache", "k3"), backup("web-1", "cache", "")];
+        let told = volumes(&infos, &files).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(told, ["volume cache of pod shop/web-0", "claim shop/data", "claim shop/moved"]);
+        assert_eq!(volumes(&[], &[]), []);
+        // Without `-volumeinfo.json.gz`, which Velero writes since 1.13.
+        assert_eq!(volumes(&[], &files[..1])[0].to_string(), "volume data of pod shop/db-0");
+    }
+}

@@ -1,0 +1,137 @@
+//! Giving a backup up, so that nothing of it can be stored any more.
+//!
+//! Whoever gives it up may not be alone: a controller that does not know that it was replaced may be about to write the record
+//! of its end. Both write the next record, which is create-only, so one of them is told that it comes too late.
+
+use backup_core::api::Backup;
+use object_store::path::Path;
+use serde_json::Value;
+
+use crate::{
+    Location, Remnant, StoreError,
+    job::{
+        Claimant, StoredJob as _,
+        record::{Contents, Record},
+    },
+    layout::JobKeys,
+};
+
+/// How often it is looked again when others write at the same time.
+const TRIES: u32 = 3;
+
+/// What has come of giving a backup up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abandonment {
+    /// Nothing of it will ever be stored.
+    Abandoned,
+    /// It is stored, or a record says what it will hold: it is to be finished, and deleted as a whole.
+    Committed,
+}
+
+impl Location {
+    /// Decides that nothing of the Backup of this uid will be stored, unless its end is decided already. `lost` is the number of
+    /// a record whose contents were found to be gone.
+    ///
+    /// Safe to repeat. Errors: [`StoreError::Corrupt`] for metadata or a record that cannot be read: what is decided is not known.
+    pub async fn abandon_backup(
+        &self,
+        backup: &str,
+        claimant: &Claimant,
+        lost: Option<u64>,
+    ) -> Result<Abandonment, StoreError> {
+        let keys = self.layout().backup(backup)?;
+        let mut tries = 1;
+        loop {
+            match self.try_abandon(&keys, claimant, lost).await {
+                Err(StoreError::Exists { .. }) if tries < TRIES => tries += 1,
+                other => return other,
+            }
+        }
+    }
+
+    async fn try_abandon(
+        &self,
+        keys: &JobKeys,
+        claimant: &Claimant,
+        lost: Option<u64>,
+    ) -> Result<Abandonment, StoreError> {
+        let uid = &claimant.uid;
+        if let Some(stored) = Backup::stored(self, &keys.name).await? {
+            let is_ours = stored.metadata.uid.as_ref() == Some(uid);
+            return Ok(if is_ours { Abandonment::Committed } else { Abandonment::Abandoned });
+        }
+        let found = self.list(&keys.folder).await?;
+        match self.claimant_among(keys, &found).await? {
+            // Nothing is published into the folder of another.
+            Some(owner) if owner.uid != *uid => return Ok(Abandonment::Abandoned),
+            Some(_) => {}
+            None if self.refuse_foreign(keys, &found).is_err() => return Ok(Abandonment::Abandoned),
+            None => self.put_marker(keys, &keys.owner(), claimant).await?,
+        }
+        let newest = keys.records().last(&found);
+        if let Some(number) = newest.filter(|number| lost != Some(*number)) {
+            match self.read_record(keys, number).await? {
+                Some(record) if record.uid == *uid => match record.contents {
+                    Contents::Abandoned => return Ok(Abandonment::Abandoned),
+                    Contents::Open { .. } => {}
+                    Contents::Inline | Contents::Uploaded(_) => return Ok(Abandonment::Committed),
+                },
+                // Of one whose folder was taken over.
+                Some(_) => {}
+                None => return Err(self.exists(&keys.record(number), "it was removed meanwhile; look again")),
+            }
+        }
+        let record = Record {
+            uid: uid.clone(),
+            contents: Contents::Abandoned,
+            status: Value::Null,
+            operations_after: 0,
+            files: Vec::new(),
+        };
+        self.put_record(keys, newest.unwrap_or_default() + 1, &record).await?;
+        Ok(Abandonment::Abandoned)
+    }
+
+    /// Removes the folder of a backup that was abandoned and cleared, the marker last. False, and nothing is done, if it holds
+    /// anything else, or is another's.
+    pub async fn remove_abandoned(&self, backup: &str, uid: &str) -> Result<bool, StoreError> {
+        let keys = self.layout().backup(backup)?;
+        let found = self.list(&keys.folder).await?;
+        let Some(number) = keys.records().last(&found) else { return Ok(false) };
+        if !found.iter().all(|key| keys.stays_abandoned(key))
+            || self.claimant_among(&keys, &found).await?.is_none_or(|owner| owner.uid != uid)
+        {
+            return Ok(false);
+        }
+        match self.read_record(&keys, number).await? {
+            Some(Record { contents: Contents::Abandoned, .. }) => {}
+            _ => return Ok(false),
+        }
+        self.delete_marker_last(&keys, found).await?;
+        self.remove_folder(&keys.folder).await?;
+        Ok(true)
+    }
+
+    /// Removes what is stored of a backup that was abandoned: uploads and their parts, and files. What is numbered stays, as some
+    /// stores do not take a key again that was deleted, for [`Location::open_backup`] or [`Location::remove_abandoned`].
+    /// Nothing if the folder is another's. Safe to repeat.
+    pub async fn clear_abandoned(&self, backup: &str, uid: &str) -> Result<(), StoreError> {
+        let keys = self.layout().backup(backup)?;
+        let found = self.list(&keys.folder).await?;
+        let owner = self.claimant_among(&keys, &found).await?;
+        if found.contains(&keys.metadata()) || owner.is_none_or(|owner| owner.uid != uid) {
+            return Ok(());
+        }
+        self.remove_begun(&keys, false).await?;
+        let goes = |key: &Path| !keys.stays_abandoned(key) && keys.classify(key) != Some(Remnant::Foreign);
+        self.delete(found.into_iter().filter(goes).collect()).await
+    }
+}
+
+impl JobKeys {
+    /// Whether a key stays where a backup was abandoned.
+    fn stays_abandoned(&self, key: &Path) -> bool {
+        let numbered = [self.records(), self.journal(), self.operations()];
+        self.is_marker(key) || numbered.iter().any(|numbered| numbered.number(key).is_some())
+    }
+}
