@@ -7,7 +7,10 @@ use backup_runtime::leader::Leadership;
 use backup_store::{Location, StoreError};
 use serde_json::Value;
 
-use crate::job::journal::{JobJournal, JournalWriter};
+use crate::job::{
+    action_journal,
+    journal::{JobJournal, JournalWriter},
+};
 
 /// Member of an entry: uid of the Backup that it is about.
 const BACKUP: &str = "backup";
@@ -25,7 +28,7 @@ impl BackupJournal {
         name: &str,
         uid: &str,
     ) -> Result<Self, StoreError> {
-        let (journal, mut entries) = location.journal::<Backup>(name, uid).await?;
+        let (journal, mut entries) = location.journal::<Backup>(name, uid, action_journal::slim).await?;
         entries.retain(|entry| entry[BACKUP] == uid);
         let writer = JobJournal::new(journal, leadership.clone()).stamped(BACKUP, uid);
         Ok(Self { writer: Arc::new(writer), entries })

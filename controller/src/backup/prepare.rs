@@ -209,6 +209,10 @@ fn unsupported(spec: &BackupSpec, csi: bool, snapshots: &ChosenLocations) -> Vec
         let field = if is_renamed { "spec.defaultVolumesToFsBackup" } else { "spec.defaultVolumesToRestic" };
         findings.push(Finding::new(field, "file-system backup of volumes is not done yet; unset it"));
     }
+    if spec.uploader_config.as_ref().is_some_and(|config| config.parallel_files_upload > 0) {
+        let problem = "files of volumes are not copied here, so nothing is uploaded in parallel; unset it";
+        findings.push(Finding::new("spec.uploaderConfig", problem));
+    }
     if spec.snapshot_volumes == Some(true) && !csi && snapshots.names.is_empty() {
         findings.push(no_snapshots(snapshots));
     }

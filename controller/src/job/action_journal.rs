@@ -18,6 +18,8 @@ use crate::job::journal::{JournalWriter, undecodable};
 
 const BEGUN: &str = "actionBegun";
 const ENDED: &str = "actionEnded";
+/// In the place of an item that is not held in memory: the number of the entry that has it.
+const IN_ENTRY: &str = "inEntry";
 
 /// What an action has made of an item.
 pub(crate) trait ActionOutcome: Clone + Serialize + DeserializeOwned + Send + Sync {
@@ -51,7 +53,18 @@ pub(crate) enum PriorAttempt<E> {
     /// It was executed, and nobody knows what came of it.
     Unknown,
     /// It has started an operation, which goes on.
-    Started(Box<Done<E>>),
+    Started {
+        done: Box<Done<E>>,
+        /// The entry that has the item, where `done` has it not.
+        entry: Option<u64>,
+    },
+}
+
+/// Takes the item out of an entry: ten thousand of them have no place in memory.
+pub(crate) fn slim(number: u64, note: &mut Value) {
+    if let Some(item) = note.pointer_mut("/started/executed/item").filter(|item| !item.is_null()) {
+        *item = json!({ IN_ENTRY: number });
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -86,7 +99,12 @@ impl<E: ActionOutcome> ActionJournal<E> {
         execute: impl Future<Output = Result<E, ActionError>> + Send,
     ) -> Result<Result<Done<E>, ActionError>, StoreError> {
         match self.prior_attempt(action, item) {
-            Some(PriorAttempt::Started(done)) => return Ok(Ok(*done)),
+            Some(PriorAttempt::Started { done, entry: None }) => return Ok(Ok(*done)),
+            Some(PriorAttempt::Started { entry: Some(number), .. }) => {
+                let note = self.journal.entry(number).await?;
+                let done = serde_json::from_value(note["started"].clone());
+                return done.map(Ok).map_err(|error| undecodable("actions on items", &error));
+            }
             Some(PriorAttempt::Unknown) => {
                 let reason = "it was executed on this item by an earlier try that was ended before it had answered, so it \
                               is not executed again";
@@ -132,7 +150,7 @@ impl<E: ActionOutcome> ActionJournal<E> {
         let (mut started, mut unknown) = (Vec::new(), Vec::new());
         for (of, earlier) in self.earlier.lock().drain() {
             match earlier {
-                PriorAttempt::Started(done) => started.push((of, *done)),
+                PriorAttempt::Started { done, .. } => started.push((of, *done)),
                 PriorAttempt::Unknown => unknown.push(format!(
                     "{}: it was executed on {} by an earlier try that was ended before it had answered; whether it has \
                      started something is not known",
@@ -158,7 +176,7 @@ pub(crate) fn started<E: ActionOutcome>(
 ) -> Result<Vec<(Execution, Done<E>)>, serde_json::Error> {
     let started = |(of, attempt)| match attempt {
         PriorAttempt::Unknown => None,
-        PriorAttempt::Started(done) => Some((of, *done)),
+        PriorAttempt::Started { done, .. } => Some((of, *done)),
     };
     Ok(read(notes)?.into_iter().filter_map(started).collect())
 }
@@ -173,7 +191,12 @@ fn read<E: ActionOutcome>(notes: &[Value]) -> Result<HashMap<Execution, PriorAtt
         if let Some(ended) = note.get(ENDED) {
             let of: Execution = serde_json::from_value(ended.clone())?;
             match serde_json::from_value::<Option<Box<Done<E>>>>(note["started"].clone())? {
-                Some(done) => all.insert(of, PriorAttempt::Started(done)),
+                Some(done) => {
+                    let item = &note["started"]["executed"]["item"];
+                    let entry = item.as_object().filter(|item| item.len() == 1);
+                    let entry = entry.and_then(|item| item.get(IN_ENTRY)).and_then(Value::as_u64);
+                    all.insert(of, PriorAttempt::Started { done, entry })
+                }
                 None => all.remove(&of),
             };
         }
@@ -215,12 +238,28 @@ mod tests {
         let next = ActionJournal::<BackupActionOutput>::take_over(notes, &found).unwrap();
         assert_eq!(
             next.prior_attempt("x/a", &item("started")),
-            Some(PriorAttempt::Started(Box::new(done())))
+            Some(PriorAttempt::Started { done: Box::new(done()), entry: None })
         );
         assert_eq!(next.prior_attempt("x/a", &item("unknown")), Some(PriorAttempt::Unknown));
         assert_eq!(next.prior_attempt("x/a", &item("nothing")), None);
         assert_eq!(next.prior_attempt("x/b", &item("unknown")), None);
         assert_eq!(next.left(), (vec![], vec![]), "all was asked for");
+    }
+
+    #[tokio::test]
+    async fn an_item_is_read_again_when_it_is_needed_and_not_held() {
+        let notes = Arc::new(MemoryJournal::default());
+        let first = ActionJournal::take_over(notes.clone(), &[]).unwrap();
+        first.begin("x/a", &item("started")).await.unwrap();
+        first.end("x/a", &item("started"), Some(&done())).await.unwrap();
+        let mut found = notes.all();
+        for (number, note) in (1..).zip(&mut found) {
+            slim(number, note);
+        }
+        assert!(!Value::from(found.clone()).to_string().contains("\"name\":\"started\"},\"a"), "{found:?}");
+        let next = ActionJournal::<BackupActionOutput>::take_over(notes, &found).unwrap();
+        let never = async { panic!("it was executed before") };
+        assert_eq!(next.execute_once("x/a", &item("started"), never).await.unwrap().unwrap(), done());
     }
 
     #[tokio::test]

@@ -11,6 +11,8 @@ use tokio::sync::Mutex;
 pub(crate) trait JournalWriter: Send + Sync {
     /// Adds an entry; it is durable once this has returned.
     async fn append(&self, entry: Value) -> Result<(), StoreError>;
+    /// The entry of this number, as it was written.
+    async fn entry(&self, number: u64) -> Result<Value, StoreError>;
 }
 
 /// An entry that cannot be decoded: then it is not known what was done.
@@ -65,6 +67,10 @@ impl JournalWriter for JobJournal {
             }
         }
     }
+
+    async fn entry(&self, number: u64) -> Result<Value, StoreError> {
+        self.journal.lock().await.entry(number).await
+    }
 }
 
 #[cfg(test)]
@@ -84,5 +90,13 @@ impl JournalWriter for MemoryJournal {
     async fn append(&self, entry: Value) -> Result<(), StoreError> {
         self.0.lock().push(entry);
         Ok(())
+    }
+
+    async fn entry(&self, number: u64) -> Result<Value, StoreError> {
+        let found = (1..).zip(self.all()).find(|(at, _)| *at == number);
+        found.map(|(_, entry)| entry).ok_or_else(|| StoreError::Corrupt {
+            url: "the journal".to_owned(),
+            detail: "there is no such entry".to_owned(),
+        })
     }
 }

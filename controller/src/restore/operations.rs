@@ -114,7 +114,8 @@ async fn known(restore: &Restore, store: &Location) -> Vec<RestoreOperation> {
             records::decode(&waiting.files().item_operations).unwrap_or_default()
         }
         Ok(FoundJob::Nothing) if restore.phase() == RestorePhase::InProgress => {
-            let notes = store.journal::<Restore>(&name, &uid).await.map(|(_, notes)| notes);
+            let notes =
+                store.journal::<Restore>(&name, &uid, action_journal::slim).await.map(|(_, notes)| notes);
             begun(restore, action_journal::started(&notes.unwrap_or_default()).unwrap_or_default())
         }
         Ok(_) | Err(_) => Vec::new(),

@@ -34,7 +34,7 @@ use crate::{
     discovery::ServedTypes,
     job::{
         JobContext,
-        action_journal::ActionJournal,
+        action_journal::{self, ActionJournal},
         cancellation::StopReason,
         journal::JobJournal,
         lifecycle::{self, Interrupted, Lifecycle as _, WorkError, Worked},
@@ -152,7 +152,7 @@ impl Worker<Restores> {
         resumed: bool,
     ) -> Result<(ActionJournal<RestoreActionOutput>, VolumeJournal), StoreError> {
         let (journal, entries) = if resumed {
-            store.journal::<Restore>(&self.name, &self.uid).await?
+            store.journal::<Restore>(&self.name, &self.uid, action_journal::slim).await?
         } else {
             (store.new_journal::<Restore>(&self.name, &self.uid)?, Vec::new())
         };

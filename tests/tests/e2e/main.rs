@@ -23,6 +23,7 @@ mod idle;
 mod incomplete_backups;
 mod item_blocks;
 mod kubectl_backup;
+mod large_journal;
 mod locations;
 mod locks_command;
 mod main_job;
@@ -153,7 +154,7 @@ fn suites() -> Vec<Suite> {
         ),
         suite(
             "backups that are deleted before their end",
-            &[deleted_halfway::TESTS],
+            &[deleted_halfway::TESTS, large_journal::TESTS],
             World::builder().webhooks(1).controller_args(&[
                 "--features=EnableCSI",
                 "--item-operation-sync-frequency=1s",

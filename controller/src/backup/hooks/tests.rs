@@ -67,6 +67,10 @@ async fn what_is_not_in_the_journal_is_not_begun() {
     struct Full;
     #[async_trait::async_trait]
     impl JournalWriter for Full {
+        async fn entry(&self, _: u64) -> Result<Value, StoreError> {
+            unreachable!("nothing is in it")
+        }
+
         async fn append(&self, _: Value) -> Result<(), StoreError> {
             Err(StoreError::Io { action: "write".to_owned(), detail: "full".to_owned() })
         }

@@ -147,6 +147,7 @@ fn what_is_not_done_yet_is_refused_and_never_left_out_silently() {
         (json!({ "defaultVolumesToFsBackup": true }), "spec.defaultVolumesToFsBackup"),
         (json!({ "defaultVolumesToRestic": true }), "spec.defaultVolumesToRestic"),
         (json!({ "snapshotVolumes": true }), "spec.snapshotVolumes"),
+        (json!({ "uploaderConfig": { "parallelFilesUpload": 4 } }), "spec.uploaderConfig"),
         (json!({ "volumeSnapshotLocations": ["x"] }), "spec.volumeSnapshotLocations"),
     ] {
         let prepared = prepare(&spec(asked), &facts(), &settings(), now());

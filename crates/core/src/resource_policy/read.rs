@@ -110,6 +110,18 @@ impl Reader {
                 BTreeMap::new()
             }
         };
+        // What an action of a plugin does with them is its own business.
+        if kind != VolumeActionKind::Custom
+            && let Some(name) = parameters.keys().next()
+        {
+            let remedy = if name == "snapshotClass" {
+                "; name the class in the annotation velero.io/csi-volumesnapshot-class of the claim, or that of the driver on the \
+                 Backup"
+            } else {
+                ""
+            };
+            self.find(&format!("{at}.parameters.{name}"), format!("is not followed here{remedy}"));
+        }
         VolumeAction { kind, parameters }
     }
 

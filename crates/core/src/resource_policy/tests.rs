@@ -100,7 +100,7 @@ volumePolicies:
   action: { type: copy, more: 1 }
 - conditions: { capacity: '10Gi,1Gi', nfs: { servers: x }, csi: { volumeAttributes: { a: b } }, pvcLabels: { a: 1 } }
 - conditions: { capacity: 'ten,', pvcAccessModes: [ReadWriteOnce] }
-  action: { type: skip }
+  action: { type: snapshot, parameters: { snapshotClass: fast } }
 includeExcludePolicy:
   includedClusterScopedResources: ['*', a]
   excludedClusterScopedResources: [a]
@@ -124,6 +124,7 @@ namespacedFilterPolicies: []
         "volumePolicies[1].conditions.csi.driver",
         "volumePolicies[1].conditions.pvcLabels.a",
         "volumePolicies[1].action",
+        "volumePolicies[2].action.parameters.snapshotClass",
         "volumePolicies[2].conditions.pvcAccessModes",
         "volumePolicies[2].conditions.capacity",
         "includeExcludePolicy.includedClusterScopedResources",

@@ -2,6 +2,7 @@
 //! afterwards, and what came of it.
 
 use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::Value;
 
 use super::StoredJob;
@@ -9,6 +10,8 @@ use crate::{Location, StoreError, layout::Numbered};
 
 /// An entry larger than this is refused (bytes).
 const MAX_ENTRY: u64 = 16 * 1024 * 1024;
+/// Entries that are read at the same time.
+const READ_AT_ONCE: usize = 16;
 
 /// Entries of one backup or restore, each a private key of its own, create-only. From [`Location::journal`].
 ///
@@ -22,26 +25,25 @@ pub struct Journal {
 
 impl Location {
     /// The journal of the object of this name and uid, and what is in it, in order. That of a backup is one for all uids:
-    /// its folder is to be ours.
+    /// its folder is to be ours. `slim` takes out of each entry, by its number, what is not to be held in memory;
+    /// [`Journal::entry`] has all of it.
     ///
     /// Errors: [`StoreError::Corrupt`] for an entry that cannot be read.
     pub async fn journal<J: StoredJob>(
         &self,
         name: &str,
         uid: &str,
+        slim: fn(u64, &mut Value),
     ) -> Result<(Journal, Vec<Value>), StoreError> {
         let mut journal = self.new_journal::<J>(name, uid)?;
         let numbers = self.numbers(&journal.keys).await?;
-        let mut entries = Vec::with_capacity(numbers.len());
-        for number in &numbers {
-            let key = journal.keys.key(*number);
-            let bytes = self.get_small(&key, MAX_ENTRY).await?.unwrap_or_default();
-            entries.push(
-                serde_json::from_slice(&bytes)
-                    .map_err(|error| self.corrupt(&key, format!("it is no entry of a journal: {error}")))?,
-            );
-        }
         journal.last = numbers.last().copied().unwrap_or_default();
+        let read = async |number: u64| {
+            let mut entry = journal.entry(number).await?;
+            slim(number, &mut entry);
+            Ok(entry)
+        };
+        let entries = stream::iter(numbers).map(read).buffered(READ_AT_ONCE).try_collect().await?;
         Ok((journal, entries))
     }
 
@@ -61,6 +63,14 @@ impl Location {
 }
 
 impl Journal {
+    /// One entry as it was written. Errors: as of [`Location::journal`].
+    pub async fn entry(&self, number: u64) -> Result<Value, StoreError> {
+        let key = self.keys.key(number);
+        let bytes = self.location.get_small(&key, MAX_ENTRY).await?.unwrap_or_default();
+        serde_json::from_slice(&bytes)
+            .map_err(|error| self.location.corrupt(&key, format!("it is no entry of a journal: {error}")))
+    }
+
     /// Adds an entry; once this returns, the next process finds it.
     ///
     /// Errors: [`StoreError::Exists`] if another replica has added one meanwhile: work must not go on from what was read.

@@ -90,7 +90,7 @@ async fn the_folder_of_an_abandoned_backup_is_for_the_next_of_its_name() {
         next.item(&pod("next"), b"{}").await.unwrap();
         drop(next);
         assert_eq!(location.open_backup("b", &of("u3")).await.unwrap_err().category(), "exists");
-        let (_, entries) = location.journal::<Backup>("b", "u2").await.unwrap();
+        let (_, entries) = location.journal::<Backup>("b", "u2", |_, _| {}).await.unwrap();
         assert_eq!(entries.len(), 1, "numbers are not used twice");
         let mut next = location.open_backup("b", &other).await.unwrap();
         next.item(&pod("next"), b"{}").await.unwrap();

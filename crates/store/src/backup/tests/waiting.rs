@@ -81,14 +81,14 @@ async fn what_is_about_to_be_done_is_known_to_whoever_comes_next() {
     let (_dir, local) = folder("p");
     for location in [memory("p"), local] {
         drop(location.open_backup("b", &of("u1")).await.unwrap());
-        let (mut journal, entries) = location.journal::<Backup>("b", "u1").await.unwrap();
+        let (mut journal, entries) = location.journal::<Backup>("b", "u1", |_, _| {}).await.unwrap();
         assert!(entries.is_empty());
         for n in 0..11 {
             journal.add(&json!({ "intended": n })).await.unwrap();
         }
         // PendingBackup again, and by another process.
         drop(location.open_backup("b", &of("u1")).await.unwrap());
-        let (mut next, entries) = location.journal::<Backup>("b", "u1").await.unwrap();
+        let (mut next, entries) = location.journal::<Backup>("b", "u1", |_, _| {}).await.unwrap();
         assert_eq!(
             entries.iter().map(|entry| entry["intended"].clone()).collect::<Vec<_>>(),
             (0..11).collect::<Vec<_>>()
