@@ -42,6 +42,11 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub concurrent_backups: u16,
 
+    /// Pods with their volumes, and other claims, of one backup whose CSI snapshots are taken at the same time. Those of pods with
+    /// commands are taken between these, one pod after the other.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub item_block_worker_count: u16,
+
     /// How long a backup is kept that does not say so itself.
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(720 * HOUR))]
     pub default_backup_ttl: GoDuration,

@@ -256,6 +256,7 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             installation: installation.clone(),
             only_related_cluster_resources: args.only_related_cluster_resources,
             groups: KnownGroups::new(args.groups_without_items.clone()),
+            item_block_workers: usize::from(args.item_block_worker_count),
         };
         let restores = Restores {
             plugins: plugins.clone(),

@@ -33,6 +33,8 @@ const PERIOD: Duration = Duration::from_millis(150);
 pub enum Behaviour {
     /// Cut at once, ready after this time.
     Ready(Duration),
+    /// Cut after this time (of whole seconds), and ready then.
+    CutAfter(Duration),
     /// Cut at once, then an error with this text.
     Errs(&'static str),
     /// Cut at once, and not ready until the class is applied anew with another behaviour.
@@ -72,6 +74,9 @@ pub fn api(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicO
 pub async fn class(client: &Client, name: &str, behaviour: Behaviour, label: bool) -> anyhow::Result<()> {
     let parameters = match behaviour {
         Behaviour::Ready(after) => json!({ "readyAfterMillis": after.as_millis().to_string() }),
+        Behaviour::CutAfter(after) => {
+            json!({ "cutAfterSeconds": after.as_secs().to_string(), "readyAfterMillis": "0" })
+        }
         Behaviour::Errs(text) => json!({ "errs": text }),
         Behaviour::NeverReady => json!({ "neverReady": "true" }),
         Behaviour::NeverCut(text) => json!({ "neverCut": text }),
@@ -353,6 +358,9 @@ impl Play {
             }
             return Ok(());
         }
+        if status["readyToUse"] == true {
+            return Ok(());
+        }
         let class = spec["volumeSnapshotClassName"].as_str().unwrap_or_default();
         let class = self::api(&self.client, "VolumeSnapshotClass", None).get(class).await?;
         let parameters = &class.data["parameters"];
@@ -364,6 +372,11 @@ impl Play {
             if status["error"].is_null() {
                 set_status(&api, &name, error(&parameters["neverCut"])).await?;
             }
+            return Ok(());
+        }
+        let waits = parameters["cutAfterSeconds"].as_str().and_then(|after| after.parse::<i64>().ok());
+        let made = content.metadata.creation_timestamp.as_ref().map_or_else(Timestamp::now, |made| made.0);
+        if waits.is_some_and(|waits| Timestamp::now().duration_since(made).as_secs() < waits) {
             return Ok(());
         }
         let Some(cut) = status["creationTime"].as_i64() else {

@@ -8,6 +8,7 @@ mod cli;
 mod objects;
 mod operations;
 mod restore;
+mod snapshots;
 mod stats;
 mod sync;
 mod table;
@@ -36,6 +37,8 @@ enum What {
     Backup(backup::Args),
     /// Many operations of a plugin at the same time: how long a round of questions takes, writes, and memory.
     Operations(operations::Args),
+    /// A backup of many claims whose driver takes its time, beside one after the other.
+    Snapshots(snapshots::Args),
     /// Time and memory of a restore, beside creating alone.
     Restore {
         /// How many objects to back up and restore.
@@ -64,6 +67,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         What::Admission(args) => admission::run(&args).await,
         What::Backup(args) => backup::run(&args).await,
         What::Operations(args) => operations::run(&args).await,
+        What::Snapshots(args) => snapshots::run(&args).await,
         What::Restore { objects } => restore::run(objects).await,
         What::Cli { backups } => cli::run(backups).await,
         What::Sync { backups } => sync::run(backups).await,

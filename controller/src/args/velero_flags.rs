@@ -5,7 +5,7 @@ const FILES: &str = "copying files of volumes is not done here (docs/use/volumes
 const REPOSITORY: &str = "there is no repository of files here; leave it out";
 const LIMITS: &str = "the API server limits its clients (API Priority and Fairness), and lists come in pages of --client-page-size; leave it out";
 
-const ELSEWHERE: [(&str, &str); 19] = [
+const ELSEWHERE: [(&str, &str); 18] = [
     ("backup-repository-configmap", REPOSITORY),
     ("client-burst", LIMITS),
     ("client-qps", LIMITS),
@@ -17,10 +17,6 @@ const ELSEWHERE: [(&str, &str); 19] = [
     ("default-volumes-to-fs-backup", FILES),
     ("disable-informer-cache", "restores always read the cluster itself; leave it out"),
     ("fs-backup-timeout", FILES),
-    (
-        "item-block-worker-count",
-        "the items of one backup are collected one block after the other; --concurrent-backups is how many backups collect at a time",
-    ),
     ("keep-latest-maintenance-jobs", REPOSITORY),
     ("max-concurrent-k8s-connections", "requests share one connection; leave it out"),
     ("pod-volume-operation-timeout", FILES),

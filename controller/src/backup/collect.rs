@@ -5,6 +5,7 @@ use backup_actions::ItemId;
 use super::report::scope_of;
 use crate::job::cancellation::StopReason;
 
+mod ahead;
 mod collector;
 mod item;
 mod item_block;
@@ -30,6 +31,7 @@ pub(crate) async fn collect<'a, S: Sink>(
         Err(CollectError::Stopped(StopReason::Cancelled)) => collector.report_cancelled(),
         result => result?,
     }
+    collector.end_ahead().await;
     Ok(collector.finish().await)
 }
 

@@ -214,6 +214,7 @@ impl Worker<Backups> {
             hooks: Some(&taken_up.hooks),
             volume_snapshots: Some(volume_snapshots),
             cancellation: &self.cancellation,
+            item_block_workers: kind.item_block_workers,
         };
         Ok((collect(request, output).await?, volumes))
     }

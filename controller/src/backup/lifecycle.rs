@@ -44,6 +44,8 @@ pub(crate) struct Backups {
     pub(crate) installation: String,
     pub(crate) only_related_cluster_resources: bool,
     pub(crate) groups: KnownGroups,
+    /// Blocks of one backup whose snapshots are taken side by side.
+    pub(crate) item_block_workers: usize,
 }
 
 impl Backups {
@@ -82,6 +84,7 @@ impl Backups {
             installation: "cluster/velero".to_owned(),
             only_related_cluster_resources: false,
             groups: KnownGroups::new([]),
+            item_block_workers: 4,
         }
     }
 }

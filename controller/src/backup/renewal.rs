@@ -71,6 +71,7 @@ impl Worker<Backups> {
                 hooks: None,
                 volume_snapshots: None,
                 cancellation: &self.cancellation,
+                item_block_workers: 1,
             };
             let output = CollectOutput {
                 sink: writer,

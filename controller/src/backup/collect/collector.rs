@@ -27,6 +27,7 @@ use kube::{
 use serde_json::Value;
 
 use super::{
+    ahead::Ahead,
     order::{OrderedResources, Types},
     raw_item::{RawItem, TypeMeta},
     scope::NamespaceScope,
@@ -113,6 +114,8 @@ pub(crate) struct CollectRequest<'a> {
     /// Has plugins take snapshots of volumes; `None` where they have been taken.
     pub(crate) volume_snapshots: Option<VolumeSnapshots>,
     pub(crate) cancellation: &'a Cancellation,
+    /// Blocks, and claims by themselves, whose snapshots are begun ahead.
+    pub(crate) item_block_workers: usize,
 }
 
 pub(crate) struct CollectOutput<'a, S> {
@@ -161,6 +164,7 @@ pub(super) struct Collector<'a, S> {
     kinds: HashMap<String, Option<Arc<ResourceKind>>>,
     /// Members of blocks that are being written and are not written yet, as the API server sent them.
     pub(super) block_members: HashMap<ItemId, String>,
+    pub(super) ahead: Ahead,
 }
 
 #[derive(Debug, Default)]
@@ -188,6 +192,7 @@ impl<'a, S: Sink> Collector<'a, S> {
             written: Written::default(),
             kinds: HashMap::new(),
             block_members: HashMap::new(),
+            ahead: Ahead::default(),
         }
     }
 

@@ -20,12 +20,12 @@ use crate::backup::{
 
 /// A block is in memory while it is written, so it has a limit.
 const MAX_MEMBERS: usize = 1_000;
-const MAX_BYTES: usize = 32 << 20;
+pub(super) const MAX_BYTES: usize = 32 << 20;
 
 /// An item that belongs to a block. Its text is in [`Collector::block_members`].
-struct Member {
-    kind: Arc<ResourceKind>,
-    id: ItemId,
+pub(super) struct Member {
+    pub(super) kind: Arc<ResourceKind>,
+    pub(super) id: ItemId,
 }
 
 /// An action says that an item belongs to the block of another one.
@@ -44,7 +44,10 @@ impl<S: Sink> Collector<'_, S> {
         depth: u8,
         hooks: &Hooks,
     ) -> Result<bool, CollectError> {
-        let members = self.find_members(kind, item).await?;
+        let members = match self.ahead.blocks.remove(&kind.id(item)) {
+            Some(members) => members,
+            None => self.find_members(kind, item).await?,
+        };
         let mut pods = Vec::new();
         let included = self.run_pre_hooks(kind, item, hooks, &mut pods).await?;
         for member in members.iter().filter(|member| is_pod(&member.kind)) {
@@ -160,7 +163,7 @@ impl<S: Sink> Collector<'_, S> {
 
     /// Finds what belongs to the block of an item, and to what belongs to it, and so on, in the order in which it is named.
     /// What filters leave out, what was written before, and what is a member of a block around this one is not among it.
-    async fn find_members(
+    pub(super) async fn find_members(
         &mut self,
         kind: &ResourceKind,
         item: &RawItem<'_>,
@@ -280,6 +283,6 @@ impl<S: Sink> Collector<'_, S> {
     }
 }
 
-fn is_pod(kind: &ResourceKind) -> bool {
+pub(super) fn is_pod(kind: &ResourceKind) -> bool {
     kind.group_resource == "pods"
 }

@@ -63,10 +63,7 @@ impl<S: Sink> Collector<'_, S> {
                     }
                     let Some(kind) = &current else { continue };
                     self.output.progress.expect(items.len() as u64 + remaining);
-                    for item in items {
-                        self.check()?;
-                        self.include(kind, item.get(), InclusionReason::Listed, 0).await?;
-                    }
+                    self.include_page(kind, items).await?;
                 }
                 Step::Done => ended += 1,
                 Step::Vanished { listing } => {

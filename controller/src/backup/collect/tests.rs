@@ -4,6 +4,7 @@ use serde_json::json;
 use super::*;
 
 mod actions;
+mod ahead;
 mod blocks;
 mod harness;
 mod hooks;

@@ -35,6 +35,14 @@ pub trait BackupItemAction: ItemAction {
     /// Looks at one item, and may change it. The item is the whole object as it would be stored.
     async fn execute(&self, item: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError>;
 
+    /// Starts what [`Self::execute`] would wait for, of an item that comes soon. Idempotent; what goes wrong is told then.
+    async fn begin(&self, _item: &Value, _: &Backup) {}
+
+    /// Ends what was begun for items that were not executed. What stays, as sentences.
+    async fn end_begun(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// How far an operation has come. May be asked by a process that did not start it. For actions that start some.
     async fn progress(&self, operation: &str, _: &Backup) -> Result<OperationProgress, ActionError> {
         Err(no_operations(self.name(), operation))

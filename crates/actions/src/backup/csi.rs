@@ -13,7 +13,7 @@ use crate::csi::SnapshotApi;
 /// The actions of one backup; they record in `volumes` what became of each claim.
 pub(super) fn actions(api: &SnapshotApi, volumes: &Arc<BackupVolumes>) -> Vec<Arc<dyn BackupItemAction>> {
     vec![
-        Arc::new(claim::ClaimAction { api: api.clone(), volumes: Arc::clone(volumes) }),
+        Arc::new(claim::ClaimAction::new(api, volumes)),
         Arc::new(snapshot::SnapshotAction { api: api.clone(), volumes: Arc::clone(volumes) }),
         Arc::new(secrets::SecretAction::of_contents()),
         Arc::new(secrets::SecretAction::of_classes()),

@@ -205,6 +205,7 @@ impl Setup {
             hooks: Some(&hooks),
             volume_snapshots: self.volume_snapshots,
             cancellation,
+            item_block_workers: 4,
         };
         let output = CollectOutput {
             sink: &mut self.sink,

@@ -4,7 +4,11 @@
 //! The snapshot's name is made of the uids of backup and claim: another try after a crash finds the snapshot
 //! that was begun, and takes no second one.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use backup_core::{
@@ -38,18 +42,36 @@ const STEPS: Backoff = Backoff { first: Duration::from_millis(250), cap: Duratio
 const TIMEOUT: GoDuration = GoDuration::from_secs(600);
 
 pub(crate) struct ClaimAction {
-    pub(super) api: SnapshotApi,
-    pub(super) volumes: Arc<BackupVolumes>,
+    api: SnapshotApi,
+    volumes: Arc<BackupVolumes>,
+    ahead: Mutex<Ahead>,
+}
+
+/// Snapshots by namespace and name.
+#[derive(Default)]
+struct Ahead {
+    /// Begun for claims that were not executed so far.
+    begun: BTreeSet<(String, String)>,
+    executed: BTreeSet<(String, String)>,
 }
 
 impl ClaimAction {
-    /// Cuts the snapshot, and waits until it has a name in the storage system: a restore cannot do without.
-    async fn snapshot(
+    pub(super) fn new(api: &SnapshotApi, volumes: &Arc<BackupVolumes>) -> Self {
+        Self { api: api.clone(), volumes: Arc::clone(volumes), ahead: Mutex::default() }
+    }
+
+    fn ahead(&self) -> MutexGuard<'_, Ahead> {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Creates the VolumeSnapshot of a claim, or finds it.
+    async fn make(
         &self,
         claim: &Value,
         driver: &str,
         backup: &Backup,
-    ) -> Result<(DynamicObject, DynamicObject), ActionError> {
+        ahead: bool,
+    ) -> Result<DynamicObject, ActionError> {
         let classes = self.api.classes().await;
         let classes = classes.map_err(|error| Self::failed("listing VolumeSnapshotClasses", &error))?;
         let annotations =
@@ -59,8 +81,31 @@ impl ClaimAction {
             .name_any();
         let wanted = wanted(claim, &class, backup).map_err(Self::refuse)?;
         let namespace = wanted.namespace().unwrap_or_default();
+        let key = (namespace.clone(), wanted.name_any());
+        {
+            let mut state = self.ahead();
+            if !ahead {
+                state.begun.remove(&key);
+                state.executed.insert(key);
+            } else if state.executed.contains(&key) {
+                return Err(Self::refuse("it was executed meanwhile"));
+            } else {
+                state.begun.insert(key);
+            }
+        }
         let made = self.api.create(&namespace, &wanted).await;
-        let made = made.map_err(|error| Self::failed("creating a VolumeSnapshot", &error))?;
+        made.map_err(|error| Self::failed("creating a VolumeSnapshot", &error))
+    }
+
+    /// Cuts the snapshot, and waits until it has a name in the storage system: a restore cannot do without.
+    async fn snapshot(
+        &self,
+        claim: &Value,
+        driver: &str,
+        backup: &Backup,
+    ) -> Result<(DynamicObject, DynamicObject), ActionError> {
+        let made = self.make(claim, driver, backup, false).await?;
+        let namespace = made.namespace().unwrap_or_default();
         let timeout =
             backup.spec.csi_snapshot_timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(TIMEOUT);
         match self.cut(&namespace, &made.name_any(), timeout).await {
@@ -140,6 +185,38 @@ impl BuiltInAction for ClaimAction {
 
 #[async_trait]
 impl BackupItemAction for ClaimAction {
+    async fn begin(&self, claim: &Value, backup: &Backup) {
+        let (Some(volume), Some("Bound")) = (text(claim, "/spec/volumeName"), text(claim, "/status/phase"))
+        else {
+            return;
+        };
+        let Ok(Some(volume)) = self.api.volume(volume).await else { return };
+        if let Some(driver) = text(&volume, "/spec/csi/driver")
+            && self.volumes.decide(claim, &volume, backup) == VolumeDecision::Snapshot
+        {
+            let _ = self.make(claim, driver, backup, true).await;
+        }
+    }
+
+    async fn end_begun(&self) -> Vec<String> {
+        let begun = std::mem::take(&mut self.ahead().begun);
+        let mut problems = Vec::new();
+        for (namespace, name) in begun {
+            let removed = match self.api.snapshot(&namespace, &name).await {
+                Ok(Some(snapshot)) => self.api.destroy(&snapshot).await,
+                Ok(None) => Ok(()),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = removed {
+                problems.push(format!(
+                    "VolumeSnapshot {namespace}/{name}, whose claim is not in this backup, could not be removed: {}",
+                    plain(&error)
+                ));
+            }
+        }
+        problems
+    }
+
     async fn execute(&self, claim: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError> {
         if is_finalizing(backup) {
             return Ok(BackupActionOutput::default());

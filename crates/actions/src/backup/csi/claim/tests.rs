@@ -7,7 +7,7 @@ use crate::csi::fake::{
 
 fn action(fake: &FakeApi) -> (ClaimAction, Arc<BackupVolumes>) {
     let volumes = Arc::new(BackupVolumes::default());
-    (ClaimAction { api: snapshot_api(fake), volumes: Arc::clone(&volumes) }, volumes)
+    (ClaimAction::new(&snapshot_api(fake), &volumes), volumes)
 }
 
 #[tokio::test(start_paused = true)]
