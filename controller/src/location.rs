@@ -11,7 +11,7 @@ use backup_plugins::{
     configured::{Credentials, Settings},
 };
 use backup_runtime::errors::{found, is_transient, plain};
-use backup_store::{Location, StoreError};
+use backup_store::{Location, Regions, StoreError};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, Client, ResourceExt, api::ListParams, core::DeserializeGuard};
 use serde_json::Value;
@@ -124,6 +124,7 @@ pub(crate) struct Locations {
     plugins: Host,
     /// Plugins of built-in providers that serve in place of what is built in.
     by_plugin: Vec<String>,
+    regions: Regions,
 }
 
 impl Locations {
@@ -138,11 +139,11 @@ impl Locations {
     ) -> Self {
         let by_plugin = by_plugin.iter().map(|provider| backup_store::plugin_of(provider.trim())).collect();
         let (namespace, default) = (namespace.to_owned(), default.to_owned());
-        Self { client, namespace, default, plugins, by_plugin }
+        Self { client, namespace, default, plugins, by_plugin, regions: Regions::default() }
     }
 
     /// The location of this name as it is now, and its store. Phase and access mode are not checked: see [`is_available`] and
-    /// [`is_read_only`]. Nothing is asked of the store.
+    /// [`is_read_only`]. Nothing is asked of the store but its region, if the location does not name it.
     pub(crate) async fn open(&self, name: &str) -> Result<(BackupStorageLocation, Location), LocationError> {
         let location = self.get(name).await?;
         let store = self.store(&location).await?;
@@ -218,8 +219,9 @@ impl Locations {
         {
             return self.through_plugin(location, credentials, ca).await;
         }
-        Location::open(location, credentials.as_deref(), ca.as_deref())
-            .map_err(|source| LocationError::Store { name, source })
+        let failed = |source| LocationError::Store { name: name.clone(), source };
+        let location = self.regions.complete(location, ca.as_deref()).await.map_err(failed)?;
+        Location::open(&location, credentials.as_deref(), ca.as_deref()).map_err(failed)
     }
 
     /// A plugin gets the settings that Velero would give it (`pkg/persistence/object_store.go`, v1.18).

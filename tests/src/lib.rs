@@ -9,6 +9,7 @@ pub mod api;
 pub mod app;
 pub mod archive;
 pub mod audit;
+pub mod aws_identity;
 pub mod binaries;
 pub mod control_plane;
 pub mod faulty_s3;

@@ -20,7 +20,7 @@ use sha2::{Digest as _, Sha256};
 use crate::{binaries::build_control_plane, control_plane::loopback_address, process::Process, proxy::Proxy};
 
 /// Access key of the server's one account.
-const ACCESS: &str = "backup-tests";
+pub(crate) const ACCESS: &str = "backup-tests";
 /// Its secret key: worth nothing outside the test that started the server.
 pub const SECRET: &str = "backup-tests-secret";
 const REGION: &str = "us-east-1";

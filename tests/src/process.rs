@@ -134,11 +134,11 @@ impl Process {
         Ok(ended)
     }
 
-    /// Starts it again with a variable in its environment that only this start has.
-    pub async fn restart_with(&mut self, name: &str, value: &str) -> anyhow::Result<()> {
+    /// Starts it again with variables in its environment that only this start has.
+    pub async fn restart_with(&mut self, variables: &[(&str, &str)]) -> anyhow::Result<()> {
         self.kill().await?;
         let env = self.spec.env.clone();
-        self.spec.env.insert(name.to_owned(), value.to_owned());
+        self.spec.env.extend(variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         let launched = self.launch();
         self.spec.env = env;
         launched

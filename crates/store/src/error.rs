@@ -236,12 +236,12 @@ mod tests {
     }
 
     fn answer(status: u16, body: &'static str) -> CannedAnswer {
-        CannedAnswer { status: Some(status), body }
+        CannedAnswer { status: Some(status), body, header: None }
     }
 
     #[tokio::test]
     async fn a_final_refusal_is_told_from_a_passing_one() {
-        let no_answer = CannedAnswer { status: None, body: "" };
+        let no_answer = CannedAnswer { status: None, body: "", header: None };
         let table = [
             (answer(400, "<Error><Code>InvalidRequest</Code></Error>"), "denied"),
             (answer(401, ""), "denied"),
@@ -361,7 +361,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_silent_store_is_told_with_the_same_words_each_time() {
-        let silent = CannedAnswer { status: None, body: "" };
+        let silent = CannedAnswer { status: None, body: "", header: None };
         let [first, ..] = silent.clone().errors().await;
         let text = told(&first).to_string();
         let expected = "could not list s3://b: no usable answer from http://minio:9000/b: HTTP error: Connection refused";

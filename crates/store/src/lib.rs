@@ -38,8 +38,8 @@ pub use job::{
     AwaitingOperations, Claimant, CommittedPlan, FoundJob, JobFiles, Journal, PendingUpload, StoredJob,
 };
 pub use location::{
-    BUILT_IN, BackupFolder, DeletedBackup, IncompleteBackup, Location, Remnant, RetainedVersions, SideFile,
-    bucket_and_prefix, is_built_in, plugin_of,
+    BUILT_IN, BackupFolder, DeletedBackup, IncompleteBackup, Location, Regions, Remnant, RetainedVersions,
+    SideFile, bucket_and_prefix, is_built_in, plugin_of,
 };
 pub use logfile::LogFile;
 pub use object_plugin::{Body, Fault, ObjectPlugin, PluginFault};

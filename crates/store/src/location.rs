@@ -17,7 +17,6 @@ mod azure;
 mod backend;
 mod bucket_api;
 mod check;
-mod credentials;
 mod deletion;
 mod gcs;
 mod http_client;
@@ -30,7 +29,6 @@ mod plugin_tests;
 mod plugin_uploads;
 mod read;
 mod s3;
-mod s3_bucket;
 mod settings;
 
 use backend::Backend;
@@ -41,6 +39,7 @@ pub use incomplete_backup::{IncompleteBackup, Remnant};
 pub use plugin::{BUILT_IN, bucket_and_prefix, is_built_in, plugin_of};
 pub(crate) use plugin_uploads::PluginBucket;
 pub use read::{BackupFolder, SideFile};
+pub use s3::Regions;
 
 /// A store that can be read and written. Cheap to clone.
 #[derive(Clone)]

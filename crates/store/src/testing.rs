@@ -36,6 +36,7 @@ use crate::{
 pub(crate) struct CannedAnswer {
     pub(crate) status: Option<u16>,
     pub(crate) body: &'static str,
+    pub(crate) header: Option<(&'static str, &'static str)>,
 }
 
 impl CannedAnswer {
@@ -82,8 +83,11 @@ impl HttpService for CannedAnswer {
     async fn call(&self, _: HttpRequest) -> Result<HttpResponse, HttpError> {
         let refused = || HttpError::new(HttpErrorKind::Connect, io::Error::other("Connection refused"));
         let status = self.status.ok_or_else(refused)?;
-        let answer = http::Response::builder().status(status).body(self.body.to_owned().into());
-        Ok(answer.unwrap())
+        let answer =
+            self.header.iter().fold(http::Response::builder().status(status), |answer, (name, value)| {
+                answer.header(*name, *value)
+            });
+        Ok(answer.body(self.body.to_owned().into()).unwrap())
     }
 }
 

@@ -41,7 +41,7 @@ impl World {
 
     /// Starts the first controller again so that it kills itself at a named point.
     pub async fn crash_at(&mut self, point: &str) -> anyhow::Result<()> {
-        self.controllers[0].restart_with("BACKUP_CRASH_AT", point).await
+        self.controllers[0].restart_with(&[("BACKUP_CRASH_AT", point)]).await
     }
 
     /// Waits until the first controller has killed itself, and starts it again without a point.

@@ -34,7 +34,7 @@ const REACHED: Duration = Duration::from_mins(1);
 async fn an_outage_longer_than_the_write_budget_loses_no_outcome(world: &mut World) -> anyhow::Result<()> {
     // What is in the way was told a moment ago, so that its log says only in detail that it still is.
     world.controllers[0].stop(REACHED).await?;
-    world.controllers[0].restart_with("RUST_LOG", "info,backup_controller=debug").await?;
+    world.controllers[0].restart_with(&[("RUST_LOG", "info,backup_controller=debug")]).await?;
     let cast = Cast::begin(world, "stop").await?;
     let server = world.plane.api_servers.first().ok_or(NO_SERVER)?;
     let front = world.plane.front.as_ref().ok_or(NO_SERVER)?;
@@ -221,7 +221,7 @@ async fn a_refusal_and_a_failure_are_published_after_an_outage(world: &mut World
     for EndsEarly { point, name, spec, phase } in world.refused_and_failed("outage").await? {
         let name = &name;
         world.controllers[0].stop(REACHED).await?;
-        world.controllers[0].restart_with("BACKUP_PAUSE_AT", point).await?;
+        world.controllers[0].restart_with(&[("BACKUP_PAUSE_AT", point)]).await?;
         world.create_backup(name, spec).await?;
         world.controllers[0].paused(REACHED).await.with_context(|| format!("{point} was not reached"))?;
         let server = world.plane.api_servers.first().ok_or(NO_SERVER)?;

@@ -38,7 +38,7 @@ async fn meanwhile(
     name: &str,
     happens: impl AsyncFnOnce(&World) -> anyhow::Result<()>,
 ) -> anyhow::Result<Backup> {
-    world.controllers[0].restart_with("BACKUP_PAUSE_AT", POINT).await?;
+    world.controllers[0].restart_with(&[("BACKUP_PAUSE_AT", POINT)]).await?;
     let included_resources = vec!["configmaps".to_owned(), DEFINITION.to_owned()];
     world.create_backup(name, BackupSpec { included_resources, ..of_namespaces(&[name]) }).await?;
     world.controllers[0].paused(REACHED).await.context("it was not reached")?;

@@ -1,6 +1,7 @@
 //! The end-to-end tests, on a real control plane and a real S3 server.
 
 mod api_outages;
+mod aws_identity;
 mod backup_item_plugins;
 mod bad_input;
 mod callers;
@@ -214,6 +215,11 @@ fn suites() -> Vec<Suite> {
             tests: idle::TESTS.to_vec(),
             world: World::builder().controllers(2).controller_args(&["--backup-sync-period=1m"]).audited(),
         },
+        suite(
+            "identities that AWS gives",
+            &[aws_identity::TESTS],
+            World::builder().webhooks(1).controller_args(&[ALONE]),
+        ),
         suite("a node with scripted commands", &[hooks::TESTS], World::builder().webhooks(1)),
         suite(
             "a ledger that is lost and found",

@@ -14,6 +14,20 @@ use crate::StoreError;
 
 type Variables = BTreeMap<String, String>;
 
+/// Every setting that Velero's plugin has, and `insecureSkipTLSVerify`. `resourceGroup` and `subscriptionId` say where the
+/// account is managed, `useAAD` what is always done without a key; blocks are 8 MiB (`blockSizeInBytes`).
+const KEYS: [&str; 9] = [
+    "storageAccount",
+    "storageAccountURI",
+    "storageAccountKeyEnvVar",
+    "activeDirectoryAuthorityURI",
+    "insecureSkipTLSVerify",
+    "resourceGroup",
+    "subscriptionId",
+    "useAAD",
+    "blockSizeInBytes",
+];
+
 pub(super) fn open(
     spec: &BackupStorageLocationSpec,
     secret: Option<&[u8]>,
@@ -21,6 +35,7 @@ pub(super) fn open(
 ) -> Result<Backend, StoreError> {
     let container = settings::bucket(&spec.object_storage.bucket, "container")?;
     let config = &spec.config;
+    settings::known(config, &KEYS)?;
     let account = settings::get(config, "storageAccount").ok_or_else(|| {
         StoreError::config(
             "spec.config[storageAccount]",
@@ -214,6 +229,7 @@ mod tests {
         let table: &[Refused<'_>] = &[
             ("", &[account], PRINCIPAL, "spec.objectStorage.bucket"),
             ("c", &[], PRINCIPAL, "spec.config[storageAccount]"),
+            ("c", &[account, ("useAad", "true")], PRINCIPAL, "spec.config[useAad]"),
             ("c", &[account, ("storageAccountURI", "nowhere")], PRINCIPAL, "spec.config[storageAccountURI]"),
             ("c", &[account, (variable, "NO_KEY")], PRINCIPAL, "spec.config[storageAccountKeyEnvVar]"),
             ("c", &[account], "AZURE_CLIENT_SECRET=TOPSECRET", "spec.credential"),

@@ -11,6 +11,10 @@ use serde_json::Value;
 use super::{backend::Backend, http_client, settings};
 use crate::StoreError;
 
+/// Every setting that Velero's plugin has, and `insecureSkipTLSVerify`.
+const KEYS: [&str; 5] =
+    ["kmsKeyName", "serviceAccount", "storeEndpoint", "universeDomain", "insecureSkipTLSVerify"];
+
 pub(super) fn open(
     spec: &BackupStorageLocationSpec,
     secret: Option<&[u8]>,
@@ -18,6 +22,12 @@ pub(super) fn open(
 ) -> Result<Backend, StoreError> {
     let bucket = settings::bucket(&spec.object_storage.bucket, "bucket")?;
     let config = &spec.config;
+    settings::known(config, &KEYS)?;
+    settings::refuse(
+        config,
+        "universeDomain",
+        "have the location served by its plugin (--object-store-plugins=gcp)",
+    )?;
     settings::refuse(
         config,
         "kmsKeyName",
@@ -101,6 +111,8 @@ mod tests {
             ("", &[], KEY, "spec.objectStorage.bucket"),
             ("a/b", &[], KEY, "spec.objectStorage.bucket"),
             ("b", &[("kmsKeyName", "projects/p/k")], KEY, "spec.config[kmsKeyName]"),
+            ("b", &[("universeDomain", "example.com")], KEY, "spec.config[universeDomain]"),
+            ("b", &[("kmsKey", "k")], KEY, "spec.config[kmsKey]"),
             ("b", &[("storeEndpoint", "nowhere")], KEY, "spec.config[storeEndpoint]"),
             ("b", &[], "TOPSECRET", "spec.credential"),
             ("b", &[], r#"{"type":"external_account","x":"TOPSECRET"}"#, "spec.credential"),

@@ -8,7 +8,7 @@ use backup_core::api::BackupStorageLocationSpec;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::header::IF_NONE_MATCH;
 use object_store::{
-    HeaderMap, HeaderValue, StaticCredentialProvider, TagSet,
+    HeaderMap, HeaderValue, TagSet,
     aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum},
     client::HttpConnector as _,
 };
@@ -16,11 +16,37 @@ use url::Url;
 
 use super::{
     backend::Backend,
-    credentials, http_client,
-    s3_bucket::S3Bucket,
+    http_client,
     settings::{self, invalid},
 };
 use crate::StoreError;
+
+mod bucket;
+mod identity;
+mod profile;
+mod region;
+
+use bucket::S3Bucket;
+pub use region::Regions;
+
+/// Where buckets of AWS are unless something else is known, and what other stores call their only region.
+const REGION: &str = "us-east-1";
+
+/// The value of a variable of the environment, if it has one.
+type Variables<'a> = dyn Fn(&str) -> Option<String> + Send + Sync + 'a;
+
+fn of_process(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn region_of_environment(variables: &Variables<'_>) -> Option<String> {
+    ["AWS_REGION", "AWS_DEFAULT_REGION"].into_iter().find_map(variables)
+}
+
+/// The domain of a region's services.
+fn domain(region: &str) -> &'static str {
+    if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" }
+}
 
 pub(super) fn open(
     spec: &BackupStorageLocationSpec,
@@ -32,9 +58,7 @@ pub(super) fn open(
     let options = http_client::options(ca, plain, settings.insecure)?;
     let from_file = if secret.is_none() { credentials_file()? } else { None };
     let secret = secret.or(from_file.as_deref());
-    // Without a Secret: what the environment offers (web identity, container or instance role).
-    let builder = if secret.is_some() { AmazonS3Builder::new() } else { AmazonS3Builder::from_env() };
-    let mut builder = builder
+    let mut builder = AmazonS3Builder::new()
         .with_bucket_name(&settings.bucket)
         .with_region(&settings.region)
         .with_virtual_hosted_style_request(settings.virtual_hosted)
@@ -58,10 +82,8 @@ pub(super) fn open(
     if let Some(file) = &settings.customer_key {
         builder = builder.with_ssec_encryption(customer_key(file)?);
     }
-    if let Some(secret) = secret {
-        let credential = credentials::parse(secret, &settings.profile)?;
-        builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(credential)));
-    }
+    let builder =
+        identity::identify(builder, secret, &settings.profile, &settings.region, &options, &of_process)?;
     let url = settings.url();
     let build = |builder: AmazonS3Builder| {
         let built = builder.build().map_err(|error| {
@@ -69,14 +91,16 @@ pub(super) fn open(
         });
         built.map(Arc::new)
     };
+    let store = build(builder.clone())?;
+    // The others ask nobody for credentials, so that what they add to their requests does not reach whoever gives them out.
+    let builder = builder.with_credentials(store.credentials().clone());
     // object_store (0.14) has no way to say it, but every request of this client carries the header, and completing an
     // upload is all that it is used for. A policy that denies overwriting asks for it.
     let only_new = HeaderMap::from_iter([(IF_NONE_MATCH, HeaderValue::from_static("*"))]);
     let creating =
         build(builder.clone().with_client_options(options.clone().with_default_headers(only_new)))?;
     let public = settings.public.as_ref().and_then(|public| settings.at(public));
-    let public = public.map(|public| build(builder.clone().with_endpoint(public))).transpose()?;
-    let store = build(builder)?;
+    let public = public.map(|public| build(builder.with_endpoint(public))).transpose()?;
     let bucket = S3Bucket {
         client: http_client::connector()
             .connect(&options)
@@ -114,7 +138,26 @@ fn customer_key(file: &str) -> Result<String, StoreError> {
     Ok(BASE64_STANDARD.encode(key))
 }
 
-/// The settings that we honour. Others are tolerated: plugins of other versions know more.
+/// Every setting that Velero's plugin has.
+const KEYS: [&str; 15] = [
+    "region",
+    "s3Url",
+    "publicUrl",
+    "s3ForcePathStyle",
+    "insecureSkipTLSVerify",
+    "profile",
+    "enableSharedConfig",
+    "checksumAlgorithm",
+    "serverSideEncryption",
+    "kmsKeyId",
+    "customerKeyEncryptionFile",
+    "customerKeyEncryptionSecret",
+    "signatureVersion",
+    "tagging",
+    "credentialsFile",
+];
+
+/// The settings that we honour.
 /// `credentialsFile` is dropped as Velero drops it, and a credentials file is always read with shared profiles
 /// (`enableSharedConfig`).
 #[derive(Debug, PartialEq)]
@@ -138,6 +181,7 @@ impl Settings {
     fn of(spec: &BackupStorageLocationSpec) -> Result<Self, StoreError> {
         let bucket = settings::bucket(&spec.object_storage.bucket, "bucket")?;
         let config = &spec.config;
+        settings::known(config, &KEYS)?;
         let set = |key: &str| settings::get(config, key).map(ToOwned::to_owned);
         let endpoint = settings::endpoint(config, "s3Url")?;
         let path_style = settings::flag(config, "s3ForcePathStyle")?;
@@ -167,7 +211,9 @@ impl Settings {
             endpoint,
             public: settings::endpoint(config, "publicUrl")?,
             bucket,
-            region: set("region").unwrap_or_else(|| "us-east-1".to_owned()),
+            region: set("region")
+                .or_else(|| region_of_environment(&of_process))
+                .unwrap_or_else(|| REGION.to_owned()),
             insecure: settings::flag(config, "insecureSkipTLSVerify")?,
             profile: set("profile").unwrap_or_else(|| "default".to_owned()),
             checksum: checksum(config.get("checksumAlgorithm").map(String::as_str))?,
@@ -184,7 +230,7 @@ impl Settings {
 
     fn bucket_url(&self) -> Result<Url, StoreError> {
         let aws = || {
-            let host = format!("s3.{}.amazonaws.com", self.region);
+            let host = format!("s3.{}.{}", self.region, domain(&self.region));
             if self.virtual_hosted {
                 format!("https://{}.{host}", self.bucket)
             } else {
@@ -252,7 +298,7 @@ mod tests {
         let (path_style, minio) = (("s3ForcePathStyle", "true"), "https://minio:9000");
         let table: [Row<'_>; 7] = [
             ("b", &[], true, None),
-            ("b", &[path_style, ("newKey", "x")], false, None),
+            ("b", &[path_style, ("resticRepoPrefix", "x")], false, None),
             ("b", &[("s3Url", "https://s3.example.com/")], true, Some("https://b.s3.example.com")),
             ("b", &[("s3Url", minio), path_style], false, Some(minio)),
             ("b", &[("s3Url", "http://127.0.0.1:9000")], false, Some("http://127.0.0.1:9000")),
@@ -300,6 +346,7 @@ mod tests {
         let table: &[Refused<'_>] = &[
             ("", &[], "", "spec.objectStorage.bucket"),
             ("b", &[("tagging", "=x")], "", "spec.config[tagging]"),
+            ("b", &[("s3url", "https://minio:9000")], "", "spec.config[s3url]"),
             ("b", &[("signatureVersion", "1")], "", "spec.config[signatureVersion]"),
             ("b", &[("customerKeyEncryptionSecret", "s/k")], "", "spec.config[customerKeyEncryptionSecret]"),
             ("b", &[key_file], "", of_key_file),

@@ -42,6 +42,22 @@ pub(super) fn invalid(key: &str, value: &str, expected: &str) -> StoreError {
     StoreError::config(&format!("spec.config[{key}]"), format!("{value:?} is not valid: expected {expected}"))
 }
 
+/// Settings of every provider: what Velero adds to each (`pkg/plugin/framework/validation.go`, v1.18), and what only its
+/// repositories of files read.
+const OF_ALL: [&str; 5] = ["bucket", "prefix", "caCert", "credentialsFile", "resticRepoPrefix"];
+
+/// Refuses a setting that the provider does not have, as Velero's plugins do: it is most often a known one, misspelt.
+pub(super) fn known(config: &BTreeMap<String, String>, keys: &[&str]) -> Result<(), StoreError> {
+    let is_known = |key: &&String| keys.contains(&key.as_str()) || OF_ALL.contains(&key.as_str());
+    let Some(other) = config.keys().find(|key| !is_known(key)) else { return Ok(()) };
+    let message = format!(
+        "there is no such setting here: correct or remove it (known are {}), or have the location served by its plugin \
+         (--object-store-plugins)",
+        keys.join(", ")
+    );
+    Err(StoreError::config(&format!("spec.config[{other}]"), message))
+}
+
 /// Refuses a setting that this program cannot honour, and whose silent loss would matter.
 pub(super) fn refuse(config: &BTreeMap<String, String>, key: &str, instead: &str) -> Result<(), StoreError> {
     if get(config, key).is_none() {

@@ -16,7 +16,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::bucket_api::{BucketApi, BucketError, Lock, Page, PageMarker, Undeleted, Version};
+use crate::location::bucket_api::{BucketApi, BucketError, Lock, Page, PageMarker, Undeleted, Version};
 use crate::{
     error::{cause, is_final},
     http_failure::HttpFailure,
