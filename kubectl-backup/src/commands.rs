@@ -1,6 +1,7 @@
 //! What the commands do: read, ask the views, print.
 
 mod cancel;
+mod changes;
 mod create;
 mod delete;
 mod describe;

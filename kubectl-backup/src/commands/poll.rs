@@ -1,7 +1,7 @@
 //! Looks again and again until something is there, whatever happens to the API server meanwhile.
 //!
 //! Small requests with growing pauses (at most 2 s) survive restarts, load balancers and idle time-outs alike, where a watch
-//! needs a fallback for each.
+//! needs a fallback for each. A watch only ends a pause earlier.
 
 use tokio::time::Instant;
 
@@ -29,6 +29,20 @@ pub(super) async fn poll<T, F>(
     session: &Session,
     terminal: &mut Terminal,
     timeout: Duration,
+    look: F,
+) -> Result<Polled<T>, Problem>
+where
+    F: AsyncFnMut(&mut Terminal) -> Result<Look<T>, Problem>,
+{
+    poll_on(session, terminal, timeout, std::future::pending, look).await
+}
+
+/// The same, and a pause is over as soon as `change` is.
+pub(super) async fn poll_on<T, F>(
+    session: &Session,
+    terminal: &mut Terminal,
+    timeout: Duration,
+    mut change: impl AsyncFnMut(),
     mut look: F,
 ) -> Result<Polled<T>, Problem>
 where
@@ -70,6 +84,7 @@ where
         let next = Instant::now() + pauses.next().unwrap_or(SLOWEST);
         tokio::select! {
             () = tokio::time::sleep_until(next.min(deadline)) => {}
+            () = change() => continue,
             _ = &mut interrupted => return Ok(Err(Exit::Interrupted)),
         }
         if next >= deadline {

@@ -5,11 +5,12 @@ use backup_lock::{claim::Claim, ledger::Status};
 use tokio::time::{Instant, sleep};
 
 use super::{
+    changes::Changes,
     locks::{
         hold::scope_part,
         problem::{self, LockRole},
     },
-    poll::{Look, STARTING, poll},
+    poll::{Look, STARTING, poll, poll_on},
     prelude::*,
     selection,
 };
@@ -100,21 +101,28 @@ async fn until_reached<W: Workload>(
     let name = meta.name.as_deref().unwrap_or_default();
     let mut progress = ProgressLine::new(W::KIND, name, terminal);
     let left = deadline.saturating_duration_since(Instant::now());
-    let waited = poll(session, terminal, left, async |terminal: &mut Terminal| {
-        let found = optional(session.get::<W>(name).await)?.filter(|work| work.meta().uid == meta.uid);
-        let Some(work) = found else {
-            let message = format!("{} {name:?} was deleted while it was waited for", W::KIND);
-            return Err(Problem::other(message));
-        };
-        let status = work.status();
-        let changed = progress.show(&status, terminal);
-        let is_over = status.ended().is_some() || is_there(&status);
-        Ok(match changed {
-            _ if is_over => Look::Found(work),
-            true => Look::Changed,
-            false => Look::Same,
-        })
-    })
+    let mut changes = Changes::of(session.api::<W>(), name);
+    let waited = poll_on(
+        session,
+        terminal,
+        left,
+        async || changes.next().await,
+        async |terminal| {
+            let found = optional(session.get::<W>(name).await)?.filter(|work| work.meta().uid == meta.uid);
+            let Some(work) = found else {
+                let message = format!("{} {name:?} was deleted while it was waited for", W::KIND);
+                return Err(Problem::other(message));
+            };
+            let status = work.status();
+            let is_new = progress.show(&status, terminal);
+            let is_over = status.ended().is_some() || is_there(&status);
+            Ok(match is_new {
+                _ if is_over => Look::Found(work),
+                true => Look::Changed,
+                false => Look::Same,
+            })
+        },
+    )
     .await;
     progress.clear(terminal);
     let (kind, describe) = (W::KIND, format!("{} describe {name}", W::COMMAND));
