@@ -210,19 +210,37 @@ async fn a_crash_around_a_snapshot_takes_none_twice(world: &mut World) -> anyhow
     Ok(())
 }
 
+/// Unless it is stored: then they stay, and go with the backup as a whole.
 async fn a_deleted_backup_deletes_the_snapshots_of_plugins(world: &mut World) -> anyhow::Result<()> {
     world.needs_debug_build()?;
     let plugins = ready(world).await?;
-    let name = "native-deleted";
-    disk(world, name, "data", "deleted").await?;
-    world.crash_at("after-snapshot-recorded").await?;
-    world.create_backup(name, of_namespaces(&[name])).await?;
-    world.controllers[0].killed(REACHED).await?;
-    ensure!(plugins.files("snap-east-deleted").len() == 1, "no snapshot was taken");
-    world.backups().delete_object(name).await?;
-    world.controllers[0].restart().await?;
-    world.backup_gone(name).await?;
-    ensure!(plugins.files("snap-east-deleted").is_empty(), "its snapshot is still there");
+    for (point, stays) in [
+        ("after-snapshot-recorded", false),
+        ("before-claim-returned", false),
+        ("before-record", false),
+        ("after-record", true),
+        ("after-volumesnapshots.json.gz", true),
+        ("after-metadata", true),
+        ("before-terminal-patch", true),
+    ] {
+        let id = format!("deleted-{}", point.replace('.', "-"));
+        let (name, taken) = (format!("native-{id}"), format!("snap-east-{id}"));
+        disk(world, &name, "data", &id).await?;
+        world.crash_at(point).await?;
+        world.create_backup(&name, of_namespaces(&[&name])).await?;
+        world.controllers[0].killed(REACHED).await.with_context(|| format!("{point} was not reached"))?;
+        ensure!(plugins.files(&taken).len() == 1, "{point}: no snapshot was taken");
+        world.backups().delete_object(&name).await?;
+        world.controllers[0].restart().await?;
+        world.backup_gone(&name).await?;
+        ensure!(plugins.files(&taken).len() == usize::from(stays), "{point}: {:?}", plugins.files(&taken));
+        if stays {
+            world.sync("default", None).await?;
+            world.backup_ends(&name, BackupPhase::Completed).await.with_context(|| point.to_owned())?;
+            let errors = delete_backup(world, &name, &name).await?;
+            ensure!(errors.is_empty() && plugins.files(&taken).is_empty(), "{point}: {errors:?}");
+        }
+    }
     Ok(())
 }
 
