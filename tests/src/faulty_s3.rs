@@ -2,6 +2,7 @@
 //! does with a request is said by a rule of the test.
 
 use std::{
+    io,
     net::SocketAddr,
     sync::{Arc, Mutex, RwLock},
     time::Duration,
@@ -13,6 +14,7 @@ use axum::{
     http::{HeaderMap, Method, StatusCode, Uri, header},
     response::{IntoResponse as _, Response},
 };
+use futures::stream;
 use tokio_util::sync::CancellationToken;
 
 use crate::wait::{eventually, when};
@@ -25,6 +27,8 @@ pub enum Mood {
     Answer(u16),
     /// It is passed on, and the answer is 500 whatever the server said.
     LoseAnswer,
+    /// It is passed on, and the connection ends in the middle of the answer.
+    CutShort,
     /// It is passed on after so long.
     Slow(Duration),
     /// It is not passed on, and answered like a listing of nothing.
@@ -164,7 +168,7 @@ impl State {
             Mood::Answer(status) => return refusal(status),
             Mood::EmptyListing => return empty_listing(),
             Mood::Slow(time) => tokio::time::sleep(time).await,
-            Mood::Pass | Mood::LoseAnswer | Mood::Held => {}
+            Mood::Pass | Mood::LoseAnswer | Mood::CutShort | Mood::Held => {}
         }
         let url = format!("http://{}{uri}", self.upstream);
         let mut headers = headers;
@@ -180,7 +184,13 @@ impl State {
         }
         headers.remove(header::CONNECTION);
         headers.remove(header::TRANSFER_ENCODING);
-        let mut response = Response::new(Body::from(body));
+        let mut response = Response::new(match mood {
+            Mood::CutShort => {
+                let half = body.slice(..body.len() / 2);
+                Body::from_stream(stream::iter([Ok(half), Err(io::Error::other("cut short"))]))
+            }
+            _ => Body::from(body),
+        });
         *response.status_mut() = status;
         *response.headers_mut() = headers;
         response

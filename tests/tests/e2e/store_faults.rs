@@ -32,6 +32,8 @@ crate::tests! {
     a_backup_is_finished_when_a_store_that_went_down_is_back,
     an_upload_that_a_lifecycle_rule_removes_is_collected_again,
     foreign_bytes_under_a_final_key_are_shown_and_left_alone,
+    a_store_that_ignores_conditions_is_named_and_overwrites_nothing,
+    answers_that_are_cut_short_are_read_to_their_end,
     a_full_local_disk_delays_the_end_and_loses_nothing,
 }
 
@@ -285,6 +287,48 @@ async fn foreign_bytes_under_a_final_key_are_shown_and_left_alone(world: &mut Wo
     let versions = format!("{}?versions=&prefix={}", drill.name, key.replace('/', "%2F"));
     let version = drill.element(&versions, "VersionId").await?;
     drill.s3.request(http::Method::DELETE, &format!("{}/{key}?versionId={version}", drill.name), "").await?;
+    drill.ended_as(BackupPhase::Completed).await
+}
+
+async fn a_store_that_ignores_conditions_is_named_and_overwrites_nothing(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let (s3, name, taken) = (world.s3()?, "drill-unconditional", "drill-taken");
+    s3.create_bucket(name).await?;
+    world.store_completed(name, taken)?;
+    let front = world.faulty_s3().await?;
+    // What such a store does to what is there.
+    let files = s3.files(name);
+    front.rule(move |asked| {
+        if asked.only_new && asked.makes_visible() {
+            let _ = std::fs::remove_file(files.join(&asked.key));
+        }
+        Mood::Pass
+    });
+    world.apply_s3_location(name, &front.url(), &json!({ "backupSyncPeriod": "0s" })).await?;
+    world.location_available(name).await?;
+    world.wait_for_event("Unconditional", |object, _| object.name.as_deref() == Some(name)).await?;
+    world.noise(name, 22).await?;
+    let ended = world.back_up(name, of_place(name)).await?;
+    is_whole(s3, name, name, &ended).await?;
+    let metadata = format!("backups/{taken}/velero-backup.json");
+    let before = s3.read(name, &metadata).await?;
+    world.create_backup(taken, of_place(name)).await?;
+    world.backup_ends(taken, BackupPhase::Failed).await?;
+    ensure!(s3.read(name, &metadata).await? == before, "it was overwritten");
+    world.remove_location(name).await
+}
+
+async fn answers_that_are_cut_short_are_read_to_their_end(world: &mut World) -> anyhow::Result<()> {
+    let drill = Drill::start(world, "drill-cut", Bucket::Versioned).await?;
+    world.back_up(drill.name, of_place(drill.name)).await?;
+    drill.front.rule(once(|asked| !asked.writes() && !asked.key.is_empty(), Mood::CutShort));
+    let back = "drill-cut-back";
+    world.restore(back, into_namespace(drill.name, back)).await?;
+    ensure!(world.count_config_maps(back).await? >= 22, "not all are there");
+    let contents = format!("{}.tar.gz", drill.name);
+    let reads = drill.front.asked().iter().filter(|asked| asked.key.ends_with(&contents)).count();
+    ensure!(reads > 1, "nothing was cut");
     drill.ended_as(BackupPhase::Completed).await
 }
 
