@@ -8,6 +8,7 @@ use backup_runtime::{
     walk::{self, Step},
 };
 use backup_store::Scope;
+use futures::{StreamExt as _, stream};
 
 use super::{
     collector::{CollectError, CollectPlan, Collector, ResourceKind, Sink, Written, fetch},
@@ -15,6 +16,9 @@ use super::{
     raw_item::RawItem,
 };
 use crate::{backup::report::scope_of, job::cancellation::unless_cancelled};
+
+/// Definitions that are read at a time.
+const AT_A_TIME: usize = 8;
 
 const WALK_DIED: &str = "the walk through the lists ended unexpectedly";
 
@@ -139,12 +143,13 @@ impl<S: Sink> Collector<'_, S> {
             return Ok(());
         };
         let kind = ResourceKind::new(definitions, self.request.actions);
-        for name in std::mem::take(&mut self.written.custom_types) {
-            if self.written.seen.contains(&kind.group_resource, None, &name) {
-                continue;
-            }
+        let (client, mut names) = (self.request.client, std::mem::take(&mut self.written.custom_types));
+        names.retain(|name| !self.written.seen.contains(&kind.group_resource, None, name));
+        let read = async |name: String| (fetch(client, &kind, None, &name).await, name);
+        let mut definitions = stream::iter(names).map(read).buffered(AT_A_TIME);
+        while let Some((definition, name)) = definitions.next().await {
             self.check()?;
-            match fetch(self.request.client, &kind, None, &name).await {
+            match definition {
                 Ok(Some(text)) => {
                     self.include(&kind, &text, InclusionReason::Listed, 0).await?;
                 }
