@@ -61,13 +61,14 @@ where
         };
         match looked {
             Err(_) => return Ok(Err(Exit::TimedOut)),
-            Ok(Ok(Look::Found(value))) => return Ok(Ok(value)),
             Ok(Ok(look)) => {
                 if away.take().is_some() {
                     terminal.say(&format!("{} answers again", session.server));
                 }
-                if matches!(look, Look::Changed) {
-                    pauses = backoff::pauses();
+                match look {
+                    Look::Found(value) => return Ok(Ok(value)),
+                    Look::Changed => pauses = backoff::pauses(),
+                    Look::Same => {}
                 }
             }
             Ok(Err(problem)) => {

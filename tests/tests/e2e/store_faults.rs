@@ -320,10 +320,10 @@ async fn a_store_that_ignores_conditions_is_named_and_overwrites_nothing(
 }
 
 async fn answers_that_are_cut_short_are_read_to_their_end(world: &mut World) -> anyhow::Result<()> {
-    let drill = Drill::start(world, "drill-cut", Bucket::Versioned).await?;
+    let drill = Drill::start(world, "drill-bodies", Bucket::Versioned).await?;
     world.back_up(drill.name, of_place(drill.name)).await?;
     drill.front.rule(once(|asked| !asked.writes() && !asked.key.is_empty(), Mood::CutShort));
-    let back = "drill-cut-back";
+    let back = "drill-bodies-back";
     world.restore(back, into_namespace(drill.name, back)).await?;
     ensure!(world.count_config_maps(back).await? >= 22, "not all are there");
     let contents = format!("{}.tar.gz", drill.name);

@@ -53,7 +53,7 @@ pub(super) fn open(
     secret: Option<&[u8]>,
     ca: Option<&[u8]>,
 ) -> Result<Backend, StoreError> {
-    let settings = Settings::of(spec)?;
+    let settings = Settings::of(spec, &of_process)?;
     let plain = settings.endpoint.as_ref().is_some_and(|endpoint| endpoint.scheme() == "http");
     let options = http_client::options(ca, plain, settings.insecure)?;
     let from_file = if secret.is_none() { credentials_file()? } else { None };
@@ -64,10 +64,8 @@ pub(super) fn open(
         .with_virtual_hosted_style_request(settings.virtual_hosted)
         .with_retry(http_client::retry())
         .with_client_options(options.clone())
+        .with_endpoint(settings.request_endpoint()?)
         .with_http_connector(http_client::connector());
-    if let Some(endpoint) = settings.request_endpoint() {
-        builder = builder.with_endpoint(endpoint);
-    }
     if let Some(checksum) = settings.checksum {
         builder = builder.with_checksum_algorithm(checksum);
     }
@@ -99,7 +97,7 @@ pub(super) fn open(
     let only_new = HeaderMap::from_iter([(IF_NONE_MATCH, HeaderValue::from_static("*"))]);
     let creating =
         build(builder.clone().with_client_options(options.clone().with_default_headers(only_new)))?;
-    let public = settings.public.as_ref().and_then(|public| settings.at(public));
+    let public = settings.public.as_ref().map(|public| settings.at(public)).transpose()?;
     let public = public.map(|public| build(builder.with_endpoint(public))).transpose()?;
     let bucket = S3Bucket {
         client: http_client::connector()
@@ -178,7 +176,7 @@ struct Settings {
 }
 
 impl Settings {
-    fn of(spec: &BackupStorageLocationSpec) -> Result<Self, StoreError> {
+    fn of(spec: &BackupStorageLocationSpec, variables: &Variables<'_>) -> Result<Self, StoreError> {
         let bucket = settings::bucket(&spec.object_storage.bucket, "bucket")?;
         let config = &spec.config;
         settings::known(config, &KEYS)?;
@@ -212,7 +210,7 @@ impl Settings {
             public: settings::endpoint(config, "publicUrl")?,
             bucket,
             region: set("region")
-                .or_else(|| region_of_environment(&of_process))
+                .or_else(|| region_of_environment(variables))
                 .unwrap_or_else(|| REGION.to_owned()),
             insecure: settings::flag(config, "insecureSkipTLSVerify")?,
             profile: set("profile").unwrap_or_else(|| "default".to_owned()),
@@ -229,34 +227,36 @@ impl Settings {
     }
 
     fn bucket_url(&self) -> Result<Url, StoreError> {
-        let aws = || {
-            let host = format!("s3.{}.{}", self.region, domain(&self.region));
-            if self.virtual_hosted {
-                format!("https://{}.{host}", self.bucket)
-            } else {
-                format!("https://{host}")
-            }
-        };
-        let mut url = self.request_endpoint().unwrap_or_else(aws);
+        let mut url = self.request_endpoint()?;
         if !self.virtual_hosted {
             url = format!("{url}/{}", self.bucket);
         }
         Url::parse(&url).map_err(|_| invalid("s3Url", &url, "an http:// or https:// URL"))
     }
 
-    fn request_endpoint(&self) -> Option<String> {
-        self.at(self.endpoint.as_ref()?)
+    fn request_endpoint(&self) -> Result<String, StoreError> {
+        if let Some(endpoint) = &self.endpoint {
+            return self.at(endpoint);
+        }
+        // object_store (0.14) knows one domain of AWS.
+        let aws = Url::parse(&format!("https://s3.{}.{}", self.region, domain(&self.region)));
+        self.at(&aws.map_err(|_| invalid("region", &self.region, "the name of a region"))?)
     }
 
     /// An endpoint as object_store wants it: with the bucket in it for virtual-hosted requests.
-    fn at(&self, endpoint: &Url) -> Option<String> {
+    fn at(&self, endpoint: &Url) -> Result<String, StoreError> {
         let mut url = endpoint.clone();
         if self.virtual_hosted
             && let Some(host) = endpoint.host_str()
         {
-            url.set_host(Some(&format!("{}.{host}", self.bucket))).ok()?;
+            let host = format!("{}.{host}", self.bucket);
+            url.set_host(Some(&host)).map_err(|_| {
+                let message =
+                    format!("no host can be called {host}: correct the bucket, or set s3ForcePathStyle");
+                StoreError::config("spec.objectStorage.bucket", message)
+            })?;
         }
-        Some(url.as_str().trim_end_matches('/').to_owned())
+        Ok(url.as_str().trim_end_matches('/').to_owned())
     }
 }
 
@@ -294,27 +294,28 @@ mod tests {
 
     #[test]
     fn requests_go_where_the_settings_say() {
-        type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], bool, Option<&'a str>);
+        type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], bool, &'a str);
         let (path_style, minio) = (("s3ForcePathStyle", "true"), "https://minio:9000");
-        let table: [Row<'_>; 7] = [
-            ("b", &[], true, None),
-            ("b", &[path_style, ("resticRepoPrefix", "x")], false, None),
-            ("b", &[("s3Url", "https://s3.example.com/")], true, Some("https://b.s3.example.com")),
-            ("b", &[("s3Url", minio), path_style], false, Some(minio)),
-            ("b", &[("s3Url", "http://127.0.0.1:9000")], false, Some("http://127.0.0.1:9000")),
-            ("b", &[("s3Url", "http://[::1]:9000")], false, Some("http://[::1]:9000")),
-            ("b.c", &[("s3Url", "https://s3.example.com")], false, Some("https://s3.example.com")),
+        let table: [Row<'_>; 8] = [
+            ("b", &[], true, "https://b.s3.us-east-1.amazonaws.com"),
+            ("b", &[path_style, ("resticRepoPrefix", "x")], false, "https://s3.us-east-1.amazonaws.com"),
+            ("b", &[("region", "cn-north-1")], true, "https://b.s3.cn-north-1.amazonaws.com.cn"),
+            ("b", &[("s3Url", "https://s3.example.com/")], true, "https://b.s3.example.com"),
+            ("b", &[("s3Url", minio), path_style], false, minio),
+            ("b", &[("s3Url", "http://127.0.0.1:9000")], false, "http://127.0.0.1:9000"),
+            ("b", &[("s3Url", "http://[::1]:9000")], false, "http://[::1]:9000"),
+            ("b.c", &[("s3Url", "https://s3.example.com")], false, "https://s3.example.com"),
         ];
         for (bucket, config, virtual_hosted, endpoint) in table {
-            let settings = Settings::of(&spec("aws", bucket, config)).unwrap();
+            let settings = Settings::of(&spec("aws", bucket, config), &|_| None).unwrap();
             assert_eq!(settings.virtual_hosted, virtual_hosted, "{config:?}");
-            assert_eq!(settings.request_endpoint().as_deref(), endpoint, "{config:?}");
+            assert_eq!(settings.request_endpoint().unwrap(), endpoint, "{config:?}");
             let url = settings.bucket_url().unwrap();
             assert!(
                 url.path() == format!("/{bucket}")
                     || virtual_hosted && url.host_str().unwrap().starts_with("b.")
             );
-            assert_eq!((settings.region.as_str(), settings.profile.as_str()), ("us-east-1", "default"));
+            assert_eq!(settings.profile, "default");
         }
     }
 
@@ -352,6 +353,8 @@ mod tests {
             ("b", &[key_file], "", of_key_file),
             ("b", &[key_file, ("kmsKeyId", "k")], "", of_key_file),
             ("a/b", &[], "", "spec.objectStorage.bucket"),
+            ("a b", &[], "", "spec.objectStorage.bucket"),
+            ("b", &[("region", "eu west")], "", "spec.config[region]"),
             ("b", &[("s3Url", "minio:9000")], "", "spec.config[s3Url]"),
             ("b", &[("s3ForcePathStyle", "yes")], "", "spec.config[s3ForcePathStyle]"),
             ("b", &[("insecureSkipTLSVerify", "si")], "", "spec.config[insecureSkipTLSVerify]"),
