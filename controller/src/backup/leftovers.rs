@@ -10,7 +10,7 @@ use backup_store::{Abandonment, Claimant, FoundJob, Location, StoreError, crash}
 use kube::ResourceExt as _;
 use serde_json::Value;
 
-use super::{Backups, actions, journal::BackupJournal, volume_snapshots};
+use super::{Backups, actions, journal::BackupJournal, patches, volume_snapshots};
 use crate::{
     job::{
         JobContext,
@@ -223,5 +223,5 @@ impl Leftovers {
 /// Whether the end may be recorded. That it comes is announced before, by the phase, and not any more once the deletion was
 /// asked for.
 fn may_be_committed(backup: &Backup) -> bool {
-    matches!(backup.phase(), BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed)
+    patches::is_finalizing(&backup.phase())
 }

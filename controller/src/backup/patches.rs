@@ -34,7 +34,7 @@ pub(crate) fn turn(backup: &Backup, turn: Turn) -> Option<Value> {
     }
 }
 
-fn is_finalizing(phase: &BackupPhase) -> bool {
+pub(super) fn is_finalizing(phase: &BackupPhase) -> bool {
     matches!(phase, BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed)
 }
 

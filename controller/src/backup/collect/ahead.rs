@@ -4,9 +4,13 @@
 //! Nothing is begun ahead for claims of pods that have commands: their snapshots are taken between these. Which pods mount a claim
 //! is what its block says.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
 
 use backup_actions::ItemId;
+use backup_store::Scope;
 use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
@@ -58,7 +62,7 @@ impl<S: Sink> Collector<'_, S> {
         while self.ahead.tasks.join_next().await.is_some() {}
         for action in self.request.actions.items.iter() {
             for problem in action.end_begun().await {
-                self.error(backup_store::Scope::Velero, problem);
+                self.error(Scope::Velero, problem);
             }
         }
     }
@@ -110,11 +114,9 @@ impl<S: Sink> Collector<'_, S> {
     }
 
     fn spawn(&mut self, kind: &ResourceKind, item: &RawItem<'_>) {
-        let applies =
-            |one: &&backup_actions::SelectedAction<_>| one.applies_to(item.namespace(), || item.labels());
-        for selected in kind.actions.iter().filter(applies) {
-            let Ok(value) = serde_json::from_str(&kind.meta.complete(item)) else { continue };
-            let (action, backup) = (std::sync::Arc::clone(&selected.action), self.request.backup.clone());
+        for selected in kind.actions_for(item) {
+            let Ok(value) = serde_json::from_str(&kind.meta.complete(item)) else { return };
+            let (action, backup) = (Arc::clone(&selected.action), self.request.backup.clone());
             self.ahead.tasks.spawn(async move { action.begin(&value, &backup).await });
         }
     }

@@ -297,6 +297,14 @@ impl ResourceKind {
         }
     }
 
+    /// The actions that apply to an item, in their order.
+    pub(super) fn actions_for<'k>(
+        &'k self,
+        item: &RawItem<'_>,
+    ) -> impl Iterator<Item = &'k SelectedAction<dyn BackupItemAction>> {
+        self.actions.iter().filter(|action| action.applies_to(item.namespace(), || item.labels()))
+    }
+
     pub(super) fn id(&self, item: &RawItem<'_>) -> ItemId {
         ItemId::new(&self.group_resource, item.namespace(), item.name())
     }

@@ -2,7 +2,7 @@
 //! make of it, and that it is written once (Velero `pkg/backup/item_backupper.go`, v1.18).
 
 use backup_actions::{
-    ActionError, ItemId, SelectedAction,
+    ActionError, ItemId,
     backup::{BackupActionOutput, BackupItemAction},
     json::text as text_of,
 };
@@ -83,7 +83,7 @@ impl<S: Sink> Collector<'_, S> {
         item: &RawItem<'_>,
         depth: u8,
     ) -> Result<bool, CollectError> {
-        if !kind.actions.iter().any(|action| action.applies_to(item.namespace(), || item.labels())) {
+        if kind.actions_for(item).next().is_none() {
             return self.write(kind, item).await;
         }
         // Boxed: related items are included in here, too.
@@ -146,8 +146,7 @@ impl<S: Sink> Collector<'_, S> {
         };
         let mut changed = false;
         let id = kind.id(item);
-        let applies = |one: &&SelectedAction<_>| one.applies_to(item.namespace(), || item.labels());
-        for selected in kind.actions.iter().filter(applies) {
+        for selected in kind.actions_for(item) {
             self.check()?;
             let action = &*selected.action;
             let Done { executed, at } = match self.run_action(action, &value, &id).await? {

@@ -1,7 +1,7 @@
 //! Giving a backup up, so that nothing of it can be stored any more.
 //!
-//! Whoever gives it up may not be alone: a controller that does not know that it was replaced may be about to write the record
-//! of its end. Both write the next record, which is create-only, so one of them is told that it comes too late.
+//! Two may be at work on it: a controller that does not know that it was replaced may be about to write the record
+//! of its end. Both write the next record, which is create-only, so one of them is refused.
 
 use backup_core::api::Backup;
 use object_store::path::Path;

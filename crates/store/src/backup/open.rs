@@ -72,7 +72,7 @@ impl Location {
         Err(self.exists(&keys.record(number), decided))
     }
 
-    /// Takes the folder of an abandoned backup. The record that says so stays, so that whoever still works for that one can't
+    /// Takes the folder of an abandoned backup. The record that says so stays, so that a controller that still works for that one can't
     /// write its own. Of two that take it over, one gets the marker.
     async fn take_over(
         &self,

@@ -92,7 +92,7 @@ impl Location {
         Ok(())
     }
 
-    /// Who has claimed the folder of a backup; none if nobody has.
+    /// Who has claimed the folder of a backup; none if it is not claimed.
     pub async fn claimant_of_backup(&self, backup: &str) -> Result<Option<Claimant>, StoreError> {
         self.claimant(&self.layout().backup(backup)?).await
     }

@@ -90,7 +90,7 @@ pub(super) fn open(
         built.map(Arc::new)
     };
     let store = build(builder.clone())?;
-    // The others ask nobody for credentials, so that what they add to their requests does not reach whoever gives them out.
+    // The others ask for none, so that what they add to their requests does not reach the service that gives them out.
     let builder = builder.with_credentials(store.credentials().clone());
     // object_store (0.14) has no way to say it, but every request of this client carries the header, and completing an
     // upload is all that it is used for. A policy that denies overwriting asks for it.

@@ -22,14 +22,13 @@ use crate::{StoreError, location::http_client};
 
 /// The variables by which pods and nodes are given an identity. Others of AWS say where the store is, which is for the location
 /// to say.
-const OF_IDENTITY: [&str; 11] = [
+const OF_IDENTITY: [&str; 10] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
     "AWS_ROLE_ARN",
     "AWS_ROLE_SESSION_NAME",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_ENDPOINT_URL_STS",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",

@@ -28,7 +28,7 @@ impl Regions {
     /// (`s3Url`), as Velero's plugin does (`velero-plugin-for-aws`, `object_store.go`, v1.14). If AWS does not tell, it is
     /// that of the environment (`AWS_REGION`).
     ///
-    /// Errors: [`StoreError::Config`] if nobody tells, [`StoreError::Unreachable`] without an answer.
+    /// Errors: [`StoreError::Config`] if neither names it, [`StoreError::Unreachable`] without an answer.
     pub async fn complete<'a>(
         &self,
         location: &'a BackupStorageLocation,
