@@ -137,6 +137,11 @@ impl ServedTypes {
         });
     }
 
+    /// Whether the server of a version of this group did not answer.
+    pub(crate) fn is_away(&self, group: &str) -> bool {
+        self.failed.iter().any(|version| version.split('/').next() == Some(group))
+    }
+
     /// The types that can be listed, read, created and deleted, in their preferred versions and the order of the API server.
     pub(crate) fn types(&self) -> impl Iterator<Item = &ResourceType> {
         self.all.iter().map(|served| &served.resource).filter(|resource| resource.can_be_backed_up())

@@ -32,11 +32,25 @@ pub(super) struct Batch {
     pub(super) items: Vec<ItemRef>,
 }
 
+impl Batch {
+    /// Whether the server of its type did not answer, so that more may be known later.
+    pub(super) fn may_still_be_served(&self, served: &ServedTypes) -> bool {
+        let group = self.group_resource.split_once('.').map_or("", |(_, group)| group);
+        served.by_group_resource(&self.group_resource).is_none() && served.is_away(group)
+    }
+}
+
 impl Selection {
-    /// The filters of a spec, with names completed by what the cluster serves.
-    pub(super) fn new(spec: &RestoreSpec, served: &ServedTypes) -> Self {
+    /// The filters of a spec, with names completed by what the cluster serves, or else by what the backup holds.
+    pub(super) fn new(spec: &RestoreSpec, served: &ServedTypes, contents: &Contents) -> Self {
+        let stored = contents.types();
+        let in_backup = |name: &str| {
+            let is_called = |full: &&String| full.split('.').next() == Some(name);
+            stored.iter().find(is_called).cloned()
+        };
+        let resolve = |name: &str| served.resolve(name).or_else(|| in_backup(&name.to_ascii_lowercase()));
         Self {
-            types: ResourceFilter::for_restore(spec, &|name| served.resolve(name)),
+            types: ResourceFilter::for_restore(spec, &resolve),
             namespaces: IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces),
             labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
         }

@@ -10,9 +10,10 @@ use backup_plugins::PluginLog;
 use backup_store::{Contents, Scope, StoreError};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::{
-    apply::Policy,
+    apply::{Applied, Outcome, Policy},
     calls::Calls,
     namespaces::Namespaces,
     report::{About, Report},
@@ -39,6 +40,9 @@ mod volumes;
 
 /// Items of a type that are on their way at a time.
 const IN_FLIGHT: usize = 16;
+
+/// Between two looks at what is served.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// What an action has done with an item, if it has started something.
 pub(super) type Started = (Execution, Done<RestoreActionOutput>);
@@ -121,7 +125,7 @@ impl Work<'_> {
     async fn everything(&mut self, started: &Mutex<Vec<Started>>) -> Result<(), WorkError> {
         let spec = &self.restore.spec;
         let served = (self.discover)().await.map_err(WorkError::Discovery)?;
-        let selection = Selection::new(spec, &served);
+        let selection = Selection::new(spec, &served, self.contents);
         let claimed = self.find_volumes(&selection)?;
         let rules = Arc::new(self.rules.clone());
         let (namespaces, selected) = self.namespaces(&selection);
@@ -135,7 +139,7 @@ impl Work<'_> {
         };
         let served = again.unwrap_or(served);
         // Names are completed again: some types are served only now.
-        let selection = Selection::new(spec, &served);
+        let selection = Selection::new(spec, &served, self.contents);
         let mut batches = selection.batches(self.contents, &served)?;
         self.include_volumes_of_claims(&selection, &claimed, &mut batches, &served)?;
         self.report.expect(batches.iter().map(|batch| batch.items.len()).sum());
@@ -147,10 +151,35 @@ impl Work<'_> {
         for why in &restorer.actions.unusable {
             self.report.error(Scope::Velero, why.clone());
         }
-        for batch in &batches {
+        let (served_now, mut others): (Vec<_>, Vec<_>) =
+            batches.into_iter().partition(|batch| batch.resource.is_some());
+        for batch in &served_now {
+            self.batch(batch, &restorer).await?;
+        }
+        if others.is_empty() {
+            return Ok(());
+        }
+        // What serves them may have been restored by now, or was away for a moment.
+        let served = self.await_served(|served| others.iter().all(|batch| !batch.may_still_be_served(served))).await?;
+        let selection = Selection::new(spec, &served, self.contents);
+        let restorer = self.restorer(&common, &served, &selection);
+        for batch in &mut others {
+            batch.resource = served.by_group_resource(&batch.group_resource).cloned();
             self.batch(batch, &restorer).await?;
         }
         Ok(())
+    }
+
+    /// What the cluster serves once it is as it should be, or when it was waited for as long as that may take.
+    async fn await_served(&self, enough: impl Fn(&ServedTypes) -> bool) -> Result<ServedTypes, WorkError> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            let served = (self.discover)().await.map_err(WorkError::Discovery)?;
+            if enough(&served) || Instant::now() >= deadline {
+                return Ok(served);
+            }
+            self.calls.cancellation().wait(LOOK).await?;
+        }
     }
 
     fn restorer<'p>(
@@ -228,14 +257,7 @@ impl Work<'_> {
 
     async fn batch(&self, batch: &Batch, restorer: &ItemRestorer<'_>) -> Result<(), WorkError> {
         let Some(resource) = &batch.resource else {
-            self.report.warn(
-                Scope::Velero,
-                format!(
-                    "the cluster does not serve {}: {} items were not restored; install what serves it and restore again",
-                    batch.group_resource,
-                    batch.items.len()
-                ),
-            );
+            self.not_served(batch);
             return Ok(());
         };
         if resource.namespaced {
@@ -247,5 +269,28 @@ impl Work<'_> {
         }
         self.report.info(&format!("restoring {} items of {}", batch.items.len(), batch.group_resource));
         restorer.items(ResourceKind { group_resource: &batch.group_resource, resource }, &batch.items).await
+    }
+
+    /// The type is the error; its items are only listed.
+    fn not_served(&self, batch: &Batch) {
+        self.report.error(
+            Scope::Velero,
+            format!(
+                "the cluster does not serve {}: {} items were not restored; install what serves it, see that it answers \
+                 (`kubectl api-resources`), and restore again",
+                batch.group_resource,
+                batch.items.len()
+            ),
+        );
+        for item in &batch.items {
+            let object = select::read(self.contents, item).unwrap_or_default();
+            let about = About {
+                api_version: json::text(&object, &[], "apiVersion").unwrap_or_default(),
+                kind: json::text(&object, &[], "kind").unwrap_or_default(),
+                namespace: self.contents.namespace_of(item).map(|source| self.rules.target(source)),
+                name: json::text(&object, &["metadata"], "name").unwrap_or("?"),
+            };
+            self.report.item(about, Applied::quiet(Outcome::Failed));
+        }
     }
 }

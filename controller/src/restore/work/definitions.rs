@@ -25,8 +25,6 @@ use crate::{
 const COLLECTION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// First and longest pause between two looks at a definition.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// Between two looks at what is served.
-const LOOK: Duration = Duration::from_millis(200);
 
 impl ItemRestorer<'_> {
     /// Restores definitions and waits until they are served. What is served then.
@@ -65,15 +63,8 @@ impl ItemRestorer<'_> {
             }
         }
         // Established resources appear in discovery a moment later.
-        loop {
-            let served = (self.work.discover)().await.map_err(WorkError::Discovery)?;
-            if pending.iter().all(|name| served.by_group_resource(name).is_some())
-                || Instant::now() >= deadline
-            {
-                return Ok(served);
-            }
-            calls.cancellation().wait(LOOK).await?;
-        }
+        let all = |served: &ServedTypes| pending.iter().all(|name| served.by_group_resource(name).is_some());
+        self.work.await_served(all).await
     }
 }
 

@@ -52,7 +52,7 @@ impl ItemRestorer<'_> {
             return Ok(!self.namespaces.has_failed(target));
         }
         let Some(resource) = self.served.by_group_resource(&group_resource) else {
-            report.warn(scope, format!("{wanted} is of a type that the cluster does not serve"));
+            report.error(scope, format!("{wanted} is not restored: the cluster does not serve its type"));
             return Ok(false);
         };
         if *depth >= DEPTH {

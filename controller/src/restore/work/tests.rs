@@ -31,8 +31,13 @@ fn served(fake: &FakeApi) -> ServedTypes {
     if fake.get(&format!("{CRDS}/widgets.example.com")).is_some() {
         types.push(resource("example.com", "widgets", "Widget", true));
     }
-    ServedTypes::just(&types)
+    let mut served = ServedTypes::just(&types);
+    served.failed.extend(fake.get(AWAY).map(|_| "example.com/v1".to_owned()));
+    served
 }
+
+/// There while the server of a group does not answer.
+const AWAY: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1.example.com";
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
@@ -174,17 +179,42 @@ async fn nothing_is_written_into_a_namespace_that_was_not_claimed() {
 }
 
 #[tokio::test]
-async fn a_type_that_is_not_served_is_one_warning_with_a_count() {
+async fn a_type_that_is_not_served_is_one_error_and_its_items_are_listed() {
     let items = [
         ("gadgets.example.com", Some("a"), item("example.com/v1", "Gadget", "1")),
         ("gadgets.example.com", Some("a"), item("example.com/v1", "Gadget", "2")),
         ("configmaps", Some("a"), item("v1", "ConfigMap", "c")),
     ];
-    let (fake, report) = restored(&items, json!({})).await;
-    assert_eq!(report.counts(), (1, 0));
-    let results = report.into_files().results;
-    assert!(results.warnings.velero[0].contains("gadgets.example.com: 2 items"), "{results:?}");
-    assert!(fake.get("/api/v1/namespaces/a/configmaps/c").is_some());
+    // Also where it is asked for by a name that only the backup can complete.
+    for (spec, others) in [(json!({}), 1), (json!({"includedResources": ["gadgets"]}), 0)] {
+        let (fake, report) = restored(&items, spec).await;
+        assert_eq!(report.counts(), (0, 1));
+        let progress = report.progress();
+        assert_eq!(progress.total_items, progress.items_restored);
+        let files = report.into_files();
+        assert!(files.results.errors.velero[0].contains("gadgets.example.com: 2 items"), "{:?}", files.results);
+        let listed = serde_json::to_value(files.resource_list).unwrap();
+        assert_eq!(listed["example.com/v1/Gadget"], json!(["a/1(failed)", "a/2(failed)"]));
+        assert_eq!(fake.under("/api/v1/namespaces/a/configmaps").len(), others);
+    }
+}
+
+#[tokio::test]
+async fn a_type_whose_server_is_away_for_a_moment_is_waited_for() {
+    let items = [
+        ("gadgets.example.com", Some("a"), item("example.com/v1", "Gadget", "1")),
+        ("widgets.example.com", Some("a"), item("example.com/v1", "Widget", "2")),
+    ];
+    let fake = fake::server();
+    fake.put(AWAY, json!({}));
+    let answers = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        fake.delete(AWAY);
+        fake.put(&format!("{CRDS}/widgets.example.com"), json!({}));
+    };
+    let (report, ()) = futures::join!(restored_in(&fake, &items, json!({})), answers);
+    assert_eq!(report.counts(), (0, 1), "what is still not served then is an error");
+    assert!(fake.get("/apis/example.com/v1/namespaces/a/widgets/2").is_some());
 }
 
 #[tokio::test]
@@ -279,7 +309,7 @@ async fn a_definition_comes_along_when_its_resources_need_it() {
     assert!(fake.get(&format!("{CRDS}/others.example.com")).is_none(), "nobody asked for it");
     let spec = json!({"includedNamespaces": ["a"], "includeClusterResources": false});
     let (_, report) = restored(&items, spec).await;
-    assert_eq!(report.counts(), (1, 0), "not served, and not to be brought along");
+    assert_eq!(report.counts(), (0, 1), "not served, and not to be brought along");
 }
 
 #[tokio::test]
