@@ -3,8 +3,6 @@
 //! Creation comes first, because most items are not there; only `AlreadyExists` leads to a read (Velero does the same
 //! without its informer cache, `pkg/restore/restore.go`, v1.18).
 
-use std::time::Duration;
-
 use backup_actions::restore::{
     RestoreRules,
     existing::{self, Existing},
@@ -14,8 +12,8 @@ use backup_actions::restore::{
 use super::calls::{CallError, Calls};
 use crate::job::cancellation::StopReason;
 
-/// Times an object is read again because it changed before it could be patched.
-const PATCH_TRIES: u32 = 4;
+/// Times an object is looked at again because it changed before it could be patched, or went away before it could be compared.
+pub(super) const TRIES: u32 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -84,8 +82,6 @@ pub(super) struct Policy<'a> {
     pub(super) restore_created: Option<&'a str>,
     /// Whether an earlier run of the same Restore may have created items.
     pub(super) resumed: bool,
-    /// How long an object that is being deleted is waited for.
-    pub(super) patience: Duration,
 }
 
 impl Policy<'_> {
@@ -102,20 +98,26 @@ pub(super) async fn item(
     wanted: &Object,
     policy: Policy<'_>,
 ) -> Result<Applied, StopReason> {
-    let (created, uncertain) = calls.create(target.collection, wanted).await;
-    let error = match created {
-        Ok(()) => return Ok(Applied::quiet(Outcome::Created)),
-        Err(CallError::Stopped(reason)) => return Err(reason),
-        Err(error) => error,
-    };
-    if !error.is_already_exists() && !holds_port(target, &error) {
-        return Ok(Applied::failed(format!(
-            "{} {:?} could not be created: {error}",
-            target.kind, target.name
-        )));
+    let Target { kind, name, .. } = target;
+    for _ in 0..TRIES {
+        let (created, uncertain) = calls.create(target.collection, wanted).await;
+        let error = match created {
+            Ok(()) => return Ok(Applied::quiet(Outcome::Created)),
+            Err(CallError::Stopped(reason)) => return Err(reason),
+            Err(error) => error,
+        };
+        if !error.is_already_exists() && !holds_port(target, &error) {
+            return Ok(Applied::failed(format!("{kind} {name:?} could not be created: {error}")));
+        }
+        let mine = uncertain || policy.resumed;
+        if let Some(applied) = compare(calls, target, wanted, policy, mine, &error).await? {
+            return Ok(applied);
+        }
     }
-    let mine = uncertain || policy.resumed;
-    compare(calls, target, wanted, policy, mine, &error).await
+    Ok(Applied::failed(format!(
+        "{kind} {name:?} could not be created: it was there each time, and gone when it was to be compared; restore it again once \
+         nothing else creates and deletes it"
+    )))
 }
 
 /// A service whose address or port is taken may well be the one that is being restored: the server allocates before it
@@ -124,6 +126,7 @@ fn holds_port(target: Target<'_>, error: &CallError) -> bool {
     target.group_resource == "services" && error.to_string().contains("already allocated")
 }
 
+/// What became of the object that is there; none if it is gone by now.
 async fn compare(
     calls: &Calls,
     target: Target<'_>,
@@ -131,56 +134,77 @@ async fn compare(
     policy: Policy<'_>,
     mine: bool,
     refused: &CallError,
-) -> Result<Applied, StopReason> {
+) -> Result<Option<Applied>, StopReason> {
     let Target { kind, name, group_resource, namespace, collection } = target;
-    for _ in 0..PATCH_TRIES {
+    for _ in 0..TRIES {
         let found = match calls.get(collection, name).await {
             Ok(Some(found)) => found,
-            Ok(None) if refused.is_already_exists() => {
-                return Ok(Applied::failed(format!(
-                    "{kind} {name:?} existed when it was to be created, and was deleted before it could be compared; \
-                     restore it again"
-                )));
-            }
+            Ok(None) if refused.is_already_exists() => return Ok(None),
             Ok(None) => {
-                return Ok(Applied::failed(format!("{kind} {name:?} could not be created: {refused}")));
+                return Ok(Some(Applied::failed(format!("{kind} {name:?} could not be created: {refused}"))));
             }
             Err(CallError::Stopped(reason)) => return Err(reason),
             Err(error) => {
-                return Ok(Applied::skipped(format!(
+                return Ok(Some(Applied::skipped(format!(
                     "{kind} {name:?} exists and could not be compared: {error}"
-                )));
+                ))));
             }
         };
         if mine && policy.is_ours(&found) {
-            return Ok(Applied::quiet(Outcome::Created));
+            return Ok(Some(Applied::quiet(Outcome::Created)));
         }
-        let patch =
-            match existing::compare(wanted, &found, group_resource, namespace, policy.rules, policy.update) {
-                Existing::Equal => return Ok(Applied::quiet(Outcome::Skipped)),
-                Existing::Differs => {
-                    return Ok(Applied::skipped(format!(
-                        "{kind} {name:?} exists and differs from the backup; it was left as it is \
-                     (existingResourcePolicy: update would change it)"
-                    )));
+        if existing::is_going(&found) {
+            return match calls.until_gone(collection, name, existing::is_going).await {
+                Ok(true) => Ok(None),
+                Ok(false) => Ok(Some(Applied::failed(format!(
+                    "{kind} {name:?} could not be created: the old one is still being deleted; its finalizers say what holds it \
+                     (`kubectl get -o yaml`): restore it again once it is gone"
+                )))),
+                Err(CallError::Stopped(reason)) => Err(reason),
+                Err(error) => {
+                    Ok(Some(Applied::failed(format!("{kind} {name:?} could not be created: {error}"))))
                 }
-                Existing::Patch(patch) => patch,
             };
+        }
+        let patch = match existing::compare(
+            wanted,
+            &found,
+            group_resource,
+            namespace,
+            policy.rules,
+            policy.update,
+        ) {
+            Existing::Equal => return Ok(Some(Applied::quiet(Outcome::Skipped))),
+            Existing::Differs => {
+                return Ok(Some(Applied::skipped(format!(
+                    "{kind} {name:?} exists and differs from the backup; it was left as it is \
+                     (existingResourcePolicy: update would change it)"
+                ))));
+            }
+            Existing::Released => {
+                return Ok(Some(Applied::failed(format!(
+                    "{kind} {name:?} is left over from a claim that is gone, and differs from the backup, so its claim cannot \
+                         bind to it: save what is on it and delete it, or have it changed (existingResourcePolicy: update), and \
+                         restore again"
+                ))));
+            }
+            Existing::Patch(patch) => patch,
+        };
         match calls.patch(collection, name, &patch).await {
-            Ok(()) => return Ok(Applied::quiet(Outcome::Updated)),
+            Ok(()) => return Ok(Some(Applied::quiet(Outcome::Updated))),
             Err(CallError::Stopped(reason)) => return Err(reason),
             // It changed, or went away: look again.
             Err(error) if error.is_conflict() || error.is_not_found() => {}
             Err(error) => {
-                return Ok(Applied::skipped(format!(
+                return Ok(Some(Applied::skipped(format!(
                     "{kind} {name:?} exists, differs from the backup, and could not be changed: {error}"
-                )));
+                ))));
             }
         }
     }
-    Ok(Applied::skipped(format!(
+    Ok(Some(Applied::skipped(format!(
         "{kind} {name:?} exists and differs from the backup; it changed so often meanwhile that it was left as it is"
-    )))
+    ))))
 }
 
 #[cfg(test)]

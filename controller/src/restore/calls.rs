@@ -1,13 +1,20 @@
 //! Requests to the API server for single items, with time-outs and bounded retries.
 //!
-//! Three kinds of failure are distinguished: a server that is away or overloaded (retried until a deadline), a server that
-//! failed on this request (retried a few times), and an answer that will not change (returned at once).
+//! Four kinds of failure are distinguished: a server that is away or overloaded (retried until a deadline), one that fails (as long
+//! as no write has succeeded for that time in the whole restore, then a few times), one that is not ready for this request (a few
+//! times), and an answer that will not change (returned at once).
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use backup_actions::restore::json::Object;
-use backup_runtime::{errors::plain, path};
+use backup_runtime::{backoff::Backoff, errors::plain, path};
 use kube::{
     Client,
     core::{
@@ -15,21 +22,27 @@ use kube::{
         params::{GetParams, Patch, PatchParams, PostParams},
     },
 };
+use parking_lot::Mutex;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::job::cancellation::{Cancellation, NotSent, StopReason};
 
+/// Objects that are waited for in vain before no other one is.
+const VAIN_WAITS: usize = 16;
+/// Between two looks at an object that is going away.
+const LOOKS: Backoff = Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(4) };
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     /// Longest wait for one answer.
     pub(super) request: Duration,
-    /// How long a server that is away is waited for.
+    /// How long a server that is away, or an object that is going away, is waited for.
     pub(super) patience: Duration,
     /// First and longest pause between two tries.
     pub(super) pause: (Duration, Duration),
-    /// Tries when the server fails on this request.
+    /// Tries of a request that the server is not ready for.
     pub(super) tries: u32,
 }
 
@@ -88,7 +101,9 @@ impl CallError {
 enum Retry {
     /// The server is away or overloaded.
     UntilDeadline,
-    /// The server failed on this request.
+    /// The server failed. All may fail, as while etcd elects a leader, or this one, for ever, as with a webhook that is broken.
+    WhileNothingSucceeds,
+    /// The server is not ready for this request.
     FewTimes,
     Never,
 }
@@ -98,11 +113,19 @@ pub(super) struct Calls {
     client: Client,
     cancellation: Cancellation,
     pace: Pace,
+    /// Since when the server fails, if no write has succeeded after that.
+    failing: Arc<Mutex<Option<Instant>>>,
+    waited_in_vain: Arc<AtomicUsize>,
 }
 
 impl Calls {
     pub(super) fn new(client: Client, cancellation: Cancellation, pace: Pace) -> Self {
-        Self { client, cancellation, pace }
+        Self { client, cancellation, pace, failing: Arc::default(), waited_in_vain: Arc::default() }
+    }
+
+    /// How long a server that is away, or an object that is going away, is waited for.
+    pub(super) fn patience(&self) -> Duration {
+        self.pace.patience
     }
 
     /// Asked before every write.
@@ -146,6 +169,27 @@ impl Calls {
             .map(|_| ())
     }
 
+    /// Waits until an object that is going away is gone, or does not go any more; false if it is still going after all. Once that
+    /// happened to many, others are not waited for: what holds those will hardly let go of these.
+    pub(super) async fn until_gone(
+        &self,
+        collection: &str,
+        name: &str,
+        is_going: impl Fn(&Object) -> bool,
+    ) -> Result<bool, CallError> {
+        let deadline = Instant::now() + self.pace.patience;
+        let mut looks = 0;
+        while self.get(collection, name).await?.is_some_and(|found| is_going(&found)) {
+            if Instant::now() >= deadline || self.waited_in_vain.load(Ordering::Relaxed) >= VAIN_WAITS {
+                self.waited_in_vain.fetch_add(1, Ordering::Relaxed);
+                return Ok(false);
+            }
+            looks += 1;
+            self.cancellation.wait(LOOKS.delay(looks)).await?;
+        }
+        Ok(true)
+    }
+
     async fn call<T: DeserializeOwned>(
         &self,
         write: bool,
@@ -172,13 +216,22 @@ impl Calls {
                 () = self.cancellation.fence().lost() => return Err(StopReason::ClaimLost.into()),
             };
             let (retry, error) = match answer {
-                Ok(Ok(value)) => return Ok(value),
+                Ok(Ok(value)) => {
+                    if write {
+                        *self.failing.lock() = None;
+                    }
+                    return Ok(value);
+                }
                 Ok(Err(error)) => classify(error),
                 Err(_) => (Retry::UntilDeadline, CallError::Away(format!("nothing within {limit:?}"))),
             };
-            failures += u32::from(retry == Retry::FewTimes);
+            failures += u32::from(matches!(retry, Retry::FewTimes | Retry::WhileNothingSucceeds));
             let again = match retry {
                 Retry::UntilDeadline => true,
+                Retry::WhileNothingSucceeds => {
+                    let since = *self.failing.lock().get_or_insert_with(Instant::now);
+                    failures < self.pace.tries || since.elapsed() < self.pace.patience
+                }
                 Retry::FewTimes => failures < self.pace.tries,
                 Retry::Never => false,
             };
@@ -186,7 +239,12 @@ impl Calls {
             if !again || Instant::now() + pause > deadline {
                 return Err(error);
             }
-            self.cancellation.sleep(pause).await?;
+            match self.cancellation.wait(pause).await {
+                Ok(()) => {}
+                // What is on its way comes to its own end, and that is this.
+                Err(StopReason::Cancelled) => return Err(error),
+                Err(reason) => return Err(reason.into()),
+            }
         }
     }
 }
@@ -200,7 +258,7 @@ fn classify(error: kube::Error) -> (Retry, CallError) {
                 404 if status.message.contains("could not find the requested resource") => Retry::FewTimes,
                 // A conflict on creation is one between the server's own writes (a quota, for example).
                 409 if !status.is_already_exists() && !names_version(&status) => Retry::FewTimes,
-                500 => Retry::FewTimes,
+                500 => Retry::WhileNothingSucceeds,
                 _ => Retry::Never,
             };
             (retry, CallError::Refused(status))

@@ -1,25 +1,22 @@
 //! The namespaces that items go into: created from the backup or blank, and waited for while an old one goes away.
 
-use std::{borrow::Cow, collections::BTreeMap, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap};
 
 use backup_actions::restore::{
-    RestoreRules,
+    RestoreRules, existing,
     json::{self, Object},
     transform,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::{
-    apply::{Applied, Outcome, Policy},
+    apply::{Applied, Outcome, Policy, TRIES},
     calls::{CallError, Calls},
 };
 use crate::job::cancellation::StopReason;
 
 const COLLECTION: &str = "/api/v1/namespaces";
-/// Between two looks at a namespace that goes away.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// What became of the namespaces so far.
 #[derive(Debug, Default)]
@@ -85,8 +82,7 @@ async fn create(
     policy: Policy<'_>,
 ) -> Result<Applied, StopReason> {
     let body = body.map_or_else(|| Cow::Owned(blank_namespace(name, policy.rules)), Cow::Borrowed);
-    let deadline = Instant::now() + policy.patience;
-    loop {
+    for _ in 0..TRIES {
         let (created, uncertain) = calls.create(COLLECTION, &body).await;
         match created {
             Ok(()) => return Ok(Applied::quiet(Outcome::Created)),
@@ -105,22 +101,23 @@ async fn create(
             let ours = (uncertain || policy.resumed) && policy.is_ours(&found);
             return Ok(Applied::quiet(if ours { Outcome::Created } else { Outcome::Skipped }));
         }
-        if Instant::now() >= deadline {
-            return Ok(not_created(
-                name,
-                &format!(
-                    "the old one is still going away after {:?}; `kubectl get namespace {name} -o yaml` shows what holds it",
-                    policy.patience
-                ),
-            ));
-        }
-        calls.cancellation().wait(LOOK).await?;
+        let stays = match calls.until_gone(COLLECTION, name, is_going).await {
+            Ok(true) => continue,
+            Ok(false) => {
+                format!(
+                    "the old one is still going away; `kubectl get namespace {name} -o yaml` shows what holds it"
+                )
+            }
+            Err(CallError::Stopped(reason)) => return Err(reason),
+            Err(error) => error.to_string(),
+        };
+        return Ok(not_created(name, &stays));
     }
+    Ok(not_created(name, "it was there each time, and gone when it was looked at"))
 }
 
 fn is_going(namespace: &Object) -> bool {
-    json::text(namespace, &["status"], "phase") == Some("Terminating")
-        || json::object(namespace, &["metadata"]).is_some_and(|m| m.contains_key("deletionTimestamp"))
+    json::text(namespace, &["status"], "phase") == Some("Terminating") || existing::is_going(namespace)
 }
 
 fn not_created(name: &str, why: &str) -> Applied {

@@ -27,7 +27,7 @@ use super::{
     operations,
     report::Report,
     snapshots::{Snapshots, VolumeJournal},
-    status,
+    status, validate,
     work::{self, ActionContext, Started, Work},
 };
 use crate::{
@@ -59,11 +59,6 @@ impl Worker<Restores> {
         let Some(backup) = &job.facts.backup else { return Err(WorkerError::Conflict.into()) };
         let (name, uid) = (backup.name_any(), self.uid.clone());
         let claimed = &job.token.footprint;
-        if restore.spec.include_cluster_resources == Some(true) && !claimed.includes_cluster() {
-            let reason = "spec.includeClusterResources was set after the restore was admitted, so cluster-scoped resources \
-                          are not in its claim: create a new restore";
-            return Err(WorkError::Fatal(reason.to_owned()));
-        }
         let unreadable = |error: WorkerError| match error {
             WorkerError::Blocked { reason, retryable: false } => {
                 WorkError::Fatal(format!("backup {name:?} cannot be read, so nothing was restored: {reason}"))
@@ -78,6 +73,10 @@ impl Worker<Restores> {
             }
             contents = store.read_contents(&name) => contents.map_err(|error| unreadable(error.into()))?,
         };
+        if let Some(reason) = validate::refusal(&restore.spec, backup, &contents.namespaces(), claimed) {
+            let more = if resumed { " more" } else { "" };
+            return Err(WorkError::Fatal(format!("nothing{more} was restored: {reason}")));
+        }
         let report = Report::new()?;
         report.info(&format!("restoring {:?} from backup {name:?} in {}", self.name, store.url()));
         if contents.is_empty() {

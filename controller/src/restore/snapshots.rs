@@ -4,12 +4,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use backup_actions::restore::{
-    RestoredVolumes,
+    RestoredVolumes, existing,
     json::{self, Object},
+    volume,
 };
 use backup_core::{api::Restore, names, snapshot::VolumeSnapshot};
 use backup_plugins::{
@@ -17,13 +17,11 @@ use backup_plugins::{
     error::PluginError,
     snapshotter::{From as FromSnapshot, VolumeSnapshotter},
 };
-use backup_runtime::backoff::Backoff;
 use backup_store::{Location, StoreError, crash};
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::{
     apply::Policy,
@@ -43,7 +41,6 @@ pub(super) mod tests;
 
 /// What a volume was called in the backup, if it is called otherwise now.
 const ORIGINAL_NAME: &str = "velero.io/original-pv-name";
-const STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(5) };
 const BEGUN: &str = "volumeBegun";
 const ENDED: &str = "volumeEnded";
 
@@ -155,12 +152,13 @@ impl Snapshots {
         let namespace = source.map(|source| policy.rules.target(source).to_owned());
         let moved = namespace.as_deref() != source;
         let record = |created: &Object| self.restored.native(created, namespace.as_deref(), &snapshot.info());
-        let mut found = self.find(calls, collection, &name, policy.patience).await?;
-        // One that is not ours stays with its own claim.
-        if moved && found.as_ref().is_some_and(|found| !policy.is_ours(found)) {
+        let mut found = self.find(calls, collection, &name).await?;
+        // One that is not ours stays with its own claim, or with what the person wants who has kept it.
+        let is_taken = |found: &Object| !policy.is_ours(found) && (moved || volume::is_released(found));
+        if found.as_ref().is_some_and(is_taken) {
             let clone = names::derived("velero-clone", &name, &[&self.uid, &name]);
             self.rename(&mut volume, &name, &clone);
-            found = self.find(calls, collection, &clone, policy.patience).await?;
+            found = self.find(calls, collection, &clone).await?;
         }
         if found.is_some() {
             if matches!(self.journal.prior.get(&name), Some(PriorVolume::Created(_))) {
@@ -178,7 +176,7 @@ impl Snapshots {
                 )));
             }
         };
-        calls.cancellation().may_write(policy.patience).await?;
+        calls.cancellation().may_write(calls.patience()).await?;
         let id = self.create(&**snapshotter, snapshot).await?;
         let wanted = json::text(&volume, &["metadata"], "name").unwrap_or_default().to_owned();
         let changed = match snapshotter.set_volume_id(&Value::Object(volume), &id).await {
@@ -215,35 +213,22 @@ impl Snapshots {
         self.renamed.lock().insert(from.to_owned(), to.to_owned());
     }
 
-    /// The volume of this name in the cluster; one that is being deleted is waited for.
-    async fn find(
-        &self,
-        calls: &Calls,
-        collection: &str,
-        name: &str,
-        patience: Duration,
-    ) -> Result<Option<Object>, VolumeError> {
-        let (started, mut looks) = (Instant::now(), 0);
-        loop {
-            let found = match calls.get(collection, name).await {
-                Ok(Some(found)) => found,
-                Ok(None) => return Ok(None),
-                Err(CallError::Stopped(reason)) => return Err(reason.into()),
-                Err(error) => {
-                    let reason = format!("whether it is in the cluster could not be read: {error}");
-                    return Err(VolumeError::Failed(reason));
-                }
-            };
-            if json::text(&found, &["metadata"], "deletionTimestamp").is_none() {
-                return Ok(Some(found));
+    /// The volume of this name in the cluster; one that is going away is waited for.
+    async fn find(&self, calls: &Calls, collection: &str, name: &str) -> Result<Option<Object>, VolumeError> {
+        let found = async {
+            calls.until_gone(collection, name, volume::is_going).await?;
+            calls.get(collection, name).await
+        };
+        match found.await {
+            Ok(Some(found)) if existing::is_going(&found) => Err(VolumeError::Failed(
+                "the old one is still being deleted; its finalizers say what holds it: restore again once it is gone"
+                    .to_owned(),
+            )),
+            Ok(found) => Ok(found),
+            Err(CallError::Stopped(reason)) => Err(reason.into()),
+            Err(error) => {
+                Err(VolumeError::Failed(format!("whether it is in the cluster could not be read: {error}")))
             }
-            if started.elapsed() >= patience {
-                return Err(VolumeError::Failed(format!(
-                    "one of this name has been going away for longer than {patience:?}: see its finalizers, and restore again"
-                )));
-            }
-            looks += 1;
-            calls.cancellation().wait(STEPS.delay(looks)).await?;
         }
     }
 

@@ -1,10 +1,14 @@
 //! Whether a Restore can run, given what was found in the cluster. Pure; everything that is wrong is found at once.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use backup_core::{
     api::{Backup, BackupPhase, BackupStorageLocation, LocationPhase, Restore, RestoreSpec},
     resources,
+    selection::IncludesExcludes,
     validate::{self, Finding},
 };
+use backup_lock::Footprint;
 use jiff::Timestamp;
 
 #[derive(Debug, Default)]
@@ -110,6 +114,34 @@ pub(super) fn prepared(restore: &Restore, backup: &Backup) -> RestoreSpec {
         }
     }
     spec
+}
+
+/// Why a restore must not begin with what it has claimed, or with what the backup holds: `namespaces` are those of its items.
+pub(super) fn refusal(
+    spec: &RestoreSpec,
+    backup: &Backup,
+    namespaces: &BTreeSet<String>,
+    claimed: &Footprint,
+) -> Option<String> {
+    if Footprint::of_restore(spec, Some(&backup.spec)).includes_cluster() && !claimed.includes_cluster() {
+        return Some(
+            "its spec, or that of its backup, was changed after the restore was admitted: cluster-scoped resources are selected \
+             now, and are not in its claim; create a new restore"
+                .to_owned(),
+        );
+    }
+    let selected = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
+    let mut sources: BTreeMap<&str, &str> = BTreeMap::new();
+    for source in namespaces.iter().filter(|source| selected.includes(source)) {
+        let target = spec.namespace_mapping.get(source).unwrap_or(source);
+        if let Some(other) = sources.insert(target, source) {
+            return Some(format!(
+                "spec.namespaceMapping leads {other:?} and {source:?} into one namespace, {target:?}, where their objects would take \
+                 each other's place; map them to two, or leave one out with spec.excludedNamespaces"
+            ));
+        }
+    }
+    None
 }
 
 #[cfg(test)]

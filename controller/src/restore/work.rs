@@ -160,7 +160,8 @@ impl Work<'_> {
             return Ok(());
         }
         // What serves them may have been restored by now, or was away for a moment.
-        let served = self.await_served(|served| others.iter().all(|batch| !batch.may_still_be_served(served))).await?;
+        let served =
+            self.await_served(|served| others.iter().all(|batch| !batch.may_still_be_served(served))).await?;
         let selection = Selection::new(spec, &served, self.contents);
         let restorer = self.restorer(&common, &served, &selection);
         for batch in &mut others {
@@ -208,7 +209,6 @@ impl Work<'_> {
             update: self.restore.spec.existing_resource_policy.as_deref() == Some("update"),
             restore_created: self.created,
             resumed: self.resumed,
-            patience: self.patience,
         }
     }
 

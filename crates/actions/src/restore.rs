@@ -12,7 +12,7 @@ mod restored_volumes;
 mod rules;
 mod service;
 pub mod transform;
-mod volume;
+pub mod volume;
 mod workload;
 
 pub use action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreWait};
@@ -20,4 +20,3 @@ pub use built_in::{built_in, names, ordered};
 pub use csi::{NAMES as CSI_NAMES, actions as csi_actions, snapshot_of_claim};
 pub use restored_volumes::RestoredVolumes;
 pub use rules::RestoreRules;
-pub use volume::{is_kept as volume_is_kept, volume_of_claim};

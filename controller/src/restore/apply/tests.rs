@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use backup_actions::restore::transform;
 use serde_json::{Value, json};
 
@@ -36,7 +38,7 @@ const TARGET: Target<'_> = Target {
 };
 
 fn policy(rules: &RestoreRules, update: bool, resumed: bool) -> Policy<'_> {
-    Policy { rules, update, restore_created: Some(CREATED), resumed, patience: Duration::ZERO }
+    Policy { rules, update, restore_created: Some(CREATED), resumed }
 }
 
 async fn applied(fake: &FakeApi, update: bool) -> Applied {
@@ -132,6 +134,70 @@ async fn an_object_of_an_earlier_run_counts_as_created() {
     assert_eq!(again, Applied::quiet(Outcome::Created));
     let first_run = item(&calls, TARGET, &wanted(), policy(&rules, false, false)).await.unwrap();
     assert!(first_run.warning.is_some(), "without a restart it is a difference");
+}
+
+#[tokio::test]
+async fn what_is_being_deleted_is_waited_for_and_created_again() {
+    let fake = fake::server();
+    let mut going = in_cluster("cluster");
+    going["metadata"]["deletionTimestamp"] = json!(CREATED);
+    fake.put(OBJECT, going.clone());
+    let gone = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        fake.delete(OBJECT);
+    };
+    let (done, ()) = futures::join!(applied(&fake, false), gone);
+    assert_eq!(done, Applied::quiet(Outcome::Created));
+    assert_eq!(fake.get(OBJECT).unwrap()["data"]["k"], "backup");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_being_deleted_for_ever_is_an_error() {
+    let fake = fake::server();
+    let mut going = in_cluster("backup");
+    going["metadata"]["deletionTimestamp"] = json!(CREATED);
+    fake.put(OBJECT, going);
+    for update in [false, true] {
+        let done = applied(&fake, update).await;
+        assert_eq!(done.outcome, Outcome::Failed);
+        assert!(done.error.unwrap().contains("still being deleted"));
+    }
+}
+
+#[tokio::test]
+async fn a_volume_whose_claim_is_gone_is_freed_if_it_is_the_one_of_the_backup() {
+    let collection = "/api/v1/persistentvolumes";
+    let volume = |path: &str| {
+        json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": "x" },
+            "spec": { "persistentVolumeReclaimPolicy": "Retain", "hostPath": { "path": path },
+                "claimRef": { "namespace": "a", "name": "c", "uid": "old", "resourceVersion": "3" } } })
+    };
+    let rules = rules();
+    let mut wanted = volume("/data").as_object().unwrap().clone();
+    transform::rewrite(&mut wanted, "persistentvolumes", None, &rules);
+    let target = Target {
+        group_resource: "persistentvolumes",
+        kind: "PersistentVolume",
+        collection,
+        namespace: None,
+        name: "x",
+    };
+    for (phase, path, update, outcome, uid) in [
+        ("Released", "/data", false, Outcome::Updated, None),
+        ("Bound", "/data", false, Outcome::Skipped, Some("old")),
+        ("Released", "/other", false, Outcome::Failed, Some("old")),
+        ("Released", "/other", true, Outcome::Updated, None),
+        ("Bound", "/other", false, Outcome::Skipped, Some("old")),
+    ] {
+        let fake = fake::server();
+        let mut found = volume(path);
+        found["status"] = json!({ "phase": phase });
+        fake.put(&format!("{collection}/x"), found);
+        let done = item(&fake::calls(&fake), target, &wanted, policy(&rules, update, false)).await.unwrap();
+        assert_eq!(done.outcome, outcome, "{phase} {path} {update}: {done:?}");
+        let after = fake.get(&format!("{collection}/x")).unwrap();
+        assert_eq!(after["spec"]["claimRef"]["uid"].as_str(), uid, "{phase} {path} {update}");
+    }
 }
 
 #[tokio::test]

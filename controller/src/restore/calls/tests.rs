@@ -23,12 +23,73 @@ async fn a_server_that_is_away_for_a_while_is_waited_for() {
     }
 }
 
+/// As while etcd elects a leader: each write fails, and reads may succeed.
 #[tokio::test]
-async fn a_server_that_fails_on_the_request_is_asked_a_few_times_only() {
-    let fake = fake::faulty(|_| Some(Fault::refuse(500, "InternalError", "webhook failed")));
-    let (result, _) = fake::calls(&fake).create(AT, &object()).await;
-    assert_eq!(result.unwrap_err().to_string(), "webhook failed");
-    assert_eq!(fake.log().len(), 3);
+async fn a_server_that_fails_at_every_write_is_waited_for() {
+    let fake = fake::faulty(|request| {
+        let fails = request.is_write() && request.earlier < 20;
+        fails.then(|| Fault::refuse(500, "ServerTimeout", "etcdserver: leader changed"))
+    });
+    let calls = fake::calls(&fake);
+    let others = async {
+        for _ in 0..20 {
+            calls.get(AT, "y").await.unwrap();
+        }
+    };
+    let object = object();
+    let ((result, _), ()) = futures::join!(calls.create(AT, &object), others);
+    assert!(result.is_ok(), "{result:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_always_fails_costs_the_restore_its_patience_once() {
+    let broken = "/apis/example.com/v1/widgets";
+    let fake = fake::faulty(move |request| {
+        (request.path == broken).then(|| Fault::refuse(500, "InternalError", "webhook failed"))
+    });
+    let (calls, begin) = (fake::calls(&fake), Instant::now());
+    let fails = async || {
+        let before = fake.count(&format!("POST {broken}"));
+        let (result, _) = calls.create(broken, &object()).await;
+        assert_eq!(result.unwrap_err().to_string(), "webhook failed");
+        fake.count(&format!("POST {broken}")) - before
+    };
+    assert!(fails().await > 100, "all may fail");
+    assert!(begin.elapsed() > Duration::from_secs(4));
+    for _ in 0..10 {
+        assert_eq!(fails().await, 3, "this fails");
+    }
+    assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
+    assert!(calls.create(AT, &object()).await.0.is_ok());
+    assert!(fails().await > 100, "the server may fail once more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_restore_does_not_try_again() {
+    let fake = fake::faulty(|_| Some(Fault::refuse(503, "", "overloaded")));
+    let cancellation = Cancellation::new(Leadership::always(), CancellationToken::new());
+    let calls = fake::calls_of(&fake, cancellation.clone());
+    cancellation.cancel();
+    let (result, _) = calls.create(AT, &object()).await;
+    assert!(matches!(result, Err(CallError::Refused(_))), "{result:?}");
+    assert_eq!(fake.log().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_never_go_are_waited_for_only_until_many_stayed() {
+    let fake = fake::server();
+    let going = |_: &Object| true;
+    let (calls, begin) = (fake::calls(&fake), Instant::now());
+    let name = |at: usize| format!("x{at}");
+    for at in 0..3 * VAIN_WAITS {
+        fake.put(&format!("{AT}/{}", name(at)), json!({"metadata": {"name": name(at)}}));
+    }
+    assert!(calls.until_gone(AT, "gone", going).await.unwrap());
+    for at in 0..3 * VAIN_WAITS {
+        assert!(!calls.until_gone(AT, &name(at), going).await.unwrap());
+    }
+    let waited = begin.elapsed().as_secs() / calls.patience().as_secs();
+    assert!((16..24).contains(&waited), "{waited}");
 }
 
 #[tokio::test]

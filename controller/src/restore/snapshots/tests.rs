@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use backup_actions::restore::RestoreRules;
 use backup_core::snapshot::VolumeSnapshotSpec;
 
@@ -53,14 +55,13 @@ fn rules(moved: bool) -> RestoreRules {
     RestoreRules { namespaces, restore_label: "r".into(), ..RestoreRules::default() }
 }
 
-fn policy(rules: &RestoreRules, patience: Duration) -> Policy<'_> {
+fn policy(rules: &RestoreRules) -> Policy<'_> {
     let created = Some("2026-01-01T00:00:00Z");
-    Policy { rules, update: false, restore_created: created, resumed: false, patience }
+    Policy { rules, update: false, restore_created: created, resumed: false }
 }
 
 async fn restored(snapshots: &Snapshots, fake: &FakeApi, rules: &RestoreRules) -> Result<Object, String> {
-    let policy = policy(rules, Duration::from_millis(50));
-    let restored = snapshots.restore(&fake::calls(fake), VOLUMES, volume("pv"), policy).await;
+    let restored = snapshots.restore(&fake::calls(fake), VOLUMES, volume("pv"), policy(rules)).await;
     restored.map_err(|error| match error {
         VolumeError::Failed(reason) => reason,
         error => panic!("{error}"),
@@ -138,23 +139,40 @@ async fn a_takeover_creates_what_was_not_begun_and_uses_the_rest() {
     assert!(VolumeJournal::take_over(Arc::new(MemoryJournal::default()), &nonsense).is_err());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_that_is_going_away_is_waited_for() {
     let (fake, disks) = (fake::server(), Arc::new(Disks::new("/disks/")));
     let going = json!({ "metadata": { "name": "pv", "deletionTimestamp": "2026-01-01T00:00:00Z" } });
     fake.put(&format!("{VOLUMES}/pv"), going);
     let stays = restored(&of(&disks), &fake, &rules(false)).await.unwrap_err();
     assert!(stays.contains("finalizers") && disks.asked().is_empty(), "{stays}");
-    let gone = {
-        let fake = fake.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            fake.delete(&format!("{VOLUMES}/pv"));
-        })
+    let gone = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        fake.delete(&format!("{VOLUMES}/pv"));
     };
-    let rules = rules(false);
-    let policy = policy(&rules, Duration::from_secs(20));
-    let made = of(&disks).restore(&fake::calls(&fake), VOLUMES, volume("pv"), policy).await;
-    gone.await.unwrap();
+    let (snapshots, rules) = (of(&disks), rules(false));
+    let (made, ()) = futures::join!(restored(&snapshots, &fake, &rules), gone);
     assert!(made.is_ok() && disks.asked().len() == 1);
+}
+
+/// What a person has kept stays as it is, and the data of the backup come back beside it.
+#[tokio::test(start_paused = true)]
+async fn a_volume_whose_claim_is_gone_does_not_keep_its_snapshot_from_being_used() {
+    for (policy, goes) in [("Retain", false), ("Delete", false), ("Delete", true)] {
+        let (fake, disks) = (fake::server(), Arc::new(Disks::new("/disks/")));
+        let released = json!({ "metadata": { "name": "pv" }, "status": { "phase": "Released" },
+            "spec": { "persistentVolumeReclaimPolicy": policy, "claimRef": { "uid": "old" } } });
+        fake.put(&format!("{VOLUMES}/pv"), released);
+        let gone = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            if goes {
+                fake.delete(&format!("{VOLUMES}/pv"));
+            }
+        };
+        let (snapshots, rules) = (of(&disks), rules(false));
+        let (made, ()) = futures::join!(restored(&snapshots, &fake, &rules), gone);
+        let made = made.unwrap();
+        assert_eq!(made["metadata"]["name"] == "pv", goes, "{policy}");
+        assert_eq!(made["spec"]["hostPath"]["path"], "/disks/new-of-snap-pv");
+    }
 }

@@ -8,6 +8,7 @@ use backup_core::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use rstest::rstest;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -102,4 +103,43 @@ fn the_published_spec_excludes_what_cannot_be_restored() {
     let again =
         prepared(&Restore::new("r", spec.clone()), &backup("b", BackupPhase::Completed, Some("nightly"), 0));
     assert_eq!(again, spec, "preparing again changes nothing");
+}
+
+fn refused(spec: &Value, backup: &Value, claimed: &Footprint) -> Option<String> {
+    let spec: RestoreSpec = serde_json::from_value(spec.clone()).unwrap();
+    let backup = Backup::new("b", serde_json::from_value(backup.clone()).unwrap());
+    let namespaces = ["a", "b", "c"].map(str::to_owned).into();
+    refusal(&spec, &backup, &namespaces, claimed)
+}
+
+#[rstest]
+#[case::none(json!({}), None)]
+#[case::away(json!({"namespaceMapping": {"a": "x", "b": "y"}}), None)]
+#[case::exchanged(json!({"namespaceMapping": {"a": "b", "b": "a"}}), None)]
+#[case::not_in_the_backup(json!({"namespaceMapping": {"x": "a"}}), None)]
+#[case::onto_another(json!({"namespaceMapping": {"a": "b"}}), Some("\"a\" and \"b\" into one namespace, \"b\""))]
+#[case::onto_one_that_is_left_out(json!({"namespaceMapping": {"a": "b"}, "excludedNamespaces": ["b"]}), None)]
+#[case::onto_one_that_is_not_selected(json!({"namespaceMapping": {"a": "b"}, "includedNamespaces": ["a"]}), None)]
+#[case::onto_one_of_a_glob(json!({"namespaceMapping": {"a": "c"}, "includedNamespaces": ["*"]}), Some("\"c\""))]
+fn namespaces_that_would_become_one_are_refused(#[case] spec: Value, #[case] sentence: Option<&str>) {
+    let reason = refused(&spec, &json!({}), &Footprint::everything());
+    assert_eq!(reason.is_some(), sentence.is_some(), "{reason:?}");
+    assert!(reason.unwrap_or_default().contains(sentence.unwrap_or_default()));
+}
+
+#[rstest]
+#[case::as_claimed(json!({"includedNamespaces": ["a"]}), json!({}), false)]
+#[case::asked_for(json!({"includedNamespaces": ["a"], "includeClusterResources": true}), json!({}), true)]
+#[case::no_filter_any_more(json!({}), json!({}), true)]
+#[case::not_in_the_backup(json!({}), json!({"includedNamespaces": ["a"]}), false)]
+#[case::asked_for_by_the_backup(json!({}), json!({"includedNamespaces": ["a"], "includeClusterResources": true}), true)]
+#[case::left_out(json!({"includeClusterResources": false}), json!({}), false)]
+fn what_was_not_claimed_of_the_cluster_is_refused(
+    #[case] spec: Value,
+    #[case] backup: Value,
+    #[case] expected: bool,
+) {
+    let reason = refused(&spec, &backup, &Footprint::namespaces(["a", "b", "c"]));
+    assert_eq!(reason.is_some(), expected, "{reason:?}");
+    assert_eq!(refused(&spec, &backup, &Footprint::everything()), None);
 }

@@ -192,7 +192,11 @@ async fn a_type_that_is_not_served_is_one_error_and_its_items_are_listed() {
         let progress = report.progress();
         assert_eq!(progress.total_items, progress.items_restored);
         let files = report.into_files();
-        assert!(files.results.errors.velero[0].contains("gadgets.example.com: 2 items"), "{:?}", files.results);
+        assert!(
+            files.results.errors.velero[0].contains("gadgets.example.com: 2 items"),
+            "{:?}",
+            files.results
+        );
         let listed = serde_json::to_value(files.resource_list).unwrap();
         assert_eq!(listed["example.com/v1/Gadget"], json!(["a/1(failed)", "a/2(failed)"]));
         assert_eq!(fake.under("/api/v1/namespaces/a/configmaps").len(), others);

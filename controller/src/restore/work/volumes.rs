@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use backup_actions::csi::SNAPSHOTS;
-use backup_actions::restore::{self, json};
+use backup_actions::restore::{self, json, volume};
 use backup_core::{repository_data::RepositoryVolume, resources::restore_rank};
 use backup_store::{ItemRef, Scope, StoreError};
 
@@ -24,8 +24,7 @@ impl Work<'_> {
         for item in self.contents.items(VOLUMES) {
             if let Ok(volume) = select::read(self.contents, item)
                 && let Some(name) = json::text(&volume, &["metadata"], "name")
-                && (self.snapshots.has(name)
-                    || restore::volume_is_kept(&volume) && !snapshotted.contains(name))
+                && (self.snapshots.has(name) || volume::is_kept(&volume) && !snapshotted.contains(name))
             {
                 self.rules.kept_volumes.insert(name.to_owned());
             }
@@ -34,7 +33,7 @@ impl Work<'_> {
         if !self.rules.kept_volumes.is_empty() && selection.allows_related_volumes() {
             for item in selection.items(self.contents, CLAIMS)? {
                 if let Ok(claim) = select::read(self.contents, &item)
-                    && let Some(name) = restore::volume_of_claim(&claim)
+                    && let Some(name) = volume::volume_of_claim(&claim)
                     && self.rules.kept_volumes.contains(name)
                 {
                     claimed.insert(name.to_owned());
@@ -52,7 +51,7 @@ impl Work<'_> {
         let claims = self.contents.items(CLAIMS).iter();
         let claims = claims.filter_map(|item| select::read(self.contents, item).ok());
         let volumes = claims.filter(|claim| restore::snapshot_of_claim(claim).is_some());
-        volumes.filter_map(|claim| restore::volume_of_claim(&claim).map(str::to_owned)).collect()
+        volumes.filter_map(|claim| volume::volume_of_claim(&claim).map(str::to_owned)).collect()
     }
 
     /// Says of each volume that is restored, and whose data is in a repository of files, that it comes back empty.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     json::{self, Object},
     rules::RestoreRules,
-    transform,
+    transform, volume,
 };
 
 const OURS: [&str; 2] = [labels::BACKUP_NAME, labels::RESTORE_NAME];
@@ -20,6 +20,8 @@ pub enum Existing {
     Equal,
     /// It differs, and the policy says to leave it.
     Differs,
+    /// A volume that differs, and that no claim can bind to, as it still belongs to one that is gone.
+    Released,
     /// It differs; this merge patch makes it what the backup holds.
     Patch(Value),
 }
@@ -44,24 +46,40 @@ pub fn compare(
     }
     let mut seen = in_cluster.clone();
     transform::rewrite(&mut seen, group_resource, namespace, &rules.in_place());
-    let (seen, wanted) = (Value::Object(seen), Value::Object(wanted.clone()));
-    match (same(&seen, &wanted), update) {
-        (true, _) => Existing::Equal,
-        (false, false) => Existing::Differs,
-        (false, true) => Existing::Patch(patch_from(&seen, &wanted, in_cluster)),
+    let released = group_resource == "persistentvolumes" && volume::is_released(in_cluster);
+    let mut patch = match (same_objects(&seen, wanted), update) {
+        (true, _) if !released => return Existing::Equal,
+        (true, _) => at_version(Object::new(), in_cluster),
+        (false, false) if released => return Existing::Released,
+        (false, false) => return Existing::Differs,
+        (false, true) => patch_from(&seen, wanted, in_cluster),
+    };
+    if released {
+        // The claim that comes back has another uid.
+        for field in ["uid", "resourceVersion"] {
+            json::set(&mut patch, &["spec", "claimRef"], field, Value::Null);
+        }
     }
+    Existing::Patch(Value::Object(patch))
+}
+
+/// Whether an object is being deleted.
+pub fn is_going(object: &Object) -> bool {
+    json::text(object, &["metadata"], "deletionTimestamp").is_some()
 }
 
 /// Semantic equality: a field that is null, or an empty list or object, is as good as absent.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
-        (Value::Object(a), Value::Object(b)) => {
-            a.iter().all(|(k, v)| b.get(k).map_or_else(|| is_nothing(v), |w| same(v, w)))
-                && b.iter().all(|(k, w)| a.contains_key(k) || is_nothing(w))
-        }
+        (Value::Object(a), Value::Object(b)) => same_objects(a, b),
         (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(x, y)| same(x, y)),
         _ => a == b || (is_nothing(a) && is_nothing(b)),
     }
+}
+
+fn same_objects(a: &Object, b: &Object) -> bool {
+    a.iter().all(|(k, v)| b.get(k).map_or_else(|| is_nothing(v), |w| same(v, w)))
+        && b.iter().all(|(k, w)| a.contains_key(k) || is_nothing(w))
 }
 
 fn is_nothing(value: &Value) -> bool {
@@ -74,15 +92,14 @@ fn is_nothing(value: &Value) -> bool {
 }
 
 /// The patch that makes `seen` what is `wanted`, and says so in the labels. It carries the version that was compared.
-fn patch_from(seen: &Value, wanted: &Value, in_cluster: &Object) -> Value {
-    let (Value::Object(seen), Value::Object(wanted)) = (seen, wanted) else { return Value::Null };
+fn patch_from(seen: &Object, wanted: &Object, in_cluster: &Object) -> Object {
     let mut patch = merge_patch(seen, wanted);
     for label in OURS {
         if let Some(value) = json::text(wanted, &["metadata", "labels"], label) {
             json::set(&mut patch, &["metadata", "labels"], label, Value::from(value));
         }
     }
-    Value::Object(at_version(patch, in_cluster))
+    at_version(patch, in_cluster)
 }
 
 /// Makes a patch fail with a conflict when the object is no longer the one that was compared.

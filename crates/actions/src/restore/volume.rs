@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::{
+    existing,
     json::{self, Object},
     rules::RestoreRules,
 };
@@ -18,6 +19,18 @@ const PROVISIONING: [&str; 3] = [
 /// Whether a volume of the backup is restored as it is.
 pub fn is_kept(volume: &Object) -> bool {
     json::text(volume, &["spec"], "persistentVolumeReclaimPolicy") == Some("Retain")
+}
+
+/// Whether its claim is gone, and it still belongs to that.
+pub fn is_released(volume: &Object) -> bool {
+    json::text(volume, &["status"], "phase") == Some("Released")
+        && json::text(volume, &["spec", "claimRef"], "uid").is_some()
+}
+
+/// Whether it is being deleted, or will be, as its claim is gone.
+pub fn is_going(volume: &Object) -> bool {
+    let deleted_with_claim = json::text(volume, &["spec"], "persistentVolumeReclaimPolicy") == Some("Delete");
+    existing::is_going(volume) || is_released(volume) && deleted_with_claim
 }
 
 pub fn volume_of_claim(claim: &Object) -> Option<&str> {

@@ -1,5 +1,7 @@
 //! What can be wrong in the spec of a Restore.
 
+use std::collections::BTreeMap;
+
 use super::{Finding, Findings, lists::Lists, selectors};
 use crate::{
     api::{RestoreSpec, restore::RestoreHooks},
@@ -55,11 +57,20 @@ fn source(spec: &RestoreSpec, found: &mut Findings) {
     }
 }
 
-/// Targets must be names (our own rule: Velero only fails when it creates the namespace).
+/// Targets must be names, each of one source only (our own rules: Velero fails when it creates the namespace, and restores objects
+/// of several namespaces over one another).
 fn namespace_mapping(spec: &RestoreSpec, found: &mut Findings) {
-    for (from, to) in spec.namespace_mapping.iter().filter(|(_, to)| !is_dns_label(to)) {
-        let message = format!("{to:?} can not be the name of a namespace");
-        found.say(format!("spec.namespaceMapping.{from}"), message);
+    let mut sources = BTreeMap::new();
+    for (from, to) in &spec.namespace_mapping {
+        let field = || format!("spec.namespaceMapping.{from}");
+        if !is_dns_label(to) {
+            found.say(field(), format!("{to:?} can not be the name of a namespace"));
+        } else if let Some(other) = sources.insert(to, from) {
+            found.say(
+                field(),
+                format!("{other:?} is mapped to {to:?}, too; each namespace needs a target of its own"),
+            );
+        }
     }
 }
 

@@ -91,7 +91,7 @@ impl RestoreItemAction for ClaimAction {
         let there = self.api.claim(target, claim).await;
         let there = there.map_err(|error| Self::failed("looking for the claim", &error))?;
         let created = existing::created(input.restore);
-        let there = there.as_ref().and_then(Value::as_object);
+        let there = there.as_ref().and_then(Value::as_object).filter(|there| !existing::is_going(there));
         if there.is_some_and(|there| !existing::is_ours(there, &self.rules, created.as_deref())) {
             // It stays as it is, with its own data; it is only compared.
             return Ok(RestoreActionOutput { item: Some(item), ..RestoreActionOutput::default() });
