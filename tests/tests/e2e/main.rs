@@ -22,6 +22,7 @@ mod histories;
 mod hooks;
 mod idle;
 mod incomplete_backups;
+mod incomplete_restores;
 mod item_blocks;
 mod kubectl_backup;
 mod large_journal;
@@ -109,6 +110,7 @@ fn suites() -> Vec<Suite> {
                 bad_input::TESTS,
                 callers::TESTS,
                 collection::TESTS,
+                incomplete_restores::TESTS,
                 metrics::TESTS,
                 repository_data::TESTS,
                 kubectl_backup::TESTS,
@@ -140,7 +142,12 @@ fn suites() -> Vec<Suite> {
         ),
         suite(
             "a controller that is killed",
-            &[crash_points::TESTS, operation_crashes::TESTS, changing_lists::TESTS],
+            &[
+                crash_points::TESTS,
+                operation_crashes::TESTS,
+                changing_lists::TESTS,
+                incomplete_restores::WITH_OWN_ETCD,
+            ],
             World::builder()
                 .webhooks(1)
                 .api_server_args(changing_lists::FROM_ETCD)
