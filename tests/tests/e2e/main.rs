@@ -142,12 +142,7 @@ fn suites() -> Vec<Suite> {
         ),
         suite(
             "a controller that is killed",
-            &[
-                crash_points::TESTS,
-                operation_crashes::TESTS,
-                changing_lists::TESTS,
-                incomplete_restores::WITH_OWN_ETCD,
-            ],
+            &[crash_points::TESTS, operation_crashes::TESTS, changing_lists::TESTS],
             World::builder()
                 .webhooks(1)
                 .api_server_args(changing_lists::FROM_ETCD)
