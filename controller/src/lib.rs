@@ -240,6 +240,8 @@ struct Parts {
 async fn controllers(parts: Parts) -> anyhow::Result<()> {
     let Parts { args, silent_client, guards, installation, plugins, health, job, download } = parts;
     let JobContext { cluster, ledger, locations, metrics, stop, .. } = job.clone();
+    let guarded = guards.iter().filter(|guard| !guard.profile.is_velero());
+    let guarded = guarded.flat_map(|guard| guard.profile.types()).collect();
     let claims =
         ClaimsController { cluster: cluster.clone(), metrics: Arc::clone(&metrics), protected: guards };
     let mut all: Vec<(&str, BoxFuture<'static, anyhow::Result<()>>)> =
@@ -263,6 +265,7 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             snapshot_locations: snapshot_locations.clone(),
             installation,
             default_item_operation_timeout: args.default_item_operation_timeout,
+            guarded,
         };
         let location = LocationController {
             cluster: cluster.clone(),

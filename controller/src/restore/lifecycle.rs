@@ -41,6 +41,8 @@ pub(crate) struct Restores {
     /// The cluster and the namespace of this installation, in a form that names no other one.
     pub(crate) installation: String,
     pub(crate) default_item_operation_timeout: GoDuration,
+    /// Types whose objects start work of other operators, as `plural.group`.
+    pub(crate) guarded: Vec<String>,
 }
 
 impl Restores {

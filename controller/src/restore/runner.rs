@@ -102,8 +102,16 @@ impl Worker<Restores> {
         let cancellation = self.cancellation.clone();
         let calls =
             Calls::new(ctx.cluster.client.clone(), cancellation, Pace::with_patience(ctx.resource_timeout));
-        let run =
-            Run { restore, backup, claimed, resumed, contents: &contents, report: &report, calls: &calls };
+        let run = Run {
+            restore,
+            backup,
+            claimed,
+            guarded: &kind.guarded,
+            resumed,
+            contents: &contents,
+            report: &report,
+            calls: &calls,
+        };
         let volumes = Volumes { snapshots, repository };
         let done = tokio::select! {
             done = run.work(&ctx, &kind.plugins, &journal, log, volumes) => done,
@@ -173,6 +181,7 @@ struct Run<'a> {
     backup: &'a Backup,
     /// What the right to work is for.
     claimed: &'a Footprint,
+    guarded: &'a [String],
     resumed: bool,
     contents: &'a Contents,
     report: &'a Report,
@@ -188,7 +197,7 @@ impl Run<'_> {
         log: PluginLog,
         Volumes { snapshots, repository }: Volumes,
     ) -> Result<Vec<Started>, work::WorkError> {
-        let Self { restore, backup, claimed, resumed, contents, report, calls } = *self;
+        let Self { restore, backup, claimed, guarded, resumed, contents, report, calls } = *self;
         let plugins = tokio::select! {
             plugins = self.plugins(host, &log) => plugins,
             reason = calls.cancellation().stopped() => return Err(reason.into()),
@@ -211,6 +220,7 @@ impl Run<'_> {
                 async move { ServedTypes::load(&client).await }.boxed()
             },
             own: &ctx.cluster.namespace,
+            guarded,
             claimed,
             patience: ctx.resource_timeout,
             created: created.as_deref(),

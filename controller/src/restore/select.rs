@@ -21,6 +21,8 @@ pub(super) struct Selection {
     types: ResourceFilter,
     namespaces: IncludesExcludes,
     labels: LabelFilter,
+    /// Types whose objects would start work of other operators, and that nobody has asked for.
+    guarded: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -42,15 +44,24 @@ impl Batch {
 
 impl Selection {
     /// The filters of a spec, with names completed by what the cluster serves, or else by what the backup holds.
-    pub(super) fn new(spec: &RestoreSpec, served: &ServedTypes, contents: &Contents) -> Self {
+    /// `guarded` are types that are only restored where the spec names them.
+    pub(super) fn new(
+        spec: &RestoreSpec,
+        served: &ServedTypes,
+        contents: &Contents,
+        guarded: &[String],
+    ) -> Self {
         let stored = contents.types();
         let in_backup = |name: &str| {
             let is_called = |full: &&String| full.split('.').next() == Some(name);
             stored.iter().find(is_called).cloned()
         };
         let resolve = |name: &str| served.resolve(name).or_else(|| in_backup(&name.to_ascii_lowercase()));
+        let types = ResourceFilter::for_restore(spec, &resolve);
+        let guarded = guarded.iter().filter(|name| !types.asks_for(name)).cloned().collect();
         Self {
-            types: ResourceFilter::for_restore(spec, &resolve),
+            types,
+            guarded,
             namespaces: IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces),
             labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
         }
@@ -76,14 +87,29 @@ impl Selection {
         Ok(batches)
     }
 
+    /// The items of guarded types that are left out although the filters select them.
+    pub(super) fn left_out(&self, contents: &Contents) -> Result<Vec<(&str, Vec<ItemRef>)>, StoreError> {
+        let all = self.guarded.iter();
+        let all = all.map(|name| Ok((name.as_str(), self.filtered(contents, name)?)));
+        all.filter(|left_out| !left_out.as_ref().is_ok_and(|(_, items)| items.is_empty())).collect()
+    }
+
     pub(super) fn items(
         &self,
         contents: &Contents,
         group_resource: &str,
     ) -> Result<Vec<ItemRef>, StoreError> {
-        if guard::keeps_type(group_resource) {
+        if self.keeps_type(group_resource) {
             return Ok(Vec::new());
         }
+        self.filtered(contents, group_resource)
+    }
+
+    fn keeps_type(&self, group_resource: &str) -> bool {
+        guard::keeps_type(group_resource) || self.guarded.iter().any(|name| name == group_resource)
+    }
+
+    fn filtered(&self, contents: &Contents, group_resource: &str) -> Result<Vec<ItemRef>, StoreError> {
         let takes = [true, false].map(|namespaced| self.types.includes(&named(group_resource, namespaced)));
         let mut chosen = Vec::new();
         for item in contents.items(group_resource) {
@@ -157,7 +183,7 @@ impl Selection {
 
     /// Whether an action on another item may ask for an item of this type and namespace of the backup.
     pub(super) fn allows_related(&self, group_resource: &str, namespace: Option<&str>) -> bool {
-        !guard::keeps_type(group_resource)
+        !self.keeps_type(group_resource)
             && self.types.allows_related_in_restore(&named(group_resource, namespace.is_some()))
             && namespace.is_none_or(|namespace| self.namespaces.includes(namespace))
     }

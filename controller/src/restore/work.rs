@@ -7,7 +7,7 @@ use backup_actions::restore::{self, RestoreActionOutput, RestoreItemAction, Rest
 use backup_core::{api::Restore, repository_data::RepositoryVolume, resources::NAMESPACES};
 use backup_lock::Footprint;
 use backup_plugins::PluginLog;
-use backup_store::{Contents, Scope, StoreError};
+use backup_store::{Contents, ItemRef, Scope, StoreError};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -83,6 +83,8 @@ pub(super) struct Work<'a> {
     pub(super) report: &'a Report,
     pub(super) discover: &'a Discover<'a>,
     pub(super) own: &'a str,
+    /// Types whose objects start work of other operators.
+    pub(super) guarded: &'a [String],
     /// What the right to work is for: nothing is written into another namespace.
     pub(super) claimed: &'a Footprint,
     /// How long a definition, or an object that is being deleted, is waited for.
@@ -125,7 +127,7 @@ impl Work<'_> {
     async fn everything(&mut self, started: &Mutex<Vec<Started>>) -> Result<(), WorkError> {
         let spec = &self.restore.spec;
         let served = (self.discover)().await.map_err(WorkError::Discovery)?;
-        let selection = Selection::new(spec, &served, self.contents);
+        let selection = Selection::new(spec, &served, self.contents, self.guarded);
         let claimed = self.find_volumes(&selection)?;
         let rules = Arc::new(self.rules.clone());
         let (namespaces, selected) = self.namespaces(&selection);
@@ -139,11 +141,12 @@ impl Work<'_> {
         };
         let served = again.unwrap_or(served);
         // Names are completed again: some types are served only now.
-        let selection = Selection::new(spec, &served, self.contents);
+        let selection = Selection::new(spec, &served, self.contents, self.guarded);
         let mut batches = selection.batches(self.contents, &served)?;
         self.include_volumes_of_claims(&selection, &claimed, &mut batches, &served)?;
         self.report.expect(batches.iter().map(|batch| batch.items.len()).sum());
         self.report_repository_data(&selection)?;
+        self.report_guarded(&selection)?;
         for name in selected {
             self.ensure(&common.namespaces, &name).await?;
         }
@@ -162,7 +165,7 @@ impl Work<'_> {
         // What serves them may have been restored by now, or was away for a moment.
         let served =
             self.await_served(|served| others.iter().all(|batch| !batch.may_still_be_served(served))).await?;
-        let selection = Selection::new(spec, &served, self.contents);
+        let selection = Selection::new(spec, &served, self.contents, self.guarded);
         let restorer = self.restorer(&common, &served, &selection);
         for batch in &mut others {
             batch.resource = served.by_group_resource(&batch.group_resource).cloned();
@@ -271,6 +274,23 @@ impl Work<'_> {
         restorer.items(ResourceKind { group_resource: &batch.group_resource, resource }, &batch.items).await
     }
 
+    /// What is left out because an operator would run it once more.
+    fn report_guarded(&self, selection: &Selection) -> Result<(), StoreError> {
+        for (group_resource, items) in selection.left_out(self.contents)? {
+            self.report.expect(items.len());
+            self.list(&items, Outcome::Skipped);
+            self.report.warn(
+                Scope::Velero,
+                format!(
+                    "{} items of {group_resource} were left out: their operator would run them once more; to restore them all the same, \
+                     name the type in spec.includedResources of a restore of its own",
+                    items.len()
+                ),
+            );
+        }
+        Ok(())
+    }
+
     /// The type is the error; its items are only listed.
     fn not_served(&self, batch: &Batch) {
         self.report.error(
@@ -282,7 +302,12 @@ impl Work<'_> {
                 batch.items.len()
             ),
         );
-        for item in &batch.items {
+        self.list(&batch.items, Outcome::Failed);
+    }
+
+    /// Lists items that are not looked at any further.
+    fn list(&self, items: &[ItemRef], outcome: Outcome) {
+        for item in items {
             let object = select::read(self.contents, item).unwrap_or_default();
             let about = About {
                 api_version: json::text(&object, &[], "apiVersion").unwrap_or_default(),
@@ -290,7 +315,7 @@ impl Work<'_> {
                 namespace: self.contents.namespace_of(item).map(|source| self.rules.target(source)),
                 name: json::text(&object, &["metadata"], "name").unwrap_or("?"),
             };
-            self.report.item(about, Applied::quiet(Outcome::Failed));
+            self.report.item(about, Applied::quiet(outcome));
         }
     }
 }

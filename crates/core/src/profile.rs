@@ -21,6 +21,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::resources::group_resource;
 pub use foreign::{ForeignLease, ReleaseRule, Target};
 pub use policy::{Mode, OnConflict, Policy};
 pub(crate) use predicate::MAX_DEPTH;
@@ -144,6 +145,11 @@ impl Profile {
             Role::Backup => &self.backup,
             Role::Restore => &self.restore,
         }
+    }
+
+    /// The types of the two kinds, as `plural.group`.
+    pub fn types(&self) -> [String; 2] {
+        [&self.backup, &self.restore].map(|rule| group_resource(&rule.plural, &self.group))
     }
 
     /// Which of the two kinds this is, if any.

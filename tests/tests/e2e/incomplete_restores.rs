@@ -2,6 +2,7 @@
 
 use backup_tests::{
     install::{api_services, define_kind, register_unreachable_group},
+    percona::{NAMESPACE as DATABASES, RESTORE, VERSION},
     snapshots::host_path_claim,
 };
 use k8s_openapi::{
@@ -12,7 +13,7 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 
-use crate::prelude::*;
+use crate::{percona, prelude::*};
 
 crate::tests! {
     a_type_that_is_not_served_is_an_error_of_its_restore,
@@ -22,6 +23,8 @@ crate::tests! {
     namespaces_that_would_become_one_are_refused,
     a_server_that_fails_for_a_while_costs_no_item,
 }
+
+crate::tests! { BESIDE_ANOTHER_OPERATOR: what_another_operator_would_run_again_is_restored_only_by_name }
 
 /// Backs up an object of a kind that the cluster does not know afterwards.
 async fn stored_with_its_kind_gone(world: &World, name: &str) -> anyhow::Result<String> {
@@ -144,4 +147,27 @@ async fn a_server_that_fails_for_a_while_costs_no_item(world: &mut World) -> any
     let there = world.count_config_maps(name).await?;
     ensure!(there >= 20, "{there}");
     Ok(())
+}
+
+async fn what_another_operator_would_run_again_is_restored_only_by_name(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    percona::guard(world).await?;
+    percona::create(world, RESTORE, "done", "left-out").await?;
+    percona::set_state(world, RESTORE, "done", "Succeeded").await?;
+    world.back_up("left-out", of_namespaces(&[DATABASES])).await?;
+    let theirs = objects_in(&world.client, DATABASES, VERSION, RESTORE);
+    theirs.delete_object("done").await?;
+
+    let restore = world.restore("left-out", from_backup("left-out")).await?;
+    ensure!(restore.status.warnings >= 1, "{:?}", restore.status);
+    let results = world.restore_file("left-out", "results.gz").await?.to_string();
+    says(&results, &["perconaservermysqlrestores.ps.percona.com", "spec.includedResources"])?;
+    ensure!(!theirs.exists("done").await?, "it was restored");
+
+    let included_resources = vec!["perconaservermysqlrestores".to_owned()];
+    let spec = RestoreSpec { included_resources, ..from_backup("left-out") };
+    world.restore("asked-for", spec).await?;
+    ensure!(theirs.exists("done").await?, "it was asked for");
+    theirs.delete_object("done").await.map_err(Into::into)
 }

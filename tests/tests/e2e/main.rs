@@ -237,7 +237,7 @@ fn suites() -> Vec<Suite> {
         ),
         suite(
             "claims that are released by force",
-            &[forced_release::TESTS],
+            &[forced_release::TESTS, incomplete_restores::BESIDE_ANOTHER_OPERATOR],
             World::builder()
                 .webhooks(1)
                 .webhook_args(&["--guard=percona-ps"])

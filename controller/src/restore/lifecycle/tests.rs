@@ -53,6 +53,7 @@ impl Restores {
             snapshot_locations: SnapshotLocations { cluster: ctx.cluster.clone(), plugins: Host::none() },
             installation: "cluster/velero".to_owned(),
             default_item_operation_timeout: GoDuration::from_secs(4 * 3600),
+            guarded: Vec::new(),
         })
     }
 }

@@ -27,6 +27,7 @@ fn served(fake: &FakeApi) -> ServedTypes {
         resource("apps", "deployments", "Deployment", true),
         resource("storage.k8s.io", "storageclasses", "StorageClass", false),
         resource("coordination.k8s.io", "leases", "Lease", true),
+        resource("example.com", "databaserestores", "DatabaseRestore", true),
     ];
     if fake.get(&format!("{CRDS}/widgets.example.com")).is_some() {
         types.push(resource("example.com", "widgets", "Widget", true));
@@ -86,6 +87,7 @@ async fn run(
         report: &report,
         discover: &|| std::future::ready(Ok(served(fake))).boxed(),
         own: "velero",
+        guarded: &["databaserestores.example.com".to_owned()],
         claimed,
         patience: Duration::from_secs(5),
         created: None,
@@ -200,6 +202,27 @@ async fn a_type_that_is_not_served_is_one_error_and_its_items_are_listed() {
         let listed = serde_json::to_value(files.resource_list).unwrap();
         assert_eq!(listed["example.com/v1/Gadget"], json!(["a/1(failed)", "a/2(failed)"]));
         assert_eq!(fake.under("/api/v1/namespaces/a/configmaps").len(), others);
+    }
+}
+
+#[tokio::test]
+async fn what_another_operator_would_run_again_is_left_out_unless_it_is_named() {
+    let job = ("databaserestores.example.com", Some("a"), item("example.com/v1", "DatabaseRestore", "r"));
+    let items = [job, ("configmaps", Some("a"), item("v1", "ConfigMap", "c"))];
+    for (included, outcome, warnings) in [
+        (vec![], "skipped", 1),
+        (vec!["*"], "skipped", 1),
+        (vec!["*.example.com"], "skipped", 1),
+        (vec!["DatabaseRestore"], "created", 0),
+        (vec!["configmaps"], "", 0),
+    ] {
+        let (_, report) = restored(&items, json!({ "includedResources": included })).await;
+        assert_eq!(report.counts(), (warnings, 0), "{included:?}");
+        let progress = report.progress();
+        assert_eq!(progress.total_items, progress.items_restored);
+        let listed = listed(report)["example.com/v1/DatabaseRestore"].clone();
+        let expected = if outcome.is_empty() { Value::Null } else { json!([format!("a/r({outcome})")]) };
+        assert_eq!(listed, expected, "{included:?}");
     }
 }
 

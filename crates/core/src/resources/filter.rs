@@ -123,6 +123,16 @@ impl ResourceFilter {
         }
     }
 
+    /// Whether the spec names this type, by its name and not by a pattern.
+    pub fn asks_for(&self, group_resource: &str) -> bool {
+        match &self.rules {
+            Rules::Combined { types, .. } => types.included().iter().any(|name| name == group_resource),
+            Rules::Scoped { namespaced, cluster } => {
+                namespaced.included().iter().chain(cluster.included()).any(|name| name == group_resource)
+            }
+        }
+    }
+
     /// Whether the spec itself leaves this type out, so that it does not come along with others either.
     pub fn excludes(&self, resource: &ResourceType) -> bool {
         let name = resource.group_resource();
