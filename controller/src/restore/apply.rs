@@ -9,6 +9,8 @@ use backup_actions::restore::{
     json::Object,
 };
 
+use serde_json::Value;
+
 use super::calls::{CallError, Calls};
 use crate::job::cancellation::StopReason;
 
@@ -205,6 +207,19 @@ async fn compare(
     Ok(Some(Applied::skipped(format!(
         "{kind} {name:?} exists and differs from the backup; it changed so often meanwhile that it was left as it is"
     ))))
+}
+
+/// Gives a created object its status in place of the one that it has by now. The inner error says why it has not.
+pub(super) async fn status(
+    calls: &Calls,
+    target: Target<'_>,
+    status: &Value,
+) -> Result<Result<(), String>, StopReason> {
+    match calls.replace_status(target.collection, target.name, status).await {
+        Ok(()) => Ok(Ok(())),
+        Err(CallError::Stopped(reason)) => Err(reason),
+        Err(error) => Ok(Err(error.to_string())),
+    }
 }
 
 #[cfg(test)]

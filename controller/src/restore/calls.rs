@@ -15,6 +15,7 @@ use std::{
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use backup_actions::restore::json::Object;
 use backup_runtime::{backoff::Backoff, errors::plain, path};
+use json_patch::{AddOperation, PatchOperation, jsonptr::PointerBuf};
 use kube::{
     Client,
     core::{
@@ -167,6 +168,32 @@ impl Calls {
         self.call::<IgnoredAny>(true, || request.patch(&path::segment(name), &params, &Patch::Merge(patch)))
             .await
             .map(|_| ())
+    }
+
+    /// Replaces the status of an object, whatever it is. A type without the subresource has it in the object itself.
+    pub(super) async fn replace_status(
+        &self,
+        collection: &str,
+        name: &str,
+        status: &Value,
+    ) -> Result<(), CallError> {
+        let (request, params) = (Request::new(collection), PatchParams::default());
+        let patch = PatchOperation::Add(AddOperation {
+            path: PointerBuf::from_tokens(["status"]),
+            value: status.clone(),
+        });
+        let patch: Patch<()> = Patch::Json(json_patch::Patch(vec![patch]));
+        let name = path::segment(name);
+        let written = self
+            .call::<IgnoredAny>(true, || request.patch_subresource("status", &name, &params, &patch))
+            .await;
+        let written = match written {
+            Err(error) if error.is_not_found() => {
+                self.call::<IgnoredAny>(true, || request.patch(&name, &params, &patch)).await
+            }
+            written => written,
+        };
+        written.map(|_| ())
     }
 
     /// Waits until an object that is going away is gone, or does not go any more; false if it is still going after all. Once that

@@ -92,7 +92,6 @@ fn unsupported(spec: &RestoreSpec) -> Vec<Finding> {
         ("spec.hooks", spec.hooks.as_ref().is_some_and(|hooks| !hooks.resources.is_empty())),
         ("spec.resourceModifier", spec.resource_modifier.is_some()),
         ("spec.resourcePolicy", spec.resource_policy.is_some()),
-        ("spec.restoreStatus", spec.restore_status.is_some()),
     ];
     asked
         .into_iter()

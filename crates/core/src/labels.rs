@@ -18,6 +18,7 @@ pub const EXCLUDE_FROM_BACKUP: &str = "velero.io/exclude-from-backup";
 /// Annotation by which an action leaves the item out that it was given; whatever its value.
 pub const SKIP_FROM_BACKUP: &str = "velero.io/skip-from-backup";
 /// Annotation by which an action says that no filter counts for the additional items of the item it was given; `true`.
+pub const RESTORE_STATUS_ANNOTATION: &str = "velero.io/restore-status";
 pub const MUST_INCLUDE_ADDITIONAL_ITEMS: &str = "backup.velero.io/must-include-additional-items";
 
 /// Annotation of a Backup: version of the cluster, as the cluster writes it.

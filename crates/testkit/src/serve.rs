@@ -174,7 +174,7 @@ impl FakeApi {
                 },
                 ("POST", None) => state.create(&target, &request.body, request.parameter("dryRun") == "All"),
                 ("PUT", Some(name)) => state.replace(&target, name, &request.body),
-                ("PATCH", Some(name)) => state.merge(&target, name, &request.body),
+                ("PATCH", Some(name)) => state.patch(&target, name, &request.body),
                 ("DELETE", Some(name)) => state.delete(&target, name, &request.body),
                 (_, name) => target.refuse(405, "MethodNotAllowed", name.as_deref().unwrap_or_default()),
             }
@@ -251,8 +251,8 @@ impl State {
         Answer(200, self.write(target, new))
     }
 
-    /// A JSON merge patch (RFC 7386); a `resourceVersion` and a `uid` in it are conditions.
-    fn merge(&mut self, target: &Target, name: &str, patch: &Value) -> Answer {
+    /// A JSON merge patch (RFC 7386), or a list of JSON patches (RFC 6902); a `resourceVersion` and a `uid` in the first are conditions.
+    fn patch(&mut self, target: &Target, name: &str, patch: &Value) -> Answer {
         let Some(old) = self.objects.get(&target.path) else {
             return target.refuse(404, "NotFound", name);
         };
@@ -260,10 +260,18 @@ impl State {
             return target.refuse(409, "Conflict", name);
         }
         let mut new = old.clone();
-        if target.subresource.is_some() {
-            json_patch::merge(&mut new, &json!({"status": patch["status"]}));
+        if patch.is_array() {
+            let operations: Result<json_patch::Patch, _> = serde_json::from_value(patch.clone());
+            if !operations.is_ok_and(|operations| json_patch::patch(&mut new, &operations).is_ok()) {
+                return target.refuse(422, "Invalid", name);
+            }
         } else {
             json_patch::merge(&mut new, patch);
+        }
+        if target.subresource.is_some() {
+            let status = new["status"].take();
+            new = old.clone();
+            new["status"] = status;
         }
         Answer(200, self.write(target, new))
     }

@@ -8,7 +8,7 @@ use backup_tests::{
 use k8s_openapi::{
     api::{
         admissionregistration::v1::ValidatingWebhookConfiguration,
-        core::v1::{PersistentVolume, PersistentVolumeClaim},
+        core::v1::{PersistentVolume, PersistentVolumeClaim, Service},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -22,6 +22,7 @@ crate::tests! {
     a_volume_whose_claim_is_gone_is_there_for_the_restored_claim,
     namespaces_that_would_become_one_are_refused,
     a_server_that_fails_for_a_while_costs_no_item,
+    a_status_is_restored_where_that_is_asked_for,
 }
 
 crate::tests! { BESIDE_ANOTHER_OPERATOR: what_another_operator_would_run_again_is_restored_only_by_name }
@@ -146,6 +147,36 @@ async fn a_server_that_fails_for_a_while_costs_no_item(world: &mut World) -> any
     world.restore_ends(name, RestorePhase::Completed).await?;
     let there = world.count_config_maps(name).await?;
     ensure!(there >= 20, "{there}");
+    Ok(())
+}
+
+/// Of a type with the subresource, and of one without.
+async fn a_status_is_restored_where_that_is_asked_for(world: &mut World) -> anyhow::Result<()> {
+    let (name, group) = ("with-status", "status.example.com");
+    define_kind(&world.client, group, "Gadget").await?;
+    ensure_namespace(&world.client, name).await?;
+    let services: Api<Service> = Api::namespaced(world.client.clone(), name);
+    services
+        .create_json(json!({ "metadata": { "name": "s" },
+        "spec": { "type": "LoadBalancer", "ports": [{ "port": 80 }] } }))
+        .await?;
+    let address = json!({ "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }] } });
+    services.merge_patch_status("s", address).await?;
+    let gadgets = objects_in(&world.client, name, &format!("{group}/v1"), "Gadget");
+    let gadget = json!({ "apiVersion": format!("{group}/v1"), "kind": "Gadget", "metadata": { "name": "g" },
+        "status": { "seen": true } });
+    gadgets.create_json(gadget).await?;
+    world.back_up(name, of_namespaces(&[name])).await?;
+    for (number, asked) in [false, true].into_iter().enumerate() {
+        world.delete_namespace(name).await?;
+        let types = json!({ "includedResources": ["services", "gadgets"] });
+        let restore_status = serde_json::from_value(if asked { types } else { Value::Null })?;
+        let spec = RestoreSpec { restore_status, ..from_backup(name) };
+        world.restore(&format!("{name}-{number}"), spec).await?;
+        let service = services.get("s").await?.status.and_then(|status| status.load_balancer);
+        ensure!(service.and_then(|status| status.ingress).is_some() == asked, "of the service, {asked}");
+        ensure!((gadgets.get("g").await?.data["status"]["seen"] == true) == asked, "of the gadget, {asked}");
+    }
     Ok(())
 }
 

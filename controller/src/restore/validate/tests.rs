@@ -1,8 +1,5 @@
 use backup_core::{
-    api::{
-        BackupSpec, BackupStorageLocationSpec,
-        restore::{RestoreResourceHookSpec, RestoreStatusSpec},
-    },
+    api::{BackupSpec, BackupStorageLocationSpec, restore::RestoreResourceHookSpec},
     labels,
 };
 use jiff::Timestamp;
@@ -69,13 +66,12 @@ fn everything_that_is_wrong_is_told_at_once() {
             resources: vec![RestoreResourceHookSpec::default()],
             ..Default::default()
         }),
-        restore_status: Some(RestoreStatusSpec::default()),
         existing_resource_policy: Some("overwrite".to_owned()),
         ..from("b")
     };
     let found = findings(&spec, &facts(BackupPhase::InProgress, None));
     let fields: Vec<&str> = found.iter().map(|f| f.field.as_str()).collect();
-    for field in ["spec.hooks", "spec.restoreStatus", "spec.existingResourcePolicy", "spec.backupName"] {
+    for field in ["spec.hooks", "spec.existingResourcePolicy", "spec.backupName"] {
         assert!(fields.contains(&field), "{field} not in {fields:?}");
     }
 }

@@ -205,7 +205,7 @@ impl ItemRestorer<'_> {
         if group_resource == volumes::CLAIMS {
             self.work.snapshots.follow(&mut object);
         }
-        let applied = self.create(&current, object).await?;
+        let applied = self.create(&current, object, &from_backup).await?;
         let restored = applied.outcome != Outcome::Failed;
         report.item(about, applied);
         Ok(restored)
@@ -317,7 +317,12 @@ impl ItemRestorer<'_> {
     }
 
     /// Creates what actions have made of an item: it may be of another name and type by now.
-    async fn create(&self, current: &CurrentItem<'_>, mut object: Object) -> Result<Applied, WorkError> {
+    async fn create(
+        &self,
+        current: &CurrentItem<'_>,
+        mut object: Object,
+        from_backup: &Object,
+    ) -> Result<Applied, WorkError> {
         let Work { calls, rules, own, .. } = self.work;
         let CurrentItem { kind: of, about, .. } = current;
         let namespace = about.namespace;
@@ -350,7 +355,19 @@ impl ItemRestorer<'_> {
             namespace,
             name: &name,
         };
-        Ok(apply::item(calls, target, &object, self.work.policy()).await?)
+        let mut applied = apply::item(calls, target, &object, self.work.policy()).await?;
+        if applied.outcome == Outcome::Created
+            && let Some(status) = from_backup.get("status")
+        {
+            let failed = match self.selection.restores_status(plural, from_backup) {
+                Ok(false) => None,
+                Ok(true) => apply::status(calls, target, status).await?.err(),
+                Err(why) => Some(why),
+            };
+            applied.warning = failed
+                .map(|why| format!("{} {name:?} was restored without its status: {why}", resource.kind));
+        }
+        Ok(applied)
     }
 
     fn find_kind(&self, kind: &str, group: &str) -> Option<ResourceType> {

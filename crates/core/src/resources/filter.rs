@@ -98,6 +98,15 @@ impl ResourceFilter {
         }
     }
 
+    /// The types whose status is restored; `None`: of none, but for objects that say so themselves.
+    pub fn status_in_restore(
+        spec: &RestoreSpec,
+        resolve: &dyn Fn(&str) -> Option<String>,
+    ) -> Option<IncludesExcludes> {
+        let status = spec.restore_status.as_ref()?;
+        Some(resolved(&status.included_resources, &status.excluded_resources, resolve))
+    }
+
     /// Whether objects of this type are selected.
     pub fn includes(&self, resource: &ResourceType) -> bool {
         let name = resource.group_resource();

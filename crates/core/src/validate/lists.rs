@@ -5,6 +5,7 @@ use crate::names::is_dns_label;
 
 /// A pair of lists of a spec: `included<what>` and `excluded<what>`.
 pub(super) struct Lists<'a> {
+    parent: &'static str,
     what: &'static str,
     included: &'a [String],
     excluded: &'a [String],
@@ -12,7 +13,12 @@ pub(super) struct Lists<'a> {
 
 impl<'a> Lists<'a> {
     pub(super) fn of(what: &'static str, included: &'a [String], excluded: &'a [String]) -> Self {
-        Self { what, included, excluded }
+        Self { parent: "spec", what, included, excluded }
+    }
+
+    /// The lists are in this field of the spec.
+    pub(super) fn in_field(self, parent: &'static str) -> Self {
+        Self { parent, ..self }
     }
 
     /// Checks a pair whose excludes cannot be `*`: everything excluded is nothing selected.
@@ -53,11 +59,11 @@ impl<'a> Lists<'a> {
     }
 
     fn includes(&self) -> String {
-        format!("spec.included{}", self.what)
+        format!("{}.included{}", self.parent, self.what)
     }
 
     fn excludes(&self) -> String {
-        format!("spec.excluded{}", self.what)
+        format!("{}.excluded{}", self.parent, self.what)
     }
 }
 

@@ -19,6 +19,11 @@ pub fn restore(spec: &RestoreSpec) -> Vec<Finding> {
     Lists::of("Resources", &spec.included_resources, &spec.excluded_resources).check(&mut found);
     Lists::of("Namespaces", &spec.included_namespaces, &spec.excluded_namespaces)
         .check_namespaces(&mut found);
+    if let Some(status) = &spec.restore_status {
+        Lists::of("Resources", &status.included_resources, &status.excluded_resources)
+            .in_field("spec.restoreStatus")
+            .check_scoped(&mut found);
+    }
     namespace_mapping(spec, &mut found);
     selectors::check(spec.label_selector.as_ref(), spec.or_label_selectors.as_ref(), &mut found);
     if let Some(policy) = spec.existing_resource_policy.as_deref()

@@ -77,6 +77,8 @@ fn a_backup_is_refused_for(#[case] spec: Value, #[case] expected: &[&str]) {
     &["spec.excludedResources", "spec.includedNamespaces"],
 )]
 #[case::mapping(json!({ "backupName": "b", "namespaceMapping": { "a": "B", "c": "d" } }), &["spec.namespaceMapping.a"])]
+#[case::status(json!({ "backupName": "b", "restoreStatus": { "includedResources": ["*", "pods"] } }),
+    &["spec.restoreStatus.includedResources"])]
 #[case::two_into_one(json!({ "backupName": "b", "namespaceMapping": { "a": "d", "b": "e", "c": "d" } }),
     &["spec.namespaceMapping.c"])]
 #[case::both_selectors(
