@@ -93,14 +93,21 @@ impl Policy<'_> {
     }
 }
 
-/// Creates the item or deals with the object that is there. `Err` only when the work has to stop.
+/// Creates the item or deals with the object that is there, `seen` if it was listed a moment ago. `Err` only when the work has to
+/// stop.
 pub(super) async fn item(
     calls: &Calls,
     target: Target<'_>,
     wanted: &Object,
     policy: Policy<'_>,
+    seen: Option<Object>,
 ) -> Result<Applied, StopReason> {
     let Target { kind, name, .. } = target;
+    if seen.is_some()
+        && let Some(applied) = compare(calls, target, wanted, policy, seen, policy.resumed, None).await?
+    {
+        return Ok(applied);
+    }
     for _ in 0..TRIES {
         let (created, uncertain) = calls.create(target.collection, wanted).await;
         let error = match created {
@@ -112,7 +119,7 @@ pub(super) async fn item(
             return Ok(Applied::failed(format!("{kind} {name:?} could not be created: {error}")));
         }
         let mine = uncertain || policy.resumed;
-        if let Some(applied) = compare(calls, target, wanted, policy, mine, &error).await? {
+        if let Some(applied) = compare(calls, target, wanted, policy, None, mine, Some(&error)).await? {
             return Ok(applied);
         }
     }
@@ -134,16 +141,23 @@ async fn compare(
     target: Target<'_>,
     wanted: &Object,
     policy: Policy<'_>,
+    mut seen: Option<Object>,
     mine: bool,
-    refused: &CallError,
+    refused: Option<&CallError>,
 ) -> Result<Option<Applied>, StopReason> {
     let Target { kind, name, group_resource, namespace, collection } = target;
     for _ in 0..TRIES {
-        let found = match calls.get(collection, name).await {
+        let found = match seen.take() {
+            Some(seen) => Ok(Some(seen)),
+            None => calls.get(collection, name).await,
+        };
+        let found = match found {
             Ok(Some(found)) => found,
-            Ok(None) if refused.is_already_exists() => return Ok(None),
             Ok(None) => {
-                return Ok(Some(Applied::failed(format!("{kind} {name:?} could not be created: {refused}"))));
+                let why = refused.filter(|refused| !refused.is_already_exists());
+                return Ok(
+                    why.map(|why| Applied::failed(format!("{kind} {name:?} could not be created: {why}")))
+                );
             }
             Err(CallError::Stopped(reason)) => return Err(reason),
             Err(error) => {

@@ -16,16 +16,20 @@ use backon::{BackoffBuilder as _, ExponentialBuilder};
 use backup_actions::restore::json::Object;
 use backup_runtime::{backoff::Backoff, errors::plain, path};
 use json_patch::{AddOperation, PatchOperation, jsonptr::PointerBuf};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::{
     Client,
     core::{
         Request,
-        params::{GetParams, Patch, PatchParams, PostParams},
+        params::{GetParams, ListParams, Patch, PatchParams, PostParams},
     },
 };
 use parking_lot::Mutex;
-use serde::de::{DeserializeOwned, IgnoredAny};
-use serde_json::Value;
+use serde::{
+    Deserialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
+use serde_json::{Value, value::RawValue};
 use tokio::time::Instant;
 
 use crate::job::cancellation::{Cancellation, NotSent, StopReason};
@@ -56,6 +60,15 @@ impl Pace {
             tries: 5,
         }
     }
+}
+
+/// A page of a list. An item that is no object is one of its own.
+#[derive(Debug, Deserialize)]
+pub(super) struct Page {
+    #[serde(default)]
+    pub(super) metadata: ListMeta,
+    #[serde(default)]
+    pub(super) items: Vec<Box<RawValue>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -159,6 +172,19 @@ impl Calls {
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// A page of a collection as it is now in etcd; from where another one ended.
+    pub(super) async fn list(
+        &self,
+        collection: &str,
+        limit: u32,
+        from: Option<&str>,
+    ) -> Result<Page, CallError> {
+        let request = Request::new(collection);
+        let mut params = ListParams::default().limit(limit);
+        params.continue_token = from.map(str::to_owned);
+        self.call(false, || request.list(&params)).await
     }
 
     /// Merge-patches an object. The patch carries a resourceVersion where a change in between matters.

@@ -23,8 +23,8 @@ const COLLECTION: &str = "/api/v1/namespaces";
 pub(super) struct Namespaces {
     /// From the backup, by the name they are restored as.
     bodies: BTreeMap<String, Object>,
-    /// Those that were tried, and whether they can be used.
-    tried: Mutex<BTreeMap<String, bool>>,
+    /// Those that were tried, and what came of it.
+    tried: Mutex<BTreeMap<String, Outcome>>,
     /// One is made at a time.
     making: tokio::sync::Mutex<()>,
 }
@@ -44,12 +44,17 @@ impl Namespaces {
 
     /// Whether this namespace was tried and cannot be used.
     pub(super) fn has_failed(&self, name: &str) -> bool {
-        self.tried.lock().get(name) == Some(&false)
+        self.tried.lock().get(name) == Some(&Outcome::Failed)
+    }
+
+    /// Whether this namespace was there before the restore, so that something may be in it.
+    pub(super) fn was_there(&self, name: &str) -> bool {
+        self.tried.lock().get(name) == Some(&Outcome::Skipped)
     }
 
     /// Notes that a namespace must not be used. What to report, or `None` if it was reported before.
     pub(super) fn refuse(&self, name: &str, why: &str) -> Option<Applied> {
-        if self.tried.lock().insert(name.to_owned(), false) == Some(false) {
+        if self.tried.lock().insert(name.to_owned(), Outcome::Failed) == Some(Outcome::Failed) {
             return None;
         }
         Some(Applied::failed(format!("nothing was restored into namespace {name:?}: {why}")))
@@ -70,7 +75,7 @@ impl Namespaces {
             return Ok(None);
         }
         let applied = create(calls, self.bodies.get(name), name, policy).await?;
-        self.tried.lock().insert(name.to_owned(), applied.error.is_none());
+        self.tried.lock().insert(name.to_owned(), applied.outcome);
         Ok(Some(applied))
     }
 }

@@ -31,6 +31,7 @@ use item::{ItemRestorer, ResourceKind};
 use item_coordinator::ItemCoordinator;
 
 mod definitions;
+mod existing;
 mod item;
 mod item_coordinator;
 mod related_items;
@@ -271,7 +272,9 @@ impl Work<'_> {
             }
         }
         self.report.info(&format!("restoring {} items of {}", batch.items.len(), batch.group_resource));
-        restorer.items(ResourceKind { group_resource: &batch.group_resource, resource }, &batch.items).await
+        let kind = ResourceKind { group_resource: &batch.group_resource, resource };
+        let others = restorer.existing(kind, &batch.items).await?;
+        restorer.items(kind, others.into_iter().map(|item| (item, None))).await
     }
 
     /// What is left out because an operator would run it once more.

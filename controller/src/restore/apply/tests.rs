@@ -42,7 +42,7 @@ fn policy(rules: &RestoreRules, update: bool, resumed: bool) -> Policy<'_> {
 }
 
 async fn applied(fake: &FakeApi, update: bool) -> Applied {
-    item(&fake::calls(fake), TARGET, &wanted(), policy(&rules(), update, false)).await.unwrap()
+    item(&fake::calls(fake), TARGET, &wanted(), policy(&rules(), update, false), None).await.unwrap()
 }
 
 #[tokio::test]
@@ -130,9 +130,9 @@ async fn an_object_of_an_earlier_run_counts_as_created() {
     changed["data"]["k"] = json!("changed");
     fake.put(OBJECT, changed);
     let (rules, calls) = (rules(), fake::calls(&fake));
-    let again = item(&calls, TARGET, &wanted(), policy(&rules, false, true)).await.unwrap();
+    let again = item(&calls, TARGET, &wanted(), policy(&rules, false, true), None).await.unwrap();
     assert_eq!(again, Applied::quiet(Outcome::Created));
-    let first_run = item(&calls, TARGET, &wanted(), policy(&rules, false, false)).await.unwrap();
+    let first_run = item(&calls, TARGET, &wanted(), policy(&rules, false, false), None).await.unwrap();
     assert!(first_run.warning.is_some(), "without a restart it is a difference");
 }
 
@@ -193,7 +193,8 @@ async fn a_volume_whose_claim_is_gone_is_freed_if_it_is_the_one_of_the_backup() 
         let mut found = volume(path);
         found["status"] = json!({ "phase": phase });
         fake.put(&format!("{collection}/x"), found);
-        let done = item(&fake::calls(&fake), target, &wanted, policy(&rules, update, false)).await.unwrap();
+        let done =
+            item(&fake::calls(&fake), target, &wanted, policy(&rules, update, false), None).await.unwrap();
         assert_eq!(done.outcome, outcome, "{phase} {path} {update}: {done:?}");
         let after = fake.get(&format!("{collection}/x")).unwrap();
         assert_eq!(after["spec"]["claimRef"]["uid"].as_str(), uid, "{phase} {path} {update}");
@@ -235,9 +236,9 @@ async fn a_service_that_holds_the_port_itself_is_compared() {
     let target =
         Target { group_resource: "services", kind: "Service", collection, namespace: Some("a"), name: "x" };
     let policy = Policy { restore_created: None, ..policy(&rules, false, false) };
-    let done = item(&fake::calls(&fake), target, &item_, policy).await.unwrap();
+    let done = item(&fake::calls(&fake), target, &item_, policy, None).await.unwrap();
     assert_eq!(done, Applied::quiet(Outcome::Skipped));
     fake.delete(&format!("{collection}/x"));
-    let done = item(&fake::calls(&fake), target, &item_, policy).await.unwrap();
+    let done = item(&fake::calls(&fake), target, &item_, policy, None).await.unwrap();
     assert!(done.error.unwrap().contains("already allocated"), "another service holds it");
 }

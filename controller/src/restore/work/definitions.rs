@@ -40,7 +40,7 @@ impl ItemRestorer<'_> {
         let kind = ResourceKind { group_resource: DEFINITIONS, resource: &resource };
         let created = stream::iter(items).map(|item| async move {
             calls.cancellation().check_new_work()?;
-            let there = self.item(kind, item, InclusionReason::Selected).await?;
+            let there = self.item(kind, item, InclusionReason::Selected, None).await?;
             let name =
                 || Some(json::text(&select::read(contents, &item).ok()?, &["metadata"], "name")?.to_owned());
             Ok::<_, WorkError>(if there { name() } else { None })

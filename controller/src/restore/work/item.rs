@@ -92,37 +92,42 @@ enum ActionResult {
 }
 
 impl ItemRestorer<'_> {
-    /// Restores items of one type, several at a time. When work has to stop, those that are on their way come to their own end:
-    /// a request, or an action, that is under way is not left without an answer.
-    pub(super) async fn items(&self, kind: ResourceKind<'_>, items: &[ItemRef]) -> Result<(), WorkError> {
+    /// Restores items of one type, several at a time, each with what was seen under its name. When work has to stop, those that are
+    /// on their way come to their own end: a request, or an action, that is under way is not left without an answer.
+    pub(super) async fn items(
+        &self,
+        kind: ResourceKind<'_>,
+        items: impl IntoIterator<Item = (ItemRef, Option<Object>)>,
+    ) -> Result<(), WorkError> {
         let failed = Mutex::new(None);
-        let seen = &|| failed.lock();
+        let error = &|| failed.lock();
         stream::iter(items)
-            .for_each_concurrent(IN_FLIGHT, |item| async move {
-                if seen().is_some() {
+            .for_each_concurrent(IN_FLIGHT, |(item, seen)| async move {
+                if error().is_some() {
                     return;
                 }
                 let done = async {
                     self.work.calls.cancellation().check_new_work()?;
-                    self.item(kind, *item, InclusionReason::Selected).await
+                    self.item(kind, item, InclusionReason::Selected, seen).await
                 };
-                if let Err(error) = done.await {
-                    seen().get_or_insert(error);
+                if let Err(why) = done.await {
+                    error().get_or_insert(why);
                 }
             })
             .await;
         failed.into_inner().map_or(Ok(()), Err)
     }
 
-    /// Restores an item, unless that is done already; true if it is in the cluster then.
+    /// Restores an item, unless that is done already; true if it is in the cluster then. `seen` is what is there under its name.
     pub(super) fn item<'s>(
         &'s self,
         kind: ResourceKind<'s>,
         item: ItemRef,
         reason: InclusionReason,
+        seen: Option<Object>,
     ) -> BoxFuture<'s, Result<bool, WorkError>> {
         Box::pin(async move {
-            let Some(coordinator) = self.coordinator else { return self.restore(kind, item, 0).await };
+            let Some(coordinator) = self.coordinator else { return self.restore(kind, item, 0, seen).await };
             let (by, depth) = match reason {
                 InclusionReason::Selected => match coordinator.begin(item) {
                     BeginResult::Begun => (None, 0),
@@ -140,14 +145,20 @@ impl ItemRestorer<'_> {
                     BeginResult::Other { restored } => return Ok(restored),
                 },
             };
-            let restored = self.restore(kind, item, depth).await;
+            let restored = self.restore(kind, item, depth, seen).await;
             // Also when work has to stop: nothing waits for it any more.
             coordinator.end(item, *restored.as_ref().unwrap_or(&false), by);
             restored
         })
     }
 
-    async fn restore(&self, kind: ResourceKind<'_>, item: ItemRef, depth: u8) -> Result<bool, WorkError> {
+    async fn restore(
+        &self,
+        kind: ResourceKind<'_>,
+        item: ItemRef,
+        depth: u8,
+        seen: Option<Object>,
+    ) -> Result<bool, WorkError> {
         let Work { contents, report, rules, calls, own, .. } = self.work;
         let ResourceKind { group_resource, resource } = kind;
         calls.cancellation().check()?;
@@ -205,7 +216,7 @@ impl ItemRestorer<'_> {
         if group_resource == volumes::CLAIMS {
             self.work.snapshots.follow(&mut object);
         }
-        let applied = self.create(&current, object, &from_backup).await?;
+        let applied = self.create(&current, object, &from_backup, seen).await?;
         let restored = applied.outcome != Outcome::Failed;
         report.item(about, applied);
         Ok(restored)
@@ -322,6 +333,7 @@ impl ItemRestorer<'_> {
         current: &CurrentItem<'_>,
         mut object: Object,
         from_backup: &Object,
+        seen: Option<Object>,
     ) -> Result<Applied, WorkError> {
         let Work { calls, rules, own, .. } = self.work;
         let CurrentItem { kind: of, about, .. } = current;
@@ -348,6 +360,10 @@ impl ItemRestorer<'_> {
             return Ok(not_restored(*about, &format!("actions renamed it to {name:?}, and {why}")));
         }
         let collection = path::collection(&api_version, &resource.plural, namespace);
+        // It was listed in the version that the cluster prefers.
+        let as_listed =
+            plural == of.group_resource && name == about.name && api_version == of.resource.api_version();
+        let seen = seen.filter(|_| as_listed);
         let target = Target {
             group_resource: plural,
             kind: &resource.kind,
@@ -355,7 +371,7 @@ impl ItemRestorer<'_> {
             namespace,
             name: &name,
         };
-        let mut applied = apply::item(calls, target, &object, self.work.policy()).await?;
+        let mut applied = apply::item(calls, target, &object, self.work.policy(), seen).await?;
         if applied.outcome == Outcome::Created
             && let Some(status) = from_backup.get("status")
         {

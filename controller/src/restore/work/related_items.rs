@@ -65,7 +65,7 @@ impl ItemRestorer<'_> {
             self.work.ensure(self.namespaces, namespace).await?;
         }
         let kind = ResourceKind { group_resource: &group_resource, resource };
-        self.item(kind, found, InclusionReason::Related { by: *item, depth: depth + 1 }).await
+        self.item(kind, found, InclusionReason::Related { by: *item, depth: depth + 1 }, None).await
     }
 
     /// Waits until an action says that related items are ready. The inner error says why they are not.

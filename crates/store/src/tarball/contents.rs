@@ -28,6 +28,13 @@ pub struct ItemRef {
     namespace: u32,
 }
 
+impl ItemRef {
+    /// The length of its JSON (bytes).
+    pub fn size(&self) -> u64 {
+        u64::from(self.len)
+    }
+}
+
 /// The items of a backup, on local disk in an unlinked temporary file. Holds about 40 bytes of memory per item.
 #[derive(Debug)]
 pub struct Contents {

@@ -1,0 +1,97 @@
+//! Items that are there already: found page by page in a list, which costs far less than a creation and a read for each.
+
+use std::collections::{BTreeMap, HashSet};
+
+use backup_actions::restore::json::{self, Object};
+use backup_runtime::path;
+use backup_store::ItemRef;
+
+use super::{
+    WorkError,
+    item::{ItemRestorer, ResourceKind},
+};
+use crate::restore::calls::{CallError, Page};
+
+/// Fewer items of a type in a namespace are not worth a list: there may be many other objects.
+const WORTH_LISTING: usize = 32;
+/// Objects for each item that a list may hold before it is left.
+const OTHERS: i64 = 4;
+/// What a page should hold (bytes), by the size that the objects have in the backup.
+const PAGE: u64 = 4 * 1024 * 1024;
+
+impl ItemRestorer<'_> {
+    /// Restores the items that a list finds in the cluster; returns the others. Only where something can be expected there.
+    pub(super) async fn existing(
+        &self,
+        kind: ResourceKind<'_>,
+        items: &[ItemRef],
+    ) -> Result<Vec<ItemRef>, WorkError> {
+        let mut by_source: BTreeMap<Option<&str>, HashSet<ItemRef>> = BTreeMap::new();
+        for item in items {
+            by_source.entry(self.work.contents.namespace_of(item)).or_default().insert(*item);
+        }
+        let mut done = HashSet::new();
+        for (source, of_source) in by_source {
+            let target = source.map(|source| self.work.rules.target(source));
+            let expected = self.work.resumed || target.is_none_or(|target| self.namespaces.was_there(target));
+            if expected && of_source.len() >= WORTH_LISTING {
+                self.listed(kind, source, &of_source, &mut done).await?;
+            }
+        }
+        Ok(items.iter().filter(|item| !done.contains(*item)).copied().collect())
+    }
+
+    /// Restores what a list shows of the items from one namespace of the backup. A list that fails is left: the items are
+    /// created then, one by one.
+    async fn listed(
+        &self,
+        kind: ResourceKind<'_>,
+        source: Option<&str>,
+        items: &HashSet<ItemRef>,
+        done: &mut HashSet<ItemRef>,
+    ) -> Result<(), WorkError> {
+        let ResourceKind { group_resource, resource } = kind;
+        let target = source.map(|source| self.work.rules.target(source));
+        let collection = path::collection(&resource.api_version(), &resource.plural, target);
+        let (limit, mut from) = (page_limit(items), None::<String>);
+        loop {
+            let Page { metadata, items: listed } =
+                match self.work.calls.list(&collection, limit, from.as_deref()).await {
+                    Ok(page) => page,
+                    Err(CallError::Stopped(reason)) => return Err(reason.into()),
+                    Err(error) => {
+                        self.work
+                            .report
+                            .info(&format!("what there is of {group_resource} could not be listed: {error}"));
+                        return Ok(());
+                    }
+                };
+            let found = listed.into_iter().filter_map(|object| {
+                let mut object: Object = serde_json::from_str(object.get()).ok()?;
+                let item = self.work.contents.find(
+                    group_resource,
+                    source,
+                    json::text(&object, &["metadata"], "name")?,
+                )?;
+                // Items of a list do not say of what kind they are.
+                object.insert("apiVersion".to_owned(), resource.api_version().into());
+                object.insert("kind".to_owned(), resource.kind.as_str().into());
+                (items.contains(&item) && done.insert(item)).then_some((item, Some(object)))
+            });
+            self.items(kind, found).await?;
+            let left = metadata.remaining_item_count.unwrap_or_default();
+            let missing = i64::try_from(items.len()).unwrap_or(i64::MAX);
+            match metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) if left <= missing.saturating_mul(OTHERS) => from = Some(token),
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+/// Objects in a page, so that one of large objects is not larger than one of small ones.
+fn page_limit(items: &HashSet<ItemRef>) -> u32 {
+    let bytes: u64 = items.iter().map(ItemRef::size).sum();
+    let average = bytes / (items.len() as u64).max(1);
+    u32::try_from(PAGE / average.max(1)).unwrap_or(u32::MAX).clamp(4, 500)
+}
