@@ -94,6 +94,17 @@ impl World {
     pub async fn renew_controller(&mut self, number: usize) -> anyhow::Result<()> {
         let before = self.lease_holder().await?;
         self.controllers[number].stop(START).await?;
+        self.starts_to_lead(number, &before).await
+    }
+
+    /// Ends a controller as a lack of memory does, starts it again, and waits until it leads.
+    pub async fn kill_controller(&mut self, number: usize) -> anyhow::Result<()> {
+        let before = self.lease_holder().await?;
+        self.controllers[number].kill().await?;
+        self.starts_to_lead(number, &before).await
+    }
+
+    async fn starts_to_lead(&mut self, number: usize, before: &str) -> anyhow::Result<()> {
         self.controllers[number].restart().await?;
         eventually("the new controller leads", START, async || {
             let now = self.lease_holder().await?;

@@ -8,7 +8,8 @@ use kube::Client;
 use serde_json::json;
 
 const NAMESPACES: usize = 20;
-const CONNECTIONS: usize = 32;
+/// As many as a restore has items on their way.
+pub const CONNECTIONS: usize = 16;
 
 pub fn namespaces() -> Vec<String> {
     (0..NAMESPACES).map(|number| format!("bench-{number:02}")).collect()

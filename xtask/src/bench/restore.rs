@@ -1,60 +1,145 @@
-//! `cargo xtask bench restore`: time and memory of a restore, beside creating alone in the same run.
+//! `cargo xtask bench restore`: time and memory of restores, beside plain connections in the same run.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
-use anyhow::ensure;
-use backup_core::api::{BackupSpec, RestorePhase};
-use backup_tests::{World, api::ApiExt as _, world::backups::from_backup};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::Api;
+use anyhow::{Context as _, ensure};
+use backup_core::api::{BackupSpec, Restore};
+use backup_tests::{World, api::ApiExt as _, wait::until, world::backups::from_backup};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::{
+    Api, Client,
+    api::{DynamicObject, ListParams},
+};
 
 use super::{
-    objects,
+    objects::{self, CONNECTIONS},
     table::{Row, Table},
 };
 
-const GONE: Duration = Duration::from_mins(2);
+const GONE: Duration = Duration::from_mins(10);
+/// Most memory of the controller (MiB).
+const MEMORY: u32 = 128;
 
 pub async fn run(objects: usize) -> anyhow::Result<()> {
     super::in_world(World::builder(), async |world, table| measure(world, objects, table).await).await
 }
 
 async fn measure(world: &mut World, objects: usize, table: &mut Table) -> anyhow::Result<()> {
-    let client = world.client.clone();
-    let names = objects::namespaces();
+    let (client, names) = (world.client.clone(), objects::namespaces());
     let start = Instant::now();
     objects::create(&client, 0..objects).await?;
     let floor = start.elapsed().as_secs_f64();
-
     world
         .back_up("bench", BackupSpec { included_namespaces: names.clone(), ..BackupSpec::default() })
         .await?;
 
-    eprintln!("deleting {} namespaces", names.len());
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    for name in &names {
-        namespaces.delete_object(name).await?;
-    }
-    for name in &names {
-        namespaces.wait_gone(name, GONE).await?;
-    }
+    let what = format!("{objects} ConfigMaps of 1 KiB in {} namespaces", names.len());
+    delete_namespaces(&client, &names).await?;
     // A fresh process, so that its peak is the restore's.
     world.renew_controller(0).await?;
-    let start = Instant::now();
-    world.create_restore("bench", from_backup("bench")).await?;
-    world.restore_ended("bench").await?;
-    let time = start.elapsed().as_secs_f64();
-    world.restore_ends("bench", RestorePhase::Completed).await?;
-    let memory = world.controllers[0].peak_memory_kib()?;
+    let new = restored(world, "new").await?;
+    let row = |what: String, found: f64, beside: String, floor: f64, most: f64| Row {
+        what,
+        found: format!("{found:.2} s, {:.2} times", found / floor),
+        beside: format!("{beside} {floor:.2} s"),
+        asked: format!("{most} times"),
+        met: Some(found <= floor * most),
+    };
+    let beside = format!("creating over {CONNECTIONS} connections");
+    table.row(&row(format!("restore of {what}"), new, beside, floor, 1.1));
+    table.peak_memory(&world.controllers[0], String::new(), MEMORY)?;
     let count = world.count_config_maps(&names[0]).await?;
     ensure!(count > objects / names.len(), "only {count} ConfigMaps came back in {}", names[0]);
 
-    table.row(&Row {
-        what: format!("restore of {objects} ConfigMaps of 1 KiB in {} namespaces", names.len()),
-        found: format!("{time:.2} s, {:.1} times; the controller took {} MiB", time / floor, memory / 1024),
-        beside: format!("creating over 32 connections {floor:.2} s"),
-        asked: String::new(),
-        met: None,
-    });
+    world.renew_controller(0).await?;
+    let listed = list_and_compare(&client, &names).await?;
+    let again = restored(world, "again").await?;
+    let beside = "listing and comparing over one connection".to_owned();
+    table.row(&row("restore of what is there".to_owned(), again, beside, listed, 1.5));
+    table.peak_memory(&world.controllers[0], String::new(), MEMORY)?;
+
+    delete_namespaces(&client, &names).await?;
+    world.create_restore("killed", from_backup("bench")).await?;
+    let ninety = i64::try_from(objects * 9 / 10)?;
+    let restores = world.restores();
+    let far = async || anyhow::Ok(items(&restores.get("killed").await?) >= ninety);
+    until("nine tenths are restored", GONE, far).await?;
+    world.kill_controller(0).await?;
+    let resumed = ended(world, "killed").await?;
+    table.row(&row(
+        "resume of a restore that was killed at nine tenths".to_owned(),
+        resumed,
+        "the whole".to_owned(),
+        new,
+        0.3,
+    ));
     Ok(())
+}
+
+fn items(restore: &Restore) -> i64 {
+    restore.status.progress.as_ref().map_or(0, |progress| progress.items_restored)
+}
+
+async fn delete_namespaces(client: &Client, names: &[String]) -> anyhow::Result<()> {
+    eprintln!("deleting {} namespaces", names.len());
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    for name in names {
+        namespaces.delete_object(name).await?;
+    }
+    for name in names {
+        namespaces.wait_gone(name, GONE).await?;
+    }
+    Ok(())
+}
+
+/// Seconds that a restore of everything takes.
+async fn restored(world: &World, name: &str) -> anyhow::Result<f64> {
+    world.create_restore(name, from_backup("bench")).await?;
+    ended(world, name).await
+}
+
+/// Seconds until a restore is Completed.
+async fn ended(world: &World, name: &str) -> anyhow::Result<f64> {
+    let (start, restores) = (Instant::now(), world.restores());
+    let over = async || anyhow::Ok(restores.get(name).await?.phase().is_terminal());
+    until("the restore has ended", GONE, over).await?;
+    let time = start.elapsed().as_secs_f64();
+    let restore = restores.get(name).await?;
+    ensure!(restore.status.errors == 0 && restore.status.warnings == 0, "{name}: {:?}", restore.status);
+    Ok(time)
+}
+
+/// Seconds that it takes to list all objects once more and to compare each with what it was.
+async fn list_and_compare(client: &Client, names: &[String]) -> anyhow::Result<f64> {
+    let before = list(client, names).await?;
+    let start = Instant::now();
+    let now = list(client, names).await?;
+    let same =
+        now.iter().filter(|(name, object)| before.get(*name).is_some_and(|was| was.data == object.data));
+    ensure!(same.count() == before.len(), "something has changed");
+    Ok(start.elapsed().as_secs_f64())
+}
+
+async fn list(client: &Client, names: &[String]) -> anyhow::Result<HashMap<String, DynamicObject>> {
+    let resource = kube::api::ApiResource::erase::<ConfigMap>(&());
+    let mut all = HashMap::new();
+    for name in names {
+        let maps: Api<DynamicObject> = Api::namespaced_with(client.clone(), name, &resource);
+        let mut params = ListParams::default().limit(500);
+        loop {
+            let page = maps.list(&params).await?;
+            for object in page.items {
+                let key = object.metadata.name.clone().context("an object without a name")?;
+                all.insert(format!("{name}/{key}"), object);
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => break,
+            }
+        }
+    }
+    Ok(all)
 }
