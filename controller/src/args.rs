@@ -42,6 +42,10 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub concurrent_backups: u16,
 
+    /// Restores that restore items at the same time. The lock keeps those apart that overlap.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub concurrent_restores: u16,
+
     /// Pods with their volumes, and other claims, of one backup whose CSI snapshots are taken at the same time. Those of pods with
     /// commands are taken between these, one pod after the other.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1000))]

@@ -266,6 +266,7 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             installation,
             default_item_operation_timeout: args.default_item_operation_timeout,
             guarded,
+            slots: usize::from(args.concurrent_restores),
         };
         let location = LocationController {
             cluster: cluster.clone(),

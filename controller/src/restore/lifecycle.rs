@@ -32,9 +32,6 @@ use crate::{
     snapshot_locations::SnapshotLocations,
 };
 
-/// Restores that are worked on at the same time. The lock keeps those apart that overlap.
-const SLOTS: usize = 2;
-
 pub(crate) struct Restores {
     pub(crate) plugins: Host,
     pub(crate) snapshot_locations: SnapshotLocations,
@@ -43,6 +40,8 @@ pub(crate) struct Restores {
     pub(crate) default_item_operation_timeout: GoDuration,
     /// Types whose objects start work of other operators, as `plural.group`.
     pub(crate) guarded: Vec<String>,
+    /// Restores that are worked on at the same time.
+    pub(crate) slots: usize,
 }
 
 impl Restores {
@@ -72,7 +71,7 @@ impl Lifecycle for Restores {
         &[labels::RESTORE_WORK_FINALIZER, "restores.velero.io/external-resources-finalizer"];
 
     fn slots(&self) -> usize {
-        SLOTS
+        self.slots
     }
 
     async fn prepare(&self, ctx: &JobContext, restore: &Restore) -> Result<Prepared<Facts>, WorkerError> {

@@ -67,8 +67,9 @@ impl Worker<Restores> {
         };
         let contents = tokio::select! {
             reason = self.cancellation.stopped() => return Err(reason.into()),
-            // What an earlier try has started is only found on the way.
-            () = self.cancellation.cancelled(), if !resumed => {
+            // What an earlier try has started is told by its journal, below.
+            () = self.cancellation.cancelled(), if resumed => Contents::none()?,
+            () = self.cancellation.cancelled() => {
                 return Err(WorkError::Fatal(Restores::KIND.cancelled.to_owned()));
             }
             contents = store.read_contents(&name) => contents.map_err(|error| unreadable(error.into()))?,
@@ -79,7 +80,7 @@ impl Worker<Restores> {
         }
         let report = Report::new()?;
         report.info(&format!("restoring {:?} from backup {name:?} in {}", self.name, store.url()));
-        if contents.is_empty() {
+        if contents.is_empty() && !self.cancellation.is_cancelled() {
             report.warn(Scope::Velero, format!("backup {name:?} holds no items"));
         }
         // Before any item: what is found out only at the end could not be mended any more.

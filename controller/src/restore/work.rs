@@ -126,6 +126,7 @@ impl Work<'_> {
     }
 
     async fn everything(&mut self, started: &Mutex<Vec<Started>>) -> Result<(), WorkError> {
+        self.calls.cancellation().check_new_work()?;
         let spec = &self.restore.spec;
         let served = (self.discover)().await.map_err(WorkError::Discovery)?;
         let selection = Selection::new(spec, &served, self.contents, self.guarded);

@@ -54,6 +54,7 @@ impl Restores {
             installation: "cluster/velero".to_owned(),
             default_item_operation_timeout: GoDuration::from_secs(4 * 3600),
             guarded: Vec::new(),
+            slots: 2,
         })
     }
 }
@@ -151,6 +152,30 @@ async fn a_restore_that_had_failed_items_before_a_restart_never_ends_as_complete
     run(&ctx).await;
     let status = status(&fake);
     assert_eq!((&status["phase"], &status["errors"]), (&json!("PartiallyFailed"), &json!(1)));
+}
+
+/// What an earlier run has done is told by its journal; its backup may be large, or its store slow.
+#[tokio::test]
+async fn a_cancelled_restore_that_was_taken_up_again_does_not_wait_for_its_backup() {
+    let (fake, folder, ctx) = prepared(Some("InProgress")).await;
+    let tarball = folder.path().join("backups/b/b.tar.gz");
+    std::fs::remove_file(&tarball).unwrap();
+    // Who opens it waits for somebody who writes.
+    assert!(std::process::Command::new("mkfifo").arg(&tarball).status().unwrap().success());
+    let mut worker = worker(&ctx);
+    let cancel = worker.cancellation.clone();
+    let cancelled = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let annotations = json!({ backup_core::labels::CANCEL_ANNOTATION: "true" });
+        fake.edit(RESTORE, |restore| restore["metadata"]["annotations"] = annotations);
+        cancel.cancel();
+    };
+    let (done, ()) =
+        futures::join!(tokio::time::timeout(Duration::from_secs(20), step(&mut worker)), cancelled);
+    drop(std::fs::File::options().write(true).open(&tarball));
+    assert_eq!(done.unwrap(), Step::Done);
+    let status = status(&fake);
+    assert_eq!((&status["phase"], &status["errors"]), (&json!("PartiallyFailed"), &json!(1)), "{status}");
 }
 
 #[tokio::test]

@@ -53,6 +53,11 @@ fn path_hash(group_resource: &str, namespace: Option<&str>, name: &str) -> u128 
 }
 
 impl Contents {
+    /// No items at all.
+    pub fn none() -> Result<Self, StoreError> {
+        Ok(Indexer::new("")?.contents)
+    }
+
     /// Resources with at least one item, as `<resource>[.<group>]`, sorted.
     pub fn types(&self) -> Vec<String> {
         self.types.keys().cloned().collect()

@@ -69,7 +69,9 @@ async fn a_restore_stops_within_two_seconds_of_a_release_and_says_so() {
 
 #[tokio::test]
 async fn nothing_is_written_while_the_claim_cannot_be_confirmed() {
-    let (fake, _folder, ctx) = slow().await;
+    let (fake, _folder, mut ctx) = slow().await;
+    // As in a cluster: longer than the claim is in doubt, on however busy a machine.
+    ctx.resource_timeout = Duration::from_mins(1);
     let mut worker = worker(&ctx);
     let (step, (first, second)) = tokio::join!(step(&mut worker), async {
         written(&fake, 50).await;
