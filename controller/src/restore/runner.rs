@@ -69,7 +69,7 @@ impl Worker<Restores> {
             reason = self.cancellation.stopped() => return Err(reason.into()),
             // What an earlier try has started is told by its journal, below.
             () = self.cancellation.cancelled(), if resumed => Contents::none()?,
-            () = self.cancellation.cancelled() => {
+            () = self.cancellation.cancelled(), if !resumed => {
                 return Err(WorkError::Fatal(Restores::KIND.cancelled.to_owned()));
             }
             contents = store.read_contents(&name) => contents.map_err(|error| unreadable(error.into()))?,
