@@ -246,7 +246,8 @@ impl Run<'_> {
     async fn plugins(&self, host: &Host, log: &PluginLog) -> Vec<Arc<dyn RestoreItemAction>> {
         let built_in = restore::built_in(&Arc::default());
         let built_in = built_in.iter().map(|action| action.name().to_owned());
-        let built_in = built_in.chain(restore::CSI_NAMES.map(str::to_owned)).collect();
+        let of_velero = restore::names().chain(restore::CSI_NAMES).map(str::to_owned);
+        let built_in = built_in.chain(of_velero).collect();
         let found = host.actions(&Kind::RESTORE_ITEM, &built_in, Some(log)).await;
         for problem in found.problems {
             self.report.error(Scope::Velero, problem);

@@ -14,7 +14,7 @@ use backup_core::{
 use backup_store::{Contents, ItemRef, StoreError};
 use serde::Deserialize;
 
-use super::guard;
+use super::{guard, work::VOLUMES};
 use crate::discovery::ServedTypes;
 
 #[derive(Debug)]
@@ -109,7 +109,8 @@ impl Selection {
         self.filtered(contents, group_resource)
     }
 
-    fn keeps_type(&self, group_resource: &str) -> bool {
+    /// Whether no item of this type is restored.
+    pub(super) fn keeps_type(&self, group_resource: &str) -> bool {
         guard::keeps_type(group_resource) || self.guarded.iter().any(|name| name == group_resource)
     }
 
@@ -132,9 +133,16 @@ impl Selection {
         if self.labels.everything() {
             return Ok(true);
         }
-        // What cannot be read has no labels that match; it is reported when it is selected without labels.
-        let head: Head = serde_json::from_slice(&contents.read(item)?).unwrap_or_default();
-        Ok(self.labels.matches(&head.metadata.labels.unwrap_or_default()))
+        let bytes = contents.read(item)?;
+        let labels = match serde_json::from_slice::<Head>(&bytes) {
+            Ok(head) => head.metadata.labels.unwrap_or_default(),
+            Err(_) => match decode(&bytes) {
+                Ok(object) => json::labels(&object),
+                // It may have been meant: it is selected, and is an error when its turn comes.
+                Err(_) => return Ok(true),
+            },
+        };
+        Ok(self.labels.matches(&labels))
     }
 
     /// The definitions that are restored: the selected ones, and those that selected custom resources need while the
@@ -158,18 +166,10 @@ impl Selection {
                 needed.insert(group_resource);
             }
         }
-        if needed.is_empty() {
-            return Ok(chosen);
-        }
-        for item in contents.items(DEFINITIONS) {
-            if chosen.contains(item) {
-                continue;
-            }
-            let head: Head = serde_json::from_slice(&contents.read(item)?).unwrap_or_default();
-            if needed.contains(&head.metadata.name) {
-                chosen.push(*item);
-            }
-        }
+        // A definition is named after its type.
+        let related = needed.iter().filter_map(|name| contents.find(DEFINITIONS, None, name));
+        let related: Vec<ItemRef> = related.filter(|item| !chosen.contains(item)).collect();
+        chosen.extend(related);
         Ok(chosen)
     }
 
@@ -185,10 +185,16 @@ impl Selection {
             && self.labels.matches(labels)
     }
 
-    /// Whether an action on another item may ask for an item of this type and namespace of the backup.
+    /// Whether an action on another item may ask for an item of this type and namespace of the backup. Volumes come along with
+    /// their claims unless they are left out by name.
     pub(super) fn allows_related(&self, group_resource: &str, namespace: Option<&str>) -> bool {
-        !self.keeps_type(group_resource)
-            && self.types.allows_related_in_restore(&named(group_resource, namespace.is_some()))
+        let of_type = named(group_resource, namespace.is_some());
+        let allowed = match group_resource {
+            VOLUMES => !self.types.excludes(&of_type),
+            _ => self.types.allows_related_in_restore(&of_type),
+        };
+        allowed
+            && !self.keeps_type(group_resource)
             && namespace.is_none_or(|namespace| self.namespaces.includes(namespace))
     }
 
@@ -203,11 +209,6 @@ impl Selection {
                 "its annotation {RESTORE_STATUS_ANNOTATION} is {other:?}, expected \"true\" or \"false\""
             )),
         }
-    }
-
-    /// Whether the volume of a selected claim may be restored with it.
-    pub(super) fn allows_related_volumes(&self) -> bool {
-        !self.types.excludes(&named("persistentvolumes", false))
     }
 }
 
@@ -233,15 +234,16 @@ struct Head {
 #[derive(Debug, Default, Deserialize)]
 struct HeadMetadata {
     #[serde(default)]
-    name: String,
-    #[serde(default)]
     labels: Option<BTreeMap<String, String>>,
 }
 
 /// Reads and decodes one item. The inner error is for the results of the restore.
 pub(super) fn read(contents: &Contents, item: &ItemRef) -> Result<Object, String> {
-    let bytes = contents.read(item).map_err(|error| error.to_string())?;
-    serde_json::from_slice(&bytes)
+    decode(&contents.read(item).map_err(|error| error.to_string())?)
+}
+
+fn decode(bytes: &[u8]) -> Result<Object, String> {
+    serde_json::from_slice(bytes)
         .map_err(|error| format!("the backup holds something that is no Kubernetes object: {error}"))
 }
 

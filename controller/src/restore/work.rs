@@ -3,7 +3,9 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use backup_actions::csi::{SNAPSHOTS, SnapshotApi};
-use backup_actions::restore::{self, RestoreActionOutput, RestoreItemAction, RestoreRules, json};
+use backup_actions::restore::{
+    self, AddClaimsOfPods, PRIORITY_CLASSES, RestoreActionOutput, RestoreItemAction, RestoreRules, json,
+};
 use backup_core::{api::Restore, repository_data::RepositoryVolume, resources::NAMESPACES};
 use backup_lock::Footprint;
 use backup_plugins::PluginLog;
@@ -38,6 +40,8 @@ mod related_items;
 #[cfg(test)]
 mod tests;
 mod volumes;
+
+pub(super) use volumes::VOLUMES;
 
 /// Items of a type that are on their way at a time.
 const IN_FLIGHT: usize = 16;
@@ -130,9 +134,9 @@ impl Work<'_> {
         let spec = &self.restore.spec;
         let served = (self.discover)().await.map_err(WorkError::Discovery)?;
         let selection = Selection::new(spec, &served, self.contents, self.guarded);
-        let claimed = self.find_volumes(&selection)?;
+        self.find_volumes();
         let rules = Arc::new(self.rules.clone());
-        let (namespaces, selected) = self.namespaces(&selection);
+        let (namespaces, selected) = self.namespaces(&selection)?;
         let common = Common { rules, namespaces, coordinator: ItemCoordinator::default(), started };
         let definitions = selection.definitions(self.contents, &served)?;
         self.report.expect(definitions.len());
@@ -144,8 +148,7 @@ impl Work<'_> {
         let served = again.unwrap_or(served);
         // Names are completed again: some types are served only now.
         let selection = Selection::new(spec, &served, self.contents, self.guarded);
-        let mut batches = selection.batches(self.contents, &served)?;
-        self.include_volumes_of_claims(&selection, &claimed, &mut batches, &served)?;
+        let batches = selection.batches(self.contents, &served)?;
         self.report.expect(batches.iter().map(|batch| batch.items.len()).sum());
         self.report_repository_data(&selection)?;
         self.report_guarded(&selection)?;
@@ -202,10 +205,19 @@ impl Work<'_> {
                 self.snapshots.restored(),
             ));
         }
+        if !self.contents.items(volumes::PODS).is_empty() {
+            built_in.push(Arc::new(AddClaimsOfPods { priority_classes: self.priority_classes() }));
+        }
         let actions = restore::ordered(built_in, &self.actions.plugins, &|name| served.resolve(name));
         let coordinator = actions.iter().any(RestoreItemAction::may_add_items).then_some(&common.coordinator);
         let Common { namespaces, started, .. } = common;
         ItemRestorer { work: self, served, selection, actions, namespaces, coordinator, started }
+    }
+
+    /// The names of the priority classes that the backup holds.
+    fn priority_classes(&self) -> BTreeSet<String> {
+        let items = self.contents.items(PRIORITY_CLASSES).iter();
+        items.filter_map(|item| self.contents.name_of(item).ok()).collect()
     }
 
     fn policy(&self) -> Policy<'_> {
@@ -219,27 +231,28 @@ impl Work<'_> {
 
     /// The Namespace objects of the backup, which are restored when something goes into them, and the names of those that are
     /// restored in any case.
-    fn namespaces(&self, selection: &Selection) -> (Namespaces, Vec<String>) {
+    fn namespaces(&self, selection: &Selection) -> Result<(Namespaces, Vec<String>), StoreError> {
         let mut bodies = Vec::new();
         let mut selected = Vec::new();
         for item in self.contents.items(NAMESPACES) {
+            let name = self.contents.name_of(item)?;
+            if !selection.takes_namespace(&name) {
+                continue;
+            }
             let body = match select::read(self.contents, item) {
                 Ok(body) => body,
                 Err(error) => {
-                    self.report.error(Scope::Cluster, error);
+                    self.report.error(Scope::Cluster, format!("Namespace {name:?}: {error}"));
                     continue;
                 }
             };
             let Some(name) = json::text(&body, &["metadata"], "name") else { continue };
-            if !selection.takes_namespace(name) {
-                continue;
-            }
             if selection.takes_empty_namespace(name, &json::labels(&body)) {
                 selected.push(self.rules.target(name).to_owned());
             }
             bodies.push(body);
         }
-        (Namespaces::new(bodies, &self.rules), selected)
+        Ok((Namespaces::new(bodies, &self.rules), selected))
     }
 
     async fn ensure(&self, namespaces: &Namespaces, name: &str) -> Result<(), StopReason> {

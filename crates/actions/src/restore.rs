@@ -3,6 +3,7 @@
 
 mod account;
 mod action;
+mod add_pvc_from_pod;
 mod built_in;
 mod cluster;
 mod csi;
@@ -16,6 +17,7 @@ pub mod volume;
 mod workload;
 
 pub use action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreWait};
+pub use add_pvc_from_pod::{AddClaimsOfPods, PRIORITY_CLASSES};
 pub use built_in::{built_in, names, ordered};
 pub use csi::{NAMES as CSI_NAMES, actions as csi_actions, snapshot_of_claim};
 pub use restored_volumes::RestoredVolumes;

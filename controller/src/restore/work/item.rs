@@ -168,8 +168,9 @@ impl ItemRestorer<'_> {
             Ok(object) => object,
             Err(error) => {
                 let api_version = resource.api_version();
-                let about = About { api_version: &api_version, kind: &resource.kind, namespace, name: "?" };
-                report.item(about, Applied::failed(error));
+                let name = contents.name_of(&item)?;
+                let about = About { api_version: &api_version, kind: &resource.kind, namespace, name: &name };
+                report.item(about, not_restored(about, &error));
                 return Ok(false);
             }
         };

@@ -26,6 +26,7 @@ fn served(fake: &FakeApi) -> ServedTypes {
         resource("", "persistentvolumeclaims", "PersistentVolumeClaim", true),
         resource("apps", "deployments", "Deployment", true),
         resource("storage.k8s.io", "storageclasses", "StorageClass", false),
+        resource("scheduling.k8s.io", "priorityclasses", "PriorityClass", false),
         resource("coordination.k8s.io", "leases", "Lease", true),
         resource("example.com", "databaserestores", "DatabaseRestore", true),
     ];
@@ -438,6 +439,86 @@ async fn filters_select_by_namespace_type_and_label() {
         names.sort();
         assert_eq!(names, expected, "{spec}");
     }
+}
+
+#[tokio::test]
+async fn an_item_that_cannot_be_decoded_is_named_also_with_a_selector() {
+    let mut odd = item("v1", "ConfigMap", "odd");
+    odd["metadata"]["labels"] = json!({"app": "web", "version": 5});
+    let mut plain = odd.clone();
+    plain["metadata"]["labels"]["app"] = json!("db");
+    let items = [
+        ("configmaps", Some("a"), json!([1])),
+        ("configmaps", Some("a"), odd),
+        ("configmaps", Some("b"), plain),
+        ("configmaps", Some("c"), json!("not an object")),
+        ("namespaces", None, json!(1)),
+    ];
+    let selector = json!({"matchLabels": {"app": "web"}});
+    let spec = json!({"labelSelector": selector, "includedNamespaces": ["a", "b", "x"]});
+    let (fake, report) = restored(&items, spec).await;
+    assert!(fake.get("/api/v1/namespaces/a/configmaps/odd").is_some());
+    assert!(fake.get("/api/v1/namespaces/b/configmaps/odd").is_none(), "it can be read, and is not selected");
+    assert_eq!(report.counts(), (0, 2));
+    let results = report.into_files().results;
+    let of = |error: &str| format!("{error} \"x\"");
+    assert!(results.errors.namespaces["a"][0].contains(&of("ConfigMap")), "{results:?}");
+    assert!(results.errors.cluster[0].contains(&of("Namespace")), "{results:?}");
+}
+
+#[tokio::test]
+async fn a_pod_brings_its_claims_with_their_volumes_and_its_priority_class() {
+    let mut pod = item("v1", "Pod", "db");
+    pod["metadata"]["labels"] = json!({"app": "db"});
+    pod["metadata"]["namespace"] = json!("a");
+    pod["spec"] = json!({
+        "priorityClassName": "high",
+        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+    });
+    let mut second = pod.clone();
+    second["metadata"]["name"] = json!("db-2");
+    let mut claim = item("v1", "PersistentVolumeClaim", "data");
+    claim["spec"] = json!({"volumeName": "disk"});
+    let mut volume = item("v1", "PersistentVolume", "disk");
+    volume["spec"] = json!({"persistentVolumeReclaimPolicy": "Retain"});
+    let class = item("scheduling.k8s.io/v1", "PriorityClass", "high");
+    let items = [
+        ("pods", Some("a"), pod),
+        ("pods", Some("a"), second),
+        ("persistentvolumeclaims", Some("a"), claim),
+        ("persistentvolumeclaims", Some("a"), item("v1", "PersistentVolumeClaim", "unused")),
+        ("persistentvolumes", None, volume),
+        ("priorityclasses.scheduling.k8s.io", None, class.clone()),
+    ];
+    let spec = |more: Value| {
+        let mut spec = json!({"labelSelector": {"matchLabels": {"app": "db"}}});
+        json_patch::merge(&mut spec, &more);
+        spec
+    };
+    let (fake, report) = restored(&items, spec(json!({}))).await;
+    assert_eq!(report.counts(), (0, 0));
+    let progress = report.progress();
+    assert_eq!((progress.total_items, progress.items_restored), (6, 6));
+    let claims = "/api/v1/namespaces/a/persistentvolumeclaims";
+    let made = posts(&fake);
+    let at = |path: &str| made.iter().position(|post| post == path).unwrap();
+    assert_eq!(made.len(), 6, "{made:?}");
+    let volumes = at("/api/v1/persistentvolumes");
+    assert!(volumes < at(claims) && at(claims) < at("/api/v1/namespaces/a/pods"), "{made:?}");
+    assert_eq!(fake.get(&format!("{claims}/data")).unwrap()["spec"]["volumeName"], "disk");
+    // The filters of types hold for what comes along.
+    let only_pods = json!({"includedResources": ["pods"]});
+    let (fake, report) = restored(&items, spec(only_pods)).await;
+    assert_eq!((report.counts(), posts(&fake).len()), ((0, 0), 3), "namespace and pods");
+    let claims = json!({"includedResources": ["pods", "pvc", "persistentvolumeclaims"]});
+    let (fake, _) = restored(&items, spec(claims)).await;
+    assert_eq!(posts(&fake).len(), 5, "volumes come with their claims");
+    // A class that the backup does not hold may be in the cluster: nothing is missing.
+    let (_, report) = restored(&items[..5], spec(json!({}))).await;
+    assert_eq!(report.counts(), (0, 0));
+    // A claim that the backup does not hold is told of, once for each pod.
+    let (_, report) = restored(&items[..2], spec(json!({}))).await;
+    assert_eq!(report.counts(), (2, 0));
 }
 
 #[tokio::test]

@@ -4,22 +4,19 @@ use std::collections::BTreeSet;
 
 use backup_actions::csi::SNAPSHOTS;
 use backup_actions::restore::{self, json, volume};
-use backup_core::{repository_data::RepositoryVolume, resources::restore_rank};
-use backup_store::{ItemRef, Scope, StoreError};
+use backup_core::repository_data::RepositoryVolume;
+use backup_store::{Scope, StoreError};
 
 use super::Work;
-use crate::{
-    discovery::ServedTypes,
-    restore::select::{self, Batch, Selection},
-};
+use crate::restore::select::{self, Selection};
 
-pub(super) const VOLUMES: &str = "persistentvolumes";
+pub(crate) const VOLUMES: &str = "persistentvolumes";
 pub(super) const CLAIMS: &str = "persistentvolumeclaims";
-const PODS: &str = "pods";
+pub(super) const PODS: &str = "pods";
 
 impl Work<'_> {
-    /// Finds the volumes that are restored, and those that selected claims were bound to.
-    pub(super) fn find_volumes(&mut self, selection: &Selection) -> Result<BTreeSet<String>, StoreError> {
+    /// Finds the volumes that are restored, as they are or from a snapshot. Each comes along with its claim.
+    pub(super) fn find_volumes(&mut self) {
         let snapshotted = self.with_csi_snapshots();
         for item in self.contents.items(VOLUMES) {
             if let Ok(volume) = select::read(self.contents, item)
@@ -29,18 +26,6 @@ impl Work<'_> {
                 self.rules.kept_volumes.insert(name.to_owned());
             }
         }
-        let mut claimed = BTreeSet::new();
-        if !self.rules.kept_volumes.is_empty() && selection.allows_related_volumes() {
-            for item in selection.items(self.contents, CLAIMS)? {
-                if let Ok(claim) = select::read(self.contents, &item)
-                    && let Some(name) = volume::volume_of_claim(&claim)
-                    && self.rules.kept_volumes.contains(name)
-                {
-                    claimed.insert(name.to_owned());
-                }
-            }
-        }
-        Ok(claimed)
     }
 
     /// Volumes whose data come from a CSI snapshot, on another volume (Velero `restore.go`, `hasCSIVolumeSnapshot`).
@@ -99,39 +84,5 @@ impl Work<'_> {
             json::text(object, &["metadata"], key).unwrap_or_default().to_owned()
         };
         Ok(objects.map(|object| (text(&object, "namespace"), text(&object, "name"))).collect())
-    }
-
-    /// Adds kept volumes of selected claims where volumes are not selected themselves.
-    pub(super) fn include_volumes_of_claims(
-        &self,
-        selection: &Selection,
-        claimed: &BTreeSet<String>,
-        batches: &mut Vec<Batch>,
-        served: &ServedTypes,
-    ) -> Result<(), StoreError> {
-        let selected = selection.items(self.contents, VOLUMES)?;
-        let is_claimed = |item: &&ItemRef| {
-            select::read(self.contents, item).is_ok_and(|volume| {
-                json::text(&volume, &["metadata"], "name").is_some_and(|name| claimed.contains(name))
-            })
-        };
-        let others = self.contents.items(VOLUMES).iter().filter(|item| !selected.contains(item));
-        let related: Vec<ItemRef> = others.filter(is_claimed).copied().collect();
-        if related.is_empty() {
-            return Ok(());
-        }
-        if let Some(batch) = batches.iter_mut().find(|batch| batch.group_resource == VOLUMES) {
-            batch.items.extend(related);
-            return Ok(());
-        }
-        let group_resource = VOLUMES.to_owned();
-        let resource = served.by_group_resource(&group_resource).cloned();
-        let rank = restore_rank(&group_resource);
-        let at = batches
-            .iter()
-            .position(|batch| restore_rank(&batch.group_resource) > rank)
-            .unwrap_or(batches.len());
-        batches.insert(at, Batch { group_resource, resource, items: related });
-        Ok(())
     }
 }

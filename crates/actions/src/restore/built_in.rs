@@ -7,15 +7,19 @@ use async_trait::async_trait;
 use super::{
     account,
     action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction},
+    add_pvc_from_pod::AddClaimsOfPods,
     cluster,
     json::Object,
     rules::RestoreRules,
     service, volume, workload,
 };
 use crate::{
-    ActionError, AppliesTo, ItemAction,
+    ActionError, AppliesTo, ItemAction, ItemId,
+    action::BuiltInAction as _,
     selector::{ActionSet, sort_by_name},
 };
+
+const CLAIMS: &str = "persistentvolumeclaims";
 
 /// An action on items of one type; each type has at most one.
 struct BuiltIn {
@@ -29,7 +33,7 @@ const ALL: [BuiltIn; 13] = [
     BuiltIn { name: "velero.io/secret", group_resource: "secrets" },
     BuiltIn { name: "velero.io/service", group_resource: "services" },
     BuiltIn { name: "velero.io/service-account", group_resource: "serviceaccounts" },
-    BuiltIn { name: "velero.io/pvc", group_resource: "persistentvolumeclaims" },
+    BuiltIn { name: "velero.io/pvc", group_resource: CLAIMS },
     BuiltIn { name: "velero.io/role-bindings", group_resource: "rolebindings.rbac.authorization.k8s.io" },
     BuiltIn {
         name: "velero.io/cluster-role-bindings",
@@ -68,7 +72,7 @@ pub(super) fn rewrite(item: &mut Object, from: &Object, group_resource: &str, ru
         "secrets" => account::rewrite_secret(item),
         "services" => service::rewrite(item, from, rules.preserve_node_ports),
         "serviceaccounts" => account::rewrite_service_account(item),
-        "persistentvolumeclaims" => volume::rewrite_claim(item, rules),
+        CLAIMS => volume::rewrite_claim(item, rules),
         "rolebindings.rbac.authorization.k8s.io" | "clusterrolebindings.rbac.authorization.k8s.io" => {
             account::rewrite_binding(item, rules);
         }
@@ -81,7 +85,8 @@ pub(super) fn rewrite(item: &mut Object, from: &Object, group_resource: &str, ru
 
 /// Names of the built-in actions that Velero has, too, as it lists them; those for CSI are [`super::CSI_NAMES`].
 pub fn names() -> impl Iterator<Item = &'static str> {
-    ALL.iter().map(|of| of.name).filter(|name| name.starts_with("velero.io/"))
+    let rewriting = ALL.iter().map(|of| of.name).filter(|name| name.starts_with("velero.io/"));
+    rewriting.chain([AddClaimsOfPods::NAME])
 }
 
 pub fn built_in(rules: &Arc<RestoreRules>) -> Vec<Arc<dyn RestoreItemAction>> {
@@ -122,7 +127,7 @@ impl ItemAction for InProcess {
 #[async_trait]
 impl RestoreItemAction for InProcess {
     fn may_add_items(&self) -> bool {
-        false
+        self.of.group_resource == CLAIMS && !self.rules.kept_volumes.is_empty()
     }
 
     async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
@@ -132,6 +137,9 @@ impl RestoreItemAction for InProcess {
         }
         let mut item = input.item.clone();
         rewrite(&mut item, input.from_backup, group_resource, &self.rules);
-        Ok(RestoreActionOutput { item: Some(item), ..RestoreActionOutput::default() })
+        let volume = if group_resource == CLAIMS { volume::volume_of_claim(&item) } else { None };
+        let additional = volume.map(|volume| ItemId::new("persistentvolumes", None, volume));
+        let additional = additional.into_iter().collect();
+        Ok(RestoreActionOutput { item: Some(item), additional, ..RestoreActionOutput::default() })
     }
 }

@@ -20,7 +20,7 @@ const REMEDY: &str =
 
 const CLUSTER: u32 = u32::MAX;
 
-/// Where an item is. Names are not kept: the object itself has its name.
+/// Where an item is. Names are not kept in memory: the object itself has its name, and on disk it stands before the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ItemRef {
     offset: u64,
@@ -90,6 +90,18 @@ impl Contents {
         let read = self.data.read_exact_at(&mut json, item.offset);
         read.map_err(|error| StoreError::io(format!("read an item of {} from local disk", self.url), error))?;
         Ok(json)
+    }
+
+    /// The name of an item, as the tarball's path says it, for one that says none itself. Errors: the local disk fails.
+    pub fn name_of(&self, item: &ItemRef) -> Result<String, StoreError> {
+        let failed = |error| StoreError::io(format!("read an item of {} from local disk", self.url), error);
+        let mut size = [0; size_of::<u32>()];
+        let end = item.offset.saturating_sub(size.len() as u64);
+        self.data.read_exact_at(&mut size, end).map_err(failed)?;
+        let size = u32::from_le_bytes(size);
+        let mut name = vec![0; size as usize];
+        self.data.read_exact_at(&mut name, end.saturating_sub(u64::from(size))).map_err(failed)?;
+        Ok(String::from_utf8_lossy(&name).into_owned())
     }
 
     pub fn len(&self) -> usize {
@@ -168,7 +180,11 @@ impl Indexer {
         let failed = |error| StoreError::io("write a temporary file", &error);
         walk(&url, source, |entry, json| {
             if let Entry::Item { group_resource, namespace, name } = *entry {
-                self.data.write_all(json).map_err(failed)?;
+                let size = u32::try_from(name.len()).unwrap_or(u32::MAX).to_le_bytes();
+                for part in [name.as_bytes(), &size, json] {
+                    self.data.write_all(part).map_err(failed)?;
+                }
+                self.offset += (name.len() + size.len()) as u64;
                 self.add(group_resource, namespace, name, json.len());
             }
             Ok(())

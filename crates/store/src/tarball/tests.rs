@@ -8,7 +8,7 @@ use super::{Contents, ItemPath, contents::index};
 use crate::{Location, StoreError, gzip, testing::memory, upload::Upload};
 
 /// Items as namespace and JSON, by resource, in order.
-type Seen = BTreeMap<String, Vec<(Option<String>, Vec<u8>)>>;
+type Seen = BTreeMap<String, Vec<(Option<String>, String, Vec<u8>)>>;
 
 #[derive(Clone, Debug, PartialEq)]
 struct Item {
@@ -68,8 +68,10 @@ fn read(bytes: &[u8]) -> Result<Contents, StoreError> {
 fn seen(contents: &Contents) -> Seen {
     let of = |resource: String| {
         let items = contents.items(&resource).iter();
-        let items = items
-            .map(|item| (contents.namespace_of(item).map(ToOwned::to_owned), contents.read(item).unwrap()));
+        let items = items.map(|item| {
+            let namespace = contents.namespace_of(item).map(ToOwned::to_owned);
+            (namespace, contents.name_of(item).unwrap(), contents.read(item).unwrap())
+        });
         (resource.clone(), items.collect())
     };
     contents.types().into_iter().map(of).collect()
@@ -82,7 +84,7 @@ fn expected(items: &[Item]) -> Seen {
         let list = all.entry(item.resource.clone()).or_default();
         let place = *places.entry((&item.resource, &item.namespace, &item.name)).or_insert(list.len());
         list.resize_with(list.len().max(place + 1), Default::default);
-        list[place] = (item.namespace.clone(), item.json.clone());
+        list[place] = (item.namespace.clone(), item.name.clone(), item.json.clone());
     }
     all
 }
@@ -260,8 +262,8 @@ fn what_other_versions_wrote_is_read() {
     ]);
     let contents = read(&tarball).unwrap();
     assert_eq!(contents.types(), ["nodes", "pods"]);
-    assert_eq!(seen(&contents)["pods"], [(Some("a".to_owned()), b"new".to_vec())]);
-    assert_eq!(seen(&contents)["nodes"], [(None, b"node".to_vec())]);
+    assert_eq!(seen(&contents)["pods"], [(Some("a".to_owned()), "p".to_owned(), b"new".to_vec())]);
+    assert_eq!(seen(&contents)["nodes"], [(None, "n".to_owned(), b"node".to_vec())]);
     assert!(contents.items("secrets").is_empty());
 
     let error = read(&crafted(&[("metadata/version", T::Regular, b"2.0.0\n")])).unwrap_err();
