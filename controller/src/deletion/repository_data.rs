@@ -32,7 +32,7 @@ impl DeletionController {
             return Ok(None);
         }
         let store = self.locations.store(&self.locations.of_backup(backup).await?).await?;
-        let volumes = match store.repository_volumes(backup).await {
+        let volumes = match store.saved_volumes(backup).await.map(|saved| saved.in_repository) {
             // People delete a broken backup because of that.
             Err(StoreError::Corrupt { .. }) => Vec::new(),
             volumes => volumes?,

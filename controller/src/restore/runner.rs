@@ -13,11 +13,10 @@ use backup_actions::restore::{self, RestoreActionOutput, RestoreItemAction, Rest
 use backup_core::{
     api::{Backup, Restore},
     labels,
-    repository_data::RepositoryVolume,
 };
 use backup_lock::Footprint;
 use backup_runtime::{Cluster, retry};
-use backup_store::{Contents, FileOwner, Location, Scope, StoreError};
+use backup_store::{Contents, FileOwner, Location, SavedVolumes, Scope, StoreError};
 use futures::FutureExt as _;
 use kube::ResourceExt as _;
 
@@ -28,7 +27,7 @@ use super::{
     report::Report,
     snapshots::{Snapshots, VolumeJournal},
     status, validate,
-    work::{self, ActionContext, Started, Work},
+    work::{self, ActionContext, Started, VolumePlan, Work},
 };
 use crate::{
     discovery::ServedTypes,
@@ -90,15 +89,10 @@ impl Worker<Restores> {
         let log = PluginLog::default();
         let loaded = Snapshots::load(&kind.snapshot_locations, store, &name, restore, volumes, &log).await;
         let snapshots = loaded.map_err(unreadable)?;
-        for volume in &snapshots.failed {
-            let message =
-                format!("the backup has no snapshot of PersistentVolume {volume:?}: taking it had failed");
-            report.warn(Scope::Cluster, message);
-        }
         let restores_volumes = restore.spec.restore_pvs != Some(false);
-        let repository =
-            if restores_volumes { store.repository_volumes(backup).await } else { Ok(Vec::new()) };
-        let repository = repository.map_err(|error| unreadable(error.into()))?;
+        let saved =
+            if restores_volumes { store.saved_volumes(backup).await } else { Ok(SavedVolumes::default()) };
+        let saved = saved.map_err(|error| unreadable(error.into()))?;
         let of = Subject { owner: FileOwner::Restore, name: &self.name, uid: &uid };
         let cancellation = self.cancellation.clone();
         let calls =
@@ -113,7 +107,7 @@ impl Worker<Restores> {
             report: &report,
             calls: &calls,
         };
-        let volumes = Volumes { snapshots, repository };
+        let volumes = Volumes { snapshots, saved };
         let done = tokio::select! {
             done = run.work(&ctx, &kind.plugins, &journal, log, volumes) => done,
             never = upload_log(&ctx, of, store, report.log()) => match never {},
@@ -173,7 +167,7 @@ impl Worker<Restores> {
 /// How the data of volumes was saved.
 struct Volumes {
     snapshots: Snapshots,
-    repository: Vec<RepositoryVolume>,
+    saved: SavedVolumes,
 }
 
 #[derive(Clone, Copy)]
@@ -196,7 +190,7 @@ impl Run<'_> {
         host: &Host,
         journal: &ActionJournal<RestoreActionOutput>,
         log: PluginLog,
-        Volumes { snapshots, repository }: Volumes,
+        Volumes { snapshots, saved }: Volumes,
     ) -> Result<Vec<Started>, work::WorkError> {
         let Self { restore, backup, claimed, guarded, resumed, contents, report, calls } = *self;
         let plugins = tokio::select! {
@@ -234,7 +228,8 @@ impl Run<'_> {
                 kept_volumes: std::collections::BTreeSet::new(),
             },
             snapshots,
-            repository,
+            saved,
+            plan: VolumePlan::default(),
         };
         tokio::select! {
             done = work.run() => done,

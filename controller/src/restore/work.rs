@@ -6,10 +6,10 @@ use backup_actions::csi::{SNAPSHOTS, SnapshotApi};
 use backup_actions::restore::{
     self, AddClaimsOfPods, PRIORITY_CLASSES, RestoreActionOutput, RestoreItemAction, RestoreRules, json,
 };
-use backup_core::{api::Restore, repository_data::RepositoryVolume, resources::NAMESPACES};
+use backup_core::{api::Restore, resources::NAMESPACES};
 use backup_lock::Footprint;
 use backup_plugins::PluginLog;
-use backup_store::{Contents, ItemRef, Scope, StoreError};
+use backup_store::{Contents, ItemRef, SavedVolumes, Scope, StoreError};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -31,11 +31,13 @@ use crate::{
 };
 use item::{ItemRestorer, ResourceKind};
 use item_coordinator::ItemCoordinator;
+pub(super) use volumes::VolumePlan;
 
 mod definitions;
 mod existing;
 mod item;
 mod item_coordinator;
+mod provisioned;
 mod related_items;
 #[cfg(test)]
 mod tests;
@@ -99,8 +101,9 @@ pub(super) struct Work<'a> {
     /// How items are rewritten; the kept volumes are added here.
     pub(super) rules: RestoreRules,
     pub(super) snapshots: Snapshots,
-    /// Volumes whose data we cannot read.
-    pub(super) repository: Vec<RepositoryVolume>,
+    pub(super) saved: SavedVolumes,
+    /// How the data of each volume comes back; decided once, before anything is restored.
+    pub(super) plan: VolumePlan,
 }
 
 struct Common<'a> {
@@ -134,7 +137,7 @@ impl Work<'_> {
         let spec = &self.restore.spec;
         let served = (self.discover)().await.map_err(WorkError::Discovery)?;
         let selection = Selection::new(spec, &served, self.contents, self.guarded);
-        self.find_volumes();
+        self.plan_volumes();
         let rules = Arc::new(self.rules.clone());
         let (namespaces, selected) = self.namespaces(&selection)?;
         let common = Common { rules, namespaces, coordinator: ItemCoordinator::default(), started };
@@ -165,7 +168,7 @@ impl Work<'_> {
             self.batch(batch, &restorer).await?;
         }
         if others.is_empty() {
-            return Ok(());
+            return Ok(self.complete_provisioned().await?);
         }
         // What serves them may have been restored by now, or was away for a moment.
         let served =
@@ -176,7 +179,7 @@ impl Work<'_> {
             batch.resource = served.by_group_resource(&batch.group_resource).cloned();
             self.batch(batch, &restorer).await?;
         }
-        Ok(())
+        Ok(self.complete_provisioned().await?)
     }
 
     /// What the cluster serves once it is as it should be, or when it was waited for as long as that may take.

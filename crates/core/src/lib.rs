@@ -26,3 +26,4 @@ pub mod sync;
 pub mod text;
 pub mod time;
 pub mod validate;
+pub mod volume_data;

@@ -39,7 +39,7 @@ pub use job::{
 };
 pub use location::{
     BUILT_IN, BackupFolder, DeletedBackup, IncompleteBackup, Location, Regions, Remnant, RetainedVersions,
-    SideFile, bucket_and_prefix, is_built_in, plugin_of,
+    SavedVolumes, SideFile, bucket_and_prefix, is_built_in, plugin_of,
 };
 pub use logfile::LogFile;
 pub use object_plugin::{Body, Fault, ObjectPlugin, PluginFault};

@@ -38,7 +38,7 @@ pub(crate) use http_client::Connector;
 pub use incomplete_backup::{IncompleteBackup, Remnant};
 pub use plugin::{BUILT_IN, bucket_and_prefix, is_built_in, plugin_of};
 pub(crate) use plugin_uploads::PluginBucket;
-pub use read::{BackupFolder, SideFile};
+pub use read::{BackupFolder, SavedVolumes, SideFile};
 pub use s3::Regions;
 
 /// A store that can be read and written. Cheap to clone.

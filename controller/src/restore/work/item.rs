@@ -219,6 +219,9 @@ impl ItemRestorer<'_> {
         }
         let applied = self.create(&current, object, &from_backup, seen).await?;
         let restored = applied.outcome != Outcome::Failed;
+        if applied.outcome == Outcome::Created && group_resource == volumes::CLAIMS {
+            self.work.report_claim(source, about);
+        }
         report.item(about, applied);
         Ok(restored)
     }

@@ -1,4 +1,4 @@
-use backup_core::resources::DEFINITIONS;
+use backup_core::{resources::DEFINITIONS, volume_data::VolumeRecord};
 use futures::FutureExt as _;
 use serde_json::{Value, json};
 
@@ -71,7 +71,8 @@ async fn restored_in(fake: &FakeApi, items: Items<'_>, spec: Value) -> Report {
 /// As after a crash: a run before this one may have restored everything.
 async fn resumed_in(fake: &FakeApi, items: Items<'_>) -> Report {
     let (claimed, calls) = (Footprint::everything(), fake::calls(fake));
-    let (report, done) = run_once(fake, &calls, items, json!({}), &claimed, vec![], true).await;
+    let world = World { resumed: true, ..World::new(fake, &calls, &claimed) };
+    let (report, done) = world.run(items, json!({})).await;
     done.unwrap();
     report
 }
@@ -84,48 +85,59 @@ async fn run(
     claimed: &Footprint,
     plugins: Vec<Arc<dyn RestoreItemAction>>,
 ) -> (Report, Result<Vec<Started>, WorkError>) {
-    run_once(fake, calls, items, spec, claimed, plugins, false).await
+    World { plugins, ..World::new(fake, calls, claimed) }.run(items, spec).await
 }
 
-async fn run_once(
-    fake: &FakeApi,
-    calls: &Calls,
-    items: Items<'_>,
-    spec: Value,
-    claimed: &Footprint,
+/// What a restore meets.
+struct World<'a> {
+    fake: &'a FakeApi,
+    calls: &'a Calls,
+    claimed: &'a Footprint,
     plugins: Vec<Arc<dyn RestoreItemAction>>,
     resumed: bool,
-) -> (Report, Result<Vec<Started>, WorkError>) {
-    let (_folder, location, _) = backup::stored(items).await;
-    let contents = location.read_contents("b").await.unwrap();
-    let restore = Restore::new("r", serde_json::from_value(spec).unwrap());
-    let report = Report::new().unwrap();
-    let journal = ActionJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
-    let (log, turn) = (PluginLog::default(), tokio::sync::Mutex::default());
-    let work = Work {
-        contents: &contents,
-        restore: &restore,
-        actions: ActionContext { plugins, log, turn, journal: &journal, csi: fake::csi(fake) },
-        calls,
-        report: &report,
-        discover: &|| std::future::ready(Ok(served(fake))).boxed(),
-        own: "velero",
-        guarded: &["databaserestores.example.com".to_owned()],
-        claimed,
-        patience: Duration::from_secs(5),
-        created: resumed.then_some(CREATED),
-        resumed,
-        rules: RestoreRules {
-            backup_label: "b".to_owned(),
-            restore_label: "r".to_owned(),
-            namespaces: restore.spec.namespace_mapping.clone(),
-            ..RestoreRules::default()
-        },
-        snapshots: snapshots::none(),
-        repository: Vec::new(),
-    };
-    let done = work.run().await;
-    (report, done)
+    saved: SavedVolumes,
+}
+
+impl<'a> World<'a> {
+    fn new(fake: &'a FakeApi, calls: &'a Calls, claimed: &'a Footprint) -> Self {
+        let (plugins, resumed, saved) = (Vec::new(), false, SavedVolumes::default());
+        Self { fake, calls, claimed, plugins, resumed, saved }
+    }
+
+    async fn run(self, items: Items<'_>, spec: Value) -> (Report, Result<Vec<Started>, WorkError>) {
+        let Self { fake, calls, claimed, plugins, resumed, saved } = self;
+        let (_folder, location, _) = backup::stored(items).await;
+        let contents = location.read_contents("b").await.unwrap();
+        let restore = Restore::new("r", serde_json::from_value(spec).unwrap());
+        let report = Report::new().unwrap();
+        let journal = ActionJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
+        let (log, turn) = (PluginLog::default(), tokio::sync::Mutex::default());
+        let work = Work {
+            contents: &contents,
+            restore: &restore,
+            actions: ActionContext { plugins, log, turn, journal: &journal, csi: fake::csi(fake) },
+            calls,
+            report: &report,
+            discover: &|| std::future::ready(Ok(served(fake))).boxed(),
+            own: "velero",
+            guarded: &["databaserestores.example.com".to_owned()],
+            claimed,
+            patience: Duration::from_secs(5),
+            created: resumed.then_some(CREATED),
+            resumed,
+            rules: RestoreRules {
+                backup_label: "b".to_owned(),
+                restore_label: "r".to_owned(),
+                namespaces: restore.spec.namespace_mapping.clone(),
+                ..RestoreRules::default()
+            },
+            snapshots: snapshots::none(),
+            saved,
+            plan: VolumePlan::default(),
+        };
+        let done = work.run().await;
+        (report, done)
+    }
 }
 
 fn posts(fake: &FakeApi) -> Vec<String> {
@@ -562,6 +574,108 @@ async fn a_volume_that_is_kept_comes_along_with_its_claim() {
     let at = |name: &str| fake.get(&format!("/api/v1/namespaces/a/persistentvolumeclaims/{name}")).unwrap();
     assert_eq!(at("kept")["spec"], json!({"volumeName": "kept"}));
     assert_eq!(at("anew")["spec"], Value::Null);
+}
+
+/// A claim on each volume, and what the backup says of it.
+#[tokio::test]
+async fn what_became_of_the_data_of_each_volume_is_told() {
+    let volume = |name: &str, policy: &str| {
+        let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+            "spec": {"persistentVolumeReclaimPolicy": policy, "claimRef": {"namespace": "a", "name": name}}});
+        ("persistentvolumes", None, volume)
+    };
+    let claim = |name: &str| {
+        let mut claim = item("v1", "PersistentVolumeClaim", name);
+        claim["spec"] = json!({"volumeName": name});
+        ("persistentvolumeclaims", Some("a"), claim)
+    };
+    let record = |claim: &str, more: Value| {
+        let mut record = json!({"pvcNamespace": "a", "pvcName": claim, "pvName": claim});
+        json_patch::merge(&mut record, &more);
+        VolumeRecord::of(&record).unwrap()
+    };
+    let names = ["kept", "skipped", "lost", "filed", "there"];
+    let mut items: Vec<_> = names.iter().map(|name| claim(name)).collect();
+    items.extend(names.iter().map(|name| volume(name, if *name == "kept" { "Retain" } else { "Delete" })));
+    items.push(volume("also-filed", "Retain"));
+    items.push(claim("also-filed"));
+    let records = vec![
+        record("skipped", json!({"skipped": true, "skippedReason": "no class"})),
+        record("lost", json!({"backupMethod": "CSISnapshot"})),
+        record("there", json!({"backupMethod": "CSISnapshot"})),
+        record("filed", json!({"backupMethod": "PodVolumeBackup"})),
+        record("also-filed", json!({"backupMethod": "PodVolumeBackup"})),
+    ];
+    for (volumes, warnings, errors) in [(true, 1, 1), (false, 0, 0)] {
+        let fake = fake::server();
+        fake.put("/api/v1/namespaces/a/persistentvolumeclaims/there", claim("there").2);
+        let (claimed, calls) = (Footprint::everything(), fake::calls(&fake));
+        let records = if volumes { records.clone() } else { Vec::new() };
+        let saved = SavedVolumes { records, in_repository: Vec::new() };
+        let world = World { saved, ..World::new(&fake, &calls, &claimed) };
+        let (report, done) = world.run(&items, json!({"restorePVs": volumes})).await;
+        done.unwrap();
+        let files = report.into_files();
+        let told = |list: &[String]| list.iter().filter(|text| !text.contains("exists and differs")).count();
+        let of = |results: &std::collections::BTreeMap<String, Vec<String>>| {
+            told(results.get("a").map_or(&[], Vec::as_slice))
+        };
+        assert_eq!(of(&files.results.warnings.namespaces), warnings, "{:?}", files.results);
+        assert_eq!(of(&files.results.errors.namespaces), errors, "{:?}", files.results);
+        if volumes {
+            let text = serde_json::to_string(&files.results).unwrap();
+            for sentence in [
+                "claim \\\"skipped\\\" comes back empty: nothing of it was saved (no class)",
+                "the data of claim \\\"lost\\\"",
+            ] {
+                assert!(text.contains(sentence), "{text}");
+            }
+        }
+        assert!(fake.get("/api/v1/persistentvolumes/kept").is_some());
+        assert_eq!(
+            fake.get("/api/v1/persistentvolumes/also-filed").is_some(),
+            !volumes,
+            "its files are elsewhere"
+        );
+    }
+}
+
+/// A claim that is provisioned anew; its class gives volumes neither policy nor labels of the old one.
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_provisioned_anew_gets_what_the_old_one_had() {
+    let mut claim = item("v1", "PersistentVolumeClaim", "data");
+    claim["spec"] = json!({"volumeName": "old"});
+    let items = [("persistentvolumeclaims", Some("a"), claim)];
+    let record = json!({"pvcNamespace": "a", "pvcName": "data", "pvName": "old", "skipped": true,
+        "pvInfo": {"reclaimPolicy": "Retain", "labels": {"team": "shop", "zone": "old"}}});
+    for bound in [true, false] {
+        let fake = fake::server();
+        let (claimed, calls) = (Footprint::everything(), fake::calls(&fake));
+        let saved =
+            SavedVolumes { records: vec![VolumeRecord::of(&record).unwrap()], in_repository: Vec::new() };
+        let world = World { saved, ..World::new(&fake, &calls, &claimed) };
+        let binds = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            if bound {
+                let volume = json!({"metadata": {"name": "new", "labels": {"zone": "new"}},
+                    "spec": {"persistentVolumeReclaimPolicy": "Delete"}});
+                fake.put("/api/v1/persistentvolumes/new", volume);
+                fake.edit("/api/v1/namespaces/a/persistentvolumeclaims/data", |claim| {
+                    claim["spec"]["volumeName"] = json!("new");
+                    claim["status"] = json!({"phase": "Bound"});
+                });
+            }
+        };
+        let ((report, done), ()) = futures::join!(world.run(&items, json!({})), binds);
+        done.unwrap();
+        // That it is empty is always told.
+        assert_eq!(report.counts(), (if bound { 1 } else { 2 }, 0));
+        if bound {
+            let volume = fake.get("/api/v1/persistentvolumes/new").unwrap();
+            assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Retain");
+            assert_eq!(volume["metadata"]["labels"], json!({"team": "shop", "zone": "new"}));
+        }
+    }
 }
 
 #[tokio::test]

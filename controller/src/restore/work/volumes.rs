@@ -1,52 +1,133 @@
-//! Volumes that come back, as they are or from a snapshot, with the claims that were bound to them.
+//! How the data of each volume comes back: decided once, before anything is restored, and told of each claim that is created.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use backup_actions::csi::SNAPSHOTS;
-use backup_actions::restore::{self, json, volume};
-use backup_core::repository_data::RepositoryVolume;
+use backup_actions::{
+    csi::SNAPSHOTS,
+    restore::{self, json, volume},
+};
+use backup_core::{
+    repository_data::RepositoryVolume,
+    volume_data::{DataSource, Evidence, VolumeRecord},
+};
 use backup_store::{Scope, StoreError};
+use parking_lot::Mutex;
 
-use super::Work;
-use crate::restore::select::{self, Selection};
+use super::{Work, provisioned::Provisioned};
+use crate::restore::{
+    report::About,
+    select::{self, Selection},
+};
 
 pub(crate) const VOLUMES: &str = "persistentvolumes";
 pub(super) const CLAIMS: &str = "persistentvolumeclaims";
 pub(super) const PODS: &str = "pods";
 
+/// Where the data of each claim comes from, by its namespace and name in the backup.
+#[derive(Debug, Default)]
+pub(crate) struct VolumePlan {
+    by_claim: BTreeMap<(String, String), (DataSource, Option<VolumeRecord>)>,
+    /// Claims that were created, and get other volumes than they had.
+    pub(super) provisioned: Mutex<Vec<Provisioned>>,
+}
+
 impl Work<'_> {
-    /// Finds the volumes that are restored, as they are or from a snapshot. Each comes along with its claim.
-    pub(super) fn find_volumes(&mut self) {
-        let snapshotted = self.with_csi_snapshots();
+    /// Decides for each volume of the backup. Those that are restored themselves come along with their claims.
+    pub(super) fn plan_volumes(&mut self) {
+        let with_csi =
+            self.restore.spec.restore_pvs != Some(false) && !self.contents.items(SNAPSHOTS).is_empty();
+        let records = std::mem::take(&mut self.saved.records);
+        let by_volume: BTreeMap<&str, &VolumeRecord> =
+            records.iter().map(|record| (record.pv_name.as_str(), record)).collect();
+        let of_claim = |record| (VolumeRecord::namespace(record), VolumeRecord::claim(record));
+        let by_claim: BTreeMap<_, &VolumeRecord> =
+            records.iter().map(|record| (of_claim(record), record)).collect();
+        // Volumes of claims: each with the claim, and whether that names a CSI snapshot.
+        let mut claims = BTreeMap::new();
+        for item in self.contents.items(CLAIMS) {
+            let Ok(claim) = select::read(self.contents, item) else { continue };
+            if let Some(volume) = volume::volume_of_claim(&claim) {
+                let csi = with_csi && restore::snapshot_of_claim(&claim).is_some();
+                let namespace = self.contents.namespace_of(item).unwrap_or_default().to_owned();
+                let name = json::text(&claim, &["metadata"], "name").unwrap_or_default().to_owned();
+                claims.insert(volume.to_owned(), (namespace, name, csi));
+            }
+        }
+        let mut kept = BTreeSet::new();
         for item in self.contents.items(VOLUMES) {
-            if let Ok(volume) = select::read(self.contents, item)
-                && let Some(name) = json::text(&volume, &["metadata"], "name")
-                && (self.snapshots.has(name) || volume::is_kept(&volume) && !snapshotted.contains(name))
-            {
-                self.rules.kept_volumes.insert(name.to_owned());
+            let Ok(volume) = select::read(self.contents, item) else { continue };
+            let Some(name) = json::text(&volume, &["metadata"], "name") else { continue };
+            if volume::is_kept(&volume) {
+                kept.insert(name.to_owned());
+            }
+            if !claims.contains_key(name) {
+                claims.insert(name.to_owned(), Default::default());
+            }
+        }
+        for (volume, (namespace, claim, csi)) in claims {
+            let record = by_claim.get(&(namespace.as_str(), claim.as_str())).filter(|_| !claim.is_empty());
+            let record = record.or_else(|| by_volume.get(volume.as_str())).copied();
+            let failed = self.snapshots.failed.contains(&volume);
+            let evidence =
+                Evidence { native: self.snapshots.has(&volume), csi, kept: kept.contains(&volume), failed };
+            let source = DataSource::of(record, evidence);
+            if failed && source == DataSource::Kept {
+                let message = format!(
+                    "the backup has no snapshot of PersistentVolume {volume:?}: taking it had failed"
+                );
+                self.report.warn(Scope::Cluster, message);
+            }
+            if source.restores_volume() {
+                self.rules.kept_volumes.insert(volume);
+            }
+            if !claim.is_empty() {
+                self.plan.by_claim.insert((namespace, claim), (source, record.cloned()));
             }
         }
     }
 
-    /// Volumes whose data come from a CSI snapshot, on another volume (Velero `restore.go`, `hasCSIVolumeSnapshot`).
-    fn with_csi_snapshots(&self) -> BTreeSet<String> {
-        if self.restore.spec.restore_pvs == Some(false) || self.contents.items(SNAPSHOTS).is_empty() {
-            return BTreeSet::new();
+    /// Says what becomes of the data of a claim that was created; `source` is its namespace in the backup.
+    pub(super) fn report_claim(&self, source: Option<&str>, claim: About<'_>) {
+        let key = (source.unwrap_or_default().to_owned(), claim.name.to_owned());
+        let Some((data, record)) = self.plan.by_claim.get(&key) else { return };
+        let scope = claim.namespace.map_or(Scope::Cluster, Scope::Namespace);
+        let name = claim.name;
+        match data {
+            _ if self.restore.spec.restore_pvs == Some(false) && *data != DataSource::Kept => {
+                self.report.info(&format!("claim {name:?} comes back empty: spec.restorePVs is false"));
+            }
+            DataSource::Kept => {
+                self.report.info(&format!("claim {name:?} comes back with its volume as it is"));
+            }
+            DataSource::NativeSnapshot => {
+                self.report.info(&format!("claim {name:?} comes back with a volume of the snapshot"));
+            }
+            DataSource::CsiSnapshot => {
+                self.report.info(&format!("claim {name:?} is provisioned from its CSI snapshot"));
+            }
+            // The list of these is an error of its own: it holds volumes of pods, too.
+            DataSource::Repository => {}
+            DataSource::Lost(why) => self.report.error(
+                scope,
+                format!("the data of claim {name:?} cannot be brought back: {why}; its volume is empty"),
+            ),
+            DataSource::Unsaved(why) => {
+                self.report.warn(scope, format!("claim {name:?} comes back empty: {why}"));
+            }
         }
-        let claims = self.contents.items(CLAIMS).iter();
-        let claims = claims.filter_map(|item| select::read(self.contents, item).ok());
-        let volumes = claims.filter(|claim| restore::snapshot_of_claim(claim).is_some());
-        volumes.filter_map(|claim| volume::volume_of_claim(&claim).map(str::to_owned)).collect()
+        if let (false, Some(namespace), Some(record)) = (data.restores_volume(), claim.namespace, record) {
+            self.plan.provisioned.lock().extend(Provisioned::of(namespace, name, record));
+        }
     }
 
     /// Says of each volume that is restored, and whose data is in a repository of files, that it comes back empty.
     pub(super) fn report_repository_data(&self, selection: &Selection) -> Result<(), StoreError> {
-        if self.repository.is_empty() {
+        if self.saved.in_repository.is_empty() {
             return Ok(());
         }
         let [claims, pods] = [CLAIMS, PODS].map(|types| self.names(selection, types));
         let (claims, pods) = (claims?, pods?);
-        for volume in &self.repository {
+        for volume in &self.saved.in_repository {
             let RepositoryVolume { namespace, claim, mount } = volume;
             let named = |name: &String| (namespace.clone(), name.clone());
             let selected = match (claim, mount) {

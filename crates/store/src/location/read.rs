@@ -5,6 +5,7 @@ use std::io::{BufReader, Read as _};
 use backup_core::{
     api::Backup,
     repository_data::{self, RepositoryVolume},
+    volume_data::VolumeRecord,
 };
 use flate2::read::MultiGzDecoder;
 use futures::TryStreamExt as _;
@@ -63,6 +64,15 @@ pub struct BackupFolder {
     pub lists: Vec<SideFile>,
 }
 
+/// What a backup says of its volumes.
+#[derive(Clone, Debug, Default)]
+pub struct SavedVolumes {
+    /// Of Velero before 1.13 there are none.
+    pub records: Vec<VolumeRecord>,
+    /// Those whose data is in a repository of files.
+    pub in_repository: Vec<RepositoryVolume>,
+}
+
 impl Location {
     /// Names of all folders that may hold a backup, sorted. One listing.
     pub async fn list_backups(&self) -> Result<Vec<String>, StoreError> {
@@ -115,10 +125,10 @@ impl Location {
         self.read_list(&key, MAX_SNAPSHOTS).await
     }
 
-    /// The volumes of a backup whose data is in a repository of files.
+    /// How the data of the volumes of a backup was saved.
     ///
     /// Errors: [`StoreError::Corrupt`] for a list that is none.
-    pub async fn repository_volumes(&self, backup: &Backup) -> Result<Vec<RepositoryVolume>, StoreError> {
+    pub async fn saved_volumes(&self, backup: &Backup) -> Result<SavedVolumes, StoreError> {
         let keys = self.layout().backup(backup.metadata.name.as_deref().unwrap_or_default())?;
         let infos = self.read_list::<Value>(&keys.file(VOLUME_INFO), MAX_LIST).await?;
         let files = self.read_list::<Value>(&keys.file(POD_VOLUME_BACKUPS), MAX_LIST).await?;
@@ -129,7 +139,8 @@ impl Location {
         if infos.is_none() && moves {
             volumes.push(RepositoryVolume::unnamed());
         }
-        Ok(volumes)
+        let records = infos.unwrap_or_default().iter().filter_map(VolumeRecord::of).collect();
+        Ok(SavedVolumes { records, in_repository: volumes })
     }
 
     /// A gzipped list; none if there is no such file. Errors: [`StoreError::Corrupt`] for a file that is no list, or has more

@@ -1,0 +1,124 @@
+//! Volumes that are provisioned anew get the reclaim policy and the labels that those of the backup had (Velero
+//! `pkg/controller/restore_finalizer_controller.go`, `patchDynamicPVWithVolumeInfo`, v1.18).
+
+use std::time::Duration;
+
+use backup_actions::restore::json::{self, Object};
+use backup_core::volume_data::{VolumeProperties, VolumeRecord};
+use backup_runtime::{backoff::Backoff, path};
+use backup_store::Scope;
+use futures::{StreamExt as _, stream};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{IN_FLIGHT, Work, volumes::CLAIMS};
+use crate::{
+    job::cancellation::StopReason,
+    restore::calls::{CallError, Calls},
+};
+
+const VOLUMES: &str = "/api/v1/persistentvolumes";
+const LOOKS: Backoff = Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(5) };
+
+/// A claim that was created, and what its new volume should have.
+#[derive(Debug)]
+pub(crate) struct Provisioned {
+    namespace: String,
+    claim: String,
+    properties: VolumeProperties,
+}
+
+impl Provisioned {
+    /// None where a class gives a volume all that it had: then nothing has to be waited for.
+    pub(super) fn of(namespace: &str, claim: &str, record: &VolumeRecord) -> Option<Self> {
+        let properties = record.properties()?.clone();
+        let usual = matches!(properties.reclaim_policy.as_str(), "" | "Delete");
+        (!usual || properties.labels().next().is_some()).then(|| Self {
+            namespace: namespace.to_owned(),
+            claim: claim.to_owned(),
+            properties,
+        })
+    }
+
+    /// What is to be changed in the new volume; none if nothing is.
+    fn patch(&self, volume: &Object) -> Option<Value> {
+        let mut patch = Object::new();
+        let wanted = &self.properties.reclaim_policy;
+        let policy = json::text(volume, &["spec"], "persistentVolumeReclaimPolicy");
+        if !wanted.is_empty() && policy != Some(wanted) {
+            json::set(&mut patch, &["spec"], "persistentVolumeReclaimPolicy", json!(wanted));
+        }
+        for (label, value) in self.properties.labels() {
+            // What the provisioner says of the new volume is true of that.
+            if json::text(volume, &["metadata", "labels"], label).is_none() {
+                json::set(&mut patch, &["metadata", "labels"], label, json!(value));
+            }
+        }
+        (!patch.is_empty()).then_some(Value::Object(patch))
+    }
+
+    /// Waits until the claim is bound, and changes its volume. The inner error is for the results.
+    async fn complete(&self, calls: &Calls, deadline: Instant) -> Result<Result<(), String>, StopReason> {
+        match self.try_complete(calls, deadline).await {
+            Ok(()) => Ok(Ok(())),
+            Err(CallError::Stopped(reason)) => Err(reason),
+            Err(error) => Ok(Err(error.to_string())),
+        }
+    }
+
+    async fn try_complete(&self, calls: &Calls, deadline: Instant) -> Result<(), CallError> {
+        let collection = path::collection("v1", CLAIMS, Some(&self.namespace));
+        let mut looks = 0;
+        let name = loop {
+            let Some(claim) = calls.get(&collection, &self.claim).await? else { return Ok(()) };
+            let volume = json::text(&claim, &["spec"], "volumeName").filter(|name| !name.is_empty());
+            if let (Some(name), Some("Bound")) = (volume, json::text(&claim, &["status"], "phase")) {
+                break name.to_owned();
+            }
+            if Instant::now() >= deadline {
+                return Err(CallError::Away("it is not bound".to_owned()));
+            }
+            looks += 1;
+            calls.cancellation().wait(LOOKS.delay(looks)).await?;
+        };
+        let Some(volume) = calls.get(VOLUMES, &name).await? else { return Ok(()) };
+        match self.patch(&volume) {
+            // Only what is wanted is in it, so it may come twice, and late.
+            Some(patch) => calls.patch(VOLUMES, &name, &patch).await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Work<'_> {
+    /// Completes the volumes of the claims that were created. Claims that are not bound are waited for, all of them together.
+    pub(super) async fn complete_provisioned(&self) -> Result<(), StopReason> {
+        let claims = std::mem::take(&mut *self.plan.provisioned.lock());
+        let deadline = Instant::now() + self.patience;
+        let stopped = Mutex::new(None);
+        let reason = &|| stopped.lock();
+        stream::iter(claims)
+            .for_each_concurrent(IN_FLIGHT, |claim| async move {
+                let error = match claim.complete(self.calls, deadline).await {
+                    Ok(Ok(())) => return,
+                    Ok(Err(error)) => error,
+                    Err(why) => {
+                        reason().get_or_insert(why);
+                        return;
+                    }
+                };
+                let VolumeProperties { reclaim_policy, .. } = &claim.properties;
+                let Provisioned { namespace, claim, .. } = &claim;
+                self.report.warn(
+                    Scope::Namespace(namespace),
+                    format!(
+                        "the volume of claim {claim:?} did not get its reclaim policy ({reclaim_policy}) and its labels back: {error}; \
+                         set them with `kubectl patch persistentvolume` once the claim is bound"
+                    ),
+                );
+            })
+            .await;
+        stopped.into_inner().map_or(Ok(()), Err)
+    }
+}
