@@ -11,6 +11,7 @@ mod deletion;
 mod discovery;
 mod download;
 mod error;
+mod hooks;
 mod job;
 mod location;
 mod location_validation;
@@ -56,6 +57,7 @@ use claims::ClaimsController;
 use deletion::DeletionController;
 use discovery::KnownGroups;
 use download::DownloadContext;
+use hooks::exec::InCluster;
 use job::{
     JobContext, dispatcher,
     operations::{call::Registry, poller::PollConfig},
@@ -250,7 +252,7 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
         let snapshot_locations = SnapshotLocations { cluster: cluster.clone(), plugins: plugins.clone() };
         let deletions = RecentDeletions::default();
         let backups = Backups {
-            silent_client,
+            silent_client: silent_client.clone(),
             plugins: plugins.clone(),
             snapshot_locations: snapshot_locations.clone(),
             settings: Settings::of(&args),
@@ -260,7 +262,9 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             groups: KnownGroups::new(args.groups_without_items.clone()),
             item_block_workers: usize::from(args.item_block_worker_count),
         };
+        let executor = InCluster::new(silent_client.clone(), cluster.leadership.clone());
         let restores = Restores {
+            executor: Arc::new(executor),
             plugins: plugins.clone(),
             snapshot_locations: snapshot_locations.clone(),
             installation,

@@ -2,13 +2,14 @@
 //!
 //! `lifecycle` is what `job` needs to know of them. `observe` reads and `validate` checks; `runner` runs the `work`, which reads
 //! one item at a time from the local copy of the backup: `select` chooses and orders, actions rewrite, `apply` creates or
-//! compares with what is there, `report` keeps the results. A restore found running is run again: what is there and equal is
+//! compares with what is there, `hooks` runs commands in created pods, `report` keeps the results. A restore found running is run again: what is there and equal is
 //! left as it is, so this leads to the same.
 
 mod apply;
 mod calls;
 mod files;
 mod guard;
+mod hooks;
 mod lifecycle;
 mod namespaces;
 mod observe;

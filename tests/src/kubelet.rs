@@ -4,7 +4,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::Api;
+use kube::{Api, api::PostParams};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -85,6 +85,25 @@ impl Kubelet {
         })
         .await?;
         pods.merge_patch_status(name, json!({ "phase": "Running" })).await?;
+        Ok(())
+    }
+
+    /// A pod that was restored, and so is on no node: it gets on this one, and its containers run.
+    pub async fn start_pod(&self, world: &World, namespace: &str, name: &str) -> anyhow::Result<()> {
+        let pods: Api<Pod> = Api::namespaced(world.client.clone(), namespace);
+        eventually("the pod is restored", Duration::from_mins(1), async || {
+            let found = pods.get_opt(name).await?;
+            anyhow::Ok(when(found.is_some(), "it is not there".to_owned()))
+        })
+        .await?;
+        let binding = json!({ "apiVersion": "v1", "kind": "Binding", "metadata": { "name": name },
+            "target": { "apiVersion": "v1", "kind": "Node", "name": NODE } });
+        let params = PostParams::default();
+        let _: Value = pods.create_subresource("binding", name, &params, &binding).await?;
+        let container = json!({ "name": "main", "image": "none", "imageID": "", "restartCount": 0, "ready": true,
+            "state": { "running": { "startedAt": "2026-01-01T00:00:00Z" } } });
+        pods.merge_patch_status(name, json!({ "phase": "Running", "containerStatuses": [container] }))
+            .await?;
         Ok(())
     }
 

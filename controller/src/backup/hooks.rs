@@ -7,9 +7,6 @@
 //! Velero: `internal/hook`, `pkg/podexec`, v1.18. There, commands after the backup are not run if the one before has failed,
 //! and are lost with the process.
 
-mod exec;
-#[cfg(test)]
-pub(crate) mod fake;
 mod pending;
 mod rules;
 
@@ -19,15 +16,18 @@ use backup_store::StoreError;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-pub(crate) use exec::ExecError;
-use exec::Executor;
-pub(crate) use exec::InCluster;
 pub(crate) use pending::PendingPostHooks;
 use pending::run_pending;
-pub(crate) use rules::{Hook, HookRules, Pod, PodHooks};
+pub(crate) use rules::{HookRules, PodHooks};
 
 use super::progress::Progress;
-use crate::job::journal::{JournalWriter, undecodable};
+use crate::{
+    hooks::{
+        Hook, Pod,
+        exec::{self, ExecError, Executor},
+    },
+    job::journal::{JournalWriter, undecodable},
+};
 
 /// What is known of the commands of an earlier attempt at a backup.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -7,16 +7,14 @@ use backup_runtime::backoff::Backoff;
 use backup_store::{Location, StoreError};
 use tokio::time::Instant;
 
-use super::{
-    Backups,
-    hooks::{Hooks, InCluster},
-    journal::BackupJournal,
-    progress::Progress,
-};
-use crate::job::{
-    cancellation::StopReason,
-    journal::JournalWriter,
-    worker::{Worker, WorkerError},
+use super::{Backups, hooks::Hooks, journal::BackupJournal, progress::Progress};
+use crate::{
+    hooks::exec::InCluster,
+    job::{
+        cancellation::StopReason,
+        journal::JournalWriter,
+        worker::{Worker, WorkerError},
+    },
 };
 
 const STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(10) };

@@ -98,6 +98,11 @@ impl Fence {
         std::future::pending().await
     }
 
+    #[cfg(test)]
+    pub(crate) fn lose(&self) {
+        self.state.send_replace(State::Lost);
+    }
+
     fn open(&self) {
         self.state.send_replace(State::Open);
     }

@@ -1,7 +1,9 @@
 //! The life of a Restore, as `job` asks for it.
 
+use std::sync::Arc;
+
 use backup_core::{
-    api::{GoDuration, Restore, RestorePhase, RestoreStatus, restore::RestoreProgress},
+    api::{GoDuration, Restore, RestorePhase, RestoreStatus},
     labels,
     operation::{Counts, RestoreOperation},
     phase::{Phase as _, Stage},
@@ -16,10 +18,11 @@ use serde_json::Value;
 use super::{
     files, observe, operations,
     report::Report,
-    status,
+    status::{self, Summary},
     validate::{self, Facts},
 };
 use crate::{
+    hooks::exec::Executor,
     job::{
         JobContext,
         decide::Kind,
@@ -33,6 +36,8 @@ use crate::{
 };
 
 pub(crate) struct Restores {
+    /// Runs the commands of hooks.
+    pub(crate) executor: Arc<dyn Executor>,
     pub(crate) plugins: Host,
     pub(crate) snapshot_locations: SnapshotLocations,
     /// The cluster and the namespace of this installation, in a form that names no other one.
@@ -56,7 +61,7 @@ impl Lifecycle for Restores {
     type Object = Restore;
     type Facts = Facts;
     type Contents = PendingRestore;
-    type Summary = RestoreProgress;
+    type Summary = Summary;
     type Turn = ();
     type Gauges = StoredRestores;
 
@@ -118,15 +123,19 @@ impl Lifecycle for Restores {
         now: &Restore,
         next: &RestorePhase,
         files: &JobFiles,
-        progress: &RestoreProgress,
+        summary: &Summary,
     ) -> Option<Value> {
         let counts = status::Counts {
             warnings: files.results.warnings(),
             errors: files.results.errors(),
-            progress: progress.clone(),
+            summary: summary.clone(),
             operations: Counts::default(),
         };
         status::operating(now, next, &counts)
+    }
+
+    fn worked_patch(now: &Restore, recorded: &Value) -> Option<Value> {
+        status::worked(now, recorded)
     }
 
     fn operations_patch(
@@ -145,13 +154,13 @@ impl Lifecycle for Restores {
     fn outcome(
         restore: &Restore,
         files: &JobFiles,
-        progress: &RestoreProgress,
+        summary: &Summary,
         at: Timestamp,
     ) -> Result<RestoreStatus, StoreError> {
         let operations: Vec<RestoreOperation> = records::decode(&files.item_operations)?;
         let (warnings, errors) = (files.results.warnings(), files.results.errors());
         let operations = Counts::of_all(&operations);
-        let counts = status::Counts { warnings, errors, progress: progress.clone(), operations };
+        let counts = status::Counts { warnings, errors, summary: summary.clone(), operations };
         Ok(status::outcome(restore, RestorePhase::ended(errors > 0), &counts, at))
     }
 
@@ -177,7 +186,8 @@ impl Lifecycle for Restores {
     ) -> Result<(), WorkError> {
         loop {
             worker.cancellation.check()?;
-            let error = match restored.contents.await_operations(&restored.files).await {
+            let recorded = status::recorded(&restored.summary);
+            let error = match restored.contents.await_operations(&restored.files, recorded).await {
                 Ok(()) => return Ok(()),
                 Err(StoreError::Exists { .. }) => return Err(WorkerError::Conflict.into()),
                 Err(error) => error,
@@ -230,11 +240,12 @@ impl Lifecycle for Restores {
         let may_fail = Self::KIND.may_fail(restore.phase().stage());
         let progress = restore.status.progress.clone().unwrap_or_default();
         let begun = i64::from(restore.phase() != RestorePhase::New);
-        let mut counts = status::Counts { errors: begun, progress, ..status::Counts::default() };
+        let summary = Summary { progress, hooks: None };
+        let mut counts = status::Counts { errors: begun, summary, ..status::Counts::default() };
         let interrupted = worker.interrupted.take();
         if let Some(Interrupted { files, summary }) = &interrupted {
             (counts.warnings, counts.errors) = (files.results.warnings(), files.results.errors());
-            counts.progress = summary.clone();
+            counts.summary = summary.clone();
         } else if !may_fail {
             counts.warnings = restore.status.warnings;
             counts.errors = restore.status.errors.max(1);
@@ -253,7 +264,7 @@ impl Lifecycle for Restores {
             };
             let stored = async {
                 let upload = location.open_restore(&worker.name, &worker.kind.claimant(restore)).await?;
-                let done = Completed { upload, files, summary: counts.progress.clone() };
+                let done = Completed { upload, files, summary: counts.summary.clone() };
                 let mut pending = PendingEnd::new(done, may_fail.then(|| outcome.clone()));
                 if may_fail {
                     pending.store(restore, Timestamp::now()).await?;

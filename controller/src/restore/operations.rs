@@ -13,7 +13,11 @@ use backup_store::{AwaitingRestore, FoundJob, JobFiles, Location, Scope, StoreEr
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
-use super::{Restores, files, status::Counts, work::Started};
+use super::{
+    Restores, files,
+    status::{Counts, Summary},
+    work::Started,
+};
 use crate::job::{
     action_journal,
     operations::{call, records},
@@ -52,11 +56,14 @@ pub(super) fn counts(restore: &Restore, files: &JobFiles, operations: &[RestoreO
     Counts {
         warnings: files.results.warnings(),
         errors: files.results.errors() + failed,
-        // What the status says may be from before a crash.
-        progress: RestoreProgress {
-            total_items: total.max(done),
-            items_restored: done,
-            ..RestoreProgress::default()
+        summary: Summary {
+            // What the status says may be from before a crash.
+            progress: RestoreProgress {
+                total_items: total.max(done),
+                items_restored: done,
+                ..RestoreProgress::default()
+            },
+            hooks: None,
         },
         operations: Numbers::of_all(operations),
     }
@@ -67,7 +74,7 @@ pub(super) fn completed(
     restore: &Restore,
     awaiting: AwaitingRestore,
     operations: &[RestoreOperation],
-) -> Result<(JobFiles, RestoreProgress), StoreError> {
+) -> Result<(JobFiles, Summary), StoreError> {
     let mut files = awaiting.into_files();
     files.item_operations = records::encode(operations)?;
     let at = Timestamp::now();
@@ -80,8 +87,8 @@ pub(super) fn completed(
         files.log.line("error", sentence, &[], at);
         files.results.error(Scope::Velero, sentence);
     }
-    let progress = counts(restore, &files, &[]).progress;
-    Ok((files, progress))
+    let summary = counts(restore, &files, &[]).summary;
+    Ok((files, summary))
 }
 
 /// Cancels the operations of a restore that does not go on, as far as they are known. Best effort and bounded.

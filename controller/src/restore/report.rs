@@ -1,11 +1,14 @@
 //! What a restore has done so far: messages, the list of resources, the log, and the counts, all from one place.
 
-use backup_core::api::restore::RestoreProgress;
+use backup_core::api::{common::HookStatus, restore::RestoreProgress};
 use backup_store::{JobFiles, LogFile, ResourceList, Scope};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::apply::{Applied, Outcome};
+use super::{
+    apply::{Applied, Outcome},
+    status::Summary,
+};
 use crate::job::{report, worker::WorkerError};
 use backup_plugins::log_line::{Level, LogLine};
 
@@ -22,6 +25,7 @@ struct Inner {
     volumes: Vec<Value>,
     total: i64,
     done: i64,
+    hooks: HookStatus,
 }
 
 /// The item that a message is about.
@@ -42,6 +46,7 @@ impl Report {
             volumes: Vec::new(),
             total: 0,
             done: 0,
+            hooks: HookStatus::default(),
         };
         Ok(Self { inner: Mutex::new(inner) })
     }
@@ -140,6 +145,20 @@ impl Report {
     /// What volumes were made of, as `-volumeinfo.json.gz` tells it.
     pub(crate) fn volumes(&self, entries: Vec<Value>) {
         self.with(|inner| inner.volumes = entries);
+    }
+
+    /// So many more commands in pods are to be run.
+    pub(crate) fn hooks_attempted(&self, hooks: usize) {
+        self.with(|inner| inner.hooks.hooks_attempted += i64::try_from(hooks).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn hook_failed(&self) {
+        self.with(|inner| inner.hooks.hooks_failed += 1);
+    }
+
+    pub(crate) fn summary(&self) -> Summary {
+        let hooks = self.with(|inner| inner.hooks.clone());
+        Summary { progress: self.progress(), hooks: Some(hooks).filter(|hooks| hooks.hooks_attempted > 0) }
     }
 
     pub(crate) fn progress(&self) -> RestoreProgress {

@@ -23,6 +23,7 @@ use kube::ResourceExt as _;
 use super::{
     Restores,
     calls::{Calls, Pace},
+    hooks::{HookContext, HookJournal},
     operations,
     report::Report,
     snapshots::{Snapshots, VolumeJournal},
@@ -85,7 +86,7 @@ impl Worker<Restores> {
         // Before any item: what is found out only at the end could not be mended any more.
         let opened = store.open_restore(&self.name, &kind.claimant(restore)).await;
         let upload = opened.map_err(WorkError::Store)?;
-        let (journal, volumes) = self.journals(store, resumed).await?;
+        let Journals { actions: journal, volumes, hooks } = self.journals(store, resumed).await?;
         let log = PluginLog::default();
         let loaded = Snapshots::load(&kind.snapshot_locations, store, &name, restore, volumes, &log).await;
         let snapshots = loaded.map_err(unreadable)?;
@@ -108,15 +109,16 @@ impl Worker<Restores> {
             calls: &calls,
         };
         let volumes = Volumes { snapshots, saved };
+        let hooks = HookContext { executor: &*kind.executor, journal: &hooks };
         let done = tokio::select! {
-            done = run.work(&ctx, &kind.plugins, &journal, log, volumes) => done,
+            done = run.work(&ctx, &kind.plugins, &journal, log, volumes, hooks) => done,
             never = upload_log(&ctx, of, store, report.log()) => match never {},
         };
         if matches!(done, Err(work::WorkError::Stopped(StopReason::ClaimLost)))
             && let Some(by) = self.cancellation.fence().released()
         {
             let reason = report.released(&by, resumed);
-            let summary = report.progress();
+            let summary = report.summary();
             self.interrupted = Some(Interrupted { files: report.into_files(), summary });
             return Err(WorkError::Fatal(reason));
         }
@@ -141,27 +143,33 @@ impl Worker<Restores> {
             report.error(Scope::Velero, problem);
         }
         let operations = operations::begun(restore, started.into_iter().chain(left));
-        let summary = report.progress();
+        let summary = report.summary();
         let mut files = report.into_files();
         files.item_operations = records::encode(&operations)?;
         Ok(Worked { contents: upload, files, summary })
     }
 
     /// The journals of a restore, with what earlier attempts have written.
-    async fn journals(
-        &self,
-        store: &Location,
-        resumed: bool,
-    ) -> Result<(ActionJournal<RestoreActionOutput>, VolumeJournal), StoreError> {
+    async fn journals(&self, store: &Location, resumed: bool) -> Result<Journals, StoreError> {
         let (journal, entries) = if resumed {
             store.journal::<Restore>(&self.name, &self.uid, action_journal::slim).await?
         } else {
             (store.new_journal::<Restore>(&self.name, &self.uid)?, Vec::new())
         };
         let writer = Arc::new(JobJournal::new(journal, self.ctx.cluster.leadership.clone()));
-        let actions = ActionJournal::take_over(writer.clone(), &entries)?;
-        Ok((actions, VolumeJournal::take_over(writer, &entries)?))
+        Ok(Journals {
+            actions: ActionJournal::take_over(writer.clone(), &entries)?,
+            volumes: VolumeJournal::take_over(writer.clone(), &entries)?,
+            hooks: HookJournal::take_over(writer, &entries)?,
+        })
     }
+}
+
+/// The journal of a restore, by what its entries are about.
+struct Journals {
+    actions: ActionJournal<RestoreActionOutput>,
+    volumes: VolumeJournal,
+    hooks: HookJournal,
 }
 
 /// How the data of volumes was saved.
@@ -191,6 +199,7 @@ impl Run<'_> {
         journal: &ActionJournal<RestoreActionOutput>,
         log: PluginLog,
         Volumes { snapshots, saved }: Volumes,
+        hooks: HookContext<'_>,
     ) -> Result<Vec<Started>, work::WorkError> {
         let Self { restore, backup, claimed, guarded, resumed, contents, report, calls } = *self;
         let plugins = tokio::select! {
@@ -230,6 +239,7 @@ impl Run<'_> {
             snapshots,
             saved,
             plan: VolumePlan::default(),
+            hooks,
         };
         tokio::select! {
             done = work.run() => done,

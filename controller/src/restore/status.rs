@@ -4,23 +4,32 @@
 
 use backup_core::time::whole_seconds;
 use backup_core::{
-    api::{Restore, RestorePhase, RestoreSpec, RestoreStatus, restore::RestoreProgress},
+    api::{Restore, RestorePhase, RestoreSpec, RestoreStatus, common::HookStatus, restore::RestoreProgress},
     labels::BLOCKED_ANNOTATION,
     operation::Counts as Operations,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::Restores;
 use crate::job::finalizers;
+
+/// What the end of a restore tells besides what is in its files.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Summary {
+    pub progress: RestoreProgress,
+    /// `None` if no pod had a hook, or where it is published already.
+    pub hooks: Option<HookStatus>,
+}
 
 /// Counts of a restore that has come to its end.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Counts {
     pub warnings: i64,
     pub errors: i64,
-    pub progress: RestoreProgress,
+    pub summary: Summary,
     pub operations: Operations,
 }
 
@@ -72,7 +81,10 @@ pub(crate) fn outcome(
     let mut status = restore.status.clone();
     status.phase = Some(phase);
     (status.warnings, status.errors) = (counts.warnings, counts.errors);
-    status.progress = Some(counts.progress.clone());
+    status.progress = Some(counts.summary.progress.clone());
+    if let Some(hooks) = &counts.summary.hooks {
+        status.hook_status = Some(hooks.clone());
+    }
     if counts.operations.attempted > 0 {
         status.restore_item_operations_attempted = counts.operations.attempted;
         status.restore_item_operations_completed = counts.operations.completed;
@@ -101,11 +113,30 @@ pub(crate) fn published(restore: &Restore, end: &RestoreStatus) -> Option<Value>
 fn on_the_wire(end: &RestoreStatus) -> Value {
     let mut status = json!(end);
     (status["warnings"], status["errors"]) = (json!(end.warnings), json!(end.errors));
+    if let Some(hooks) = &end.hook_status {
+        status["hookStatus"] = hook_status(hooks);
+    }
     if end.restore_item_operations_attempted > 0 {
         status["restoreItemOperationsCompleted"] = json!(end.restore_item_operations_completed);
         status["restoreItemOperationsFailed"] = json!(end.restore_item_operations_failed);
     }
     status
+}
+
+/// Hooks that had run when the restore was recorded with its operations; none if that is published.
+pub(crate) fn worked(restore: &Restore, recorded: &Value) -> Option<Value> {
+    let hooks = HookStatus::deserialize(recorded.get("hookStatus")?).ok()?;
+    (restore.status.hook_status.as_ref() != Some(&hooks))
+        .then(|| json!({"status": {"hookStatus": hook_status(&hooks)}}))
+}
+
+/// What [`worked`] reads.
+pub(crate) fn recorded(summary: &Summary) -> Value {
+    json!({"hookStatus": summary.hooks})
+}
+
+fn hook_status(hooks: &HookStatus) -> Value {
+    json!({"hooksAttempted": hooks.hooks_attempted, "hooksFailed": hooks.hooks_failed})
 }
 
 /// The Restore can not run as it stands; nothing was done.
@@ -119,8 +150,11 @@ fn so_far(phase: &RestorePhase, counts: &Counts) -> Value {
         "phase": phase,
         "warnings": counts.warnings,
         "errors": counts.errors,
-        "progress": counts.progress,
+        "progress": counts.summary.progress,
     });
+    if let Some(hooks) = &counts.summary.hooks {
+        status["hookStatus"] = hook_status(hooks);
+    }
     let Operations { attempted, completed, failed } = counts.operations;
     if attempted > 0 {
         status["restoreItemOperationsAttempted"] = Value::from(attempted);

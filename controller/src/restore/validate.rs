@@ -89,7 +89,6 @@ fn location_finding(
 /// What this version cannot do. Ignoring it would restore something else than was asked for.
 fn unsupported(spec: &RestoreSpec) -> Vec<Finding> {
     let asked = [
-        ("spec.hooks", spec.hooks.as_ref().is_some_and(|hooks| !hooks.resources.is_empty())),
         ("spec.resourceModifier", spec.resource_modifier.is_some()),
         ("spec.resourcePolicy", spec.resource_policy.is_some()),
     ];

@@ -12,11 +12,12 @@ use backup_plugins::PluginLog;
 use backup_store::{Contents, ItemRef, SavedVolumes, Scope, StoreError};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     apply::{Applied, Outcome, Policy},
     calls::Calls,
+    hooks::{HookContext, HookPlanner, HookRunner},
     namespaces::Namespaces,
     report::{About, Report},
     select::{self, Batch, Selection},
@@ -50,6 +51,10 @@ const IN_FLIGHT: usize = 16;
 
 /// Between two looks at what is served.
 const LOOK: Duration = Duration::from_millis(200);
+/// How long an action or a command that is under way gets to answer when work has to stop: what it has started is better known.
+pub(super) const LAST_WORD: Duration = Duration::from_secs(10);
+/// Pods whose hooks are on their way to the runner, which takes them at once.
+const HANDED_OVER: usize = 16;
 
 /// What an action has done with an item, if it has started something.
 pub(super) type Started = (Execution, Done<RestoreActionOutput>);
@@ -64,7 +69,7 @@ pub(super) enum WorkError {
     /// The local copy of the backup could not be read.
     #[error(transparent)]
     Contents(#[from] StoreError),
-    /// The journal did not take what an action may start, or which volume is created.
+    /// The journal did not take what an action may start, which volume is created, or which hook is run.
     #[error("what may be started could not be noted: {0}")]
     Journal(#[source] StoreError),
 }
@@ -104,6 +109,7 @@ pub(super) struct Work<'a> {
     pub(super) saved: SavedVolumes,
     /// How the data of each volume comes back; decided once, before anything is restored.
     pub(super) plan: VolumePlan,
+    pub(super) hooks: HookContext<'a>,
 }
 
 struct Common<'a> {
@@ -111,14 +117,36 @@ struct Common<'a> {
     namespaces: Namespaces,
     coordinator: ItemCoordinator,
     started: &'a Mutex<Vec<Started>>,
+    hooks: HookPlanner<'a>,
 }
 
 impl Work<'_> {
-    /// Restores everything that is selected, or what there was time for before a person has cancelled it; what actions have
-    /// started meanwhile. Running it again is idempotent.
+    /// Restores everything that is selected, and runs the hooks of its pods, or what there was time for before a person has
+    /// cancelled it; what actions have started meanwhile. Running it again is idempotent.
     pub(super) async fn run(mut self) -> Result<Vec<Started>, WorkError> {
         let started = Mutex::default();
-        let done = match self.everything(&started).await {
+        let (pods, restored) = mpsc::channel(HANDED_OVER);
+        let label = self.rules.restore_label.clone();
+        let Self { hooks, calls, report, patience, restore, .. } = self;
+        let runner = HookRunner::new(hooks, calls, report, patience, label);
+        let planner = HookPlanner::new(restore, patience, report, pods);
+        let everything = async {
+            let done = self.everything(&started, planner).await;
+            let stopped = [StopReason::Cancelled, StopReason::ClaimLost];
+            if matches!(&done, Err(error) if !matches!(error, WorkError::Stopped(why) if stopped.contains(why)))
+            {
+                runner.fail();
+            }
+            done
+        };
+        let (done, hooked) = tokio::join!(everything, runner.run(restored));
+        let done = match (done, hooked) {
+            (Ok(()) | Err(WorkError::Stopped(StopReason::Cancelled)), Err(error)) => {
+                Err(WorkError::Journal(error))
+            }
+            (done, _) => done,
+        };
+        let done = match done {
             Err(WorkError::Stopped(StopReason::Cancelled)) => {
                 self.report.cancelled(self.resumed);
                 Ok(())
@@ -127,12 +155,17 @@ impl Work<'_> {
             done @ (Ok(()) | Err(WorkError::Stopped(StopReason::ClaimLost))) => done,
             Err(error) => return Err(error),
         };
+        runner.report_left();
         self.actions.log.settle(|lines| self.report.said(lines)).await;
         self.report.volumes(self.snapshots.restored().entries());
         done.map(|()| started.into_inner())
     }
 
-    async fn everything(&mut self, started: &Mutex<Vec<Started>>) -> Result<(), WorkError> {
+    async fn everything(
+        &mut self,
+        started: &Mutex<Vec<Started>>,
+        hooks: HookPlanner<'_>,
+    ) -> Result<(), WorkError> {
         self.calls.cancellation().check_new_work()?;
         let spec = &self.restore.spec;
         let served = (self.discover)().await.map_err(WorkError::Discovery)?;
@@ -140,7 +173,7 @@ impl Work<'_> {
         self.plan_volumes();
         let rules = Arc::new(self.rules.clone());
         let (namespaces, selected) = self.namespaces(&selection)?;
-        let common = Common { rules, namespaces, coordinator: ItemCoordinator::default(), started };
+        let common = Common { rules, namespaces, coordinator: ItemCoordinator::default(), started, hooks };
         let definitions = selection.definitions(self.contents, &served)?;
         self.report.expect(definitions.len());
         let again = if definitions.is_empty() {
@@ -213,8 +246,8 @@ impl Work<'_> {
         }
         let actions = restore::ordered(built_in, &self.actions.plugins, &|name| served.resolve(name));
         let coordinator = actions.iter().any(RestoreItemAction::may_add_items).then_some(&common.coordinator);
-        let Common { namespaces, started, .. } = common;
-        ItemRestorer { work: self, served, selection, actions, namespaces, coordinator, started }
+        let Common { namespaces, started, hooks, .. } = common;
+        ItemRestorer { work: self, served, selection, actions, namespaces, coordinator, started, hooks }
     }
 
     /// The names of the priority classes that the backup holds.

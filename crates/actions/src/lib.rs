@@ -7,6 +7,7 @@
 mod action;
 pub mod backup;
 pub mod csi;
+pub mod hook;
 pub mod json;
 pub mod restore;
 mod selector;

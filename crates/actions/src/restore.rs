@@ -8,6 +8,7 @@ mod built_in;
 mod cluster;
 mod csi;
 pub mod existing;
+mod init_hooks;
 pub mod json;
 mod restored_volumes;
 mod rules;
@@ -20,5 +21,6 @@ pub use action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction, Res
 pub use add_pvc_from_pod::{AddClaimsOfPods, PRIORITY_CLASSES};
 pub use built_in::{built_in, names, ordered};
 pub use csi::{NAMES as CSI_NAMES, actions as csi_actions, snapshot_of_claim};
+pub use init_hooks::{INIT_HOOK, pods_of_hook};
 pub use restored_volumes::RestoredVolumes;
 pub use rules::RestoreRules;

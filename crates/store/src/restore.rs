@@ -82,15 +82,15 @@ impl Location {
 }
 
 impl PendingRestore {
-    /// Keeps the files as they are when all items are done, with the operations that go on: one record, create-only. Every
-    /// process can go on from there.
+    /// Keeps the files as they are when all items are done, with the operations that go on, and what the status says besides:
+    /// one record, create-only. Every process can go on from there.
     ///
     /// Errors: [`StoreError::Exists`] if another replica has stored them: look again ([`Location::find_job`]).
-    pub async fn await_operations(&self, files: &JobFiles) -> Result<(), StoreError> {
+    pub async fn await_operations(&self, files: &JobFiles, status: Value) -> Result<(), StoreError> {
         let record = Record {
             uid: self.uid.clone(),
             contents: Contents::Inline,
-            status: Value::Null,
+            status,
             operations_after: 0,
             files: files.encode::<Restore>(&self.keys)?,
         };

@@ -39,6 +39,7 @@ mod policy;
 mod prelude;
 mod repository_data;
 mod requests;
+mod restore_hooks;
 mod restore_item_plugins;
 mod runner;
 mod schedules;
@@ -222,7 +223,11 @@ fn suites() -> Vec<Suite> {
             &[aws_identity::TESTS],
             World::builder().webhooks(1).controller_args(&[ALONE]),
         ),
-        suite("a node with scripted commands", &[hooks::TESTS], World::builder().webhooks(1)),
+        suite(
+            "a node with scripted commands",
+            &[hooks::TESTS, restore_hooks::TESTS],
+            World::builder().webhooks(1),
+        ),
         suite(
             "a ledger that is lost and found",
             &[claims::TESTS, two_installations::TESTS],

@@ -92,7 +92,7 @@ impl CollectPlan {
         Self {
             include_definitions: types.definitions.as_ref().is_some_and(|crds| !filter.excludes(crds)),
             ordered: OrderedResources::new(&spec.ordered_resources, &types.listed, &resolve),
-            hooks: HookRules::new(spec.hooks.as_ref(), &resolve),
+            hooks: HookRules::new(spec.hooks.as_ref()),
             namespaces: NamespaceScope::resolve(spec, live),
             labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
             types,

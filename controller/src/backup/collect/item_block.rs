@@ -13,9 +13,12 @@ use super::{
     item::InclusionReason,
     raw_item::RawItem,
 };
-use crate::backup::{
-    hooks::{ExecError, Hook, Hooks, Pod, PodHooks},
-    report::scope_of,
+use crate::{
+    backup::{
+        hooks::{Hooks, PodHooks},
+        report::scope_of,
+    },
+    hooks::{Hook, Pod, exec::ExecError},
 };
 
 /// A block is in memory while it is written, so it has a limit.
@@ -69,7 +72,7 @@ impl<S: Sink> Collector<'_, S> {
         for (pod, pod_hooks) in &pods {
             for hook in &pod_hooks.post {
                 let result = hooks.run_post(pod, hook).await;
-                self.report_hook("after", pod, hook, &result);
+                self.report_hook("after the backup", pod, hook, &result);
             }
             hooks.complete(pod).await?;
         }
@@ -119,7 +122,7 @@ impl<S: Sink> Collector<'_, S> {
         let mut included = true;
         for hook in &pod_hooks.pre {
             let result = hooks.run_pre(&pod, hook).await;
-            self.report_hook("before", &pod, hook, &result);
+            self.report_hook("before the backup", &pod, hook, &result);
             if result.is_err() && hook.fails {
                 let message =
                     format!("pod {name} is not in this backup: the command before its backup failed");
@@ -133,12 +136,7 @@ impl<S: Sink> Collector<'_, S> {
     }
 
     fn report_hook(&mut self, when: &str, pod: &Pod, hook: &Hook, result: &Result<String, ExecError>) {
-        let Hook { source, container, .. } = hook;
-        // Not the command itself: people put passwords there.
-        let what = format!(
-            "the command {when} the backup of pod {}/{}, container {container} ({source}),",
-            pod.namespace, pod.name
-        );
+        let what = hook.subject(when, &pod.namespace, &pod.name);
         match result {
             Ok(output) if output.is_empty() => self.output.report.info(&format!("{what} has run")),
             Ok(output) => self.output.report.info(&format!("{what} has run and printed: {output}")),

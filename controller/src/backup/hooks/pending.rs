@@ -8,11 +8,13 @@ use backup_store::StoreError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{
-    exec::{self, Executor},
-    rules::{Hook, Pod},
+use crate::{
+    hooks::{
+        Hook, Pod,
+        exec::{self, Executor},
+    },
+    job::journal::JournalWriter,
 };
-use crate::job::journal::JournalWriter;
 
 const PENDING: &str = "hooksOwed";
 const COMPLETED: &str = "hooksPaid";
@@ -94,10 +96,8 @@ impl PendingPostHooks {
             tracing::info!(pod = name, container = hook.container, "running a command that is pending");
             if let Err(error) = exec::run_until_begun(executor, &self.namespace, &self.pod, hook).await {
                 begun &= error.has_begun();
-                problems.push(format!(
-                    "the command after the backup of pod {name}, container {} ({}), failed: {error}",
-                    hook.container, hook.source
-                ));
+                let subject = hook.subject("after the backup", &self.namespace, &self.pod);
+                problems.push(format!("{subject} failed: {error}"));
             }
         }
         if begun {

@@ -2,15 +2,15 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{fake::FakePods, *};
-use crate::job::journal::MemoryJournal;
+use super::*;
+use crate::{hooks::fake::FakePods, job::journal::MemoryJournal};
 
 fn pod(name: &str) -> Pod {
-    let text = json!({
+    let pod = json!({
         "metadata": { "namespace": "a", "name": name, "uid": format!("a-{name}") },
         "spec": { "containers": [{ "name": "c" }] }, "status": { "phase": "Running" },
     });
-    Pod::parse(&text.to_string()).unwrap()
+    Pod::new(&pod).unwrap()
 }
 
 fn hook(command: &str) -> Hook {

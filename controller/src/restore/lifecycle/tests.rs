@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 
 use super::*;
 use crate::{
+    hooks::fake::FakePods,
     job::{
         cancellation::{Cancellation, StopReason},
         undecodable,
@@ -49,6 +50,7 @@ fn status(fake: &FakeApi) -> Value {
 impl Restores {
     fn fake(ctx: &JobContext) -> Arc<Self> {
         Arc::new(Self {
+            executor: Arc::new(FakePods::default()),
             plugins: Host::none(),
             snapshot_locations: SnapshotLocations { cluster: ctx.cluster.clone(), plugins: Host::none() },
             installation: "cluster/velero".to_owned(),

@@ -1,5 +1,5 @@
 use backup_core::{
-    api::{BackupSpec, BackupStorageLocationSpec, restore::RestoreResourceHookSpec},
+    api::{BackupSpec, BackupStorageLocationSpec, common::LocalReference},
     labels,
 };
 use jiff::Timestamp;
@@ -62,16 +62,13 @@ fn a_missing_backup_and_a_missing_location_are_told_by_name() {
 #[test]
 fn everything_that_is_wrong_is_told_at_once() {
     let spec = RestoreSpec {
-        hooks: Some(backup_core::api::restore::RestoreHooks {
-            resources: vec![RestoreResourceHookSpec::default()],
-            ..Default::default()
-        }),
+        resource_policy: Some(LocalReference { kind: "ConfigMap".to_owned(), ..LocalReference::default() }),
         existing_resource_policy: Some("overwrite".to_owned()),
         ..from("b")
     };
     let found = findings(&spec, &facts(BackupPhase::InProgress, None));
     let fields: Vec<&str> = found.iter().map(|f| f.field.as_str()).collect();
-    for field in ["spec.hooks", "spec.existingResourcePolicy", "spec.backupName"] {
+    for field in ["spec.resourcePolicy", "spec.existingResourcePolicy", "spec.backupName"] {
         assert!(fields.contains(&field), "{field} not in {fields:?}");
     }
 }

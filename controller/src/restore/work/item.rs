@@ -1,7 +1,5 @@
 //! Items, one by one: read, rewritten by the actions, and created (Velero `pkg/restore/restore.go`, `restoreItem`, v1.18).
 
-use std::time::Duration;
-
 use backup_actions::{
     ActionError, ActionSet, ItemId,
     restore::{
@@ -21,7 +19,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use super::{
-    IN_FLIGHT, Started, Work, WorkError,
+    IN_FLIGHT, LAST_WORD, Started, Work, WorkError,
     item_coordinator::{BeginResult, ItemCoordinator},
     volumes,
 };
@@ -34,15 +32,13 @@ use crate::{
     restore::{
         apply::{self, Applied, Outcome, Target},
         guard,
+        hooks::HookPlanner,
         namespaces::Namespaces,
         report::About,
         select::{self, Selection},
         snapshots::VolumeError,
     },
 };
-
-/// How long an action that is at work gets to answer when work has to stop: what it has started is better known.
-const LAST_WORD: Duration = Duration::from_secs(10);
 
 /// Restores items; what they have in common.
 pub(super) struct ItemRestorer<'a> {
@@ -54,6 +50,7 @@ pub(super) struct ItemRestorer<'a> {
     /// Where one item may ask for another.
     pub(super) coordinator: Option<&'a ItemCoordinator>,
     pub(super) started: &'a Mutex<Vec<Started>>,
+    pub(super) hooks: &'a HookPlanner<'a>,
 }
 
 /// A type of items, by the name that the backup has for it.
@@ -386,6 +383,9 @@ impl ItemRestorer<'_> {
             };
             applied.warning = failed
                 .map(|why| format!("{} {name:?} was restored without its status: {why}", resource.kind));
+        }
+        if plural == "pods" && applied.outcome == Outcome::Created {
+            self.hooks.created(&object).await;
         }
         Ok(applied)
     }

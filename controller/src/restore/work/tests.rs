@@ -5,9 +5,11 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     discovery::ServedTypes,
+    hooks::fake::FakePods,
     job::journal::MemoryJournal,
     restore::{
         fake::{self, FakeApi, Fault, backup},
+        hooks::HookJournal,
         snapshots::tests as snapshots,
     },
     testing::resource,
@@ -96,16 +98,20 @@ struct World<'a> {
     plugins: Vec<Arc<dyn RestoreItemAction>>,
     resumed: bool,
     saved: SavedVolumes,
+    /// Runs the commands of hooks.
+    pods: Option<&'a FakePods>,
 }
 
 impl<'a> World<'a> {
     fn new(fake: &'a FakeApi, calls: &'a Calls, claimed: &'a Footprint) -> Self {
         let (plugins, resumed, saved) = (Vec::new(), false, SavedVolumes::default());
-        Self { fake, calls, claimed, plugins, resumed, saved }
+        Self { fake, calls, claimed, plugins, resumed, saved, pods: None }
     }
 
     async fn run(self, items: Items<'_>, spec: Value) -> (Report, Result<Vec<Started>, WorkError>) {
-        let Self { fake, calls, claimed, plugins, resumed, saved } = self;
+        let Self { fake, calls, claimed, plugins, resumed, saved, pods } = self;
+        let no_pods = FakePods::default();
+        let hooks = HookJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
         let (_folder, location, _) = backup::stored(items).await;
         let contents = location.read_contents("b").await.unwrap();
         let restore = Restore::new("r", serde_json::from_value(spec).unwrap());
@@ -134,6 +140,7 @@ impl<'a> World<'a> {
             snapshots: snapshots::none(),
             saved,
             plan: VolumePlan::default(),
+            hooks: HookContext { executor: pods.unwrap_or(&no_pods), journal: &hooks },
         };
         let done = work.run().await;
         (report, done)
@@ -706,3 +713,4 @@ async fn work_that_has_to_stop_writes_nothing_more() {
 }
 
 mod actions;
+mod hooks;

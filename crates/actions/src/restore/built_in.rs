@@ -9,6 +9,7 @@ use super::{
     action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction},
     add_pvc_from_pod::AddClaimsOfPods,
     cluster,
+    init_hooks::InitHooks,
     json::Object,
     rules::RestoreRules,
     service, volume, workload,
@@ -21,7 +22,7 @@ use crate::{
 
 const CLAIMS: &str = "persistentvolumeclaims";
 
-/// An action on items of one type; each type has at most one.
+/// An action that leaves out or rewrites items of one type; each type has at most one.
 struct BuiltIn {
     name: &'static str,
     group_resource: &'static str,
@@ -86,14 +87,15 @@ pub(super) fn rewrite(item: &mut Object, from: &Object, group_resource: &str, ru
 /// Names of the built-in actions that Velero has, too, as it lists them; those for CSI are [`super::CSI_NAMES`].
 pub fn names() -> impl Iterator<Item = &'static str> {
     let rewriting = ALL.iter().map(|of| of.name).filter(|name| name.starts_with("velero.io/"));
-    rewriting.chain([AddClaimsOfPods::NAME])
+    rewriting.chain([AddClaimsOfPods::NAME, InitHooks::NAME])
 }
 
 pub fn built_in(rules: &Arc<RestoreRules>) -> Vec<Arc<dyn RestoreItemAction>> {
     let action = |of: &'static BuiltIn| {
         Arc::new(InProcess { of, rules: Arc::clone(rules) }) as Arc<dyn RestoreItemAction>
     };
-    ALL.iter().map(action).collect()
+    let init_hooks: Arc<dyn RestoreItemAction> = Arc::new(InitHooks(Arc::clone(rules)));
+    ALL.iter().map(action).chain([init_hooks]).collect()
 }
 
 /// The actions of one restore, by name, first those that are built in, then those of plugins. (Velero has its own first, too,

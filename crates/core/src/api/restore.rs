@@ -169,7 +169,7 @@ api_struct! {
         #[serde(default, deserialize_with = "null_default")]
         #[schemars(schema_with = "super::crd::any_objects")]
         init_containers: Vec<serde_json::Value>,
-        /// How long they may take.
+        /// Limits nothing, as with Velero.
         timeout?: Option<GoDuration>,
     }
 }

@@ -111,7 +111,7 @@ async fn another_process_goes_on_with_operations() {
     for location in [memory("p"), local] {
         assert!(matches!(found(&location, "u").await, FoundJob::Nothing));
         let opened = location.open_restore("r", &of("u")).await.unwrap();
-        opened.await_operations(&files()).await.unwrap();
+        opened.await_operations(&files(), Value::Null).await.unwrap();
         assert!(matches!(found(&location, "other").await, FoundJob::Nothing));
         let mut first = awaiting(&location, "u").await;
         assert_eq!(first.files().item_operations[0]["status"]["phase"], "New");
@@ -122,7 +122,7 @@ async fn another_process_goes_on_with_operations() {
         assert_eq!(second.store_operations(&[json!(2)]).await.unwrap_err().category(), "exists");
         let mut other = files();
         other.results.warn(Scope::Velero, "another");
-        assert_eq!(opened.await_operations(&other).await.unwrap_err().category(), "exists");
+        assert_eq!(opened.await_operations(&other, Value::Null).await.unwrap_err().category(), "exists");
         let files = awaiting(&location, "u").await.into_files();
         assert_eq!(files.item_operations, completed);
         let opened = location.open_restore("r", &of("u")).await.unwrap();
@@ -135,7 +135,13 @@ async fn another_process_goes_on_with_operations() {
 #[tokio::test]
 async fn a_record_that_an_older_version_stored_with_its_time_is_read() {
     let location = memory("p");
-    location.open_restore("r", &of("u")).await.unwrap().await_operations(&files()).await.unwrap();
+    location
+        .open_restore("r", &of("u"))
+        .await
+        .unwrap()
+        .await_operations(&files(), Value::Null)
+        .await
+        .unwrap();
     let state = json!({"at": AT, "operations": [{"status": {"phase": "Completed"}}]});
     put(&location, "p/restores/r/.private/u/operations-3", state.to_string().as_bytes()).await;
     assert_eq!(awaiting(&location, "u").await.files().item_operations[0]["status"]["phase"], "Completed");
@@ -145,7 +151,13 @@ async fn a_record_that_an_older_version_stored_with_its_time_is_read() {
 async fn what_is_damaged_is_told_and_never_no_operations() {
     for (key, text) in [("record", "junk"), ("operations-7", "junk"), ("operations-7", "7")] {
         let location = memory("p");
-        location.open_restore("r", &of("u")).await.unwrap().await_operations(&files()).await.unwrap();
+        location
+            .open_restore("r", &of("u"))
+            .await
+            .unwrap()
+            .await_operations(&files(), Value::Null)
+            .await
+            .unwrap();
         if key == "record" {
             location.delete(vec![Path::from("p/restores/r/.private/u/record")]).await.unwrap();
         }

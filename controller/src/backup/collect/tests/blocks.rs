@@ -12,7 +12,7 @@ use backup_testkit::{FakeApi, Fault};
 use serde_json::{Value, json};
 
 use super::harness::{Setup, bound_claim, cluster, frozen, id, item};
-use crate::backup::hooks::{ExecError, fake::FakePods};
+use crate::hooks::{exec::ExecError, fake::FakePods};
 
 /// Says of ConfigMaps what is written on them.
 struct Together(AppliesTo);

@@ -21,12 +21,13 @@ use super::super::*;
 use crate::{
     backup::{
         actions::{ActionJournal, BackupActions},
-        hooks::{Hooks, PendingPostHooks, fake::FakePods},
+        hooks::{Hooks, PendingPostHooks},
         progress::Progress,
         report::Report,
         volume_snapshots::VolumeSnapshots,
     },
     discovery::ServedTypes,
+    hooks::fake::FakePods,
     job::{cancellation::Cancellation, journal::MemoryJournal},
     testing::resource,
 };

@@ -1,6 +1,9 @@
-use serde_json::json;
+use std::time::Duration;
+
+use serde_json::{Value, json};
 
 use super::*;
+use crate::hooks::TIMEOUT;
 
 fn pod(annotations: &Value) -> Pod {
     let pod = json!({
@@ -8,12 +11,12 @@ fn pod(annotations: &Value) -> Pod {
         "spec": { "containers": [{ "name": "main" }, { "name": "tools" }] },
         "status": { "phase": "Running" },
     });
-    Pod::parse(&pod.to_string()).unwrap()
+    Pod::new(&pod).unwrap()
 }
 
 fn rules(resources: &Value) -> HookRules {
     let hooks: BackupHooks = serde_json::from_value(json!({ "resources": resources })).unwrap();
-    HookRules::new(Some(&hooks), &|name| (name == "po").then(|| "pods".to_owned()))
+    HookRules::new(Some(&hooks))
 }
 
 fn commands(hooks: &[Hook]) -> Vec<String> {
@@ -37,16 +40,6 @@ fn annotations_say_what_is_run_where_and_how_long() {
     assert_eq!(post.command, ["/bin/thaw"]);
     assert_eq!((post.container.as_str(), post.fails, post.timeout), ("main", true, TIMEOUT));
     assert!(hooks.problems.is_empty());
-}
-
-#[rstest::rstest]
-#[case("sync", &["sync"])]
-#[case("[\"a\", \"b c\"]", &["a", "b c"])]
-#[case("[not json", &["[not json"])]
-#[case("[1, 2]", &["[1, 2]"])]
-#[case("[]", &["[]"])]
-fn a_command_is_a_list_or_one_word(#[case] text: &str, #[case] expected: &[&str]) {
-    assert_eq!(command_of(text), expected);
 }
 
 #[test]

@@ -23,7 +23,13 @@ async fn kept(phase: &str, operations: &[&str], errors: usize) -> (FakeApi, temp
     }
     let (_, store) = ctx.locations.open("default").await.unwrap();
     let claimant = Claimant { uid: "uid-r".to_owned(), installation: "cluster/velero".to_owned() };
-    store.open_restore("r", &claimant).await.unwrap().await_operations(&files).await.unwrap();
+    store
+        .open_restore("r", &claimant)
+        .await
+        .unwrap()
+        .await_operations(&files, json!({"hookStatus": {"hooksAttempted": 2, "hooksFailed": 1}}))
+        .await
+        .unwrap();
     (fake, folder, ctx)
 }
 
@@ -51,6 +57,7 @@ async fn what_was_recorded_is_gone_on_with_whatever_the_phase_says_and_no_item_i
         let failed = operations.iter().filter(|phase| **phase == "Failed").count();
         assert_eq!(status["restoreItemOperationsFailed"], failed);
         assert_eq!(status["progress"], json!({"totalItems": 1, "itemsRestored": 1}));
+        assert_eq!(status["hookStatus"], json!({"hooksAttempted": 2, "hooksFailed": 1}));
         assert!(!fake.log().iter().any(|line| is_item(line)), "{phase}");
         let results = file(&folder, "results.gz");
         assert_eq!(status["errors"] == 0, end == "Completed", "{status} {results}");

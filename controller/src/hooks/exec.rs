@@ -15,6 +15,7 @@ use tokio::{
 };
 
 use super::Hook;
+use crate::job::cancellation::{Cancellation, NotSent, StopReason};
 
 const FIND_BUDGET: Duration = Duration::from_secs(30);
 /// How much of what a command prints is kept (bytes), of each stream.
@@ -28,6 +29,9 @@ pub(crate) enum ExecError {
     /// There was no connection to run it by.
     #[error("it could not be begun: {0}")]
     NotBegun(String),
+    /// Work has to stop, so it was not begun.
+    #[error("it was not begun: {0}")]
+    Stopped(StopReason),
     /// It was begun, or may have been; what came of it is not known.
     #[error("its outcome is unknown: {0}")]
     Unknown(String),
@@ -36,7 +40,7 @@ pub(crate) enum ExecError {
     Failed {
         /// The exit code, as a sentence.
         reason: String,
-        /// What it printed. It may hold passwords, so it goes into the log of the backup, and nowhere else.
+        /// What it printed. It may hold passwords, so it goes into the log of the backup or restore, and nowhere else.
         output: String,
     },
 }
@@ -44,14 +48,14 @@ pub(crate) enum ExecError {
 impl ExecError {
     /// Whether it may have done something.
     pub(crate) fn has_begun(&self) -> bool {
-        !matches!(self, Self::NotBegun(_))
+        !matches!(self, Self::NotBegun(_) | Self::Stopped(_))
     }
 
-    /// What a command printed that failed; for the log of the backup only.
+    /// What a command printed that failed; for the log of the backup or restore only.
     pub(crate) fn output(&self) -> &str {
         match self {
             Self::Failed { output, .. } => output,
-            Self::NotBegun(_) | Self::Unknown(_) => "",
+            Self::NotBegun(_) | Self::Stopped(_) | Self::Unknown(_) => "",
         }
     }
 }
@@ -67,7 +71,7 @@ pub(crate) trait Executor: Send + Sync {
 }
 
 /// Runs a command that must run: retries while it is known not to have begun.
-pub(super) async fn run_until_begun(
+pub(crate) async fn run_until_begun(
     executor: &dyn Executor,
     namespace: &str,
     pod: &str,
@@ -77,13 +81,37 @@ pub(super) async fn run_until_begun(
     loop {
         let result = executor.run(namespace, pod, hook).await;
         match &result {
-            Err(error) if !error.has_begun() && started.elapsed() < RETRY_BUDGET => {
+            Err(error @ ExecError::NotBegun(_)) if started.elapsed() < RETRY_BUDGET => {
                 tracing::debug!(namespace, pod, %error, "a command is retried");
             }
             _ => return result,
         }
         tries += 1;
         tokio::time::sleep(STEPS.delay(tries)).await;
+    }
+}
+
+/// Runs commands only while work may write: a command is a write.
+pub(crate) struct Gated<'a> {
+    pub(crate) executor: &'a dyn Executor,
+    pub(crate) cancellation: &'a Cancellation,
+    /// How long the confirmation that the claim stands is waited for.
+    pub(crate) patience: Duration,
+}
+
+#[async_trait]
+impl Executor for Gated<'_> {
+    async fn is_running(&self, namespace: &str, pod: &str, uid: &str) -> Result<bool, kube::Error> {
+        self.executor.is_running(namespace, pod, uid).await
+    }
+
+    async fn run(&self, namespace: &str, pod: &str, hook: &Hook) -> Result<String, ExecError> {
+        self.cancellation.check_new_work().map_err(ExecError::Stopped)?;
+        match self.cancellation.may_write(self.patience).await {
+            Ok(()) => self.executor.run(namespace, pod, hook).await,
+            Err(NotSent::Stopped(reason)) => Err(ExecError::Stopped(reason)),
+            Err(error @ NotSent::Unconfirmed) => Err(ExecError::NotBegun(error.to_string())),
+        }
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 
 use super::{
+    Hook,
     exec::{ExecError, Executor},
-    rules::Hook,
 };
 
 /// Answers a command: pod, first word.

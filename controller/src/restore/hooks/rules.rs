@@ -1,0 +1,175 @@
+//! Which hooks a restored pod has: that of its annotations, or those of the Restore. Pure.
+
+use std::time::Duration;
+
+use backup_actions::{
+    hook::{PodSelector, command},
+    restore::{INIT_HOOK, pods_of_hook},
+};
+use backup_core::api::{
+    GoDuration,
+    common::HookErrorMode,
+    restore::{ExecRestoreHook, RestoreHooks},
+};
+
+use crate::hooks::{Hook, HookAnnotations, Pod, limited};
+
+/// What the keys of the annotations of a command begin with.
+const EXEC_HOOK: &str = "post.hook.restore.velero.io/";
+/// What Go reads as a boolean (`strconv.ParseBool`).
+const TRUE: [&str; 6] = ["1", "t", "T", "true", "TRUE", "True"];
+const FALSE: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
+
+/// A command after the restore of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ExecHook {
+    pub(super) hook: Hook,
+    /// How long its container is waited for, from the restore of the pod.
+    pub(super) wait: Duration,
+    /// Whether the container has to be ready, and not only to run.
+    pub(super) ready: bool,
+    /// Its place among those of the pod.
+    pub(super) number: usize,
+}
+
+/// The hooks of a pod, in the order in which they run where all containers are up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PodHooks {
+    pub(super) namespace: String,
+    pub(super) pod: String,
+    pub(super) hooks: Vec<ExecHook>,
+    /// What is wrong with its annotations, as sentences.
+    pub(super) problems: Vec<String>,
+}
+
+/// The hooks of a Restore.
+#[derive(Clone, Debug)]
+pub(super) struct HookRules {
+    rules: Vec<Rule>,
+    /// The wait of a hook that does not say how long.
+    wait: Duration,
+}
+
+#[derive(Clone, Debug)]
+struct Rule {
+    name: String,
+    pods: PodSelector,
+    hooks: Vec<ExecRestoreHook>,
+}
+
+impl HookRules {
+    pub(super) fn new(hooks: Option<&RestoreHooks>, wait: Duration) -> Self {
+        let rules = hooks.into_iter().flat_map(|hooks| &hooks.resources).filter_map(|hook| {
+            Some(Rule {
+                name: hook.name.clone(),
+                pods: pods_of_hook(hook)?,
+                hooks: hook.post_hooks.iter().filter_map(|hook| hook.exec.clone()).collect(),
+            })
+        });
+        Self { rules: rules.collect(), wait }
+    }
+
+    /// The hooks of a pod, by its namespace in the cluster; none if there is nothing to do, or to say.
+    pub(super) fn for_pod(&self, pod: &Pod) -> Option<PodHooks> {
+        let mut problems = init_problems(pod);
+        let mut hooks = match self.annotated(pod, &mut problems) {
+            Some(hook) => vec![hook],
+            None => self.specified(pod),
+        };
+        wait_for_ready_together(&mut hooks);
+        for (number, hook) in hooks.iter_mut().enumerate() {
+            hook.number = number;
+        }
+        let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
+        let nothing = hooks.is_empty() && problems.is_empty();
+        (!nothing).then_some(PodHooks { namespace, pod: name, hooks, problems })
+    }
+
+    fn annotated(&self, pod: &Pod, problems: &mut Vec<String>) -> Option<ExecHook> {
+        let mut annotations = HookAnnotations::new(pod, EXEC_HOOK, problems);
+        let Some(text) = annotations.value("command") else {
+            let others = ["container", "on-error", "exec-timeout", "wait-timeout", "wait-for-ready"];
+            if let Some(other) = others.into_iter().find(|other| annotations.value(other).is_some()) {
+                annotations.problem(other, " is there without one that ends with command, so nothing is run");
+            }
+            return None;
+        };
+        let ready = match annotations.value("wait-for-ready") {
+            None => false,
+            Some(text) if TRUE.contains(&text) => true,
+            Some(text) if FALSE.contains(&text) => false,
+            Some(other) => {
+                annotations
+                    .problem("wait-for-ready", &format!(" is {other:?}, not true or false; false is meant"));
+                false
+            }
+        };
+        let default_wait = GoDuration::from(self.wait).to_string();
+        Some(ExecHook {
+            hook: Hook {
+                source: "annotation".to_owned(),
+                container: pod.container(annotations.value("container")),
+                command: command(text),
+                fails: annotations.fails(false),
+                timeout: limited(annotations.duration("exec-timeout", "30s")),
+            },
+            wait: self.wait(annotations.duration("wait-timeout", &default_wait)),
+            ready,
+            number: 0,
+        })
+    }
+
+    fn specified(&self, pod: &Pod) -> Vec<ExecHook> {
+        let applying = self.rules.iter().filter(|rule| rule.pods.matches(&pod.namespace, &pod.labels));
+        let all = applying.flat_map(|rule| rule.hooks.iter().map(|exec| (&rule.name, exec)));
+        all.map(|(name, exec)| ExecHook {
+            hook: Hook {
+                source: format!("hook {name}"),
+                container: pod.container(exec.container.as_deref()),
+                command: exec.command.clone(),
+                fails: exec.on_error == Some(HookErrorMode::Fail),
+                timeout: limited(exec.exec_timeout),
+            },
+            wait: self.wait(exec.wait_timeout),
+            ready: exec.wait_for_ready == Some(true),
+            number: 0,
+        })
+        .collect()
+    }
+
+    /// Zero is "not given", as in Velero.
+    fn wait(&self, given: Option<GoDuration>) -> Duration {
+        given.map(GoDuration::as_std).filter(|wait| !wait.is_zero()).unwrap_or(self.wait)
+    }
+}
+
+/// If one hook of a container waits until that is ready, all do (Velero `isContainerUp`, v1.18).
+fn wait_for_ready_together(hooks: &mut [ExecHook]) {
+    let ready = hooks.iter().filter(|hook| hook.ready).map(|hook| hook.hook.container.clone());
+    let ready: Vec<String> = ready.collect();
+    for hook in hooks {
+        hook.ready = ready.contains(&hook.hook.container);
+    }
+}
+
+/// What is wrong with the annotations of an init container, by which an action adds it.
+fn init_problems(pod: &Pod) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut annotations = HookAnnotations::new(pod, INIT_HOOK, &mut problems);
+    let given = |annotations: &HookAnnotations<'_>, name| annotations.value(name).is_some();
+    if !given(&annotations, "container-image")
+        && let Some(other) =
+            ["command", "container-name", "timeout"].into_iter().find(|name| given(&annotations, name))
+    {
+        annotations.problem(
+            other,
+            " is there without one that ends with container-image, so no init container is added",
+        );
+    } else {
+        annotations.duration("timeout", "no limit");
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests;

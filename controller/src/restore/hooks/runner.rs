@@ -1,0 +1,229 @@
+//! Runs the hooks of all pods of a restore, side by side with the rest of its work.
+
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use backup_actions::restore::json::{self, Object};
+use backup_core::labels;
+use backup_runtime::backoff::Backoff;
+use backup_store::{Scope, StoreError};
+use futures::{StreamExt as _, stream::FuturesUnordered};
+use tokio::{
+    sync::{Semaphore, mpsc::Receiver},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    WHEN,
+    journal::{HookId, HookJournal, PriorHook},
+    pod_hooks::PodHooksRun,
+    rules::PodHooks,
+};
+use crate::{
+    hooks::{
+        Hook,
+        exec::{Executor, Gated},
+    },
+    job::cancellation::StopReason,
+    restore::{calls::Calls, report::Report, work::LAST_WORD},
+};
+
+/// Commands that run at a time.
+const COMMANDS: usize = 16;
+/// Pods that are looked at at a time.
+const LOOKS: usize = 4;
+/// How long a pod is left alone between two looks.
+const STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(5) };
+/// By so much the pause grows with each pod that waits: all together are looked at 50 times a second.
+const PAUSE_FOR_EACH: Duration = Duration::from_millis(20);
+
+/// How hooks are run, and where is noted which were.
+#[derive(Clone, Copy)]
+pub(crate) struct HookContext<'a> {
+    pub(crate) executor: &'a dyn Executor,
+    pub(crate) journal: &'a HookJournal,
+}
+
+/// Why hooks do not go on.
+#[derive(Debug)]
+pub(super) enum HookStop {
+    /// The work has to stop.
+    Work(StopReason),
+    /// This attempt has failed; the next one goes on.
+    Attempt,
+    /// The journal does not take a note.
+    Journal(StoreError),
+}
+
+impl From<StopReason> for HookStop {
+    fn from(reason: StopReason) -> Self {
+        Self::Work(reason)
+    }
+}
+
+/// What the hooks of all pods have in common.
+pub(crate) struct HookRunner<'a> {
+    pub(super) context: HookContext<'a>,
+    pub(super) calls: &'a Calls,
+    pub(super) report: &'a Report,
+    patience: Duration,
+    /// The label that the pods of this restore have.
+    label: String,
+    /// The attempt has failed.
+    failed: CancellationToken,
+    pub(super) commands: Semaphore,
+    pub(super) looks: Semaphore,
+    waiting: AtomicU32,
+}
+
+impl<'a> HookRunner<'a> {
+    /// `label` is the value of the label by which pods are known as of this restore.
+    pub(crate) fn new(
+        context: HookContext<'a>,
+        calls: &'a Calls,
+        report: &'a Report,
+        patience: Duration,
+        label: String,
+    ) -> Self {
+        Self {
+            context,
+            calls,
+            report,
+            patience,
+            label,
+            failed: CancellationToken::new(),
+            commands: Semaphore::new(COMMANDS),
+            looks: Semaphore::new(LOOKS),
+            waiting: AtomicU32::new(0),
+        }
+    }
+
+    /// Nothing more is begun, as this attempt has failed.
+    pub(crate) fn fail(&self) {
+        self.failed.cancel();
+    }
+
+    /// Runs the hooks of the pods that come, until no more do and all hooks have ended. What waits is bounded by the pods of
+    /// the backup that have hooks, and is small. Errors: the journal does not take a note.
+    pub(crate) async fn run(&self, mut pods: Receiver<PodHooks>) -> Result<(), StoreError> {
+        let mut runs = FuturesUnordered::new();
+        let (mut more, mut failed) = (true, None);
+        while more || !runs.is_empty() {
+            tokio::select! {
+                pod = pods.recv(), if more => match pod {
+                    Some(pod) => runs.push(self.pod(pod)),
+                    None => more = false,
+                },
+                Some(done) = runs.next(), if !runs.is_empty() => if let Err(error) = done {
+                    self.fail();
+                    failed.get_or_insert(error);
+                }
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    async fn pod(&self, hooks: PodHooks) -> Result<(), StoreError> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let done = PodHooksRun::new(self, hooks).run().await;
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        done
+    }
+
+    /// Reports hooks of earlier attempts that this one has not come past.
+    pub(crate) fn report_left(&self) {
+        for (hook, prior) in self.context.journal.left() {
+            self.report.hooks_attempted(1);
+            self.report_prior(&hook, &prior);
+        }
+    }
+
+    /// Reports what an earlier attempt has made of a hook.
+    pub(super) fn report_prior(&self, hook: &HookId, prior: &PriorHook) {
+        let HookId { namespace, pod, source, container, .. } = hook;
+        // The same words as of one that is run now.
+        let of = Hook {
+            source: source.clone(),
+            container: container.clone(),
+            command: Vec::new(),
+            fails: false,
+            timeout: Duration::ZERO,
+        };
+        let subject = of.subject(WHEN, namespace, pod);
+        match prior {
+            PriorHook::Succeeded => {
+                self.report.info(&format!("{subject} has run before the restore was taken up again"));
+            }
+            PriorHook::Failed(why) => self.failed_hook(namespace, format!("{subject} failed: {why}")),
+            PriorHook::Unknown => self.failed_hook(
+                namespace,
+                format!(
+                    "{subject} was begun before the restore was taken up again, and what came of it is not known: it is \
+                     not run again"
+                ),
+            ),
+        }
+    }
+
+    pub(super) fn failed_hook(&self, namespace: &str, error: String) {
+        self.report.hook_failed();
+        self.report.error(Scope::Namespace(namespace), error);
+    }
+
+    pub(super) fn gated(&self) -> Gated<'_> {
+        let Self { context, calls, patience, .. } = self;
+        Gated { executor: context.executor, cancellation: calls.cancellation(), patience: *patience }
+    }
+
+    /// Whether a pod was created by this restore.
+    pub(super) fn is_ours(&self, pod: &Object) -> bool {
+        json::text(pod, &["metadata", "labels"], labels::RESTORE_NAME) == Some(&self.label)
+    }
+
+    /// To be asked before each step.
+    pub(super) fn check(&self) -> Result<(), HookStop> {
+        if self.failed.is_cancelled() {
+            return Err(HookStop::Attempt);
+        }
+        Ok(self.calls.cancellation().check_new_work()?)
+    }
+
+    /// What `wait` brings, unless nothing more may be begun before.
+    pub(super) async fn unless_stopped<T>(&self, wait: impl Future<Output = T>) -> Result<T, HookStop> {
+        tokio::select! {
+            biased;
+            result = wait => Ok(result),
+            stop = self.stopped() => Err(stop),
+        }
+    }
+
+    /// Resolves when nothing more may be begun.
+    async fn stopped(&self) -> HookStop {
+        let cancellation = self.calls.cancellation();
+        tokio::select! {
+            () = self.failed.cancelled() => HookStop::Attempt,
+            reason = cancellation.stopped() => HookStop::Work(reason),
+            () = cancellation.cancelled() => HookStop::Work(StopReason::Cancelled),
+        }
+    }
+
+    /// Resolves when a command that runs is not waited for any more: its end is better known, so it gets a moment, unless the
+    /// claim is gone.
+    pub(super) async fn cut_off(&self) -> HookStop {
+        let stop = self.stopped().await;
+        tokio::select! {
+            () = tokio::time::sleep(LAST_WORD) => stop,
+            () = self.calls.cancellation().fence().lost() => HookStop::Work(StopReason::ClaimLost),
+        }
+    }
+
+    /// The pause before the next look at a pod, which ends at `deadline` at the latest.
+    pub(super) async fn pause(&self, looks: u32, deadline: Instant) -> Result<(), HookStop> {
+        let pause = STEPS.delay(looks).max(PAUSE_FOR_EACH * self.waiting.load(Ordering::Relaxed));
+        let until = deadline.min(Instant::now() + pause);
+        self.unless_stopped(tokio::time::sleep_until(until)).await
+    }
+}
