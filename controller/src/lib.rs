@@ -6,6 +6,7 @@
 mod args;
 mod backup;
 mod claims;
+mod config_maps;
 mod connect;
 mod deletion;
 mod discovery;

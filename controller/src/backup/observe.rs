@@ -1,16 +1,15 @@
 //! Everything that is read from the cluster before something is decided.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use backup_core::{
     api::{BackupSpec, BackupStorageLocation},
     labels::EXCLUDE_FROM_BACKUP,
-    names::is_object_name,
     resources::{ResourceFilter, ResourceType},
     selection::is_glob,
 };
 use backup_runtime::{Cluster, list, retry};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, api::ListParams};
 
 use super::{
@@ -18,6 +17,7 @@ use super::{
     prepare::{self, Facts},
 };
 use crate::{
+    config_maps,
     discovery::{KnownGroups, ServedTypes},
     snapshot_locations::SnapshotLocations,
 };
@@ -38,26 +38,9 @@ pub(crate) async fn facts(
         locations,
         excluded_namespaces: excluded_namespaces(&cluster.client).await?,
         version,
-        policy: policy(cluster, spec).await?,
+        policy: config_maps::data(cluster, spec.resource_policy.as_ref()).await?,
         snapshots: snapshot_locations.candidates().await?,
     })
-}
-
-/// The data of the ConfigMap that a spec names as its resource policy.
-async fn policy(
-    cluster: &Cluster,
-    spec: &BackupSpec,
-) -> Result<Option<BTreeMap<String, String>>, kube::Error> {
-    let Some(name) = spec.resource_policy.as_ref().map(|reference| reference.name.as_str()) else {
-        return Ok(None);
-    };
-    // A name that no object can have is that of none; the API server would not say so.
-    if !is_object_name(name) {
-        return Ok(None);
-    }
-    let api: Api<ConfigMap> = cluster.api();
-    let map = retry::read(BUDGET, || api.get_opt(name)).await?;
-    Ok(map.map(|map| map.data.unwrap_or_default()))
 }
 
 async fn excluded_namespaces(client: &Client) -> Result<Vec<String>, kube::Error> {
@@ -108,7 +91,8 @@ pub(crate) async fn selection(
     let live =
         if NamespaceScope::needs_live_namespaces(spec) { namespaces(client, "").await? } else { Vec::new() };
     let mut asked = as_asked(spec, &excluded_namespaces(client).await?);
-    let (policy, policy_problems) = match prepare::read_policy(spec, policy(cluster, spec).await?.as_ref()) {
+    let data = config_maps::data(cluster, spec.resource_policy.as_ref()).await?;
+    let (policy, policy_problems) = match prepare::read_policy(spec, data.as_ref()) {
         Ok(policy) => (policy, Vec::new()),
         // It was sound when the backup began.
         Err(findings) => (None, findings.iter().map(ToString::to_string).collect()),

@@ -5,7 +5,7 @@
 
 use backup_actions::restore::{
     RestoreRules,
-    existing::{self, Existing},
+    existing::{self, Existing, Made},
     json::Object,
 };
 
@@ -72,6 +72,8 @@ pub(super) struct Target<'a> {
     pub(super) collection: &'a str,
     pub(super) namespace: Option<&'a str>,
     pub(super) name: &'a str,
+    /// The item as it would be without resource modifiers, if they have changed it.
+    pub(super) unmodified: Option<&'a Object>,
 }
 
 /// What the treatment of existing objects depends on.
@@ -145,7 +147,8 @@ async fn compare(
     mine: bool,
     refused: Option<&CallError>,
 ) -> Result<Option<Applied>, StopReason> {
-    let Target { kind, name, group_resource, namespace, collection } = target;
+    let Target { kind, name, group_resource, namespace, collection, unmodified } = target;
+    let made = Made { wanted, unmodified };
     for _ in 0..TRIES {
         let found = match seen.take() {
             Some(seen) => Ok(Some(seen)),
@@ -183,7 +186,7 @@ async fn compare(
             };
         }
         let patch = match existing::compare(
-            wanted,
+            made,
             &found,
             group_resource,
             namespace,

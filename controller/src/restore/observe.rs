@@ -2,15 +2,21 @@
 
 use std::time::Duration;
 
+use backup_actions::restore::{ActionConfigs, ConfigMapData};
 use backup_core::api::{Backup, Restore};
 use backup_runtime::{
     errors::{found, is_transient, plain},
     list, retry,
 };
-use kube::core::DeserializeGuard;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    ResourceExt as _,
+    core::{DeserializeGuard, DynamicObject},
+};
 
 use super::validate::{self, Facts};
 use crate::{
+    config_maps,
     job::{JobContext, worker::WorkerError},
     location::LocationError,
 };
@@ -56,5 +62,21 @@ pub(crate) async fn facts(ctx: &JobContext, restore: &Restore) -> Result<Facts, 
             Err(error) => return Err(error.into()),
         },
     };
-    Ok(Facts { backup, location })
+    let modifier = config_maps::data(&ctx.cluster, restore.spec.resource_modifier.as_ref())
+        .await
+        .map_err(|error| unread("the ConfigMap of spec.resourceModifier", &error))?;
+    let action_configs =
+        list::raw::<ConfigMap, _>(&ctx.cluster, ActionConfigs::SELECTOR, |object| config_map(&object))
+            .await
+            .map_err(|error| unread("the list of ConfigMaps that configure actions", &error))?;
+    Ok(Facts { backup, location, modifier, action_configs })
+}
+
+fn config_map(object: &DynamicObject) -> Option<ConfigMapData> {
+    let map: ConfigMap = list::decode(object).ok()?;
+    Some(ConfigMapData {
+        name: map.name_any(),
+        labels: map.metadata.labels.unwrap_or_default(),
+        data: map.data.unwrap_or_default(),
+    })
 }

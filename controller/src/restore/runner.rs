@@ -9,10 +9,14 @@ use std::{
 };
 
 use backup_actions::csi::{SnapshotApi, WriteGate};
-use backup_actions::restore::{self, RestoreActionOutput, RestoreItemAction, RestoreRules, existing};
+use backup_actions::restore::{
+    self, ActionConfigs, RestoreActionOutput, RestoreItemAction, RestoreRules, existing,
+    modifiers::ResourceModifiers,
+};
 use backup_core::{
     api::{Backup, Restore},
     labels,
+    validate::Finding,
 };
 use backup_lock::Footprint;
 use backup_runtime::{Cluster, retry};
@@ -59,6 +63,20 @@ impl Worker<Restores> {
         let Some(backup) = &job.facts.backup else { return Err(WorkerError::Conflict.into()) };
         let (name, uid) = (backup.name_any(), self.uid.clone());
         let claimed = &job.token.footprint;
+        // They may have changed since the start, and after a restart they are read again.
+        let changes = || {
+            let modifiers = validate::modifiers(&restore.spec, job.facts)?;
+            Ok((modifiers, ActionConfigs::read(&job.facts.action_configs)?))
+        };
+        let gone = |found: Vec<Finding>| {
+            let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+            WorkError::Fatal(format!(
+                "what the restore is configured with cannot be followed (any more): {}",
+                found.join("; ")
+            ))
+        };
+        let cancelled = self.cancellation.is_cancelled();
+        let (modifiers, configs) = if cancelled { Default::default() } else { changes().map_err(gone)? };
         let unreadable = |error: WorkerError| match error {
             WorkerError::Blocked { reason, retryable: false } => {
                 WorkError::Fatal(format!("backup {name:?} cannot be read, so nothing was restored: {reason}"))
@@ -80,6 +98,9 @@ impl Worker<Restores> {
         }
         let report = Report::new()?;
         report.info(&format!("restoring {:?} from backup {name:?} in {}", self.name, store.url()));
+        for ignored in &configs.ignored {
+            report.warn(Scope::Velero, ignored.clone());
+        }
         if contents.is_empty() && !self.cancellation.is_cancelled() {
             report.warn(Scope::Velero, format!("backup {name:?} holds no items"));
         }
@@ -105,13 +126,15 @@ impl Worker<Restores> {
             guarded: &kind.guarded,
             resumed,
             contents: &contents,
+            journal: &journal,
             report: &report,
             calls: &calls,
         };
         let volumes = Volumes { snapshots, saved };
+        let changes = Changes { modifiers, configured: configs.actions(&ctx.cluster.client) };
         let hooks = HookContext { executor: &*kind.executor, journal: &hooks };
         let done = tokio::select! {
-            done = run.work(&ctx, &kind.plugins, &journal, log, volumes, hooks) => done,
+            done = run.work(&ctx, &kind.plugins, log, volumes, changes, hooks) => done,
             never = upload_log(&ctx, of, store, report.log()) => match never {},
         };
         if matches!(done, Err(work::WorkError::Stopped(StopReason::ClaimLost)))
@@ -178,6 +201,13 @@ struct Volumes {
     saved: SavedVolumes,
 }
 
+/// What people want changed in items.
+struct Changes {
+    modifiers: Option<ResourceModifiers>,
+    /// Built-in actions that a ConfigMap configures.
+    configured: Vec<Arc<dyn RestoreItemAction>>,
+}
+
 #[derive(Clone, Copy)]
 struct Run<'a> {
     restore: &'a Restore,
@@ -187,6 +217,7 @@ struct Run<'a> {
     guarded: &'a [String],
     resumed: bool,
     contents: &'a Contents,
+    journal: &'a ActionJournal<RestoreActionOutput>,
     report: &'a Report,
     calls: &'a Calls,
 }
@@ -196,12 +227,12 @@ impl Run<'_> {
         &self,
         ctx: &JobContext,
         host: &Host,
-        journal: &ActionJournal<RestoreActionOutput>,
         log: PluginLog,
         Volumes { snapshots, saved }: Volumes,
+        Changes { modifiers, configured }: Changes,
         hooks: HookContext<'_>,
     ) -> Result<Vec<Started>, work::WorkError> {
-        let Self { restore, backup, claimed, guarded, resumed, contents, report, calls } = *self;
+        let Self { restore, backup, claimed, guarded, resumed, contents, journal, report, calls } = *self;
         let plugins = tokio::select! {
             plugins = self.plugins(host, &log) => plugins,
             reason = calls.cancellation().stopped() => return Err(reason.into()),
@@ -216,7 +247,14 @@ impl Run<'_> {
         let work = Work {
             contents,
             restore,
-            actions: ActionContext { plugins, log, turn: tokio::sync::Mutex::default(), journal, csi },
+            actions: ActionContext {
+                plugins,
+                configured,
+                log,
+                turn: tokio::sync::Mutex::default(),
+                journal,
+                csi,
+            },
             calls,
             report,
             discover: &|| {
@@ -236,6 +274,7 @@ impl Run<'_> {
                 preserve_node_ports: restore.spec.preserve_node_ports == Some(true),
                 kept_volumes: std::collections::BTreeSet::new(),
             },
+            modifiers,
             snapshots,
             saved,
             plan: VolumePlan::default(),

@@ -2,6 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use backup_actions::restore::{
+    ActionConfigs, ConfigMapData,
+    modifiers::{self, ResourceModifiers},
+};
 use backup_core::{
     api::{Backup, BackupPhase, BackupStorageLocation, LocationPhase, Restore, RestoreSpec},
     resources,
@@ -11,10 +15,15 @@ use backup_core::{
 use backup_lock::Footprint;
 use jiff::Timestamp;
 
+/// What was read in the cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) backup: Option<Backup>,
     pub(crate) location: Option<BackupStorageLocation>,
+    /// The data of the ConfigMap with the resource modifiers that the Restore names, if there is one.
+    pub(crate) modifier: Option<BTreeMap<String, String>>,
+    /// The ConfigMaps that configure built-in actions.
+    pub(crate) action_configs: Vec<ConfigMapData>,
 }
 
 /// When a Completed backup of this schedule started, and its name: the newest is restored. None for any other.
@@ -28,6 +37,8 @@ pub(super) fn started_for(schedule: &str, backup: &Backup) -> Option<(Option<Tim
 pub(super) fn findings(spec: &RestoreSpec, facts: &Facts) -> Vec<Finding> {
     let mut found = validate::restore(spec);
     found.extend(unsupported(spec));
+    found.extend(modifiers(spec, facts).err().into_iter().flatten());
+    found.extend(ActionConfigs::read(&facts.action_configs).err().into_iter().flatten());
     let (field, what) = match (named(spec.backup_name.as_ref()), named(spec.schedule_name.as_ref())) {
         (Some(name), None) => ("spec.backupName", format!("backup {name:?}")),
         (None, Some(name)) => ("spec.scheduleName", format!("a Completed backup of schedule {name:?}")),
@@ -86,12 +97,26 @@ fn location_finding(
     })
 }
 
+/// The resource modifiers, if the Restore names some. The error is everything that is wrong with them.
+pub(super) fn modifiers(
+    spec: &RestoreSpec,
+    facts: &Facts,
+) -> Result<Option<ResourceModifiers>, Vec<Finding>> {
+    match (&spec.resource_modifier, &facts.modifier) {
+        (None, _) => Ok(None),
+        // Found by the rules that need no cluster.
+        (Some(reference), _) if !reference.kind.eq_ignore_ascii_case("configmap") => Ok(None),
+        (Some(reference), None) => Err(vec![Finding::new(
+            format!("{}.name", modifiers::FIELD),
+            format!("there is no ConfigMap {:?} in the namespace of this Restore", reference.name),
+        )]),
+        (Some(_), Some(data)) => modifiers::read(data).map(Some),
+    }
+}
+
 /// What this version cannot do. Ignoring it would restore something else than was asked for.
 fn unsupported(spec: &RestoreSpec) -> Vec<Finding> {
-    let asked = [
-        ("spec.resourceModifier", spec.resource_modifier.is_some()),
-        ("spec.resourcePolicy", spec.resource_policy.is_some()),
-    ];
+    let asked = [("spec.resourcePolicy", spec.resource_policy.is_some())];
     asked
         .into_iter()
         .filter(|(_, asked)| *asked)

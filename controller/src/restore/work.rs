@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use backup_actions::csi::{SNAPSHOTS, SnapshotApi};
 use backup_actions::restore::{
     self, AddClaimsOfPods, PRIORITY_CLASSES, RestoreActionOutput, RestoreItemAction, RestoreRules, json,
+    modifiers::ResourceModifiers,
 };
 use backup_core::{api::Restore, resources::NAMESPACES};
 use backup_lock::Footprint;
@@ -80,6 +81,8 @@ type Discover<'a> = dyn Fn() -> BoxFuture<'static, Result<ServedTypes, kube::Err
 /// The actions of plugins, and what actions need.
 pub(super) struct ActionContext<'a> {
     pub(super) plugins: Vec<Arc<dyn RestoreItemAction>>,
+    /// Built-in ones that a ConfigMap configures.
+    pub(super) configured: Vec<Arc<dyn RestoreItemAction>>,
     pub(super) log: PluginLog,
     /// One plugin is at work at a time.
     pub(super) turn: tokio::sync::Mutex<()>,
@@ -105,6 +108,8 @@ pub(super) struct Work<'a> {
     pub(super) resumed: bool,
     /// How items are rewritten; the kept volumes are added here.
     pub(super) rules: RestoreRules,
+    /// What people want changed in items after all actions.
+    pub(super) modifiers: Option<ResourceModifiers>,
     pub(super) snapshots: Snapshots,
     pub(super) saved: SavedVolumes,
     /// How the data of each volume comes back; decided once, before anything is restored.
@@ -234,6 +239,7 @@ impl Work<'_> {
         selection: &'p Selection,
     ) -> ItemRestorer<'p> {
         let mut built_in = restore::built_in(&common.rules);
+        built_in.extend(self.actions.configured.iter().cloned());
         if !self.contents.items(SNAPSHOTS).is_empty() {
             built_in.extend(restore::csi_actions(
                 &self.actions.csi,

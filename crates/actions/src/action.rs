@@ -66,7 +66,12 @@ pub struct AppliesTo {
 
 impl AppliesTo {
     pub(crate) fn resource(name: &str) -> Self {
-        Self { included_resources: vec![name.to_owned()], ..Self::default() }
+        Self::resources(&[name])
+    }
+
+    pub(crate) fn resources(names: &[&str]) -> Self {
+        let included_resources = names.iter().map(|name| (*name).to_owned()).collect();
+        Self { included_resources, ..Self::default() }
     }
 }
 

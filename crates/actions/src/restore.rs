@@ -3,21 +3,27 @@
 
 mod account;
 mod action;
+mod action_config;
 mod add_pvc_from_pod;
 mod built_in;
+mod change_image_name;
+mod change_storage_class;
 mod cluster;
 mod csi;
 pub mod existing;
 mod init_hooks;
 pub mod json;
+pub mod modifiers;
 mod restored_volumes;
 mod rules;
 mod service;
 pub mod transform;
 pub mod volume;
+mod webhooks;
 mod workload;
 
 pub use action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreWait};
+pub use action_config::{ActionConfigs, ConfigMapData};
 pub use add_pvc_from_pod::{AddClaimsOfPods, PRIORITY_CLASSES};
 pub use built_in::{built_in, names, ordered};
 pub use csi::{NAMES as CSI_NAMES, actions as csi_actions, snapshot_of_claim};

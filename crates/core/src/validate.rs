@@ -16,6 +16,8 @@ pub use backup::backup;
 pub use raw::{raw_backup, raw_restore};
 pub use restore::restore;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
 use crate::api::{GoDuration, common::LocalReference};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,6 +63,13 @@ impl Findings {
             self.say(format!("{field}.kind"), format!("{kind:?} is not supported; name a ConfigMap"));
         }
     }
+}
+
+/// What is wrong with a label selector, by the rules of Kubernetes.
+pub fn label_selector(field: &str, selector: &LabelSelector) -> Vec<Finding> {
+    let mut found = Findings::default();
+    selectors::check_one(field, selector, &mut found);
+    found.0
 }
 
 #[cfg(test)]

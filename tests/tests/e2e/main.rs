@@ -31,6 +31,7 @@ mod locks_command;
 mod main_job;
 mod many_operations;
 mod metrics;
+mod modified_restores;
 mod object_store_plugins;
 mod operation_crashes;
 mod orphaned_claims;
@@ -113,6 +114,7 @@ fn suites() -> Vec<Suite> {
                 collection::TESTS,
                 incomplete_restores::TESTS,
                 metrics::TESTS,
+                modified_restores::TESTS,
                 repository_data::TESTS,
                 kubectl_backup::TESTS,
                 requests::TESTS,

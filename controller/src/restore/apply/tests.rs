@@ -35,6 +35,7 @@ const TARGET: Target<'_> = Target {
     collection: COLLECTION,
     namespace: Some("a"),
     name: "x",
+    unmodified: None,
 };
 
 fn policy(rules: &RestoreRules, update: bool, resumed: bool) -> Policy<'_> {
@@ -180,7 +181,7 @@ async fn a_volume_whose_claim_is_gone_is_freed_if_it_is_the_one_of_the_backup() 
         kind: "PersistentVolume",
         collection,
         namespace: None,
-        name: "x",
+        ..TARGET
     };
     for (phase, path, update, outcome, uid) in [
         ("Released", "/data", false, Outcome::Updated, None),
@@ -233,8 +234,7 @@ async fn a_service_that_holds_the_port_itself_is_compared() {
     let (rules, mut item_) =
         (rules(), json!({"metadata": {"name": "x"}, "spec": {}}).as_object().unwrap().clone());
     transform::rewrite(&mut item_, "services", Some("a"), &rules);
-    let target =
-        Target { group_resource: "services", kind: "Service", collection, namespace: Some("a"), name: "x" };
+    let target = Target { group_resource: "services", kind: "Service", collection, ..TARGET };
     let policy = Policy { restore_created: None, ..policy(&rules, false, false) };
     let done = item(&fake::calls(&fake), target, &item_, policy, None).await.unwrap();
     assert_eq!(done, Applied::quiet(Outcome::Skipped));

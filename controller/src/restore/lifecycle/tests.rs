@@ -205,6 +205,31 @@ async fn a_restore_that_can_not_run_says_everything_that_is_wrong() {
     assert!(fake.get(ITEM).is_none());
 }
 
+/// Its rules are followed again by who takes it up, so it does not go on without them.
+#[tokio::test]
+async fn a_restore_whose_modifier_is_gone_when_it_is_resumed_fails() {
+    let rules = "{version: v1, resourceModifierRules: [{conditions: {groupResource: configmaps}, mergePatches: [{patchData: 'data: {k: w}'}]}]}";
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "changes"}, "data": {"rules": rules}});
+    for (phase, there) in [(None, true), (Some("InProgress"), true), (Some("InProgress"), false)] {
+        let (fake, _folder, ctx) = prepared(phase).await;
+        let spec = json!({"backupName": "b", "resourceModifier": {"kind": "configmap", "name": "changes"}});
+        fake.edit(RESTORE, |restore| restore["spec"] = spec);
+        if there {
+            fake.put("/api/v1/namespaces/velero/configmaps/changes", map.clone());
+        }
+        run(&ctx).await;
+        let status = status(&fake);
+        if there {
+            assert_eq!(status["phase"], "Completed", "{status}");
+            assert_eq!(fake.get(ITEM).unwrap()["data"]["k"], "w");
+        } else {
+            assert_eq!((&status["phase"], fake.get(ITEM)), (&json!("Failed"), None));
+            let reason = status["failureReason"].as_str().unwrap();
+            assert!(reason.contains("there is no ConfigMap \"changes\""), "{reason}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_restore_that_can_not_be_decoded_is_refused_by_field() {
     let (fake, _folder, ctx) = prepared(None).await;

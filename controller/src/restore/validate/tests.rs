@@ -29,7 +29,7 @@ fn from(name: &str) -> RestoreSpec {
 }
 
 fn facts(phase: BackupPhase, at: Option<LocationPhase>) -> Facts {
-    Facts { backup: Some(backup("b", phase, None, 0)), location: Some(location(at)) }
+    Facts { backup: Some(backup("b", phase, None, 0)), location: Some(location(at)), ..Facts::default() }
 }
 
 #[rstest]
@@ -135,4 +135,34 @@ fn what_was_not_claimed_of_the_cluster_is_refused(
     let reason = refused(&spec, &backup, &Footprint::namespaces(["a", "b", "c"]));
     assert_eq!(reason.is_some(), expected, "{reason:?}");
     assert_eq!(refused(&spec, &backup, &Footprint::everything()), None);
+}
+
+#[test]
+fn modifiers_and_configurations_of_actions_are_checked_before_the_start() {
+    let reference = |kind: &str| {
+        let reference = json!({"kind": kind, "name": "changes"});
+        RestoreSpec { resource_modifier: serde_json::from_value(reference).unwrap(), ..from("b") }
+    };
+    let good = || facts(BackupPhase::Completed, Some(LocationPhase::Available));
+    let fields = |spec: &RestoreSpec, facts: &Facts| {
+        findings(spec, facts).into_iter().map(|found| found.field).collect::<Vec<_>>()
+    };
+    let rules = |text: &str| Some([("k".to_owned(), text.to_owned())].into());
+    let spec = reference("configmap");
+    assert_eq!(fields(&spec, &good()), ["spec.resourceModifier.name"]);
+    assert_eq!(fields(&reference("Secret"), &good()), ["spec.resourceModifier.kind"]);
+    let text = "{version: v1, resourceModifierRules: [{conditions: {groupResource: pods}, mergePatches: [{patchData: 'a: 1'}]}]}";
+    assert_eq!(fields(&spec, &Facts { modifier: rules(text), ..good() }), [""; 0]);
+    let wrong = rules(&text.replace("v1", "v3"));
+    assert_eq!(fields(&spec, &Facts { modifier: wrong, ..good() }), ["spec.resourceModifier: version"]);
+    let labels = ["velero.io/plugin-config", "velero.io/change-storage-class"];
+    let config = |name: &str| ConfigMapData {
+        name: name.to_owned(),
+        labels: labels.iter().map(|label| ((*label).to_owned(), "RestoreItemAction".to_owned())).collect(),
+        ..ConfigMapData::default()
+    };
+    let one = Facts { action_configs: vec![config("a")], ..good() };
+    assert_eq!(fields(&from("b"), &one), [""; 0]);
+    let two = Facts { action_configs: vec![config("a"), config("b")], ..good() };
+    assert_eq!(fields(&from("b"), &two), ["ConfigMap a"]);
 }

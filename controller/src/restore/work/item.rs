@@ -5,6 +5,7 @@ use backup_actions::{
     restore::{
         RestoreActionInput, RestoreActionOutput, RestoreItemAction,
         json::{self, Object},
+        modifiers::Modified,
         transform,
     },
 };
@@ -39,6 +40,9 @@ use crate::{
         snapshots::VolumeError,
     },
 };
+
+/// What may make something else of an item, in messages.
+const CHANGED: &str = "actions, or the resource modifier,";
 
 /// Restores items; what they have in common.
 pub(super) struct ItemRestorer<'a> {
@@ -328,7 +332,23 @@ impl ItemRestorer<'_> {
         }
     }
 
-    /// Creates what actions have made of an item: it may be of another name and type by now.
+    /// Makes the changes that people want in what actions have made of an item; none if there are none.
+    fn modify(&self, current: &CurrentItem<'_>, object: &Object) -> Option<Object> {
+        let CurrentItem { kind, about, id, .. } = current;
+        let modifiers = self.work.modifiers.as_ref()?;
+        let Modified { item, problems } =
+            modifiers.apply(object, kind.group_resource, id.namespace.as_deref());
+        for problem in problems {
+            // As with Velero it is restored all the same.
+            let scope = about.namespace.map_or(Scope::Cluster, Scope::Namespace);
+            let message =
+                format!("{} {:?} was restored without a modification: {problem}", about.kind, about.name);
+            self.work.report.error(scope, message);
+        }
+        item
+    }
+
+    /// Creates what actions and modifiers have made of an item: it may be of another name and type by now.
     async fn create(
         &self,
         current: &CurrentItem<'_>,
@@ -339,6 +359,11 @@ impl ItemRestorer<'_> {
         let Work { calls, rules, own, .. } = self.work;
         let CurrentItem { kind: of, about, .. } = current;
         let namespace = about.namespace;
+        let mut unmodified = None;
+        if let Some(modified) = self.modify(current, &object) {
+            transform::place(&mut object, namespace, rules);
+            unmodified = Some(std::mem::replace(&mut object, modified));
+        }
         transform::place(&mut object, namespace, rules);
         let text = |path: &[&str], key| json::text(&object, path, key).unwrap_or_default().to_owned();
         let (api_version, kind, name) =
@@ -348,7 +373,7 @@ impl ItemRestorer<'_> {
         if (kind.as_str(), group_of(&api_version)) != (&resource.kind, &resource.group) {
             let Some(served) = self.find_kind(&kind, group_of(&api_version)) else {
                 let why =
-                    format!("actions made a {api_version} {kind} of it, which the cluster does not serve");
+                    format!("{CHANGED} made a {api_version} {kind} of it, which the cluster does not serve");
                 return Ok(not_restored(*about, &why));
             };
             found = (served.group_resource(), served);
@@ -357,8 +382,12 @@ impl ItemRestorer<'_> {
         if let Some(why) = misplaced(&object, resource, namespace, &api_version, &name) {
             return Ok(not_restored(*about, &why));
         }
+        if self.selection.keeps_type(plural) {
+            let why = format!("{CHANGED} made a {kind} of it, which a restore does not write");
+            return Ok(not_restored(*about, &why));
+        }
         if let Some(why) = guard::keeps(plural, namespace, &name, own) {
-            return Ok(not_restored(*about, &format!("actions renamed it to {name:?}, and {why}")));
+            return Ok(not_restored(*about, &format!("{CHANGED} renamed it to {name:?}, and {why}")));
         }
         let collection = path::collection(&api_version, &resource.plural, namespace);
         // It was listed in the version that the cluster prefers.
@@ -371,6 +400,7 @@ impl ItemRestorer<'_> {
             collection: &collection,
             namespace,
             name: &name,
+            unmodified: unmodified.as_ref(),
         };
         let mut applied = apply::item(calls, target, &object, self.work.policy(), seen).await?;
         if applied.outcome == Outcome::Created

@@ -98,6 +98,7 @@ struct World<'a> {
     plugins: Vec<Arc<dyn RestoreItemAction>>,
     resumed: bool,
     saved: SavedVolumes,
+    modifiers: Option<ResourceModifiers>,
     /// Runs the commands of hooks.
     pods: Option<&'a FakePods>,
 }
@@ -105,11 +106,11 @@ struct World<'a> {
 impl<'a> World<'a> {
     fn new(fake: &'a FakeApi, calls: &'a Calls, claimed: &'a Footprint) -> Self {
         let (plugins, resumed, saved) = (Vec::new(), false, SavedVolumes::default());
-        Self { fake, calls, claimed, plugins, resumed, saved, pods: None }
+        Self { fake, calls, claimed, plugins, resumed, saved, modifiers: None, pods: None }
     }
 
     async fn run(self, items: Items<'_>, spec: Value) -> (Report, Result<Vec<Started>, WorkError>) {
-        let Self { fake, calls, claimed, plugins, resumed, saved, pods } = self;
+        let Self { fake, calls, claimed, plugins, resumed, saved, modifiers, pods } = self;
         let no_pods = FakePods::default();
         let hooks = HookJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
         let (_folder, location, _) = backup::stored(items).await;
@@ -121,7 +122,14 @@ impl<'a> World<'a> {
         let work = Work {
             contents: &contents,
             restore: &restore,
-            actions: ActionContext { plugins, log, turn, journal: &journal, csi: fake::csi(fake) },
+            actions: ActionContext {
+                plugins,
+                configured: Vec::new(),
+                log,
+                turn,
+                journal: &journal,
+                csi: fake::csi(fake),
+            },
             calls,
             report: &report,
             discover: &|| std::future::ready(Ok(served(fake))).boxed(),
@@ -137,6 +145,7 @@ impl<'a> World<'a> {
                 namespaces: restore.spec.namespace_mapping.clone(),
                 ..RestoreRules::default()
             },
+            modifiers,
             snapshots: snapshots::none(),
             saved,
             plan: VolumePlan::default(),
@@ -461,247 +470,6 @@ async fn filters_select_by_namespace_type_and_label() {
 }
 
 #[tokio::test]
-async fn an_item_that_cannot_be_decoded_is_named_also_with_a_selector() {
-    let mut odd = item("v1", "ConfigMap", "odd");
-    odd["metadata"]["labels"] = json!({"app": "web", "version": 5});
-    let mut plain = odd.clone();
-    plain["metadata"]["labels"]["app"] = json!("db");
-    let items = [
-        ("configmaps", Some("a"), json!([1])),
-        ("configmaps", Some("a"), odd),
-        ("configmaps", Some("b"), plain),
-        ("configmaps", Some("c"), json!("not an object")),
-        ("namespaces", None, json!(1)),
-    ];
-    let selector = json!({"matchLabels": {"app": "web"}});
-    let spec = json!({"labelSelector": selector, "includedNamespaces": ["a", "b", "x"]});
-    let (fake, report) = restored(&items, spec).await;
-    assert!(fake.get("/api/v1/namespaces/a/configmaps/odd").is_some());
-    assert!(fake.get("/api/v1/namespaces/b/configmaps/odd").is_none(), "it can be read, and is not selected");
-    assert_eq!(report.counts(), (0, 2));
-    let results = report.into_files().results;
-    let of = |error: &str| format!("{error} \"x\"");
-    assert!(results.errors.namespaces["a"][0].contains(&of("ConfigMap")), "{results:?}");
-    assert!(results.errors.cluster[0].contains(&of("Namespace")), "{results:?}");
-}
-
-#[tokio::test]
-async fn a_pod_brings_its_claims_with_their_volumes_and_its_priority_class() {
-    let mut pod = item("v1", "Pod", "db");
-    pod["metadata"]["labels"] = json!({"app": "db"});
-    pod["metadata"]["namespace"] = json!("a");
-    pod["spec"] = json!({
-        "priorityClassName": "high",
-        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
-    });
-    let mut second = pod.clone();
-    second["metadata"]["name"] = json!("db-2");
-    let mut claim = item("v1", "PersistentVolumeClaim", "data");
-    claim["spec"] = json!({"volumeName": "disk"});
-    let mut volume = item("v1", "PersistentVolume", "disk");
-    volume["spec"] = json!({"persistentVolumeReclaimPolicy": "Retain"});
-    let class = item("scheduling.k8s.io/v1", "PriorityClass", "high");
-    let items = [
-        ("pods", Some("a"), pod),
-        ("pods", Some("a"), second),
-        ("persistentvolumeclaims", Some("a"), claim),
-        ("persistentvolumeclaims", Some("a"), item("v1", "PersistentVolumeClaim", "unused")),
-        ("persistentvolumes", None, volume),
-        ("priorityclasses.scheduling.k8s.io", None, class.clone()),
-    ];
-    let spec = |more: Value| {
-        let mut spec = json!({"labelSelector": {"matchLabels": {"app": "db"}}});
-        json_patch::merge(&mut spec, &more);
-        spec
-    };
-    let (fake, report) = restored(&items, spec(json!({}))).await;
-    assert_eq!(report.counts(), (0, 0));
-    let progress = report.progress();
-    assert_eq!((progress.total_items, progress.items_restored), (6, 6));
-    let claims = "/api/v1/namespaces/a/persistentvolumeclaims";
-    let made = posts(&fake);
-    let at = |path: &str| made.iter().position(|post| post == path).unwrap();
-    assert_eq!(made.len(), 6, "{made:?}");
-    let volumes = at("/api/v1/persistentvolumes");
-    assert!(volumes < at(claims) && at(claims) < at("/api/v1/namespaces/a/pods"), "{made:?}");
-    assert_eq!(fake.get(&format!("{claims}/data")).unwrap()["spec"]["volumeName"], "disk");
-    // The filters of types hold for what comes along.
-    let only_pods = json!({"includedResources": ["pods"]});
-    let (fake, report) = restored(&items, spec(only_pods)).await;
-    assert_eq!((report.counts(), posts(&fake).len()), ((0, 0), 3), "namespace and pods");
-    let claims = json!({"includedResources": ["pods", "pvc", "persistentvolumeclaims"]});
-    let (fake, _) = restored(&items, spec(claims)).await;
-    assert_eq!(posts(&fake).len(), 5, "volumes come with their claims");
-    // A class that the backup does not hold may be in the cluster: nothing is missing.
-    let (_, report) = restored(&items[..5], spec(json!({}))).await;
-    assert_eq!(report.counts(), (0, 0));
-    // A claim that the backup does not hold is told of, once for each pod.
-    let (_, report) = restored(&items[..2], spec(json!({}))).await;
-    assert_eq!(report.counts(), (2, 0));
-}
-
-#[tokio::test]
-async fn a_definition_comes_along_when_its_resources_need_it() {
-    let items = [
-        ("widgets.example.com", Some("a"), item("example.com/v1", "Widget", "w")),
-        definition("widgets"),
-        definition("others"),
-    ];
-    let (fake, report) = restored(&items, json!({"includedNamespaces": ["a"]})).await;
-    assert_eq!(report.counts(), (0, 0));
-    assert!(fake.get("/apis/example.com/v1/namespaces/a/widgets/w").is_some());
-    assert!(fake.get(&format!("{CRDS}/others.example.com")).is_none(), "nobody asked for it");
-    let spec = json!({"includedNamespaces": ["a"], "includeClusterResources": false});
-    let (_, report) = restored(&items, spec).await;
-    assert_eq!(report.counts(), (0, 1), "not served, and not to be brought along");
-}
-
-#[tokio::test]
-async fn a_volume_that_is_kept_comes_along_with_its_claim() {
-    let volume = |name: &str, policy: &str| {
-        json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
-            "spec": {"persistentVolumeReclaimPolicy": policy, "claimRef": {"namespace": "a", "name": "c", "uid": "u"}}})
-    };
-    let claim = |name: &str, volume: &str| {
-        json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
-            "spec": {"volumeName": volume}})
-    };
-    let items = [
-        ("persistentvolumeclaims", Some("a"), claim("kept", "kept")),
-        ("persistentvolumeclaims", Some("a"), claim("anew", "gone")),
-        ("persistentvolumes", None, volume("kept", "Retain")),
-        ("persistentvolumes", None, volume("gone", "Delete")),
-        ("persistentvolumes", None, volume("unused", "Retain")),
-    ];
-    let (fake, _) = restored(&items, json!({"includedNamespaces": ["a"]})).await;
-    let volume = fake.get("/api/v1/persistentvolumes/kept").unwrap();
-    assert_eq!(volume["spec"]["claimRef"], json!({"namespace": "a", "name": "c"}));
-    assert!(fake.get("/api/v1/persistentvolumes/gone").is_none());
-    assert!(fake.get("/api/v1/persistentvolumes/unused").is_none());
-    let at = |name: &str| fake.get(&format!("/api/v1/namespaces/a/persistentvolumeclaims/{name}")).unwrap();
-    assert_eq!(at("kept")["spec"], json!({"volumeName": "kept"}));
-    assert_eq!(at("anew")["spec"], Value::Null);
-}
-
-/// A claim on each volume, and what the backup says of it.
-#[tokio::test]
-async fn what_became_of_the_data_of_each_volume_is_told() {
-    let volume = |name: &str, policy: &str| {
-        let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
-            "spec": {"persistentVolumeReclaimPolicy": policy, "claimRef": {"namespace": "a", "name": name}}});
-        ("persistentvolumes", None, volume)
-    };
-    let claim = |name: &str| {
-        let mut claim = item("v1", "PersistentVolumeClaim", name);
-        claim["spec"] = json!({"volumeName": name});
-        ("persistentvolumeclaims", Some("a"), claim)
-    };
-    let record = |claim: &str, more: Value| {
-        let mut record = json!({"pvcNamespace": "a", "pvcName": claim, "pvName": claim});
-        json_patch::merge(&mut record, &more);
-        VolumeRecord::of(&record).unwrap()
-    };
-    let names = ["kept", "skipped", "lost", "filed", "there"];
-    let mut items: Vec<_> = names.iter().map(|name| claim(name)).collect();
-    items.extend(names.iter().map(|name| volume(name, if *name == "kept" { "Retain" } else { "Delete" })));
-    items.push(volume("also-filed", "Retain"));
-    items.push(claim("also-filed"));
-    let records = vec![
-        record("skipped", json!({"skipped": true, "skippedReason": "no class"})),
-        record("lost", json!({"backupMethod": "CSISnapshot"})),
-        record("there", json!({"backupMethod": "CSISnapshot"})),
-        record("filed", json!({"backupMethod": "PodVolumeBackup"})),
-        record("also-filed", json!({"backupMethod": "PodVolumeBackup"})),
-    ];
-    for (volumes, warnings, errors) in [(true, 1, 1), (false, 0, 0)] {
-        let fake = fake::server();
-        fake.put("/api/v1/namespaces/a/persistentvolumeclaims/there", claim("there").2);
-        let (claimed, calls) = (Footprint::everything(), fake::calls(&fake));
-        let records = if volumes { records.clone() } else { Vec::new() };
-        let saved = SavedVolumes { records, in_repository: Vec::new() };
-        let world = World { saved, ..World::new(&fake, &calls, &claimed) };
-        let (report, done) = world.run(&items, json!({"restorePVs": volumes})).await;
-        done.unwrap();
-        let files = report.into_files();
-        let told = |list: &[String]| list.iter().filter(|text| !text.contains("exists and differs")).count();
-        let of = |results: &std::collections::BTreeMap<String, Vec<String>>| {
-            told(results.get("a").map_or(&[], Vec::as_slice))
-        };
-        assert_eq!(of(&files.results.warnings.namespaces), warnings, "{:?}", files.results);
-        assert_eq!(of(&files.results.errors.namespaces), errors, "{:?}", files.results);
-        if volumes {
-            let text = serde_json::to_string(&files.results).unwrap();
-            for sentence in [
-                "claim \\\"skipped\\\" comes back empty: nothing of it was saved (no class)",
-                "the data of claim \\\"lost\\\"",
-            ] {
-                assert!(text.contains(sentence), "{text}");
-            }
-        }
-        assert!(fake.get("/api/v1/persistentvolumes/kept").is_some());
-        assert_eq!(
-            fake.get("/api/v1/persistentvolumes/also-filed").is_some(),
-            !volumes,
-            "its files are elsewhere"
-        );
-    }
-}
-
-/// A claim that is provisioned anew; its class gives volumes neither policy nor labels of the old one.
-#[tokio::test(start_paused = true)]
-async fn a_volume_that_is_provisioned_anew_gets_what_the_old_one_had() {
-    let mut claim = item("v1", "PersistentVolumeClaim", "data");
-    claim["spec"] = json!({"volumeName": "old"});
-    let items = [("persistentvolumeclaims", Some("a"), claim)];
-    let record = json!({"pvcNamespace": "a", "pvcName": "data", "pvName": "old", "skipped": true,
-        "pvInfo": {"reclaimPolicy": "Retain", "labels": {"team": "shop", "zone": "old"}}});
-    for bound in [true, false] {
-        let fake = fake::server();
-        let (claimed, calls) = (Footprint::everything(), fake::calls(&fake));
-        let saved =
-            SavedVolumes { records: vec![VolumeRecord::of(&record).unwrap()], in_repository: Vec::new() };
-        let world = World { saved, ..World::new(&fake, &calls, &claimed) };
-        let binds = async {
-            tokio::time::sleep(Duration::from_secs(2)).await;
-            if bound {
-                let volume = json!({"metadata": {"name": "new", "labels": {"zone": "new"}},
-                    "spec": {"persistentVolumeReclaimPolicy": "Delete"}});
-                fake.put("/api/v1/persistentvolumes/new", volume);
-                fake.edit("/api/v1/namespaces/a/persistentvolumeclaims/data", |claim| {
-                    claim["spec"]["volumeName"] = json!("new");
-                    claim["status"] = json!({"phase": "Bound"});
-                });
-            }
-        };
-        let ((report, done), ()) = futures::join!(world.run(&items, json!({})), binds);
-        done.unwrap();
-        // That it is empty is always told.
-        assert_eq!(report.counts(), (if bound { 1 } else { 2 }, 0));
-        if bound {
-            let volume = fake.get("/api/v1/persistentvolumes/new").unwrap();
-            assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Retain");
-            assert_eq!(volume["metadata"]["labels"], json!({"team": "shop", "zone": "new"}));
-        }
-    }
-}
-
-#[tokio::test]
-async fn what_the_installation_lives_on_is_never_written() {
-    let items = [
-        (
-            "leases.coordination.k8s.io",
-            Some("velero"),
-            item("coordination.k8s.io/v1", "Lease", "backup-lock-velero"),
-        ),
-        ("backups.velero.io", Some("velero"), item("velero.io/v1", "Backup", "b")),
-        ("configmaps", Some("velero"), item("v1", "ConfigMap", "mine")),
-    ];
-    let (fake, report) = restored(&items, json!({})).await;
-    assert_eq!(posts(&fake), ["/api/v1/namespaces", "/api/v1/namespaces/velero/configmaps"]);
-    assert_eq!(listed(report)["coordination.k8s.io/v1/Lease"], json!(["velero/backup-lock-velero(skipped)"]));
-}
-
-#[tokio::test]
 async fn work_that_has_to_stop_writes_nothing_more() {
     let items = [("configmaps", Some("a"), item("v1", "ConfigMap", "c"))];
     let (fake, stop) = (fake::server(), tokio_util::sync::CancellationToken::new());
@@ -714,3 +482,7 @@ async fn work_that_has_to_stop_writes_nothing_more() {
 
 mod actions;
 mod hooks;
+mod modifiers;
+mod related;
+mod unreadable;
+mod volumes;

@@ -1,6 +1,6 @@
 //! The table of the built-in actions on items of a restore.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
 
@@ -8,11 +8,13 @@ use super::{
     account,
     action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction},
     add_pvc_from_pod::AddClaimsOfPods,
+    change_image_name::ChangeImageName,
+    change_storage_class::ChangeStorageClass,
     cluster,
     init_hooks::InitHooks,
     json::Object,
     rules::RestoreRules,
-    service, volume, workload,
+    service, volume, webhooks, workload,
 };
 use crate::{
     ActionError, AppliesTo, ItemAction, ItemId,
@@ -28,7 +30,7 @@ struct BuiltIn {
     group_resource: &'static str,
 }
 
-const ALL: [BuiltIn; 13] = [
+const ALL: [BuiltIn; 15] = [
     BuiltIn { name: "velero.io/pod", group_resource: "pods" },
     BuiltIn { name: "velero.io/job", group_resource: "jobs.batch" },
     BuiltIn { name: "velero.io/secret", group_resource: "secrets" },
@@ -45,6 +47,8 @@ const ALL: [BuiltIn; 13] = [
         group_resource: "customresourcedefinitions.apiextensions.k8s.io",
     },
     BuiltIn { name: "velero.io/apiservice", group_resource: "apiservices.apiregistration.k8s.io" },
+    BuiltIn { name: webhooks::NAME, group_resource: webhooks::TYPES[0] },
+    BuiltIn { name: webhooks::NAME, group_resource: webhooks::TYPES[1] },
     // What follows is no action with Velero: it does this elsewhere, or not at all.
     BuiltIn { name: "backup-controller/volume", group_resource: "persistentvolumes" },
     BuiltIn { name: "backup-controller/namespace", group_resource: "namespaces" },
@@ -78,6 +82,7 @@ pub(super) fn rewrite(item: &mut Object, from: &Object, group_resource: &str, ru
             account::rewrite_binding(item, rules);
         }
         "customresourcedefinitions.apiextensions.k8s.io" => cluster::rewrite_definition(item),
+        of_webhooks if webhooks::TYPES.contains(&of_webhooks) => webhooks::rewrite(item),
         "persistentvolumes" => volume::rewrite_volume(item, rules),
         "namespaces" => cluster::rewrite_namespace(item, rules),
         _ => {}
@@ -87,7 +92,9 @@ pub(super) fn rewrite(item: &mut Object, from: &Object, group_resource: &str, ru
 /// Names of the built-in actions that Velero has, too, as it lists them; those for CSI are [`super::CSI_NAMES`].
 pub fn names() -> impl Iterator<Item = &'static str> {
     let rewriting = ALL.iter().map(|of| of.name).filter(|name| name.starts_with("velero.io/"));
-    rewriting.chain([AddClaimsOfPods::NAME, InitHooks::NAME])
+    let others = [AddClaimsOfPods::NAME, InitHooks::NAME, ChangeStorageClass::NAME, ChangeImageName::NAME];
+    let names: BTreeSet<&str> = rewriting.chain(others).collect();
+    names.into_iter()
 }
 
 pub fn built_in(rules: &Arc<RestoreRules>) -> Vec<Arc<dyn RestoreItemAction>> {

@@ -13,6 +13,8 @@ use super::{
     transform, volume,
 };
 
+mod modified;
+
 const OURS: [&str; 2] = [labels::BACKUP_NAME, labels::RESTORE_NAME];
 
 #[derive(Clone, Debug, PartialEq)]
@@ -26,15 +28,23 @@ pub enum Existing {
     Patch(Value),
 }
 
+/// What was made of an item of the backup.
+#[derive(Clone, Copy, Debug)]
+pub struct Made<'a> {
+    pub wanted: &'a Object,
+    /// The same without the changes of resource modifiers, if there are any.
+    pub unmodified: Option<&'a Object>,
+}
+
 /// When a Restore was created, as objects say it of themselves.
 pub fn created(restore: &Restore) -> Option<String> {
     let at = restore.metadata.creation_timestamp.as_ref();
     at.map(|at| at.0.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// Compares `in_cluster` with the rewritten `wanted`.
+/// Compares `in_cluster` with what was made of an item.
 pub fn compare(
-    wanted: &Object,
+    Made { wanted, unmodified }: Made<'_>,
     in_cluster: &Object,
     group_resource: &str,
     namespace: Option<&str>,
@@ -46,6 +56,9 @@ pub fn compare(
     }
     let mut seen = in_cluster.clone();
     transform::rewrite(&mut seen, group_resource, namespace, &rules.in_place());
+    if let Some(unmodified) = unmodified {
+        modified::accept(&mut seen, in_cluster, wanted, unmodified);
+    }
     let released = group_resource == "persistentvolumes" && volume::is_released(in_cluster);
     let mut patch = match (same_objects(&seen, wanted), update) {
         (true, _) if !released => return Existing::Equal,

@@ -9,8 +9,9 @@ use super::{
     VolumePolicy, volume::TYPES,
 };
 use crate::{
+    config_map::{ConfigReader, join, only_value},
     quantity,
-    validate::{Finding, Findings},
+    validate::Finding,
 };
 
 /// The field of the Backup that names the policy; findings start with it.
@@ -23,31 +24,13 @@ const LATER: [&str; 4] =
 /// Reads a policy from the data of a ConfigMap, which must have exactly one key.
 /// Errors: everything that is wrong in it.
 pub fn read(data: &BTreeMap<String, String>) -> Result<ResourcePolicy, Vec<Finding>> {
-    let mut texts = data.values();
-    let (Some(text), None) = (texts.next(), texts.next()) else {
-        let message = format!("the ConfigMap has {} keys; a policy is the value of its only key", data.len());
-        return Err(vec![Finding::new(FIELD, message)]);
-    };
-    let value: Value = match serde_saphyr::from_str(text) {
-        Ok(value) => value,
-        Err(error) => return Err(vec![Finding::new(FIELD, format!("the policy is no YAML: {error}"))]),
-    };
-    let mut reader = Reader::default();
+    let value = only_value(FIELD, "a policy", data).map_err(|finding| vec![finding])?;
+    let mut reader = ConfigReader::new(FIELD, &LATER);
     let policy = reader.policy(&value);
-    if reader.findings.0.is_empty() { Ok(policy) } else { Err(reader.findings.0) }
+    reader.finish(policy)
 }
 
-#[derive(Default)]
-struct Reader {
-    findings: Findings,
-}
-
-impl Reader {
-    fn find(&mut self, at: &str, message: impl Into<String>) {
-        let field = if at.is_empty() { FIELD.to_owned() } else { format!("{FIELD}: {at}") };
-        self.findings.say(field, message);
-    }
-
+impl ConfigReader {
     fn policy(&mut self, value: &Value) -> ResourcePolicy {
         let Some(fields) = self.fields(value, "", &["version", "volumePolicies", "includeExcludePolicy"])
         else {
@@ -233,48 +216,6 @@ impl Reader {
         }
     }
 
-    /// The members of a map, all of which must be known. Nothing given is an empty map.
-    fn fields<'v>(&mut self, value: &'v Value, at: &str, known: &[&str]) -> Option<&'v Map<String, Value>> {
-        let Some(fields) = value.as_object() else {
-            if !value.is_null() || at.is_empty() {
-                self.find(at, format!("is not a map; it may have {}", known.join(", ")));
-            }
-            return None;
-        };
-        for name in fields.keys().filter(|name| !known.contains(&name.as_str())) {
-            let at = if at.is_empty() { name.clone() } else { format!("{at}.{name}") };
-            if LATER.contains(&name.as_str()) {
-                self.find(&at, "is of a later version of Velero and is not followed here; remove it");
-            } else {
-                self.find(&at, format!("is not known; known are {}", known.join(", ")));
-            }
-        }
-        Some(fields)
-    }
-
-    fn list<'v>(&mut self, fields: &'v Map<String, Value>, at: &str, name: &str) -> Option<&'v Vec<Value>> {
-        match fields.get(name)? {
-            Value::Null => None,
-            Value::Array(list) => Some(list),
-            _ => {
-                self.find(&join(at, name), "is not a list");
-                None
-            }
-        }
-    }
-
-    fn texts(&mut self, fields: &Map<String, Value>, at: &str, name: &str) -> Vec<String> {
-        let list = self.list(fields, at, name).into_iter().flatten().enumerate();
-        list.filter_map(|(index, value)| {
-            let text = value.as_str().map(str::to_owned);
-            if text.is_none() {
-                self.find(&format!("{}[{index}]", join(at, name)), format!("{value} is not a text"));
-            }
-            text
-        })
-        .collect()
-    }
-
     /// Texts that are all among those that are known.
     fn known_texts(
         &mut self,
@@ -292,17 +233,6 @@ impl Reader {
         texts
     }
 
-    fn text(&mut self, fields: &Map<String, Value>, at: &str, name: &str) -> String {
-        match fields.get(name) {
-            None | Some(Value::Null) => String::new(),
-            Some(Value::String(text)) => text.clone(),
-            Some(other) => {
-                self.find(&join(at, name), format!("{other} is not a text"));
-                String::new()
-            }
-        }
-    }
-
     fn labels(&mut self, fields: &Map<String, Value>, at: &str, name: &str) -> BTreeMap<String, String> {
         let map = match fields.get(name) {
             None | Some(Value::Null) => return BTreeMap::new(),
@@ -314,8 +244,4 @@ impl Reader {
         };
         map.keys().map(|key| (key.clone(), self.text(map, &join(at, name), key))).collect()
     }
-}
-
-fn join(at: &str, name: &str) -> String {
-    if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") }
 }

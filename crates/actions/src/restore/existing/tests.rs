@@ -13,7 +13,8 @@ fn rules() -> RestoreRules {
 fn compared(group_resource: &str, backup: Value, cluster: Value, update: bool) -> Existing {
     let mut wanted = backup.as_object().unwrap().clone();
     transform::rewrite(&mut wanted, group_resource, Some("ns"), &rules());
-    compare(&wanted, cluster.as_object().unwrap(), group_resource, Some("ns"), &rules(), update)
+    let made = Made { wanted: &wanted, unmodified: None };
+    compare(made, cluster.as_object().unwrap(), group_resource, Some("ns"), &rules(), update)
 }
 
 #[rstest]
@@ -108,4 +109,58 @@ fn only_what_this_very_restore_made_is_ours(#[case] label: &str, #[case] made: &
         json!({"metadata": {"labels": {"velero.io/restore-name": label}, "creationTimestamp": made}});
     assert_eq!(is_ours(object.as_object().unwrap(), &rules(), Some("2026-01-01T00:00:00Z")), ours);
     assert!(!is_ours(object.as_object().unwrap(), &rules(), None));
+}
+
+/// A pod of the backup that a modifier has changed, against that of the cluster, both `spec`s.
+fn compared_modified(backup: &Value, modified: &Value, cluster: &Value) -> Existing {
+    let placed = |spec: &Value| {
+        let pod = json!({"metadata": {"name": "x"}, "spec": spec});
+        let mut pod = pod.as_object().unwrap().clone();
+        transform::place(&mut pod, Some("ns"), &rules());
+        pod
+    };
+    let (unmodified, wanted) = (placed(backup), placed(modified));
+    let cluster = json!({"metadata": {"name": "x", "uid": "u"}, "spec": cluster});
+    let made = Made { wanted: &wanted, unmodified: Some(&unmodified) };
+    compare(made, cluster.as_object().unwrap(), "pods", Some("ns"), &rules(), false)
+}
+
+#[rstest]
+#[case::what_rewriting_takes_off(json!({"x": 1}), json!({"x": 1, "nodeName": "n"}), json!({"x": 1, "nodeName": "n"}))]
+#[case::another_value(json!({"x": 1}), json!({"x": 2}), json!({"x": 2, "nodeName": "n"}))]
+#[case::defaults_of_what_is_added(
+    json!({"containers": [{"name": "a", "d": 1}]}),
+    json!({"containers": [{"name": "a", "d": 1}, {"name": "b", "ports": [{"p": 1}]}], "new": {"set": {"y": 1}}}),
+    json!({"containers": [{"name": "a", "d": 1}, {"name": "b", "d": 1, "ports": [{"p": 1, "protocol": "TCP"}]}], "new": {"set": {"y": 1, "z": 2}}})
+)]
+#[case::mounts_that_admission_adds(
+    json!({"containers": [{"name": "a", "image": "1"}]}),
+    json!({"containers": [{"name": "a", "image": "2"}]}),
+    json!({
+        "containers": [{"name": "a", "image": "2", "volumeMounts": [{"name": "kube-api-access-1"}]}],
+        "volumes": [{"name": "kube-api-access-1", "projected": {}}],
+    })
+)]
+#[case::what_is_removed(json!({"x": 1, "y": {"z": 1, "w": 1}}), json!({"y": {"w": 1}}), json!({"y": {"w": 1}}))]
+fn what_a_modifier_has_set_is_no_difference(
+    #[case] backup: Value,
+    #[case] modified: Value,
+    #[case] cluster: Value,
+) {
+    assert_eq!(compared_modified(&backup, &modified, &cluster), Existing::Equal);
+}
+
+#[rstest]
+#[case::the_value_of_the_backup(json!({"x": 1}), json!({"x": 2}), json!({"x": 1}))]
+#[case::another_value(json!({"x": 1}), json!({"x": 1, "nodeName": "n"}), json!({"x": 1, "nodeName": "m"}))]
+#[case::a_difference_elsewhere(json!({"x": 1, "y": 1}), json!({"x": 2, "y": 1}), json!({"x": 2, "y": 2}))]
+#[case::more_elsewhere(json!({"x": 1}), json!({"x": 2}), json!({"x": 2, "more": 1}))]
+#[case::what_was_to_be_removed(json!({"y": [{"z": 1, "w": 1}]}), json!({"y": [{"z": 1}]}), json!({"y": [{"z": 1, "w": 1}]}))]
+#[case::more_items(json!({"y": [1]}), json!({"y": [2]}), json!({"y": [2, 3]}))]
+fn a_difference_to_what_a_modifier_wants_is_one(
+    #[case] backup: Value,
+    #[case] modified: Value,
+    #[case] cluster: Value,
+) {
+    assert_eq!(compared_modified(&backup, &modified, &cluster), Existing::Differs);
 }

@@ -111,6 +111,23 @@ fn a_pod_loses_what_scheduler_and_admission_gave_it(#[case] spec: Value, #[case]
 }
 
 #[test]
+fn a_webhook_configuration_gets_side_effects_that_its_version_takes() {
+    for group_resource in ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"] {
+        let of = |api_version: &str, effects: [Value; 5]| {
+            let webhooks = effects.map(|effects| json!({"name": "w", "sideEffects": effects}));
+            json!({"apiVersion": api_version, "metadata": {"name": "x"}, "webhooks": webhooks})
+        };
+        let made = |item: Value| body(&format!("{group_resource}.admissionregistration.k8s.io"), item);
+        let old = ["None", "NoneOnDryRun", "Some", "Unknown", ""].map(Value::from);
+        let new = ["None", "NoneOnDryRun", "None", "None", "None"].map(Value::from);
+        let effects = |item: &Value| item["webhooks"].clone();
+        let (v1, beta) = ("admissionregistration.k8s.io/v1", "admissionregistration.k8s.io/v1beta1");
+        assert_eq!(effects(&made(of(v1, old.clone()))), effects(&of(v1, new)));
+        assert_eq!(effects(&made(of(beta, old.clone()))), effects(&of(beta, old)));
+    }
+}
+
+#[test]
 fn a_job_loses_its_generated_selector_but_not_a_chosen_one() {
     let generated = json!({"controller-uid": "u", "batch.kubernetes.io/controller-uid": "u"});
     let with_name = json!({"controller-uid": "u", "job-name": "x"});

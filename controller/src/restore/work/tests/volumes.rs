@@ -1,0 +1,118 @@
+//! What becomes of the data of volumes.
+
+use super::*;
+
+#[tokio::test]
+async fn what_became_of_the_data_of_each_volume_is_told() {
+    let volume = |name: &str, policy: &str| {
+        let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+            "spec": {"persistentVolumeReclaimPolicy": policy, "claimRef": {"namespace": "a", "name": name}}});
+        ("persistentvolumes", None, volume)
+    };
+    let claim = |name: &str| {
+        let mut claim = item("v1", "PersistentVolumeClaim", name);
+        claim["spec"] = json!({"volumeName": name});
+        ("persistentvolumeclaims", Some("a"), claim)
+    };
+    let record = |claim: &str, more: Value| {
+        let mut record = json!({"pvcNamespace": "a", "pvcName": claim, "pvName": claim});
+        json_patch::merge(&mut record, &more);
+        VolumeRecord::of(&record).unwrap()
+    };
+    let names = ["kept", "skipped", "lost", "filed", "there"];
+    let mut items: Vec<_> = names.iter().map(|name| claim(name)).collect();
+    items.extend(names.iter().map(|name| volume(name, if *name == "kept" { "Retain" } else { "Delete" })));
+    items.push(volume("also-filed", "Retain"));
+    items.push(claim("also-filed"));
+    let records = vec![
+        record("skipped", json!({"skipped": true, "skippedReason": "no class"})),
+        record("lost", json!({"backupMethod": "CSISnapshot"})),
+        record("there", json!({"backupMethod": "CSISnapshot"})),
+        record("filed", json!({"backupMethod": "PodVolumeBackup"})),
+        record("also-filed", json!({"backupMethod": "PodVolumeBackup"})),
+    ];
+    for (volumes, warnings, errors) in [(true, 1, 1), (false, 0, 0)] {
+        let fake = fake::server();
+        fake.put("/api/v1/namespaces/a/persistentvolumeclaims/there", claim("there").2);
+        let (claimed, calls) = (Footprint::everything(), fake::calls(&fake));
+        let records = if volumes { records.clone() } else { Vec::new() };
+        let saved = SavedVolumes { records, in_repository: Vec::new() };
+        let world = World { saved, ..World::new(&fake, &calls, &claimed) };
+        let (report, done) = world.run(&items, json!({"restorePVs": volumes})).await;
+        done.unwrap();
+        let files = report.into_files();
+        let told = |list: &[String]| list.iter().filter(|text| !text.contains("exists and differs")).count();
+        let of = |results: &std::collections::BTreeMap<String, Vec<String>>| {
+            told(results.get("a").map_or(&[], Vec::as_slice))
+        };
+        assert_eq!(of(&files.results.warnings.namespaces), warnings, "{:?}", files.results);
+        assert_eq!(of(&files.results.errors.namespaces), errors, "{:?}", files.results);
+        if volumes {
+            let text = serde_json::to_string(&files.results).unwrap();
+            for sentence in [
+                "claim \\\"skipped\\\" comes back empty: nothing of it was saved (no class)",
+                "the data of claim \\\"lost\\\"",
+            ] {
+                assert!(text.contains(sentence), "{text}");
+            }
+        }
+        assert!(fake.get("/api/v1/persistentvolumes/kept").is_some());
+        assert_eq!(
+            fake.get("/api/v1/persistentvolumes/also-filed").is_some(),
+            !volumes,
+            "its files are elsewhere"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_provisioned_anew_gets_what_the_old_one_had() {
+    let mut claim = item("v1", "PersistentVolumeClaim", "data");
+    claim["spec"] = json!({"volumeName": "old"});
+    let items = [("persistentvolumeclaims", Some("a"), claim)];
+    let record = json!({"pvcNamespace": "a", "pvcName": "data", "pvName": "old", "skipped": true,
+        "pvInfo": {"reclaimPolicy": "Retain", "labels": {"team": "shop", "zone": "old"}}});
+    for bound in [true, false] {
+        let fake = fake::server();
+        let (claimed, calls) = (Footprint::everything(), fake::calls(&fake));
+        let saved =
+            SavedVolumes { records: vec![VolumeRecord::of(&record).unwrap()], in_repository: Vec::new() };
+        let world = World { saved, ..World::new(&fake, &calls, &claimed) };
+        let binds = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            if bound {
+                let volume = json!({"metadata": {"name": "new", "labels": {"zone": "new"}},
+                    "spec": {"persistentVolumeReclaimPolicy": "Delete"}});
+                fake.put("/api/v1/persistentvolumes/new", volume);
+                fake.edit("/api/v1/namespaces/a/persistentvolumeclaims/data", |claim| {
+                    claim["spec"]["volumeName"] = json!("new");
+                    claim["status"] = json!({"phase": "Bound"});
+                });
+            }
+        };
+        let ((report, done), ()) = futures::join!(world.run(&items, json!({})), binds);
+        done.unwrap();
+        // That it is empty is always told.
+        assert_eq!(report.counts(), (if bound { 1 } else { 2 }, 0));
+        if bound {
+            let volume = fake.get("/api/v1/persistentvolumes/new").unwrap();
+            assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Retain");
+            assert_eq!(volume["metadata"]["labels"], json!({"team": "shop", "zone": "new"}));
+        }
+    }
+}
+
+async fn what_the_installation_lives_on_is_never_written() {
+    let items = [
+        (
+            "leases.coordination.k8s.io",
+            Some("velero"),
+            item("coordination.k8s.io/v1", "Lease", "backup-lock-velero"),
+        ),
+        ("backups.velero.io", Some("velero"), item("velero.io/v1", "Backup", "b")),
+        ("configmaps", Some("velero"), item("v1", "ConfigMap", "mine")),
+    ];
+    let (fake, report) = restored(&items, json!({})).await;
+    assert_eq!(posts(&fake), ["/api/v1/namespaces", "/api/v1/namespaces/velero/configmaps"]);
+    assert_eq!(listed(report)["coordination.k8s.io/v1/Lease"], json!(["velero/backup-lock-velero(skipped)"]));
+}

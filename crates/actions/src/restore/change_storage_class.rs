@@ -1,0 +1,176 @@
+//! `velero.io/change-storage-class`: volumes, claims and the templates of claims get another StorageClass (Velero
+//! `pkg/restore/actions/change_storageclass_action.go`, v1.18).
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use backup_runtime::{errors::plain, retry};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::{Api, Client};
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+use super::{
+    action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction},
+    action_config::ActionConfig,
+    json::{self, Object},
+};
+use crate::{ActionError, AppliesTo, ItemAction};
+
+const TYPES: [&str; 3] = ["persistentvolumeclaims", "persistentvolumes", "statefulsets.apps"];
+/// How long a StorageClass is asked for.
+const BUDGET: Duration = Duration::from_secs(30);
+
+pub(crate) struct ChangeStorageClass {
+    config: ActionConfig<BTreeMap<String, String>>,
+    client: Client,
+    /// Classes that the cluster has; others may come with this restore.
+    found: Mutex<BTreeSet<String>>,
+}
+
+impl ChangeStorageClass {
+    pub(crate) const NAME: &'static str = "velero.io/change-storage-class";
+
+    pub(crate) fn new(config: ActionConfig<BTreeMap<String, String>>, client: Client) -> Self {
+        Self { config, client, found: Mutex::default() }
+    }
+
+    /// Asks the cluster for a class that takes the place of another.
+    async fn check(&self, class: &str) -> Result<(), ActionError> {
+        let mut found = self.found.lock().await;
+        if found.contains(class) {
+            return Ok(());
+        }
+        let action = Self::NAME.to_owned();
+        let api: Api<StorageClass> = Api::all(self.client.clone());
+        match retry::read(BUDGET, || api.get_metadata_opt(class)).await {
+            Ok(Some(_)) => {
+                found.insert(class.to_owned());
+                Ok(())
+            }
+            Ok(None) => {
+                let reason = format!(
+                    "ConfigMap {:?} names StorageClass {class:?}, which does not exist; create it, or correct the ConfigMap, and \
+                     restore again",
+                    self.config.config_map
+                );
+                Err(ActionError::Final { action, reason })
+            }
+            Err(error) => {
+                let reason = format!("StorageClass {class:?} could not be looked for: {}", plain(&error));
+                Err(ActionError::Retryable { action, reason })
+            }
+        }
+    }
+}
+
+/// Changes the class of an item; gives back the new classes.
+fn change(item: &mut Object, classes: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let mut new = BTreeSet::new();
+    let mut change_one = |object: &mut Object| {
+        let class = json::text(object, &["spec"], "storageClassName").and_then(|class| classes.get(class));
+        if let Some(class) = class {
+            json::set(object, &["spec"], "storageClassName", Value::from(class.as_str()));
+            new.insert(class.clone());
+        }
+    };
+    if json::text(item, &[], "kind") == Some("StatefulSet") {
+        let templates = json::list_mut(item, &["spec"], "volumeClaimTemplates").into_iter().flatten();
+        templates.filter_map(Value::as_object_mut).for_each(change_one);
+    } else {
+        change_one(item);
+    }
+    new
+}
+
+impl ItemAction for ChangeStorageClass {
+    fn name(&self) -> &str {
+        Self::NAME
+    }
+
+    fn applies_to(&self) -> AppliesTo {
+        AppliesTo::resources(&TYPES)
+    }
+}
+
+#[async_trait]
+impl RestoreItemAction for ChangeStorageClass {
+    fn may_add_items(&self) -> bool {
+        false
+    }
+
+    async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
+        let mut item = input.item.clone();
+        for class in change(&mut item, &self.config.content) {
+            self.check(&class).await?;
+        }
+        Ok(RestoreActionOutput { item: Some(item), ..RestoreActionOutput::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::api::{Restore, RestoreSpec};
+    use backup_testkit::FakeApi;
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(value: &Value) -> Object {
+        value.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn claims_volumes_and_templates_get_the_class_that_takes_the_place_of_theirs() {
+        let classes = [("old".to_owned(), "new".to_owned())].into();
+        let of = |class: &str| json!({"kind": "PersistentVolumeClaim", "spec": {"storageClassName": class, "x": 1}});
+        let set = |class: &str| {
+            let templates = [of(class), of("other"), json!({"spec": {}}), json!(1)];
+            json!({"kind": "StatefulSet", "spec": {"storageClassName": "old", "volumeClaimTemplates": templates}})
+        };
+        for make in [&of as &dyn Fn(&str) -> Value, &set] {
+            let mut item = object(&make("old"));
+            assert_eq!(change(&mut item, &classes), ["new".to_owned()].into());
+            assert_eq!(Value::Object(item), make("new"));
+        }
+        for left in [of("other"), of(""), json!({"kind": "PersistentVolume", "spec": {}})] {
+            let mut item = object(&left);
+            assert_eq!(change(&mut item, &classes), BTreeSet::new());
+            assert_eq!(Value::Object(item), left);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_class_that_does_not_exist_is_an_error_that_names_it() {
+        let fake = FakeApi::new();
+        let content = [("old".to_owned(), "new".to_owned())].into();
+        let config = ActionConfig { config_map: "classes".to_owned(), content };
+        let action = ChangeStorageClass::new(config, fake.client());
+        let (item, restore) = (
+            object(&json!({"spec": {"storageClassName": "old"}})),
+            Restore::new("r", RestoreSpec::default()),
+        );
+        let input = RestoreActionInput { item: &item, from_backup: &item, restore: &restore };
+        let error = action.execute(input).await.unwrap_err();
+        assert!(matches!(error, ActionError::Final { .. }), "{error}");
+        assert!(error.to_string().contains("\"classes\" names StorageClass \"new\""), "{error}");
+        // It may come with the restore.
+        let path = "/apis/storage.k8s.io/v1/storageclasses/new";
+        fake.put(
+            path,
+            json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "new"}}),
+        );
+        for _ in 0..2 {
+            let made = action.execute(input).await.unwrap().item.unwrap();
+            assert_eq!(made["spec"]["storageClassName"], "new");
+        }
+        assert_eq!(
+            fake.log().iter().filter(|line| line.contains(path)).count(),
+            2,
+            "asked for until it is there"
+        );
+    }
+}

@@ -1,0 +1,61 @@
+//! What a resource modifier has changed, in the comparison with an object of the cluster.
+//!
+//! That object was rewritten as the item was before the modifier: what the modifier sets may have been taken off, and what it
+//! adds, the cluster has filled up with its defaults. Neither is a difference.
+
+use serde_json::Value;
+
+use super::{Object, is_nothing, same};
+
+/// Makes `seen`, the rewritten object of the cluster, what is wanted wherever the modifier has changed something and the object
+/// has it. `in_cluster` is the object as it is.
+pub(super) fn accept(seen: &mut Object, in_cluster: &Object, wanted: &Object, unmodified: &Object) {
+    for (key, value) in wanted {
+        let before = unmodified.get(key);
+        if before == Some(value) {
+            continue;
+        }
+        let found = in_cluster.get(key);
+        let has = |found: Option<&Value>| found.is_some_and(|found| covers(found, value, before));
+        if has(found) || has(seen.get(key)) {
+            seen.insert(key.clone(), value.clone());
+        } else if let (Value::Object(value), Some(Value::Object(found)), Some(Value::Object(before))) =
+            (value, found, before)
+        {
+            let mut inner = match seen.remove(key) {
+                Some(Value::Object(inner)) => inner,
+                _ => Object::new(),
+            };
+            accept(&mut inner, found, value, before);
+            seen.insert(key.clone(), Value::Object(inner));
+        }
+    }
+}
+
+/// Whether a value is what is wanted. One that the modifier has added may have more fields: the cluster fills in defaults.
+fn covers(found: &Value, wanted: &Value, before: Option<&Value>) -> bool {
+    match (found, wanted) {
+        _ if before == Some(wanted) => same(found, wanted),
+        (Value::Object(found), Value::Object(wanted)) => {
+            let before = before.and_then(Value::as_object);
+            let has = |(key, value): (&String, &Value)| {
+                let inner = before.and_then(|before| before.get(key));
+                found.get(key).map_or_else(|| is_nothing(value), |found| covers(found, value, inner))
+            };
+            let no_more = || found.iter().all(|(key, value)| wanted.contains_key(key) || is_nothing(value));
+            wanted.iter().all(has) && (before.is_none() || no_more())
+        }
+        (Value::Array(found), Value::Array(wanted)) => {
+            let before = before.and_then(Value::as_array);
+            let before = |index: usize, item: &Value| {
+                let before = before?;
+                let at = before.iter().find(|before| *before == item);
+                at.or_else(|| before.get(index).filter(|_| before.len() == wanted.len()))
+            };
+            let mut pairs = found.iter().zip(wanted).enumerate();
+            found.len() == wanted.len()
+                && pairs.all(|(index, (found, wanted))| covers(found, wanted, before(index, wanted)))
+        }
+        _ => same(found, wanted),
+    }
+}

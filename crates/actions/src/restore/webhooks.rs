@@ -1,0 +1,26 @@
+//! `velero.io/admission-webhook-configuration`: the first version of webhook configurations took values of `sideEffects` that
+//! the second refuses (Velero `pkg/restore/actions/admissionwebhook_config_action.go`, v1.18).
+
+use serde_json::Value;
+
+use super::json::{self, Object};
+
+pub(crate) const NAME: &str = "velero.io/admission-webhook-configuration";
+pub(crate) const TYPES: [&str; 2] = [
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+    "validatingwebhookconfigurations.admissionregistration.k8s.io",
+];
+/// What `v1` takes.
+const VALID: [&str; 2] = ["None", "NoneOnDryRun"];
+
+pub(crate) fn rewrite(item: &mut Object) {
+    if json::text(item, &[], "apiVersion") != Some("admissionregistration.k8s.io/v1") {
+        return;
+    }
+    let webhooks = json::list_mut(item, &[], "webhooks").into_iter().flatten();
+    for webhook in webhooks.filter_map(Value::as_object_mut) {
+        if json::text(webhook, &[], "sideEffects").is_none_or(|value| !VALID.contains(&value)) {
+            webhook.insert("sideEffects".to_owned(), Value::from("None"));
+        }
+    }
+}

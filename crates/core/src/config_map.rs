@@ -1,0 +1,114 @@
+//! Reading what people write as YAML into a ConfigMap. Everything that is wrong is found at once, each with its place.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::validate::Finding;
+
+/// Reads the value of the only key of a ConfigMap, which is `what`.
+pub fn only_value(field: &str, what: &str, data: &BTreeMap<String, String>) -> Result<Value, Finding> {
+    let mut texts = data.values();
+    let (Some(text), None) = (texts.next(), texts.next()) else {
+        let message = format!("the ConfigMap has {} keys; {what} is the value of its only key", data.len());
+        return Err(Finding::new(field, message));
+    };
+    yaml(text).map_err(|error| Finding::new(field, format!("{what} is no YAML: {error}")))
+}
+
+/// Reads YAML, which JSON is, too.
+pub fn yaml(text: &str) -> Result<Value, String> {
+    serde_saphyr::from_str(text).map_err(|error| error.to_string())
+}
+
+/// Takes values apart, and keeps what is wrong.
+pub struct ConfigReader {
+    /// The field of the object that names the ConfigMap; findings start with it.
+    field: &'static str,
+    /// What later versions of Velero know, and we do not follow.
+    later: &'static [&'static str],
+    pub findings: Vec<Finding>,
+}
+
+impl ConfigReader {
+    pub fn new(field: &'static str, later: &'static [&'static str]) -> Self {
+        Self { field, later, findings: Vec::new() }
+    }
+
+    pub fn find(&mut self, at: &str, message: impl Into<String>) {
+        let field = if at.is_empty() { self.field.to_owned() } else { format!("{}: {at}", self.field) };
+        self.findings.push(Finding::new(field, message));
+    }
+
+    /// What is read, if nothing is wrong.
+    pub fn finish<T>(self, read: T) -> Result<T, Vec<Finding>> {
+        if self.findings.is_empty() { Ok(read) } else { Err(self.findings) }
+    }
+
+    /// The members of a map, all of which must be known. Nothing given is an empty map.
+    pub fn fields<'v>(
+        &mut self,
+        value: &'v Value,
+        at: &str,
+        known: &[&str],
+    ) -> Option<&'v Map<String, Value>> {
+        let Some(fields) = value.as_object() else {
+            if !value.is_null() || at.is_empty() {
+                self.find(at, format!("is not a map; it may have {}", known.join(", ")));
+            }
+            return None;
+        };
+        for name in fields.keys().filter(|name| !known.contains(&name.as_str())) {
+            let at = join(at, name);
+            if self.later.contains(&name.as_str()) {
+                self.find(&at, "is of a later version of Velero and is not followed here; remove it");
+            } else {
+                self.find(&at, format!("is not known; known are {}", known.join(", ")));
+            }
+        }
+        Some(fields)
+    }
+
+    pub fn list<'v>(
+        &mut self,
+        fields: &'v Map<String, Value>,
+        at: &str,
+        name: &str,
+    ) -> Option<&'v Vec<Value>> {
+        match fields.get(name)? {
+            Value::Null => None,
+            Value::Array(list) => Some(list),
+            _ => {
+                self.find(&join(at, name), "is not a list");
+                None
+            }
+        }
+    }
+
+    pub fn texts(&mut self, fields: &Map<String, Value>, at: &str, name: &str) -> Vec<String> {
+        let list = self.list(fields, at, name).into_iter().flatten().enumerate();
+        list.filter_map(|(index, value)| {
+            let text = value.as_str().map(str::to_owned);
+            if text.is_none() {
+                self.find(&format!("{}[{index}]", join(at, name)), format!("{value} is not a text"));
+            }
+            text
+        })
+        .collect()
+    }
+
+    pub fn text(&mut self, fields: &Map<String, Value>, at: &str, name: &str) -> String {
+        match fields.get(name) {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => {
+                self.find(&join(at, name), format!("{other} is not a text"));
+                String::new()
+            }
+        }
+    }
+}
+
+pub fn join(at: &str, name: &str) -> String {
+    if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") }
+}

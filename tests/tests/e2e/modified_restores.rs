@@ -1,0 +1,167 @@
+//! What ConfigMaps change in restored items, and what a pod brings along.
+
+use crate::prelude::*;
+
+crate::tests! {
+    configured_actions_and_modifiers_change_what_is_restored,
+    a_modifier_that_is_wrong_or_missing_starts_nothing,
+}
+
+const RULES: &str = r#"
+version: v1
+resourceModifierRules:
+- conditions:
+    groupResource: configmaps
+    matches: [{path: /data/size, value: small}]
+  patches:
+  - {operation: test, path: /metadata/name, value: settings}
+  - {operation: replace, path: /data/size, value: '"5"'}
+  - {operation: copy, from: /data/size, path: /metadata/annotations/example.com~1size}
+- conditions: {groupResource: services, labelSelector: {matchLabels: {app: web}}}
+  mergePatches:
+  - patchData: |
+      metadata: {annotations: {old: null, new: "yes"}}
+- conditions: {groupResource: "*.apps", resourceNameRegex: ^we}
+  strategicPatches:
+  - patchData: |
+      spec: {template: {spec: {containers: [
+        {name: main, env: [{name: LEVEL, value: low}]},
+        {name: side, image: old.example/side, ports: [{containerPort: 9000}], livenessProbe: {httpGet: {port: 9000}}},
+      ]}}}
+"#;
+
+fn modified_by(config_map: &str, namespace: &str) -> anyhow::Result<RestoreSpec> {
+    let reference = json!({ "kind": "configmap", "name": config_map });
+    let spec = into_namespace(namespace, &format!("{namespace}-back"));
+    Ok(RestoreSpec { resource_modifier: serde_json::from_value(reference)?, ..spec })
+}
+
+/// A web server with its settings, and a pod with a claim; only the web server and the pod are labelled.
+fn shop(namespace: &str) -> Vec<Value> {
+    let web = json!({ "app": "web" });
+    let metadata = |name: &str| json!({ "name": name, "namespace": namespace, "labels": web });
+    let claim = |class: &str| json!({ "accessModes": ["ReadWriteOnce"], "storageClassName": class, "resources": { "requests": { "storage": "1Gi" } } });
+    let container = json!({ "name": "main", "image": "old.example/shop:1", "env": [{ "name": "LEVEL", "value": "high" }] });
+    let template = json!({ "metadata": { "labels": web }, "spec": { "containers": [container] } });
+    let mut service = metadata("web");
+    service["annotations"] = json!({ "old": "1", "kept": "1" });
+    let mut settings = metadata("settings");
+    settings["annotations"] = json!({ "kept": "1" });
+    vec![
+        json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": { "name": "data", "namespace": namespace }, "spec": claim("slow-modified") }),
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": settings, "data": { "size": "small" } }),
+        json!({ "apiVersion": "v1", "kind": "Service", "metadata": service, "spec": { "ports": [{ "port": 80 }] } }),
+        json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata("web"),
+            "spec": { "replicas": 0, "selector": { "matchLabels": web }, "template": template } }),
+        json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata("db"),
+            "spec": { "replicas": 0, "serviceName": "db", "selector": { "matchLabels": web }, "template": template,
+                "volumeClaimTemplates": [{ "metadata": { "name": "v" }, "spec": claim("slow-modified") }] } }),
+        json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata("once"),
+            "spec": { "automountServiceAccountToken": false, "containers": [{ "name": "main", "image": "old.example/once" }],
+                "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "data" } }] } }),
+    ]
+}
+
+fn configuration(name: &str, action: &str, data: &Value) -> Value {
+    let labels = json!({ "velero.io/plugin-config": "", format!("velero.io/{action}"): "RestoreItemAction" });
+    json!({ "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": name, "namespace": NAMESPACE, "labels": labels }, "data": data })
+}
+
+async fn configured_actions_and_modifiers_change_what_is_restored(world: &mut World) -> anyhow::Result<()> {
+    let name = "modified";
+    ensure_namespace(&world.client, name).await?;
+    create_all(&world.client, shop(name)).await?;
+    world.back_up(name, of_namespaces(&[name])).await?;
+    let configurations = [
+        configuration("other-classes", "change-storage-class", &json!({ "slow-modified": "fast-modified" })),
+        configuration(
+            "other-images",
+            "change-image-name",
+            &json!({ "registry": "old.example/,new.example/" }),
+        ),
+    ];
+    let rules = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "changes", "namespace": NAMESPACE },
+        "data": { "rules.yaml": RULES } });
+    let config_maps: Api<ConfigMap> = world.api();
+    create_all(&world.client, configurations.into_iter().chain([rules])).await?;
+    let changed = changed_restores(world, name).await;
+    for one in ["other-classes", "other-images"] {
+        config_maps.delete_object(one).await?;
+    }
+    changed
+}
+
+async fn changed_restores(world: &World, name: &str) -> anyhow::Result<()> {
+    let labelled = |spec: RestoreSpec| {
+        let selector = serde_json::from_value(json!({ "matchLabels": { "app": "web" } }))?;
+        anyhow::Ok(RestoreSpec { label_selector: Some(selector), ..spec })
+    };
+    let spec = || labelled(modified_by("changes", name)?);
+    // The class that takes the place of the other is missing.
+    world.run_restore("modified-without-class", spec()?, RestorePhase::PartiallyFailed).await?;
+    says(
+        &world.restore_errors("modified-without-class").await?,
+        &["PersistentVolumeClaim", "StorageClass", "fast-modified", "which does not exist", "StatefulSet"],
+    )?;
+    let class = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": "fast-modified" },
+        "provisioner": "example.com/none" });
+    create_all(&world.client, [class]).await?;
+    let restore = world.restore("modified-with-class", spec()?).await?;
+    ensure!(
+        (restore.status.errors, restore.status.warnings) == (0, 0),
+        "what is there is no difference: {:?}",
+        restore.status
+    );
+
+    let back = format!("{name}-back");
+    let get = async |api_version: &str, kind: &str, name: &str| {
+        let object = objects_in(&world.client, &back, api_version, kind).get(name).await?;
+        anyhow::Ok(serde_json::to_value(object)?)
+    };
+    let claim =
+        get("v1", "PersistentVolumeClaim", "data").await.context("the claim comes along with its pod")?;
+    ensure!(claim["spec"]["storageClassName"] == "fast-modified", "{claim}");
+    let set = get("apps/v1", "StatefulSet", "db").await?;
+    ensure!(set["spec"]["volumeClaimTemplates"][0]["spec"]["storageClassName"] == "fast-modified", "{set}");
+    let pod = get("v1", "Pod", "once").await?;
+    ensure!(pod["spec"]["containers"][0]["image"] == "new.example/once", "{pod}");
+    let settings = get("v1", "ConfigMap", "settings").await?;
+    let annotations = json!({ "kept": "1", "example.com/size": "5" });
+    ensure!(
+        settings["data"]["size"] == "5" && settings["metadata"]["annotations"] == annotations,
+        "{settings}"
+    );
+    let service = get("v1", "Service", "web").await?;
+    ensure!(service["metadata"]["annotations"] == json!({ "kept": "1", "new": "yes" }), "{service}");
+    let web = get("apps/v1", "Deployment", "web").await?;
+    let containers = &web["spec"]["template"]["spec"]["containers"];
+    // What a modifier sets is no business of the actions before it.
+    ensure!(
+        containers[0]["image"] == "new.example/shop:1" && containers[1]["image"] == "old.example/side",
+        "{containers}"
+    );
+    ensure!(containers[0]["env"] == json!([{ "name": "LEVEL", "value": "low" }]), "{containers}");
+    Ok(())
+}
+
+async fn a_modifier_that_is_wrong_or_missing_starts_nothing(world: &mut World) -> anyhow::Result<()> {
+    let name = "unmodified";
+    world.backed_up(name, 3).await?;
+    let rules = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "wrong", "namespace": NAMESPACE },
+        "data": { "rules.yaml": RULES.replace("operation: copy", "operation: clone") } });
+    create_all(&world.client, [rules]).await?;
+    for (config_map, words) in [
+        ("none-such", ["spec.resourceModifier.name", "none-such"]),
+        ("wrong", ["resourceModifierRules[0].patches[2].operation", "clone"]),
+    ] {
+        let restore = format!("unmodified-{config_map}");
+        let spec = modified_by(config_map, name)?;
+        let status = world.run_restore(&restore, spec, RestorePhase::FailedValidation).await?.status;
+        says(&status.validation_errors.join("; "), &words)?;
+    }
+    let there = all_objects(&world.client, "v1", "Namespace").exists("unmodified-back").await?;
+    ensure!(!there, "something was restored");
+    Ok(())
+}
