@@ -470,6 +470,22 @@ async fn filters_select_by_namespace_type_and_label() {
 }
 
 #[tokio::test]
+async fn what_the_installation_lives_on_is_never_written() {
+    let items = [
+        (
+            "leases.coordination.k8s.io",
+            Some("velero"),
+            item("coordination.k8s.io/v1", "Lease", "backup-lock-velero"),
+        ),
+        ("backups.velero.io", Some("velero"), item("velero.io/v1", "Backup", "b")),
+        ("configmaps", Some("velero"), item("v1", "ConfigMap", "mine")),
+    ];
+    let (fake, report) = restored(&items, json!({})).await;
+    assert_eq!(posts(&fake), ["/api/v1/namespaces", "/api/v1/namespaces/velero/configmaps"]);
+    assert_eq!(listed(report)["coordination.k8s.io/v1/Lease"], json!(["velero/backup-lock-velero(skipped)"]));
+}
+
+#[tokio::test]
 async fn work_that_has_to_stop_writes_nothing_more() {
     let items = [("configmaps", Some("a"), item("v1", "ConfigMap", "c"))];
     let (fake, stop) = (fake::server(), tokio_util::sync::CancellationToken::new());

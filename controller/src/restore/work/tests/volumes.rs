@@ -101,18 +101,3 @@ async fn a_volume_that_is_provisioned_anew_gets_what_the_old_one_had() {
         }
     }
 }
-
-async fn what_the_installation_lives_on_is_never_written() {
-    let items = [
-        (
-            "leases.coordination.k8s.io",
-            Some("velero"),
-            item("coordination.k8s.io/v1", "Lease", "backup-lock-velero"),
-        ),
-        ("backups.velero.io", Some("velero"), item("velero.io/v1", "Backup", "b")),
-        ("configmaps", Some("velero"), item("v1", "ConfigMap", "mine")),
-    ];
-    let (fake, report) = restored(&items, json!({})).await;
-    assert_eq!(posts(&fake), ["/api/v1/namespaces", "/api/v1/namespaces/velero/configmaps"]);
-    assert_eq!(listed(report)["coordination.k8s.io/v1/Lease"], json!(["velero/backup-lock-velero(skipped)"]));
-}
