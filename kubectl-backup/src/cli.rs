@@ -16,7 +16,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 pub(crate) use backup::{
     CancelArgs, CreateArgs, DeleteArgs, DeleteBackupsArgs, DeletionArgs, DescribeArgs, DescribeBackupArgs,
-    DownloadArgs, GetArgs, GetBackupsArgs, LogsArgs, OperationsArgs, Until, UntilArgs, VerifyArgs,
+    DiffArgs, DownloadArgs, GetArgs, GetBackupsArgs, LogsArgs, OperationsArgs, Until, UntilArgs, VerifyArgs,
     WaitForArgs,
 };
 pub(crate) use installation::{
@@ -76,6 +76,8 @@ pub(crate) enum Command {
     Download(DownloadArgs),
     /// Check that the stored files of a backup are complete, agree with one another and can be read
     Verify(VerifyArgs),
+    /// Show what differs between a backup and the cluster: what a restore of it would bring back
+    Diff(Box<DiffArgs>),
     /// Restore from a backup; and what `restores` does
     Restore(Box<RestoreArgs>),
     /// List restores; show, cancel, wait for and delete them

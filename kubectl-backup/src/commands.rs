@@ -5,6 +5,7 @@ mod changes;
 mod create;
 mod delete;
 mod describe;
+mod diff;
 mod doctor;
 mod download;
 mod get;
@@ -44,6 +45,7 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
         Command::Logs(args) => Box::pin(logs::run::<Backup>(args, terminal)).await,
         Command::Operations(args) => Box::pin(operations::run::<Backup>(args, terminal)).await,
         Command::Verify(args) => Box::pin(verify::run(args, terminal)).await,
+        Command::Diff(args) => Box::pin(diff::run(*args, terminal)).await,
         Command::Download(args) => Box::pin(download::run(args, terminal)).await,
         Command::Cancel(args) => cancel::run::<Backup>(args, terminal).await,
         Command::Wait(args) => Box::pin(wait::backups(args, terminal)).await,

@@ -13,7 +13,7 @@ pub enum Exit {
     Done = 0,
     /// An error.
     Failed = 1,
-    /// The arguments make no sense.
+    /// The arguments make no sense; of `diff`: what differs could not be found out.
     Usage = 2,
     /// What was waited for has ended, but is not Completed.
     NotCompleted = 3,
@@ -83,6 +83,8 @@ pub(crate) enum ProblemKind {
     NoFile,
     /// A file in the store is not what it should be.
     BadFile,
+    /// What was to be compared could not be; another exit code says that it differs.
+    NotCompared,
     Other,
 }
 
@@ -110,7 +112,7 @@ impl Problem {
 
     pub(crate) const fn exit(&self) -> Exit {
         match self.kind {
-            ProblemKind::Usage => Exit::Usage,
+            ProblemKind::Usage | ProblemKind::NotCompared => Exit::Usage,
             ProblemKind::StillRefused => Exit::TimedOut,
             _ => Exit::Failed,
         }

@@ -25,7 +25,7 @@ mod workload;
 pub use action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction, RestoreWait};
 pub use action_config::{ActionConfigs, ConfigMapData};
 pub use add_pvc_from_pod::{AddClaimsOfPods, PRIORITY_CLASSES};
-pub use built_in::{built_in, names, ordered};
+pub use built_in::{built_in, names, ordered, skip_reason};
 pub use csi::{NAMES as CSI_NAMES, actions as csi_actions, snapshot_of_claim};
 pub use init_hooks::{INIT_HOOK, pods_of_hook};
 pub use restored_volumes::RestoredVolumes;

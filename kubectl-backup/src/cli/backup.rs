@@ -119,6 +119,26 @@ pub(crate) struct VerifyArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct DiffArgs {
+    /// Name of the backup
+    pub(crate) name: String,
+    /// Namespaces to compare, with wildcards [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub(crate) include_namespaces: Vec<String>,
+    /// Resources to compare, such as deployments.apps, with wildcards [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
+    pub(crate) include_resources: Vec<String>,
+    /// Namespaces that are compared with others, such as shop:shop-copy
+    #[arg(long, value_delimiter = ',', value_name = "FROM:TO", value_parser = super::restore::mapping)]
+    pub(crate) namespace_mappings: Vec<(String, String)>,
+    /// Compare objects that others make, too, such as the ReplicaSets of a Deployment
+    #[arg(long)]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) document: DocumentArgs,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct OperationsArgs {
     /// Name
     pub(crate) name: String,

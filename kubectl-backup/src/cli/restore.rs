@@ -115,7 +115,7 @@ pub(crate) struct RestoreCreateArgs {
     pub(crate) creation: CreationArgs,
 }
 
-fn mapping(text: &str) -> Result<(String, String), String> {
+pub(super) fn mapping(text: &str) -> Result<(String, String), String> {
     match text.split_once(':') {
         Some((from, to)) if !from.is_empty() && !to.is_empty() && !to.contains(':') => {
             Ok((from.to_owned(), to.to_owned()))

@@ -52,7 +52,7 @@ pub(crate) async fn run(args: VerifyArgs, terminal: &mut Terminal) -> CommandRes
 }
 
 /// Files are promised of what has ended well, in whole or in part. Whether a newer server's phase promises them, they show.
-fn has_files(backup: &Backup) -> Result<(), Problem> {
+pub(super) fn has_files(backup: &Backup) -> Result<(), Problem> {
     let name = backup.name_any();
     let (phase, remedy) = match backup.phase() {
         BackupPhase::Completed | BackupPhase::PartiallyFailed | BackupPhase::Unknown(_) => return Ok(()),

@@ -119,6 +119,12 @@ impl FakeApi {
         self
     }
 
+    /// An object that is not of this program's kinds, at its path.
+    pub fn has_at(&self, path: &str, object: Value) -> &Self {
+        self.api.put(path, object);
+        self
+    }
+
     /// Serves kinds: what discovery says of a group and version.
     pub fn serves(&self, version: &str, resources: &Value) -> &Self {
         let list = json!({"kind": "APIResourceList", "groupVersion": version, "resources": resources});

@@ -8,6 +8,7 @@ mod complete;
 mod create;
 mod delete;
 mod describe;
+mod diff;
 mod doctor;
 mod errors;
 mod fake_api;

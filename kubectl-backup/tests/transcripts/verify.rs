@@ -2,6 +2,18 @@ use crate::prelude::*;
 
 /// ConfigMaps of these names, as a backup holds them.
 fn tarball(names: &[&str]) -> Vec<u8> {
+    let mut items = Vec::new();
+    for name in names {
+        let item = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "namespace": "shop" } });
+        for folder in ["", "/v1-preferredversion"] {
+            items.push((format!("resources/configmaps{folder}/namespaces/shop/{name}.json"), item.clone()));
+        }
+    }
+    tar_of(&items)
+}
+
+/// A tarball of these objects at these paths.
+pub(crate) fn tar_of(items: &[(String, Value)]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     let mut add = |path: &str, content: &str| {
         let mut header = tar::Header::new_gnu();
@@ -10,11 +22,8 @@ fn tarball(names: &[&str]) -> Vec<u8> {
         tar.append_data(&mut header, path, content.as_bytes()).unwrap();
     };
     add("metadata/version", "1.1.0\n");
-    for name in names {
-        let item = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "namespace": "shop" } });
-        for folder in ["", "/v1-preferredversion"] {
-            add(&format!("resources/configmaps{folder}/namespaces/shop/{name}.json"), &item.to_string());
-        }
+    for (path, item) in items {
+        add(path, &item.to_string());
     }
     packed(&tar.into_inner().unwrap())
 }

@@ -56,7 +56,7 @@ const ALL: [BuiltIn; 15] = [
 ];
 
 /// Why an item, as the backup has it, is left out.
-fn skip_reason(item: &Object, group_resource: &str, rules: &RestoreRules) -> Option<&'static str> {
+pub fn skip_reason(item: &Object, group_resource: &str, rules: &RestoreRules) -> Option<&'static str> {
     match group_resource {
         "pods" => workload::skip_pod(item),
         "jobs.batch" => workload::skip_job(item),

@@ -90,7 +90,8 @@ fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-fn same_objects(a: &Object, b: &Object) -> bool {
+/// As [`same`], of whole objects that were rewritten by the same rules.
+pub fn same_objects(a: &Object, b: &Object) -> bool {
     a.iter().all(|(k, v)| b.get(k).map_or_else(|| is_nothing(v), |w| same(v, w)))
         && b.iter().all(|(k, w)| a.contains_key(k) || is_nothing(w))
 }

@@ -1,0 +1,263 @@
+//! `diff`: what differs between a backup and the cluster, shown by the program that `kubectl diff` would use.
+//!
+//! Both sides are rewritten as a restore rewrites them before they are compared, so that what a cluster fills in by itself is no
+//! difference. The cluster is read with the rights of the person.
+
+mod contents;
+mod external;
+
+use std::collections::BTreeSet;
+
+use backup_actions::restore::{self, RestoreRules, existing, json::Object, transform};
+use backup_core::{
+    labels,
+    resources::{NAMESPACES, NON_RESTORABLE},
+    selection::IncludesExcludes,
+};
+use futures::{StreamExt as _, stream};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{prelude::*, verify};
+use crate::{
+    cli::DiffArgs,
+    error::About,
+    print::json as documents,
+    stored::{StoredFile, piped},
+};
+use contents::{Contents, Stored};
+use external::Sides;
+
+/// Requests at a time.
+const CONNECTIONS: usize = 16;
+const HIDDEN: &str = "***";
+
+pub(crate) async fn run(args: DiffArgs, terminal: &mut Terminal) -> CommandResult {
+    tokio::select! {
+        done = compare(args, terminal) => done.map_err(|problem| match problem.kind {
+            ProblemKind::Usage | ProblemKind::Output(_) => problem,
+            _ => Problem { kind: ProblemKind::NotCompared, ..problem },
+        }),
+        _ = tokio::signal::ctrl_c() => Ok(Exit::Interrupted),
+    }
+}
+
+async fn compare(args: DiffArgs, terminal: &mut Terminal) -> CommandResult {
+    let session = Session::connect(terminal).await?;
+    let backup = session.get::<Backup>(&args.name).await?;
+    verify::has_files(&backup)?;
+    let file = StoredFile::of(
+        backup_core::api::download_request::DownloadTargetKind::BackupContents,
+        &backup.metadata,
+    );
+    let name = args.name.clone();
+    let work = move |source| contents::read(&name, source);
+    let (contents, _) = piped(&session, &file, work, |line| terminal.say(line)).await?;
+    let contents = contents.map_err(|error| Problem::bad_file(error.to_string()))?;
+
+    let comparison = Comparison::new(&session, &args);
+    let selected = contents.items.iter().filter(|item| comparison.selects(item));
+    let mut compared =
+        stream::iter(selected).map(|item| comparison.item(&contents, item)).buffered(CONNECTIONS);
+    let mut sides = Sides::new()?;
+    let mut found = BackupDiff { of: args.name.clone(), ..BackupDiff::default() };
+    while let Some(result) = compared.next().await {
+        let Some(Compared { kind, namespace, name, backup, cluster }) = result? else { continue };
+        found.compared += 1;
+        let state = match &cluster {
+            Some(cluster) if existing::same_objects(cluster, &backup) => continue,
+            Some(_) => State::Differs,
+            None => State::Missing,
+        };
+        if args.document.output.is_none() {
+            sides.add(&kind, namespace.as_deref(), &name, cluster, backup)?;
+        }
+        found.objects.push(Difference { kind, namespace, name, state });
+    }
+    let differs = !found.objects.is_empty();
+    if args.document.output.is_some() {
+        documents::show("BackupDiff", &found, args.document, terminal, |_, _| Ok(String::new()))?;
+    } else {
+        let program = terminal.var("KUBECTL_EXTERNAL_DIFF");
+        if differs {
+            terminal.data(&sides.diff(program.as_deref())?)?;
+        }
+        terminal.say(&found.summary());
+    }
+    Ok(if differs { Exit::Failed } else { Exit::Done })
+}
+
+/// What is compared, and by which rules.
+struct Comparison<'a> {
+    session: &'a Session,
+    namespaces: IncludesExcludes,
+    types: Vec<String>,
+    rules: RestoreRules,
+    all: bool,
+}
+
+/// An item and what the cluster has in its place, both rewritten.
+struct Compared {
+    kind: String,
+    namespace: Option<String>,
+    name: String,
+    backup: Object,
+    cluster: Option<Object>,
+}
+
+impl<'a> Comparison<'a> {
+    fn new(session: &'a Session, args: &DiffArgs) -> Self {
+        Self {
+            session,
+            namespaces: IncludesExcludes::new(&args.include_namespaces, &[]),
+            types: args.include_resources.iter().map(|name| name.to_lowercase()).collect(),
+            rules: RestoreRules {
+                namespaces: args.namespace_mappings.iter().cloned().collect(),
+                ..RestoreRules::default()
+            },
+            all: args.all,
+        }
+    }
+
+    fn selects(&self, item: &Stored) -> bool {
+        let types = IncludesExcludes::new(&self.types, &[]);
+        let plural = item.group_resource.split('.').next().unwrap_or_default();
+        let of_type = types.includes(&item.group_resource) || types.includes(plural);
+        let of_namespace = match (&item.namespace, item.group_resource.as_str()) {
+            (Some(namespace), _) => self.namespaces.includes(namespace),
+            (None, NAMESPACES) => self.namespaces.includes(&item.name),
+            (None, _) => self.namespaces.everything(),
+        };
+        of_type && of_namespace && !NON_RESTORABLE.contains(&item.group_resource.as_str())
+    }
+
+    /// None for what a restore leaves out, and for what others make.
+    async fn item(&self, contents: &Contents, item: &Stored) -> Result<Option<Compared>, Problem> {
+        let object = contents.object(item)?;
+        let mut rules = self.rules.clone();
+        // A volume is compared whether a restore would keep it or not.
+        rules.kept_volumes = BTreeSet::from([item.name.clone()]);
+        if restore::skip_reason(&object, &item.group_resource, &rules).is_some()
+            || !self.all && is_controlled(&object)
+        {
+            return Ok(None);
+        }
+        let text = |key| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (api_version, kind) = (text("apiVersion"), text("kind"));
+        let target = item.namespace.as_deref().map(|source| rules.target(source).to_owned());
+        let name = match item.group_resource.as_str() {
+            NAMESPACES => rules.target(&item.name).to_owned(),
+            _ => item.name.clone(),
+        };
+        let cluster = self.read(item, &api_version, &kind, target.as_deref(), &name).await?;
+        let rewritten = |mut object: Object, rules: &RestoreRules| {
+            transform::rewrite(&mut object, &item.group_resource, target.as_deref(), rules);
+            restore::json::remove(
+                &mut object,
+                &["metadata", "labels"],
+                &[labels::BACKUP_NAME, labels::RESTORE_NAME],
+            );
+            object
+        };
+        let backup = rewritten(object, &rules);
+        let cluster = cluster.map(|object| rewritten(object, &rules.in_place()));
+        Ok(Some(Compared { kind, namespace: target, name, backup, cluster }))
+    }
+
+    /// The object in the cluster; none if there is none, or nothing of its type.
+    async fn read(
+        &self,
+        item: &Stored,
+        api_version: &str,
+        kind: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Object>, Problem> {
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        let plural = item.group_resource.split('.').next().unwrap_or_default();
+        let resource = ApiResource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+        };
+        let client = self.session.client.clone();
+        let api: Api<DynamicObject> = match namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+            None => Api::all_with(client, &resource),
+        };
+        let about = About::called("get", kind, plural, name);
+        let found = self.session.call(about, api.get_opt(name)).await;
+        let found = match found {
+            Err(problem) if problem.kind == ProblemKind::NotServed => None,
+            found => found?,
+        };
+        let value = found.map(|object| serde_json::to_value(object).unwrap_or_default());
+        Ok(value.and_then(|value| match value {
+            Value::Object(object) => Some(object),
+            _ => None,
+        }))
+    }
+}
+
+/// Whether another object makes this one, and makes it again.
+fn is_controlled(object: &Object) -> bool {
+    let owners =
+        restore::json::object(object, &["metadata"]).and_then(|metadata| metadata.get("ownerReferences"));
+    let owners = owners.and_then(Value::as_array).into_iter().flatten();
+    owners.into_iter().any(|owner| owner["controller"] == true)
+}
+
+/// Hides the values of Secrets, so that only which of them differ is seen, as `kubectl diff` does.
+fn hide_secrets(cluster: &mut Option<Object>, backup: &mut Object) {
+    for field in ["data", "stringData"] {
+        let before = cluster.as_ref().and_then(|object| object.get(field)).cloned().unwrap_or_default();
+        let hide = |object: &mut Object, other: &Value, where_: &str| {
+            let Some(values) = object.get_mut(field).and_then(Value::as_object_mut) else { return };
+            for (key, value) in values {
+                let same = other.get(key) == Some(value);
+                *value = json!(if same { HIDDEN.to_owned() } else { format!("{HIDDEN} ({where_})") });
+            }
+        };
+        let after = backup.get(field).cloned().unwrap_or_default();
+        hide(backup, &before, "in the backup");
+        if let Some(cluster) = cluster {
+            hide(cluster, &after, "in the cluster");
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum State {
+    Differs,
+    /// It is not in the cluster.
+    Missing,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Difference {
+    kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    name: String,
+    state: State,
+}
+
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BackupDiff {
+    of: String,
+    compared: usize,
+    objects: Vec<Difference>,
+}
+
+impl BackupDiff {
+    fn summary(&self) -> String {
+        let missing = self.objects.iter().filter(|object| object.state == State::Missing).count();
+        let differ = self.objects.len() - missing;
+        format!("{} objects compared: {differ} differ, {missing} are not in the cluster", self.compared)
+    }
+}

@@ -1,0 +1,60 @@
+use crate::{prelude::*, verify::tar_of};
+
+fn object(kind: &str, name: &str, more: &Value) -> Value {
+    let object =
+        json!({ "apiVersion": "v1", "kind": kind, "metadata": { "name": name, "namespace": "shop" } });
+    with(object, more)
+}
+
+/// A backup of four objects: one is as it was, one has changed, one is gone, and one was made by another.
+async fn stored() -> FakeApi {
+    let api = FakeApi::start().await;
+    let same = object("ConfigMap", "same", &json!({ "data": { "colour": "blue" } }));
+    let changed = object("ConfigMap", "changed", &json!({ "data": { "colour": "blue", "size": "1" } }));
+    let gone = object("ConfigMap", "gone", &json!({ "data": { "colour": "red" } }));
+    let secret = object("Secret", "password", &json!({ "data": { "old": "b25l", "kept": "a2VwdA==" } }));
+    let owners = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": true }]);
+    let made = object("Pod", "web-1", &json!({ "metadata": { "ownerReferences": owners } }));
+    let items: Vec<(String, Value)> = [
+        ("configmaps", "same", &same),
+        ("configmaps", "changed", &changed),
+        ("configmaps", "gone", &gone),
+        ("secrets", "password", &secret),
+        ("pods", "web-1", &made),
+    ]
+    .map(|(plural, name, object)| (format!("resources/{plural}/namespaces/shop/{name}.json"), object.clone()))
+    .into();
+    api.has(completed_backup("nightly")).has_bytes("BackupContents", "nightly", tar_of(&items));
+    let given = json!({ "metadata": { "uid": "u", "resourceVersion": "7", "creationTimestamp": "2026-11-02T03:00:00Z" } });
+    let there = |plural: &str, object: &Value, change: &Value| {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let object = with(with(object.clone(), &given), change);
+        api.has_at(&format!("/api/v1/namespaces/shop/{plural}/{name}"), object);
+    };
+    there("configmaps", &same, &json!({}));
+    there("configmaps", &changed, &json!({ "data": { "colour": "green" } }));
+    there("secrets", &secret, &json!({ "data": { "old": "dHdv" } }));
+    api
+}
+
+#[tokio::test]
+async fn what_differs_is_shown_as_kubectl_does_and_secrets_stay_secret() {
+    let api = stored().await;
+    transcript!(Person::at(&api), "diff nightly");
+    transcript!("diff json" => Person::at(&api), "diff nightly -o json");
+}
+
+#[tokio::test]
+async fn a_program_and_a_part_can_be_chosen() {
+    let api = stored().await;
+    let person = Person::at(&api).with_var("KUBECTL_EXTERNAL_DIFF", "diff -rq");
+    transcript!(person, "diff nightly --include-resources=configmaps");
+    let missing = Person::at(&api).with_var("KUBECTL_EXTERNAL_DIFF", "no-such-program");
+    transcript!(missing, "diff nightly");
+    transcript!(
+        Person::at(&api),
+        "diff nightly --include-namespaces=other",
+        "diff nightly --include-resources=secrets --namespace-mappings=shop:shop-copy -o yaml",
+        "diff gone",
+    );
+}
