@@ -50,6 +50,9 @@ pub(super) use volumes::VOLUMES;
 /// Items of a type that are on their way at a time.
 const IN_FLIGHT: usize = 16;
 
+/// How long a group that was away may be unknown before nothing serves it: its server is replaced by another one.
+const BETWEEN_SERVERS: Duration = Duration::from_secs(5);
+
 /// Between two looks at what is served.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long an action or a command that is under way gets to answer when work has to stop: what it has started is better known.
@@ -209,8 +212,15 @@ impl Work<'_> {
             return Ok(self.complete_provisioned().await?);
         }
         // What serves them may have been restored by now, or was away for a moment.
-        let served =
-            self.await_served(|served| others.iter().all(|batch| !batch.may_still_be_served(served))).await?;
+        let mut away = None;
+        let settled = |served: &ServedTypes| {
+            if others.iter().any(|batch| batch.may_still_be_served(served)) {
+                away = Some(Instant::now());
+            }
+            let all = others.iter().all(|batch| served.by_group_resource(&batch.group_resource).is_some());
+            all || away.is_none_or(|last| last.elapsed() > BETWEEN_SERVERS)
+        };
+        let served = self.await_served(settled).await?;
         let selection = Selection::new(spec, &served, self.contents, self.guarded);
         let restorer = self.restorer(&common, &served, &selection);
         for batch in &mut others {
@@ -221,7 +231,10 @@ impl Work<'_> {
     }
 
     /// What the cluster serves once it is as it should be, or when it was waited for as long as that may take.
-    async fn await_served(&self, enough: impl Fn(&ServedTypes) -> bool) -> Result<ServedTypes, WorkError> {
+    async fn await_served(
+        &self,
+        mut enough: impl FnMut(&ServedTypes) -> bool,
+    ) -> Result<ServedTypes, WorkError> {
         let deadline = Instant::now() + self.patience;
         loop {
             let served = (self.discover)().await.map_err(WorkError::Discovery)?;

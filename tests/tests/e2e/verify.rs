@@ -1,6 +1,6 @@
 //! Whether a backup could be restored, for people who reach the API server and nothing else.
 
-use backup_tests::plugin_location::PluginLocation;
+use backup_tests::{app::App, plugin_location::PluginLocation};
 use object_store::ObjectStoreExt as _;
 
 use crate::prelude::*;
@@ -8,6 +8,7 @@ use crate::prelude::*;
 crate::tests! {
     a_backup_is_verified_until_somebody_cuts_its_tarball,
     a_backup_in_the_store_of_a_plugin_is_verified,
+    a_backup_is_compared_with_the_cluster,
 }
 
 async fn a_backup_is_verified_until_somebody_cuts_its_tarball(world: &mut World) -> anyhow::Result<()> {
@@ -48,4 +49,30 @@ async fn a_backup_in_the_store_of_a_plugin_is_verified(world: &mut World) -> any
     let log = person.succeeds(&["restore", "logs", name]).await?.stdout;
     ensure!(log.contains("restoring"), "{log}");
     place.remove(world).await
+}
+
+/// An application whose controllers have made more, as it was, and with changes.
+async fn a_backup_is_compared_with_the_cluster(world: &mut World) -> anyhow::Result<()> {
+    let app = App::new("compared", 10);
+    app.create(&world.client).await?;
+    let namespaces = app.namespaces();
+    world.back_up("compared", of_namespaces(&namespaces.each_ref().map(String::as_str))).await?;
+    let person = world.kubectl_backup();
+    let seen = person.succeeds(&["diff", "compared"]).await?;
+    ensure!(seen.stdout.is_empty() && seen.stderr.contains("0 differ, 0 are not"), "{seen:?}");
+
+    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &namespaces[0]);
+    maps.merge_patch("config-0003", json!({ "data": { "number": "changed" } })).await?;
+    maps.delete_object("config-0004").await?;
+    let seen = person.fails(1, &["diff", "compared"]).await?;
+    says(&seen.stdout, &["-  number: changed", "+  number: \"3\"", "config-0004"])?;
+    says(&seen.stderr, &["1 differ, 1 are not in the cluster"])?;
+    world
+        .restore(
+            "compared",
+            RestoreSpec { existing_resource_policy: Some("update".to_owned()), ..from_backup("compared") },
+        )
+        .await?;
+    person.succeeds(&["diff", "compared"]).await?;
+    app.destroy(&world.client).await
 }
