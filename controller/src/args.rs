@@ -4,7 +4,7 @@ mod velero_flags;
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use backup_core::{api::GoDuration, cron::Dialect};
+use backup_core::{api::GoDuration, cron::Dialect, resources::RestoreOrder};
 use clap::{ArgAction, Parser, ValueEnum};
 
 const HOUR: i64 = 3600;
@@ -45,6 +45,11 @@ pub struct Args {
     /// Restores that restore items at the same time. The lock keeps those apart that overlap.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub concurrent_restores: u16,
+
+    /// Types that restores begin with, in this order, then `-` and those that come last; the others are between them, by name.
+    /// Definitions and namespaces always come first [default: Velero's order]
+    #[arg(long, value_name = "LIST")]
+    pub restore_resource_priorities: Option<RestoreOrder>,
 
     /// Pods with their volumes, and other claims, of one backup whose CSI snapshots are taken at the same time. Those of pods with
     /// commands are taken between these, one pod after the other.

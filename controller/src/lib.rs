@@ -272,6 +272,7 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             default_item_operation_timeout: args.default_item_operation_timeout,
             guarded,
             slots: usize::from(args.concurrent_restores),
+            order: args.restore_resource_priorities.clone().unwrap_or_default(),
         };
         let location = LocationController {
             cluster: cluster.clone(),

@@ -5,7 +5,7 @@ const FILES: &str = "copying files of volumes is not done here (docs/use/volumes
 const REPOSITORY: &str = "there is no repository of files here; leave it out";
 const LIMITS: &str = "the API server limits its clients (API Priority and Fairness), and lists come in pages of --client-page-size; leave it out";
 
-const ELSEWHERE: [(&str, &str); 18] = [
+const ELSEWHERE: [(&str, &str); 17] = [
     ("backup-repository-configmap", REPOSITORY),
     ("client-burst", LIMITS),
     ("client-qps", LIMITS),
@@ -22,7 +22,6 @@ const ELSEWHERE: [(&str, &str); 18] = [
     ("pod-volume-operation-timeout", FILES),
     ("profiler-address", "there is no profiler; /metrics has times and sizes"),
     ("repo-maintenance-job-configmap", REPOSITORY),
-    ("restore-resource-priorities", "the order of types is fixed (docs/use/differences.md); leave it out"),
     (
         "terminating-resource-timeout",
         "--resource-timeout is also how long a restore waits for what is being deleted",

@@ -7,6 +7,7 @@ use backup_core::{
     labels,
     operation::{Counts, RestoreOperation},
     phase::{Phase as _, Stage},
+    resources::RestoreOrder,
 };
 use backup_plugins::Host;
 use backup_store::{
@@ -47,6 +48,7 @@ pub(crate) struct Restores {
     pub(crate) guarded: Vec<String>,
     /// Restores that are worked on at the same time.
     pub(crate) slots: usize,
+    pub(crate) order: RestoreOrder,
 }
 
 impl Restores {

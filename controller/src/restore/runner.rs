@@ -16,6 +16,7 @@ use backup_actions::restore::{
 use backup_core::{
     api::{Backup, Restore},
     labels,
+    resources::RestoreOrder,
     validate::Finding,
 };
 use backup_lock::Footprint;
@@ -124,6 +125,7 @@ impl Worker<Restores> {
             backup,
             claimed,
             guarded: &kind.guarded,
+            order: &kind.order,
             resumed,
             contents: &contents,
             journal: &journal,
@@ -215,6 +217,7 @@ struct Run<'a> {
     /// What the right to work is for.
     claimed: &'a Footprint,
     guarded: &'a [String],
+    order: &'a RestoreOrder,
     resumed: bool,
     contents: &'a Contents,
     journal: &'a ActionJournal<RestoreActionOutput>,
@@ -232,7 +235,8 @@ impl Run<'_> {
         Changes { modifiers, configured }: Changes,
         hooks: HookContext<'_>,
     ) -> Result<Vec<Started>, work::WorkError> {
-        let Self { restore, backup, claimed, guarded, resumed, contents, journal, report, calls } = *self;
+        let Self { restore, backup, claimed, guarded, order, resumed, contents, journal, report, calls } =
+            *self;
         let plugins = tokio::select! {
             plugins = self.plugins(host, &log) => plugins,
             reason = calls.cancellation().stopped() => return Err(reason.into()),
@@ -263,6 +267,7 @@ impl Run<'_> {
             },
             own: &ctx.cluster.namespace,
             guarded,
+            order,
             claimed,
             patience: ctx.resource_timeout,
             created: created.as_deref(),

@@ -8,7 +8,7 @@ use backup_actions::restore::json::{self, Object};
 use backup_core::{
     api::RestoreSpec,
     labels::RESTORE_STATUS_ANNOTATION,
-    resources::{self, DEFINITIONS, NAMESPACES, ResourceFilter, ResourceType},
+    resources::{DEFINITIONS, NAMESPACES, ResourceFilter, ResourceType, RestoreOrder},
     selection::{IncludesExcludes, LabelFilter},
 };
 use backup_store::{Contents, ItemRef, StoreError};
@@ -76,9 +76,11 @@ impl Selection {
         &self,
         contents: &Contents,
         served: &ServedTypes,
+        order: &RestoreOrder,
     ) -> Result<Vec<Batch>, StoreError> {
-        let mut batches = Vec::new();
-        for group_resource in in_order(contents.types()) {
+        let (mut batches, mut types) = (Vec::new(), contents.types());
+        order.sort(&mut types, &|name| served.resolve(name));
+        for group_resource in types {
             if [DEFINITIONS, NAMESPACES].contains(&group_resource.as_str()) {
                 continue;
             }
@@ -212,12 +214,6 @@ impl Selection {
     }
 }
 
-/// Group resources in the order of restoring.
-pub(super) fn in_order(mut types: Vec<String>) -> Vec<String> {
-    types.sort_by(|a, b| resources::restore_rank(a).cmp(&resources::restore_rank(b)));
-    types
-}
-
 /// A type that is known by its name only.
 fn named(group_resource: &str, namespaced: bool) -> ResourceType {
     let (plural, group) = group_resource.split_once('.').unwrap_or((group_resource, ""));
@@ -245,55 +241,4 @@ pub(super) fn read(contents: &Contents, item: &ItemRef) -> Result<Object, String
 fn decode(bytes: &[u8]) -> Result<Object, String> {
     serde_json::from_slice(bytes)
         .map_err(|error| format!("the backup holds something that is no Kubernetes object: {error}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn types_are_restored_in_the_order_of_their_needs() {
-        let shuffled = [
-            "widgets.example.com",
-            "services",
-            "deployments.apps",
-            "replicasets.apps",
-            "pods",
-            "configmaps",
-            "secrets",
-            "persistentvolumeclaims",
-            "persistentvolumes",
-            "serviceaccounts",
-            "namespaces",
-            "ingresses.networking.k8s.io",
-            "customresourcedefinitions.apiextensions.k8s.io",
-            "storageclasses.storage.k8s.io",
-            "rolebindings.rbac.authorization.k8s.io",
-            "roles.rbac.authorization.k8s.io",
-            "clusters.cluster.x-k8s.io",
-        ];
-        let order = in_order(shuffled.iter().map(|s| (*s).to_owned()).collect());
-        assert_eq!(
-            order,
-            [
-                "customresourcedefinitions.apiextensions.k8s.io",
-                "namespaces",
-                "storageclasses.storage.k8s.io",
-                "persistentvolumes",
-                "persistentvolumeclaims",
-                "roles.rbac.authorization.k8s.io",
-                "serviceaccounts",
-                "rolebindings.rbac.authorization.k8s.io",
-                "secrets",
-                "configmaps",
-                "pods",
-                "replicasets.apps",
-                "services",
-                "deployments.apps",
-                "ingresses.networking.k8s.io",
-                "widgets.example.com",
-                "clusters.cluster.x-k8s.io",
-            ]
-        );
-    }
 }

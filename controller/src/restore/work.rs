@@ -7,7 +7,10 @@ use backup_actions::restore::{
     self, AddClaimsOfPods, PRIORITY_CLASSES, RestoreActionOutput, RestoreItemAction, RestoreRules, json,
     modifiers::ResourceModifiers,
 };
-use backup_core::{api::Restore, resources::NAMESPACES};
+use backup_core::{
+    api::Restore,
+    resources::{NAMESPACES, RestoreOrder},
+};
 use backup_lock::Footprint;
 use backup_plugins::PluginLog;
 use backup_store::{Contents, ItemRef, SavedVolumes, Scope, StoreError};
@@ -103,6 +106,7 @@ pub(super) struct Work<'a> {
     pub(super) own: &'a str,
     /// Types whose objects start work of other operators.
     pub(super) guarded: &'a [String],
+    pub(super) order: &'a RestoreOrder,
     /// What the right to work is for: nothing is written into another namespace.
     pub(super) claimed: &'a Footprint,
     /// How long a definition, or an object that is being deleted, is waited for.
@@ -192,7 +196,7 @@ impl Work<'_> {
         let served = again.unwrap_or(served);
         // Names are completed again: some types are served only now.
         let selection = Selection::new(spec, &served, self.contents, self.guarded);
-        let batches = selection.batches(self.contents, &served)?;
+        let batches = selection.batches(self.contents, &served, self.order)?;
         self.report.expect(batches.iter().map(|batch| batch.items.len()).sum());
         self.report_repository_data(&selection)?;
         self.report_guarded(&selection)?;

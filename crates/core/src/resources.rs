@@ -1,9 +1,11 @@
 //! Resource types: which are backed up and restored, and in which order.
 
 mod filter;
+mod restore_order;
 
 pub(crate) use filter::uses_scoped_fields;
 pub use filter::{ResourceFilter, full_names, uses_combined_fields};
+pub use restore_order::RestoreOrder;
 
 /// A resource type as discovery describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -47,44 +49,6 @@ pub fn group_resource(plural: &str, group: &str) -> String {
 pub const NAMESPACES: &str = "namespaces";
 /// The type that defines types.
 pub const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
-
-/// Types restored first, in this order: each may be needed by a later one.
-///
-/// Velero's default order (`pkg/cmd/server/config/config.go`, v1.18) with the names as discovery completes them.
-pub(crate) const RESTORE_HIGH_PRIORITIES: &[&str] = &[
-    DEFINITIONS,
-    NAMESPACES,
-    "storageclasses.storage.k8s.io",
-    "volumesnapshotclasses.snapshot.storage.k8s.io",
-    "volumesnapshotcontents.snapshot.storage.k8s.io",
-    "volumesnapshots.snapshot.storage.k8s.io",
-    "datauploads.velero.io",
-    "persistentvolumes",
-    "persistentvolumeclaims",
-    "clusterroles.rbac.authorization.k8s.io",
-    "roles.rbac.authorization.k8s.io",
-    "serviceaccounts",
-    "clusterrolebindings.rbac.authorization.k8s.io",
-    "rolebindings.rbac.authorization.k8s.io",
-    "secrets",
-    "configmaps",
-    "limitranges",
-    "priorityclasses.scheduling.k8s.io",
-    "pods",
-    "replicasets.apps",
-    "clusterclasses.cluster.x-k8s.io",
-    "endpoints",
-    "services",
-];
-
-/// Types restored last, in this order.
-pub(crate) const RESTORE_LOW_PRIORITIES: &[&str] = &[
-    "clusterbootstraps.run.tanzu.vmware.com",
-    "clusters.cluster.x-k8s.io",
-    "clusterresourcesets.addons.cluster.x-k8s.io",
-    "apps.kappctrl.k14s.io",
-    "packageinstalls.packaging.carvel.dev",
-];
 
 /// Types that are never restored: they describe the old cluster, or would start work of their own.
 ///
@@ -135,17 +99,6 @@ pub fn cohabitant(plural: &str, group: &str) -> Option<String> {
     }
 }
 
-/// Sorts types for a restore: high priorities in their order, then the others by name, then low priorities.
-pub fn restore_rank(group_resource: &str) -> (usize, &str) {
-    let place = |list: &[&str]| list.iter().position(|name| *name == group_resource);
-    let others = RESTORE_HIGH_PRIORITIES.len();
-    match (place(RESTORE_HIGH_PRIORITIES), place(RESTORE_LOW_PRIORITIES)) {
-        (Some(place), _) => (place, ""),
-        (None, Some(place)) => (others + 1 + place, ""),
-        (None, None) => (others, group_resource),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,34 +125,6 @@ mod tests {
         assert!(full.can_be_backed_up());
         assert!(!ResourceType { verbs: verbs(&["get", "list"]), ..full.clone() }.can_be_backed_up());
         assert!(!ResourceType { plural: "pods/log".into(), ..full }.can_be_backed_up());
-    }
-
-    #[test]
-    fn what_others_need_is_restored_first() {
-        let mut types = [
-            "clusters.cluster.x-k8s.io",
-            "widgets.example.com",
-            "services",
-            "apples.example.com",
-            "pods",
-            "namespaces",
-            "customresourcedefinitions.apiextensions.k8s.io",
-            "persistentvolumeclaims",
-        ];
-        types.sort_by_key(|name| restore_rank(name));
-        assert_eq!(
-            types,
-            [
-                "customresourcedefinitions.apiextensions.k8s.io",
-                "namespaces",
-                "persistentvolumeclaims",
-                "pods",
-                "services",
-                "apples.example.com",
-                "widgets.example.com",
-                "clusters.cluster.x-k8s.io",
-            ]
-        );
     }
 
     #[test]

@@ -57,6 +57,7 @@ impl Restores {
             default_item_operation_timeout: GoDuration::from_secs(4 * 3600),
             guarded: Vec::new(),
             slots: 2,
+            order: RestoreOrder::default(),
         })
     }
 }

@@ -134,6 +134,7 @@ impl<'a> World<'a> {
             report: &report,
             discover: &|| std::future::ready(Ok(served(fake))).boxed(),
             own: "velero",
+            order: &RestoreOrder::default(),
             guarded: &["databaserestores.example.com".to_owned()],
             claimed,
             patience: Duration::from_secs(5),
