@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use backup_actions::restore::json::{self, Object};
 use backup_runtime::path;
 use backup_store::ItemRef;
+use futures::{FutureExt as _, StreamExt as _, stream};
 
 use super::{
     WorkError,
@@ -16,8 +17,10 @@ use crate::restore::calls::{CallError, Page};
 const WORTH_LISTING: usize = 32;
 /// Objects for each item that a list may hold before it is left.
 const OTHERS: i64 = 4;
+/// Lists that are read at a time.
+const LISTS: usize = 4;
 /// What a page should hold (bytes), by the size that the objects have in the backup.
-const PAGE: u64 = 4 * 1024 * 1024;
+const PAGE: u64 = 1024 * 1024;
 
 impl ItemRestorer<'_> {
     /// Restores the items that a list finds in the cluster; returns the others. Only where something can be expected there.
@@ -30,26 +33,30 @@ impl ItemRestorer<'_> {
         for item in items {
             by_source.entry(self.work.contents.namespace_of(item)).or_default().insert(*item);
         }
-        let mut done = HashSet::new();
-        for (source, of_source) in by_source {
+        by_source.retain(|source, of_source| {
             let target = source.map(|source| self.work.rules.target(source));
             let expected = self.work.resumed || target.is_none_or(|target| self.namespaces.was_there(target));
-            if expected && of_source.len() >= WORTH_LISTING {
-                self.listed(kind, source, &of_source, &mut done).await?;
-            }
-        }
+            expected && of_source.len() >= WORTH_LISTING
+        });
+        let lists: Vec<_> =
+            by_source.iter().map(|(source, items)| self.listed(kind, *source, items).boxed()).collect();
+        // Those that are on their way come to their own end before work stops.
+        let lists: Vec<Result<HashSet<ItemRef>, WorkError>> =
+            stream::iter(lists).buffer_unordered(LISTS).collect().await;
+        let lists = lists.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let done: HashSet<ItemRef> = lists.into_iter().flatten().collect();
         Ok(items.iter().filter(|item| !done.contains(*item)).copied().collect())
     }
 
-    /// Restores what a list shows of the items from one namespace of the backup. A list that fails is left: the items are
-    /// created then, one by one.
+    /// Restores what a list shows of the items from one namespace of the backup, and returns those. A list that fails is left: the
+    /// items are created then, one by one.
     async fn listed(
         &self,
         kind: ResourceKind<'_>,
         source: Option<&str>,
         items: &HashSet<ItemRef>,
-        done: &mut HashSet<ItemRef>,
-    ) -> Result<(), WorkError> {
+    ) -> Result<HashSet<ItemRef>, WorkError> {
+        let mut done = HashSet::new();
         let ResourceKind { group_resource, resource } = kind;
         let target = source.map(|source| self.work.rules.target(source));
         let collection = path::collection(&resource.api_version(), &resource.plural, target);
@@ -63,7 +70,7 @@ impl ItemRestorer<'_> {
                         self.work
                             .report
                             .info(&format!("what there is of {group_resource} could not be listed: {error}"));
-                        return Ok(());
+                        return Ok(done);
                     }
                 };
             let found = listed.into_iter().filter_map(|object| {
@@ -83,7 +90,7 @@ impl ItemRestorer<'_> {
             let missing = i64::try_from(items.len()).unwrap_or(i64::MAX);
             match metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) if left <= missing.saturating_mul(OTHERS) => from = Some(token),
-                _ => return Ok(()),
+                _ => return Ok(done),
             }
         }
     }
