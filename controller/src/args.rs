@@ -4,8 +4,11 @@ mod velero_flags;
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use backup_core::{api::GoDuration, cron::Dialect, resources::RestoreOrder};
+use backup_core::{api::GoDuration, cron::Dialect, quantity, resources::RestoreOrder};
+use backup_store::Limits;
 use clap::{ArgAction, Parser, ValueEnum};
+
+use crate::restore::ItemMemory;
 
 const HOUR: i64 = 3600;
 const SYNC_FREQUENCY: GoDuration = GoDuration::from_secs(10);
@@ -37,6 +40,19 @@ pub struct Args {
     /// Service that leads to this address by its port `files`, in the namespace of the installation.
     #[arg(long, value_name = "NAME", default_value = "backup-controller")]
     pub files_service: String,
+
+    /// Items of one backup that can be restored. Each takes up to 500 bytes of memory, in each restore that runs at the same time.
+    #[arg(long, value_name = "N", default_value_t = Limits::DEFAULT.items, value_parser = items)]
+    pub restore_max_items: usize,
+
+    /// Size of one backup that can be restored (such as 4Gi), unpacked. The disk at /tmp holds up to half of it.
+    #[arg(long, value_name = "SIZE", default_value = "16Gi", value_parser = size)]
+    pub restore_max_size: u64,
+
+    /// Memory for items that are decoded in all restores at the same time (such as 256Mi); one of an eighth of it is restored alone,
+    /// and a larger one is an error of its restore.
+    #[arg(long, value_name = "SIZE", default_value = "256Mi", value_parser = item_memory)]
+    pub restore_item_memory: u64,
 
     /// Backups that collect items at the same time.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
@@ -260,6 +276,24 @@ fn positive(text: &str) -> Result<GoDuration, String> {
     duration(text, |duration| duration > GoDuration::from_secs(0), "it has to be more than 0")
 }
 
+/// As many as have an index of 32 bits.
+fn items(text: &str) -> Result<usize, String> {
+    let items = text.parse::<u32>().ok().filter(|items| *items > 0);
+    items.map(|items| items as usize).ok_or_else(|| "it has to be a number from 1 to 4294967295".to_owned())
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let bytes = quantity::bytes(text).and_then(|bytes| u64::try_from(bytes).ok()).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| "it has to be a size such as 4Gi".to_owned())
+}
+
+/// At least as much as is needed for an object of the largest size that the API server takes (3 MiB).
+fn item_memory(text: &str) -> Result<u64, String> {
+    Some(size(text)?)
+        .filter(|bytes| *bytes >= 64 << 20)
+        .ok_or_else(|| "it has to be at least 64Mi".to_owned())
+}
+
 fn duration(text: &str, is_valid: impl Fn(GoDuration) -> bool, rule: &str) -> Result<GoDuration, String> {
     let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
     if is_valid(duration) { Ok(duration) } else { Err(rule.to_owned()) }
@@ -278,6 +312,15 @@ impl Args {
     pub(crate) fn runs(&self, controller: &str) -> bool {
         let in_restore_only = !["backup", "deletion", "retention", "schedule"].contains(&controller);
         !self.disable_controllers.contains(&controller) && (!self.restore_only || in_restore_only)
+    }
+
+    /// What a backup may hold to be restored from.
+    pub fn restore_limits(&self) -> Limits {
+        Limits {
+            items: self.restore_max_items,
+            bytes: self.restore_max_size,
+            item_memory: ItemMemory::most(self.restore_item_memory),
+        }
     }
 
     /// Whether volumes of CSI drivers are snapshotted.
@@ -335,6 +378,19 @@ mod tests {
             ("/plugins".into(), "10m0s".to_owned())
         );
         assert!(Args::try_parse_from(["backup-controller", "--plugin-timeout=0"]).is_err());
+        let limits = Args::parse_from(["backup-controller"]).restore_limits();
+        assert_eq!(limits, Limits::DEFAULT);
+        for (flag, taken) in [
+            ("--restore-max-size=4Gi", true),
+            ("--restore-max-size=0", false),
+            ("--restore-max-size=x", false),
+            ("--restore-max-items=0", false),
+            ("--restore-max-items=5000000", true),
+            ("--restore-item-memory=64Mi", true),
+            ("--restore-item-memory=63Mi", false),
+        ] {
+            assert_eq!(Args::try_parse_from(["backup-controller", flag]).is_ok(), taken, "{flag}");
+        }
     }
 
     #[test]

@@ -29,6 +29,7 @@ use backup_runtime::{
     retry::{self, PatchOutcome},
     watch,
 };
+use backup_store::Limits;
 use kube::ResourceExt as _;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -58,6 +59,8 @@ pub(crate) struct DeletionController {
     pub(crate) ledger: LedgerStore,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) recent: RecentDeletions,
+    /// What a backup may hold for its items to be read.
+    pub(crate) limits: Limits,
 }
 
 impl DeletionController {

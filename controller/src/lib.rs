@@ -67,7 +67,7 @@ use location::Locations;
 use location_validation::{LocationController, SecretVersions};
 use metrics::Metrics;
 use recent_deletions::RecentDeletions;
-use restore::Restores;
+use restore::{ItemMemory, Restores};
 use retention::RetentionController;
 use schedule::ScheduleController;
 use server_status::ServerStatusController;
@@ -273,6 +273,8 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             guarded,
             slots: usize::from(args.concurrent_restores),
             order: args.restore_resource_priorities.clone().unwrap_or_default(),
+            limits: args.restore_limits(),
+            memory: ItemMemory::new(args.restore_item_memory),
         };
         let location = LocationController {
             cluster: cluster.clone(),
@@ -309,6 +311,7 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             ledger,
             metrics: Arc::clone(&metrics),
             recent: deletions.clone(),
+            limits: args.restore_limits(),
         };
         let sync = SyncController {
             cluster: cluster.clone(),

@@ -10,6 +10,8 @@ mod calls;
 mod files;
 mod guard;
 mod hooks;
+mod identity;
+mod item_memory;
 mod lifecycle;
 mod namespaces;
 mod observe;
@@ -25,4 +27,5 @@ mod work;
 #[cfg(test)]
 mod fake;
 
+pub(crate) use item_memory::ItemMemory;
 pub(crate) use lifecycle::Restores;

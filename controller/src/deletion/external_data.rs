@@ -30,7 +30,7 @@ impl DeletionController {
         let actions = self.delete_actions().await?;
         if has_csi || !actions.is_empty() {
             self.cluster.leadership.check()?;
-            match store.read_contents(&name).await {
+            match store.read_contents(&name, self.limits).await {
                 Ok(contents) => {
                     self.run_actions(backup, &contents, &actions).await?;
                     if has_csi {
@@ -78,12 +78,11 @@ impl DeletionController {
                 continue;
             }
             for item in contents.items(&group_resource) {
-                let json = contents.read(item).map_err(|error| StepError::Retry(error.into()))?;
-                let object: Value = serde_json::from_slice(&json).map_err(|error| {
-                    let problem =
-                        format!("an item of {group_resource} in the backup cannot be read: {error}");
-                    StepError::Final(vec![problem])
-                })?;
+                let object = match contents.object(item) {
+                    Ok(object) => Value::Object(object),
+                    Err(error) if error.is_transient() => return Err(StepError::Retry(error.into())),
+                    Err(error) => return Err(StepError::Final(vec![error.to_string()])),
+                };
                 let namespace = contents.namespace_of(item);
                 for one in of_type.iter().filter(|one| {
                     one.applies_to(namespace, || object.as_object().map(labels).unwrap_or_default())

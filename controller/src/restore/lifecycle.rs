@@ -11,13 +11,14 @@ use backup_core::{
 };
 use backup_plugins::Host;
 use backup_store::{
-    AwaitingRestore, Claimant, CommittedRestore, JobFiles, Location, PendingRestore, Scope, StoreError,
+    AwaitingRestore, Claimant, CommittedRestore, JobFiles, Limits, Location, PendingRestore, Scope,
+    StoreError,
 };
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
-    files, observe, operations,
+    ItemMemory, files, observe, operations,
     report::Report,
     status::{self, Summary},
     validate::{self, Facts},
@@ -49,6 +50,8 @@ pub(crate) struct Restores {
     /// Restores that are worked on at the same time.
     pub(crate) slots: usize,
     pub(crate) order: RestoreOrder,
+    pub(crate) limits: Limits,
+    pub(crate) memory: ItemMemory,
 }
 
 impl Restores {

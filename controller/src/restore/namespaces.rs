@@ -1,12 +1,13 @@
 //! The namespaces that items go into: created from the backup or blank, and waited for while an old one goes away.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use backup_actions::restore::{
     RestoreRules, existing,
     json::{self, Object},
     transform,
 };
+use backup_store::{Contents, ItemRef};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -21,8 +22,8 @@ const COLLECTION: &str = "/api/v1/namespaces";
 /// What became of the namespaces so far.
 #[derive(Debug, Default)]
 pub(super) struct Namespaces {
-    /// From the backup, by the name they are restored as.
-    bodies: BTreeMap<String, Object>,
+    /// Those that are in the backup, by the name they are restored as.
+    stored: BTreeMap<String, ItemRef>,
     /// Those that were tried, and what came of it.
     tried: Mutex<BTreeMap<String, Outcome>>,
     /// One is made at a time.
@@ -30,16 +31,9 @@ pub(super) struct Namespaces {
 }
 
 impl Namespaces {
-    /// `bodies` are Namespace objects of the backup, not yet rewritten.
-    pub(super) fn new(bodies: Vec<Object>, rules: &RestoreRules) -> Self {
-        let mut named = BTreeMap::new();
-        for mut body in bodies {
-            transform::rewrite(&mut body, "namespaces", None, rules);
-            if let Some(name) = json::text(&body, &["metadata"], "name").map(ToOwned::to_owned) {
-                named.insert(name, body);
-            }
-        }
-        Self { bodies: named, ..Self::default() }
+    /// `stored` are the Namespace objects of the backup, by the name they are restored as.
+    pub(super) fn new(stored: BTreeMap<String, ItemRef>) -> Self {
+        Self { stored, ..Self::default() }
     }
 
     /// Whether this namespace was tried and cannot be used.
@@ -65,6 +59,7 @@ impl Namespaces {
         &self,
         calls: &Calls,
         name: &str,
+        contents: &Contents,
         policy: Policy<'_>,
     ) -> Result<Option<Applied>, StopReason> {
         if self.tried.lock().contains_key(name) {
@@ -74,21 +69,26 @@ impl Namespaces {
         if self.tried.lock().contains_key(name) {
             return Ok(None);
         }
-        let applied = create(calls, self.bodies.get(name), name, policy).await?;
+        let body = match self.stored.get(name).map(|item| contents.object(item)) {
+            Some(Ok(mut body)) => {
+                transform::rewrite(&mut body, "namespaces", None, policy.rules);
+                body
+            }
+            Some(Err(error)) => {
+                self.tried.lock().insert(name.to_owned(), Outcome::Failed);
+                return Ok(Some(not_created(name, &error.to_string())));
+            }
+            None => blank_namespace(name, policy.rules),
+        };
+        let applied = create(calls, &body, name, policy).await?;
         self.tried.lock().insert(name.to_owned(), applied.outcome);
         Ok(Some(applied))
     }
 }
 
-async fn create(
-    calls: &Calls,
-    body: Option<&Object>,
-    name: &str,
-    policy: Policy<'_>,
-) -> Result<Applied, StopReason> {
-    let body = body.map_or_else(|| Cow::Owned(blank_namespace(name, policy.rules)), Cow::Borrowed);
+async fn create(calls: &Calls, body: &Object, name: &str, policy: Policy<'_>) -> Result<Applied, StopReason> {
     for _ in 0..TRIES {
-        let (created, uncertain) = calls.create(COLLECTION, &body).await;
+        let (created, uncertain) = calls.create(COLLECTION, body).await;
         match created {
             Ok(()) => return Ok(Applied::quiet(Outcome::Created)),
             Err(CallError::Stopped(reason)) => return Err(reason),

@@ -21,15 +21,15 @@ use backup_core::{
 };
 use backup_lock::Footprint;
 use backup_runtime::{Cluster, retry};
-use backup_store::{Contents, FileOwner, Location, SavedVolumes, Scope, StoreError};
+use backup_store::{Contents, FileOwner, Limits, Location, SavedVolumes, Scope, StoreError};
 use futures::FutureExt as _;
 use kube::ResourceExt as _;
 
 use super::{
-    Restores,
+    ItemMemory, Restores,
     calls::{Calls, Pace},
     hooks::{HookContext, HookJournal},
-    operations,
+    identity, operations,
     report::Report,
     snapshots::{Snapshots, VolumeJournal},
     status, validate,
@@ -80,7 +80,12 @@ impl Worker<Restores> {
         let (modifiers, configs) = if cancelled { Default::default() } else { changes().map_err(gone)? };
         let unreadable = |error: WorkerError| match error {
             WorkerError::Blocked { reason, retryable: false } => {
-                WorkError::Fatal(format!("backup {name:?} cannot be read, so nothing was restored: {reason}"))
+                let so = if resumed {
+                    " any more; what was restored before this restore was taken up again stays"
+                } else {
+                    ", so nothing was restored"
+                };
+                WorkError::Fatal(format!("backup {name:?} cannot be read{so}: {reason}"))
             }
             error => error.into(),
         };
@@ -91,7 +96,7 @@ impl Worker<Restores> {
             () = self.cancellation.cancelled(), if !resumed => {
                 return Err(WorkError::Fatal(Restores::KIND.cancelled.to_owned()));
             }
-            contents = store.read_contents(&name) => contents.map_err(|error| unreadable(error.into()))?,
+            contents = read_contents(store, backup, kind.limits) => contents.map_err(unreadable)?,
         };
         if let Some(reason) = validate::refusal(&restore.spec, backup, &contents.namespaces(), claimed) {
             let more = if resumed { " more" } else { "" };
@@ -105,12 +110,16 @@ impl Worker<Restores> {
         if contents.is_empty() && !self.cancellation.is_cancelled() {
             report.warn(Scope::Velero, format!("backup {name:?} holds no items"));
         }
+        if !contents.is_empty() {
+            let checked = identity::check_list(store, &name, &contents, kind.limits, &report).await;
+            checked.map_err(WorkError::Store)?;
+        }
         // Before any item: what is found out only at the end could not be mended any more.
         let opened = store.open_restore(&self.name, &kind.claimant(restore)).await;
         let upload = opened.map_err(WorkError::Store)?;
         let Journals { actions: journal, volumes, hooks } = self.journals(store, resumed).await?;
         let log = PluginLog::default();
-        let loaded = Snapshots::load(&kind.snapshot_locations, store, &name, restore, volumes, &log).await;
+        let loaded = Snapshots::load(&kind.snapshot_locations, store, backup, restore, volumes, &log).await;
         let snapshots = loaded.map_err(unreadable)?;
         let restores_volumes = restore.spec.restore_pvs != Some(false);
         let saved =
@@ -129,6 +138,7 @@ impl Worker<Restores> {
             resumed,
             contents: &contents,
             journal: &journal,
+            memory: &kind.memory,
             report: &report,
             calls: &calls,
         };
@@ -190,6 +200,12 @@ impl Worker<Restores> {
     }
 }
 
+/// The items of a backup, of which the metadata are its own.
+async fn read_contents(store: &Location, backup: &Backup, limits: Limits) -> Result<Contents, WorkerError> {
+    identity::check_metadata(store, backup).await?;
+    Ok(store.read_contents(&backup.name_any(), limits).await?)
+}
+
 /// The journal of a restore, by what its entries are about.
 struct Journals {
     actions: ActionJournal<RestoreActionOutput>,
@@ -221,6 +237,7 @@ struct Run<'a> {
     resumed: bool,
     contents: &'a Contents,
     journal: &'a ActionJournal<RestoreActionOutput>,
+    memory: &'a ItemMemory,
     report: &'a Report,
     calls: &'a Calls,
 }
@@ -235,8 +252,19 @@ impl Run<'_> {
         Changes { modifiers, configured }: Changes,
         hooks: HookContext<'_>,
     ) -> Result<Vec<Started>, work::WorkError> {
-        let Self { restore, backup, claimed, guarded, order, resumed, contents, journal, report, calls } =
-            *self;
+        let Self {
+            restore,
+            backup,
+            claimed,
+            guarded,
+            order,
+            resumed,
+            contents,
+            memory,
+            journal,
+            report,
+            calls,
+        } = *self;
         let plugins = tokio::select! {
             plugins = self.plugins(host, &log) => plugins,
             reason = calls.cancellation().stopped() => return Err(reason.into()),
@@ -250,6 +278,7 @@ impl Run<'_> {
         let created = existing::created(restore);
         let work = Work {
             contents,
+            memory,
             restore,
             actions: ActionContext {
                 plugins,

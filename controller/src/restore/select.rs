@@ -135,12 +135,16 @@ impl Selection {
         if self.labels.everything() {
             return Ok(true);
         }
-        let bytes = contents.read(item)?;
+        let bytes = match contents.read(item) {
+            Ok(bytes) => bytes,
+            Err(error) if error.is_transient() => return Err(error),
+            // It may have been meant: it is selected, and is an error when its turn comes.
+            Err(_) => return Ok(true),
+        };
         let labels = match serde_json::from_slice::<Head>(&bytes) {
             Ok(head) => head.metadata.labels.unwrap_or_default(),
-            Err(_) => match decode(&bytes) {
+            Err(_) => match serde_json::from_slice::<Object>(&bytes) {
                 Ok(object) => json::labels(&object),
-                // It may have been meant: it is selected, and is an error when its turn comes.
                 Err(_) => return Ok(true),
             },
         };
@@ -231,14 +235,4 @@ struct Head {
 struct HeadMetadata {
     #[serde(default)]
     labels: Option<BTreeMap<String, String>>,
-}
-
-/// Reads and decodes one item. The inner error is for the results of the restore.
-pub(super) fn read(contents: &Contents, item: &ItemRef) -> Result<Object, String> {
-    decode(&contents.read(item).map_err(|error| error.to_string())?)
-}
-
-fn decode(bytes: &[u8]) -> Result<Object, String> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| format!("the backup holds something that is no Kubernetes object: {error}"))
 }

@@ -11,7 +11,11 @@ use backup_actions::restore::{
     json::{self, Object},
     volume,
 };
-use backup_core::{api::Restore, names, snapshot::VolumeSnapshot};
+use backup_core::{
+    api::{Backup, Restore},
+    names,
+    snapshot::VolumeSnapshot,
+};
 use backup_plugins::{
     PluginLog,
     error::PluginError,
@@ -86,19 +90,37 @@ impl Snapshots {
     pub(super) async fn load(
         snapshot_locations: &SnapshotLocations,
         store: &Location,
-        backup: &str,
+        backup: &Backup,
         restore: &Restore,
         journal: VolumeJournal,
         log: &PluginLog,
     ) -> Result<Self, WorkerError> {
         let wanted = restore.spec.restore_pvs != Some(false);
-        let values = if wanted { store.read_volume_snapshots(backup).await? } else { None };
-        let values = values.unwrap_or_default().into_iter();
+        let name = backup.name_any();
+        let values = if wanted { store.read_volume_snapshots(&name).await? } else { Some(Vec::new()) };
+        let refused = |reason| WorkerError::Blocked { reason, retryable: false };
+        let values = match values {
+            Some(values) => values.into_iter(),
+            None if backup.status.volume_snapshots_attempted == 0 => Vec::new().into_iter(),
+            None => {
+                return Err(refused(format!(
+                    "{name}-volumesnapshots.json.gz is not there, which names its snapshots of volumes; put it back, or restore \
+                     without volumes (spec.restorePVs: false)"
+                )));
+            }
+        };
         let all = values.map(serde_json::from_value).collect::<Result<Vec<VolumeSnapshot>, _>>();
-        let all = all.map_err(|error| WorkerError::Blocked {
-            reason: format!("a snapshot that is recorded for it cannot be read: {error}"),
-            retryable: false,
+        let all = all.map_err(|error| {
+            refused(format!("a snapshot that is recorded for it cannot be read: {error}"))
         })?;
+        if let Some(other) =
+            all.iter().map(|one| &one.spec.backup_name).find(|of| !of.is_empty() && **of != name)
+        {
+            return Err(refused(format!(
+                "{name}-volumesnapshots.json.gz is that of backup {other:?}; put back its own, or restore without volumes \
+                 (spec.restorePVs: false)"
+            )));
+        }
         let usable = all.iter().filter(|snapshot| snapshot.usable().is_some());
         let locations: BTreeSet<&str> = usable.map(|one| one.spec.location.as_str()).collect();
         let mut snapshotters = Snapshotters::new();

@@ -1,6 +1,10 @@
 //! The work of one restore: definitions, namespaces, then every type in its order.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use backup_actions::csi::{SNAPSHOTS, SnapshotApi};
 use backup_actions::restore::{
@@ -10,6 +14,7 @@ use backup_actions::restore::{
 use backup_core::{
     api::Restore,
     resources::{NAMESPACES, RestoreOrder},
+    text::shortened,
 };
 use backup_lock::Footprint;
 use backup_plugins::PluginLog;
@@ -22,9 +27,10 @@ use super::{
     apply::{Applied, Outcome, Policy},
     calls::Calls,
     hooks::{HookContext, HookPlanner, HookRunner},
+    item_memory::ItemMemory,
     namespaces::Namespaces,
     report::{About, Report},
-    select::{self, Batch, Selection},
+    select::{Batch, Selection},
     snapshots::Snapshots,
 };
 use crate::{
@@ -50,6 +56,8 @@ mod volumes;
 
 pub(super) use volumes::VOLUMES;
 
+/// The longest API version, or kind (characters): a subdomain of DNS, a slash, and a label.
+const LONGEST_KIND: usize = 253 + 1 + 63;
 /// Items of a type that are on their way at a time.
 const IN_FLIGHT: usize = 16;
 
@@ -98,6 +106,7 @@ pub(super) struct ActionContext<'a> {
 
 pub(super) struct Work<'a> {
     pub(super) contents: &'a Contents,
+    pub(super) memory: &'a ItemMemory,
     pub(super) restore: &'a Restore,
     pub(super) actions: ActionContext<'a>,
     pub(super) calls: &'a Calls,
@@ -291,14 +300,14 @@ impl Work<'_> {
     /// The Namespace objects of the backup, which are restored when something goes into them, and the names of those that are
     /// restored in any case.
     fn namespaces(&self, selection: &Selection) -> Result<(Namespaces, Vec<String>), StoreError> {
-        let mut bodies = Vec::new();
+        let mut stored = BTreeMap::new();
         let mut selected = Vec::new();
         for item in self.contents.items(NAMESPACES) {
             let name = self.contents.name_of(item)?;
             if !selection.takes_namespace(&name) {
                 continue;
             }
-            let body = match select::read(self.contents, item) {
+            let body = match self.contents.object(item) {
                 Ok(body) => body,
                 Err(error) => {
                     self.report.error(Scope::Cluster, format!("Namespace {name:?}: {error}"));
@@ -309,14 +318,14 @@ impl Work<'_> {
             if selection.takes_empty_namespace(name, &json::labels(&body)) {
                 selected.push(self.rules.target(name).to_owned());
             }
-            bodies.push(body);
+            stored.insert(self.rules.target(name).to_owned(), *item);
         }
-        Ok((Namespaces::new(bodies, &self.rules), selected))
+        Ok((Namespaces::new(stored), selected))
     }
 
     async fn ensure(&self, namespaces: &Namespaces, name: &str) -> Result<(), StopReason> {
         let applied = if self.claimed.includes(name) {
-            namespaces.ensure(self.calls, name, self.policy()).await?
+            namespaces.ensure(self.calls, name, self.contents, self.policy()).await?
         } else {
             let why = format!(
                 "it is not in what the restore has claimed ({}): its spec, or that of its backup, was changed since; \
@@ -384,12 +393,14 @@ impl Work<'_> {
     /// Lists items that are not looked at any further.
     fn list(&self, items: &[ItemRef], outcome: Outcome) {
         for item in items {
-            let object = select::read(self.contents, item).unwrap_or_default();
+            let object = self.contents.object(item).unwrap_or_default();
+            // The list keeps them, whatever stands there.
+            let text = |key| shortened(json::text(&object, &[], key).unwrap_or_default(), LONGEST_KIND);
             let about = About {
-                api_version: json::text(&object, &[], "apiVersion").unwrap_or_default(),
-                kind: json::text(&object, &[], "kind").unwrap_or_default(),
+                api_version: &text("apiVersion"),
+                kind: &text("kind"),
                 namespace: self.contents.namespace_of(item).map(|source| self.rules.target(source)),
-                name: json::text(&object, &["metadata"], "name").unwrap_or("?"),
+                name: &self.contents.name_of(item).unwrap_or_default(),
             };
             self.report.item(about, Applied::quiet(outcome));
         }

@@ -10,6 +10,7 @@ pub mod config_map;
 pub mod cron;
 pub mod deletion;
 pub mod digest;
+pub mod json_size;
 pub mod labels;
 pub mod names;
 pub mod operation;

@@ -37,6 +37,9 @@ pub enum StoreError {
     /// This item cannot be stored. Only this item: the writer goes on to work.
     #[error("item {path} cannot be stored: {detail}")]
     Item { path: String, detail: String },
+    /// This item of a stored backup is nothing that can be worked with. Only this item.
+    #[error("item {path} of the backup cannot be read: {detail}")]
+    UnreadableItem { path: String, detail: String },
     /// A setting of the BackupStorageLocation, or an argument, is wrong.
     #[error("{field}: {message}")]
     Config {
@@ -59,7 +62,7 @@ impl StoreError {
             Self::Unreachable { .. } => "unreachable",
             Self::Exists { .. } => "exists",
             Self::Lost { .. } => "lost",
-            Self::Corrupt { .. } | Self::Item { .. } => "corrupt",
+            Self::Corrupt { .. } | Self::Item { .. } | Self::UnreadableItem { .. } => "corrupt",
             Self::Config { .. } => "config",
             Self::Io { .. } => "io",
         }

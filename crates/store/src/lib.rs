@@ -16,6 +16,7 @@ mod gzip;
 mod http_failure;
 mod job;
 mod layout;
+mod listed_names;
 mod location;
 mod logfile;
 mod object_plugin;
@@ -37,6 +38,7 @@ pub use error::StoreError;
 pub use job::{
     AwaitingOperations, Claimant, CommittedPlan, FoundJob, JobFiles, Journal, PendingUpload, StoredJob,
 };
+pub use listed_names::{ListedNames, Unlisted};
 pub use location::{
     BUILT_IN, BackupFolder, DeletedBackup, IncompleteBackup, Location, Regions, Remnant, RetainedVersions,
     SavedVolumes, SideFile, bucket_and_prefix, is_built_in, plugin_of,
@@ -46,4 +48,4 @@ pub use object_plugin::{Body, Fault, ObjectPlugin, PluginFault};
 pub use reading::{FileIdentity, LookupResult, StoredFile};
 pub use resource_list::ResourceList;
 pub use restore::{AwaitingRestore, CommittedRestore, PendingRestore};
-pub use tarball::{Contents, ItemPath, ItemRef};
+pub use tarball::{Contents, ItemPath, ItemRef, Limits};

@@ -22,4 +22,20 @@ pub const FORMAT_VERSION: &str = "1.1.0";
 pub(crate) const MAX_ITEM: u64 = 64 * 1024 * 1024;
 
 /// Tarballs that unpack to more than this are refused (bytes). Velero's own cap.
-pub(crate) const MAX_TOTAL: u64 = 16 * 1024 * 1024 * 1024;
+pub const MAX_TOTAL: u64 = 16 * 1024 * 1024 * 1024;
+
+/// The most that a tarball may hold to be restored from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Each takes about 60 bytes of memory while it is restored from.
+    pub items: usize,
+    /// What it unpacks to (bytes), which is the most that is written to local disk.
+    pub bytes: u64,
+    /// The memory that one item may take once it is decoded (bytes).
+    pub item_memory: u64,
+}
+
+impl Limits {
+    /// For what was written by [`Writer`].
+    pub const DEFAULT: Self = Self { items: 1_000_000, bytes: MAX_TOTAL, item_memory: 32 * 1024 * 1024 };
+}

@@ -13,17 +13,23 @@ pub(crate) async fn stored(
     let folder = tempfile::tempdir().unwrap();
     let object = testing::local_location(folder.path());
     let location = Location::open(&object, None, None).unwrap();
-    let mut writer = location.open_backup("b", &crate::testing::claimant("uid")).await.unwrap();
+    let mut writer = location.open_backup("b", &crate::testing::claimant("uid-b")).await.unwrap();
+    let mut files = testing::no_files();
     for (group_resource, namespace, json) in items {
         let name = json["metadata"]["name"].as_str().unwrap_or("x").to_owned();
         let path =
             ItemPath { group_resource, version: "v1", preferred: true, namespace: *namespace, name: &name };
         writer.item(&path, json.to_string().as_bytes()).await.unwrap();
     }
+    for (_, namespace, json) in items {
+        let text = |key| json[key].as_str().unwrap_or_default();
+        let name = json["metadata"]["name"].as_str().unwrap_or("x");
+        files.resource_list.add(text("apiVersion"), text("kind"), *namespace, name, None);
+    }
     let collected = writer.finish().await.unwrap();
     let mut backup = Backup::new("b", BackupSpec::default());
-    backup.metadata.uid = Some("uid".to_owned());
+    backup.metadata.uid = Some("uid-b".to_owned());
     backup.status.phase = Some(BackupPhase::Completed);
-    collected.commit(&testing::no_files(), &backup).await.unwrap().publish().await.unwrap();
+    collected.commit(&files, &backup).await.unwrap().publish().await.unwrap();
     (folder, location, object)
 }

@@ -58,6 +58,8 @@ impl Restores {
             guarded: Vec::new(),
             slots: 2,
             order: RestoreOrder::default(),
+            limits: Limits::DEFAULT,
+            memory: ItemMemory::new(256 << 20),
         })
     }
 }
@@ -487,3 +489,4 @@ async fn a_failure_that_was_recorded_before_a_crash_is_published_by_the_next_pro
 
 mod operating;
 mod released;
+mod stored_files;

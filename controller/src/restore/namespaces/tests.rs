@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::restore::fake::{self, FakeApi, Fault};
+use backup_store::Limits;
+
+use crate::restore::fake::{self, FakeApi, Fault, backup};
 
 fn rules() -> RestoreRules {
     RestoreRules {
@@ -17,19 +19,26 @@ fn policy(rules: &RestoreRules) -> Policy<'_> {
 }
 
 async fn ensured(fake: &FakeApi, namespaces: &Namespaces, name: &str) -> Option<Applied> {
-    namespaces.ensure(&fake::calls(fake), name, policy(&rules())).await.unwrap()
+    let (_folder, location, _) = backup::stored(&[]).await;
+    let contents = location.read_contents("b", Limits::DEFAULT).await.unwrap();
+    namespaces.ensure(&fake::calls(fake), name, &contents, policy(&rules())).await.unwrap()
 }
 
 #[tokio::test]
 async fn a_namespace_is_created_once_under_its_new_name() {
     let fake = fake::server();
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "old", "annotations": {"a": "1"}}});
-    let namespaces = Namespaces::new(vec![body.as_object().unwrap().clone()], &rules());
-    let done = ensured(&fake, &namespaces, "new").await.unwrap();
+    let (_folder, location, _) = backup::stored(&[("namespaces", None, body)]).await;
+    let contents = location.read_contents("b", Limits::DEFAULT).await.unwrap();
+    let namespaces = Namespaces::new([("new".to_owned(), contents.items("namespaces")[0])].into());
+    let ensured = async |namespaces: &Namespaces, name| {
+        namespaces.ensure(&fake::calls(&fake), name, &contents, policy(&rules())).await.unwrap()
+    };
+    let done = ensured(&namespaces, "new").await.unwrap();
     assert_eq!(done, Applied::quiet(Outcome::Created));
     let made = fake.get("/api/v1/namespaces/new").unwrap();
     assert_eq!((&made["metadata"]["annotations"]["a"], &made["kind"]), (&json!("1"), &json!("Namespace")));
-    assert_eq!(ensured(&fake, &namespaces, "new").await, None);
+    assert_eq!(ensured(&namespaces, "new").await, None);
 }
 
 #[tokio::test]

@@ -16,10 +16,7 @@ use super::{
 use crate::{
     discovery::ServedTypes,
     job::cancellation::StopReason,
-    restore::{
-        calls::{CallError, Calls},
-        select,
-    },
+    restore::calls::{CallError, Calls},
 };
 
 const COLLECTION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -41,8 +38,7 @@ impl ItemRestorer<'_> {
         let created = stream::iter(items).map(|item| async move {
             calls.cancellation().check_new_work()?;
             let there = self.item(kind, item, InclusionReason::Selected, None).await?;
-            let name =
-                || Some(json::text(&select::read(contents, &item).ok()?, &["metadata"], "name")?.to_owned());
+            let name = || Some(json::text(&contents.object(&item).ok()?, &["metadata"], "name")?.to_owned());
             Ok::<_, WorkError>(if there { name() } else { None })
         });
         // Those that are on their way come to their own end before work stops.

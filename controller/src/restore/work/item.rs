@@ -12,6 +12,7 @@ use backup_actions::{
 use backup_core::{
     names::is_object_name,
     resources::{ResourceType, group_resource},
+    text::shortened,
 };
 use backup_runtime::path;
 use backup_store::{ItemRef, Scope};
@@ -20,7 +21,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use super::{
-    IN_FLIGHT, LAST_WORD, Started, Work, WorkError,
+    IN_FLIGHT, LAST_WORD, LONGEST_KIND, Started, Work, WorkError,
     item_coordinator::{BeginResult, ItemCoordinator},
     volumes,
 };
@@ -34,9 +35,10 @@ use crate::{
         apply::{self, Applied, Outcome, Target},
         guard,
         hooks::HookPlanner,
+        item_memory::NoMemory,
         namespaces::Namespaces,
         report::About,
-        select::{self, Selection},
+        select::Selection,
         snapshots::VolumeError,
     },
 };
@@ -160,18 +162,36 @@ impl ItemRestorer<'_> {
         depth: u8,
         seen: Option<Object>,
     ) -> Result<bool, WorkError> {
-        let Work { contents, report, rules, calls, own, .. } = self.work;
+        let Work { contents, report, rules, calls, own, memory, .. } = self.work;
         let ResourceKind { group_resource, resource } = kind;
         calls.cancellation().check()?;
         let source = contents.namespace_of(&item);
         let namespace = source.map(|source| rules.target(source));
-        let from_backup = match select::read(contents, &item) {
+        let unread = |why: String| {
+            let (api_version, name) = (resource.api_version(), contents.name_of(&item).unwrap_or_default());
+            let about = About { api_version: &api_version, kind: &resource.kind, namespace, name: &name };
+            report.item(about, not_restored(about, &why));
+        };
+        let size = match contents.decoded_size(&item) {
+            Ok(size) => size,
+            Err(error) => {
+                unread(error.to_string());
+                return Ok(false);
+            }
+        };
+        // Until the item is restored.
+        let _room = match memory.reserve(size, depth > 0, calls.cancellation()).await {
+            Ok(room) => room,
+            Err(NoMemory::Stopped(reason)) => return Err(reason.into()),
+            Err(why @ NoMemory::Related) => {
+                unread(why.to_string());
+                return Ok(false);
+            }
+        };
+        let from_backup = match contents.object(&item) {
             Ok(object) => object,
             Err(error) => {
-                let api_version = resource.api_version();
-                let name = contents.name_of(&item)?;
-                let about = About { api_version: &api_version, kind: &resource.kind, namespace, name: &name };
-                report.item(about, not_restored(about, &error));
+                unread(error.to_string());
                 return Ok(false);
             }
         };
@@ -179,6 +199,8 @@ impl ItemRestorer<'_> {
         let api_version = json::text(&from_backup, &[], "apiVersion").unwrap_or_default();
         let about = About { api_version, kind: &resource.kind, namespace, name };
         if let Some(why) = misplaced(&from_backup, resource, namespace, api_version, name) {
+            // The list keeps it, whatever stands there.
+            let about = About { api_version: &resource.api_version(), ..about };
             report.item(about, not_restored(about, &why));
             return Ok(false);
         }
@@ -448,6 +470,7 @@ fn misplaced(
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     let kind = json::text(object, &[], "kind").unwrap_or_default();
     if group != resource.group || kind != resource.kind || !is_object_name(version) {
+        let [api_version, kind] = [api_version, kind].map(|text| shortened(text, LONGEST_KIND));
         return Some(format!(
             "the backup holds a {api_version} {kind} where a {} {} belongs",
             resource.api_version(),

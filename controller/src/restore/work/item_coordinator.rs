@@ -115,7 +115,13 @@ mod tests {
         let map = |name: &str| serde_json::json!({"metadata": {"name": name}});
         let stored = ["a", "b", "c"].map(|name| ("configmaps", Some("n"), map(name)));
         let (_folder, location, _) = crate::restore::fake::backup::stored(&stored).await;
-        location.read_contents("b").await.unwrap().items("configmaps").try_into().unwrap()
+        location
+            .read_contents("b", backup_store::Limits::DEFAULT)
+            .await
+            .unwrap()
+            .items("configmaps")
+            .try_into()
+            .unwrap()
     }
 
     #[tokio::test]

@@ -1,4 +1,5 @@
 use backup_core::{resources::DEFINITIONS, volume_data::VolumeRecord};
+use backup_store::Limits;
 use futures::FutureExt as _;
 use serde_json::{Value, json};
 
@@ -114,13 +115,14 @@ impl<'a> World<'a> {
         let no_pods = FakePods::default();
         let hooks = HookJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
         let (_folder, location, _) = backup::stored(items).await;
-        let contents = location.read_contents("b").await.unwrap();
+        let contents = location.read_contents("b", Limits::DEFAULT).await.unwrap();
         let restore = Restore::new("r", serde_json::from_value(spec).unwrap());
         let report = Report::new().unwrap();
         let journal = ActionJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
         let (log, turn) = (PluginLog::default(), tokio::sync::Mutex::default());
         let work = Work {
             contents: &contents,
+            memory: &ItemMemory::new(256 << 20),
             restore: &restore,
             actions: ActionContext {
                 plugins,

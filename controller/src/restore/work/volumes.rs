@@ -7,17 +7,15 @@ use backup_actions::{
     restore::{self, json, volume},
 };
 use backup_core::{
+    names::is_object_name,
     repository_data::RepositoryVolume,
     volume_data::{DataSource, Evidence, VolumeRecord},
 };
-use backup_store::{Scope, StoreError};
+use backup_store::{ItemRef, Scope, StoreError};
 use parking_lot::Mutex;
 
 use super::{Work, provisioned::Provisioned};
-use crate::restore::{
-    report::About,
-    select::{self, Selection},
-};
+use crate::restore::{report::About, select::Selection};
 
 pub(crate) const VOLUMES: &str = "persistentvolumes";
 pub(super) const CLAIMS: &str = "persistentvolumeclaims";
@@ -45,8 +43,9 @@ impl Work<'_> {
         // Volumes of claims: each with the claim, and whether that names a CSI snapshot.
         let mut claims = BTreeMap::new();
         for item in self.contents.items(CLAIMS) {
-            let Ok(claim) = select::read(self.contents, item) else { continue };
-            if let Some(volume) = volume::volume_of_claim(&claim) {
+            let Ok(claim) = self.contents.object(item) else { continue };
+            // Any text may stand there, and it is kept.
+            if let Some(volume) = volume::volume_of_claim(&claim).filter(|name| is_object_name(name)) {
                 let csi = with_csi && restore::snapshot_of_claim(&claim).is_some();
                 let namespace = self.contents.namespace_of(item).unwrap_or_default().to_owned();
                 let name = json::text(&claim, &["metadata"], "name").unwrap_or_default().to_owned();
@@ -55,7 +54,7 @@ impl Work<'_> {
         }
         let mut kept = BTreeSet::new();
         for item in self.contents.items(VOLUMES) {
-            let Ok(volume) = select::read(self.contents, item) else { continue };
+            let Ok(volume) = self.contents.object(item) else { continue };
             let Some(name) = json::text(&volume, &["metadata"], "name") else { continue };
             if volume::is_kept(&volume) {
                 kept.insert(name.to_owned());
@@ -160,10 +159,11 @@ impl Work<'_> {
         group_resource: &str,
     ) -> Result<BTreeSet<(String, String)>, StoreError> {
         let items = selection.items(self.contents, group_resource)?;
-        let objects = items.iter().filter_map(|item| select::read(self.contents, item).ok());
-        let text = |object: &json::Object, key| {
-            json::text(object, &["metadata"], key).unwrap_or_default().to_owned()
+        let named = |item: &ItemRef| {
+            let object = self.contents.object(item).ok()?;
+            let name = json::text(&object, &["metadata"], "name")?.to_owned();
+            Some((self.contents.namespace_of(item).unwrap_or_default().to_owned(), name))
         };
-        Ok(objects.map(|object| (text(&object, "namespace"), text(&object, "name"))).collect())
+        Ok(items.iter().filter_map(named).collect())
     }
 }

@@ -28,14 +28,10 @@ pub async fn snapshots(
 ) -> Vec<String> {
     let (until, mut errors) = (Instant::now() + patience, Vec::new());
     for item in contents.items(CONTENTS) {
-        let stored = contents
-            .read(item)
-            .map_err(|error| error.to_string())
-            .and_then(|bytes| serde_json::from_slice::<Value>(&bytes).map_err(|error| error.to_string()));
-        let wanted = match stored {
-            Ok(stored) => wanted(&stored, backup),
+        let wanted = match contents.object(item) {
+            Ok(stored) => wanted(&Value::Object(stored), backup),
             Err(error) => {
-                errors.push(format!("a VolumeSnapshotContent of the backup can't be read: {error}"));
+                errors.push(error.to_string());
                 continue;
             }
         };

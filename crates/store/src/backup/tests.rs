@@ -106,7 +106,7 @@ async fn everything_is_stored_as_velero_reads_it() {
         assert_eq!((&metadata["apiVersion"], &metadata["kind"]), (&json!("velero.io/v1"), &json!("Backup")));
         assert_eq!(location.read_metadata("b").await.unwrap().unwrap(), backup("u1", BackupPhase::Completed));
 
-        let contents = location.read_contents("b").await.unwrap();
+        let contents = location.read_contents("b", crate::Limits::DEFAULT).await.unwrap();
         assert_eq!(contents.read(&contents.items("pods")[0]).unwrap(), br#"{"kind":"Pod"}"#);
         assert_eq!(location.list_backups().await.unwrap(), ["b"]);
         location.check().await.unwrap();
@@ -195,7 +195,7 @@ async fn large_contents_are_read_back_whole() {
         let mut decided = decided(&location, true).await;
         assert!(decided.bytes() > 16 << 20);
         decided.publish().await.unwrap();
-        let contents = location.read_contents("b").await.unwrap();
+        let contents = location.read_contents("b", crate::Limits::DEFAULT).await.unwrap();
         assert_eq!(contents.len(), NOISE as usize + 1);
         for item in &contents.items("pods")[..NOISE as usize] {
             assert!(contents.read(item).unwrap() == noise());
@@ -270,7 +270,7 @@ async fn a_conflict_is_shown_and_left_alone_and_what_is_missing_is_written_once_
                 assert_eq!(get(&location, &key).await.unwrap(), b"foreign");
                 location.delete(vec![object_store::path::Path::from(key)]).await.unwrap();
                 decided.publish().await.unwrap();
-                assert!(location.read_contents("b").await.is_ok());
+                assert!(location.read_contents("b", crate::Limits::DEFAULT).await.is_ok());
             }
         }
     }
@@ -381,7 +381,10 @@ async fn a_deleted_backup_leaves_no_folder_on_disk() {
 
 #[tokio::test]
 async fn missing_contents_are_not_found() {
-    assert_eq!(memory("p").read_contents("b").await.unwrap_err().category(), "not_found");
+    assert_eq!(
+        memory("p").read_contents("b", crate::Limits::DEFAULT).await.unwrap_err().category(),
+        "not_found"
+    );
 }
 
 #[test]
@@ -389,7 +392,7 @@ fn the_futures_can_be_spawned() {
     fn send<T: Send>(_: T) {}
     let location = memory("p");
     send(location.open_backup("b", &of("u")));
-    send(location.read_contents("b"));
+    send(location.read_contents("b", crate::Limits::DEFAULT));
     let claimant = crate::Claimant::default();
     send(location.open_restore("r", &claimant));
     send(async move {

@@ -132,7 +132,7 @@ async fn a_backup_of_any_size_is_written_read_and_removed() {
         assert_eq!(private, ["p/backups/b/.private/owner"]);
         location.check().await.unwrap();
         assert_eq!(location.list_backups().await.unwrap(), ["b"]);
-        let contents = location.read_contents("b").await.unwrap();
+        let contents = location.read_contents("b", crate::Limits::DEFAULT).await.unwrap();
         assert_eq!(contents.items("pods").len(), if large { NOISE as usize + 1 } else { 1 });
         location.delete_backup("b").await.unwrap();
         assert!(bucket.names().is_empty(), "{:?}", bucket.names());
@@ -171,7 +171,7 @@ async fn a_write_that_was_broken_off_is_written_again_from_any_byte() {
             assert!(error.is_transient() && error.to_string().contains("out of luck"), "{error}");
             assert_eq!(bucket.object(key).unwrap().len(), bytes);
             publish(&location).await.unwrap_or_else(|error| panic!("{large} {key} {bytes}: {error}"));
-            location.read_contents("b").await.unwrap();
+            location.read_contents("b", crate::Limits::DEFAULT).await.unwrap();
         }
     }
 }

@@ -7,11 +7,17 @@ use std::{
     os::unix::fs::FileExt,
 };
 
+use backup_core::{json_size, text::shortened};
 use futures::TryStreamExt;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use tokio_util::io::{StreamReader, SyncIoBridge};
 
-use super::{paths::Entry, walk::walk};
+use super::{
+    Limits,
+    paths::{self, Entry},
+    walk::walk,
+};
 use crate::{Location, StoreError};
 
 /// What a person can do about a tarball that cannot be used.
@@ -20,7 +26,12 @@ const REMEDY: &str =
 
 const CLUSTER: u32 = u32::MAX;
 
-/// Where an item is. Names are not kept in memory: the object itself has its name, and on disk it stands before the item.
+/// Types and namespaces of one tarball; Kubernetes is tested with 10,000 namespaces.
+const MAX_NAMES: usize = 100_000;
+/// Length of the paths of items on an average (bytes); the longest ones that are usual have 150.
+const MAX_MEAN_PATH: u64 = 256;
+
+/// Where an item is. Names are not kept in memory: path and object are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ItemRef {
     offset: u64,
@@ -35,27 +46,32 @@ impl ItemRef {
     }
 }
 
-/// The items of a backup, on local disk in an unlinked temporary file. Holds about 40 bytes of memory per item.
+/// The items of a backup, on local disk in an unlinked temporary file: the JSON of each, the length of its path in two bytes, its
+/// path. Holds about 60 bytes of memory per item.
 #[derive(Debug)]
 pub struct Contents {
     url: String,
+    item_memory: u64,
     data: File,
     namespaces: Vec<Box<str>>,
     types: BTreeMap<String, Vec<ItemRef>>,
     /// Where an item is in the list of its type, by a hash of its path; of two equal paths the last one wins.
-    paths: HashMap<u128, u32>,
+    paths: HashMap<PathHash, u32>,
 }
 
-/// A hash of the path of an item: no two items have the same.
-fn path_hash(group_resource: &str, namespace: Option<&str>, name: &str) -> u128 {
-    let path = [group_resource, namespace.unwrap_or_default(), name].join("/");
-    Sha256::digest(path).iter().take(16).fold(0, |hash, byte| hash << 8 | u128::from(*byte))
+/// A hash of the path of an item: no two items have the same. As bytes it needs no padding in a table.
+type PathHash = [u8; 16];
+
+fn path_hash(path: &str) -> PathHash {
+    let mut hash = PathHash::default();
+    hash.iter_mut().zip(Sha256::digest(path)).for_each(|(to, from)| *to = from);
+    hash
 }
 
 impl Contents {
     /// No items at all.
     pub fn none() -> Result<Self, StoreError> {
-        Ok(Indexer::new("")?.contents)
+        Ok(Indexer::new("", Limits::DEFAULT)?.contents)
     }
 
     /// Resources with at least one item, as `<resource>[.<group>]`, sorted.
@@ -75,7 +91,7 @@ impl Contents {
 
     /// The item of this resource and name; none if it is not there.
     pub fn find(&self, group_resource: &str, namespace: Option<&str>, name: &str) -> Option<ItemRef> {
-        let at = self.paths.get(&path_hash(group_resource, namespace, name))?;
+        let at = self.paths.get(&path_hash(&paths::plain(group_resource, namespace, name)))?;
         self.items(group_resource).get(usize::try_from(*at).ok()?).copied()
     }
 
@@ -84,24 +100,81 @@ impl Contents {
         self.namespaces.get(usize::try_from(item.namespace).ok()?).map(AsRef::as_ref)
     }
 
-    /// The JSON of an item. A short read from local disk; errors: that disk fails.
+    /// The JSON of an item, which takes no more memory than the limit once it is decoded. A short read from local disk.
+    ///
+    /// Errors: [`StoreError::UnreadableItem`], which names the item by its path: it is no JSON, or takes too much;
+    /// [`StoreError::Io`]: that disk fails.
     pub fn read(&self, item: &ItemRef) -> Result<Vec<u8>, StoreError> {
-        let mut json = vec![0; item.len as usize];
-        let read = self.data.read_exact_at(&mut json, item.offset);
-        read.map_err(|error| StoreError::io(format!("read an item of {} from local disk", self.url), error))?;
-        Ok(json)
+        self.read_sized(item).map(|(json, _)| json)
     }
 
-    /// The name of an item, as the tarball's path says it, for one that says none itself. Errors: the local disk fails.
+    /// The memory that an item takes once it is decoded (bytes). Errors: as for [`Self::read`].
+    pub fn decoded_size(&self, item: &ItemRef) -> Result<u64, StoreError> {
+        self.read_sized(item).map(|(_, size)| size)
+    }
+
+    /// An item, decoded. Errors: as for [`Self::read`]; it is not the object that its path names.
+    pub fn object(&self, item: &ItemRef) -> Result<Map<String, Value>, StoreError> {
+        let json = self.read(item)?;
+        let object: Map<String, Value> =
+            serde_json::from_slice(&json).map_err(|error| self.no_object(item, &error))?;
+        let name = object.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Value::as_str);
+        if name == Some(&self.name_of(item)?) {
+            return Ok(object);
+        }
+        let name = shortened(name.unwrap_or_default(), 100);
+        let (path, detail) = (self.path_of(item)?, format!("the object in it is named {name:?}"));
+        Err(StoreError::UnreadableItem { path, detail })
+    }
+
+    fn read_sized(&self, item: &ItemRef) -> Result<(Vec<u8>, u64), StoreError> {
+        let json = self.stored(item)?;
+        let size = json_size::decoded(&json).map_err(|error| self.no_object(item, &error))?;
+        if size > self.item_memory {
+            let detail = format!(
+                "it takes {size} bytes of memory when it is decoded, and at most {} are used for one item; if it is meant to be \
+                 so large, raise --restore-item-memory of the controller, of which one item takes an eighth, and its memory limit",
+                self.item_memory
+            );
+            return Err(StoreError::UnreadableItem { path: self.path_of(item)?, detail });
+        }
+        Ok((json, size))
+    }
+
+    /// An item as it is stored, whatever that is.
+    pub(super) fn stored(&self, item: &ItemRef) -> Result<Vec<u8>, StoreError> {
+        self.bytes(item.offset, item.len as usize)
+    }
+
+    fn no_object(&self, item: &ItemRef, error: &serde_json::Error) -> StoreError {
+        match self.path_of(item) {
+            Ok(path) => {
+                StoreError::UnreadableItem { path, detail: format!("it is no Kubernetes object: {error}") }
+            }
+            Err(error) => error,
+        }
+    }
+
+    /// The path of an item in the tarball, by which people find it. Errors: local disk fails.
+    pub fn path_of(&self, item: &ItemRef) -> Result<String, StoreError> {
+        let end = item.offset + u64::from(item.len);
+        let length = self.bytes(end, 2)?;
+        let length = length.iter().rev().fold(0, |length, byte| length << 8 | usize::from(*byte));
+        Ok(String::from_utf8_lossy(&self.bytes(end + 2, length)?).into_owned())
+    }
+
+    /// The name of an item, by its path. Errors: local disk fails.
     pub fn name_of(&self, item: &ItemRef) -> Result<String, StoreError> {
-        let failed = |error| StoreError::io(format!("read an item of {} from local disk", self.url), error);
-        let mut size = [0; size_of::<u32>()];
-        let end = item.offset.saturating_sub(size.len() as u64);
-        self.data.read_exact_at(&mut size, end).map_err(failed)?;
-        let size = u32::from_le_bytes(size);
-        let mut name = vec![0; size as usize];
-        self.data.read_exact_at(&mut name, end.saturating_sub(u64::from(size))).map_err(failed)?;
-        Ok(String::from_utf8_lossy(&name).into_owned())
+        let path = self.path_of(item)?;
+        let file = path.rsplit('/').next().unwrap_or_default();
+        Ok(file.strip_suffix(".json").unwrap_or(file).to_owned())
+    }
+
+    fn bytes(&self, offset: u64, len: usize) -> Result<Vec<u8>, StoreError> {
+        let mut bytes = vec![0; len];
+        let read = self.data.read_exact_at(&mut bytes, offset);
+        read.map_err(|error| StoreError::io(format!("read an item of {} from local disk", self.url), error))?;
+        Ok(bytes)
     }
 
     pub fn len(&self) -> usize {
@@ -117,9 +190,9 @@ impl Location {
     /// Downloads the items of a backup to an unlinked temporary file, checks the whole archive, and indexes it.
     ///
     /// Nothing is returned before the end of the archive was seen: one that is cut short is an error, never fewer items.
-    /// Errors: [`StoreError::NotFound`]; [`StoreError::Corrupt`] naming the entry; [`StoreError::Unreachable`] if the
-    /// download breaks off; [`StoreError::Io`] if the local disk is full.
-    pub async fn read_contents(&self, backup: &str) -> Result<Contents, StoreError> {
+    /// Errors: [`StoreError::NotFound`]; [`StoreError::Corrupt`] naming the entry, also for what is beyond the limits;
+    /// [`StoreError::Unreachable`] if the download breaks off; [`StoreError::Io`] if the local disk is full.
+    pub async fn read_contents(&self, backup: &str, limits: Limits) -> Result<Contents, StoreError> {
         let key = self.layout().backup(backup)?.contents();
         let url = self.url_of(&key);
         let object = self.get(&key).await?.ok_or_else(|| StoreError::NotFound {
@@ -129,15 +202,15 @@ impl Location {
         let stream = object.into_stream().map_err(io::Error::other);
         let reader = SyncIoBridge::new(StreamReader::new(stream));
         // Runs to its end even if this future is dropped; the download then fails or completes into an unlinked file.
-        tokio::task::spawn_blocking(move || index(&url, reader))
+        tokio::task::spawn_blocking(move || index(&url, reader, limits))
             .await
             .map_err(|error| StoreError::io("run the reader of a tarball", &error))?
     }
 }
 
-pub(super) fn index(url: &str, source: impl Read) -> Result<Contents, StoreError> {
+pub(super) fn index(url: &str, source: impl Read, limits: Limits) -> Result<Contents, StoreError> {
     let mut source = Download { inner: source, failure: None };
-    let result = Indexer::new(url).and_then(|indexer| indexer.run(&mut source));
+    let result = Indexer::new(url, limits).and_then(|indexer| indexer.run(&mut source));
     match (result, source.failure) {
         // A download that broke off looks like a damaged archive to everything above it. It is not.
         (Err(StoreError::Corrupt { .. }), Some(error)) => {
@@ -152,21 +225,29 @@ pub(super) fn index(url: &str, source: impl Read) -> Result<Contents, StoreError
 
 struct Indexer {
     contents: Contents,
+    limits: Limits,
     data: BufWriter<File>,
     offset: u64,
     namespace_ids: HashMap<Box<str>, u32>,
+    items: usize,
+    /// Length of the paths of all items.
+    path_bytes: u64,
 }
 
 impl Indexer {
-    fn new(url: &str) -> Result<Self, StoreError> {
+    fn new(url: &str, limits: Limits) -> Result<Self, StoreError> {
         let failed = |error| StoreError::io("make a temporary file", &error);
         let file = tempfile::tempfile().map_err(failed)?;
         Ok(Self {
             data: BufWriter::with_capacity(256 * 1024, file.try_clone().map_err(failed)?),
+            limits,
             offset: 0,
             namespace_ids: HashMap::new(),
+            items: 0,
+            path_bytes: 0,
             contents: Contents {
                 url: url.to_owned(),
+                item_memory: limits.item_memory,
                 data: file,
                 namespaces: Vec::new(),
                 types: BTreeMap::new(),
@@ -177,39 +258,71 @@ impl Indexer {
 
     fn run(mut self, source: impl Read) -> Result<Contents, StoreError> {
         let url = self.contents.url.clone();
-        let failed = |error| StoreError::io("write a temporary file", &error);
-        walk(&url, source, |entry, json| {
-            if let Entry::Item { group_resource, namespace, name } = *entry {
-                let size = u32::try_from(name.len()).unwrap_or(u32::MAX).to_le_bytes();
-                for part in [name.as_bytes(), &size, json] {
-                    self.data.write_all(part).map_err(failed)?;
-                }
-                self.offset += (name.len() + size.len()) as u64;
-                self.add(group_resource, namespace, name, json.len());
+        walk(&url, source, self.limits.bytes, |entry, json| match *entry {
+            Entry::Item { group_resource, namespace, name } => {
+                self.add(group_resource, namespace, &paths::plain(group_resource, namespace, name), json)
             }
-            Ok(())
+            _ => Ok(()),
         })?;
-        self.data.flush().map_err(failed)?;
+        self.data.flush().map_err(|error| StoreError::io("write a temporary file", &error))?;
         Ok(self.contents)
     }
 
     /// Of two items with the same path the last one counts, as if both had been unpacked.
-    fn add(&mut self, group_resource: &str, namespace: Option<&str>, name: &str, size: usize) {
-        // No item is larger than MAX_ITEM.
-        let len = u32::try_from(size).unwrap_or(u32::MAX);
+    fn add(
+        &mut self,
+        group_resource: &str,
+        namespace: Option<&str>,
+        path: &str,
+        json: &[u8],
+    ) -> Result<(), StoreError> {
+        // No item is larger than MAX_ITEM, and no path than MAX_PATH.
+        let (len, path_len) = (u32::try_from(json.len()), u16::try_from(path.len()));
+        let (len, path_len) = (len.unwrap_or(u32::MAX), path_len.unwrap_or(u16::MAX));
         let item = ItemRef { offset: self.offset, len, namespace: self.namespace_id(namespace) };
-        self.offset += size as u64;
+        let failed = |error| StoreError::io("write a temporary file", &error);
+        for part in [json, &path_len.to_le_bytes(), path.as_bytes()] {
+            self.data.write_all(part).map_err(failed)?;
+            self.offset += part.len() as u64;
+        }
         let Contents { types, paths, .. } = &mut self.contents;
         let items = match types.get_mut(group_resource) {
             Some(items) => items,
             None => types.entry(group_resource.to_owned()).or_default(),
         };
         let next = u32::try_from(items.len()).unwrap_or(u32::MAX);
-        let at = *paths.entry(path_hash(group_resource, namespace, name)).or_insert(next);
-        match items.get_mut(at as usize) {
-            Some(earlier) => *earlier = item,
-            None => items.push(item),
+        let at = *paths.entry(path_hash(path)).or_insert(next);
+        if let Some(earlier) = items.get_mut(at as usize) {
+            *earlier = item;
+        } else {
+            items.push(item);
+            self.items += 1;
+            self.path_bytes += u64::from(path_len);
         }
+        self.check()
+    }
+
+    /// What is in memory grows with the number of items, and with their names.
+    fn check(&self) -> Result<(), StoreError> {
+        let most = self.limits.items;
+        let refused = |detail| Err(StoreError::Corrupt { url: self.contents.url.clone(), detail });
+        if self.items > most {
+            return refused(format!(
+                "the backup has more than {most} items, the most that is restored with the memory that the controller has; if \
+                 it is meant to have them, raise --restore-max-items of the controller and its memory limit (500 bytes an item)"
+            ));
+        }
+        if self.path_bytes > MAX_MEAN_PATH.saturating_mul(most as u64) {
+            return refused(format!(
+                "the paths of the items before it have {} bytes, which is too much for {most} items; if they are meant to be so \
+                 long, raise --restore-max-items of the controller and its memory limit (500 bytes an item)",
+                self.path_bytes
+            ));
+        }
+        if self.contents.types.len() + self.contents.namespaces.len() > MAX_NAMES {
+            return refused(format!("the backup has more than {MAX_NAMES} types and namespaces"));
+        }
+        Ok(())
     }
 
     fn namespace_id(&mut self, namespace: Option<&str>) -> u32 {

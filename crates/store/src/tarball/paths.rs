@@ -6,6 +6,12 @@ use crate::StoreError;
 pub(super) const VERSION: &str = "metadata/version";
 /// Stands behind the version in a path, if that is the group's preferred one.
 const PREFERRED: &str = "-preferredversion";
+/// As long as a path can be in Linux (bytes).
+const MAX_PATH: usize = 4096;
+/// The longest name of a namespace (bytes): a label of DNS.
+const MAX_NAMESPACE: usize = 63;
+/// The longest `<resource>.<group>` (bytes): a label and a subdomain of DNS.
+const MAX_RESOURCE: usize = 63 + 1 + 253;
 
 /// Names an item, and says where it goes in the tarball.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +25,14 @@ pub struct ItemPath<'a> {
     /// Namespace; none for cluster-scoped items.
     pub namespace: Option<&'a str>,
     pub name: &'a str,
+}
+
+/// The path of an item, without a version.
+pub(super) fn plain(group_resource: &str, namespace: Option<&str>, name: &str) -> String {
+    match namespace {
+        Some(namespace) => format!("resources/{group_resource}/namespaces/{namespace}/{name}.json"),
+        None => format!("resources/{group_resource}/cluster/{name}.json"),
+    }
 }
 
 impl ItemPath<'_> {
@@ -74,6 +88,12 @@ pub enum Entry<'a> {
 /// Reads a path. Errors: why the path must not be followed.
 pub(super) fn parse(path: &[u8]) -> Result<Entry<'_>, &'static str> {
     let path = std::str::from_utf8(path).map_err(|_| "its path is not UTF-8")?;
+    if path.len() > MAX_PATH {
+        return Err("its path has more than 4096 bytes");
+    }
+    if path.contains('\0') {
+        return Err("its path has a zero byte");
+    }
     if path.starts_with('/') {
         return Err("its path is absolute");
     }
@@ -81,7 +101,7 @@ pub(super) fn parse(path: &[u8]) -> Result<Entry<'_>, &'static str> {
     if parts.contains(&"..") {
         return Err("its path leaves the archive");
     }
-    Ok(match parts[..] {
+    let entry = match parts[..] {
         ["metadata", "version"] => Entry::Version,
         ["resources", group_resource, "cluster", file] => item(group_resource, None, None, file),
         ["resources", group_resource, "namespaces", namespace, file] => {
@@ -94,7 +114,16 @@ pub(super) fn parse(path: &[u8]) -> Result<Entry<'_>, &'static str> {
             item(group_resource, Some(version), Some(namespace), file)
         }
         _ => Entry::Other,
-    })
+    };
+    if let Entry::Item { group_resource, namespace, .. } = entry {
+        if group_resource.len() > MAX_RESOURCE {
+            return Err("its resource has a longer name than any in Kubernetes");
+        }
+        if namespace.is_some_and(|namespace| namespace.len() > MAX_NAMESPACE) {
+            return Err("its namespace has a longer name than any in Kubernetes");
+        }
+    }
+    Ok(entry)
 }
 
 fn item<'a>(
@@ -167,10 +196,26 @@ mod tests {
             ("/resources/pods/cluster/p.json", Err("its path is absolute")),
             ("resources/../../etc/passwd", Err("its path leaves the archive")),
             ("resources/pods/namespaces/../p.json", Err("its path leaves the archive")),
+            ("resources/pods/cluster/a\0b.json", Err("its path has a zero byte")),
         ];
         for (path, expected) in table {
             assert_eq!(parse(path.as_bytes()), expected, "{path}");
         }
         assert!(parse(b"resources/\xff").is_err());
+    }
+
+    #[test]
+    fn what_is_longer_than_anything_in_a_cluster_is_refused() {
+        let name = |length: usize| "x".repeat(length);
+        for (path, most) in [
+            (plain("pods", None, &name(4096)), "its path has more than 4096 bytes"),
+            (plain("pods", Some(&name(64)), "p"), "its namespace has a longer name than any in Kubernetes"),
+            (plain(&name(318), None, "p"), "its resource has a longer name than any in Kubernetes"),
+        ] {
+            assert_eq!(parse(path.as_bytes()), Err(most));
+        }
+        for path in [plain("pods", None, &name(4000)), plain(&name(317), Some(&name(63)), &name(253))] {
+            assert!(matches!(parse(path.as_bytes()), Ok(Entry::Item { .. })), "{path}");
+        }
     }
 }

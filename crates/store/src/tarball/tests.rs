@@ -1,10 +1,12 @@
+mod hostile;
+
 use std::{collections::BTreeMap, io::Read};
 
 use flate2::read::MultiGzDecoder;
 use object_store::{ObjectStoreExt, path::Path};
 use proptest::prelude::*;
 
-use super::{Contents, ItemPath, contents::index};
+use super::{Contents, ItemPath, Limits, contents::index};
 use crate::{Location, StoreError, gzip, testing::memory, upload::Upload};
 
 /// Items as namespace and JSON, by resource, in order.
@@ -61,7 +63,7 @@ fn gunzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn read(bytes: &[u8]) -> Result<Contents, StoreError> {
-    index("s3://b/t.tar.gz", bytes)
+    index("s3://b/t.tar.gz", bytes, Limits::DEFAULT)
 }
 
 /// What a restore would see: by resource, in order.
@@ -70,7 +72,7 @@ fn seen(contents: &Contents) -> Seen {
         let items = contents.items(&resource).iter();
         let items = items.map(|item| {
             let namespace = contents.namespace_of(item).map(ToOwned::to_owned);
-            (namespace, contents.name_of(item).unwrap(), contents.read(item).unwrap())
+            (namespace, contents.name_of(item).unwrap(), contents.stored(item).unwrap())
         });
         (resource.clone(), items.collect())
     };
@@ -294,7 +296,7 @@ fn a_download_that_breaks_off_is_not_a_damaged_archive() {
         }
     }
     let bytes = run(written(&memory(""), &[Item::new("pods", Some("a"), "one", b"{}")]));
-    let error = index("u", Broken(&bytes[..40])).unwrap_err();
+    let error = index("u", Broken(&bytes[..40]), Limits::DEFAULT).unwrap_err();
     assert!(error.is_transient() && error.to_string().contains("connection reset"), "{error}");
 }
 

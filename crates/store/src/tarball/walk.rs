@@ -6,54 +6,88 @@ use flate2::bufread::MultiGzDecoder;
 use tar::{Archive, EntryType};
 
 use super::{
-    FORMAT_VERSION, MAX_ITEM, MAX_TOTAL,
+    FORMAT_VERSION, MAX_ITEM,
     paths::{self, Entry},
 };
 use crate::StoreError;
 
+/// Extended headers larger than this are refused (bytes): a path has at most 4096, and GNU tar adds times and attributes.
+const MAX_HEADER: u64 = 64 * 1024;
+/// A buffer that is larger after an item is given back (bytes).
+const KEPT: usize = 1024 * 1024;
+
 /// Shows each file of a tarball, with its bytes, in their order. The largest item is in memory, and nothing else.
 ///
-/// `url` names the tarball in errors. Errors: [`StoreError::Corrupt`] naming the entry, also for an archive that ends too early;
-/// those of `visit`.
+/// `url` names the tarball in errors; what unpacks to more than `max` bytes is refused. Errors: [`StoreError::Corrupt`] naming the
+/// entry, also for an archive that ends too early; those of `visit`.
 pub fn walk(
     url: &str,
     source: impl Read,
+    max: u64,
     mut visit: impl FnMut(&Entry<'_>, &[u8]) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let decoder = MultiGzDecoder::new(BufReader::with_capacity(256 * 1024, source));
-    let mut archive = Archive::new(Tail { inner: decoder, total: 0, zeros: 0 });
+    let mut archive = Archive::new(Tail { inner: decoder, max, total: 0, zeros: 0 });
     let mut last = "its beginning".to_owned();
     let mut end = 0;
     let mut data = Vec::new();
+    let mut extended = Extended::default();
     let entries = archive.entries().map_err(|error| corrupt(url, &last, &error.to_string()))?;
-    for entry in entries {
+    // The library reads extended headers whole, whatever their size. Raw, they are entries like all others.
+    for entry in entries.raw(true) {
         let mut entry = entry.map_err(|error| damaged(url, &last, &error))?;
-        let path = entry.path_bytes().into_owned();
-        last = String::from_utf8_lossy(&path).into_owned();
         let size = entry.size();
         end = entry.raw_file_position().saturating_add(size.next_multiple_of(512));
-        match entry.header().entry_type() {
+        let kind = entry.header().entry_type();
+        if let EntryType::GNULongName | EntryType::XHeader = kind {
+            extended.read(kind, size, &mut entry).map_err(|error| {
+                let after = format!("{last}, the extended header after it");
+                if error.kind() == io::ErrorKind::InvalidData {
+                    return corrupt(url, &after, &error.to_string());
+                }
+                damaged(url, &after, &error)
+            })?;
+            continue;
+        }
+        match kind {
+            // Not written by any backup, but by people who repack one; what they hold is passed over.
+            EntryType::XGlobalHeader | EntryType::GNULongLink => continue,
+            _ => {}
+        }
+        let Extended { path, size: again } = std::mem::take(&mut extended);
+        let path = path.unwrap_or_else(|| entry.path_bytes().into_owned());
+        last = String::from_utf8_lossy(&path).into_owned();
+        match kind {
             EntryType::Regular => {}
-            // Not written by any backup, but by people who repack one; they hold nothing.
-            EntryType::Directory | EntryType::XGlobalHeader => continue,
+            EntryType::Directory => continue,
             other => {
                 return Err(corrupt(url, &last, &format!("it is not a regular file but of type {other:?}")));
             }
+        }
+        if again.is_some_and(|again| again != size) {
+            return Err(corrupt(url, &last, "its two headers say different sizes"));
         }
         if size > MAX_ITEM {
             let why = format!("it has {size} bytes, at most {MAX_ITEM} are expected");
             return Err(corrupt(url, &last, &why));
         }
+        let parsed = paths::parse(&path).map_err(|why| corrupt(url, &last, why))?;
         data.clear();
+        if data.capacity() > KEPT {
+            data = Vec::new();
+        }
+        data.reserve_exact(usize::try_from(size).unwrap_or_default());
         entry.read_to_end(&mut data).map_err(|error| damaged(url, &last, &error))?;
         if data.len() as u64 != size {
             return Err(corrupt(url, &last, "the file ends inside it: it was cut short"));
         }
-        let parsed = paths::parse(&path).map_err(|why| corrupt(url, &last, why))?;
         if parsed == Entry::Version {
             check_version(&data).map_err(|why| corrupt(url, &last, &why))?;
         }
-        visit(&parsed, &data)?;
+        visit(&parsed, &data).map_err(|error| match error {
+            StoreError::Corrupt { detail, .. } => corrupt(url, &last, &detail),
+            error => error,
+        })?;
     }
     let mut tail = archive.into_inner();
     // To the very end: the checksum of the last gzip member, and the zero blocks that end a tar archive. Without
@@ -64,7 +98,64 @@ pub fn walk(
         let why = "the mark of the archive's end is missing after it: the file was cut short";
         return Err(corrupt(url, &last, why));
     }
+    if extended != Extended::default() {
+        return Err(corrupt(url, &last, "an extended header after it belongs to no entry"));
+    }
     Ok(())
+}
+
+/// What extended headers say of the entry after them.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Extended {
+    path: Option<Vec<u8>>,
+    size: Option<u64>,
+}
+
+impl Extended {
+    /// Reads a header of GNU (`L`) or PAX (`x`). [`io::ErrorKind::InvalidData`]: it is one that nobody writes.
+    fn read(&mut self, kind: EntryType, size: u64, source: &mut impl Read) -> io::Result<()> {
+        let refused = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, why.to_owned()));
+        if *self != Self::default() {
+            return refused("it is the second one for the same entry");
+        }
+        if size > MAX_HEADER {
+            return refused(&format!("it has {size} bytes, at most {MAX_HEADER} are expected"));
+        }
+        let mut data = Vec::new();
+        source.read_to_end(&mut data)?;
+        if data.len() as u64 != size {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if kind == EntryType::GNULongName {
+            let end = data.iter().position(|byte| *byte == 0).unwrap_or(data.len());
+            data.truncate(end);
+            self.path = Some(data);
+            return Ok(());
+        }
+        let mut rest = data.as_slice();
+        while !rest.is_empty() {
+            let Some((key, value, after)) = record(rest) else { return refused("it is malformed") };
+            match key {
+                b"path" => self.path = Some(value.to_vec()),
+                b"size" => match std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()) {
+                    Some(size) => self.size = Some(size),
+                    None => return refused("its size is no number"),
+                },
+                _ => {}
+            }
+            rest = after;
+        }
+        Ok(())
+    }
+}
+
+/// Key and value of the first record of a PAX header, `<length> <key>=<value>\n`, and what follows it.
+fn record(header: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let digits = header.iter().position(|byte| *byte == b' ')?;
+    let length: usize = std::str::from_utf8(header.get(..digits)?).ok()?.parse().ok()?;
+    let text = header.get(digits + 1..length)?.strip_suffix(b"\n")?;
+    let equals = text.iter().position(|byte| *byte == b'=')?;
+    Some((&text[..equals], &text[equals + 1..], &header[length..]))
 }
 
 fn check_version(data: &[u8]) -> Result<(), String> {
@@ -79,6 +170,11 @@ fn check_version(data: &[u8]) -> Result<(), String> {
 fn damaged(url: &str, entry: &str, error: &io::Error) -> StoreError {
     let how = match error.kind() {
         io::ErrorKind::UnexpectedEof => "the file was cut short there".to_owned(),
+        io::ErrorKind::FileTooLarge => {
+            format!(
+                "the archive unpacks to more than {error} bytes there, the most that is taken (--restore-max-size of the controller)"
+            )
+        }
         _ => format!("the file is damaged there: {error}"),
     };
     corrupt(url, entry, &how)
@@ -88,9 +184,10 @@ fn corrupt(url: &str, entry: &str, why: &str) -> StoreError {
     StoreError::Corrupt { url: url.to_owned(), detail: format!("entry {entry}: {why}") }
 }
 
-/// Counts what was unpacked, and the zeros at its end. Ends with an error at [`MAX_TOTAL`].
+/// Counts what was unpacked, and the zeros at its end. Ends with an error at its limit.
 struct Tail<R> {
     inner: R,
+    max: u64,
     total: u64,
     zeros: u64,
 }
@@ -99,8 +196,8 @@ impl<R: Read> Read for Tail<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.total += read as u64;
-        if self.total > MAX_TOTAL {
-            return Err(io::Error::other(format!("it unpacks to more than {MAX_TOTAL} bytes")));
+        if self.total > self.max {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, self.max.to_string()));
         }
         match buffer[..read].iter().rposition(|byte| *byte != 0) {
             Some(at) => self.zeros = (read - at - 1) as u64,

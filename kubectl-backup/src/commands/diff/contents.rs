@@ -9,7 +9,7 @@ use std::{
 use backup_actions::restore::json::Object;
 use backup_store::{
     StoreError,
-    tarball::{Entry, walk},
+    tarball::{Entry, MAX_TOTAL, walk},
 };
 
 use crate::error::Problem;
@@ -37,7 +37,7 @@ pub(super) fn read(name: &str, source: impl Read) -> Result<Contents, StoreError
     let file = tempfile::tempfile().map_err(full)?;
     let mut writer = BufWriter::new(file.try_clone().map_err(full)?);
     let (mut items, mut offset) = (Vec::new(), 0);
-    walk(&format!("the tarball of {name}"), source, |entry, json| {
+    walk(&format!("the tarball of {name}"), source, MAX_TOTAL, |entry, json| {
         if let Entry::Item { group_resource, namespace, name } = *entry {
             writer.write_all(json).map_err(full)?;
             items.push(Stored {

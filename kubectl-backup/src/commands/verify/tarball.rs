@@ -8,7 +8,7 @@ use std::{
 use backup_core::results::Results;
 use backup_store::{
     StoreError,
-    tarball::{Entry, walk},
+    tarball::{Entry, MAX_TOTAL, walk},
 };
 use serde::Deserialize;
 
@@ -52,7 +52,7 @@ struct Metadata {
 /// Reads a tarball to its end. Errors: it cannot be read; the sentence says where.
 pub(super) fn read(name: &str, source: impl Read) -> Result<Tarball, StoreError> {
     let mut tarball = Tarball::default();
-    walk(&format!("the tarball of {name}"), source, |entry, json| {
+    walk(&format!("the tarball of {name}"), source, MAX_TOTAL, |entry, json| {
         tarball.see(entry, json);
         Ok(())
     })?;

@@ -33,7 +33,7 @@ async fn kept(phase: &str, operations: &[&str], errors: usize) -> (FakeApi, temp
     (fake, folder, ctx)
 }
 
-fn file(folder: &tempfile::TempDir, suffix: &str) -> Value {
+pub(super) fn file(folder: &tempfile::TempDir, suffix: &str) -> Value {
     let path = folder.path().join(format!("restores/r/restore-r-{suffix}"));
     serde_json::from_reader(flate2::read::MultiGzDecoder::new(std::fs::File::open(path).unwrap())).unwrap()
 }

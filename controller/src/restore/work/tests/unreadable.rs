@@ -26,3 +26,27 @@ async fn an_item_that_cannot_be_decoded_is_named_also_with_a_selector() {
     assert!(results.errors.namespaces["a"][0].contains(&of("ConfigMap")), "{results:?}");
     assert!(results.errors.cluster[0].contains(&of("Namespace")), "{results:?}");
 }
+
+#[tokio::test]
+async fn an_item_that_cannot_be_decoded_is_named_by_its_path_whatever_is_selected() {
+    let items = [
+        ("configmaps", Some("a"), json!("no object")),
+        ("configmaps", Some("a"), item("v1", "ConfigMap", "good")),
+        ("namespaces", None, json!(["no object"])),
+    ];
+    let path = |path: &str| {
+        format!("item resources/{path}.json of the backup cannot be read: it is no Kubernetes object")
+    };
+    for (selector, all) in [(json!({}), true), (json!({"matchLabels": {"app": "web"}}), false)] {
+        let (fake, report) = restored(&items, json!({"labelSelector": selector})).await;
+        assert_eq!(fake.get("/api/v1/namespaces/a/configmaps/good").is_some(), all);
+        let files = report.into_files();
+        assert!(
+            files.results.errors.namespaces["a"][0].contains(&path("configmaps/namespaces/a/x")),
+            "{files:?}"
+        );
+        assert!(files.results.errors.cluster[0].contains(&path("namespaces/cluster/x")), "{files:?}");
+        let list = serde_json::to_value(files.resource_list).unwrap();
+        assert_eq!(list["v1/ConfigMap"][usize::from(all)], "a/x(failed)", "{list}");
+    }
+}

@@ -74,7 +74,7 @@ async fn whatever_write_fails_and_whoever_goes_on_every_final_key_is_written_onc
                         assert!(writes(&recorder, key) <= 2, "{case}: {key}");
                         assert_eq!(recorder.count("overwrite"), 0, "{case}");
                     }
-                    assert!(location.read_contents("b").await.is_ok(), "{case}");
+                    assert!(location.read_contents("b", crate::Limits::DEFAULT).await.is_ok(), "{case}");
                     assert!(recorder.uploads().is_empty(), "{case}");
                 }
             }
@@ -92,7 +92,10 @@ async fn two_replicas_that_finish_at_once_write_the_same_bytes() {
         let (a, b) = tokio::join!(ours.publish(), theirs.publish());
         let end = backup("u1", BackupPhase::Completed);
         assert_eq!((a.unwrap(), b.unwrap()), (end.clone(), end));
-        assert!(location.read_contents("b").await.is_ok() && recorder.count("overwrite") == 0);
+        assert!(
+            location.read_contents("b", crate::Limits::DEFAULT).await.is_ok()
+                && recorder.count("overwrite") == 0
+        );
     }
 }
 
@@ -112,7 +115,7 @@ async fn uploaded_contents_that_have_gone_are_said_to_be_lost_and_can_be_begun_a
     assert_eq!((first.number(), second.number()), (1, 2));
     assert_eq!(found(&location).await.number(), 2, "the last one counts");
     second.publish().await.unwrap();
-    assert_eq!(location.read_contents("b").await.unwrap().len(), 1);
+    assert_eq!(location.read_contents("b", crate::Limits::DEFAULT).await.unwrap().len(), 1);
     assert_eq!(recorder.count("overwrite"), 0);
 }
 
@@ -136,7 +139,7 @@ async fn contents_that_somebody_removes_before_the_metadata_are_written_again_fr
                 decided_again(writer).await.publish().await.unwrap();
             }
         }
-        assert!(location.read_contents("b").await.is_ok());
+        assert!(location.read_contents("b", crate::Limits::DEFAULT).await.is_ok());
     }
 }
 
@@ -155,7 +158,7 @@ async fn a_late_writer_whose_upload_was_aborted_can_neither_write_nor_decide() {
         Ok(()) => late.finish().await.unwrap_err(),
     };
     assert!(error.is_transient(), "it begins again, and finds the end: {error}");
-    assert!(location.read_contents("b").await.is_ok());
+    assert!(location.read_contents("b", crate::Limits::DEFAULT).await.is_ok());
 }
 
 #[tokio::test]

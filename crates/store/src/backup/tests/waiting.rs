@@ -44,7 +44,7 @@ async fn another_process_goes_on_with_what_was_collected_and_a_later_item_replac
             let end = backup("u1", BackupPhase::Completed);
             let collected = writer.finish().await.unwrap();
             collected.commit(&files, &end).await.unwrap().publish().await.unwrap();
-            let contents = location.read_contents("b").await.unwrap();
+            let contents = location.read_contents("b", crate::Limits::DEFAULT).await.unwrap();
             let items = contents.items("pods");
             assert_eq!(items.len(), if large { NOISE as usize + 1 } else { 1 });
             assert_eq!(contents.read(items.last().unwrap()).unwrap(), br#"{"early":false}"#);
@@ -73,7 +73,7 @@ async fn a_wait_that_can_not_be_gone_on_with_is_begun_again() {
     let first = waiting(&location, true).await;
     recorder.expire_uploads().await;
     decided_again(first.begin_again().await.unwrap()).await.publish().await.unwrap();
-    assert_eq!(location.read_contents("b").await.unwrap().len(), 1);
+    assert_eq!(location.read_contents("b", crate::Limits::DEFAULT).await.unwrap().len(), 1);
 }
 
 #[tokio::test]

@@ -1,0 +1,106 @@
+//! Whether the files under the name of a backup are its own. A folder goes by its name only, so they may be those of another one:
+//! of another cluster that shares the bucket, or copied there by hand.
+
+use backup_core::api::Backup;
+use backup_store::{Contents, Limits, Location, Scope, StoreError};
+use kube::ResourceExt as _;
+
+use super::report::Report;
+use crate::job::worker::WorkerError;
+
+/// Reads the metadata, which is written last and removed first: without it the other files are not (any more) those of a backup.
+/// Not retryable: they are not those of this backup, or that cannot be known.
+pub(super) async fn check_metadata(store: &Location, backup: &Backup) -> Result<(), WorkerError> {
+    let name = backup.name_any();
+    let refused = |reason| Err(WorkerError::Blocked { reason, retryable: false });
+    let repair = format!(
+        "if {name}.tar.gz is its own, put back velero-backup.json, by `kubectl get backups.velero.io {name} -o json`, and restore \
+         again"
+    );
+    match store.read_metadata(&name).await {
+        Ok(Some(stored)) if is_another(backup, &stored) => refused(format!(
+            "the files stored under its name are those of another backup, which began at {}; delete this one, and synchronise \
+             the location again",
+            started(&stored)
+        )),
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => refused(format!("its metadata, velero-backup.json, is not there; {repair}")),
+        Err(error @ StoreError::Corrupt { .. }) => refused(format!("{error}; {repair}")),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether the stored metadata are known to be of another backup. One that was synchronised from another cluster has another uid
+/// here, but began when it began there.
+fn is_another(backup: &Backup, stored: &Backup) -> bool {
+    let began = |backup: &Backup| backup.status.start_timestamp.as_ref().map(|time| time.0.as_second());
+    backup.uid() != stored.uid() && began(backup).zip(began(stored)).is_none_or(|(here, there)| here != there)
+}
+
+fn started(backup: &Backup) -> String {
+    backup
+        .status
+        .start_timestamp
+        .as_ref()
+        .map_or_else(|| "an unknown time".to_owned(), |time| time.0.to_string())
+}
+
+/// Holds a tarball against the list of its backup: a warning says what does not fit.
+pub(super) async fn check_list(
+    store: &Location,
+    name: &str,
+    contents: &Contents,
+    limits: Limits,
+    report: &Report,
+) -> Result<(), StoreError> {
+    let unchecked = |why: &str| {
+        let message = format!("whether the tarball of backup {name:?} is its own was not checked: {why}");
+        report.warn(Scope::Velero, message);
+    };
+    match store.listed_names(name, limits.items).await {
+        Ok(Some(listed)) => {
+            if let Some(unlisted) = listed.missing_of(contents)? {
+                let message = format!(
+                    "{} items of the tarball are not in the list of backup {name:?}, such as {}: a plugin has renamed them, or the \
+                     tarball is that of another backup; `kubectl backup verify {name}` compares them",
+                    unlisted.count, unlisted.example
+                );
+                report.warn(Scope::Velero, message);
+            }
+        }
+        Ok(None) => unchecked(&format!("{name}-resource-list.json.gz is not there")),
+        Err(error @ StoreError::Corrupt { .. }) => unchecked(&error.to_string()),
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::api::BackupSpec;
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    #[test]
+    fn a_backup_is_known_by_its_uid_or_by_when_it_began() {
+        let backup = |uid: &str, began: Option<i64>| {
+            let mut backup = Backup::new("b", BackupSpec::default());
+            backup.metadata.uid = Some(uid.to_owned());
+            backup.status.start_timestamp =
+                began.map(|second| Time(Timestamp::from_millisecond(second * 1000 + 7).unwrap()));
+            backup
+        };
+        for (here, stored, another) in [
+            (("u", Some(1)), ("u", Some(1)), false),
+            (("u", None), ("u", Some(1)), false),
+            (("here", Some(1)), ("there", Some(1)), false),
+            (("here", Some(1)), ("there", Some(2)), true),
+            (("here", Some(1)), ("there", None), true),
+            (("here", None), ("there", None), true),
+        ] {
+            assert_eq!(is_another(&backup(here.0, here.1), &backup(stored.0, stored.1)), another);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The memory of the items that are decoded at the same time, in all restores together.
+
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::job::cancellation::{Cancellation, StopReason};
+
+/// How many times an item is in memory while it is restored: as it is in the backup, what an action makes of what another one has
+/// made, and what the cluster has.
+const COPIES: u64 = 4;
+const KIB: u64 = 1024;
+/// How long a related item waits for memory. What it waits for may wait for the item that asks for it.
+const RELATED_WAIT: Duration = Duration::from_mins(1);
+
+/// Half of the memory is for items that are selected, half for those that others ask for: an item that waits for memory keeps none
+/// from the items that have to be restored before others can end.
+#[derive(Debug)]
+pub(crate) struct ItemMemory {
+    /// Of each half (KiB).
+    half: u32,
+    selected: Semaphore,
+    related: Semaphore,
+}
+
+/// Why an item got no memory.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NoMemory {
+    #[error(transparent)]
+    Stopped(#[from] StopReason),
+    #[error(
+        "an item asks for it, and {RELATED_WAIT:?} long there was no memory for it beside that of others; restore it by itself, or \
+         raise --restore-item-memory of the controller and its memory limit"
+    )]
+    Related,
+}
+
+impl ItemMemory {
+    /// `bytes`: for all items that are decoded at the same time.
+    pub(crate) fn new(bytes: u64) -> Self {
+        let half = u32::try_from(bytes / 2 / KIB).unwrap_or(u32::MAX).max(1);
+        let permits = || Semaphore::new((half as usize).min(Semaphore::MAX_PERMITS));
+        Self { half, selected: permits(), related: permits() }
+    }
+
+    /// The most that one item may take when it is decoded (bytes), so that there is room for its copies.
+    pub(crate) fn most(bytes: u64) -> u64 {
+        bytes / 2 / COPIES
+    }
+
+    /// Waits until there is room for an item that takes `size` bytes when it is decoded.
+    pub(super) async fn reserve(
+        &self,
+        size: u64,
+        is_related: bool,
+        cancellation: &Cancellation,
+    ) -> Result<SemaphorePermit<'_>, NoMemory> {
+        let kib = u32::try_from((size * COPIES).div_ceil(KIB)).unwrap_or(u32::MAX).clamp(1, self.half);
+        let half = if is_related { &self.related } else { &self.selected };
+        let wait = async {
+            if !is_related {
+                return half.acquire_many(kib).await.ok();
+            }
+            tokio::time::timeout(RELATED_WAIT, half.acquire_many(kib)).await.ok()?.ok()
+        };
+        tokio::select! {
+            biased;
+            // It is never closed: no permit is one that was waited for too long.
+            permit = cancellation.unless_cancelled(wait) => permit?.ok_or(NoMemory::Related),
+            reason = cancellation.stopped() => Err(reason.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_runtime::leader::Leadership;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    const MIB: u64 = 1024 * KIB;
+
+    fn cancellation() -> Cancellation {
+        Cancellation::new(Leadership::always(), CancellationToken::new())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_small_items_have_room_and_a_large_one_is_alone() {
+        let (memory, cancellation) = (ItemMemory::new(256 * MIB), cancellation());
+        let mut small = Vec::new();
+        for _ in 0..16 {
+            small.push(memory.reserve(100 * KIB, false, &cancellation).await.unwrap());
+        }
+        let most = ItemMemory::most(256 * MIB);
+        assert_eq!(most, 32 * MIB);
+        let waits = || memory.reserve(most, false, &cancellation);
+        let in_time = Duration::from_secs(1);
+        assert!(tokio::time::timeout(in_time, waits()).await.is_err(), "the others are there");
+        drop(small);
+        let large = waits().await.unwrap();
+        assert!(tokio::time::timeout(in_time, memory.reserve(1, false, &cancellation)).await.is_err());
+        drop(large);
+        drop(memory.reserve(1, false, &cancellation).await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_an_item_asks_for_does_not_wait_for_ever() {
+        let (memory, cancellation) = (ItemMemory::new(256 * MIB), cancellation());
+        let most = ItemMemory::most(256 * MIB);
+        let _selected = memory.reserve(most, false, &cancellation).await.unwrap();
+        let _related = memory.reserve(most, true, &cancellation).await.unwrap();
+        assert_eq!(memory.reserve(1, true, &cancellation).await.unwrap_err(), NoMemory::Related);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_has_to_stop_waits_for_no_memory() {
+        let (memory, cancellation) = (ItemMemory::new(2 * MIB), cancellation());
+        let _all = memory.reserve(MIB, false, &cancellation).await.unwrap();
+        cancellation.cancel();
+        let stopped = memory.reserve(1, false, &cancellation).await.unwrap_err();
+        assert_eq!(stopped, NoMemory::Stopped(StopReason::Cancelled));
+        cancellation.delete();
+        assert!(matches!(memory.reserve(1, false, &cancellation).await, Err(NoMemory::Stopped(_))));
+    }
+}

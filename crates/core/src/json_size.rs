@@ -1,0 +1,155 @@
+//! The memory that JSON takes once it is decoded, found without decoding it: a small text can become large.
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, SeqAccess, Visitor},
+};
+use serde_json::Value;
+
+const VALUE: u64 = size_of::<Value>() as u64;
+/// A node of the tree that is a map (bytes): eleven keys and values, and what is beside them.
+const NODE: u64 = 11 * (size_of::<String>() as u64 + VALUE) + 16;
+/// Entries of a map that share one node.
+const IN_NODE: u64 = 11;
+/// What more than that need at once (bytes): two nodes, and one above them.
+const SPLIT: u64 = 3 * NODE + 128;
+/// A further entry (bytes): nodes of a map that grows are half full, and there are some above them.
+const ENTRY: u64 = NODE / 5;
+/// What an allocation takes besides what is asked for, at most (bytes).
+const ALLOCATION: u64 = 32;
+
+/// The bytes of memory that a [`Value`] of this JSON takes at most. Errors: it is no JSON, or nested deeper than 127 levels.
+pub fn decoded(json: &[u8]) -> Result<u64, serde_json::Error> {
+    serde_json::from_slice::<Size>(json).map(|size| size.0)
+}
+
+struct Size(u64);
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SizeVisitor).map(Self)
+    }
+}
+
+struct SizeVisitor;
+
+impl<'de> Visitor<'de> for SizeVisitor {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<u64, E> {
+        Ok(VALUE)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<u64, E> {
+        Ok(VALUE)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<u64, E> {
+        Ok(VALUE)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<u64, E> {
+        Ok(VALUE)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<u64, E> {
+        Ok(VALUE)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<u64, E> {
+        Ok(VALUE + string(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<u64, A::Error> {
+        let mut size = VALUE;
+        let mut first = true;
+        while let Some(Size(element)) = list.next_element()? {
+            // A list that grows has room for as many again, and begins with room for four.
+            size += element + VALUE + if first { 4 * VALUE + ALLOCATION } else { 0 };
+            first = false;
+        }
+        Ok(size)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<u64, A::Error> {
+        let mut size = VALUE;
+        let mut entries = 0;
+        while let Some((Key(key), Size(value))) = map.next_entry()? {
+            size += key + (value - VALUE);
+            entries += 1;
+        }
+        size += match entries {
+            0 => 0,
+            1..=IN_NODE => NODE + ALLOCATION,
+            more => SPLIT + ENTRY * (more - IN_NODE),
+        };
+        Ok(size)
+    }
+}
+
+/// What the text of a key takes.
+struct Key(u64);
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct KeyVisitor;
+        impl Visitor<'_> for KeyVisitor {
+            type Value = Key;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a key")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Key, E> {
+                Ok(Key(string(text)))
+            }
+        }
+        deserializer.deserialize_str(KeyVisitor)
+    }
+}
+
+fn string(text: &str) -> u64 {
+    if text.is_empty() { 0 } else { text.len() as u64 + ALLOCATION }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_text_that_becomes_large_is_known_before_it_is_decoded() {
+        let list = |element: &str, times: usize| format!("[{}]", vec![element; times].join(","));
+        for (json, at_least, at_most) in [
+            ("null".to_owned(), 1, 1),
+            (r#""text""#.to_owned(), 1, 3),
+            ("{}".to_owned(), 1, 1),
+            (list("0", 1000), 1000, 2100),
+            (list("[]", 1000), 1000, 2100),
+            // 632 bytes are allocated for each map of one entry.
+            (list(r#"{"":0}"#, 1000), 20_000, 24_000),
+            (format!(r#"{{"metadata": {}}}"#, list(r#"{"a":"b"}"#, 1000)), 20_000, 30_000),
+        ] {
+            let values = decoded(json.as_bytes()).unwrap() / VALUE;
+            assert!((at_least..=at_most).contains(&values), "{values} values: {json:.40}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_json_or_too_deep_is_an_error() {
+        let deep = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
+        for (json, is_good) in [
+            (deep(127), true),
+            (deep(128), false),
+            (r#"{"a":1"#.to_owned(), false),
+            ("{} {}".to_owned(), false),
+            (String::new(), false),
+        ] {
+            assert_eq!(decoded(json.as_bytes()).is_ok(), is_good, "{json}");
+            assert_eq!(serde_json::from_slice::<Value>(json.as_bytes()).is_ok(), is_good, "{json}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The names in a resource list: which items a backup holds, to be held against its tarball.
+
+use std::{
+    collections::HashSet,
+    fmt,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    io::BufReader,
+};
+
+use flate2::read::MultiGzDecoder;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use crate::{Contents, Location, StoreError, layout::RESOURCE_LIST};
+
+/// Lists that are larger than this are refused before they are decompressed (bytes): a million names take about 10 MiB.
+const MAX_LIST: u64 = 64 * 1024 * 1024;
+
+/// Of each name in a list, whatever its type, a hash.
+#[derive(Debug, Default)]
+pub struct ListedNames(HashSet<u64>);
+
+/// What a tarball holds and its list does not name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unlisted {
+    pub count: usize,
+    /// The path of one of them.
+    pub example: String,
+}
+
+fn hash(namespace: Option<&str>, name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for part in namespace.into_iter().chain([name]) {
+        part.hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+impl ListedNames {
+    /// The items whose names are not in the list. Reads paths from local disk. Errors: that disk fails.
+    pub fn missing_of(&self, contents: &Contents) -> Result<Option<Unlisted>, StoreError> {
+        let mut found: Option<Unlisted> = None;
+        for group_resource in contents.types() {
+            for item in contents.items(&group_resource) {
+                if self.0.contains(&hash(contents.namespace_of(item), &contents.name_of(item)?)) {
+                    continue;
+                }
+                match &mut found {
+                    Some(found) => found.count += 1,
+                    None => found = Some(Unlisted { count: 1, example: contents.path_of(item)? }),
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Location {
+    /// The names of the items of a backup; none if there is no list.
+    ///
+    /// Errors: [`StoreError::Corrupt`] for a file that is no list, or has more than `max` names.
+    pub async fn listed_names(&self, backup: &str, max: usize) -> Result<Option<ListedNames>, StoreError> {
+        let key = self.layout().backup(backup)?.file(RESOURCE_LIST);
+        let Some(bytes) = self.get_small(&key, MAX_LIST).await? else { return Ok(None) };
+        let mut names = ListedNames::default();
+        let mut json = serde_json::Deserializer::from_reader(BufReader::new(MultiGzDecoder::new(&bytes[..])));
+        let read = List { names: &mut names, max }.deserialize(&mut json).and_then(|()| json.end());
+        read.map_err(|error| self.corrupt(&key, format!("it is no gzipped list of items: {error}")))?;
+        Ok(Some(names))
+    }
+}
+
+/// Adds what is read: an object of lists, a list of names, or a name.
+struct List<'n> {
+    names: &'n mut ListedNames,
+    max: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for List<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for List<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("lists of names")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while map.next_key::<IgnoredAny>()?.is_some() {
+            map.next_value_seed(List { names: self.names, max: self.max })?;
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while list.next_element_seed(List { names: self.names, max: self.max })?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
+        let (namespace, name) =
+            text.split_once('/').map_or((None, text), |(namespace, name)| (Some(namespace), name));
+        self.names.0.insert(hash(namespace, name));
+        if self.names.0.len() > self.max {
+            return Err(E::custom(format!("it has more than {} names", self.max)));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Limits,
+        testing::{collected, memory, put},
+    };
+
+    #[tokio::test]
+    async fn what_a_list_does_not_name_is_found() {
+        let location = memory("");
+        let key = "backups/b/b-resource-list.json.gz";
+        let pending = collected(&location, "u", false).await.unwrap();
+        let backup = crate::testing::backup("u", backup_core::api::BackupPhase::Completed);
+        pending.commit(&crate::testing::no_files(), &backup).await.unwrap().publish().await.unwrap();
+        let contents = location.read_contents("b", Limits::DEFAULT).await.unwrap();
+        let unlisted = Unlisted { count: 1, example: "resources/pods/namespaces/ns/one.json".to_owned() };
+        for (list, expected) in [
+            (r#"{"v1/Pod":["ns/one","ns/two"]}"#, None),
+            (r#"{"v1/Pod":["ns/two"],"v1/Node":null}"#, Some(&unlisted)),
+            (r#"{"v1/Pod":["one"]}"#, Some(&unlisted)),
+            ("null", Some(&unlisted)),
+        ] {
+            put(&location, key, &crate::gzip::member(list.as_bytes()).unwrap()).await;
+            let names = location.listed_names("b", 2).await.unwrap().unwrap();
+            assert_eq!(names.missing_of(&contents).unwrap().as_ref(), expected, "{list}");
+        }
+        for bad in [r#"{"v1/Pod":["a","b","c"]}"#, r#"{"v1/Pod":["a"]"#, r#"{"v1/Pod":[1]}"#, ""] {
+            put(&location, key, &crate::gzip::member(bad.as_bytes()).unwrap()).await;
+            assert_eq!(location.listed_names("b", 2).await.unwrap_err().category(), "corrupt", "{bad}");
+        }
+        assert!(location.listed_names("other", 2).await.unwrap().is_none());
+    }
+}
