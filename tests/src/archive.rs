@@ -11,22 +11,40 @@ use crate::binaries::build_control_plane;
 pub fn tarball(entries: &[(&str, &[u8])]) -> anyhow::Result<Vec<u8>> {
     let mut tar = Vec::new();
     for (name, data) in entries {
-        let mut header = [0_u8; 512];
-        header[..name.len()].copy_from_slice(name.as_bytes());
-        header[100..108].copy_from_slice(b"0000755\0");
-        header[124..136].copy_from_slice(format!("{:011o}\0", data.len()).as_bytes());
-        header[136..148].copy_from_slice(b"00000000000\0");
-        header[148..156].copy_from_slice(b"        ");
-        header[156] = b'0';
-        header[257..265].copy_from_slice(b"ustar\x0000");
-        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
-        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-        tar.extend_from_slice(&header);
+        tar.extend_from_slice(&header(name, b'0', data.len()));
         tar.extend_from_slice(data);
         tar.resize(tar.len().next_multiple_of(512), 0);
     }
     tar.resize(tar.len() + 1024, 0);
     gzipped(&tar)
+}
+
+/// A gzipped tar archive with a path of so many bytes, a multiple of 1 MiB below 8 GiB.
+pub fn tarball_with_long_path(bytes: usize) -> anyhow::Result<Vec<u8>> {
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&header("././@LongLink", b'L', bytes))?;
+    let part = vec![b'x'; 1 << 20];
+    for _ in 0..bytes >> 20 {
+        gzip.write_all(&part)?;
+    }
+    gzip.write_all(&header("resources/configmaps/cluster/x.json", b'0', 0))?;
+    gzip.write_all(&[0; 1024])?;
+    Ok(gzip.finish()?)
+}
+
+/// Of an entry.
+fn header(name: &str, kind: u8, size: usize) -> [u8; 512] {
+    let mut header = [0_u8; 512];
+    header[..name.len()].copy_from_slice(name.as_bytes());
+    header[100..108].copy_from_slice(b"0000755\0");
+    header[124..136].copy_from_slice(format!("{size:011o}\0").as_bytes());
+    header[136..148].copy_from_slice(b"00000000000\0");
+    header[148..156].copy_from_slice(b"        ");
+    header[156] = kind;
+    header[257..265].copy_from_slice(b"ustar\x0000");
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    header
 }
 
 pub(crate) fn gzipped(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {

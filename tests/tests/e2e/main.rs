@@ -20,6 +20,7 @@ mod file_access;
 mod forced_release;
 mod histories;
 mod hooks;
+mod hostile_archives;
 mod idle;
 mod incomplete_backups;
 mod incomplete_restores;
@@ -110,6 +111,7 @@ fn suites() -> Vec<Suite> {
                 deploy::TESTS,
                 main_job::TESTS,
                 bad_input::TESTS,
+                hostile_archives::TESTS,
                 callers::TESTS,
                 collection::TESTS,
                 incomplete_restores::TESTS,
