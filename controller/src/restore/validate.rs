@@ -116,7 +116,12 @@ pub(super) fn modifiers(
 
 /// What this version cannot do. Ignoring it would restore something else than was asked for.
 fn unsupported(spec: &RestoreSpec) -> Vec<Finding> {
-    let asked = [("spec.resourcePolicy", spec.resource_policy.is_some())];
+    // Velero's command may send it empty.
+    let uploads = spec
+        .uploader_config
+        .as_ref()
+        .is_some_and(|config| config.write_sparse_files == Some(true) || config.parallel_files_download > 0);
+    let asked = [("spec.resourcePolicy", spec.resource_policy.is_some()), ("spec.uploaderConfig", uploads)];
     asked
         .into_iter()
         .filter(|(_, asked)| *asked)

@@ -48,6 +48,11 @@ pub enum StoreError {
         /// What is wrong with it and what is expected.
         message: String,
     },
+    /// The disk for temporary files is full; nothing empties it but the end of other work.
+    #[error(
+        "could not {action}: the disk at /tmp is full; give the controller a larger one (the emptyDir in deploy/), and try again"
+    )]
+    DiskFull { action: String },
     /// The local disk or the local process failed.
     #[error("could not {action}: {detail}")]
     Io { action: String, detail: String },
@@ -64,6 +69,7 @@ impl StoreError {
             Self::Lost { .. } => "lost",
             Self::Corrupt { .. } | Self::Item { .. } | Self::UnreadableItem { .. } => "corrupt",
             Self::Config { .. } => "config",
+            Self::DiskFull { .. } => "disk_full",
             Self::Io { .. } => "io",
         }
     }
@@ -84,6 +90,16 @@ impl StoreError {
 
     pub(crate) fn io(action: impl Into<String>, detail: impl Display) -> Self {
         Self::Io { action: action.into(), detail: detail.to_string() }
+    }
+
+    /// An error of a temporary file.
+    pub(crate) fn temporary(action: &str, error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Self::DiskFull { action: action.to_owned() }
+            }
+            _ => Self::io(action, error),
+        }
     }
 
     pub(crate) fn missing_bucket(what: String) -> Self {
@@ -269,6 +285,19 @@ mod tests {
     async fn a_listing_that_finds_no_user_is_a_refusal() {
         let [listing, ..] = answer(404, "<Error><Code>NoSuchUser</Code></Error>").errors().await;
         assert_eq!(told(&listing).category(), "denied");
+    }
+
+    /// What may pass by itself, another download among them, is tried again; a disk does not empty by itself.
+    #[test]
+    fn a_full_disk_is_told_apart_from_one_that_fails() {
+        for (kind, expected) in [
+            (io::ErrorKind::StorageFull, ("disk_full", false)),
+            (io::ErrorKind::QuotaExceeded, ("disk_full", false)),
+            (io::ErrorKind::Interrupted, ("io", true)),
+        ] {
+            let error = StoreError::temporary("write a temporary file", &kind.into());
+            assert_eq!((error.category(), error.is_transient()), expected, "{error}");
+        }
     }
 
     /// Of stores that are no HTTP servers.

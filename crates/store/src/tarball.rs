@@ -36,6 +36,6 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For what was written by [`Writer`].
+    /// For what was written by the writer.
     pub const DEFAULT: Self = Self { items: 1_000_000, bytes: MAX_TOTAL, item_memory: 32 * 1024 * 1024 };
 }

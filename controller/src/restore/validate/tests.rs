@@ -64,11 +64,14 @@ fn everything_that_is_wrong_is_told_at_once() {
     let spec = RestoreSpec {
         resource_policy: Some(LocalReference { kind: "ConfigMap".to_owned(), ..LocalReference::default() }),
         existing_resource_policy: Some("overwrite".to_owned()),
+        uploader_config: serde_json::from_value(json!({ "parallelFilesDownload": 2 })).unwrap(),
         ..from("b")
     };
     let found = findings(&spec, &facts(BackupPhase::InProgress, None));
     let fields: Vec<&str> = found.iter().map(|f| f.field.as_str()).collect();
-    for field in ["spec.resourcePolicy", "spec.existingResourcePolicy", "spec.backupName"] {
+    for field in
+        ["spec.resourcePolicy", "spec.existingResourcePolicy", "spec.uploaderConfig", "spec.backupName"]
+    {
         assert!(fields.contains(&field), "{field} not in {fields:?}");
     }
 }

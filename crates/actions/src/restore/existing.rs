@@ -90,7 +90,7 @@ fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// As [`same`], of whole objects that were rewritten by the same rules.
+/// Whether two objects that were rewritten by the same rules are the same; what is null or empty is as good as absent.
 pub fn same_objects(a: &Object, b: &Object) -> bool {
     a.iter().all(|(k, v)| b.get(k).map_or_else(|| is_nothing(v), |w| same(v, w)))
         && b.iter().all(|(k, w)| a.contains_key(k) || is_nothing(w))

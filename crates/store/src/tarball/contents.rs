@@ -236,7 +236,7 @@ struct Indexer {
 
 impl Indexer {
     fn new(url: &str, limits: Limits) -> Result<Self, StoreError> {
-        let failed = |error| StoreError::io("make a temporary file", &error);
+        let failed = |error| StoreError::temporary("make a temporary file", &error);
         let file = tempfile::tempfile().map_err(failed)?;
         Ok(Self {
             data: BufWriter::with_capacity(256 * 1024, file.try_clone().map_err(failed)?),
@@ -264,7 +264,7 @@ impl Indexer {
             }
             _ => Ok(()),
         })?;
-        self.data.flush().map_err(|error| StoreError::io("write a temporary file", &error))?;
+        self.data.flush().map_err(|error| StoreError::temporary("write a temporary file", &error))?;
         Ok(self.contents)
     }
 
@@ -280,7 +280,7 @@ impl Indexer {
         let (len, path_len) = (u32::try_from(json.len()), u16::try_from(path.len()));
         let (len, path_len) = (len.unwrap_or(u32::MAX), path_len.unwrap_or(u16::MAX));
         let item = ItemRef { offset: self.offset, len, namespace: self.namespace_id(namespace) };
-        let failed = |error| StoreError::io("write a temporary file", &error);
+        let failed = |error| StoreError::temporary("write a temporary file", &error);
         for part in [json, &path_len.to_le_bytes(), path.as_bytes()] {
             self.data.write_all(part).map_err(failed)?;
             self.offset += part.len() as u64;
