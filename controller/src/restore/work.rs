@@ -216,31 +216,36 @@ impl Work<'_> {
         for why in &restorer.actions.unusable {
             self.report.error(Scope::Velero, why.clone());
         }
-        let (served_now, mut others): (Vec<_>, Vec<_>) =
+        let (served_now, others): (Vec<_>, Vec<_>) =
             batches.into_iter().partition(|batch| batch.resource.is_some());
         for batch in &served_now {
             self.batch(batch, &restorer).await?;
         }
-        if others.is_empty() {
-            return Ok(self.complete_provisioned().await?);
+        self.served_later(others, &common).await?;
+        Ok(self.complete_provisioned().await?)
+    }
+
+    /// Restores types that were not served before: what serves them may have been restored by now, or was away for a moment.
+    async fn served_later(&self, mut batches: Vec<Batch>, common: &Common<'_>) -> Result<(), WorkError> {
+        if batches.is_empty() {
+            return Ok(());
         }
-        // What serves them may have been restored by now, or was away for a moment.
         let mut away = None;
         let settled = |served: &ServedTypes| {
-            if others.iter().any(|batch| batch.may_still_be_served(served)) {
+            if batches.iter().any(|batch| batch.may_still_be_served(served)) {
                 away = Some(Instant::now());
             }
-            let all = others.iter().all(|batch| served.by_group_resource(&batch.group_resource).is_some());
+            let all = batches.iter().all(|batch| served.by_group_resource(&batch.group_resource).is_some());
             all || away.is_none_or(|last| last.elapsed() > BETWEEN_SERVERS)
         };
         let served = self.await_served(settled).await?;
-        let selection = Selection::new(spec, &served, self.contents, self.guarded);
-        let restorer = self.restorer(&common, &served, &selection);
-        for batch in &mut others {
+        let selection = Selection::new(&self.restore.spec, &served, self.contents, self.guarded);
+        let restorer = self.restorer(common, &served, &selection);
+        for batch in &mut batches {
             batch.resource = served.by_group_resource(&batch.group_resource).cloned();
             self.batch(batch, &restorer).await?;
         }
-        Ok(self.complete_provisioned().await?)
+        Ok(())
     }
 
     /// What the cluster serves once it is as it should be, or when it was waited for as long as that may take.
