@@ -60,6 +60,8 @@ impl Sides {
         let mut words = line.split_whitespace();
         let mut command = Command::new(words.next().unwrap_or("diff"));
         command.args(words).args([CLUSTER, BACKUP]).current_dir(self.folder.path());
+        // Of files that all have one time.
+        command.env("TZ", "UTC");
         let remedy = "Install `diff`, or name another program in KUBECTL_EXTERNAL_DIFF; -o json needs none.";
         let output = command.output().map_err(|error| {
             Problem::other(format!("cannot run {line:?}, which shows what differs: {error}"))
