@@ -8,7 +8,6 @@ use backup_actions::restore::{
     existing::{self, Existing, Made},
     json::Object,
 };
-
 use serde_json::Value;
 
 use super::calls::{CallError, Calls};
@@ -114,8 +113,7 @@ pub(super) async fn item(
         let (created, uncertain) = calls.create(target.collection, wanted).await;
         let error = match created {
             Ok(()) => return Ok(Applied::quiet(Outcome::Created)),
-            Err(CallError::Stopped(reason)) => return Err(reason),
-            Err(error) => error,
+            Err(error) => error.unless_stopped()?,
         };
         if !error.is_already_exists() && !holds_port(target, &error) {
             return Ok(Applied::failed(format!("{kind} {name:?} could not be created: {error}")));
@@ -162,10 +160,10 @@ async fn compare(
                     why.map(|why| Applied::failed(format!("{kind} {name:?} could not be created: {why}")))
                 );
             }
-            Err(CallError::Stopped(reason)) => return Err(reason),
             Err(error) => {
                 return Ok(Some(Applied::skipped(format!(
-                    "{kind} {name:?} exists and could not be compared: {error}"
+                    "{kind} {name:?} exists and could not be compared: {}",
+                    error.unless_stopped()?
                 ))));
             }
         };
@@ -173,17 +171,16 @@ async fn compare(
             return Ok(Some(Applied::quiet(Outcome::Created)));
         }
         if existing::is_going(&found) {
-            return match calls.until_gone(collection, name, existing::is_going).await {
-                Ok(true) => Ok(None),
-                Ok(false) => Ok(Some(Applied::failed(format!(
-                    "{kind} {name:?} could not be created: the old one is still being deleted; its finalizers say what holds it \
-                     (`kubectl get -o yaml`): restore it again once it is gone"
-                )))),
-                Err(CallError::Stopped(reason)) => Err(reason),
-                Err(error) => {
-                    Ok(Some(Applied::failed(format!("{kind} {name:?} could not be created: {error}"))))
+            let why = match calls.until_gone(collection, name, existing::is_going).await {
+                Ok(left) if left.as_ref().is_some_and(existing::is_going) => {
+                    "the old one is still being deleted; its finalizers say what holds it (`kubectl get -o yaml`): restore it again \
+                     once it is gone"
+                        .to_owned()
                 }
+                Ok(_) => return Ok(None),
+                Err(error) => error.unless_stopped()?.to_string(),
             };
+            return Ok(Some(Applied::failed(format!("{kind} {name:?} could not be created: {why}"))));
         }
         let patch = match existing::compare(
             made,
@@ -211,12 +208,12 @@ async fn compare(
         };
         match calls.patch(collection, name, &patch).await {
             Ok(()) => return Ok(Some(Applied::quiet(Outcome::Updated))),
-            Err(CallError::Stopped(reason)) => return Err(reason),
             // It changed, or went away: look again.
             Err(error) if error.is_conflict() || error.is_not_found() => {}
             Err(error) => {
                 return Ok(Some(Applied::skipped(format!(
-                    "{kind} {name:?} exists, differs from the backup, and could not be changed: {error}"
+                    "{kind} {name:?} exists, differs from the backup, and could not be changed: {}",
+                    error.unless_stopped()?
                 ))));
             }
         }
@@ -234,8 +231,7 @@ pub(super) async fn status(
 ) -> Result<Result<(), String>, StopReason> {
     match calls.replace_status(target.collection, target.name, status).await {
         Ok(()) => Ok(Ok(())),
-        Err(CallError::Stopped(reason)) => Err(reason),
-        Err(error) => Ok(Err(error.to_string())),
+        Err(error) => Ok(Err(error.unless_stopped()?.to_string())),
     }
 }
 

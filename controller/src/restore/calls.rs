@@ -97,6 +97,14 @@ impl From<NotSent> for CallError {
 }
 
 impl CallError {
+    /// The error again, to be reported, unless the work has to stop.
+    pub(super) fn unless_stopped(self) -> Result<Self, StopReason> {
+        match self {
+            Self::Stopped(reason) => Err(reason),
+            error => Ok(error),
+        }
+    }
+
     pub(super) fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused(status) if status.is_not_found())
     }
@@ -222,25 +230,28 @@ impl Calls {
         written.map(|_| ())
     }
 
-    /// Waits until an object that is going away is gone, or does not go any more; false if it is still going after all. Once that
-    /// happened to many, others are not waited for: what holds those will hardly let go of these.
+    /// Waits until an object that is going away is gone, or does not go any more; what is there then, which may still be going. Once
+    /// that happened to many, others are not waited for: what holds those will hardly let go of these.
     pub(super) async fn until_gone(
         &self,
         collection: &str,
         name: &str,
         is_going: impl Fn(&Object) -> bool,
-    ) -> Result<bool, CallError> {
+    ) -> Result<Option<Object>, CallError> {
         let deadline = Instant::now() + self.pace.patience;
         let mut looks = 0;
-        while self.get(collection, name).await?.is_some_and(|found| is_going(&found)) {
+        loop {
+            let found = self.get(collection, name).await?;
+            if !found.as_ref().is_some_and(&is_going) {
+                return Ok(found);
+            }
             if Instant::now() >= deadline || self.waited_in_vain.load(Ordering::Relaxed) >= VAIN_WAITS {
                 self.waited_in_vain.fetch_add(1, Ordering::Relaxed);
-                return Ok(false);
+                return Ok(found);
             }
             looks += 1;
             self.cancellation.wait(LOOKS.delay(looks)).await?;
         }
-        Ok(true)
     }
 
     async fn call<T: DeserializeOwned>(

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     apply::{Applied, Outcome, Policy, TRIES},
-    calls::{CallError, Calls},
+    calls::Calls,
 };
 use crate::job::cancellation::StopReason;
 
@@ -91,30 +91,24 @@ async fn create(calls: &Calls, body: &Object, name: &str, policy: Policy<'_>) ->
         let (created, uncertain) = calls.create(COLLECTION, body).await;
         match created {
             Ok(()) => return Ok(Applied::quiet(Outcome::Created)),
-            Err(CallError::Stopped(reason)) => return Err(reason),
-            Err(error) if !error.is_already_exists() => return Ok(not_created(name, &error.to_string())),
+            Err(error) if !error.is_already_exists() => {
+                return Ok(not_created(name, &error.unless_stopped()?.to_string()));
+            }
             Err(_) => {}
         }
-        let found = match calls.get(COLLECTION, name).await {
-            Ok(Some(found)) => found,
-            // Gone in between: create it again.
-            Ok(None) => Object::new(),
-            Err(CallError::Stopped(reason)) => return Err(reason),
-            Err(error) => return Ok(not_created(name, &error.to_string())),
-        };
-        if !found.is_empty() && !is_going(&found) {
-            let ours = (uncertain || policy.resumed) && policy.is_ours(&found);
-            return Ok(Applied::quiet(if ours { Outcome::Created } else { Outcome::Skipped }));
-        }
         let stays = match calls.until_gone(COLLECTION, name, is_going).await {
-            Ok(true) => continue,
-            Ok(false) => {
+            // It is created again.
+            Ok(None) => continue,
+            Ok(Some(found)) if is_going(&found) => {
                 format!(
                     "the old one is still going away; `kubectl get namespace {name} -o yaml` shows what holds it"
                 )
             }
-            Err(CallError::Stopped(reason)) => return Err(reason),
-            Err(error) => error.to_string(),
+            Ok(Some(found)) => {
+                let ours = (uncertain || policy.resumed) && policy.is_ours(&found);
+                return Ok(Applied::quiet(if ours { Outcome::Created } else { Outcome::Skipped }));
+            }
+            Err(error) => error.unless_stopped()?.to_string(),
         };
         return Ok(not_created(name, &stays));
     }

@@ -91,7 +91,7 @@ impl Worker<Restores> {
         };
         let contents = tokio::select! {
             reason = self.cancellation.stopped() => return Err(reason.into()),
-            // What an earlier try has started is told by its journal, below.
+            // What an earlier try has started stands in its journal, read below.
             () = self.cancellation.cancelled(), if resumed => Contents::none()?,
             () = self.cancellation.cancelled(), if !resumed => {
                 return Err(WorkError::Fatal(Restores::KIND.cancelled.to_owned()));

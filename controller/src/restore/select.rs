@@ -22,7 +22,7 @@ pub(super) struct Selection {
     types: ResourceFilter,
     namespaces: IncludesExcludes,
     labels: LabelFilter,
-    /// Types whose objects would start work of other operators, and that nobody has asked for.
+    /// Types whose objects would start work of other operators, and that the spec does not name.
     guarded: Vec<String>,
     /// Types whose status is restored, if the spec has any.
     status: Option<IncludesExcludes>,
@@ -205,7 +205,7 @@ impl Selection {
     }
 
     /// Whether the status of an item is restored, too: as the spec says of its type, unless the item says it itself (Velero
-    /// `pkg/restore/restore.go`, `determineRestoreStatus`, v1.18). The error is what it says and nobody understands.
+    /// `pkg/restore/restore.go`, `determineRestoreStatus`, v1.18). The error names a value that is neither.
     pub(super) fn restores_status(&self, group_resource: &str, item: &Object) -> Result<bool, String> {
         match json::text(item, &["metadata", "annotations"], RESTORE_STATUS_ANNOTATION) {
             Some("true") => Ok(true),

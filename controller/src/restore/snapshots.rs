@@ -27,10 +27,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{
-    apply::Policy,
-    calls::{CallError, Calls},
-};
+use super::{apply::Policy, calls::Calls};
 use crate::{
     job::{
         cancellation::{NotSent, StopReason},
@@ -237,19 +234,15 @@ impl Snapshots {
 
     /// The volume of this name in the cluster; one that is going away is waited for.
     async fn find(&self, calls: &Calls, collection: &str, name: &str) -> Result<Option<Object>, VolumeError> {
-        let found = async {
-            calls.until_gone(collection, name, volume::is_going).await?;
-            calls.get(collection, name).await
-        };
-        match found.await {
+        match calls.until_gone(collection, name, volume::is_going).await {
             Ok(Some(found)) if existing::is_going(&found) => Err(VolumeError::Failed(
                 "the old one is still being deleted; its finalizers say what holds it: restore again once it is gone"
                     .to_owned(),
             )),
             Ok(found) => Ok(found),
-            Err(CallError::Stopped(reason)) => Err(reason.into()),
             Err(error) => {
-                Err(VolumeError::Failed(format!("whether it is in the cluster could not be read: {error}")))
+                let why = error.unless_stopped()?;
+                Err(VolumeError::Failed(format!("whether it is in the cluster could not be read: {why}")))
             }
         }
     }

@@ -21,7 +21,7 @@ pub struct VolumeRecord {
     pv_info: Option<VolumeProperties>,
 }
 
-/// What a volume that is provisioned anew does not get from its class.
+/// What a volume that is provisioned again does not get from its class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct VolumeProperties {

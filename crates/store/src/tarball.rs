@@ -36,6 +36,9 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// For a program that serves one person: as many items as have an index, of any size.
+    pub const LOOSE: Self = Self { items: u32::MAX as usize, bytes: MAX_TOTAL, item_memory: u64::MAX };
+
     /// For what was written by the writer.
     pub const DEFAULT: Self = Self { items: 1_000_000, bytes: MAX_TOTAL, item_memory: 32 * 1024 * 1024 };
 }

@@ -3,7 +3,6 @@
 //! Both sides are rewritten as a restore rewrites them before they are compared, so that what a cluster fills in by itself is no
 //! difference. The cluster is read with the rights of the person.
 
-mod contents;
 mod external;
 
 use std::collections::BTreeSet;
@@ -14,6 +13,7 @@ use backup_core::{
     resources::{NAMESPACES, NON_RESTORABLE},
     selection::IncludesExcludes,
 };
+use backup_store::{Contents, ItemRef, Limits, StoreError};
 use futures::{StreamExt as _, stream};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -25,7 +25,6 @@ use crate::{
     print::json as documents,
     stored::{StoredFile, piped},
 };
-use contents::{Contents, Stored};
 use external::Sides;
 
 /// Requests at a time.
@@ -51,12 +50,13 @@ async fn compare(args: DiffArgs, terminal: &mut Terminal) -> CommandResult {
         &backup.metadata,
     );
     let name = args.name.clone();
-    let work = move |source| contents::read(&name, source);
+    let work = move |source| Contents::index(&format!("the tarball of {name}"), source, Limits::LOOSE);
     let (contents, _) = piped(&session, &file, work, |line| terminal.say(line)).await?;
-    let contents = contents.map_err(|error| Problem::bad_file(error.to_string()))?;
+    let contents = contents.map_err(|error| unread(&error))?;
 
     let comparison = Comparison::new(&session, &args);
-    let selected = contents.items.iter().filter(|item| comparison.selects(item));
+    let items = stored(&contents)?;
+    let selected = items.iter().filter(|item| comparison.selects(item));
     let mut compared =
         stream::iter(selected).map(|item| comparison.item(&contents, item)).buffered(CONNECTIONS);
     let mut sides = Sides::new()?;
@@ -85,6 +85,34 @@ async fn compare(args: DiffArgs, terminal: &mut Terminal) -> CommandResult {
         terminal.say(&found.summary());
     }
     Ok(if differs { Exit::Failed } else { Exit::Done })
+}
+
+fn unread(error: &StoreError) -> Problem {
+    Problem::bad_file(error.to_string())
+}
+
+/// An item of the backup.
+struct Stored {
+    /// `deployments.apps`.
+    group_resource: String,
+    namespace: Option<String>,
+    name: String,
+    place: ItemRef,
+}
+
+fn stored(contents: &Contents) -> Result<Vec<Stored>, Problem> {
+    let mut all = Vec::new();
+    for group_resource in contents.types() {
+        for place in contents.items(&group_resource) {
+            all.push(Stored {
+                group_resource: group_resource.clone(),
+                namespace: contents.namespace_of(place).map(str::to_owned),
+                name: contents.name_of(place).map_err(|error| unread(&error))?,
+                place: *place,
+            });
+        }
+    }
+    Ok(all)
 }
 
 /// What is compared, and by which rules.
@@ -133,7 +161,7 @@ impl<'a> Comparison<'a> {
 
     /// None for what a restore leaves out, and for what others make.
     async fn item(&self, contents: &Contents, item: &Stored) -> Result<Option<Compared>, Problem> {
-        let object = contents.object(item)?;
+        let object = contents.object(&item.place).map_err(|error| unread(&error))?;
         let mut rules = self.rules.clone();
         // A volume is compared whether a restore would keep it or not.
         rules.kept_volumes = BTreeSet::from([item.name.clone()]);

@@ -13,11 +13,7 @@ use super::{
     IN_FLIGHT, Work, WorkError,
     item::{InclusionReason, ItemRestorer, ResourceKind},
 };
-use crate::{
-    discovery::ServedTypes,
-    job::cancellation::StopReason,
-    restore::calls::{CallError, Calls},
-};
+use crate::{discovery::ServedTypes, job::cancellation::StopReason, restore::calls::Calls};
 
 const COLLECTION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// First and longest pause between two looks at a definition.
@@ -101,8 +97,7 @@ async fn wait(calls: &Calls, name: &str, deadline: Instant) -> Result<Result<(),
                 Stage::Pending => "it is not Established".to_owned(),
             },
             Ok(None) => "it was deleted".to_owned(),
-            Err(CallError::Stopped(reason)) => return Err(reason),
-            Err(error) => error.to_string(),
+            Err(error) => error.unless_stopped()?.to_string(),
         };
         if Instant::now() >= deadline {
             return Ok(Err(format!(

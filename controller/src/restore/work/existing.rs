@@ -11,7 +11,7 @@ use super::{
     WorkError,
     item::{ItemRestorer, ResourceKind},
 };
-use crate::restore::calls::{CallError, Page};
+use crate::restore::calls::Page;
 
 /// Fewer items of a type in a namespace are not worth a list: there may be many other objects.
 const WORTH_LISTING: usize = 32;
@@ -65,8 +65,8 @@ impl ItemRestorer<'_> {
             let Page { metadata, items: listed } =
                 match self.work.calls.list(&collection, limit, from.as_deref()).await {
                     Ok(page) => page,
-                    Err(CallError::Stopped(reason)) => return Err(reason.into()),
                     Err(error) => {
+                        let error = error.unless_stopped()?;
                         self.work
                             .report
                             .info(&format!("what there is of {group_resource} could not be listed: {error}"));

@@ -172,15 +172,15 @@ impl ItemRestorer<'_> {
             let about = About { api_version: &api_version, kind: &resource.kind, namespace, name: &name };
             report.item(about, not_restored(about, &why));
         };
-        let size = match contents.decoded_size(&item) {
-            Ok(size) => size,
+        let measured = match contents.measure(&item) {
+            Ok(measured) => measured,
             Err(error) => {
                 unread(error.to_string());
                 return Ok(false);
             }
         };
         // Until the item is restored.
-        let _room = match memory.reserve(size, depth > 0, calls.cancellation()).await {
+        let _room = match memory.reserve(measured.size(), depth > 0, calls.cancellation()).await {
             Ok(room) => room,
             Err(NoMemory::Stopped(reason)) => return Err(reason.into()),
             Err(why @ NoMemory::Related) => {
@@ -188,7 +188,7 @@ impl ItemRestorer<'_> {
                 return Ok(false);
             }
         };
-        let from_backup = match contents.object(&item) {
+        let from_backup = match measured.object() {
             Ok(object) => object,
             Err(error) => {
                 unread(error.to_string());

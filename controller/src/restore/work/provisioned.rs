@@ -1,4 +1,4 @@
-//! Volumes that are provisioned anew get the reclaim policy and the labels that those of the backup had (Velero
+//! Volumes that are provisioned again get the reclaim policy and the labels that those of the backup had (Velero
 //! `pkg/controller/restore_finalizer_controller.go`, `patchDynamicPVWithVolumeInfo`, v1.18).
 
 use std::time::Duration;
@@ -8,7 +8,6 @@ use backup_core::volume_data::{VolumeProperties, VolumeRecord};
 use backup_runtime::{backoff::Backoff, path};
 use backup_store::Scope;
 use futures::{StreamExt as _, stream};
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -58,16 +57,8 @@ impl Provisioned {
         (!patch.is_empty()).then_some(Value::Object(patch))
     }
 
-    /// Waits until the claim is bound, and changes its volume. The inner error is for the results.
-    async fn complete(&self, calls: &Calls, deadline: Instant) -> Result<Result<(), String>, StopReason> {
-        match self.try_complete(calls, deadline).await {
-            Ok(()) => Ok(Ok(())),
-            Err(CallError::Stopped(reason)) => Err(reason),
-            Err(error) => Ok(Err(error.to_string())),
-        }
-    }
-
-    async fn try_complete(&self, calls: &Calls, deadline: Instant) -> Result<(), CallError> {
+    /// Waits until the claim is bound, and changes its volume.
+    async fn complete(&self, calls: &Calls, deadline: Instant) -> Result<(), CallError> {
         let collection = path::collection("v1", CLAIMS, Some(&self.namespace));
         let mut looks = 0;
         let name = loop {
@@ -96,29 +87,21 @@ impl Work<'_> {
     pub(super) async fn complete_provisioned(&self) -> Result<(), StopReason> {
         let claims = std::mem::take(&mut *self.plan.provisioned.lock());
         let deadline = Instant::now() + self.patience;
-        let stopped = Mutex::new(None);
-        let reason = &|| stopped.lock();
-        stream::iter(claims)
-            .for_each_concurrent(IN_FLIGHT, |claim| async move {
-                let error = match claim.complete(self.calls, deadline).await {
-                    Ok(Ok(())) => return,
-                    Ok(Err(error)) => error,
-                    Err(why) => {
-                        reason().get_or_insert(why);
-                        return;
-                    }
-                };
-                let VolumeProperties { reclaim_policy, .. } = &claim.properties;
-                let Provisioned { namespace, claim, .. } = &claim;
-                self.report.warn(
-                    Scope::Namespace(namespace),
-                    format!(
-                        "the volume of claim {claim:?} did not get its reclaim policy ({reclaim_policy}) and its labels back: {error}; \
-                         set them with `kubectl patch persistentvolume` once the claim is bound"
-                    ),
-                );
-            })
-            .await;
-        stopped.into_inner().map_or(Ok(()), Err)
+        let completed = stream::iter(claims).map(|claim| async move {
+            let Err(error) = claim.complete(self.calls, deadline).await else { return Ok(()) };
+            let error = error.unless_stopped()?;
+            let Provisioned { namespace, claim, properties: VolumeProperties { reclaim_policy, .. } } = &claim;
+            self.report.warn(
+                Scope::Namespace(namespace),
+                format!(
+                    "the volume of claim {claim:?} did not get its reclaim policy ({reclaim_policy}) and its labels back: {error}; \
+                     set them with `kubectl patch persistentvolume` once the claim is bound"
+                ),
+            );
+            Ok(())
+        });
+        // Those that are on their way come to their own end before work stops.
+        let completed: Vec<Result<(), StopReason>> = completed.buffer_unordered(IN_FLIGHT).collect().await;
+        completed.into_iter().collect()
     }
 }

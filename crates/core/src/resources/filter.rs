@@ -132,14 +132,10 @@ impl ResourceFilter {
         }
     }
 
-    /// Whether the spec names this type, by its name and not by a pattern.
+    /// Whether the spec of a Restore names this type, by its name and not by a pattern.
     pub fn asks_for(&self, group_resource: &str) -> bool {
-        match &self.rules {
-            Rules::Combined { types, .. } => types.included().iter().any(|name| name == group_resource),
-            Rules::Scoped { namespaced, cluster } => {
-                namespaced.included().iter().chain(cluster.included()).any(|name| name == group_resource)
-            }
-        }
+        let Rules::Combined { types, .. } = &self.rules else { return false };
+        types.included().iter().any(|name| name == group_resource)
     }
 
     /// Whether the spec itself leaves this type out, so that it does not come along with others either.

@@ -24,6 +24,12 @@ fn files() -> JobFiles {
     files
 }
 
+/// All items of the restore are done, and its operations go on.
+async fn await_operations(location: &Location) {
+    let opened = location.open_restore("r", &of("u")).await.unwrap();
+    opened.await_operations(&files(), Value::Null).await.unwrap();
+}
+
 async fn found(location: &Location, uid: &str) -> FoundJob<Restore> {
     location.find_job::<Restore>("r", uid).await.unwrap()
 }
@@ -135,13 +141,7 @@ async fn another_process_goes_on_with_operations() {
 #[tokio::test]
 async fn a_record_that_an_older_version_stored_with_its_time_is_read() {
     let location = memory("p");
-    location
-        .open_restore("r", &of("u"))
-        .await
-        .unwrap()
-        .await_operations(&files(), Value::Null)
-        .await
-        .unwrap();
+    await_operations(&location).await;
     let state = json!({"at": AT, "operations": [{"status": {"phase": "Completed"}}]});
     put(&location, "p/restores/r/.private/u/operations-3", state.to_string().as_bytes()).await;
     assert_eq!(awaiting(&location, "u").await.files().item_operations[0]["status"]["phase"], "Completed");
@@ -151,13 +151,7 @@ async fn a_record_that_an_older_version_stored_with_its_time_is_read() {
 async fn what_is_damaged_is_told_and_never_no_operations() {
     for (key, text) in [("record", "junk"), ("operations-7", "junk"), ("operations-7", "7")] {
         let location = memory("p");
-        location
-            .open_restore("r", &of("u"))
-            .await
-            .unwrap()
-            .await_operations(&files(), Value::Null)
-            .await
-            .unwrap();
+        await_operations(&location).await;
         if key == "record" {
             location.delete(vec![Path::from("p/restores/r/.private/u/record")]).await.unwrap();
         }

@@ -46,6 +46,26 @@ impl ItemRef {
     }
 }
 
+/// An item that takes no more memory than the limit.
+#[derive(Debug)]
+pub struct Measured<'a> {
+    contents: &'a Contents,
+    item: ItemRef,
+    size: u64,
+}
+
+impl Measured<'_> {
+    /// The memory that it takes once it is decoded (bytes).
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// As [`Contents::object`], without measuring it once more.
+    pub fn object(&self) -> Result<Map<String, Value>, StoreError> {
+        self.contents.decode(&self.item, &self.contents.stored(&self.item)?)
+    }
+}
+
 /// The items of a backup, on local disk in an unlinked temporary file: the JSON of each, the length of its path in two bytes, its
 /// path. Holds about 60 bytes of memory per item.
 #[derive(Debug)]
@@ -69,6 +89,12 @@ fn path_hash(path: &str) -> PathHash {
 }
 
 impl Contents {
+    /// Reads an archive to its end, checks it as a whole, and indexes it, as [`Location::read_contents`] does with that of a
+    /// backup. `url` names it in errors.
+    pub fn index(url: &str, source: impl Read, limits: Limits) -> Result<Self, StoreError> {
+        index(url, source, limits)
+    }
+
     /// No items at all.
     pub fn none() -> Result<Self, StoreError> {
         Ok(Indexer::new("", Limits::DEFAULT)?.contents)
@@ -108,16 +134,19 @@ impl Contents {
         self.read_sized(item).map(|(json, _)| json)
     }
 
-    /// The memory that an item takes once it is decoded (bytes). Errors: as for [`Self::read`].
-    pub fn decoded_size(&self, item: &ItemRef) -> Result<u64, StoreError> {
-        self.read_sized(item).map(|(_, size)| size)
+    /// Measures what memory an item takes once it is decoded, and keeps none. Errors: as for [`Self::read`].
+    pub fn measure(&self, item: &ItemRef) -> Result<Measured<'_>, StoreError> {
+        self.read_sized(item).map(|(_, size)| Measured { contents: self, item: *item, size })
     }
 
     /// An item, decoded. Errors: as for [`Self::read`]; it is not the object that its path names.
     pub fn object(&self, item: &ItemRef) -> Result<Map<String, Value>, StoreError> {
-        let json = self.read(item)?;
+        self.decode(item, &self.read(item)?)
+    }
+
+    fn decode(&self, item: &ItemRef, json: &[u8]) -> Result<Map<String, Value>, StoreError> {
         let object: Map<String, Value> =
-            serde_json::from_slice(&json).map_err(|error| self.no_object(item, &error))?;
+            serde_json::from_slice(json).map_err(|error| self.no_object(item, &error))?;
         let name = object.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Value::as_str);
         if name == Some(&self.name_of(item)?) {
             return Ok(object);

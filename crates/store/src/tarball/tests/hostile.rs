@@ -228,7 +228,7 @@ fn an_item_that_cannot_be_used_is_named_by_its_path() {
     let contents = index("u", &*archive.finish(), Limits::DEFAULT).unwrap();
     let (good, bad) = contents.items("pods").split_first().unwrap();
     assert_eq!(contents.object(good).unwrap()["metadata"]["name"], "good");
-    assert!(contents.decoded_size(good).unwrap() < 4096);
+    assert!(contents.measure(good).unwrap().size() < 4096);
     for (item, (name, _, why)) in bad.iter().zip(table) {
         let text = contents.object(item).unwrap_err().to_string();
         let path = format!("resources/pods/namespaces/a/{name}.json");
