@@ -13,6 +13,7 @@ use kube::{
 
 use backup_runtime::retry;
 use parking_lot::Mutex;
+use serde_json::{Map, Value};
 
 const BUDGET: Duration = Duration::from_secs(30);
 
@@ -134,6 +135,33 @@ impl ServedTypes {
             singular: resource.singular_resource.unwrap_or_default(),
             short: resource.short_names,
             versions: vec![version.to_owned()],
+        });
+    }
+
+    /// Adds the type of a definition, as if it were served already; in the version that it stores.
+    pub(crate) fn add_definition(&mut self, definition: &Map<String, Value>) {
+        let Some(spec) = definition.get("spec") else { return };
+        let text =
+            |pointer: &str| spec.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let versions = spec["versions"].as_array().into_iter().flatten();
+        let Some(version) = versions.clone().find(|version| version["storage"] == true) else { return };
+        let resource = ResourceType {
+            group: text("/group"),
+            version: version["name"].as_str().unwrap_or_default().to_owned(),
+            plural: text("/names/plural"),
+            kind: text("/names/kind"),
+            namespaced: spec["scope"] == "Namespaced",
+            verbs: ["create", "delete", "get", "list"].map(str::to_owned).to_vec(),
+        };
+        if self.all.iter().any(|served| served.resource.group_resource() == resource.group_resource()) {
+            return;
+        }
+        let short = spec.pointer("/names/shortNames").and_then(Value::as_array).into_iter().flatten();
+        self.all.push(Served {
+            resource,
+            singular: text("/names/singular"),
+            short: short.filter_map(Value::as_str).map(str::to_owned).collect(),
+            versions: versions.filter_map(|version| Some(version["name"].as_str()?.to_owned())).collect(),
         });
     }
 

@@ -23,7 +23,7 @@ use backup_core::{
         DownloadRequest,
         download_request::{DownloadRequestPhase as Phase, DownloadTarget, DownloadTargetKind as Kind},
     },
-    reading,
+    reading::{self, Wanted},
 };
 use backup_runtime::{
     Cluster, delete,
@@ -132,15 +132,24 @@ impl DownloadController {
         let wanted = match reading::asked(request) {
             None => self.wanted_by_name(target).await?,
             Some(asked) => {
-                let asked = asked.map_err(ReconcileError::Impossible)?;
-                let wanted = self.wanted_of(&asked.uid, target).await?;
-                if self.ctx.files_address.is_some() {
-                    self.flush(target, &wanted.of).await;
-                    let (namespace, service) = (&self.ctx.cluster.namespace, &self.ctx.files_service);
-                    return Ok(reading::path(namespace, service, &request.name_any()));
+                let DownloadContext { cluster, files_address, files_service, .. } = &self.ctx;
+                let path = || reading::path(&cluster.namespace, files_service, &request.name_any());
+                match asked.map_err(ReconcileError::Impossible)?.wanted {
+                    Wanted::Plan(_) if files_address.is_some() => return Ok(path()),
+                    Wanted::Plan(_) => {
+                        let why = "this controller answers nothing itself: it has no --files-address";
+                        return Err(ReconcileError::Impossible(why.to_owned()));
+                    }
+                    Wanted::File { uid } => {
+                        let wanted = self.wanted_of(&uid, target).await?;
+                        if files_address.is_some() {
+                            self.flush(target, &wanted.of).await;
+                            return Ok(path());
+                        }
+                        // There is no other way to the file.
+                        wanted
+                    }
                 }
-                // There is no other way to the file.
-                wanted
             }
         };
         self.flush(target, &wanted.of).await;

@@ -67,7 +67,7 @@ use location::Locations;
 use location_validation::{LocationController, SecretVersions};
 use metrics::Metrics;
 use recent_deletions::RecentDeletions;
-use restore::{ItemMemory, Restores};
+use restore::{ItemMemory, Planner, Restores};
 use retention::RetentionController;
 use schedule::ScheduleController;
 use server_status::ServerStatusController;
@@ -163,9 +163,31 @@ async fn start(args: Args) -> anyhow::Result<()> {
     };
     tracing::info!(namespace = args.namespace, ledgers, version = env!("CARGO_PKG_VERSION"), "started");
 
-    let files = download::files::serve(download.clone());
-    let controllers =
-        controllers(Parts { args, silent_client, guards, installation, plugins, health, job, download });
+    let others = guards.iter().filter(|guard| !guard.profile.is_velero());
+    let restores = Arc::new(Restores {
+        executor: Arc::new(InCluster::new(silent_client.clone(), job.cluster.leadership.clone())),
+        plugins: plugins.clone(),
+        snapshot_locations: SnapshotLocations { cluster: job.cluster.clone(), plugins: plugins.clone() },
+        installation: installation.clone(),
+        default_item_operation_timeout: args.default_item_operation_timeout,
+        guarded: others.flat_map(|guard| guard.profile.types()).collect(),
+        slots: usize::from(args.concurrent_restores),
+        order: args.restore_resource_priorities.clone().unwrap_or_default(),
+        limits: args.restore_limits(),
+        memory: ItemMemory::new(args.restore_item_memory),
+    });
+    let files = download::files::serve(download.clone(), Planner::new(&job, Arc::clone(&restores)));
+    let controllers = controllers(Parts {
+        args,
+        silent_client,
+        guards,
+        installation,
+        plugins,
+        health,
+        job,
+        restores,
+        download,
+    });
     tokio::select! {
         result = work(controllers, elector, stop) => result,
         result = async { server.await } => result.context("the health server ended"),
@@ -236,15 +258,14 @@ struct Parts {
     plugins: Host,
     health: Health,
     job: JobContext,
+    restores: Arc<Restores>,
     download: DownloadContext,
 }
 
 /// All controllers, until they are asked to end or one fails. They begin when this is first polled.
 async fn controllers(parts: Parts) -> anyhow::Result<()> {
-    let Parts { args, silent_client, guards, installation, plugins, health, job, download } = parts;
+    let Parts { args, silent_client, guards, installation, plugins, health, job, restores, download } = parts;
     let JobContext { cluster, ledger, locations, metrics, stop, .. } = job.clone();
-    let guarded = guards.iter().filter(|guard| !guard.profile.is_velero());
-    let guarded = guarded.flat_map(|guard| guard.profile.types()).collect();
     let claims =
         ClaimsController { cluster: cluster.clone(), metrics: Arc::clone(&metrics), protected: guards };
     let mut all: Vec<(&str, BoxFuture<'static, anyhow::Result<()>>)> =
@@ -262,19 +283,6 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             only_related_cluster_resources: args.only_related_cluster_resources,
             groups: KnownGroups::new(args.groups_without_items.clone()),
             item_block_workers: usize::from(args.item_block_worker_count),
-        };
-        let executor = InCluster::new(silent_client.clone(), cluster.leadership.clone());
-        let restores = Restores {
-            executor: Arc::new(executor),
-            plugins: plugins.clone(),
-            snapshot_locations: snapshot_locations.clone(),
-            installation,
-            default_item_operation_timeout: args.default_item_operation_timeout,
-            guarded,
-            slots: usize::from(args.concurrent_restores),
-            order: args.restore_resource_priorities.clone().unwrap_or_default(),
-            limits: args.restore_limits(),
-            memory: ItemMemory::new(args.restore_item_memory),
         };
         let location = LocationController {
             cluster: cluster.clone(),
@@ -328,7 +336,7 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
             stop: stop.clone(),
         };
         let backups = dispatcher::run(job.clone(), backups, health.clone(), "backups");
-        let restores = dispatcher::run(job, restores, health.clone(), "restores");
+        let restores = dispatcher::run::<Restores>(job, restores, health.clone(), "restores");
         all.push(("backup", backups.map(Ok).boxed()));
         all.push(("restore", restores.map(Ok).boxed()));
         all.push(("location", location.run(health.clone(), stop.clone()).map(Ok).boxed()));

@@ -3,7 +3,7 @@
 //! `lifecycle` is what `job` needs to know of them. `observe` reads and `validate` checks; `runner` runs the `work`, which reads
 //! one item at a time from the local copy of the backup: `select` chooses and orders, actions rewrite, `apply` creates or
 //! compares with what is there, `hooks` runs commands in created pods, `report` keeps the results. A restore found running is run again: what is there and equal is
-//! left as it is, so this leads to the same.
+//! left as it is, so this leads to the same. `plan` does the same work without changing anything, for people who want to know.
 
 mod apply;
 mod calls;
@@ -16,6 +16,7 @@ mod lifecycle;
 mod namespaces;
 mod observe;
 mod operations;
+mod plan;
 mod report;
 mod runner;
 mod select;
@@ -29,3 +30,4 @@ mod fake;
 
 pub(crate) use item_memory::ItemMemory;
 pub(crate) use lifecycle::Restores;
+pub(crate) use plan::Planner;

@@ -15,6 +15,7 @@ mod locations;
 mod locks;
 mod logs;
 mod operations;
+mod plan;
 mod poll;
 mod prelude;
 mod profiles;

@@ -14,7 +14,7 @@ use backup_core::{
         DownloadRequest,
         download_request::{DownloadRequestPhase, DownloadRequestSpec, DownloadTarget, DownloadTargetKind},
     },
-    labels::{READ_KEY_ANNOTATION, READ_UID_ANNOTATION},
+    labels::{PLAN_ANNOTATION, READ_KEY_ANNOTATION, READ_UID_ANNOTATION},
     reading::{FOLDER, KEY_HEADER, KEY_LENGTH, Key, PORT, STATUS_KIND},
     text::causes,
 };
@@ -52,18 +52,38 @@ const MAX_STATUS: usize = 64 * 1024;
 pub(crate) struct StoredFile<'a> {
     kind: DownloadTargetKind,
     pub(crate) name: &'a str,
-    /// Its uid: another one of the name is not what is meant.
-    uid: &'a str,
+    wanted: Wanted<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Wanted<'a> {
+    /// What is stored of the object of this uid: another one of the name is not what is meant.
+    Stored { uid: &'a str },
+    /// In place of a file: what a restore with this spec (JSON) would do.
+    Plan { spec: &'a str },
 }
 
 impl<'a> StoredFile<'a> {
     /// A file of the backup or restore with this metadata.
     pub(crate) fn of(kind: DownloadTargetKind, meta: &'a ObjectMeta) -> Self {
         let (name, uid) = (meta.name.as_deref(), meta.uid.as_deref());
-        Self { kind, name: name.unwrap_or_default(), uid: uid.unwrap_or_default() }
+        Self { kind, name: name.unwrap_or_default(), wanted: Wanted::Stored { uid: uid.unwrap_or_default() } }
+    }
+
+    /// What a restore of this name and spec would do ([`backup_core::restore_plan`]).
+    pub(crate) fn plan(name: &'a str, spec: &'a str) -> Self {
+        // A Velero server, which plans nothing, says that there is no such restore.
+        Self { kind: DownloadTargetKind::RestoreResourceList, name, wanted: Wanted::Plan { spec } }
+    }
+
+    fn is_plan(&self) -> bool {
+        matches!(self.wanted, Wanted::Plan { .. })
     }
 
     fn title(&self) -> String {
+        if self.is_plan() {
+            return format!("the plan of {}", self.name);
+        }
         format!("{} of {}", self.kind.as_str(), self.name)
     }
 }
@@ -88,7 +108,8 @@ pub(crate) async fn read(
         if reading.offset > before {
             (since, pauses, is_first) = (Instant::now(), backoff::pauses(), true);
         }
-        if since.elapsed() > PATIENCE {
+        // Each plan is made once.
+        if since.elapsed() > PATIENCE || file.is_plan() && reading.offset > 0 {
             return Err(problem);
         }
         if std::mem::take(&mut is_first) {
@@ -315,8 +336,12 @@ async fn ask(session: &Session, file: &StoredFile<'_>) -> Result<Grant, ReadErro
     let random_source = rustls::crypto::ring::default_provider().secure_random;
     random_source.fill(&mut random).map_err(|_| Problem::other("this machine gives no random numbers"))?;
     let key = Key::new(random);
+    let (annotation, value) = match file.wanted {
+        Wanted::Stored { uid } => (READ_UID_ANNOTATION, uid),
+        Wanted::Plan { spec } => (PLAN_ANNOTATION, spec),
+    };
     let annotations =
-        [(READ_KEY_ANNOTATION.to_owned(), key.hash()), (READ_UID_ANNOTATION.to_owned(), file.uid.to_owned())];
+        [(READ_KEY_ANNOTATION.to_owned(), key.hash()), (annotation.to_owned(), value.to_owned())];
     let target =
         DownloadTarget { kind: file.kind.clone(), name: file.name.to_owned(), ..DownloadTarget::default() };
     let mut request =
@@ -335,6 +360,12 @@ async fn ask(session: &Session, file: &StoredFile<'_>) -> Result<Grant, ReadErro
                 let url = status.download_url.unwrap_or_default();
                 if is_path(&url, &session.namespace, &name) {
                     return Ok(Grant::Path { path: url, key });
+                }
+                if file.is_plan() {
+                    let message = "the server does not know how to tell what a restore would do";
+                    let problem = Problem::other(message)
+                        .with_remedy("`kubectl backup diff` compares a backup with the cluster.");
+                    return Err(ReadError::Final(problem));
                 }
                 if ["https://", "http://"].iter().any(|scheme| url.starts_with(scheme)) {
                     return Ok(Grant::Url(url));

@@ -35,6 +35,8 @@ pub const OPERATOR: &str = "olga";
 pub const BARE_OPERATOR: &str = "otto";
 /// Has the role backup-lock-view and nothing else.
 pub const VIEWER: &str = "vera";
+/// Has the role backup-reader and nothing else.
+pub const READER: &str = "rita";
 /// An editor who may break the glass.
 pub const BREAKER: &str = "gwen";
 
@@ -57,6 +59,7 @@ impl<'w> People<'w> {
             ("backup-lock-operator", OPERATOR),
             ("backup-lock-operator", BARE_OPERATOR),
             ("backup-lock-view", VIEWER),
+            ("backup-reader", READER),
             ("backup-break-glass", BREAKER),
         ] {
             people.bind(NAMESPACE, role, person).await?;

@@ -1,5 +1,5 @@
 //! Files for people who can reach the API server and nothing else: they ask by a DownloadRequest, and read through the API
-//! server's service proxy.
+//! server's service proxy. What a Restore would do is answered in the same way (`plan`).
 //!
 //! The proxy does not tell who asks, so who may read is settled before: creating the request is the permission, and it names the
 //! hash of a key that only its maker has (`backup_core::reading`). Who has the key gets one file, once: the request is deleted before
@@ -9,6 +9,7 @@
 //! request, a wrong key, one that was used.
 
 mod decide;
+mod plan;
 mod pump;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -27,7 +28,7 @@ use axum_server::{
 };
 use backup_core::{
     api::DownloadRequest,
-    reading::{FOLDER, KEY_HEADER, STATUS_KIND},
+    reading::{self, FOLDER, KEY_HEADER, STATUS_KIND},
 };
 use backup_runtime::{Cluster, delete, errors::plain, leader::Leadership};
 use backup_store::{FileIdentity, LookupResult, StoreError, StoredFile};
@@ -48,7 +49,7 @@ use super::{
     DownloadContext,
     observe::{DownloadController, Subject, Wanted},
 };
-use crate::error::ReconcileError;
+use crate::{error::ReconcileError, restore::Planner};
 use decide::{Part, Refusal};
 
 /// Readers of whom it is not known yet whether they have the key, and to which location.
@@ -68,10 +69,11 @@ struct Server {
     controller: Arc<DownloadController>,
     asking: Arc<Semaphore>,
     readers: ReaderLimits,
+    planner: Planner,
 }
 
 /// Serves until the process ends; for ever nothing, if it was not asked for or a Velero server does the work.
-pub(crate) async fn serve(ctx: DownloadContext) -> anyhow::Result<()> {
+pub(crate) async fn serve(ctx: DownloadContext, planner: Planner) -> anyhow::Result<()> {
     let Some(address) = ctx.files_address else {
         return std::future::pending().await;
     };
@@ -79,6 +81,7 @@ pub(crate) async fn serve(ctx: DownloadContext) -> anyhow::Result<()> {
         controller: Arc::new(DownloadController::new(ctx)),
         asking: Arc::new(Semaphore::new(ASKING)),
         readers: ReaderLimits::default(),
+        planner,
     };
     let router = Router::new().route(&format!("{FOLDER}/{{request}}"), any(file)).with_state(server);
     tracing::info!(%address, "files can be read");
@@ -114,7 +117,7 @@ async fn file(
 
 /// From a request to the first byte of its file.
 async fn open(server: &Server, name: &str, key: &str, headers: &HeaderMap) -> Result<Response, Refused> {
-    let Server { controller, asking, readers } = server;
+    let Server { controller, asking, readers, .. } = server;
     let asking = asking.try_acquire().map_err(|_| too_many(ASKING, "readers ask for a file"))?;
     // What a name can't be is not asked for: it would be another path of the API.
     let is_name = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.'));
@@ -128,8 +131,11 @@ async fn open(server: &Server, name: &str, key: &str, headers: &HeaderMap) -> Re
             }
             Refusal::Failed(why) => (StatusCode::FAILED_DEPENDENCY, why),
         })?;
-    let wanted =
-        controller.wanted_of(&asked.uid, &request.spec.target).await.map_err(|why| unanswered(&why))?;
+    let uid = match asked.wanted {
+        reading::Wanted::Plan(spec) => return plan::answer(server, request, *spec).await,
+        reading::Wanted::File { uid } => uid,
+    };
+    let wanted = controller.wanted_of(&uid, &request.spec.target).await.map_err(|why| unanswered(&why))?;
     let reader = readers
         .acquire(&wanted.location)
         .ok_or_else(|| too_many(READERS, "files of its location are being read"))?;

@@ -76,7 +76,12 @@ enum End<O> {
 }
 
 /// Runs the objects of a kind until the process is asked to end. `part` is what the health of the process calls this.
-pub(crate) async fn run<L: Lifecycle>(ctx: JobContext, kind: L, health: Health, part: &'static str) {
+pub(crate) async fn run<L: Lifecycle>(
+    ctx: JobContext,
+    kind: impl Into<Arc<L>>,
+    health: Health,
+    part: &'static str,
+) {
     health.expect(part);
     let mut dispatcher = Dispatcher::new(ctx.clone(), kind);
     let mut events = std::pin::pin!(watch::objects::<L::Object>(&ctx.cluster));
@@ -102,11 +107,12 @@ pub(crate) async fn run<L: Lifecycle>(ctx: JobContext, kind: L, health: Health, 
 }
 
 impl<L: Lifecycle> Dispatcher<L> {
-    pub(crate) fn new(ctx: JobContext, kind: L) -> Self {
+    pub(crate) fn new(ctx: JobContext, kind: impl Into<Arc<L>>) -> Self {
+        let kind = kind.into();
         let permits = Arc::new(Semaphore::new(kind.slots()));
         Self {
             ctx,
-            kind: Arc::new(kind),
+            kind,
             entries: HashMap::new(),
             undecodable: HashMap::new(),
             jobs: JoinSet::new(),

@@ -4,6 +4,8 @@
 //! as no write has succeeded for that time in the whole restore, then a few times), one that is not ready for this request (a few
 //! times), and an answer that will not change (returned at once).
 
+mod dry_run;
+
 use std::{
     sync::{
         Arc,
@@ -33,6 +35,8 @@ use serde_json::{Value, value::RawValue};
 use tokio::time::Instant;
 
 use crate::job::cancellation::{Cancellation, NotSent, StopReason};
+use dry_run::DryRun;
+pub(super) use dry_run::client as dry_client;
 
 /// Objects that are waited for in vain before no other one is.
 const VAIN_WAITS: usize = 16;
@@ -138,11 +142,33 @@ pub(super) struct Calls {
     /// Since when the server fails, if no write has succeeded after that.
     failing: Arc<Mutex<Option<Instant>>>,
     waited_in_vain: Arc<AtomicUsize>,
+    dry_run: Option<Arc<DryRun>>,
 }
 
 impl Calls {
     pub(super) fn new(client: Client, cancellation: Cancellation, pace: Pace) -> Self {
-        Self { client, cancellation, pace, failing: Arc::default(), waited_in_vain: Arc::default() }
+        let (failing, waited_in_vain) = (Arc::default(), Arc::default());
+        Self { client, cancellation, pace, failing, waited_in_vain, dry_run: None }
+    }
+
+    /// Calls whose writes change nothing, if this client's do not ([`dry_run::client`]): nothing comes into being, so nothing is
+    /// waited for.
+    pub(super) fn dry(client: Client, cancellation: Cancellation, pace: Pace) -> Self {
+        Self { dry_run: Some(Arc::default()), ..Self::new(client, cancellation, pace) }
+    }
+
+    pub(super) fn is_dry_run(&self) -> bool {
+        self.dry_run.is_some()
+    }
+
+    /// What a dry run could not try, as sentences.
+    pub(super) fn untried(&self) -> Vec<String> {
+        self.dry_run.as_ref().map(|dry_run| dry_run.notes()).unwrap_or_default()
+    }
+
+    /// The dry run, if what this collection needs is not there, as it would only be made by then.
+    fn only_planned(&self, collection: &str) -> Option<&DryRun> {
+        self.dry_run.as_deref().filter(|dry_run| dry_run.is_new(collection))
     }
 
     /// How long a server that is away, or an object that is going away, is waited for.
@@ -158,6 +184,10 @@ impl Calls {
     /// Creates an object. Create-only: it never changes one that is there. True if an earlier try of this very call may
     /// have created it.
     pub(super) async fn create(&self, collection: &str, body: &Object) -> (Result<(), CallError>, bool) {
+        if let Some(dry_run) = self.only_planned(collection) {
+            dry_run.untried(collection);
+            return (Ok(()), false);
+        }
         let bytes = match serde_json::to_vec(body) {
             Ok(bytes) => bytes,
             Err(error) => return (Err(CallError::Request(error.to_string())), false),
@@ -170,10 +200,16 @@ impl Calls {
                 request.create(&PostParams::default(), bytes.clone())
             })
             .await;
+        if let (Some(dry_run), Ok(_)) = (&self.dry_run, &result) {
+            dry_run.created(collection, body);
+        }
         (result.map(|_| ()), tries > 1)
     }
 
     pub(super) async fn get(&self, collection: &str, name: &str) -> Result<Option<Object>, CallError> {
+        if self.only_planned(collection).is_some() {
+            return Ok(None);
+        }
         let request = Request::new(collection);
         match self.call(false, || request.get(&path::segment(name), &GetParams::default())).await {
             Ok(object) => Ok(Some(object)),
@@ -211,6 +247,10 @@ impl Calls {
         name: &str,
         status: &Value,
     ) -> Result<(), CallError> {
+        if self.is_dry_run() {
+            // The object is not there.
+            return Ok(());
+        }
         let (request, params) = (Request::new(collection), PatchParams::default());
         let patch = PatchOperation::Add(AddOperation {
             path: PointerBuf::from_tokens(["status"]),
@@ -243,6 +283,9 @@ impl Calls {
         loop {
             let found = self.get(collection, name).await?;
             if !found.as_ref().is_some_and(&is_going) {
+                return Ok(found);
+            }
+            if self.is_dry_run() {
                 return Ok(found);
             }
             if Instant::now() >= deadline || self.waited_in_vain.load(Ordering::Relaxed) >= VAIN_WAITS {

@@ -9,7 +9,7 @@ use backup_runtime::leader::Leadership;
 pub(crate) use backup_testkit::{FakeApi, Fault, Request};
 use tokio_util::sync::CancellationToken;
 
-use super::calls::{Calls, Pace};
+use super::calls::{Calls, Pace, dry_client};
 use crate::{job::cancellation::Cancellation, testing::discovery};
 
 /// A server that serves ConfigMaps, and one more group.
@@ -35,14 +35,21 @@ pub(crate) fn calls_until(api: &FakeApi, stop: CancellationToken) -> Calls {
 }
 
 pub(crate) fn calls_of(api: &FakeApi, cancellation: Cancellation) -> Calls {
-    let pace = Pace {
-        request: Duration::from_secs(5),
-        patience: Duration::from_secs(5),
-        pause: (Duration::from_millis(1), Duration::from_millis(2)),
-        tries: 3,
-    };
-    Calls::new(api.client(), cancellation, pace)
+    Calls::new(api.client(), cancellation, PACE)
 }
+
+/// Requests to this server that change nothing.
+pub(crate) fn dry_calls(api: &FakeApi) -> Calls {
+    let cancellation = Cancellation::new(Leadership::always(), CancellationToken::new());
+    Calls::dry(dry_client(&api.client()), cancellation, PACE)
+}
+
+const PACE: Pace = Pace {
+    request: Duration::from_secs(5),
+    patience: Duration::from_secs(5),
+    pause: (Duration::from_millis(1), Duration::from_millis(2)),
+    tries: 3,
+};
 
 /// Requests about CSI snapshots to this server.
 pub(crate) fn csi(api: &FakeApi) -> SnapshotApi {

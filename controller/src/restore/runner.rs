@@ -157,15 +157,7 @@ impl Worker<Restores> {
             self.interrupted = Some(Interrupted { files: report.into_files(), summary });
             return Err(WorkError::Fatal(reason));
         }
-        let started = done.map_err(|error| match error {
-            work::WorkError::Stopped(reason) => WorkerError::Stopped(reason),
-            work::WorkError::Journal(ref cause) => {
-                WorkerError::Blocked { reason: error.to_string(), retryable: cause.is_transient() }
-            }
-            work::WorkError::Discovery(_) | work::WorkError::Contents(_) => {
-                WorkerError::Blocked { reason: error.to_string(), retryable: true }
-            }
-        })?;
+        let started = done.map_err(WorkerError::from)?;
         if restore.phase().has_failed_so_far() && report.counts().1 == 0 {
             report.error(
                 Scope::Velero,
@@ -200,8 +192,23 @@ impl Worker<Restores> {
     }
 }
 
+impl From<work::WorkError> for WorkerError {
+    fn from(error: work::WorkError) -> Self {
+        let retryable = match &error {
+            work::WorkError::Stopped(reason) => return Self::Stopped(*reason),
+            work::WorkError::Journal(cause) => cause.is_transient(),
+            work::WorkError::Discovery(_) | work::WorkError::Contents(_) => true,
+        };
+        Self::Blocked { reason: error.to_string(), retryable }
+    }
+}
+
 /// The items of a backup, of which the metadata are its own.
-async fn read_contents(store: &Location, backup: &Backup, limits: Limits) -> Result<Contents, WorkerError> {
+pub(super) async fn read_contents(
+    store: &Location,
+    backup: &Backup,
+    limits: Limits,
+) -> Result<Contents, WorkerError> {
     identity::check_metadata(store, backup).await?;
     Ok(store.read_contents(&backup.name_any(), limits).await?)
 }
@@ -214,32 +221,32 @@ struct Journals {
 }
 
 /// How the data of volumes was saved.
-struct Volumes {
-    snapshots: Snapshots,
-    saved: SavedVolumes,
+pub(super) struct Volumes {
+    pub(super) snapshots: Snapshots,
+    pub(super) saved: SavedVolumes,
 }
 
 /// What people want changed in items.
-struct Changes {
-    modifiers: Option<ResourceModifiers>,
+pub(super) struct Changes {
+    pub(super) modifiers: Option<ResourceModifiers>,
     /// Built-in actions that a ConfigMap configures.
-    configured: Vec<Arc<dyn RestoreItemAction>>,
+    pub(super) configured: Vec<Arc<dyn RestoreItemAction>>,
 }
 
 #[derive(Clone, Copy)]
-struct Run<'a> {
-    restore: &'a Restore,
-    backup: &'a Backup,
+pub(super) struct Run<'a> {
+    pub(super) restore: &'a Restore,
+    pub(super) backup: &'a Backup,
     /// What the right to work is for.
-    claimed: &'a Footprint,
-    guarded: &'a [String],
-    order: &'a RestoreOrder,
-    resumed: bool,
-    contents: &'a Contents,
-    journal: &'a ActionJournal<RestoreActionOutput>,
-    memory: &'a ItemMemory,
-    report: &'a Report,
-    calls: &'a Calls,
+    pub(super) claimed: &'a Footprint,
+    pub(super) guarded: &'a [String],
+    pub(super) order: &'a RestoreOrder,
+    pub(super) resumed: bool,
+    pub(super) contents: &'a Contents,
+    pub(super) journal: &'a ActionJournal<RestoreActionOutput>,
+    pub(super) memory: &'a ItemMemory,
+    pub(super) report: &'a Report,
+    pub(super) calls: &'a Calls,
 }
 
 impl Run<'_> {
@@ -248,10 +255,31 @@ impl Run<'_> {
         ctx: &JobContext,
         host: &Host,
         log: PluginLog,
-        Volumes { snapshots, saved }: Volumes,
-        Changes { modifiers, configured }: Changes,
+        volumes: Volumes,
+        changes: Changes,
         hooks: HookContext<'_>,
     ) -> Result<Vec<Started>, work::WorkError> {
+        let Self { restore, report, calls, .. } = *self;
+        let plugins = tokio::select! {
+            plugins = self.plugins(host, &log) => plugins,
+            reason = calls.cancellation().stopped() => return Err(reason.into()),
+        };
+        tokio::select! {
+            done = self.prepare(ctx, plugins, log, volumes, changes, hooks).run() => done,
+            halt = show_progress(&ctx.cluster, restore, report) => Err(halt.into()),
+        }
+    }
+
+    /// The work, ready to be run. What it writes goes through `ctx` and `self.calls`.
+    pub(super) fn prepare<'s>(
+        &'s self,
+        ctx: &JobContext,
+        plugins: Vec<Arc<dyn RestoreItemAction>>,
+        log: PluginLog,
+        Volumes { snapshots, saved }: Volumes,
+        Changes { modifiers, configured }: Changes,
+        hooks: HookContext<'s>,
+    ) -> Work<'s> {
         let Self {
             restore,
             backup,
@@ -265,18 +293,15 @@ impl Run<'_> {
             report,
             calls,
         } = *self;
-        let plugins = tokio::select! {
-            plugins = self.plugins(host, &log) => plugins,
-            reason = calls.cancellation().stopped() => return Err(reason.into()),
-        };
         let (cancellation, patience) = (calls.cancellation().clone(), ctx.resource_timeout);
         let gate: WriteGate = Arc::new(move || {
             let cancellation = cancellation.clone();
             async move { cancellation.may_write(patience).await.map_err(|error| error.to_string()) }.boxed()
         });
-        let csi = SnapshotApi::new(&ctx.cluster.client, &ctx.cluster.leadership).gated(gate);
-        let created = existing::created(restore);
-        let work = Work {
+        let Cluster { client, namespace, leadership, .. } = &ctx.cluster;
+        let csi = SnapshotApi::new(client, leadership).gated(gate);
+        let client = client.clone();
+        Work {
             contents,
             memory,
             restore,
@@ -290,16 +315,16 @@ impl Run<'_> {
             },
             calls,
             report,
-            discover: &|| {
-                let client = ctx.cluster.client.clone();
+            discover: Box::new(move || {
+                let client = client.clone();
                 async move { ServedTypes::load(&client).await }.boxed()
-            },
-            own: &ctx.cluster.namespace,
+            }),
+            own: namespace.clone(),
             guarded,
             order,
             claimed,
-            patience: ctx.resource_timeout,
-            created: created.as_deref(),
+            patience,
+            created: existing::created(restore),
             resumed,
             rules: RestoreRules {
                 backup_label: labels::valid_value(&backup.name_any()),
@@ -313,10 +338,6 @@ impl Run<'_> {
             saved,
             plan: VolumePlan::default(),
             hooks,
-        };
-        tokio::select! {
-            done = work.run() => done,
-            halt = show_progress(&ctx.cluster, restore, report) => Err(halt.into()),
         }
     }
 

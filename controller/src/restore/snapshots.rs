@@ -185,6 +185,9 @@ impl Snapshots {
             }
             return Ok(volume);
         }
+        if calls.is_dry_run() {
+            return Ok(volume);
+        }
         let location = &snapshot.spec.location;
         let snapshotter = match self.snapshotters.get(location) {
             Some(Ok(snapshotter)) => snapshotter,

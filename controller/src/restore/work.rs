@@ -90,7 +90,8 @@ pub(super) enum WorkError {
 }
 
 /// Reads what the cluster serves now.
-type Discover<'a> = dyn Fn() -> BoxFuture<'static, Result<ServedTypes, kube::Error>> + Sync + 'a;
+pub(super) type Discover<'a> =
+    Box<dyn Fn() -> BoxFuture<'static, Result<ServedTypes, kube::Error>> + Send + Sync + 'a>;
 
 /// The actions of plugins, and what actions need.
 pub(super) struct ActionContext<'a> {
@@ -111,8 +112,9 @@ pub(super) struct Work<'a> {
     pub(super) actions: ActionContext<'a>,
     pub(super) calls: &'a Calls,
     pub(super) report: &'a Report,
-    pub(super) discover: &'a Discover<'a>,
-    pub(super) own: &'a str,
+    pub(super) discover: Discover<'a>,
+    /// The namespace of the installation.
+    pub(super) own: String,
     /// Types whose objects start work of other operators.
     pub(super) guarded: &'a [String],
     pub(super) order: &'a RestoreOrder,
@@ -120,7 +122,7 @@ pub(super) struct Work<'a> {
     pub(super) claimed: &'a Footprint,
     /// How long a definition, or an object that is being deleted, is waited for.
     pub(super) patience: Duration,
-    pub(super) created: Option<&'a str>,
+    pub(super) created: Option<String>,
     pub(super) resumed: bool,
     /// How items are rewritten; the kept volumes are added here.
     pub(super) rules: RestoreRules,
@@ -297,7 +299,7 @@ impl Work<'_> {
         Policy {
             rules: &self.rules,
             update: self.restore.spec.existing_resource_policy.as_deref() == Some("update"),
-            restore_created: self.created,
+            restore_created: self.created.as_deref(),
             resumed: self.resumed,
         }
     }

@@ -83,6 +83,9 @@ pub const SYNC_PENDING_ANNOTATION: &str = "backup-controller/sync-pending";
 pub const READ_KEY_ANNOTATION: &str = "backup-controller/read-key-sha256";
 /// Our annotation of such a DownloadRequest: uid of the Backup or Restore whose file is meant.
 pub const READ_UID_ANNOTATION: &str = "backup-controller/read-uid";
+/// Our annotation of a DownloadRequest in place of that uid: the spec of a Restore, as JSON; what it would do is asked for
+/// ([`crate::restore_plan`]).
+pub const PLAN_ANNOTATION: &str = "backup-controller/plan-restore";
 
 /// Label of objects outside of the installation's namespace that stand for a backup that was found in a bucket: the uid of
 /// the Backup in this cluster.

@@ -21,6 +21,7 @@ pub mod reading;
 pub mod repository_data;
 pub mod resource_policy;
 pub mod resources;
+pub mod restore_plan;
 pub mod results;
 pub mod selection;
 pub mod snapshot;

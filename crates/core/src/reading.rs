@@ -9,9 +9,9 @@ use std::fmt;
 use kube::ResourceExt as _;
 
 use crate::{
-    api::DownloadRequest,
+    api::{DownloadRequest, RestoreSpec},
     digest::{hex, sha256},
-    labels::{READ_KEY_ANNOTATION, READ_UID_ANNOTATION},
+    labels::{PLAN_ANNOTATION, READ_KEY_ANNOTATION, READ_UID_ANNOTATION},
 };
 
 /// The header that carries the key. In a header, because audit logs have paths and queries.
@@ -49,12 +49,19 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What a request asks for that wants its file through the API server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a request asks for that wants its answer through the API server.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Asked {
     hash: String,
-    /// Of the Backup or Restore.
-    pub uid: String,
+    pub wanted: Wanted,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Wanted {
+    /// A stored file of the Backup or Restore of this uid.
+    File { uid: String },
+    /// What a Restore with this spec would do.
+    Plan(Box<RestoreSpec>),
 }
 
 impl Asked {
@@ -78,8 +85,15 @@ pub fn asked(request: &DownloadRequest) -> Option<Result<Asked, String>> {
             "metadata.annotations[{READ_KEY_ANNOTATION}] is not the SHA-256 of a key in 64 lower-case hex digits"
         )));
     }
+    let asked = |wanted| Asked { hash: hash.to_owned(), wanted };
+    if let Some(spec) = value(PLAN_ANNOTATION) {
+        let spec = serde_json::from_str(spec).map(Box::new);
+        let why =
+            |error| format!("metadata.annotations[{PLAN_ANNOTATION}] is not the spec of a Restore: {error}");
+        return Some(spec.map(|spec| asked(Wanted::Plan(spec))).map_err(why));
+    }
     Some(match value(READ_UID_ANNOTATION) {
-        Some(uid) => Ok(Asked { hash: hash.to_owned(), uid: uid.to_owned() }),
+        Some(uid) => Ok(asked(Wanted::File { uid: uid.to_owned() })),
         None => Err(format!(
             "metadata.annotations[{READ_UID_ANNOTATION}] is missing: the uid of the Backup or Restore whose file is meant"
         )),
@@ -99,7 +113,7 @@ mod tests {
     #[test]
     fn only_the_key_opens_what_names_its_hash() {
         let key = Key::new([7; KEY_LENGTH]);
-        let asked = Asked { hash: key.hash(), uid: String::new() };
+        let asked = Asked { hash: key.hash(), wanted: Wanted::File { uid: String::new() } };
         assert!(asked.is_opened_by(key.as_str()));
         let upper = key.as_str().to_uppercase().replace("07", "7");
         for wrong in ["", &key.hash(), &upper, &key.as_str()[1..], &format!("{} ", key.as_str())] {
@@ -131,10 +145,31 @@ mod tests {
             }
             match (asked(&request), expected) {
                 (None, None) => {}
-                (Some(Ok(asked)), Some(Ok(uid))) => assert_eq!(asked.uid, uid),
+                (Some(Ok(asked)), Some(Ok(uid))) => {
+                    assert_eq!(asked.wanted, Wanted::File { uid: uid.to_owned() });
+                }
                 (Some(Err(why)), Some(Err(part))) => assert!(why.contains(part), "{why}"),
                 (seen, expected) => panic!("{hash:?} {uid:?}: {seen:?}, expected {expected:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn a_request_may_ask_what_a_restore_would_do() {
+        let of = |spec: &str| {
+            let mut request = DownloadRequest::new("r", DownloadRequestSpec::default());
+            for (key, value) in [(READ_KEY_ANNOTATION, "ab".repeat(32)), (PLAN_ANNOTATION, spec.to_owned())] {
+                request.annotations_mut().insert(key.to_owned(), value);
+            }
+            asked(&request)
+        };
+        let Some(Ok(Asked { wanted: Wanted::Plan(spec), .. })) = of(r#"{"backupName": "b"}"#) else {
+            panic!("no plan is asked for");
+        };
+        assert_eq!(spec.backup_name.as_deref(), Some("b"));
+        for nonsense in ["{", "[]", r#"{"backupName": 1}"#] {
+            let Some(Err(why)) = of(nonsense) else { panic!("{nonsense} is taken") };
+            assert!(why.contains(PLAN_ANNOTATION), "{why}");
         }
     }
 }

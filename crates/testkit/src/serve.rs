@@ -173,6 +173,12 @@ impl FakeApi {
                     None => target.refuse(404, "NotFound", name),
                 },
                 ("POST", None) => state.create(&target, &request.body, request.parameter("dryRun") == "All"),
+                (_, Some(name)) if request.is_write() && request.parameter("dryRun") == "All" => {
+                    match state.objects.get(&target.path) {
+                        Some(object) => Answer(200, object.clone()),
+                        None => target.refuse(404, "NotFound", name),
+                    }
+                }
                 ("PUT", Some(name)) => state.replace(&target, name, &request.body),
                 ("PATCH", Some(name)) => state.patch(&target, name, &request.body),
                 ("DELETE", Some(name)) => state.delete(&target, name, &request.body),

@@ -8,7 +8,8 @@ use backup_core::{
 };
 
 use super::{
-    create::{Connection, finish},
+    create::{Connection, Made, finish, make},
+    plan,
     prelude::*,
     spec::{self, config_map, over, select, set},
 };
@@ -41,6 +42,12 @@ pub(crate) async fn run(
         restore.spec.schedule_name = None;
     }
     let findings = backup_core::validate::restore(&restore.spec);
+    if args.creation.dry_run == Some(DryRun::Server) && args.creation.output.is_none() {
+        let made = make(restore, &findings, &args.creation, &connection, terminal).await?;
+        let (Made::Dry(restore, _) | Made::Stored(restore)) = made;
+        let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
+        return plan::run(session, &restore, terminal).await;
+    }
     finish(restore, &findings, &args.creation, &connection, terminal).await
 }
 

@@ -216,7 +216,7 @@ fn show_event(event: &EventView, now: Timestamp, style: Style) -> String {
 const SHORT: usize = 5;
 
 /// All sections that have something to say.
-fn sections(screen: &mut Screen, stored: &Stored, now: Timestamp, details: bool) {
+pub(crate) fn sections(screen: &mut Screen, stored: &Stored, now: Timestamp, details: bool) {
     let style = screen.style;
     let mut section = |title: &str, mut entries: Vec<String>| {
         let rest = if details { 0 } else { entries.len().saturating_sub(SHORT) };

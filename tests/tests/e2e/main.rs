@@ -43,6 +43,7 @@ mod repository_data;
 mod requests;
 mod restore_hooks;
 mod restore_item_plugins;
+mod restore_plans;
 mod runner;
 mod schedules;
 mod store_faults;
@@ -138,7 +139,7 @@ fn suites() -> Vec<Suite> {
         ),
         suite(
             "readers who reach nothing but the API server",
-            &[file_access::TESTS, describe::TESTS, verify::TESTS],
+            &[file_access::TESTS, describe::TESTS, verify::TESTS, restore_plans::TESTS],
             World::builder()
                 .webhooks(1)
                 .files()

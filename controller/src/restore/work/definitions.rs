@@ -31,6 +31,7 @@ impl ItemRestorer<'_> {
             ..ResourceType::default()
         };
         let kind = ResourceKind { group_resource: DEFINITIONS, resource: &resource };
+        let definitions = items.clone();
         let created = stream::iter(items).map(|item| async move {
             calls.cancellation().check_new_work()?;
             let there = self.item(kind, item, InclusionReason::Selected, None).await?;
@@ -41,6 +42,13 @@ impl ItemRestorer<'_> {
         let names: Vec<Result<Option<String>, WorkError>> =
             created.buffer_unordered(IN_FLIGHT).collect().await;
         let names = names.into_iter().collect::<Result<Vec<_>, _>>()?;
+        if calls.is_dry_run() {
+            let mut served = (self.work.discover)().await.map_err(WorkError::Discovery)?;
+            for item in definitions {
+                served.add_definition(&contents.object(&item).unwrap_or_default());
+            }
+            return Ok(served);
+        }
         let deadline = Instant::now() + self.work.patience;
         let waits = stream::iter(names.into_iter().flatten()).map(|name| async move {
             let result = wait(calls, &name, deadline).await?;

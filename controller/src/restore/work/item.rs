@@ -436,7 +436,7 @@ impl ItemRestorer<'_> {
             applied.warning = failed
                 .map(|why| format!("{} {name:?} was restored without its status: {why}", resource.kind));
         }
-        if plural == "pods" && applied.outcome == Outcome::Created {
+        if plural == "pods" && applied.outcome == Outcome::Created && !calls.is_dry_run() {
             self.hooks.created(&object).await;
         }
         Ok(applied)

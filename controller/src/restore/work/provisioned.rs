@@ -86,6 +86,9 @@ impl Work<'_> {
     /// Completes the volumes of the claims that were created. Claims that are not bound are waited for, all of them together.
     pub(super) async fn complete_provisioned(&self) -> Result<(), StopReason> {
         let claims = std::mem::take(&mut *self.plan.provisioned.lock());
+        if self.calls.is_dry_run() {
+            return Ok(());
+        }
         let deadline = Instant::now() + self.patience;
         let completed = stream::iter(claims).map(|claim| async move {
             let Err(error) = claim.complete(self.calls, deadline).await else { return Ok(()) };

@@ -134,13 +134,13 @@ impl<'a> World<'a> {
             },
             calls,
             report: &report,
-            discover: &|| std::future::ready(Ok(served(fake))).boxed(),
-            own: "velero",
+            discover: Box::new(|| std::future::ready(Ok(served(fake))).boxed()),
+            own: "velero".to_owned(),
             order: &RestoreOrder::default(),
             guarded: &["databaserestores.example.com".to_owned()],
             claimed,
             patience: Duration::from_secs(5),
-            created: resumed.then_some(CREATED),
+            created: resumed.then(|| CREATED.to_owned()),
             resumed,
             rules: RestoreRules {
                 backup_label: "b".to_owned(),
@@ -502,6 +502,7 @@ async fn work_that_has_to_stop_writes_nothing_more() {
 mod actions;
 mod hooks;
 mod modifiers;
+mod plan;
 mod related;
 mod unreadable;
 mod volumes;

@@ -1,13 +1,14 @@
 //! What opens a stored file is settled when the request for it is created.
 
-use backup_core::labels::{READ_KEY_ANNOTATION, READ_UID_ANNOTATION};
-use backup_tests::people::{EDITOR, People, SOON, object, refused};
+use backup_core::labels::{PLAN_ANNOTATION, READ_KEY_ANNOTATION, READ_UID_ANNOTATION};
+use backup_tests::people::{EDITOR, People, READER, SOON, object, refused};
 use kube::api::{Patch, PatchParams, PostParams};
 
 use crate::prelude::*;
 
 crate::tests! {
     a_key_cannot_be_put_into_the_request_of_another_person,
+    only_who_may_restore_may_ask_what_a_restore_would_do,
 }
 
 const REFUSAL: &str = "stays as it was when the DownloadRequest was created";
@@ -52,5 +53,26 @@ async fn a_key_cannot_be_put_into_the_request_of_another_person(world: &mut Worl
     for request in [keyed, plain] {
         requests.delete_object(request).await?;
     }
+    Ok(())
+}
+
+/// The controller answers with its own rights.
+async fn only_who_may_restore_may_ask_what_a_restore_would_do(world: &mut World) -> anyhow::Result<()> {
+    let cast = People::of(world).await?;
+    let request = |annotation: &str| {
+        let of = json!({ "metadata": { "annotations": { annotation: "{}" } },
+            "spec": { "target": { "kind": "RestoreResourceList", "name": "r" } } });
+        object("DownloadRequest", "read-plan", &of)
+    };
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let reader = cast.objects(READER, "DownloadRequest").await?;
+    eventually("the policy is in force", SOON, async || {
+        let refusal = "needs the right to create Restores";
+        refused(reader.create(&dry, &request(PLAN_ANNOTATION)?).await, refusal).map(Probe::Ready)
+    })
+    .await?;
+    reader.create(&dry, &request("mine")?).await?;
+    let editor = cast.objects(EDITOR, "DownloadRequest").await?;
+    editor.create(&dry, &request(PLAN_ANNOTATION)?).await?;
     Ok(())
 }

@@ -1,0 +1,54 @@
+//! What a Restore would do, line by line, while it is found out.
+
+use axum::{body::Body, response::Response};
+use backup_core::{
+    api::{DownloadRequest, RestoreSpec},
+    restore_plan::PlanLine,
+};
+use backup_runtime::{Cluster, delete, errors::plain, leader::Leadership};
+use bytes::Bytes;
+use futures::stream;
+use http::{
+    StatusCode,
+    header::{CACHE_CONTROL, CONTENT_TYPE},
+};
+use tokio::sync::mpsc;
+
+use super::{Refused, Server, too_many};
+
+const AHEAD: usize = 2;
+
+/// Uses the request up, and begins to answer it. An answer that is broken off is not gone on with.
+pub(super) async fn answer(
+    server: &Server,
+    request: DownloadRequest,
+    spec: RestoreSpec,
+) -> Result<Response, Refused> {
+    let planner = server.planner.clone();
+    let place = planner.place().ok_or_else(|| too_many(1, "plan is being made"))?;
+    let name = request.spec.target.name.clone();
+    // The uid keeps this deletion from another request, so it needs no lease.
+    let cluster = Cluster { leadership: Leadership::always(), ..server.controller.ctx.cluster.clone() };
+    match delete::delete(&cluster, &request).await {
+        Ok(true) => {}
+        Ok(false) => return Err(super::not_allowed()),
+        Err(error) => return Err((StatusCode::SERVICE_UNAVAILABLE, plain(&error))),
+    }
+    tracing::info!(restore = name, "a restore is planned");
+    let (to_reader, lines) = mpsc::channel(AHEAD);
+    tokio::spawn(async move {
+        planner.plan(&name, spec, to_reader).await;
+        drop(place);
+    });
+    let lines = stream::unfold(lines, |mut lines| async move { Some((line(&lines.recv().await?), lines)) });
+    let response =
+        Response::builder().header(CACHE_CONTROL, "no-store").header(CONTENT_TYPE, "application/jsonl");
+    let response = response.body(Body::from_stream(lines));
+    response.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+}
+
+fn line(line: &PlanLine) -> Result<Bytes, serde_json::Error> {
+    let mut bytes = serde_json::to_vec(line)?;
+    bytes.push(b'\n');
+    Ok(bytes.into())
+}

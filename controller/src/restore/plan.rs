@@ -1,0 +1,202 @@
+//! What a Restore would do with each item: the work of a restore with requests that change nothing. It needs no claim and no
+//! leader, so each replica can do it.
+//!
+//! What others do cannot be tried, and is left out: actions of plugins, snapshots by plugins, hooks, and what follows once an object
+//! is there.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use backup_actions::{ItemAction as _, restore::ActionConfigs};
+use backup_core::{
+    api::{Restore, RestoreSpec, restore::RestoreProgress},
+    restore_plan::{PlanLine, RestorePlan},
+};
+use backup_lock::Footprint;
+use backup_plugins::{PluginLog, catalog::Kind};
+use backup_runtime::{Cluster, leader::Leadership};
+use backup_store::{SavedVolumes, StoreError};
+use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc::Sender};
+
+use super::{
+    Restores,
+    calls::{Calls, Pace, dry_client},
+    hooks::{HookContext, HookJournal},
+    observe,
+    report::Report,
+    runner::{Changes, Run, Volumes, read_contents},
+    snapshots::{Snapshots, VolumeJournal},
+    validate,
+};
+use crate::job::{
+    JobContext, action_journal::ActionJournal, cancellation::Cancellation, journal::JournalWriter,
+    worker::WorkerError,
+};
+
+/// Plans that are made at a time: each holds a copy of its backup on the disk.
+const AT_A_TIME: usize = 1;
+/// For a whole plan.
+const LONGEST: Duration = Duration::from_mins(30);
+/// How long a server that is away is waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PROGRESS: Duration = Duration::from_secs(1);
+
+#[derive(Clone)]
+pub(crate) struct Planner {
+    ctx: JobContext,
+    kind: Arc<Restores>,
+    permits: Arc<Semaphore>,
+}
+
+impl Planner {
+    pub(crate) fn new(ctx: &JobContext, kind: Arc<Restores>) -> Self {
+        let cluster = Cluster {
+            client: dry_client(&ctx.cluster.client),
+            leadership: Leadership::always(),
+            ..ctx.cluster.clone()
+        };
+        // Nothing that may come later is waited for.
+        let ctx = JobContext { cluster, resource_timeout: Duration::ZERO, ..ctx.clone() };
+        Self { ctx, kind, permits: Arc::new(Semaphore::new(AT_A_TIME)) }
+    }
+
+    /// A place for one plan, if one is free.
+    pub(crate) fn place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.permits).try_acquire_owned().ok()
+    }
+
+    /// Sends how far it is, and at last the plan or why there is none. Ends when nobody reads that any more.
+    pub(crate) async fn plan(&self, name: &str, spec: RestoreSpec, lines: Sender<PlanLine>) {
+        let planned = async {
+            tokio::time::timeout(LONGEST, self.planned(name, spec, &lines)).await.unwrap_or_else(|_| {
+                Err(refused(format!(
+                    "there was no plan after {LONGEST:?}; plan a smaller part of the backup"
+                )))
+            })
+        };
+        tokio::select! {
+            planned = planned => {
+                let line = match planned {
+                    Ok(plan) => PlanLine::Plan(plan),
+                    Err(WorkerError::Blocked { reason, .. }) => PlanLine::Refused(reason),
+                    Err(WorkerError::Stopped(reason)) => PlanLine::Refused(reason.to_string()),
+                    Err(WorkerError::Conflict | WorkerError::Waiting) => return,
+                };
+                let _ = lines.send(line).await;
+            }
+            () = lines.closed() => {}
+        }
+    }
+
+    async fn planned(
+        &self,
+        name: &str,
+        spec: RestoreSpec,
+        lines: &Sender<PlanLine>,
+    ) -> Result<RestorePlan, WorkerError> {
+        let Self { ctx, kind, .. } = self;
+        let mut restore = Restore::new(name, spec);
+        restore.metadata.namespace = Some(ctx.cluster.namespace.clone());
+        let facts = observe::facts(ctx, &restore).await?;
+        let mut findings = validate::findings(&restore.spec, &facts);
+        let modifiers = validate::modifiers(&restore.spec, &facts).unwrap_or_default();
+        let configs = ActionConfigs::read(&facts.action_configs).unwrap_or_default();
+        let (Some(backup), true) = (&facts.backup, findings.is_empty()) else {
+            let findings: Vec<String> = findings.drain(..).map(|finding| finding.to_string()).collect();
+            return Err(refused(findings.join("; ")));
+        };
+        restore.spec = validate::prepared(&restore, backup);
+        let location = backup.spec.storage_location.clone().unwrap_or_default();
+        let (_, store) = ctx.locations.open(&location).await?;
+        let contents = read_contents(&store, backup, kind.limits).await?;
+        let claimed = Footprint::of_restore(&restore.spec, Some(&backup.spec));
+        if let Some(why) = validate::refusal(&restore.spec, backup, &contents.namespaces(), &claimed) {
+            return Err(refused(why));
+        }
+        let report = Report::new()?;
+        let nothing: Arc<dyn JournalWriter> = Arc::new(NoJournal);
+        let journal = ActionJournal::take_over(Arc::clone(&nothing), &[])?;
+        let volumes = VolumeJournal::take_over(Arc::clone(&nothing), &[])?;
+        let hooks = HookJournal::take_over(nothing, &[])?;
+        let log = PluginLog::default();
+        let snapshots = Snapshots::load(&kind.snapshot_locations, &store, backup, &restore, volumes, &log);
+        let snapshots = snapshots.await?;
+        let saved = match restore.spec.restore_pvs {
+            Some(false) => SavedVolumes::default(),
+            _ => store.saved_volumes(backup).await?,
+        };
+        let cancellation = Cancellation::new(Leadership::always(), ctx.stop.clone());
+        let client = ctx.cluster.client.clone();
+        let calls = Calls::dry(client, cancellation, Pace::with_patience(PATIENCE));
+        let run = Run {
+            restore: &restore,
+            backup,
+            claimed: &claimed,
+            guarded: &kind.guarded,
+            order: &kind.order,
+            resumed: false,
+            contents: &contents,
+            journal: &journal,
+            memory: &kind.memory,
+            report: &report,
+            calls: &calls,
+        };
+        let changes = Changes { modifiers, configured: configs.actions(&ctx.cluster.client) };
+        let hooks = HookContext { executor: &*kind.executor, journal: &hooks };
+        let work = run.prepare(ctx, Vec::new(), log, Volumes { snapshots, saved }, changes, hooks);
+        tokio::select! {
+            done = work.run() => done?,
+            // Nobody reads it any more.
+            () = show(&report, lines) => return Err(WorkerError::Conflict),
+        };
+        let mut notes = calls.untried();
+        notes.extend(configs.ignored);
+        notes.extend(self.plugins().await);
+        let files = report.into_files();
+        let resource_list = serde_json::to_value(&files.resource_list).and_then(serde_json::from_value);
+        let resource_list = resource_list.map_err(|error| refused(error.to_string()))?;
+        Ok(RestorePlan { results: files.results, resource_list, notes })
+    }
+
+    /// What the actions of plugins are, as a sentence: what they would do is only known when they do it.
+    async fn plugins(&self) -> Option<String> {
+        let found = self.kind.plugins.actions(&Kind::RESTORE_ITEM, &BTreeSet::new(), None).await;
+        let names: Vec<_> = found.usable.iter().map(|action| action.name().to_owned()).collect();
+        (!names.is_empty()).then(|| {
+            format!(
+                "actions of plugins were not run, and may change or leave out items: {}",
+                names.join(", ")
+            )
+        })
+    }
+}
+
+fn refused(reason: String) -> WorkerError {
+    WorkerError::Blocked { reason, retryable: false }
+}
+
+/// Sends how far it is, once a second, until nobody reads it.
+async fn show(report: &Report, lines: &Sender<PlanLine>) {
+    loop {
+        tokio::time::sleep(PROGRESS).await;
+        let RestoreProgress { items_restored: done, total_items: total, .. } = report.progress();
+        if lines.send(PlanLine::Progress { done, total }).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Nothing is started by a plan, so nothing is noted.
+struct NoJournal;
+
+#[async_trait]
+impl JournalWriter for NoJournal {
+    async fn append(&self, _: Value) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn entry(&self, _: u64) -> Result<Value, StoreError> {
+        Ok(Value::Null)
+    }
+}

@@ -1,0 +1,95 @@
+//! `restore create --dry-run=server`: what the restore would do with each item, as the controller finds out by requests that change
+//! nothing.
+
+use backup_core::restore_plan::{PlanLine, RestorePlan};
+
+use super::prelude::*;
+use crate::{
+    fetched::Fetched,
+    print::{Screen, Tone, describe::sections},
+    stored::{self, StoredFile},
+    view::{
+        Stored,
+        stored::{Contents, Messages},
+        troubles,
+    },
+};
+
+/// The longest line (bytes): the plan of some 500,000 items. It is in memory as a whole.
+const LONGEST: usize = 64 << 20;
+
+/// Shows the plan of a restore. Exits with 3 if the restore would not be Completed.
+pub(crate) async fn run(session: &Session, restore: &Restore, terminal: &mut Terminal) -> CommandResult {
+    let name = restore.name_any();
+    let spec = serde_json::to_string(&restore.spec).map_err(|error| Problem::other(error.to_string()))?;
+    let file = StoredFile::plan(&name, &spec);
+    let plan = tokio::select! {
+        plan = read(session, &file, terminal) => plan?,
+        _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
+    };
+    let completed = plan.results.errors() == 0;
+    let text = screen(&name, plan, terminal);
+    terminal.data(&text)?;
+    Ok(if completed { Exit::Done } else { Exit::NotCompleted })
+}
+
+async fn read(
+    session: &Session,
+    file: &StoredFile<'_>,
+    terminal: &mut Terminal,
+) -> Result<RestorePlan, Problem> {
+    let (mut lines, mut end) = (Vec::new(), None);
+    let shows_progress = terminal.err_is_terminal;
+    let nonsense = |why: &str| Problem::bad_file(format!("the plan of {} cannot be read: {why}", file.name));
+    let sink = |bytes: &[u8]| {
+        lines.extend_from_slice(bytes);
+        while let Some(at) = lines.iter().position(|byte| *byte == b'\n') {
+            let rest = lines.split_off(at + 1);
+            let line = std::mem::replace(&mut lines, rest);
+            match serde_json::from_slice(&line).map_err(|error| nonsense(&error.to_string()))? {
+                PlanLine::Progress { done, total } if shows_progress => {
+                    terminal.say(&format!("{done} of {total} items were looked at"));
+                }
+                PlanLine::Progress { .. } => {}
+                line => end = Some(line),
+            }
+        }
+        if lines.len() > LONGEST { Err(nonsense("it is too large")) } else { Ok(()) }
+    };
+    stored::read(session, file, sink, |_| ()).await?;
+    match end {
+        Some(PlanLine::Plan(plan)) => Ok(plan),
+        Some(PlanLine::Refused(why)) => {
+            Err(Problem::other(format!("restore {:?} would not start: {}", file.name, plain(&why))))
+        }
+        _ => Err(nonsense("it ended before it was complete; try again")),
+    }
+}
+
+fn screen(name: &str, plan: RestorePlan, terminal: &Terminal) -> String {
+    let RestorePlan { results, resource_list, notes } = plan;
+    let (errors, warnings) = (results.errors(), results.warnings());
+    let (tone, verdict) = match (errors, warnings) {
+        (0, 0) => (Tone::Good, "It would be Completed.".to_owned()),
+        (0, _) => (Tone::Warn, format!("It would be Completed, with {}.", troubles(errors, warnings))),
+        _ => (Tone::Bad, format!("It would be PartiallyFailed, with {}.", troubles(errors, warnings))),
+    };
+    let contents = Contents::from(resource_list);
+    let mut screen = Screen::of(terminal.out_style(), tone, name, &["dry run: nothing was written"]);
+    screen.lines([&verdict]);
+    screen.line("");
+    let items: usize = contents.kinds.iter().map(|kind| kind.count).sum();
+    screen.facts(12, [("Items", format!("{items}: {} ({})", contents.summary(4), contents.outcomes()))]);
+    let stored = Stored {
+        messages: Fetched::Known(Some(Messages::from(results))),
+        contents: Fetched::Known(Some(contents)),
+        item_operations: Fetched::Known(None),
+        volumes: Fetched::Known(None),
+    };
+    sections(&mut screen, &stored, terminal.now(), true);
+    if !notes.is_empty() {
+        screen.section("NOT TRIED");
+        screen.lines(notes.iter().map(|note| plain(note)));
+    }
+    screen.text
+}
