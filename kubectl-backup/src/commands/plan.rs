@@ -40,7 +40,7 @@ async fn read(
 ) -> Result<RestorePlan, Problem> {
     let (mut lines, mut end) = (Vec::new(), None);
     let shows_progress = terminal.err_is_terminal;
-    let nonsense = |why: &str| Problem::bad_file(format!("the plan of {} cannot be read: {why}", file.name));
+    let nonsense = |why: &str| Problem::other(format!("the plan of {} cannot be read: {why}", file.name));
     let sink = |bytes: &[u8]| {
         lines.extend_from_slice(bytes);
         while let Some(at) = lines.iter().position(|byte| *byte == b'\n') {

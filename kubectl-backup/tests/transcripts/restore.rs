@@ -38,3 +38,49 @@ async fn a_backup_that_cannot_be_restored_is_told_at_once() {
         "restore --from-backup=newer"
     );
 }
+
+/// What the controller answers to who asks what a restore would do.
+fn planned(lines: &[Value]) -> Vec<u8> {
+    lines.iter().map(|line| format!("{line}\n")).collect::<String>().into_bytes()
+}
+
+#[tokio::test]
+async fn what_a_restore_would_do_is_shown_item_by_item() {
+    let plan = json!({ "plan": {
+        "results": {
+            "warnings": { "namespaces": { "shop": ["ConfigMap \"colours\" exists and differs from the backup; it was left as it is"] } },
+            "errors": { "namespaces": { "shop": ["Pod \"web-1\" could not be created: pods \"web-1\" is forbidden: exceeded quota: small"] } },
+        },
+        "resourceList": {
+            "v1/ConfigMap": ["shop/colours(skipped)", "shop/sizes(created)", "new/sizes(created)"],
+            "v1/Namespace": ["new(created)", "shop(skipped)"],
+            "v1/Pod": ["shop/web-1(failed)"],
+        },
+        "notes": ["1 item was not tried by the API server: namespace \"new\" is only made by the restore"],
+    } });
+    let api = FakeApi::with([completed_backup("nightly")]).await;
+    api.has_bytes(
+        "RestoreResourceList",
+        "again",
+        planned(&[json!({ "progress": { "done": 2, "total": 6 } }), plan]),
+    );
+    transcript!(Person::at(&api), "restore create again --from-backup=nightly --dry-run=server");
+    assert_eq!(api.stored("restores", "again"), None);
+    let asked = api.stored("downloadrequests", "read-1").unwrap();
+    let spec = asked["metadata"]["annotations"]["backup-controller/plan-restore"].as_str().unwrap();
+    assert_eq!(serde_json::from_str::<Value>(spec).unwrap(), json!({ "backupName": "nightly" }));
+}
+
+#[tokio::test]
+async fn a_restore_that_would_not_start_has_no_plan() {
+    let api = FakeApi::with([completed_backup("nightly")]).await;
+    let refused = json!({ "refused": "spec.resourceModifier.name: there is no ConfigMap \"gone\" in the namespace of this Restore" });
+    api.has_bytes("RestoreResourceList", "refused", planned(&[refused]));
+    api.has_bytes("RestoreResourceList", "cut", planned(&[json!({ "progress": { "done": 2, "total": 6 } })]));
+    transcript!(
+        Person::at(&api),
+        "restore create refused --from-backup=nightly --dry-run=server",
+        "restore create cut --from-backup=nightly --dry-run=server",
+        "restore create missing --from-backup=nightly --dry-run=server"
+    );
+}

@@ -70,6 +70,8 @@ async fn a_leader_that_is_paused_and_wakes_up_changes_nothing(world: &mut World)
 /// is seen.
 async fn a_restore_is_finished_by_the_one_that_takes_over(world: &mut World) -> anyhow::Result<()> {
     const OBJECTS: usize = 800;
+    /// Items that a restore has on their way at a time.
+    const IN_FLIGHT: usize = 16;
     let (name, target) = ("takeover-restored", "takeover-target");
     world.backed_up(name, OBJECTS).await?;
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), target);
@@ -97,7 +99,9 @@ async fn a_restore_is_finished_by_the_one_that_takes_over(world: &mut World) -> 
     world.plane_front()?.set(Fault::None);
     // What it had sent would come by then.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    ensure!(restored().await? == 0, "the one that woke up has restored {} more", restored().await?);
+    // What had passed its last check when the process was stopped is sent when it wakes up: the exception of P1. Nothing new is.
+    let late = restored().await?;
+    ensure!(late <= IN_FLIGHT, "the one that woke up has restored {late} more");
     let now = world.restores().get(name).await?;
     ensure!(now == ended, "changed after its end: {now:?}");
     Ok(())
