@@ -29,7 +29,7 @@ pub const NAMESPACE: &str = "velero";
 const CRD_VERSION: &str = "apiextensions.k8s.io/v1";
 const SOON: Duration = Duration::from_mins(1);
 /// The Service that stands for the webhook.
-const SERVICE: &str = "backup-webhook";
+pub(crate) const SERVICE: &str = "backup-webhook";
 /// What stands for programs that run in the cluster: here they are processes.
 const LEFT_OUT: [&str; 4] =
     ["Deployment", "Service", "PodDisruptionBudget", "ValidatingWebhookConfiguration"];

@@ -27,22 +27,20 @@ impl Addresses {
     }
 }
 
-/// The flags by which the replica at `own` knows the others.
-pub fn knows_peers(all: &[Addresses], own: Addresses, ca: &Path) -> Vec<String> {
+/// The flags by which the replica at `own` knows the others; `ca` vouches for them, if they do not make their certificate.
+pub fn knows_peers(all: &[Addresses], own: Addresses, ca: Option<&Path>) -> Vec<String> {
     let peers: Vec<String> = all.iter().map(|addresses| addresses.reviews.to_string()).collect();
-    vec![
-        format!("--peers={}", peers.join(",")),
-        format!("--identity={}", own.reviews.ip()),
-        format!("--peer-ca={}", ca.display()),
-    ]
+    let mut flags = vec![format!("--peers={}", peers.join(",")), format!("--identity={}", own.reviews.ip())];
+    flags.extend(ca.map(|ca| format!("--peer-ca={}", ca.display())));
+    flags
 }
 
-/// Starts a replica; its log and what it needs lie in `folder`.
+/// Starts a replica; its log and what it needs lie in `folder`. Without an identity the flags say where its certificate comes from.
 pub fn start(
     name: &str,
     programs: &Programs,
     kubeconfig: &Path,
-    identity: &Identity,
+    identity: Option<&Identity>,
     addresses: Addresses,
     flags: &[String],
     folder: &Path,
@@ -50,10 +48,12 @@ pub fn start(
     let mut args = vec![
         format!("--listen={}", addresses.reviews),
         format!("--health-listen={}", addresses.health),
-        format!("--tls-cert={}", identity.cert.display()),
-        format!("--tls-key={}", identity.key.display()),
         format!("--namespace={NAMESPACE}"),
     ];
+    if let Some(identity) = identity {
+        args.push(format!("--tls-cert={}", identity.cert.display()));
+        args.push(format!("--tls-key={}", identity.key.display()));
+    }
     args.extend_from_slice(flags);
     Process::start_program(name, &programs.webhook, args, kubeconfig, folder)
 }

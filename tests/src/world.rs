@@ -187,16 +187,19 @@ impl World {
         let kubeconfig = self.plane.service_account_kubeconfig(NAMESPACE, "backup-webhook").await?;
         let all = Addresses::free(self.builder.webhooks)?;
         for (number, addresses) in all.iter().enumerate() {
-            let mut flags = if self.builder.peers {
-                replica::knows_peers(&all, *addresses, &pki.ca())
-            } else {
-                Vec::new()
-            };
+            let (ca, own) = (pki.ca(), self.builder.own_certificates);
+            let ca = Some(ca.as_path()).filter(|_| !own);
+            let mut flags =
+                if self.builder.peers { replica::knows_peers(&all, *addresses, ca) } else { Vec::new() };
+            if own {
+                flags.push(format!("--self-signed-service={}", install::SERVICE));
+            }
+            let identity = Some(&identity).filter(|_| !own);
             flags.extend(self.builder.webhook_args.iter().cloned());
             let name = format!("backup-webhook-{number}");
             let (folder, programs) = (self.folder.path(), &self.programs);
             let mut process =
-                replica::start(&name, programs, &kubeconfig, &identity, *addresses, &flags, folder)?;
+                replica::start(&name, programs, &kubeconfig, identity, *addresses, &flags, folder)?;
             answers(&mut process, addresses.health, "/readyz").await?;
             self.webhooks.push(process);
             self.webhook_health.push(addresses.health);

@@ -9,8 +9,9 @@ use std::{
 use anyhow::Context as _;
 use backup_core::profile::{Mode, OnConflict, Profile};
 use clap::{Parser, ValueEnum};
+use tokio::sync::watch;
 
-use crate::peers::Settings;
+use crate::{authority::Authority, peers::Settings, tls};
 
 /// Validating admission webhook that keeps backups and restores apart: it claims a place in the ledger for each one that
 /// is created, or refuses it and says who is in the way.
@@ -36,6 +37,9 @@ pub struct Args {
     /// Namespace of the installation; the ledger lives there.
     #[arg(long, default_value = "velero", env = "BACKUP_NAMESPACE")]
     pub namespace: String,
+    /// How long a certificate that --self-signed-service makes is good for, such as 2160h; it is replaced after a third of that.
+    #[arg(long, default_value = "2160h", value_parser = lifetime)]
+    pub certificate_lifetime: Duration,
     /// Kubeconfig to use; without it that of the environment, or the pod's own account.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
@@ -121,24 +125,32 @@ impl Args {
     }
 
     /// How to reach the other replicas, if there may be any.
-    pub(crate) fn peers(&self, made_ca: Option<Vec<u8>>) -> anyhow::Result<Option<Settings>> {
+    pub(crate) fn peers(&self, made: watch::Receiver<Authority>) -> anyhow::Result<Option<Settings>> {
         let (Some(ip), true) = (self.identity, self.peer_service.is_some() || !self.peers.is_empty()) else {
             return Ok(None);
         };
         let own = SocketAddr::new(ip, self.listen.port());
-        let ca = match (&self.peer_ca, made_ca) {
-            (Some(file), _) => {
-                std::fs::read(file).with_context(|| format!("could not read --peer-ca {}", file.display()))?
+        let authority = match &self.peer_ca {
+            Some(file) => {
+                let bytes = std::fs::read(file)
+                    .with_context(|| format!("could not read --peer-ca {}", file.display()))?;
+                let (sender, authority) = watch::channel(Some(bytes.into()));
+                tokio::spawn(tls::follow_authority(file.clone(), sender));
+                authority
             }
-            (None, Some(made)) => made,
-            (None, None) => {
-                anyhow::bail!("--peers and --peer-service need --peer-ca, the CA of the replicas")
-            }
+            None if made.borrow().is_some() => made,
+            None => anyhow::bail!("--peers and --peer-service need --peer-ca, the CA of the replicas"),
         };
         let of_service =
             self.self_signed_service.as_ref().map(|service| format!("{service}.{}.svc", self.namespace));
         let name = self.peer_name.clone().or(of_service).unwrap_or_else(|| own.ip().to_string());
-        Ok(Some(Settings { own, peers: self.peers.clone(), service: self.peer_service.clone(), name, ca }))
+        Ok(Some(Settings {
+            own,
+            peers: self.peers.clone(),
+            service: self.peer_service.clone(),
+            name,
+            authority,
+        }))
     }
 }
 
@@ -147,6 +159,14 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let error = |e: &dyn std::fmt::Display| format!("{text:?} is no duration such as 90s or 2m: {e}");
     let duration: jiff::SignedDuration = text.parse().map_err(|e: jiff::Error| error(&e))?;
     Duration::try_from(duration).map_err(|e| error(&e))
+}
+
+fn lifetime(text: &str) -> Result<Duration, String> {
+    let lifetime = seconds(text)?;
+    if lifetime < Duration::from_secs(10) {
+        return Err(format!("{text:?} is too short; expected at least 10s"));
+    }
+    Ok(lifetime)
 }
 
 #[cfg(test)]

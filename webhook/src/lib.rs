@@ -4,6 +4,7 @@
 
 mod admit;
 mod args;
+mod authority;
 mod authorization;
 mod callers;
 mod claims;
@@ -29,7 +30,7 @@ use kube::{
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::mpsc,
+    sync::{mpsc, watch},
 };
 
 pub use args::Args;
@@ -61,33 +62,41 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let metrics = Arc::new(metrics::Metrics::default());
     let health = server::Health { ready: Arc::default(), metrics: Arc::clone(&metrics) };
 
-    let mut made_ca = None;
-    let source = match (&args.self_signed_service, args.tls_cert.clone(), args.tls_key.clone()) {
-        (Some(service), ..) => {
-            let made = self_signed::load_or_make(&client, &args.namespace, service).await?;
-            made_ca = Some(made.ca.clone());
-            tls::Source::Made(made.pair)
-        }
-        (None, Some(cert), Some(key)) => tls::Source::Files { cert, key },
-        _ => anyhow::bail!("give --tls-cert and --tls-key, or --self-signed-service"),
-    };
     let paths = callers::SecretPaths::default();
+    let (authority, followed) = watch::channel(None);
     let registrations = registrations::Registrations::new(
         client.clone(),
         &args.namespace,
         profiles.iter().map(|protected| protected.profile.name.as_str()),
-        made_ca.clone(),
+        followed.clone(),
         installations,
         paths.clone(),
     );
+    let pace = self_signed::Pace::new(args.certificate_lifetime);
+    let registrations = registrations.looking_every(pace.poll());
+    let tls = match (&args.self_signed_service, args.tls_cert.clone(), args.tls_key.clone()) {
+        (Some(service), ..) => {
+            let names =
+                ["svc", "svc.cluster.local"].map(|domain| format!("{service}.{}.{domain}", args.namespace));
+            let known = registrations.named();
+            let made =
+                self_signed::SelfSigned::load(&client, &args.namespace, names.into(), pace, known).await?;
+            authority.send_replace(Some(made.bundle().into()));
+            let config = tls::config(&made.pair()).await?;
+            let registered = registrations.registered();
+            tokio::spawn(made.follow(config.clone(), authority, registered, Arc::clone(&metrics)));
+            config
+        }
+        (None, Some(cert), Some(key)) => tls::load(cert, key).await?,
+        _ => anyhow::bail!("give --tls-cert and --tls-key, or --self-signed-service"),
+    };
     registrations.look().await;
     let (look, asked) = mpsc::channel(registrations::CALLERS);
     tokio::spawn(registrations.follow(asked));
-    let peers = args.peers(made_ca)?.map(peers::Peers::start).transpose()?;
+    let peers = args.peers(followed)?.map(peers::Peers::start).transpose()?;
     let authorization = authorization::Authorization::new(client.clone());
     let callers = callers::Callers::new(paths, look);
     let webhook = review::Webhook::new(profiles.clone(), authorization, callers, peers, Arc::clone(&metrics));
-    let tls = tls::load(source).await?;
 
     let handle = axum_server::Handle::new();
     tokio::spawn(server::shut_down_on(stop_signal()?, health.clone(), handle.clone()));

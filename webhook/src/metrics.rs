@@ -7,6 +7,7 @@ use prometheus_client::{
     metrics::{
         counter::Counter,
         family::Family,
+        gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
     registry::{Metric, Registry},
@@ -24,6 +25,7 @@ pub(crate) struct Metrics {
     ledger_writes: Counter,
     ledger_conflicts: Counter,
     seconds: Histogram,
+    certificate_ends: Gauge,
 }
 
 impl Default for Metrics {
@@ -38,6 +40,11 @@ impl Default for Metrics {
             forwarded: register(r, "handed_over", "Requests handed to another replica"),
             ledger_writes: register(r, "ledger_writes", "Writes of the ledger that succeeded"),
             ledger_conflicts: register(r, "ledger_conflicts", "Writes of the ledger that came second"),
+            certificate_ends: register(
+                r,
+                "certificate_end_timestamp_seconds",
+                "When the certificate that is served ends, in seconds since 1970",
+            ),
             seconds,
             registry,
         }
@@ -56,6 +63,10 @@ impl Metrics {
     pub(crate) fn decided(&self, kind: String, decision: &'static str, took: Duration) {
         self.decisions.get_or_create(&[("kind", kind), ("decision", decision.to_owned())]).inc();
         self.seconds.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn certificate_ends(&self, at: i64) {
+        self.certificate_ends.set(at);
     }
 
     pub(crate) fn forwarded(&self, answered: bool) {

@@ -11,7 +11,12 @@ use axum::{
 };
 use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
+
+use crate::authority::Authority;
 
 /// In the query of a request that was forwarded already: it is not forwarded again.
 pub(crate) const FORWARDED: &str = "handed=true";
@@ -32,8 +37,8 @@ pub(crate) struct Settings {
     /// `name:port` that resolves to all replicas; looked up again and again.
     pub service: Option<String>,
     pub name: String,
-    /// The CA of their certificates, PEM.
-    pub ca: Vec<u8>,
+    /// Who vouches for their certificates.
+    pub authority: watch::Receiver<Authority>,
 }
 
 /// The other replicas.
@@ -56,6 +61,7 @@ impl Peers {
         if let Some(service) = peers.settings.service.clone() {
             tokio::spawn(Arc::clone(&peers).look_up(service));
         }
+        tokio::spawn(Arc::clone(&peers).follow_authority());
         Ok(peers)
     }
 
@@ -113,6 +119,19 @@ impl Peers {
         }
     }
 
+    /// Makes new clients when others vouch for the certificates.
+    async fn follow_authority(self: Arc<Self>) {
+        let mut authority = self.settings.authority.clone();
+        while authority.changed().await.is_ok() {
+            for (address, peer) in &mut *self.known.write() {
+                match self.client(*address) {
+                    Ok(client) => peer.client = client,
+                    Err(error) => tracing::warn!(%address, "{error:#}; it is asked as before"),
+                }
+            }
+        }
+    }
+
     async fn look_up(self: Arc<Self>, service: String) {
         loop {
             match tokio::net::lookup_host(&service).await {
@@ -144,10 +163,11 @@ impl Peers {
     }
 
     fn client(&self, address: SocketAddr) -> anyhow::Result<reqwest::Client> {
-        let ca = reqwest::Certificate::from_pem(&self.settings.ca)
+        let authority = self.settings.authority.borrow().clone().unwrap_or_default();
+        let authorities = reqwest::Certificate::from_pem_bundle(&authority)
             .context("the CA of the other replicas (--peer-ca) is no PEM certificate")?;
         reqwest::Client::builder()
-            .tls_certs_only([ca])
+            .tls_certs_only(authorities)
             .resolve(&self.settings.name, address)
             .no_proxy()
             .connect_timeout(Duration::from_millis(500))
@@ -174,7 +194,7 @@ mod tests {
             peers: Vec::new(),
             service: None,
             name: "w".into(),
-            ca: Vec::new(),
+            authority: watch::channel(None).1,
         };
         let others = all.iter().copied().filter(|other| *other != address(own));
         let peer = Peer { client: reqwest::Client::new(), shunned_until: None };

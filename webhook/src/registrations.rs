@@ -12,11 +12,11 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, api::PostParams};
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     time::{Instant, sleep, timeout},
 };
 
-use crate::callers::SecretPaths;
+use crate::{authority::Authority, callers::SecretPaths};
 
 /// Between two looks. An installation that was just named is guarded after this at the latest.
 const POLL: Duration = Duration::from_secs(10);
@@ -34,8 +34,11 @@ pub(crate) struct Registrations {
     /// Namespace of this installation.
     own: String,
     names: Vec<String>,
-    /// The CA that vouches for our certificate, if we made both.
-    ca: Option<ByteString>,
+    /// Who vouches for our certificate, if we made it.
+    authority: watch::Receiver<Authority>,
+    /// Since when all registrations have named it.
+    registered: watch::Sender<Option<(Authority, Instant)>>,
+    poll: Duration,
     installations: Installations,
     paths: SecretPaths,
 }
@@ -46,7 +49,7 @@ impl Registrations {
         client: Client,
         own: &str,
         profiles: impl Iterator<Item = &'a str>,
-        ca: Option<Vec<u8>>,
+        authority: watch::Receiver<Authority>,
         installations: Installations,
         paths: SecretPaths,
     ) -> Self {
@@ -55,44 +58,84 @@ impl Registrations {
             other => format!("{}-{other}", Registration::NAME),
         };
         let names = profiles.map(name_of).collect();
-        let ca = ca.map(ByteString);
-        Self { api: Api::all(client), own: own.to_owned(), names, ca, installations, paths }
+        let (registered, own, poll) = (watch::Sender::new(None), own.to_owned(), POLL);
+        Self { api: Api::all(client), own, names, authority, registered, poll, installations, paths }
+    }
+
+    /// Looks so often.
+    pub(crate) fn looking_every(self, poll: Duration) -> Self {
+        Self { poll, ..self }
+    }
+
+    /// Since when all registrations have named the authority, as far as this replica has seen.
+    pub(crate) fn registered(&self) -> watch::Receiver<Option<(Authority, Instant)>> {
+        self.registered.subscribe()
+    }
+
+    /// The authorities that the registrations name now.
+    pub(crate) async fn named(&self) -> Vec<u8> {
+        let mut all = Vec::new();
+        for name in &self.names {
+            let found = self.api.get_opt(name).await.ok().flatten();
+            let webhooks = found.and_then(|found| found.webhooks).unwrap_or_default();
+            let bundle = webhooks.into_iter().find_map(|webhook| webhook.client_config.ca_bundle);
+            all.extend(bundle.map(|bundle| bundle.0).unwrap_or_default());
+        }
+        all
     }
 
     /// Looks again and again, and soon when it is asked for.
-    pub(crate) async fn follow(self, mut asked: mpsc::Receiver<oneshot::Sender<()>>) {
+    pub(crate) async fn follow(mut self, mut asked: mpsc::Receiver<oneshot::Sender<()>>) {
         let mut callers = Vec::with_capacity(CALLERS);
         loop {
             // The sender is never dropped while the server runs; without it this just polls.
-            let _ = timeout(POLL, asked.recv_many(&mut callers, CALLERS)).await;
+            tokio::select! {
+                _ = timeout(self.poll, asked.recv_many(&mut callers, CALLERS)) => {}
+                Ok(()) = self.authority.changed() => {}
+            }
             self.look().await;
             for caller in callers.drain(..) {
                 // An error means that the caller has given up.
                 let _ = caller.send(());
             }
-            sleep(PAUSE).await;
+            sleep(PAUSE.min(self.poll)).await;
         }
     }
 
     /// Reads all of them once. What cannot be read leaves what is known.
     pub(crate) async fn look(&self) {
+        let (authority, at) = (self.authority.borrow().clone(), Instant::now());
+        let mut all_name_it = true;
         for name in &self.names {
-            match self.look_at(name).await {
-                Ok(true) => tracing::info!("put CA and path into ValidatingWebhookConfiguration {name}"),
-                Ok(false) => {}
+            match self.look_at(name, &authority).await {
+                Ok(Found::Right | Found::Elsewhere) => continue,
+                Ok(Found::Missing) => {
+                    tracing::warn!(
+                        "there is no ValidatingWebhookConfiguration {name}; its backups and restores are not kept apart; trying again"
+                    );
+                    continue;
+                }
+                Ok(Found::Written) => {
+                    tracing::info!("put CA and path into ValidatingWebhookConfiguration {name}");
+                }
+                Ok(Found::Changing) => {}
                 Err(error) => tracing::warn!("{error:#}; trying again"),
             }
+            all_name_it = false;
         }
+        self.registered.send_modify(|registered| match registered {
+            _ if !all_name_it => *registered = None,
+            Some((known, _)) if *known == authority => {}
+            _ => *registered = Some((authority, at)),
+        });
     }
 
-    /// Whether anything had to be written. The write carries the resourceVersion of the read, so that of several replicas one
-    /// chooses the path.
-    async fn look_at(&self, name: &str) -> anyhow::Result<bool> {
+    /// Writes what has to be written, with the resourceVersion of the read, so that of several replicas one chooses the path.
+    async fn look_at(&self, name: &str, authority: &Authority) -> anyhow::Result<Found> {
+        let ca = authority.as_ref().map(|authority| ByteString(authority.to_vec()));
         let read = self.api.get_opt(name).await;
         let read = read.map_err(|error| anyhow!("could not read the registration: {}", plain(&error)))?;
-        let mut configuration = read.with_context(|| {
-            format!("there is no ValidatingWebhookConfiguration {name}; its backups and restores are not kept apart")
-        })?;
+        let Some(mut configuration) = read else { return Ok(Found::Missing) };
         let registration = Registration::of(&configuration);
         if name == Registration::NAME {
             let mut namespaces = registration.installations;
@@ -103,7 +146,7 @@ impl Registrations {
         }
         // Another installation's webhook is asked, and keeps it.
         if registration.service_namespace.is_some_and(|namespace| namespace != self.own) {
-            return Ok(false);
+            return Ok(Found::Elsewhere);
         }
         let now = Instant::now();
         let configs = || configuration.webhooks.iter().flatten().map(|webhook| &webhook.client_config);
@@ -111,28 +154,40 @@ impl Registrations {
         for path in &known {
             self.paths.saw(path, now);
         }
-        let other_ca = self.ca.is_some() && configs().any(|config| config.ca_bundle != self.ca);
+        let other_ca = ca.is_some() && configs().any(|config| config.ca_bundle != ca);
         let path = known.first().filter(|path| !other_ca && self.paths.age(path, now) < ROTATION);
         let path = path.map_or_else(SecretPaths::make, |path| Ok(path.clone()))?;
         if !other_ca && configs().all(|config| path_of(config) == path) {
-            return Ok(false);
+            return Ok(Found::Right);
         }
         for webhook in configuration.webhooks.iter_mut().flatten() {
             let config = &mut webhook.client_config;
             lead(config, &path)?;
-            if let Some(ca) = &self.ca {
+            if let Some(ca) = &ca {
                 config.ca_bundle = Some(ca.clone());
             }
         }
         // Before anybody may come by it.
         self.paths.saw(&path, now);
         match self.api.replace(name, &PostParams::default(), &configuration).await {
-            Ok(_) => Ok(true),
+            Ok(_) => Ok(Found::Written),
             // Another replica was first; the next look finds what it wrote.
-            Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
+            Err(kube::Error::Api(status)) if status.is_conflict() => Ok(Found::Changing),
             Err(error) => Err(anyhow!("could not put CA and path into the registration: {}", plain(&error))),
         }
     }
+}
+
+/// What a registration was found to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Right,
+    Written,
+    /// It changes at the moment.
+    Changing,
+    /// It leads to another installation.
+    Elsewhere,
+    Missing,
 }
 
 /// The path by which a webhook is asked; empty if the configuration names none.
@@ -168,15 +223,21 @@ mod tests {
 
     fn replica(api: &FakeApi, ca: Option<&[u8]>) -> Registrations {
         let profiles = ["velero"].into_iter();
-        let ca = ca.map(<[u8]>::to_vec);
         Registrations::new(
             api.client(),
             "velero",
             profiles,
-            ca,
+            watch::channel(ca.map(Into::into)).1,
             Installations::default(),
             SecretPaths::default(),
         )
+    }
+
+    impl Registrations {
+        async fn seen(&self, name: &str) -> anyhow::Result<Found> {
+            let authority = self.authority.borrow().clone();
+            self.look_at(name, &authority).await
+        }
     }
 
     fn registered(api: &FakeApi, clients: &[Value]) {
@@ -193,12 +254,12 @@ mod tests {
     async fn all_webhooks_are_asked_by_one_path_that_all_replicas_know() {
         let api = FakeApi::new();
         let (one, two) = (replica(&api, Some(b"ca")), replica(&api, Some(b"ca")));
-        assert!(one.look_at("backup-webhook").await.is_err(), "it may be applied later");
+        assert_eq!(one.seen("backup-webhook").await.unwrap(), Found::Missing, "it may be applied later");
         let service = json!({ "service": { "name": "backup-webhook", "namespace": "velero", "port": 443 } });
         registered(&api, &[service.clone(), service]);
-        assert!(one.look_at("backup-webhook").await.unwrap());
+        assert_eq!(one.seen("backup-webhook").await.unwrap(), Found::Written);
         for replica in [&one, &two] {
-            assert!(!replica.look_at("backup-webhook").await.unwrap());
+            assert_eq!(replica.seen("backup-webhook").await.unwrap(), Found::Right);
             for number in [0, 1] {
                 let client = client(&api, number);
                 assert_eq!(client["caBundle"], "Y2E=");
@@ -217,7 +278,7 @@ mod tests {
         let url = client(&api, 0)["url"].as_str().unwrap().to_owned();
         let path = url.strip_prefix("https://127.0.0.1:9").unwrap();
         tokio::time::advance(ROTATION).await;
-        assert!(replica.look_at("backup-webhook").await.unwrap());
+        assert_eq!(replica.seen("backup-webhook").await.unwrap(), Found::Written);
         assert_ne!(client(&api, 0)["url"], url);
         assert!(
             replica.paths.contain(path, Instant::now()),
@@ -241,7 +302,8 @@ mod tests {
     async fn what_leads_to_another_installation_is_left_alone() {
         let api = FakeApi::new();
         registered(&api, &[json!({ "service": { "name": "backup-webhook", "namespace": "team-b" } })]);
-        assert!(!replica(&api, Some(b"ca")).look_at("backup-webhook").await.unwrap());
+        let replica = replica(&api, Some(b"ca"));
+        assert_eq!(replica.seen("backup-webhook").await.unwrap(), Found::Elsewhere);
         assert_eq!(client(&api, 0)["caBundle"], Value::Null);
     }
 }

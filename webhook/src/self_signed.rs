@@ -1,123 +1,253 @@
-//! A certificate of our own, for clusters without cert-manager: a CA that signs once and is thrown away, and a serving
-//! certificate in a Secret that all replicas share. To renew it, delete the Secret and restart the webhook.
+//! A certificate of our own, for clusters without cert-manager. It is kept in one Secret, which all replicas follow: what stands
+//! there is served, and its authorities are put into the registration. It is replaced long before its end (`rotation`), by whichever
+//! replica comes first. A Secret that is gone is made again from what is served, so nothing changes then.
 
-use std::collections::BTreeMap;
+mod kept;
+mod rotation;
 
-use anyhow::{Context, anyhow};
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use axum_server::tls_rustls::RustlsConfig;
 use backup_lock::errors::plain;
-use k8s_openapi::{ByteString, api::core::v1::Secret};
-use kube::{Api, Client, api::PostParams, core::ObjectMeta};
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose,
-};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client, api::PostParams};
+use tokio::{sync::watch, time::Instant};
 
-use crate::tls::Pair;
+use crate::{authority::Authority, metrics::Metrics, tls};
+use kept::Kept;
+use rotation::{Seen, Step};
+
+pub(crate) use rotation::Pace;
 
 const SECRET: &str = "backup-webhook-tls";
-/// Certificates are good from long ago, because clocks differ, until long after.
-const YEARS: (i32, i32) = (2025, 2045);
 
-/// A certificate and who vouches for it.
-pub(crate) struct Made {
-    pub pair: Pair,
-    pub ca: Vec<u8>,
+/// The certificate of this replica, as the Secret has it.
+pub(crate) struct SelfSigned {
+    secrets: Api<Secret>,
+    /// What the certificate is for; the Service first.
+    names: Vec<String>,
+    pace: Pace,
+    kept: Kept,
+    /// Since when the Secret has been seen to say this.
+    since: Instant,
 }
 
-/// The certificate from the Secret, or a new one put there. If two replicas try, the first wins and both use it.
-pub(crate) async fn load_or_make(client: &Client, namespace: &str, service: &str) -> anyhow::Result<Made> {
-    let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
-    let read = || async {
-        let secret = secrets.get_opt(SECRET).await;
-        secret.map_err(|error| anyhow!("could not read Secret {SECRET}: {}", plain(&error)))
-    };
-    if let Some(secret) = read().await? {
-        return made_of(secret);
+impl SelfSigned {
+    /// From the Secret, or from a new one; where two replicas try, the first wins and both use it. `known` are the authorities that
+    /// the registration names: others may serve what they vouch for.
+    pub(crate) async fn load(
+        client: &Client,
+        namespace: &str,
+        names: Vec<String>,
+        pace: Pace,
+        known: impl Future<Output = Vec<u8>>,
+    ) -> anyhow::Result<Self> {
+        let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
+        let kept = if let Some(secret) = read(&secrets).await? {
+            Kept::of(&secret)?
+        } else {
+            let made = kept::make(&names, pace.lifetime()).context("could not make a certificate")?;
+            create(&secrets, Kept::first(made, &known.await)).await?
+        };
+        Ok(Self { secrets, names, pace, kept, since: Instant::now() })
     }
-    let secret = secret_of(make(namespace, service).context("could not make a certificate")?);
-    // Create-only: never written over one that is there.
-    match secrets.create(&PostParams::default(), &secret).await {
-        Ok(secret) => made_of(secret),
+
+    pub(crate) fn pair(&self) -> tls::Pair {
+        self.kept.served.clone()
+    }
+
+    pub(crate) fn bundle(&self) -> Vec<u8> {
+        self.kept.bundle()
+    }
+
+    /// Follows the Secret, and takes the next step of a rotation when it is time.
+    pub(crate) async fn follow(
+        mut self,
+        config: RustlsConfig,
+        authority: watch::Sender<Authority>,
+        registered: watch::Receiver<Option<(Authority, Instant)>>,
+        metrics: std::sync::Arc<Metrics>,
+    ) {
+        loop {
+            if let Ok(end) = kept::end(&self.kept.served.cert) {
+                metrics.certificate_ends(end.as_second());
+            }
+            tokio::time::sleep(self.pace.poll()).await;
+            let registered = registered.borrow().clone();
+            if let Err(error) = self.look(&config, &authority, registered).await {
+                tracing::warn!("{error:#}; the certificate in use stays");
+            }
+        }
+    }
+
+    async fn look(
+        &mut self,
+        config: &RustlsConfig,
+        authority: &watch::Sender<Authority>,
+        registered: Option<(Authority, Instant)>,
+    ) -> anyhow::Result<()> {
+        let Some(secret) = read(&self.secrets).await? else {
+            let kept = create(&self.secrets, self.kept.clone()).await?;
+            return self.take_over(kept, config, authority).await;
+        };
+        self.take_over(Kept::of(&secret)?, config, authority).await?;
+        let seen = Seen {
+            end: kept::end(&self.kept.served.cert)?,
+            has_next: self.kept.next.is_some(),
+            authorities: self.kept.authorities.len(),
+            settled: self.settled(registered),
+        };
+        let mut next = self.kept.clone();
+        match rotation::step(seen, Timestamp::now(), self.pace) {
+            Step::Stay => return Ok(()),
+            Step::Announce => next.announce(kept::make(&self.names, self.pace.lifetime())?),
+            Step::Switch => next.switch(),
+            Step::Retire => next.retire(),
+        }
+        // With the resourceVersion of the read: of several replicas one takes the step.
+        match self.secrets.replace(SECRET, &PostParams::default(), &next.secret(Some(&secret))).await {
+            Ok(_) => self.take_over(next, config, authority).await,
+            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(()),
+            Err(error) => Err(anyhow!("could not write Secret {SECRET}: {}", plain(&error))),
+        }
+    }
+
+    /// How long Secret and registration have been seen to say the same as now.
+    fn settled(&self, registered: Option<(Authority, Instant)>) -> Duration {
+        let registered =
+            registered.filter(|(authority, _)| authority.as_deref() == Some(&*self.kept.bundle()));
+        registered.map_or(Duration::ZERO, |(_, since)| since.max(self.since).elapsed())
+    }
+
+    /// Serves what the Secret says, and has its authorities named.
+    async fn take_over(
+        &mut self,
+        kept: Kept,
+        config: &RustlsConfig,
+        authority: &watch::Sender<Authority>,
+    ) -> anyhow::Result<()> {
+        if kept == self.kept {
+            return Ok(());
+        }
+        if kept.served != self.kept.served {
+            let reloaded = config.reload_from_pem(kept.served.cert.clone(), kept.served.key.clone()).await;
+            reloaded.with_context(|| {
+                format!("the certificate of Secret {SECRET} can't be served; delete the Secret to have it made again")
+            })?;
+            tracing::info!("serving the certificate that Secret {SECRET} has now");
+        }
+        (self.kept, self.since) = (kept, Instant::now());
+        authority.send_replace(Some(self.kept.bundle().into()));
+        Ok(())
+    }
+}
+
+async fn read(secrets: &Api<Secret>) -> anyhow::Result<Option<Secret>> {
+    let secret = secrets.get_opt(SECRET).await;
+    secret.map_err(|error| anyhow!("could not read Secret {SECRET}: {}", plain(&error)))
+}
+
+/// Create-only: never written over one that is there, which is used then.
+async fn create(secrets: &Api<Secret>, kept: Kept) -> anyhow::Result<Kept> {
+    match secrets.create(&PostParams::default(), &kept.secret(None)).await {
+        Ok(_) => Ok(kept),
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
-            made_of(read().await?.with_context(|| format!("Secret {SECRET} went away while it was read"))?)
+            let secret = read(secrets).await?;
+            Kept::of(&secret.with_context(|| format!("Secret {SECRET} went away while it was read"))?)
         }
         Err(error) => Err(anyhow!("could not create Secret {SECRET}: {}", plain(&error))),
     }
 }
 
-fn make(namespace: &str, service: &str) -> Result<Made, rcgen::Error> {
-    let mut ca = CertificateParams::new(Vec::<String>::new())?;
-    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    ca.distinguished_name.push(DnType::CommonName, "backup-webhook-ca");
-    let mut serving = CertificateParams::new(vec![
-        format!("{service}.{namespace}.svc"),
-        format!("{service}.{namespace}.svc.cluster.local"),
-    ])?;
-    serving.distinguished_name.push(DnType::CommonName, format!("{service}.{namespace}.svc"));
-    serving.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    for params in [&mut ca, &mut serving] {
-        params.not_before = rcgen::date_time_ymd(YEARS.0, 1, 1);
-        params.not_after = rcgen::date_time_ymd(YEARS.1, 1, 1);
-    }
-    let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate()?)?;
-    let key = KeyPair::generate()?;
-    let cert = serving.signed_by(&key, &ca)?;
-    let pair = Pair { cert: cert.pem().into_bytes(), key: key.serialize_pem().into_bytes() };
-    Ok(Made { pair, ca: ca.pem().into_bytes() })
-}
-
-fn secret_of(made: Made) -> Secret {
-    let data = [("tls.crt", made.pair.cert), ("tls.key", made.pair.key), ("ca.crt", made.ca)];
-    let labels = BTreeMap::from([(backup_core::labels::EXCLUDE_FROM_BACKUP.to_owned(), "true".to_owned())]);
-    Secret {
-        metadata: ObjectMeta { name: Some(SECRET.to_owned()), labels: Some(labels), ..ObjectMeta::default() },
-        data: Some(data.into_iter().map(|(key, value)| (key.to_owned(), ByteString(value))).collect()),
-        type_: Some("kubernetes.io/tls".to_owned()),
-        ..Secret::default()
-    }
-}
-
-fn made_of(secret: Secret) -> anyhow::Result<Made> {
-    let mut data = secret.data.unwrap_or_default();
-    let mut take = |key: &str| {
-        let value = data
-            .remove(key)
-            .with_context(|| format!("Secret {SECRET} has no {key}; delete it to have it made anew"));
-        value.map(|ByteString(bytes)| bytes)
-    };
-    Ok(Made { pair: Pair { cert: take("tls.crt")?, key: take("tls.key")? }, ca: take("ca.crt")? })
-}
-
 #[cfg(test)]
 mod tests {
-    use axum_server::tls_rustls::RustlsConfig;
     use backup_testkit::FakeApi;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
+    const PATH: &str = "/api/v1/namespaces/velero/secrets/backup-webhook-tls";
+
+    async fn loaded(api: &FakeApi, lifetime: Duration) -> SelfSigned {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let names = vec!["s.velero.svc".to_owned()];
+        SelfSigned::load(&api.client(), "velero", names, Pace::new(lifetime), async { Vec::new() })
+            .await
+            .unwrap()
+    }
+
     #[tokio::test]
     async fn replicas_share_one_certificate_that_can_be_served() {
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let api = FakeApi::new();
-        let client = api.client();
-        let (one, two) =
-            tokio::join!(load_or_make(&client, "velero", "s"), load_or_make(&client, "velero", "s"));
-        let (one, two) = (one.unwrap(), two.unwrap());
-        assert!(one.pair == two.pair && one.ca == two.ca);
+        let day = Duration::from_hours(24);
+        let (one, two) = tokio::join!(loaded(&api, day), loaded(&api, day));
+        assert!(one.kept == two.kept);
         assert_eq!(api.writes(), 1);
-        RustlsConfig::from_pem(one.pair.cert, one.pair.key).await.unwrap();
+        tls::config(&one.pair()).await.unwrap();
     }
 
     #[tokio::test]
     async fn a_secret_that_lacks_a_part_says_what_to_do() {
         let api = FakeApi::new();
-        api.put(
-            "/api/v1/namespaces/velero/secrets/backup-webhook-tls",
-            json!({"metadata": {}, "data": {"tls.crt": ""}}),
-        );
-        let error = load_or_make(&api.client(), "velero", "s").await.map(|_| ()).unwrap_err().to_string();
+        api.put(PATH, json!({"metadata": {}, "data": {"tls.crt": ""}}));
+        let names = vec!["s.velero.svc".to_owned()];
+        let pace = Pace::new(Duration::from_hours(24));
+        let loaded = SelfSigned::load(&api.client(), "velero", names, pace, async { Vec::new() }).await;
+        let error = loaded.map(|_| ()).unwrap_err().to_string();
         assert!(error.contains("tls.key") && error.contains("delete it"), "{error}");
+    }
+
+    /// Two replicas, of which each looks in turn; the registration names what it should.
+    #[tokio::test]
+    async fn a_certificate_is_replaced_while_both_authorities_are_named() {
+        let api = FakeApi::new();
+        let lifetime = Duration::from_mins(1);
+        let mut replicas = vec![loaded(&api, lifetime).await, loaded(&api, lifetime).await];
+        // Made for a longer time than certificates are made for now.
+        for replica in &mut replicas {
+            replica.pace = Pace::new(Duration::from_secs(2));
+        }
+        let first = replicas[0].kept.clone();
+        let config = tls::config(&first.served).await.unwrap();
+        let (authority, bundle) = watch::channel(Some(first.bundle().into()));
+        let mut seen: Vec<(usize, bool)> = Vec::new();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(5)
+            && replicas
+                .iter()
+                .any(|replica| replica.kept.served == first.served || replica.kept.authorities.len() > 1)
+        {
+            for replica in &mut replicas {
+                let registered = Some((bundle.borrow().clone(), start));
+                replica.look(&config, &authority, registered).await.unwrap();
+                let now = (replica.kept.authorities.len(), replica.kept.served == first.served);
+                if seen.last() != Some(&now) {
+                    seen.push(now);
+                }
+                // What is served is always vouched for by what was named before.
+                assert!(bundle.borrow().is_some());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        seen.dedup();
+        assert_eq!(seen.first(), Some(&(2, true)), "{seen:?}");
+        assert_eq!(seen.last(), Some(&(1, false)), "{seen:?}");
+        assert!(replicas[0].kept == replicas[1].kept);
+    }
+
+    #[tokio::test]
+    async fn a_secret_that_is_gone_is_made_again_from_what_is_served() {
+        let api = FakeApi::new();
+        let mut replica = loaded(&api, Duration::from_hours(24)).await;
+        let before = replica.kept.clone();
+        let config = tls::config(&before.served).await.unwrap();
+        let (authority, _) = watch::channel(None);
+        api.delete(PATH);
+        replica.look(&config, &authority, None).await.unwrap();
+        assert!(replica.kept == before);
+        let data = |secret: Option<Value>| secret.unwrap()["data"]["tls.crt"].clone();
+        assert!(data(api.get(PATH)).is_string());
     }
 }

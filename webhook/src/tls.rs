@@ -9,6 +9,9 @@ use std::{
 
 use anyhow::Context;
 use axum_server::tls_rustls::RustlsConfig;
+use tokio::sync::watch;
+
+use crate::authority::Authority;
 
 const POLL: Duration = Duration::from_secs(10);
 
@@ -19,29 +22,36 @@ pub(crate) struct Pair {
     pub key: Vec<u8>,
 }
 
-pub(crate) enum Source {
-    /// Files that someone else renews.
-    Files {
-        cert: PathBuf,
-        key: PathBuf,
-    },
-    Made(Pair),
+/// Loads the certificate from files that someone else renews, and keeps it up to date.
+pub(crate) async fn load(cert: PathBuf, key: PathBuf) -> anyhow::Result<RustlsConfig> {
+    let pair = read(&cert, &key).await?;
+    let config = config(&pair).await?;
+    tokio::spawn(keep_fresh(config.clone(), pair, cert, key));
+    Ok(config)
 }
 
-/// Loads the certificate; from files, it is then kept up to date.
-pub(crate) async fn load(source: Source) -> anyhow::Result<RustlsConfig> {
-    match source {
-        Source::Made(pair) => config(&pair).await,
-        Source::Files { cert, key } => {
-            let pair = read(&cert, &key).await?;
-            let config = config(&pair).await?;
-            tokio::spawn(keep_fresh(config.clone(), pair, cert, key));
-            Ok(config)
+/// Follows the file of an authority.
+pub(crate) async fn follow_authority(file: PathBuf, authority: watch::Sender<Authority>) {
+    loop {
+        tokio::time::sleep(POLL).await;
+        match tokio::fs::read(&file).await {
+            Ok(bytes) => {
+                authority.send_if_modified(|known| {
+                    let is_new = known.as_deref() != Some(&bytes);
+                    if is_new {
+                        *known = Some(bytes.into());
+                    }
+                    is_new
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, file = %file.display(), "the authority can't be read; the old one stays");
+            }
         }
     }
 }
 
-async fn config(pair: &Pair) -> anyhow::Result<RustlsConfig> {
+pub(crate) async fn config(pair: &Pair) -> anyhow::Result<RustlsConfig> {
     RustlsConfig::from_pem(pair.cert.clone(), pair.key.clone())
         .await
         .context("the serving certificate and key can't be used; expected a PEM chain and its PEM key")

@@ -251,7 +251,7 @@ impl Making<'_> {
         let kubeconfig = plane.service_account_kubeconfig_by(tap, NAMESPACE, "backup-webhook").await?;
         let ca = plane.pki().context("no authority")?.ca();
         // A burst is handed to one replica, also to one that stands still.
-        let mut flags = replica::knows_peers(all, all[number], &ca);
+        let mut flags = replica::knows_peers(all, all[number], Some(&ca));
         flags.extend([
             "--peer-name=localhost".to_owned(),
             format!("--orphan-grace={}ms", GRACE.as_millis()),
@@ -261,7 +261,7 @@ impl Making<'_> {
         let (name, programs) = (format!("history-webhook-{number}"), self.world.programs());
         let (addresses, folder) = (all[number], self.world.folder());
         let mut process =
-            replica::start(&name, programs, &kubeconfig, &self.identity, addresses, &flags, folder)?;
+            replica::start(&name, programs, &kubeconfig, Some(&self.identity), addresses, &flags, folder)?;
         replica::answers(&mut process, addresses.health, "/readyz").await?;
         Ok(process)
     }

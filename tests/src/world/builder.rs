@@ -23,6 +23,7 @@ pub struct WorldBuilder {
     pub(super) controller_args: Vec<String>,
     pub(super) webhook_args: Vec<String>,
     pub(super) peers: bool,
+    pub(super) own_certificates: bool,
     pub(super) plugins: bool,
     pub(super) files: bool,
     pub(super) audited: bool,
@@ -41,6 +42,7 @@ impl Default for WorldBuilder {
             controller_args: Vec::new(),
             webhook_args: Vec::new(),
             peers: false,
+            own_certificates: false,
             plugins: false,
             files: false,
             audited: false,
@@ -88,6 +90,12 @@ impl WorldBuilder {
     /// each other's way, which is what most tests want.
     pub fn peers(mut self) -> Self {
         self.peers = true;
+        self
+    }
+
+    /// Webhook replicas make their certificate themselves, as in `deploy/`.
+    pub fn own_certificates(mut self) -> Self {
+        self.own_certificates = true;
         self
     }
 

@@ -5,6 +5,7 @@ mod aws_identity;
 mod backup_item_plugins;
 mod bad_input;
 mod callers;
+mod certificates;
 mod changing_lists;
 mod claims;
 mod clients;
@@ -136,6 +137,16 @@ fn suites() -> Vec<Suite> {
                 "--concurrent-backups=4",
                 ALONE,
             ]),
+        ),
+        suite(
+            "certificates that replicas make",
+            &[certificates::TESTS],
+            World::builder()
+                .webhooks(2)
+                .controllers(0)
+                .peers()
+                .own_certificates()
+                .webhook_args(&["--certificate-lifetime=12s"]),
         ),
         suite(
             "readers who reach nothing but the API server",

@@ -11,7 +11,7 @@ use crate::{
 
 const NAME: &str = "backup-webhook";
 const CLAIMS: &str = "claims.backup-webhook.velero.io";
-/// Certificates are renewed long before their end: one that ends this soon is not.
+/// Certificates are replaced long before their end: one that ends this soon is not.
 const SOON: i64 = 7 * 24 * 60 * 60;
 /// How long it may take; shorter than a check, so that the check itself reports it.
 const ANSWER: Duration = Duration::from_millis(1800);
@@ -87,7 +87,7 @@ fn certificate(webhook: &ValidatingWebhook, now: Timestamp) -> Finding {
         return on.unknown("the caBundle cannot be read", None);
     };
     let text = format!("the webhook's authority ends {} ({})", until(at, now), at.strftime("%-d %b %Y"));
-    let remedy = "Restart the webhook, which renews it: kubectl rollout restart deployment backup-webhook";
+    let remedy = "It is replaced long before its end, by the webhook or by cert-manager. The webhook says why it does not: kubectl logs -l app.kubernetes.io/name=backup-webhook";
     match seconds(now, at) {
         left if left <= 0 => on.bad(text, remedy),
         left if left < SOON => on.warn(text, remedy),

@@ -36,11 +36,18 @@ impl Replicas {
         let mut replicas = Self { processes: Vec::new(), addresses: all.clone(), front: None };
         let kubeconfig = kubeconfig(world).await?;
         for (number, addresses) in all.iter().enumerate() {
-            let mut flags = if count > 1 { knows_peers(&all, *addresses, ca) } else { Vec::new() };
+            let mut flags = if count > 1 { knows_peers(&all, *addresses, Some(ca)) } else { Vec::new() };
             flags.extend_from_slice(args);
             let (name, programs) = (format!("{name}-{number}"), world.programs());
-            let process =
-                replica::start(&name, programs, &kubeconfig, identity, *addresses, &flags, world.folder())?;
+            let process = replica::start(
+                &name,
+                programs,
+                &kubeconfig,
+                Some(identity),
+                *addresses,
+                &flags,
+                world.folder(),
+            )?;
             replicas.processes.push(process);
         }
         for (process, addresses) in replicas.processes.iter_mut().zip(&all) {

@@ -1,0 +1,113 @@
+//! The certificate that replicas make themselves: replaced under load, lost, and followed by a replica that starts again.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Secret};
+use kube::api::PostParams;
+
+use crate::prelude::*;
+
+crate::tests! {
+    certificates_are_replaced_under_load_and_no_creation_fails,
+    a_lost_certificate_and_a_new_replica_do_not_alternate,
+}
+
+const SECRET: &str = "backup-webhook-tls";
+const CLIENTS: usize = 8;
+const ROTATIONS: usize = 4;
+const SOON: Duration = Duration::from_mins(1);
+
+struct Watched {
+    secrets: Api<Secret>,
+    registrations: Api<ValidatingWebhookConfiguration>,
+}
+
+impl Watched {
+    fn of(world: &World) -> Self {
+        let client = &world.client;
+        Self { secrets: Api::namespaced(client.clone(), NAMESPACE), registrations: Api::all(client.clone()) }
+    }
+
+    async fn served(&self) -> anyhow::Result<Option<Vec<u8>>> {
+        let data = self.secrets.get_opt(SECRET).await?.and_then(|secret| secret.data);
+        Ok(data.and_then(|mut data| data.remove("tls.crt")).map(|bytes| bytes.0))
+    }
+
+    /// What the registration names, and where it leads.
+    async fn named(&self) -> anyhow::Result<Value> {
+        let found = self.registrations.get("backup-webhook").await?;
+        let first = found.webhooks.unwrap_or_default().into_iter().next().context("no webhook")?;
+        Ok(json!([first.client_config.ca_bundle, first.client_config.service]))
+    }
+}
+
+async fn certificates_are_replaced_under_load_and_no_creation_fails(world: &mut World) -> anyhow::Result<()> {
+    let (stop, created) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let backups = world.backups();
+    let watched = Watched::of(world);
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let client = async |number: usize| {
+        while !stop.load(Ordering::SeqCst) {
+            let backup = Backup::new(&format!("rotated-{number}"), of_namespaces(&["rotated"]));
+            backups.create(&dry, &backup).await?;
+            created.fetch_add(1, Ordering::SeqCst);
+        }
+        anyhow::Ok(())
+    };
+    let rotations = async {
+        let mut seen = vec![watched.served().await?.context("no certificate")?];
+        let replaced = until("certificates are replaced", SOON, async || {
+            let served = watched.served().await?;
+            if let Some(served) = served.filter(|served| !seen.contains(served)) {
+                seen.push(served);
+                // One is lost, too.
+                if seen.len() == 2 {
+                    watched.secrets.delete_object(SECRET).await?;
+                }
+            }
+            anyhow::Ok(seen.len() > ROTATIONS)
+        })
+        .await;
+        stop.store(true, Ordering::SeqCst);
+        replaced
+    };
+    let clients = futures::future::try_join_all((0..CLIENTS).map(client));
+    let (rotated, clients) = tokio::join!(rotations, async {
+        let ended = clients.await;
+        stop.store(true, Ordering::SeqCst);
+        ended
+    });
+    clients.with_context(|| format!("after {} creations", created.load(Ordering::SeqCst)))?;
+    rotated?;
+    let created = created.load(Ordering::SeqCst);
+    ensure!(created > 100, "only {created} creations");
+    Ok(())
+}
+
+/// A replica that knows of no certificate makes a new one; the other one follows, and nothing goes back and forth.
+async fn a_lost_certificate_and_a_new_replica_do_not_alternate(world: &mut World) -> anyhow::Result<()> {
+    let watched = Watched::of(world);
+    world.webhooks[1].pause()?;
+    watched.secrets.delete_object(SECRET).await?;
+    world.webhooks[0].restart().await?;
+    let made =
+        until("a certificate is made", SOON, async || anyhow::Ok(watched.served().await?.is_some())).await;
+    world.webhooks[1].resume()?;
+    made?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let backup = Backup::new("alternated", of_namespaces(&["alternated"]));
+    let backups = world.backups();
+    until("creations pass", SOON, async || anyhow::Ok(backups.create(&dry, &backup).await.is_ok())).await?;
+    let mut changes = 0;
+    let mut before = watched.named().await?;
+    for _ in 0..100 {
+        backups.create(&dry, &backup).await?;
+        let now = watched.named().await?;
+        changes += usize::from(now != before);
+        before = now;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // Two rotations of three steps at most in this time.
+    ensure!(changes <= 6, "the registration changed {changes} times");
+    Ok(())
+}

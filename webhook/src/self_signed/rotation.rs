@@ -1,0 +1,128 @@
+//! When a certificate is replaced, and in which steps, so that no call fails meanwhile. Pure.
+//!
+//! 1. A new one is made, and its authority announced: the registration names both.
+//! 2. Once API servers have had time to hear of that, the new one is served.
+//! 3. Once every replica serves it, the old authority is not named any more.
+//!
+//! Each step is one write of the Secret that carries its resourceVersion, and comes when nothing has changed for a while as this
+//! replica has seen it: no decision but the first uses the time of day.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+/// The longest pause between two steps.
+const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+const LONGEST_POLL: Duration = Duration::from_secs(10);
+
+/// How long certificates are good for, and what follows from that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pace {
+    lifetime: Duration,
+}
+
+impl Pace {
+    pub(crate) fn new(lifetime: Duration) -> Self {
+        Self { lifetime }
+    }
+
+    pub(crate) fn lifetime(self) -> Duration {
+        self.lifetime
+    }
+
+    /// Between two steps: API servers hear of a registration in seconds.
+    pub(crate) fn pause(self) -> Duration {
+        (self.lifetime / 10).min(LONGEST_PAUSE)
+    }
+
+    /// Between two looks at the Secret and the registration.
+    pub(crate) fn poll(self) -> Duration {
+        (self.pause() / 4).min(LONGEST_POLL)
+    }
+
+    /// Whether a certificate that ends then is to be replaced: after a third of its life, or when it was made for longer.
+    fn is_due(self, end: Timestamp, now: Timestamp) -> bool {
+        let left = Duration::try_from(end.duration_since(now)).unwrap_or_default();
+        left < self.lifetime * 2 / 3 || left > self.lifetime * 2
+    }
+}
+
+/// What the Secret says, as far as it matters here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// When the certificate that is served ends.
+    pub end: Timestamp,
+    /// Whether the next one is made.
+    pub has_next: bool,
+    /// How many authorities are named.
+    pub authorities: usize,
+    /// How long Secret and registration have been seen to be like this.
+    pub settled: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Stay,
+    /// Make the next one, and name its authority, too.
+    Announce,
+    /// Serve the next one.
+    Switch,
+    /// Name its authority only.
+    Retire,
+}
+
+pub(crate) fn step(seen: Seen, now: Timestamp, pace: Pace) -> Step {
+    let is_settled = seen.settled >= pace.pause();
+    match seen {
+        Seen { has_next: true, .. } if is_settled => Step::Switch,
+        Seen { has_next: false, authorities: 2.., .. } if is_settled => Step::Retire,
+        Seen { has_next: false, authorities: ..=1, end, .. } if pace.is_due(end, now) => Step::Announce,
+        _ => Step::Stay,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    const DAY: u64 = 24 * 60 * 60;
+
+    #[test]
+    fn a_certificate_is_announced_served_and_left_alone_in_this_order() {
+        let pace = Pace::new(Duration::from_secs(90 * DAY));
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let seen = |days: i64, has_next, authorities, minutes| Seen {
+            end: now.checked_add(SignedDuration::from_hours(24 * days)).unwrap(),
+            has_next,
+            authorities,
+            settled: Duration::from_mins(minutes),
+        };
+        for (seen, expected) in [
+            (seen(89, false, 1, 60), Step::Stay),
+            (seen(61, false, 1, 60), Step::Stay),
+            (seen(59, false, 1, 0), Step::Announce),
+            (seen(-1, false, 1, 0), Step::Announce),
+            // As versions before made them, for twenty years.
+            (seen(7000, false, 1, 0), Step::Announce),
+            (seen(59, true, 2, 4), Step::Stay),
+            (seen(59, true, 2, 5), Step::Switch),
+            (seen(90, false, 2, 4), Step::Stay),
+            (seen(90, false, 2, 5), Step::Retire),
+            (seen(90, false, 4, 5), Step::Retire),
+            // One after the other, however late.
+            (seen(1, false, 2, 1), Step::Stay),
+        ] {
+            assert_eq!(step(seen, now, pace), expected, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn all_steps_fit_into_the_life_of_a_certificate() {
+        for lifetime in [Duration::from_secs(15), Duration::from_secs(DAY), Duration::from_secs(900 * DAY)] {
+            let pace = Pace::new(lifetime);
+            assert!(3 * pace.pause() < lifetime * 2 / 3 && 3 * pace.poll() <= pace.pause(), "{pace:?}");
+        }
+    }
+}
