@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use backup_actions::restore::{ActionConfigs, ConfigMapData};
-use backup_core::api::{Backup, Restore};
+use backup_core::{
+    api::{Backup, Restore},
+    names::is_object_name,
+};
 use backup_runtime::{
     errors::{found, is_transient, plain},
     list, retry,
@@ -29,8 +32,12 @@ fn unread(what: &str, error: &kube::Error) -> WorkerError {
     WorkerError::Blocked { reason, retryable: is_transient(error) }
 }
 
-/// One that can not be decoded counts as missing; the backup controller reports it where people look.
+/// One that cannot be decoded counts as missing; the backup controller reports it where people look. A name that no object can have
+/// is that of none; what the API server would be asked for is something else.
 async fn read_backup(ctx: &JobContext, name: &str) -> Result<Option<Backup>, WorkerError> {
+    if !is_object_name(name) {
+        return Ok(None);
+    }
     let api = ctx.cluster.api::<DeserializeGuard<Backup>>();
     let read = found(retry::read(BUDGET, || api.get(name)).await, name);
     let read = read.map_err(|error| unread(&format!("Backup {name:?}"), &error))?;

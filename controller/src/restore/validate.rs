@@ -37,7 +37,8 @@ pub(super) fn started_for(schedule: &str, backup: &Backup) -> Option<(Option<Tim
 pub(super) fn findings(spec: &RestoreSpec, facts: &Facts) -> Vec<Finding> {
     let mut found = validate::restore(spec);
     found.extend(unsupported(spec));
-    found.extend(modifiers(spec, facts).err().into_iter().flatten());
+    let modifiers = modifiers(spec, facts).err().into_iter().flatten();
+    found.extend(modifiers.filter(|finding| !found.contains(finding)).collect::<Vec<_>>());
     found.extend(ActionConfigs::read(&facts.action_configs).err().into_iter().flatten());
     let (field, what) = match (named(spec.backup_name.as_ref()), named(spec.schedule_name.as_ref())) {
         (Some(name), None) => ("spec.backupName", format!("backup {name:?}")),
@@ -45,6 +46,9 @@ pub(super) fn findings(spec: &RestoreSpec, facts: &Facts) -> Vec<Finding> {
         // Both or none: found by the rules that need no cluster.
         _ => return found,
     };
+    if found.iter().any(|finding| finding.field == field) {
+        return found;
+    }
     let Some(backup) = &facts.backup else {
         found.push(Finding::new(
             field,
@@ -102,15 +106,15 @@ pub(super) fn modifiers(
     spec: &RestoreSpec,
     facts: &Facts,
 ) -> Result<Option<ResourceModifiers>, Vec<Finding>> {
-    match (&spec.resource_modifier, &facts.modifier) {
-        (None, _) => Ok(None),
-        // Found by the rules that need no cluster.
-        (Some(reference), _) if !reference.kind.eq_ignore_ascii_case("configmap") => Ok(None),
-        (Some(reference), None) => Err(vec![Finding::new(
+    let Some(reference) = &spec.resource_modifier else { return Ok(None) };
+    let wrong = validate::config_map(modifiers::FIELD, reference);
+    match &facts.modifier {
+        _ if !wrong.is_empty() => Err(wrong),
+        None => Err(vec![Finding::new(
             format!("{}.name", modifiers::FIELD),
             format!("there is no ConfigMap {:?} in the namespace of this Restore", reference.name),
         )]),
-        (Some(_), Some(data)) => modifiers::read(data).map(Some),
+        Some(data) => modifiers::read(data).map(Some),
     }
 }
 

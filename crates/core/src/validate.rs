@@ -1,7 +1,7 @@
 //! Everything that can be found wrong in a spec without looking at a cluster.
 //!
-//! Two steps, as an object comes in as JSON: [`raw_backup`] and [`raw_restore`] name each field that cannot be decoded;
-//! if there is none, [`backup`] and [`restore`] check what the decoded fields say. Rules are Velero's (v1.18:
+//! Two steps, as an object comes in as JSON: [`raw_backup`] and [`raw_restore`] name each field that cannot be decoded, and if there
+//! is one, what else is wrong; [`backup`] and [`restore`] check what the fields of a decoded object say. Rules are Velero's (v1.18:
 //! `pkg/controller/{backup,restore}_controller.go`, `pkg/util/collections`, `pkg/util/wildcard`) unless said otherwise.
 
 mod backup;
@@ -18,7 +18,10 @@ pub use restore::restore;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use crate::api::{GoDuration, common::LocalReference};
+use crate::{
+    api::{GoDuration, common::LocalReference},
+    names::is_object_name,
+};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
@@ -58,9 +61,12 @@ impl Findings {
 
     /// Policies and modifiers are read from ConfigMaps only.
     fn is_config_map(&mut self, field: &str, reference: Option<&LocalReference>) {
-        let Some(LocalReference { kind, .. }) = reference else { return };
+        let Some(LocalReference { kind, name, .. }) = reference else { return };
         if !kind.eq_ignore_ascii_case("configmap") {
             self.say(format!("{field}.kind"), format!("{kind:?} is not supported; name a ConfigMap"));
+        }
+        if !is_object_name(name) {
+            self.say(format!("{field}.name"), format!("{name:?} cannot be the name of a ConfigMap"));
         }
     }
 }
@@ -69,6 +75,13 @@ impl Findings {
 pub fn label_selector(field: &str, selector: &LabelSelector) -> Vec<Finding> {
     let mut found = Findings::default();
     selectors::check_one(field, selector, &mut found);
+    found.0
+}
+
+/// What is wrong with a reference to a ConfigMap.
+pub fn config_map(field: &str, reference: &LocalReference) -> Vec<Finding> {
+    let mut found = Findings::default();
+    found.is_config_map(field, Some(reference));
     found.0
 }
 

@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use backup_core::{
     api::{BackupSpec, RestoreSpec},
+    names::is_object_name,
     profile::{Profile, ScopeRule},
 };
 use futures::{StreamExt as _, stream};
@@ -89,9 +90,13 @@ impl Objects {
     }
 
     /// The object of this name, or none if the API server says that *this object* is not found. Any other "not found",
-    /// such as that the kind is not served, is an error. A hold has no object.
+    /// such as that the kind is not served, is an error. A hold has no object, and a name that no custom resource can have is that
+    /// of none: it may come from a spec, and would make another path.
     pub async fn read(&self, key: &ObjectKey) -> Result<Option<Observed>, ObserveError> {
         let Some(resource) = profile::resource(&self.profile, key.kind) else { return Ok(None) };
+        if !is_object_name(&key.name) {
+            return Ok(None);
+        }
         let what = key.to_string();
         let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), &key.namespace, &resource);
         match bounded(&what, api.get(&key.name)).await {
@@ -254,5 +259,22 @@ async fn bounded<T>(what: &str, request: impl Future<Output = kube::Result<T>>) 
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(source)) => Err(ObserveError::Api { what: what.to_owned(), source: Box::new(source) }),
         Err(_) => Err(ObserveError::Timeout { what: what.to_owned() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_testkit::FakeApi;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_name_that_no_object_can_have_is_that_of_none_and_is_not_asked_for() {
+        let api = FakeApi::new();
+        let objects = Objects::new(api.client(), Arc::new(Profile::velero()));
+        for name in [" ", "a b", "../restores/r", "b?watch=1", ""] {
+            let read = objects.read(&ObjectKey::backup("velero", name)).await;
+            assert!(matches!(read, Ok(None)) && api.log().is_empty(), "{name:?} {:?}", api.log());
+        }
     }
 }

@@ -196,58 +196,6 @@ async fn a_restore_that_names_no_time_for_operations_gets_the_default_and_says_s
 }
 
 #[tokio::test]
-async fn a_restore_that_can_not_run_says_everything_that_is_wrong() {
-    let (fake, _folder, ctx) = prepared(None).await;
-    let spec = json!({"backupName": "missing", "resourceModifier": {"kind": "ConfigMap", "name": "x"}});
-    fake.put(RESTORE, velero("Restore", "r", spec, json!({})));
-    step(&mut worker(&ctx)).await;
-    let status = status(&fake);
-    assert_eq!(status["phase"], "FailedValidation");
-    let errors = status["validationErrors"].to_string();
-    assert!(errors.contains("spec.backupName") && errors.contains("spec.resourceModifier"), "{errors}");
-    assert!(fake.get(ITEM).is_none());
-}
-
-/// Its rules are followed again by who takes it up, so it does not go on without them.
-#[tokio::test]
-async fn a_restore_whose_modifier_is_gone_when_it_is_resumed_fails() {
-    let rules = "{version: v1, resourceModifierRules: [{conditions: {groupResource: configmaps}, mergePatches: [{patchData: 'data: {k: w}'}]}]}";
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "changes"}, "data": {"rules": rules}});
-    for (phase, there) in [(None, true), (Some("InProgress"), true), (Some("InProgress"), false)] {
-        let (fake, _folder, ctx) = prepared(phase).await;
-        let spec = json!({"backupName": "b", "resourceModifier": {"kind": "configmap", "name": "changes"}});
-        fake.edit(RESTORE, |restore| restore["spec"] = spec);
-        if there {
-            fake.put("/api/v1/namespaces/velero/configmaps/changes", map.clone());
-        }
-        run(&ctx).await;
-        let status = status(&fake);
-        if there {
-            assert_eq!(status["phase"], "Completed", "{status}");
-            assert_eq!(fake.get(ITEM).unwrap()["data"]["k"], "w");
-        } else {
-            assert_eq!((&status["phase"], fake.get(ITEM)), (&json!("Failed"), None));
-            let reason = status["failureReason"].as_str().unwrap();
-            assert!(reason.contains("there is no ConfigMap \"changes\""), "{reason}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_restore_that_can_not_be_decoded_is_refused_by_field() {
-    let (fake, _folder, ctx) = prepared(None).await;
-    let spec = json!({"backupName": "b", "itemOperationTimeout": "tomorrow"});
-    fake.put(RESTORE, velero("Restore", "r", spec, json!({})));
-    refuse(&ctx).await;
-    let status = status(&fake);
-    assert_eq!(status["phase"], "FailedValidation");
-    assert!(
-        status["validationErrors"][0].as_str().unwrap().starts_with("spec.itemOperationTimeout: "),
-        "{status}"
-    );
-}
-
-#[tokio::test]
 async fn a_restore_that_another_holds_out_fails_without_having_started() {
     let (fake, _folder, ctx) = prepared(None).await;
     let other = velero("Backup", "nightly", json!({}), json!({"phase": "InProgress"}));
@@ -488,5 +436,6 @@ async fn a_failure_that_was_recorded_before_a_crash_is_published_by_the_next_pro
 }
 
 mod operating;
+mod refused;
 mod released;
 mod stored_files;

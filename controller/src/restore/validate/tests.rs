@@ -156,6 +156,15 @@ fn modifiers_and_configurations_of_actions_are_checked_before_the_start() {
     assert_eq!(fields(&reference("Secret"), &good()), ["spec.resourceModifier.kind"]);
     let text = "{version: v1, resourceModifierRules: [{conditions: {groupResource: pods}, mergePatches: [{patchData: 'a: 1'}]}]}";
     assert_eq!(fields(&spec, &Facts { modifier: rules(text), ..good() }), [""; 0]);
+    let blank = RestoreSpec {
+        resource_modifier: serde_json::from_value(json!({"kind": "", "name": ""})).unwrap(),
+        ..from("b")
+    };
+    assert_eq!(fields(&blank, &good()), ["spec.resourceModifier.kind", "spec.resourceModifier.name"]);
+    assert!(
+        modifiers(&blank, &good()).is_err(),
+        "nor does a restore that is taken up again go on without them"
+    );
     let wrong = rules(&text.replace("v1", "v3"));
     assert_eq!(fields(&spec, &Facts { modifier: wrong, ..good() }), ["spec.resourceModifier: version"]);
     let labels = ["velero.io/plugin-config", "velero.io/change-storage-class"];

@@ -5,7 +5,7 @@ use crate::names::is_dns_label;
 
 /// A pair of lists of a spec: `included<what>` and `excluded<what>`.
 pub(super) struct Lists<'a> {
-    parent: &'static str,
+    parent: &'a str,
     what: &'static str,
     included: &'a [String],
     excluded: &'a [String],
@@ -17,33 +17,45 @@ impl<'a> Lists<'a> {
     }
 
     /// The lists are in this field of the spec.
-    pub(super) fn in_field(self, parent: &'static str) -> Self {
+    pub(super) fn in_field(self, parent: &'a str) -> Self {
         Self { parent, ..self }
     }
 
-    /// Checks a pair whose excludes cannot be `*`: everything excluded is nothing selected.
+    /// Checks a pair of lists of resources whose excludes cannot be `*`.
     pub(super) fn check(&self, found: &mut Findings) {
         self.check_common(found);
-        if has_star(self.excluded) {
-            found.say(self.excludes(), "\"*\" would leave nothing; name what is to be excluded");
-        }
+        self.check_not_all_excluded(found);
+        self.check_items(resource_pattern, found);
     }
 
-    /// Checks a pair for one scope, where everything may be excluded.
+    /// Checks a pair of lists of resources for one scope, where everything may be excluded.
     pub(super) fn check_scoped(&self, found: &mut Findings) {
         self.check_common(found);
         star_alone(self.excludes(), self.excluded, found);
         if !self.included.is_empty() && has_star(self.excluded) {
             found.say(self.includes(), format!("must be empty when excluded{} is \"*\"", self.what));
         }
+        self.check_items(resource_pattern, found);
     }
 
     /// Checks a pair of namespace lists: each item must be a name or a glob of one.
     pub(super) fn check_namespaces(&self, found: &mut Findings) {
-        self.check(found);
+        self.check_common(found);
+        self.check_not_all_excluded(found);
+        self.check_items(namespace_pattern, found);
+    }
+
+    /// Everything excluded is nothing selected.
+    fn check_not_all_excluded(&self, found: &mut Findings) {
+        if has_star(self.excluded) {
+            found.say(self.excludes(), "\"*\" would leave nothing; name what is to be excluded");
+        }
+    }
+
+    fn check_items(&self, check: fn(&str) -> Result<(), &'static str>, found: &mut Findings) {
         for (field, items) in [(self.includes(), self.included), (self.excludes(), self.excluded)] {
             for item in items {
-                if let Err(message) = namespace_pattern(item) {
+                if let Err(message) = check(item) {
                     found.say(&field, format!("{item:?} {message}"));
                 }
             }
@@ -77,6 +89,37 @@ fn star_alone(field: String, items: &[String], found: &mut Findings) {
     }
 }
 
+/// Whether this can match a resource (our own rule: with Velero it silently selects nothing).
+fn resource_pattern(pattern: &str) -> Result<(), &'static str> {
+    if pattern.trim().is_empty() {
+        return Err("is empty; remove it, or name a resource");
+    }
+    if pattern.contains(|c: char| c.is_whitespace() || c == '/') {
+        return Err("has a character that no resource has in its name, such as \"deployments.apps\"");
+    }
+    if pattern.matches('{').count() != pattern.matches('}').count() {
+        return Err("has a { without a }, or a } without a {");
+    }
+    if pattern.contains(',') && !pattern.contains('{') {
+        return Err("is more than one name; give each as an item of its own");
+    }
+    brackets(pattern)
+}
+
+/// Whether each bracket of a glob has its other one, and characters between.
+fn brackets(pattern: &str) -> Result<(), &'static str> {
+    let mut rest = pattern;
+    while let Some(at) = rest.find(['[', ']']) {
+        let inside = rest[at..].strip_prefix('[').ok_or("has a ] without a [")?;
+        match inside.find(']') {
+            None => return Err("has a [ without a ]"),
+            Some(0) => return Err("has an empty []; name the characters between the brackets"),
+            Some(end) => rest = &inside[end + 1..],
+        }
+    }
+    Ok(())
+}
+
 /// Whether this can match a namespace. The empty name stands for "no namespace" and is taken, as Velero does.
 fn namespace_pattern(pattern: &str) -> Result<(), &'static str> {
     if pattern.is_empty() {
@@ -88,15 +131,7 @@ fn namespace_pattern(pattern: &str) -> Result<(), &'static str> {
     if pattern.contains("**") {
         return Err("has more than one * in a row; use a single one");
     }
-    let mut rest = pattern;
-    while let Some(at) = rest.find(['[', ']']) {
-        let inside = rest[at..].strip_prefix('[').ok_or("has a ] without a [")?;
-        match inside.find(']') {
-            None => return Err("has a [ without a ]"),
-            Some(0) => return Err("has an empty []; name the characters between the brackets"),
-            Some(end) => rest = &inside[end + 1..],
-        }
-    }
+    brackets(pattern)?;
     // With every wildcard as a letter it must be a name.
     if is_dns_label(&pattern.replace(['*', '?', '[', ']'], "x")) {
         Ok(())
@@ -130,5 +165,24 @@ mod tests {
     #[case(&"a".repeat(64), false)]
     fn a_namespace_is_given_by_name_or_glob(#[case] pattern: &str, #[case] valid: bool) {
         assert_eq!(namespace_pattern(pattern).is_ok(), valid);
+    }
+
+    #[rstest::rstest]
+    #[case("pods", true)]
+    #[case("Deployment", true)]
+    #[case("deployments.v1.apps", true)]
+    #[case("*.example.com", true)]
+    #[case("{pods,secrets}", true)]
+    #[case("[ps]*", true)]
+    #[case("", false)]
+    #[case(" ", false)]
+    #[case("pods secrets", false)]
+    #[case("pods,secrets", false)]
+    #[case("pods/log", false)]
+    #[case("{pods,secrets", false)]
+    #[case("[ps", false)]
+    #[case("ps]", false)]
+    fn a_resource_is_given_by_name_or_glob(#[case] pattern: &str, #[case] valid: bool) {
+        assert_eq!(resource_pattern(pattern).is_ok(), valid);
     }
 }

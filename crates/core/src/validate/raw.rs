@@ -1,6 +1,7 @@
 //! Finds each field that cannot be decoded, where the decoder itself stops at the first.
 //!
-//! Every field is decoded alone, in an otherwise empty struct, so that one failure does not hide another.
+//! Every field is decoded alone, in an otherwise empty struct, so that one failure does not hide another. Nor does it hide what is
+//! wrong in the fields that can be decoded: they are checked as if the others were not given.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -14,28 +15,73 @@ use crate::api::{
 
 use Deeper::{Lists, Objects};
 
-/// What cannot be decoded in the `spec` of a whole Backup, as JSON.
+/// What cannot be decoded in the `spec` of a whole Backup, as JSON, and what else is wrong with it; nothing if it can be decoded.
 pub fn raw_backup(object: &Value) -> Vec<Finding> {
     let lists = ["pre", "post"];
-    raw::<BackupSpec, BackupHooks, BackupResourceHookSpec>(object, &lists, |path, hook, found| {
-        fields::<BackupResourceHook>(
-            path,
-            hook,
-            json!({ "exec": { "command": [] } }),
-            &Objects(&["exec"]),
-            found,
-        );
-        inner::<ExecHook>(path, hook, "exec", json!({ "command": [] }), found);
-    })
+    let found =
+        raw::<BackupSpec, BackupHooks, BackupResourceHookSpec>(object, &lists, |path, hook, found| {
+            fields::<BackupResourceHook>(
+                path,
+                hook,
+                json!({ "exec": { "command": [] } }),
+                &Objects(&["exec"]),
+                found,
+            );
+            inner::<ExecHook>(path, hook, "exec", json!({ "command": [] }), found);
+        });
+    with_others(object, found, super::backup)
 }
 
-/// What cannot be decoded in the `spec` of a whole Restore, as JSON.
+/// What cannot be decoded in the `spec` of a whole Restore, as JSON, and what else is wrong with it; nothing if it can be decoded.
 pub fn raw_restore(object: &Value) -> Vec<Finding> {
-    raw::<RestoreSpec, RestoreHooks, RestoreResourceHookSpec>(object, &["postHooks"], |path, hook, found| {
-        fields::<RestoreResourceHook>(path, hook, json!({}), &Objects(&["exec", "init"]), found);
-        inner::<ExecRestoreHook>(path, hook, "exec", json!({ "command": [] }), found);
-        inner::<InitRestoreHook>(path, hook, "init", json!({}), found);
-    })
+    let lists = ["postHooks"];
+    let found =
+        raw::<RestoreSpec, RestoreHooks, RestoreResourceHookSpec>(object, &lists, |path, hook, found| {
+            fields::<RestoreResourceHook>(path, hook, json!({}), &Objects(&["exec", "init"]), found);
+            inner::<ExecRestoreHook>(path, hook, "exec", json!({ "command": [] }), found);
+            inner::<InitRestoreHook>(path, hook, "init", json!({}), found);
+        });
+    with_others(object, found, super::restore)
+}
+
+/// Adds what is wrong in the fields that can be decoded. Those that cannot are taken for not given: each alone, or if that makes no
+/// spec (it is required, or an item of a list) the whole field of the spec that it is in.
+fn with_others<Spec: DeserializeOwned>(
+    object: &Value,
+    mut found: Vec<Finding>,
+    check: impl Fn(&Spec) -> Vec<Finding>,
+) -> Vec<Finding> {
+    if found.is_empty() {
+        return found;
+    }
+    let each: Vec<String> = found.iter().map(|finding| finding.field.clone()).collect();
+    let whole: Vec<String> = each.iter().map(|field| of_spec(field).to_owned()).collect();
+    let decoded = [each, whole].into_iter().find_map(|unread| {
+        let mut object = object.clone();
+        for field in &unread {
+            if let Some(value) = object.pointer_mut(&pointer(field)) {
+                *value = Value::Null;
+            }
+        }
+        let spec = serde_json::from_value::<Spec>(object.get("spec")?.clone()).ok()?;
+        Some((unread, spec))
+    });
+    if let Some((unread, spec)) = decoded {
+        let read = |finding: &Finding| !unread.iter().any(|field| finding.field.starts_with(field));
+        found.extend(check(&spec).into_iter().filter(read));
+    }
+    found
+}
+
+/// The path of a field as a JSON pointer. No name of a field of ours has a dot or a bracket.
+fn pointer(field: &str) -> String {
+    format!("/{}", field.replace('[', "/").replace(']', "").replace('.', "/"))
+}
+
+/// The field of the spec in which a field is: `spec.hooks` of `spec.hooks.resources[0]`.
+fn of_spec(field: &str) -> &str {
+    let end = field.match_indices(['.', '[']).nth(1).map_or(field.len(), |(at, _)| at);
+    &field[..end]
 }
 
 /// Checks the fields of a spec one by one. Its hooks are in `lists` of the resources that they are for; `hook` looks into one.

@@ -1,11 +1,18 @@
 //! What can be wrong in the spec of a Restore.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Container;
+use serde::Deserialize as _;
 
 use super::{Finding, Findings, lists::Lists, selectors};
 use crate::{
-    api::{RestoreSpec, restore::RestoreHooks},
-    names::is_dns_label,
+    api::{
+        RestoreSpec,
+        common::HookErrorMode,
+        restore::{ExecRestoreHook, InitRestoreHook, RestoreHooks},
+    },
+    names::{is_dns_label, is_object_name},
     resources::NON_RESTORABLE,
 };
 
@@ -14,7 +21,7 @@ pub fn restore(spec: &RestoreSpec) -> Vec<Finding> {
     let mut found = Findings::default();
     source(spec, &mut found);
     for item in spec.included_resources.iter().filter(|item| NON_RESTORABLE.contains(&item.as_str())) {
-        found.say("spec.includedResources", format!("{item:?} can not be restored; remove it"));
+        found.say("spec.includedResources", format!("{item:?} cannot be restored; remove it"));
     }
     Lists::of("Resources", &spec.included_resources, &spec.excluded_resources).check(&mut found);
     Lists::of("Namespaces", &spec.included_namespaces, &spec.excluded_namespaces)
@@ -55,21 +62,34 @@ fn source(spec: &RestoreSpec, found: &mut Findings) {
             found.say("spec.backupName", "name a backup, or a schedule in scheduleName");
         }
         (true, true) => {
-            let message = "can not be given together with backupName; remove one of them";
+            let message = "cannot be given together with backupName; remove one of them";
             found.say("spec.scheduleName", message);
         }
         _ => {}
     }
+    let names =
+        [("backupName", "Backup", &spec.backup_name), ("scheduleName", "Schedule", &spec.schedule_name)];
+    for (field, kind, name) in names {
+        if let Some(name) = name.as_deref().filter(|name| !name.is_empty() && !is_object_name(name)) {
+            found.say(format!("spec.{field}"), format!("{name:?} cannot be the name of a {kind}"));
+        }
+    }
 }
 
-/// Targets must be names, each of one source only (our own rules: Velero fails when it creates the namespace, and restores objects
-/// of several namespaces over one another).
+/// Each is from a name to a name, and each target is of one source only (our own rules: Velero ignores a source that is no name,
+/// fails when it creates the namespace, and restores objects of several namespaces over one another).
 fn namespace_mapping(spec: &RestoreSpec, found: &mut Findings) {
     let mut sources = BTreeMap::new();
     for (from, to) in &spec.namespace_mapping {
         let field = || format!("spec.namespaceMapping.{from}");
+        if !is_dns_label(from) {
+            found.say(
+                field(),
+                format!("{from:?} cannot be the name of a namespace; a mapping takes names and no globs"),
+            );
+        }
         if !is_dns_label(to) {
-            found.say(field(), format!("{to:?} can not be the name of a namespace"));
+            found.say(field(), format!("{to:?} cannot be the name of a namespace"));
         } else if let Some(other) = sources.insert(to, from) {
             found.say(
                 field(),
@@ -79,36 +99,80 @@ fn namespace_mapping(spec: &RestoreSpec, found: &mut Findings) {
     }
 }
 
+/// Velero checks only the init containers, at each pod (`internal/hook/item_hook_handler.go`, v1.18); a hook that is nonsense in
+/// another way is left out there, or fails in each of its pods.
 fn hooks(hooks: &RestoreHooks, found: &mut Findings) {
     for (at, hook) in hooks.resources.iter().enumerate() {
         let field = format!("spec.hooks.resources[{at}]");
+        if hook.name.trim().is_empty() {
+            found.say(format!("{field}.name"), "must not be empty: errors name the hook by it");
+        }
+        Lists::of("Namespaces", &hook.included_namespaces, &hook.excluded_namespaces)
+            .in_field(&field)
+            .check_namespaces(found);
+        Lists::of("Resources", &hook.included_resources, &hook.excluded_resources)
+            .in_field(&field)
+            .check(found);
         if let Some(selector) = &hook.label_selector {
             selectors::check_one(&format!("{field}.labelSelector"), selector, found);
         }
         for (at, hook) in hook.post_hooks.iter().enumerate() {
             let field = format!("{field}.postHooks[{at}]");
+            if hook.exec.is_none() && hook.init.is_none() {
+                found.say(&field, "has neither exec nor init; give one of them, or remove it");
+            }
             if let Some(exec) = &hook.exec {
-                if exec.command.is_empty() {
-                    found.say(format!("{field}.exec.command"), "must not be empty");
-                }
-                found.not_negative(&format!("{field}.exec.execTimeout"), exec.exec_timeout);
-                found.not_negative(&format!("{field}.exec.waitTimeout"), exec.wait_timeout);
+                exec_hook(&format!("{field}.exec"), exec, found);
             }
-            let Some(init) = &hook.init else { continue };
-            found.not_negative(&format!("{field}.init.timeout"), init.timeout);
-            for (at, container) in init.init_containers.iter().enumerate() {
-                let missing: Vec<&str> = ["name", "image", "command"]
-                    .into_iter()
-                    .filter(|key| is_empty(&container[*key]))
-                    .collect();
-                if !missing.is_empty() {
-                    let missing = missing.join(", ");
-                    found.say(
-                        format!("{field}.init.initContainers[{at}]"),
-                        format!("has no {missing}; an init container needs name, image and command"),
-                    );
-                }
+            if let Some(init) = &hook.init {
+                init_hook(&format!("{field}.init"), init, found);
             }
+        }
+    }
+}
+
+fn exec_hook(field: &str, exec: &ExecRestoreHook, found: &mut Findings) {
+    // An empty one is the first container.
+    if let Some(container) = exec.container.as_deref().filter(|name| !name.is_empty() && !is_dns_label(name))
+    {
+        found.say(format!("{field}.container"), format!("{container:?} cannot be the name of a container"));
+    }
+    match exec.command.first().map(|program| program.trim()) {
+        None => found.say(format!("{field}.command"), "must not be empty"),
+        Some("") => {
+            found.say(format!("{field}.command"), "must begin with a program, not with an empty text")
+        }
+        Some(_) => {}
+    }
+    if let Some(HookErrorMode::Unknown(mode)) = &exec.on_error {
+        found.say(format!("{field}.onError"), format!("{mode:?} is not one of \"Continue\" and \"Fail\""));
+    }
+    found.not_negative(&format!("{field}.execTimeout"), exec.exec_timeout);
+    found.not_negative(&format!("{field}.waitTimeout"), exec.wait_timeout);
+}
+
+fn init_hook(field: &str, init: &InitRestoreHook, found: &mut Findings) {
+    found.not_negative(&format!("{field}.timeout"), init.timeout);
+    if init.init_containers.is_empty() {
+        found.say(format!("{field}.initContainers"), "must not be empty");
+    }
+    let mut names = BTreeSet::new();
+    for (at, container) in init.init_containers.iter().enumerate() {
+        let field = format!("{field}.initContainers[{at}]");
+        let missing: Vec<&str> =
+            ["name", "image", "command"].into_iter().filter(|key| is_empty(&container[*key])).collect();
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            found.say(&field, format!("has no {missing}; an init container needs name, image and command"));
+        }
+        if let Err(error) = Container::deserialize(container) {
+            found.say(&field, format!("is no container: {error}"));
+        }
+        let Some(name) = container["name"].as_str().filter(|name| !name.is_empty()) else { continue };
+        if !is_dns_label(name) {
+            found.say(format!("{field}.name"), format!("{name:?} cannot be the name of a container"));
+        } else if !names.insert(name) {
+            found.say(format!("{field}.name"), format!("{name:?} is the name of another one, too"));
         }
     }
 }
@@ -117,7 +181,7 @@ fn hooks(hooks: &RestoreHooks, found: &mut Findings) {
 fn is_empty(value: &serde_json::Value) -> bool {
     match value {
         serde_json::Value::Null => true,
-        serde_json::Value::String(text) => text.is_empty(),
+        serde_json::Value::String(text) => text.trim().is_empty(),
         serde_json::Value::Array(items) => items.is_empty(),
         _ => false,
     }

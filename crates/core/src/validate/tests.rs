@@ -1,3 +1,5 @@
+mod restores;
+
 use serde_json::{Value, json};
 
 use super::*;
