@@ -143,6 +143,19 @@ async fn a_restore_runs_from_new_to_completed_and_gives_its_claim_back() {
 }
 
 #[tokio::test]
+async fn a_backup_without_items_is_restored_with_a_warning() {
+    let (fake, folder, ctx) = prepared(None).await;
+    let (empty, ..) = backup::stored(&[]).await;
+    for name in ["b.tar.gz", "b-resource-list.json.gz"] {
+        let path = |folder: &tempfile::TempDir| folder.path().join("backups/b").join(name);
+        std::fs::copy(path(&empty), path(&folder)).unwrap();
+    }
+    run(&ctx).await;
+    let status = status(&fake);
+    assert_eq!((&status["phase"], &status["warnings"]), (&json!("Completed"), &json!(1)), "{status}");
+}
+
+#[tokio::test]
 async fn a_restore_found_running_is_resumed_to_the_same_end() {
     for phase in ["InProgress", "Finalizing"] {
         let (fake, _folder, ctx) = prepared(Some(phase)).await;
@@ -435,6 +448,7 @@ async fn a_failure_that_was_recorded_before_a_crash_is_published_by_the_next_pro
     assert_eq!(claims(&ctx).await, 0);
 }
 
+mod older_versions;
 mod operating;
 mod refused;
 mod released;

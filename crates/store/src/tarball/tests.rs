@@ -1,4 +1,5 @@
 mod hostile;
+mod writers;
 
 use std::{collections::BTreeMap, io::Read};
 

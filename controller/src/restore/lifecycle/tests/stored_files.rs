@@ -68,7 +68,7 @@ fn expected(name: &str, damage: Damage) -> Expected {
     }
 }
 
-fn gzip(text: &str) -> Vec<u8> {
+pub(super) fn gzip(text: &str) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     std::io::Write::write_all(&mut encoder, text.as_bytes()).unwrap();
     encoder.finish().unwrap()
