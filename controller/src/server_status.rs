@@ -137,9 +137,62 @@ fn decide(request: &ServerStatusRequest, now: Timestamp) -> Plan {
 #[cfg(test)]
 mod tests {
     use backup_core::api::server_status_request::ServerStatusRequestSpec;
+    use backup_testkit::FakeApi;
     use jiff::SignedDuration;
 
     use super::*;
+    use crate::testing;
+
+    /// Velero's `pkg/cmd/server/plugin/plugin.go`, v1.18. It has besides: `crd-remap-version`, those of the data mover
+    /// (`dataupload`, `dataupload-delete`) and of files in repositories (`pod-volume-restore`), and a third one on blocks.
+    #[tokio::test]
+    async fn the_built_in_actions_have_the_names_of_velero() {
+        let names = |csi, kind: Kind| -> Vec<String> {
+            let controller = ServerStatusController {
+                cluster: testing::cluster(FakeApi::new().client()),
+                plugins: Host::none(),
+                csi,
+                object_store_plugins: Vec::new(),
+            };
+            let of_kind = controller.built_in().into_iter().filter(|(own, _)| *own == kind);
+            of_kind.map(|(_, name)| name.strip_prefix("velero.io/").unwrap().to_owned()).collect()
+        };
+        assert_eq!(names(false, Kind::BackupItemAction), ["pod", "pv", "service-account"]);
+        assert_eq!(names(false, Kind::BackupItemActionV2), [""; 0]);
+        let csi = [
+            "pvc-backupper",
+            "volumesnapshot-backupper",
+            "volumesnapshotclass-backupper",
+            "volumesnapshotcontent-backupper",
+        ];
+        assert_eq!(names(true, Kind::BackupItemActionV2), csi.map(|name| format!("csi-{name}")));
+        assert_eq!(names(false, Kind::ItemBlockAction), ["pod", "pvc"]);
+        let restore = [
+            "add-pvc-from-pod",
+            "admission-webhook-configuration",
+            "apiservice",
+            "change-image-name",
+            "change-storage-class",
+            "cluster-role-bindings",
+            "crd-preserve-fields",
+            "init-restore-hook",
+            "job",
+            "pod",
+            "pvc",
+            "role-bindings",
+            "secret",
+            "service",
+            "service-account",
+        ];
+        assert_eq!(names(false, Kind::RestoreItemAction), restore);
+        let csi = [
+            "pvc-restorer",
+            "volumesnapshot-restorer",
+            "volumesnapshotclass-restorer",
+            "volumesnapshotcontent-restorer",
+        ];
+        assert_eq!(names(false, Kind::RestoreItemActionV2), csi.map(|name| format!("csi-{name}")));
+    }
 
     #[test]
     fn a_request_is_answered_once_and_goes_a_minute_later() {

@@ -1,10 +1,11 @@
-//! `cargo xtask demo · test · bench · histories · mutants · generate`: what a developer runs.
+//! `cargo xtask demo · test · bench · histories · mutants · rules · generate`: what a developer runs.
 
 mod bench;
 mod demo;
 mod generate;
 mod histories;
 mod mutants;
+mod rules;
 mod test;
 
 use clap::{Parser, Subcommand};
@@ -40,6 +41,8 @@ enum Task {
     Histories(histories::Args),
     /// Changes the code that decides in one place at a time: a test has to fail. Needs cargo-mutants, and hours.
     Mutants(mutants::Args),
+    /// Checks that each rule of docs/evidence/rules.md has a test that exists.
+    Rules,
     /// Writes the generated files: the CRDs in deploy/crds, and docs/use/transcripts.md.
     Generate {
         /// Write nothing; fail when a file differs.
@@ -58,6 +61,7 @@ fn main() -> anyhow::Result<()> {
         Task::Bench(args) => block_on(bench::run(args)),
         Task::Histories(args) => block_on(histories::run(args)),
         Task::Mutants(args) => mutants::run(&args),
+        Task::Rules => rules::check(),
         Task::Generate { check } => generate::run(check),
     }
 }

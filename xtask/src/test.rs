@@ -19,6 +19,7 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
     step("format", cargo(&["fmt", "--all", "--check"]))?;
     timed("build and lints", build)?;
     timed("generated files", || crate::generate::run(true))?;
+    timed("rules and their tests", crate::rules::check)?;
     step("documentation", documentation()?)?;
     timed("one TLS provider", one_tls_provider)?;
     if cargo(&["deny", "--version"]).output().is_ok_and(|output| output.status.success()) {

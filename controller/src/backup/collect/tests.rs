@@ -277,6 +277,43 @@ async fn a_policy_that_wants_files_copied_is_an_error_of_each_claim(#[case] spec
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_namespace_is_stored_if_named_or_selected_or_not_empty() {
+    let mut selected = namespace("selected");
+    selected["metadata"]["labels"] = json!({ "app": "web" });
+    let mut labelled = item("b", "one");
+    labelled["metadata"]["labels"] = json!({ "app": "web" });
+    let web = json!({ "matchLabels": { "app": "web" } });
+    for (spec, expected) in [
+        (json!({ "labelSelector": web }), vec!["namespaces/b", "namespaces/selected"]),
+        (
+            json!({ "labelSelector": web, "includedNamespaces": ["a", "empty"] }),
+            vec!["namespaces/a", "namespaces/empty"],
+        ),
+        (json!({ "includedNamespaces": ["empty"] }), vec!["namespaces/empty"]),
+    ] {
+        let live = ["a", "b", "empty", "selected"];
+        let mut api =
+            cluster().with_list("/api/v1/configmaps", vec![item("a", "one"), labelled.clone()]).with_list(
+                "/api/v1/namespaces",
+                vec![namespace("a"), namespace("b"), namespace("empty"), selected.clone()],
+            );
+        for namespace in live {
+            api = api.with_object(
+                &format!("/api/v1/namespaces/{namespace}"),
+                match namespace {
+                    "selected" => selected.clone(),
+                    name => harness::namespace(name),
+                },
+            );
+        }
+        let live = live.map(str::to_owned).into();
+        let outcome = Setup { api, spec: spec.clone(), live, ..Setup::default() }.collect().await;
+        let names = outcome.names().into_iter().filter(|name| name.starts_with("namespaces/"));
+        assert_eq!(names.collect::<Vec<_>>(), expected, "{spec}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_namespace_on_its_way_out_is_not_stored() {
     let going = json!({ "metadata": { "name": "b" }, "status": { "phase": "Terminating" } });
     let api = cluster().with_list("/api/v1/namespaces", vec![namespace("a"), going]);

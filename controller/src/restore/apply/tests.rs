@@ -76,6 +76,19 @@ async fn what_is_there_and_differs_is_left_with_a_warning() {
 }
 
 #[tokio::test]
+async fn what_is_there_and_cannot_be_read_is_a_warning() {
+    let fake = fake::faulty(|request| match request.method.as_str() {
+        "GET" => Some(Fault::refuse(403, "Forbidden", "not for you")),
+        _ => None,
+    });
+    fake.put(OBJECT, in_cluster("cluster"));
+    let done = applied(&fake, true).await;
+    assert_eq!((done.outcome, done.error), (Outcome::Skipped, None));
+    let warning = done.warning.unwrap();
+    assert!(warning.contains("could not be compared") && warning.contains("not for you"), "{warning}");
+}
+
+#[tokio::test]
 async fn the_policy_update_makes_it_what_the_backup_holds() {
     let fake = fake::server();
     fake.put(OBJECT, in_cluster("cluster"));

@@ -27,7 +27,7 @@ async fn ensured(fake: &FakeApi, namespaces: &Namespaces, name: &str) -> Option<
 #[tokio::test]
 async fn a_namespace_is_created_once_under_its_new_name() {
     let fake = fake::server();
-    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "old", "annotations": {"a": "1"}}});
+    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "old", "annotations": {"a": "1"}, "labels": {"team": "web"}}});
     let (_folder, location, _) = backup::stored(&[("namespaces", None, body)]).await;
     let contents = location.read_contents("b", Limits::DEFAULT).await.unwrap();
     let namespaces = Namespaces::new([("new".to_owned(), contents.items("namespaces")[0])].into());
@@ -38,6 +38,8 @@ async fn a_namespace_is_created_once_under_its_new_name() {
     assert_eq!(done, Applied::quiet(Outcome::Created));
     let made = fake.get("/api/v1/namespaces/new").unwrap();
     assert_eq!((&made["metadata"]["annotations"]["a"], &made["kind"]), (&json!("1"), &json!("Namespace")));
+    let labels = json!({"team": "web", "velero.io/backup-name": "b", "velero.io/restore-name": "r"});
+    assert_eq!(made["metadata"]["labels"], labels);
     assert_eq!(ensured(&namespaces, "new").await, None);
 }
 

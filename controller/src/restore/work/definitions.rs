@@ -122,6 +122,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::restore::fake;
 
     fn stage_of(conditions: &Value) -> Stage {
         let definition = json!({"status": {"conditions": conditions}});
@@ -135,6 +136,18 @@ mod tests {
         let both =
             json!([{"type": "NamesAccepted", "status": "True"}, {"type": "Established", "status": "True"}]);
         assert_eq!(stage_of(&both), Stage::Established);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_definition_that_is_never_ready_is_an_error_that_says_so() {
+        let fake = fake::server();
+        let name = "widgets.example.com";
+        // The server in memory establishes what is created, and not what is put there.
+        fake.put(&format!("{COLLECTION}/{name}"), json!({"metadata": {"name": name}}));
+        let deadline = Instant::now() + Duration::from_secs(600);
+        let why = wait(&fake::calls(&fake), name, deadline).await.unwrap().unwrap_err();
+        assert!(why.contains("not ready within --resource-timeout (it is not Established)"), "{why}");
+        assert!(Instant::now() >= deadline && Instant::now() < deadline + Duration::from_secs(60));
     }
 
     #[test]

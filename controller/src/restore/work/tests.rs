@@ -338,43 +338,6 @@ async fn what_another_operator_would_run_again_is_left_out_unless_it_is_named() 
     }
 }
 
-/// By the spec, or by the object itself; only of what the restore has created.
-#[tokio::test]
-async fn the_status_of_an_object_is_restored_where_that_is_asked_for() {
-    let with = |name: &str, says: Option<&str>| {
-        let mut pod = item("v1", "Pod", name);
-        pod["status"] = json!({ "phase": "Running" });
-        if let Some(says) = says {
-            pod["metadata"]["annotations"] = json!({ "velero.io/restore-status": says });
-        }
-        ("pods", Some("a"), pod)
-    };
-    let items = [
-        with("silent", None),
-        with("yes", Some("true")),
-        with("no", Some("false")),
-        with("what", Some("maybe")),
-    ];
-    for (status, restored_status) in [
-        (json!(null), vec!["yes"]),
-        (json!({}), vec!["silent", "yes"]),
-        (json!({ "includedResources": ["po"] }), vec!["yes"]),
-        (json!({ "includedResources": ["Pod"] }), vec!["silent", "yes"]),
-        (json!({ "excludedResources": ["pods"] }), vec!["yes"]),
-    ] {
-        let fake = fake::server();
-        fake.put("/api/v1/namespaces/a/pods/there", item("v1", "Pod", "there"));
-        let there = with("there", Some("true"));
-        let report =
-            restored_in(&fake, &[&items[..], &[there]].concat(), json!({ "restoreStatus": status })).await;
-        assert_eq!(report.counts(), (2, 0), "one says what nobody understands, and one is there");
-        let pods = fake.under("/api/v1/namespaces/a/pods/");
-        let named = pods.values().filter(|pod| pod["status"]["phase"] == "Running");
-        let named: Vec<_> = named.map(|pod| pod["metadata"]["name"].as_str().unwrap()).collect();
-        assert_eq!(named, restored_status, "{status}");
-    }
-}
-
 #[tokio::test]
 async fn a_type_whose_server_is_away_for_a_moment_is_waited_for() {
     let items = [
@@ -442,6 +405,11 @@ async fn filters_select_by_namespace_type_and_label() {
             vec!["ConfigMap a/labelled", "ConfigMap a/plain", "Namespace a", "Pod a/p"],
         ),
         (json!({"includedNamespaces": a(), "includedResources": ["pods"]}), vec!["Namespace a", "Pod a/p"]),
+        (json!({"includedNamespaces": ["[b-c]*"]}), vec!["ConfigMap b/elsewhere", "Namespace b"]),
+        (
+            json!({"excludedNamespaces": ["b*"], "includedResources": ["pods"]}),
+            vec!["Namespace a", "Pod a/p"],
+        ),
         (
             json!({"labelSelector": {"matchLabels": {"app": "web"}}}),
             vec!["ConfigMap a/labelled", "Namespace a"],
@@ -504,5 +472,6 @@ mod hooks;
 mod modifiers;
 mod plan;
 mod related;
+mod status;
 mod unreadable;
 mod volumes;

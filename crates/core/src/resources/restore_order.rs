@@ -133,6 +133,47 @@ mod tests {
     }
 
     #[test]
+    fn the_default_order_is_that_of_velero() {
+        let first = [
+            "customresourcedefinitions.apiextensions.k8s.io",
+            "namespaces",
+            "storageclasses.storage.k8s.io",
+            "volumesnapshotclasses.snapshot.storage.k8s.io",
+            "volumesnapshotcontents.snapshot.storage.k8s.io",
+            "volumesnapshots.snapshot.storage.k8s.io",
+            "datauploads.velero.io",
+            "persistentvolumes",
+            "persistentvolumeclaims",
+            "clusterroles.rbac.authorization.k8s.io",
+            "roles.rbac.authorization.k8s.io",
+            "serviceaccounts",
+            "clusterrolebindings.rbac.authorization.k8s.io",
+            "rolebindings.rbac.authorization.k8s.io",
+            "secrets",
+            "configmaps",
+            "limitranges",
+            "priorityclasses.scheduling.k8s.io",
+            "pods",
+            "replicasets.apps",
+            "clusterclasses.cluster.x-k8s.io",
+            "endpoints",
+            "services",
+        ];
+        let last = [
+            "clusterbootstraps.run.tanzu.vmware.com",
+            "clusters.cluster.x-k8s.io",
+            "clusterresourcesets.addons.cluster.x-k8s.io",
+            "apps.kappctrl.k14s.io",
+            "packageinstalls.packaging.carvel.dev",
+        ];
+        let expected =
+            [&first[..], &["cronjobs.batch", "deployments.apps", "zebras.example.com"], &last].concat();
+        let mut types = expected.clone();
+        types.sort_unstable();
+        assert_eq!(sorted(&RestoreOrder::default(), &types), expected);
+    }
+
+    #[test]
     fn an_order_of_ones_own_takes_the_place_of_the_other() {
         let types = ["apples.example.com", "pods", "secrets", "services"];
         for (text, expected) in [

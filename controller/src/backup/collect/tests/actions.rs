@@ -225,6 +225,65 @@ async fn an_item_that_an_action_marks_is_left_out() {
     assert!(!outcome.names().contains(&"pods/a/p") && outcome.errors.is_empty());
 }
 
+/// Nobody asks for it on an item that no action has changed.
+#[tokio::test(start_paused = true)]
+async fn a_mark_to_leave_out_counts_only_where_an_action_sets_it() {
+    let mark = || json!({ "velero.io/skip-from-backup": "" });
+    let mut marked = item("a", "marked");
+    marked["metadata"]["annotations"] = mark();
+    let sets = action("x/sets", "configmaps", changes(move |item| item["metadata"]["annotations"] = mark()));
+    let must = action("x/must", "pods", |item| {
+        let mut item = item.clone();
+        item["metadata"]["annotations"] = json!({ "backup.velero.io/must-include-additional-items": "true" });
+        let additional = vec![id("configmaps", "a", "two")];
+        Ok(BackupActionOutput { item: Some(item), additional, ..BackupActionOutput::default() })
+    });
+    let api = pods(&["p"]).with_list("/apis/example.com/v1/widgets", vec![marked]);
+    let outcome = collect_by(json!({}), api, vec![sets, must]).await;
+    assert!(outcome.names().contains(&"widgets.example.com/a/marked"), "{:?}", outcome.names());
+    assert!(outcome.names().contains(&"pods/a/p"));
+    assert!(
+        !outcome.names().iter().any(|name| name.starts_with("configmaps")),
+        "also of one that is required"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn labels_are_not_asked_of_related_items() {
+    let mut pod = item("a", "p");
+    pod["metadata"]["labels"] = json!({ "app": "web" });
+    let asks = action("x/asks", "pods", asks_for(vec![id("configmaps", "a", "two")]));
+    let mut spec = spec();
+    spec["labelSelector"] = json!({ "matchLabels": { "app": "web" } });
+    let outcome = collect_by(spec, cluster().with_list("/api/v1/pods", vec![pod]), vec![asks]).await;
+    assert_eq!(outcome.names(), ["configmaps/a/two", "pods/a/p"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_being_deleted_is_left_out_also_if_it_is_required() {
+    let must = action("x/must", "pods", |item| {
+        let mut item = item.clone();
+        item["metadata"]["annotations"] = json!({ "backup.velero.io/must-include-additional-items": "true" });
+        let additional = vec![id("configmaps", "a", "going")];
+        Ok(BackupActionOutput { item: Some(item), additional, ..BackupActionOutput::default() })
+    });
+    let mut going = item("a", "going");
+    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let api = pods(&["p"]).with_object("/api/v1/namespaces/a/configmaps/going", going);
+    let outcome = collect_by(json!({ "includedResources": ["pods"] }), api, vec![must]).await;
+    assert_eq!(outcome.names(), ["pods/a/p"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_that_failed_is_not_tried_again_for_another() {
+    let fails = action("x/fails", "configmaps", |_| Err("no disk".to_owned()));
+    let asks = action("x/asks", "pods", asks_for(vec![id("configmaps", "a", "two")]));
+    let outcome = collect_by(spec(), pods(&["p", "q"]), vec![fails.clone(), asks]).await;
+    assert_eq!(*fails.saw.lock().unwrap(), ["two", "one", "one"]);
+    assert_eq!(outcome.errors.len(), 3, "{:?}", outcome.errors);
+    assert_eq!(outcome.names(), ["pods/a/p", "pods/a/q"], "who has asked for it is stored all the same");
+}
+
 #[tokio::test(start_paused = true)]
 async fn operations_are_recorded_before_and_after_and_returned() {
     let starts = action("x/starts", "pods", |_| {
