@@ -46,7 +46,11 @@ const KINDS: [(&str, &str, &[&str]); 8] = [
     ("PodVolumeBackup", "podvolumebackups", &[]),
 ];
 
-/// Checks the cluster and the namespace; only an `engine` may not stand beside a Velero server. An error says what to do.
+/// The kinds that a guard reads.
+const GUARDED: [&str; 3] = ["backups", "restores", "deletebackuprequests"];
+
+/// Checks the cluster and the namespace. Only an `engine` may not stand beside a Velero server, and only it writes phases: beside one the
+/// definitions are the Velero server's. An error says what to do.
 pub(crate) async fn check(client: &Client, namespace: &str, engine: bool) -> anyhow::Result<()> {
     let version = version(client).await.map_err(|error| {
         anyhow!(
@@ -56,8 +60,12 @@ pub(crate) async fn check(client: &Client, namespace: &str, engine: bool) -> any
         )
     })?;
     check_version(&version.major, &version.minor)?;
-    check_kinds(client).await?;
-    if engine { check_no_velero(client, namespace).await } else { Ok(()) }
+    check_kinds(client, engine).await?;
+    if engine {
+        check_phases(client).await?;
+        check_no_velero(client, namespace).await?;
+    }
+    Ok(())
 }
 
 /// Asks who is there. An API server that has just started forbids what it allows in a moment, when its authorizer is loaded.
@@ -88,7 +96,7 @@ fn check_version(major: &str, minor: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn check_kinds(client: &Client) -> anyhow::Result<()> {
+async fn check_kinds(client: &Client, engine: bool) -> anyhow::Result<()> {
     let served = match retry::read(BUDGET, || client.list_api_group_resources("velero.io/v1")).await {
         Ok(list) => list.resources.into_iter().map(|resource| resource.name).collect(),
         Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
@@ -96,15 +104,22 @@ async fn check_kinds(client: &Client) -> anyhow::Result<()> {
     };
     let missing: Vec<&str> = KINDS
         .iter()
+        .filter(|(_, plural, _)| engine || GUARDED.contains(plural))
         .filter(|(_, plural, _)| !served.iter().any(|name| name == plural))
         .map(|(kind, ..)| *kind)
         .collect();
     ensure!(
         missing.is_empty(),
-        "the cluster does not serve {} of velero.io/v1: install the definitions (kubectl apply -k deploy/crds), then \
-         start again",
-        missing.join(", ")
+        "the cluster does not serve {} of velero.io/v1: install {} definitions{}, then start again",
+        missing.join(", "),
+        if engine { "the" } else { "the Velero server's" },
+        if engine { " (kubectl apply -k deploy/crds)" } else { "" }
     );
+    Ok(())
+}
+
+/// Whether each phase that is written is one that the installed definitions take.
+async fn check_phases(client: &Client) -> anyhow::Result<()> {
     let resource = ApiResource::erase::<CustomResourceDefinition>(&());
     let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     for (kind, plural, phases) in KINDS {
