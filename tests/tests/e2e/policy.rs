@@ -4,6 +4,7 @@
 pub mod phases;
 pub mod read_keys;
 pub mod registration;
+pub mod roles;
 
 use backup_lock::ledger::FORMAT_VERSION;
 use backup_tests::{

@@ -1,0 +1,85 @@
+//! What the roles for people give, as the table of docs/operate/access.md says it.
+
+use backup_tests::binaries::root;
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+
+use crate::prelude::*;
+
+crate::tests! {
+    each_role_allows_what_its_row_says_and_nothing_else,
+}
+
+const ROLES: [&str; 5] =
+    ["backup-viewer", "backup-operator", "backup-restorer", "backup-break-glass", "backup-reader"];
+
+/// Verb, group, resource, subresource or name; who may.
+type Row = (&'static str, &'static str, &'static str, &'static str, &'static [&'static str]);
+
+const SEEING: &[&str] = &["backup-viewer", "backup-operator", "backup-restorer", "backup-reader"];
+const OPERATOR: &[&str] = &["backup-operator"];
+const RESTORER: &[&str] = &["backup-restorer"];
+const NOBODY: &[&str] = &[];
+
+const TABLE: &[Row] = &[
+    ("list", "velero.io", "backups", "", SEEING),
+    ("watch", "velero.io", "restores", "", SEEING),
+    ("get", "velero.io", "backupstoragelocations", "", SEEING),
+    ("get", "velero.io", "schedules", "", SEEING),
+    ("list", "coordination.k8s.io", "leases", "", SEEING),
+    ("create", "velero.io", "serverstatusrequests", "", SEEING),
+    ("create", "velero.io", "backups", "", OPERATOR),
+    ("patch", "velero.io", "backups", "", OPERATOR),
+    ("delete", "velero.io", "backups", "", OPERATOR),
+    ("create", "velero.io", "schedules", "", OPERATOR),
+    ("create", "velero.io", "deletebackuprequests", "", OPERATOR),
+    ("hold", "velero.io", "locks", "", OPERATOR),
+    ("release", "velero.io", "locks", "", OPERATOR),
+    ("update", "coordination.k8s.io", "leases", "", OPERATOR),
+    ("create", "velero.io", "restores", "", RESTORER),
+    ("patch", "velero.io", "restores", "", RESTORER),
+    ("delete", "velero.io", "restores", "", RESTORER),
+    ("break-glass", "velero.io", "locks", "", &["backup-break-glass"]),
+    ("create", "velero.io", "downloadrequests", "", &["backup-reader"]),
+    ("list", "velero.io", "downloadrequests", "", NOBODY),
+    ("update", "velero.io", "backups", "status", NOBODY),
+    ("update", "velero.io", "restores", "status", NOBODY),
+    ("deletecollection", "velero.io", "backups", "", NOBODY),
+    ("create", "velero.io", "backupstoragelocations", "", NOBODY),
+    ("patch", "velero.io", "backupstoragelocations", "", NOBODY),
+    ("patch", "coordination.k8s.io", "leases", "", NOBODY),
+    ("delete", "coordination.k8s.io", "leases", "", NOBODY),
+    ("get", "", "secrets", "", NOBODY),
+    ("create", "", "configmaps", "", NOBODY),
+    ("create", "", "pods", "exec", NOBODY),
+];
+
+async fn each_role_allows_what_its_row_says_and_nothing_else(world: &mut World) -> anyhow::Result<()> {
+    let page = std::fs::read_to_string(root().join("docs/operate/access.md"))?;
+    let reviews = Api::<SubjectAccessReview>::all(world.client.clone());
+    ensure_namespace(&world.client, "elsewhere").await?;
+    for role in ROLES {
+        ensure!(page.contains(&format!("| `{role}` |")), "docs/operate/access.md has no row of {role}");
+        world.person(role, Some(role)).await?;
+        let may = async |namespace: &str, (verb, group, resource, subresource, _): &Row| {
+            let review = serde_json::from_value(json!({ "spec": {
+                "user": format!("system:serviceaccount:{NAMESPACE}:{role}"), "resourceAttributes": {
+                    "namespace": namespace, "verb": verb, "group": group, "resource": resource,
+                    "subresource": subresource } } }))?;
+            let status = reviews.create_object(&review).await?.status;
+            anyhow::Ok(status.is_some_and(|status| status.allowed))
+        };
+        // Bindings are followed by a watch.
+        let granted = TABLE.iter().find(|row| row.4.contains(&role)).context("it grants nothing")?;
+        eventually("the binding is in force", Duration::from_mins(1), async || {
+            anyhow::Ok(when(may(NAMESPACE, granted).await?, "not yet"))
+        })
+        .await?;
+        for row in TABLE {
+            let (verb, group, resource, subresource, who) = row;
+            let what = format!("{role}: {verb} {group}/{resource} {subresource}");
+            ensure!(may(NAMESPACE, row).await? == who.contains(&role), "{what}: not as the table says");
+            ensure!(!may("elsewhere", row).await?, "{what} in another namespace");
+        }
+    }
+    Ok(())
+}
