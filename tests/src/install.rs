@@ -34,10 +34,11 @@ pub(crate) const SERVICE: &str = "backup-webhook";
 const LEFT_OUT: [&str; 4] =
     ["Deployment", "Service", "PodDisruptionBudget", "ValidatingWebhookConfiguration"];
 
-/// Applies the CRDs and waits until they are served, then everything of `deploy/base` but the workloads and the webhook
-/// registration.
+/// Applies the CRDs and waits until they are served, then the namespace, and everything of `deploy/base` but the workloads and the
+/// webhook registration.
 pub async fn install(client: &Client) -> anyhow::Result<()> {
     install_crds(client, documents(&root().join("deploy/crds"))?).await?;
+    apply_all(client, documents(&root().join("deploy/once"))?.into_iter()).await?;
     let base = documents(&root().join("deploy/base"))?.into_iter();
     apply_all(client, base).await
 }
@@ -118,10 +119,7 @@ async fn install_crds(client: &Client, definitions: Vec<DynamicObject>) -> anyho
 
 /// Applies objects, all but workloads and registrations.
 async fn apply_all(client: &Client, objects: impl Iterator<Item = DynamicObject>) -> anyhow::Result<()> {
-    let mut objects: Vec<DynamicObject> =
-        objects.filter(|object| !LEFT_OUT.contains(&kind(object))).collect();
-    // A namespace comes before what is in it.
-    objects.sort_by_key(|object| kind(object) != "Namespace");
+    let objects: Vec<DynamicObject> = objects.filter(|object| !LEFT_OUT.contains(&kind(object))).collect();
     let discovery = Discovery::new(client.clone()).run_aggregated().await?;
     for object in &objects {
         let api = api_of(client, &discovery, object)?;

@@ -1,5 +1,9 @@
 //! What a person applies to a cluster.
 
+pub mod guard;
+pub mod image;
+pub mod programs;
+
 use backup_tests::{binaries::root, install};
 use kube::{
     Discovery,
@@ -20,7 +24,7 @@ async fn everything_in_deploy_is_accepted_without_unknown_fields(world: &mut Wor
         field_validation: Some(ValidationDirective::Strict),
         ..PatchParams::apply("another-pipeline").force()
     };
-    for folder in ["deploy/crds", "deploy/base", "deploy/profiles/percona-ps"] {
+    for folder in ["deploy/crds", "deploy/once", "deploy/base", "deploy/profiles/percona-ps"] {
         for mut object in install::documents(&root().join(folder))? {
             let types = object.types.clone().context("no kind")?;
             if types.kind == "ValidatingWebhookConfiguration" {
@@ -38,22 +42,13 @@ async fn everything_in_deploy_is_accepted_without_unknown_fields(world: &mut Wor
 }
 
 async fn an_overlay_sets_namespace_mode_and_profile_everywhere(world: &mut World) -> anyhow::Result<()> {
-    let overlay = world.folder().join("overlay");
-    std::fs::create_dir_all(&overlay)?;
-    let overlay = overlay.canonicalize()?;
-    // Kustomize takes no absolute paths.
-    let up = "../".repeat(overlay.components().count() - 1);
-    let deploy = format!(
-        "{up}{}",
-        root().join("deploy").canonicalize()?.display().to_string().trim_start_matches('/')
-    );
-    let text = format!(
-        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: vault\nresources: [{deploy}]\n\
-         components: [{deploy}/modes/guard, {deploy}/profiles/percona-ps, {deploy}/profiles/own]\ntransformers: [{deploy}/namespace]\n"
-    );
-    std::fs::write(overlay.join("kustomization.yaml"), text)?;
-    let ran = world.kubectl()?.run(&["kustomize", &overlay.display().to_string()]).await?;
-    let objects: Vec<Value> = serde_saphyr::from_multiple(&ran.stdout).with_context(|| ran.stderr.clone())?;
+    let objects = render(
+        world,
+        "namespace: vault\nresources: [DEPLOY/once, DEPLOY]\ntransformers: [DEPLOY/namespace]\n\
+         components: [DEPLOY/platforms/host-network, DEPLOY/modes/guard, DEPLOY/profiles/percona-ps, DEPLOY/profiles/own, \
+         DEPLOY/monitoring]\n",
+    )
+    .await?;
 
     let of = |kind: &'static str| objects.iter().filter(move |object| object["kind"] == *kind);
     for object in objects.iter().filter(|object| object["kind"] != "CustomResourceDefinition") {
@@ -105,6 +100,25 @@ async fn an_overlay_sets_namespace_mode_and_profile_everywhere(world: &mut World
         ensure!(volume.is_some_and(|volume| volume["configMap"]["name"] == "backup-profiles"), "{pod}");
     }
     Ok(())
+}
+
+/// What kustomize makes of an overlay; DEPLOY stands for the folder `deploy`.
+async fn render(world: &World, overlay: &str) -> anyhow::Result<Vec<Value>> {
+    let folder = tempfile::tempdir_in(world.folder())?;
+    let path = folder.path().canonicalize()?;
+    // Kustomize takes no absolute paths.
+    let up = "../".repeat(path.components().count() - 1);
+    let deploy = root().join("deploy").canonicalize()?.display().to_string();
+    let overlay = overlay.replace("DEPLOY", &format!("{up}{}", deploy.trim_start_matches('/')));
+    let header = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
+    std::fs::write(path.join("kustomization.yaml"), format!("{header}{overlay}"))?;
+    let ran = world.kubectl()?.run(&["kustomize", &path.display().to_string()]).await?;
+    serde_saphyr::from_multiple(&ran.stdout).with_context(|| ran.stderr.clone())
+}
+
+/// The objects of a kind.
+fn of_kind<'a>(objects: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    objects.iter().filter(move |object| object["kind"] == kind)
 }
 
 /// All strings in a value.

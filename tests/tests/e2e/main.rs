@@ -111,6 +111,8 @@ fn suites() -> Vec<Suite> {
             "our webhook",
             &[
                 deploy::TESTS,
+                deploy::image::TESTS,
+                deploy::programs::TESTS,
                 main_job::TESTS,
                 bad_input::TESTS,
                 hostile_archives::TESTS,
@@ -224,8 +226,19 @@ fn suites() -> Vec<Suite> {
             World::builder().api_servers(2).webhooks(0).controllers(0),
         ),
         suite(
+            "a guard beside a Velero server",
+            &[deploy::guard::TESTS],
+            World::builder().webhooks(1).webhook_args(&["--guard=velero"]).controllers(0),
+        ),
+        suite(
             "every policy, and no programs",
-            &[policy::TESTS, policy::phases::TESTS, policy::read_keys::TESTS, policy::registration::TESTS],
+            &[
+                policy::TESTS,
+                policy::roles::TESTS,
+                policy::phases::TESTS,
+                policy::read_keys::TESTS,
+                policy::registration::TESTS,
+            ],
             World::builder().webhooks(0).controllers(0),
         ),
         // As it is installed, with the periods that it has then.
