@@ -1,5 +1,7 @@
 //! The command line. Names and defaults are Velero's where it has them (`pkg/cmd/server/config/config.go`, v1.18).
 
+#[cfg(test)]
+mod deploy;
 mod velero_flags;
 
 use std::{net::SocketAddr, path::PathBuf};

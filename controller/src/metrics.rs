@@ -161,7 +161,7 @@ impl Metrics {
         let (attempted, completed) = (status.volume_snapshots_attempted, status.volume_snapshots_completed);
         count_snapshots(native, &labels, attempted, completed);
         let csi = [&self.csi_snapshot_attempt, &self.csi_snapshot_success, &self.csi_snapshot_failure];
-        let labels = [("schedule", schedule.to_owned()), ("backupName", name.to_owned())];
+        let labels = of_backup(schedule, name);
         let attempted = status.csi_volume_snapshots_attempted;
         count_snapshots(csi, &labels, attempted, status.csi_volume_snapshots_completed);
     }
@@ -204,10 +204,42 @@ impl Metrics {
         }
     }
 
-    /// Forgets a schedule that is gone. What was counted of its backups stays.
+    /// Forgets what was counted of a schedule that is gone. What of it still ends or is deleted counts from 0 on.
     pub(crate) fn forget_schedule(&self, name: &str) {
-        self.schedule_skipped.remove(&of_schedule(name));
+        let labels = of_schedule(name);
+        for family in [
+            &self.backup_attempt,
+            &self.backup_success,
+            &self.backup_partial_failure,
+            &self.backup_failure,
+            &self.backup_validation_failure,
+            &self.restore_attempt,
+            &self.restore_success,
+            &self.restore_partial_failure,
+            &self.restore_failed,
+            &self.restore_validation_failed,
+            &self.backup_deletion_attempt,
+            &self.backup_deletion_success,
+            &self.backup_deletion_failure,
+            &self.backup_warning,
+            &self.volume_snapshot_attempt,
+            &self.volume_snapshot_success,
+            &self.volume_snapshot_failure,
+            &self.schedule_skipped,
+        ] {
+            family.remove(&labels);
+        }
+        self.backup_tarball_size_bytes.remove(&labels);
+        self.backup_duration_seconds.remove(&labels);
         self.schedule_interval(name, None);
+    }
+
+    /// Forgets what was counted of a backup that is gone: Velero's series about CSI snapshots name the backup.
+    fn forget_backup(&self, schedule: &str, name: &str) {
+        let labels = of_backup(schedule, name);
+        for family in [&self.csi_snapshot_attempt, &self.csi_snapshot_success, &self.csi_snapshot_failure] {
+            family.remove(&labels);
+        }
     }
 
     /// Seconds between the next two backups of a schedule; `None` if there are no two, or the schedule is not valid.
@@ -246,7 +278,7 @@ impl Metrics {
         self.backup_sync_last_timestamp.get_or_create(&labels).set(summary.started.as_second());
     }
 
-    /// Forgets the gauges of a location that is gone.
+    /// Forgets what was counted of a location that is gone.
     pub(crate) fn forget_sync(&self, name: &str) {
         let labels = of_location(name);
         for family in [
@@ -254,6 +286,15 @@ impl Metrics {
             &self.backup_sync_skipped,
             &self.backup_sync_stray,
             &self.backup_sync_last_timestamp,
+        ] {
+            family.remove(&labels);
+        }
+        for family in [
+            &self.backup_sync,
+            &self.backup_sync_failure,
+            &self.backup_sync_created,
+            &self.backup_sync_removed,
+            &self.backup_sync_pruned,
         ] {
             family.remove(&labels);
         }
@@ -301,6 +342,10 @@ fn set_or_remove(family: &Gauges, labels: &Labels<1>, value: Option<i64>) {
 /// As the label of its backups names it.
 fn of_schedule(name: &str) -> Labels<1> {
     labels(&backup_core::labels::valid_value(name))
+}
+
+fn of_backup(schedule: &str, name: &str) -> Labels<2> {
+    [("schedule", schedule.to_owned()), ("backupName", name.to_owned())]
 }
 
 fn of_location(name: &str) -> Labels<1> {

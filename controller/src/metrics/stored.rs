@@ -101,6 +101,7 @@ impl StoredBackups {
 
     pub(crate) fn gone(&mut self, name: &str, metrics: &Metrics) {
         if let Some(known) = self.known.remove(name) {
+            metrics.forget_backup(&known.schedule, name);
             self.update(&known.schedule, metrics);
         }
     }
@@ -109,7 +110,12 @@ impl StoredBackups {
     pub(crate) fn listed(&mut self, metrics: &Metrics) {
         self.listed = true;
         let mut schedules: Vec<String> = self.known.values().map(|known| known.schedule.clone()).collect();
-        self.known.retain(|_, known| std::mem::take(&mut known.touched));
+        self.known.retain(|name, known| {
+            if !known.touched {
+                metrics.forget_backup(&known.schedule, name);
+            }
+            std::mem::take(&mut known.touched)
+        });
         schedules.sort_unstable();
         schedules.dedup();
         metrics.backup_total.set(0);
@@ -226,6 +232,27 @@ mod tests {
             }
             assert_eq!(gauges(&metrics, "nightly"), [Some(1), Some(5), Some(0), Some(1)]);
         }
+    }
+
+    #[test]
+    fn what_names_a_backup_goes_with_it() {
+        let (metrics, mut stored) = (Metrics::default(), StoredBackups::default());
+        let mut one = backup("a", "nightly", "Completed", 1, 10, 0);
+        one.status.csi_volume_snapshots_attempted = 2;
+        let series = |name: &str| format!("{{schedule=\"nightly\",backupName=\"{name}\"}}");
+        let shown = |name: &str| metrics.encode().matches(&series(name)).count();
+        for name in ["a", "b"] {
+            one.metadata.name = Some(name.to_owned());
+            stored.applied(&one, &metrics);
+            metrics.backup_ended("nightly", name, &one);
+        }
+        stored.listed(&metrics);
+        assert_eq!((shown("a"), shown("b")), (3, 3));
+        stored.gone("a", &metrics);
+        assert_eq!((shown("a"), shown("b")), (0, 3));
+        // A list that does not show it.
+        stored.listed(&metrics);
+        assert_eq!(shown("b"), 0);
     }
 
     #[test]

@@ -41,6 +41,39 @@ fn names_and_labels_are_those_that_dashboards_know() {
     has(&metrics, &lines);
 }
 
+#[test]
+fn what_was_counted_of_a_schedule_or_a_location_goes_with_it() {
+    let metrics = Metrics::default();
+    for outcome in [
+        Outcome::Attempt,
+        Outcome::Success,
+        Outcome::PartialFailure,
+        Outcome::Failure,
+        Outcome::ValidationFailure,
+    ] {
+        metrics.backup(outcome, "nightly");
+        metrics.restore(outcome, "nightly");
+        metrics.deletion(outcome, "nightly");
+    }
+    metrics.show_schedule("nightly");
+    metrics.schedule_skipped("nightly");
+    metrics.schedule_interval("nightly", Some(60));
+    metrics.backup_size("nightly", 1);
+    let mut backup = ended();
+    backup.status.csi_volume_snapshots_attempted = 0;
+    metrics.backup_ended("nightly", "b", &backup);
+    metrics.location("gone", true);
+    let summary = |error: Option<&str>| Summary { error: error.map(str::to_owned), ..Summary::default() };
+    metrics.synced("gone", &summary(None));
+    metrics.synced("gone", &summary(Some("x")));
+    let shown = |text: &str| metrics.encode().lines().filter(|line| line.contains(text)).count();
+    assert!(shown("nightly") > 20 && shown("gone") > 9, "{} {}", shown("nightly"), shown("\"gone\""));
+    metrics.forget_schedule("nightly");
+    metrics.forget_location("gone");
+    metrics.forget_sync("gone");
+    assert_eq!((shown("nightly"), shown("\"gone\"")), (0, 0));
+}
+
 /// All names of Velero for what exists here.
 #[test]
 fn every_name_is_there_once_it_has_happened() {

@@ -10,7 +10,10 @@ use backup_actions::restore::{
 };
 use serde_json::Value;
 
-use super::calls::{CallError, Calls};
+use super::{
+    calls::{CallError, Calls},
+    guard,
+};
 use crate::job::cancellation::StopReason;
 
 /// Times an object is looked at again because it changed before it could be patched, or went away before it could be compared.
@@ -82,6 +85,8 @@ pub(super) struct Policy<'a> {
     pub(super) rules: &'a RestoreRules,
     /// Whether existing objects that differ are changed.
     pub(super) update: bool,
+    /// The namespace of the installation.
+    pub(super) own: &'a str,
     pub(super) restore_created: Option<&'a str>,
     /// Whether an earlier run of the same Restore may have created items.
     pub(super) resumed: bool,
@@ -202,6 +207,12 @@ async fn compare(
                     "{kind} {name:?} is left over from a claim that is gone, and differs from the backup, so its claim cannot \
                          bind to it: save what is on it and delete it, or have it changed (existingResourcePolicy: update), and \
                          restore again"
+                ))));
+            }
+            Existing::Patch(_) if guard::is_labelled(&found, namespace, policy.own) => {
+                return Ok(Some(Applied::skipped(format!(
+                    "{kind} {name:?} exists and differs from the backup; it was left as it is: {}",
+                    guard::WHY
                 ))));
             }
             Existing::Patch(patch) => patch,

@@ -3,7 +3,11 @@
 //! Objects that start work when they appear, and the objects that this installation itself lives on: restored, they
 //! would run again, free what is held, or lock everybody out.
 
-use backup_core::resources::DEFINITIONS;
+use backup_actions::restore::json::{self, Object};
+use backup_core::{
+    labels::PART_OF,
+    resources::{DEFINITIONS, NAMESPACES},
+};
 
 /// Kinds of `velero.io` that start work, or answer a request, when they appear.
 const WORK: [&str; 11] = [
@@ -26,32 +30,73 @@ pub(super) fn keeps_type(group_resource: &str) -> bool {
 }
 
 /// Names of the objects of this installation, and what they begin with: ledgers, the leader's Lease, the registration and
-/// the certificate of the webhook, policies, workloads with their accounts and rules.
+/// the certificate of the webhook, policies, workloads with their accounts, rules and pods.
 const OURS: [&str; 3] = ["backup-lock", "backup-webhook", "backup-controller"];
 
-/// Why this object is not restored, or `None`. `namespace` is where it would go, `own` the namespace of the installation.
-pub(super) fn keeps(
+/// Its other names: everything else that `deploy/` installs, the profiles and the credentials of stores.
+const ALSO_OURS: [&str; 14] = [
+    "backup-break-glass",
+    "backup-engine-phases",
+    "backup-guard-ends",
+    "backup-operator",
+    "backup-percona-ps-ends",
+    "backup-profile-percona-ps",
+    "backup-profile-percona-ps-registration",
+    "backup-profiles",
+    "backup-programs",
+    "backup-read-keys",
+    "backup-reader",
+    "backup-restorer",
+    "backup-viewer",
+    "cloud-credentials",
+];
+
+/// The value of the label [`PART_OF`] on everything that belongs to the installation.
+const BACKUP: &str = "backup";
+
+pub(super) const WHY: &str = "a restore never writes what this installation works with";
+
+/// Why this object is not restored, or `None`. `namespace` is where it would go, `own` the namespace of the installation. The names
+/// count whatever a forged backup says, the label also for what people have added.
+pub(super) fn keeps_object(
     group_resource: &str,
     namespace: Option<&str>,
-    name: &str,
+    object: &Object,
     own: &str,
 ) -> Option<&'static str> {
-    let here = namespace.is_none_or(|namespace| namespace == own);
+    let name = json::text(object, &["metadata"], "name").unwrap_or_default();
+    keeps(group_resource, namespace, name, own).or_else(|| is_labelled(object, namespace, own).then_some(WHY))
+}
+
+/// Whether an object, of the backup or in the cluster, says that it belongs to the installation.
+pub(super) fn is_labelled(object: &Object, namespace: Option<&str>, own: &str) -> bool {
+    is_here(namespace, own) && json::text(object, &["metadata", "labels"], PART_OF) == Some(BACKUP)
+}
+
+fn is_here(namespace: Option<&str>, own: &str) -> bool {
+    namespace.is_none_or(|namespace| namespace == own)
+}
+
+fn keeps(group_resource: &str, namespace: Option<&str>, name: &str, own: &str) -> Option<&'static str> {
+    let here = is_here(namespace, own);
     let of_velero = match group_resource {
         DEFINITIONS => name.ends_with(".velero.io"),
+        NAMESPACES => name == own,
         other => namespace == Some(own) && other.ends_with(".velero.io"),
     };
     let kept = here && is_ours(name) || of_velero || keeps_type(group_resource);
-    kept.then_some("a restore never writes what this installation works with")
+    kept.then_some(WHY)
 }
 
 fn is_ours(name: &str) -> bool {
     let rest = OURS.iter().find_map(|own| name.strip_prefix(own));
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-')) || ALSO_OURS.contains(&name)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
@@ -71,6 +116,9 @@ mod tests {
             ("backups.velero.io", Some("elsewhere"), "b"),
             ("deletebackuprequests.velero.io", Some("elsewhere"), "b"),
             ("schedules.velero.io", Some("velero"), "nightly"),
+            ("secrets", Some("velero"), "cloud-credentials"),
+            ("configmaps", Some("velero"), "backup-profiles"),
+            ("namespaces", None, "velero"),
         ] {
             assert!(keeps(resource, namespace, name, "velero").is_some(), "{resource} {namespace:?} {name}");
         }
@@ -81,7 +129,10 @@ mod tests {
         for (resource, namespace, name) in [
             ("leases.coordination.k8s.io", Some("app"), "backup-lock-velero"),
             ("leases.coordination.k8s.io", Some("velero"), "other"),
-            ("secrets", Some("velero"), "cloud-credentials"),
+            ("secrets", Some("app"), "cloud-credentials"),
+            ("secrets", Some("velero"), "cloud-credentials-of-somebody"),
+            ("clusterroles.rbac.authorization.k8s.io", None, "backup-viewers"),
+            ("namespaces", None, "app"),
             ("secrets", Some("app"), "backup-webhook-tls"),
             ("configmaps", Some("velero"), "x"),
             ("deployments.apps", Some("app"), "backup-controller"),
@@ -92,5 +143,65 @@ mod tests {
         ] {
             assert_eq!(keeps(resource, namespace, name, "velero"), None, "{resource} {namespace:?} {name}");
         }
+    }
+
+    #[test]
+    fn what_carries_the_label_is_left_out_where_the_installation_is() {
+        let labelled = |value: &str| {
+            let object =
+                json!({ "metadata": { "name": "x", "labels": { "app.kubernetes.io/part-of": value } } });
+            object.as_object().unwrap().clone()
+        };
+        for (namespace, value, kept) in [
+            (Some("velero"), "backup", true),
+            (None, "backup", true),
+            (Some("app"), "backup", false),
+            (Some("velero"), "shop", false),
+        ] {
+            let why = keeps_object("secrets", namespace, &labelled(value), "velero");
+            assert_eq!(why.is_some(), kept, "{namespace:?} {value}");
+        }
+        assert_eq!(keeps_object("secrets", None, &Object::new(), "velero"), None);
+    }
+
+    /// A forged backup leaves the label out, so all of it is known by name, too.
+    #[test]
+    fn everything_in_deploy_has_the_label_and_is_known_by_name() {
+        let (mut folders, mut objects) = (vec![concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy").into()], 0);
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir::<std::path::PathBuf>(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).unwrap();
+                for object in serde_saphyr::from_multiple::<Value>(&text).unwrap() {
+                    objects += usize::from(is_protected(&object, &path));
+                }
+            }
+        }
+        assert!(objects > 40, "only {objects} objects were found");
+    }
+
+    /// Checks an object of a manifest; false for what is none.
+    fn is_protected(object: &Value, path: &std::path::Path) -> bool {
+        let (kind, metadata) = (object["kind"].as_str().unwrap_or_default(), &object["metadata"]);
+        let is_part = ["Kustomization", "Component", "ReplacementTransformer"].contains(&kind);
+        if is_part || kind.is_empty() {
+            return false;
+        }
+        let what = format!("{kind} {} in {}", metadata["name"], path.display());
+        let group =
+            object["apiVersion"].as_str().unwrap().split_once('/').map(|(group, _)| format!(".{group}"));
+        let resource = format!("{}s{}", kind.to_lowercase(), group.unwrap_or_default());
+        let name = metadata["name"].as_str().unwrap();
+        let of_definition = kind == "CustomResourceDefinition";
+        assert!(of_definition || metadata["labels"][PART_OF] == BACKUP, "{what} has no label");
+        assert!(
+            keeps(&resource, metadata["namespace"].as_str(), name, "velero").is_some(),
+            "{what} can be restored"
+        );
+        true
     }
 }

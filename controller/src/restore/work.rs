@@ -299,6 +299,7 @@ impl Work<'_> {
         Policy {
             rules: &self.rules,
             update: self.restore.spec.existing_resource_policy.as_deref() == Some("update"),
+            own: &self.own,
             restore_created: self.created.as_deref(),
             resumed: self.resumed,
         }

@@ -10,7 +10,7 @@ crate::tests! {
     an_item_that_would_fill_the_memory_is_named_and_the_others_are_restored,
 }
 
-/// The memory that `deploy/` gives to a controller.
+/// Half of the memory that `deploy/` gives to a controller.
 const LIMIT_KIB: u64 = 1 << 20;
 /// Of another restore that goes on meanwhile.
 const ITEMS: usize = 300;

@@ -39,7 +39,7 @@ const TARGET: Target<'_> = Target {
 };
 
 fn policy(rules: &RestoreRules, update: bool, resumed: bool) -> Policy<'_> {
-    Policy { rules, update, restore_created: Some(CREATED), resumed }
+    Policy { rules, update, own: "velero", restore_created: Some(CREATED), resumed }
 }
 
 async fn applied(fake: &FakeApi, update: bool) -> Applied {
@@ -94,6 +94,22 @@ async fn the_policy_update_makes_it_what_the_backup_holds() {
     fake.put(OBJECT, in_cluster("cluster"));
     assert_eq!(applied(&fake, true).await, Applied::quiet(Outcome::Updated));
     assert_eq!(fake.get(OBJECT).unwrap()["data"]["k"], "backup");
+}
+
+#[tokio::test]
+async fn what_says_that_it_belongs_to_the_installation_is_never_changed() {
+    for (own, expected) in [("a", "cluster"), ("velero", "backup")] {
+        let fake = fake::server();
+        let mut object = in_cluster("cluster");
+        object["metadata"]["labels"] = json!({ "app.kubernetes.io/part-of": "backup" });
+        fake.put(OBJECT, object);
+        let rules = rules();
+        let policy = Policy { own, ..policy(&rules, true, false) };
+        let done = item(&fake::calls(&fake), TARGET, &wanted(), policy, None).await.unwrap();
+        assert_eq!(fake.get(OBJECT).unwrap()["data"]["k"], expected, "{own}");
+        let says = done.warning.is_some_and(|warning| warning.contains("what this installation works with"));
+        assert_eq!(says, own == "a", "{own}");
+    }
 }
 
 #[tokio::test]

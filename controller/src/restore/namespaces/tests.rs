@@ -15,7 +15,7 @@ fn rules() -> RestoreRules {
 }
 
 fn policy(rules: &RestoreRules) -> Policy<'_> {
-    Policy { rules, update: false, restore_created: None, resumed: false }
+    Policy { rules, update: false, own: "velero", restore_created: None, resumed: false }
 }
 
 async fn ensured(fake: &FakeApi, namespaces: &Namespaces, name: &str) -> Option<Applied> {

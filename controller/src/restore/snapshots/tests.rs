@@ -57,7 +57,7 @@ fn rules(moved: bool) -> RestoreRules {
 
 fn policy(rules: &RestoreRules) -> Policy<'_> {
     let created = Some("2026-01-01T00:00:00Z");
-    Policy { rules, update: false, restore_created: created, resumed: false }
+    Policy { rules, update: false, own: "velero", restore_created: created, resumed: false }
 }
 
 async fn restored(snapshots: &Snapshots, fake: &FakeApi, rules: &RestoreRules) -> Result<Object, String> {

@@ -204,7 +204,7 @@ impl ItemRestorer<'_> {
             report.item(about, not_restored(about, &why));
             return Ok(false);
         }
-        if let Some(why) = guard::keeps(group_resource, namespace, name, own) {
+        if let Some(why) = guard::keeps_object(group_resource, namespace, &from_backup, own) {
             report.left_out(about, why);
             return Ok(false);
         }
@@ -408,8 +408,8 @@ impl ItemRestorer<'_> {
             let why = format!("{CHANGED} made a {kind} of it, which a restore does not write");
             return Ok(not_restored(*about, &why));
         }
-        if let Some(why) = guard::keeps(plural, namespace, &name, own) {
-            return Ok(not_restored(*about, &format!("{CHANGED} renamed it to {name:?}, and {why}")));
+        if let Some(why) = guard::keeps_object(plural, namespace, &object, own) {
+            return Ok(not_restored(*about, &format!("{CHANGED} made {name:?} of it, and {why}")));
         }
         let collection = path::collection(&api_version, &resource.plural, namespace);
         // It was listed in the version that the cluster prefers.
