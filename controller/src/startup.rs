@@ -49,8 +49,8 @@ const KINDS: [(&str, &str, &[&str]); 8] = [
 /// The kinds that a guard reads.
 const GUARDED: [&str; 3] = ["backups", "restores", "deletebackuprequests"];
 
-/// Checks the cluster and the namespace. Only an `engine` may not stand beside a Velero server, and only it writes phases: beside one the
-/// definitions are the Velero server's. An error says what to do.
+/// Checks the cluster and the namespace. Only an `engine` may not stand beside a Velero server, and only it writes phases:
+/// beside one the definitions are the Velero server's. An error says what to do.
 pub(crate) async fn check(client: &Client, namespace: &str, engine: bool) -> anyhow::Result<()> {
     let version = version(client).await.map_err(|error| {
         anyhow!(
@@ -238,8 +238,8 @@ fn home_of(found: Registration, namespace: &str) -> anyhow::Result<LedgerHome> {
     Ok(LedgerHome { ledgers, installations })
 }
 
-/// Follows the registration: keeps `installations`, and ends with an error once the ledgers are not in the namespace `ledgers` any
-/// more. The process then starts again with those. A registration that is taken away changes nothing.
+/// Follows the registration: keeps `installations`, and ends with an error once the ledgers are not in the namespace
+/// `ledgers` any more. The process then starts again with those. A registration that is taken away changes nothing.
 pub(crate) async fn follow(
     client: Client,
     ledgers: String,

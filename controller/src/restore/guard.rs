@@ -56,8 +56,8 @@ const BACKUP: &str = "backup";
 
 pub(super) const WHY: &str = "a restore never writes what this installation works with";
 
-/// Why this object is not restored, or `None`. `namespace` is where it would go, `own` the namespace of the installation. The names
-/// count whatever a forged backup says, the label also for what people have added.
+/// Why this object is not restored, or `None`. `namespace` is where it would go, `own` the namespace of the installation. The
+/// names count whatever a forged backup says, the label also for what people have added.
 pub(super) fn keeps_object(
     group_resource: &str,
     namespace: Option<&str>,

@@ -83,7 +83,7 @@ impl<'a> About<'a> {
             }
             404 if details.is_some_and(|details| details.kind == "namespaces") => {
                 Problem::new(Kind::NoNamespace, format!("namespace {namespace} does not exist")).with_remedy(
-                    "Install from deploy/base first, or choose the installation's namespace with -n.",
+                    "Install first (kubectl apply -k deploy/once, then deploy), or choose the installation's namespace with -n.",
                 )
             }
             // A missing object is named in the answer; a missing kind is not.

@@ -61,6 +61,14 @@ async fn removing_the_programs_leaves_everything_they_worked_on(world: &mut Worl
     let definitions = install::documents(&root().join("deploy/crds"))?.len();
     ensure!(of_kind(&once, "CustomResourceDefinition").count() == definitions, "not all definitions");
     ensure!(of_kind(&once, "Namespace").count() == 1 && once.len() == definitions + 1, "{}", once.len());
+    // Nor do GitOps tools remove them.
+    for object in &once {
+        let annotations = &object["metadata"]["annotations"];
+        let options = annotations["argocd.argoproj.io/sync-options"].as_str().unwrap_or_default();
+        let kept =
+            options.contains("Prune=false") && annotations["kustomize.toolkit.fluxcd.io/prune"] == "disabled";
+        ensure!(kept, "{} {}: {annotations}", object["kind"], object["metadata"]["name"]);
+    }
     Ok(())
 }
 
