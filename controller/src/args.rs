@@ -16,7 +16,8 @@ const HOUR: i64 = 3600;
 const SYNC_FREQUENCY: GoDuration = GoDuration::from_secs(10);
 const GC_FREQUENCY: GoDuration = GoDuration::from_secs(HOUR);
 const CSI: &str = "EnableCSI";
-const FEATURES: [&str; 2] = [CSI, "EnableAPIGroupVersions"];
+const API_GROUP_VERSIONS: &str = "EnableAPIGroupVersions";
+const FEATURES: [&str; 2] = [CSI, API_GROUP_VERSIONS];
 
 /// Runs backups and restores of Kubernetes resources.
 #[derive(Clone, Debug, Parser)]
@@ -91,7 +92,8 @@ pub struct Args {
     pub item_operation_concurrency: u16,
 
     /// Features to enable, with commas between them: EnableCSI (volumes of CSI drivers are snapshotted) and
-    /// EnableAPIGroupVersions (accepted, changes nothing: items are stored in the preferred version of their group).
+    /// EnableAPIGroupVersions (items are stored in all versions that are served, and restored in the one that the ConfigMap
+    /// enableapigroupversions or the cluster prefers).
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub features: Vec<String>,
 
@@ -327,7 +329,16 @@ impl Args {
 
     /// Whether volumes of CSI drivers are snapshotted.
     pub fn csi(&self) -> bool {
-        self.features.iter().any(|feature| feature.trim() == CSI)
+        self.enables(CSI)
+    }
+
+    /// Whether items are stored in all versions that are served, and restored in one of them.
+    pub fn api_group_versions(&self) -> bool {
+        self.enables(API_GROUP_VERSIONS)
+    }
+
+    fn enables(&self, name: &str) -> bool {
+        self.features.iter().any(|feature| feature.trim() == name)
     }
 
     /// Features that this version does not know; Velero takes them without a word, too.

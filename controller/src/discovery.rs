@@ -1,4 +1,4 @@
-//! What the cluster serves: every type that can be backed up, in its preferred version, and the names people use for it.
+//! What the cluster serves: every type that can be backed up, its versions, and the names people use for it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,7 +31,8 @@ struct Served {
     resource: ResourceType,
     singular: String,
     short: Vec<String>,
-    versions: Vec<String>,
+    /// Less preferred versions, in the order of the API server.
+    others: Vec<ResourceType>,
 }
 
 /// Which groups have nothing that could be backed up, as far as this process has seen them answer.
@@ -107,9 +108,18 @@ impl ServedTypes {
             resource: resource.clone(),
             singular: resource.kind.to_lowercase(),
             short: Vec::new(),
-            versions: vec![resource.version.clone()],
+            others: Vec::new(),
         });
         Self { all: all.collect(), failed: Vec::new() }
+    }
+
+    /// And a type in a less preferred version.
+    #[cfg(test)]
+    pub(crate) fn and_in(mut self, version: &str, group_resource: &str) -> Self {
+        for known in self.all.iter_mut().filter(|known| known.resource.group_resource() == group_resource) {
+            known.others.push(ResourceType { version: version.to_owned(), ..known.resource.clone() });
+        }
+        self
     }
 
     fn add(&mut self, group: &str, version: &str, resource: APIResourceDiscovery) {
@@ -118,23 +128,26 @@ impl ServedTypes {
         else {
             return;
         };
-        let is_known = |known: &&mut Served| known.resource.group == group && known.resource.plural == plural;
+        let served = ResourceType {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            plural,
+            kind,
+            namespaced: resource.scope.as_deref() == Some("Namespaced"),
+            verbs: resource.verbs,
+        };
+        let is_known = |known: &&mut Served| {
+            known.resource.group == served.group && known.resource.plural == served.plural
+        };
         if let Some(known) = self.all.iter_mut().find(is_known) {
-            known.versions.push(version.to_owned());
+            known.others.push(served);
             return;
         }
         self.all.push(Served {
-            resource: ResourceType {
-                group: group.to_owned(),
-                version: version.to_owned(),
-                plural,
-                kind,
-                namespaced: resource.scope.as_deref() == Some("Namespaced"),
-                verbs: resource.verbs,
-            },
+            resource: served,
             singular: resource.singular_resource.unwrap_or_default(),
             short: resource.short_names,
-            versions: vec![version.to_owned()],
+            others: Vec::new(),
         });
     }
 
@@ -144,8 +157,7 @@ impl ServedTypes {
         let text =
             |pointer: &str| spec.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let versions = spec["versions"].as_array().into_iter().flatten();
-        let Some(version) = versions.clone().find(|version| version["storage"] == true) else { return };
-        let resource = ResourceType {
+        let in_version = |version: &Value| ResourceType {
             group: text("/group"),
             version: version["name"].as_str().unwrap_or_default().to_owned(),
             plural: text("/names/plural"),
@@ -153,15 +165,18 @@ impl ServedTypes {
             namespaced: spec["scope"] == "Namespaced",
             verbs: ["create", "delete", "get", "list"].map(str::to_owned).to_vec(),
         };
+        let Some(stored) = versions.clone().find(|version| version["storage"] == true) else { return };
+        let resource = in_version(stored);
         if self.all.iter().any(|served| served.resource.group_resource() == resource.group_resource()) {
             return;
         }
         let short = spec.pointer("/names/shortNames").and_then(Value::as_array).into_iter().flatten();
+        let others = versions.filter(|version| version["storage"] != true && version["served"] == true);
         self.all.push(Served {
             resource,
             singular: text("/names/singular"),
             short: short.filter_map(Value::as_str).map(str::to_owned).collect(),
-            versions: versions.filter_map(|version| Some(version["name"].as_str()?.to_owned())).collect(),
+            others: others.map(in_version).collect(),
         });
     }
 
@@ -178,6 +193,20 @@ impl ServedTypes {
     /// The type of this name, for example `pods` or `deployments.apps`.
     pub(crate) fn by_group_resource(&self, group_resource: &str) -> Option<&ResourceType> {
         self.types().find(|resource| resource.group_resource() == group_resource)
+    }
+
+    /// The less preferred versions of a type that can be backed up in them, in the order of the API server.
+    pub(crate) fn other_versions(&self, group_resource: &str) -> impl Iterator<Item = &ResourceType> {
+        let of_type =
+            self.all.iter().filter(move |served| served.resource.group_resource() == group_resource);
+        of_type.flat_map(|served| &served.others).filter(|resource| resource.can_be_backed_up())
+    }
+
+    /// The versions of a type, the preferred one first.
+    pub(crate) fn versions(&self, group_resource: &str) -> Vec<&str> {
+        let preferred = self.by_group_resource(group_resource);
+        let all = preferred.into_iter().chain(self.other_versions(group_resource));
+        all.map(|resource| resource.version.as_str()).collect()
     }
 
     /// The full name of a type that a person calls `po`, `Pod`, `deploy` or `deployments.v1.apps`, in any case. Of several types
@@ -204,7 +233,9 @@ impl Served {
     /// `rest` is a group, a version, or `version.group`.
     fn lives_in(&self, rest: Option<&str>) -> bool {
         let Some(rest) = rest else { return true };
-        let served = |version: &str| self.versions.iter().any(|other| other == version);
+        let served = |version: &str| {
+            [&self.resource].into_iter().chain(&self.others).any(|resource| resource.version == version)
+        };
         let own = &self.resource.group;
         rest == own
             || rest.split_once('.').is_some_and(|(version, group)| group == own && served(version))

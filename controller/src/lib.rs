@@ -173,6 +173,7 @@ async fn start(args: Args) -> anyhow::Result<()> {
         guarded: others.flat_map(|guard| guard.profile.types()).collect(),
         slots: usize::from(args.concurrent_restores),
         order: args.restore_resource_priorities.clone().unwrap_or_default(),
+        api_group_versions: args.api_group_versions(),
         limits: args.restore_limits(),
         memory: ItemMemory::new(args.restore_item_memory),
     });

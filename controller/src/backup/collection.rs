@@ -192,9 +192,12 @@ impl Worker<Backups> {
         output: CollectOutput<'_, BackupWriter>,
     ) -> Result<(CollectedItems, Arc<BackupVolumes>), CollectError> {
         let (cluster, kind) = (&self.ctx.cluster, &self.kind);
-        let selection =
+        let mut selection =
             observe::selection(cluster, &backup.spec, kind.only_related_cluster_resources, &kind.groups)
                 .await?;
+        if kind.settings.api_group_versions {
+            selection.plan.add_versions();
+        }
         report_missing(output.report, &selection);
         let plan = &selection.plan;
         let volumes =

@@ -40,6 +40,8 @@ pub(crate) struct Settings {
     /// Location to use when none is marked as the default.
     pub(crate) location: String,
     pub(crate) csi: bool,
+    /// Whether items are stored in all versions that are served.
+    pub(crate) api_group_versions: bool,
     /// VolumeSnapshotLocations by provider, for providers that have several.
     pub(crate) snapshot_locations: BTreeMap<String, String>,
 }
@@ -52,6 +54,7 @@ impl Settings {
             resource_timeout: args.resource_timeout,
             location: args.default_backup_storage_location.clone(),
             csi: args.csi(),
+            api_group_versions: args.api_group_versions(),
             snapshot_locations: args.default_volume_snapshot_locations.iter().cloned().collect(),
         }
     }

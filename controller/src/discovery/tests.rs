@@ -86,6 +86,19 @@ fn each_type_is_there_once_in_the_first_version_that_has_it() {
 }
 
 #[test]
+fn the_other_versions_of_a_type_follow_the_preferred_one() {
+    let served = served();
+    for (name, versions) in [
+        ("hpas.autoscaling", &["v2", "v1"][..]),
+        ("olds.autoscaling", &["v1"]),
+        ("pods", &["v1"]),
+        ("gone.example.com", &[]),
+    ] {
+        assert_eq!(served.versions(name), versions, "{name}");
+    }
+}
+
+#[test]
 fn a_group_whose_server_is_down_is_named_and_does_not_hide_the_others() {
     assert_eq!(served().failed, ["metrics.k8s.io/v1beta1"]);
 }

@@ -50,11 +50,22 @@ pub(crate) struct Restores {
     /// Restores that are worked on at the same time.
     pub(crate) slots: usize,
     pub(crate) order: RestoreOrder,
+    /// Whether the version of items is chosen as people and the cluster prefer.
+    pub(crate) api_group_versions: bool,
     pub(crate) limits: Limits,
     pub(crate) memory: ItemMemory,
 }
 
 impl Restores {
+    /// What a restore depends on, read afresh.
+    pub(super) async fn facts(&self, ctx: &JobContext, restore: &Restore) -> Result<Facts, WorkerError> {
+        let mut facts = observe::facts(ctx, restore).await?;
+        if self.api_group_versions {
+            facts.version_priorities = Some(observe::version_priorities(ctx).await?);
+        }
+        Ok(facts)
+    }
+
     /// Who claims the folder of a Restore.
     pub(super) fn claimant(&self, restore: &Restore) -> Claimant {
         let uid = restore.metadata.uid.clone().unwrap_or_default();
@@ -85,7 +96,7 @@ impl Lifecycle for Restores {
     }
 
     async fn prepare(&self, ctx: &JobContext, restore: &Restore) -> Result<Prepared<Facts>, WorkerError> {
-        let facts = observe::facts(ctx, restore).await?;
+        let facts = self.facts(ctx, restore).await?;
         let mut findings: Vec<String> = Vec::new();
         match (&facts.backup, restore.phase().stage()) {
             (_, Stage::New) => {

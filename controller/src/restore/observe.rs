@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use backup_actions::restore::{ActionConfigs, ConfigMapData};
 use backup_core::{
-    api::{Backup, Restore},
+    api::{Backup, Restore, common::LocalReference},
     names::is_object_name,
+    resources::VersionPriorities,
 };
 use backup_runtime::{
     errors::{found, is_transient, plain},
@@ -76,7 +77,17 @@ pub(crate) async fn facts(ctx: &JobContext, restore: &Restore) -> Result<Facts, 
         list::raw::<ConfigMap, _>(&ctx.cluster, ActionConfigs::SELECTOR, |object| config_map(&object))
             .await
             .map_err(|error| unread("the list of ConfigMaps that configure actions", &error))?;
-    Ok(Facts { backup, location, modifier, action_configs })
+    Ok(Facts { backup, location, modifier, action_configs, version_priorities: None })
+}
+
+/// The versions that people prefer; none if there is no ConfigMap of them.
+pub(super) async fn version_priorities(ctx: &JobContext) -> Result<VersionPriorities, WorkerError> {
+    let name = VersionPriorities::CONFIG_MAP.to_owned();
+    let reference = LocalReference { name, ..LocalReference::default() };
+    let data = config_maps::data(&ctx.cluster, Some(&reference))
+        .await
+        .map_err(|error| unread(&format!("ConfigMap {}", reference.name), &error))?;
+    Ok(VersionPriorities::read(&data.unwrap_or_default()))
 }
 
 fn config_map(object: &DynamicObject) -> Option<ConfigMapData> {

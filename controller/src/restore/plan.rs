@@ -23,9 +23,8 @@ use super::{
     Restores,
     calls::{Calls, Pace, dry_client},
     hooks::{HookContext, HookJournal},
-    observe,
     report::Report,
-    runner::{Changes, Run, Volumes, read_contents},
+    runner::{Changes, Run, Volumes, has_versions, read_contents},
     snapshots::{Snapshots, VolumeJournal},
     validate,
 };
@@ -98,7 +97,7 @@ impl Planner {
         let Self { ctx, kind, .. } = self;
         let mut restore = Restore::new(name, spec);
         restore.metadata.namespace = Some(ctx.cluster.namespace.clone());
-        let facts = observe::facts(ctx, &restore).await?;
+        let facts = kind.facts(ctx, &restore).await?;
         let mut findings = validate::findings(&restore.spec, &facts);
         let modifiers = validate::modifiers(&restore.spec, &facts).unwrap_or_default();
         let configs = ActionConfigs::read(&facts.action_configs).unwrap_or_default();
@@ -135,6 +134,7 @@ impl Planner {
             claimed: &claimed,
             guarded: &kind.guarded,
             order: &kind.order,
+            versions: facts.version_priorities.as_ref().filter(|_| has_versions(backup)),
             resumed: false,
             contents: &contents,
             journal: &journal,
@@ -152,6 +152,7 @@ impl Planner {
         };
         let mut notes = calls.untried();
         notes.extend(configs.ignored);
+        notes.extend(facts.version_priorities.iter().flat_map(|priorities| priorities.ignored.clone()));
         notes.extend(self.plugins().await);
         let files = report.into_files();
         let resource_list = serde_json::to_value(&files.resource_list).and_then(serde_json::from_value);

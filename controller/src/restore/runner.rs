@@ -16,7 +16,7 @@ use backup_actions::restore::{
 use backup_core::{
     api::{Backup, Restore},
     labels,
-    resources::RestoreOrder,
+    resources::{RestoreOrder, VersionPriorities},
     validate::Finding,
 };
 use backup_lock::Footprint;
@@ -104,7 +104,8 @@ impl Worker<Restores> {
         }
         let report = Report::new()?;
         report.info(&format!("restoring {:?} from backup {name:?} in {}", self.name, store.url()));
-        for ignored in &configs.ignored {
+        let priorities = job.facts.version_priorities.iter().flat_map(|priorities| &priorities.ignored);
+        for ignored in configs.ignored.iter().chain(priorities) {
             report.warn(Scope::Velero, ignored.clone());
         }
         if contents.is_empty() && !self.cancellation.is_cancelled() {
@@ -135,6 +136,7 @@ impl Worker<Restores> {
             claimed,
             guarded: &kind.guarded,
             order: &kind.order,
+            versions: job.facts.version_priorities.as_ref().filter(|_| has_versions(backup)),
             resumed,
             contents: &contents,
             journal: &journal,
@@ -213,6 +215,11 @@ pub(super) async fn read_contents(
     Ok(store.read_contents(&backup.name_any(), limits).await?)
 }
 
+/// Whether the layout of a backup has folders of versions (Velero `pkg/restore/restore.go`, `execute`, v1.18).
+pub(super) fn has_versions(backup: &Backup) -> bool {
+    backup.status.format_version.as_deref().is_some_and(|version| version >= "1.1.0")
+}
+
 /// The journal of a restore, by what its entries are about.
 struct Journals {
     actions: ActionJournal<RestoreActionOutput>,
@@ -241,6 +248,7 @@ pub(super) struct Run<'a> {
     pub(super) claimed: &'a Footprint,
     pub(super) guarded: &'a [String],
     pub(super) order: &'a RestoreOrder,
+    pub(super) versions: Option<&'a VersionPriorities>,
     pub(super) resumed: bool,
     pub(super) contents: &'a Contents,
     pub(super) journal: &'a ActionJournal<RestoreActionOutput>,
@@ -286,6 +294,7 @@ impl Run<'_> {
             claimed,
             guarded,
             order,
+            versions,
             resumed,
             contents,
             memory,
@@ -322,6 +331,7 @@ impl Run<'_> {
             own: namespace.clone(),
             guarded,
             order,
+            versions,
             claimed,
             patience,
             created: existing::created(restore),

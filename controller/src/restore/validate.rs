@@ -8,7 +8,7 @@ use backup_actions::restore::{
 };
 use backup_core::{
     api::{Backup, BackupPhase, BackupStorageLocation, LocationPhase, Restore, RestoreSpec},
-    resources,
+    resources::{self, VersionPriorities},
     selection::IncludesExcludes,
     validate::{self, Finding},
 };
@@ -24,6 +24,8 @@ pub(crate) struct Facts {
     pub(crate) modifier: Option<BTreeMap<String, String>>,
     /// The ConfigMaps that configure built-in actions.
     pub(crate) action_configs: Vec<ConfigMapData>,
+    /// The versions that people prefer; there with `--features=EnableAPIGroupVersions`.
+    pub(crate) version_priorities: Option<VersionPriorities>,
 }
 
 /// When a Completed backup of this schedule started, and its name: the newest is restored. None for any other.

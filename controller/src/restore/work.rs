@@ -13,7 +13,7 @@ use backup_actions::restore::{
 };
 use backup_core::{
     api::Restore,
-    resources::{NAMESPACES, RestoreOrder},
+    resources::{NAMESPACES, RestoreOrder, VersionPriorities},
     text::shortened,
 };
 use backup_lock::Footprint;
@@ -42,12 +42,14 @@ use crate::{
 };
 use item::{ItemRestorer, ResourceKind};
 use item_coordinator::ItemCoordinator;
+use item_versions::ItemVersions;
 pub(super) use volumes::VolumePlan;
 
 mod definitions;
 mod existing;
 mod item;
 mod item_coordinator;
+mod item_versions;
 mod provisioned;
 mod related_items;
 #[cfg(test)]
@@ -118,6 +120,8 @@ pub(super) struct Work<'a> {
     /// Types whose objects start work of other operators.
     pub(super) guarded: &'a [String],
     pub(super) order: &'a RestoreOrder,
+    /// Which versions of types are restored; none: those that are stored at the plain paths, where the cluster serves them.
+    pub(super) versions: Option<&'a VersionPriorities>,
     /// What the right to work is for: nothing is written into another namespace.
     pub(super) claimed: &'a Footprint,
     /// How long a definition, or an object that is being deleted, is waited for.
@@ -286,7 +290,18 @@ impl Work<'_> {
         let actions = restore::ordered(built_in, &self.actions.plugins, &|name| served.resolve(name));
         let coordinator = actions.iter().any(RestoreItemAction::may_add_items).then_some(&common.coordinator);
         let Common { namespaces, started, hooks, .. } = common;
-        ItemRestorer { work: self, served, selection, actions, namespaces, coordinator, started, hooks }
+        let versions = ItemVersions::new(self.contents, served, self.versions);
+        ItemRestorer {
+            work: self,
+            served,
+            versions,
+            selection,
+            actions,
+            namespaces,
+            coordinator,
+            started,
+            hooks,
+        }
     }
 
     /// The names of the priority classes that the backup holds.
@@ -362,6 +377,7 @@ impl Work<'_> {
             }
         }
         self.report.info(&format!("restoring {} items of {}", batch.items.len(), batch.group_resource));
+        restorer.report_version(&batch.group_resource);
         let kind = ResourceKind { group_resource: &batch.group_resource, resource };
         let others = restorer.existing(kind, &batch.items).await?;
         restorer.items(kind, others.into_iter().map(|item| (item, None))).await

@@ -2,10 +2,12 @@
 
 mod filter;
 mod restore_order;
+mod version_order;
 
 pub(crate) use filter::uses_scoped_fields;
 pub use filter::{ResourceFilter, full_names, uses_combined_fields};
 pub use restore_order::RestoreOrder;
+pub use version_order::{TypeVersions, VersionPriorities, VersionRule};
 
 /// A resource type as discovery describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

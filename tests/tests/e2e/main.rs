@@ -1,6 +1,7 @@
 //! The end-to-end tests, on a real control plane and a real S3 server.
 
 mod api_outages;
+mod api_versions;
 mod aws_identity;
 mod backup_item_plugins;
 mod bad_input;
@@ -185,8 +186,8 @@ fn suites() -> Vec<Suite> {
             ]),
         ),
         suite(
-            "snapshots of CSI volumes",
-            &[csi::TESTS],
+            "snapshots of CSI volumes, and all versions of items",
+            &[csi::TESTS, api_versions::TESTS],
             World::builder().controller_args(&[
                 "--features=EnableCSI,EnableAPIGroupVersions",
                 "--item-operation-sync-frequency=1s",

@@ -14,7 +14,7 @@ use backup_actions::{
 use backup_core::{
     api::{Backup, BackupSpec},
     resource_policy::ResourcePolicy,
-    resources::{ResourceFilter, ResourceType},
+    resources::{ResourceFilter, ResourceType, group_resource},
     selection::LabelFilter,
     snapshot::VolumeSnapshot,
 };
@@ -100,6 +100,16 @@ impl CollectPlan {
             filter,
             policy,
             page_size,
+        }
+    }
+
+    /// Adds the less preferred versions of each type behind it (Velero `pkg/discovery/helper.go`, `Refresh`, v1.18).
+    pub(crate) fn add_versions(&mut self) {
+        let Self { types, served, .. } = self;
+        for resource in std::mem::take(&mut types.listed) {
+            let name = resource.group_resource();
+            types.listed.push(resource);
+            types.listed.extend(served.other_versions(&name).cloned());
         }
     }
 }
@@ -276,7 +286,11 @@ pub(super) async fn fetch(
 /// A type whose items are being written: its names, and the actions that apply to it.
 pub(super) struct ResourceKind {
     pub(super) resource: ResourceType,
+    /// Whether its version is the one that the cluster prefers.
+    pub(super) preferred: bool,
     pub(super) group_resource: String,
+    /// Tells its items from the same ones in other versions: the name without a version in the preferred one.
+    pub(super) unique_name: String,
     pub(super) api_version: String,
     /// What lists leave out of its items.
     pub(super) meta: TypeMeta,
@@ -290,11 +304,20 @@ impl ResourceKind {
         Self {
             actions: actions.items.for_type(&group_resource).cloned().collect(),
             blocks: actions.blocks.for_type(&group_resource).cloned().collect(),
+            preferred: true,
+            unique_name: group_resource.clone(),
             group_resource,
             api_version: resource.api_version(),
             meta: TypeMeta::of(resource),
             resource: resource.clone(),
         }
+    }
+
+    /// A type in a version that is not the preferred one. Blocks are found by the items of that one.
+    pub(super) fn less_preferred(resource: &ResourceType, actions: &BackupActions) -> Self {
+        let unique_name =
+            group_resource(&format!("{}.{}", resource.plural, resource.version), &resource.group);
+        Self { preferred: false, unique_name, blocks: Vec::new(), ..Self::new(resource, actions) }
     }
 
     /// The actions that apply to an item, in their order.

@@ -63,7 +63,7 @@ impl<S: Sink> Collector<'_, S> {
             }
         };
         if !self.belongs(kind, &item, reason)
-            || !self.written.seen.insert(&kind.group_resource, item.namespace(), item.name())
+            || !self.written.seen.insert(&kind.unique_name, item.namespace(), item.name())
         {
             return Ok(false);
         }
@@ -146,10 +146,12 @@ impl<S: Sink> Collector<'_, S> {
         };
         let mut changed = false;
         let id = kind.id(item);
+        // An action sees each version of an item, as with Velero.
+        let versioned = ItemId { group_resource: kind.unique_name.clone(), ..id.clone() };
         for selected in kind.actions_for(item) {
             self.check()?;
             let action = &*selected.action;
-            let Done { executed, at } = match self.run_action(action, &value, &id).await? {
+            let Done { executed, at } = match self.run_action(action, &value, &versioned).await? {
                 Ok(done) => done,
                 Err(error) => {
                     self.report_dropped(kind, item, &error.to_string());
@@ -232,7 +234,7 @@ impl<S: Sink> Collector<'_, S> {
         let path = ItemPath {
             group_resource: &kind.group_resource,
             version: &kind.resource.version,
-            preferred: true,
+            preferred: kind.preferred,
             namespace: item.namespace(),
             name: item.name(),
         };

@@ -11,7 +11,7 @@ use backup_store::Scope;
 use futures::{StreamExt as _, stream};
 
 use super::{
-    collector::{CollectError, CollectPlan, Collector, ResourceKind, Sink, Written, fetch},
+    collector::{CollectError, CollectPlan, CollectRequest, Collector, ResourceKind, Sink, Written, fetch},
     item::InclusionReason,
     raw_item::RawItem,
 };
@@ -95,7 +95,12 @@ impl<S: Sink> Collector<'_, S> {
     }
 
     async fn begin_type(&mut self, index: usize) -> Result<ResourceKind, CollectError> {
-        let kind = ResourceKind::new(&self.request.plan.types.listed[index], self.request.actions);
+        let CollectRequest { plan, actions, .. } = self.request;
+        let resource = &plan.types.listed[index];
+        if plan.served.other_versions(&resource.group_resource()).any(|other| other == resource) {
+            return Ok(ResourceKind::less_preferred(resource, actions));
+        }
+        let kind = ResourceKind::new(resource, actions);
         self.collect_ordered(&kind).await?;
         Ok(kind)
     }

@@ -9,6 +9,7 @@ mod blocks;
 mod harness;
 mod hooks;
 mod snapshots;
+mod versions;
 
 use harness::{MemorySink, Setup, bound_claim, cancellation, cluster, collect, item, namespace, policy};
 

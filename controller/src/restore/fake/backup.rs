@@ -1,12 +1,15 @@
 //! A stored backup for tests.
 
+use std::collections::HashSet;
+
 use backup_core::api::{Backup, BackupPhase, BackupSpec, BackupStorageLocation};
 use backup_store::{ItemPath, Location};
 use serde_json::Value;
 
 use crate::testing;
 
-/// A backup named `b` of these items (group resource, namespace, object), in a folder; and its location's object.
+/// A backup named `b` of these items (group resource, namespace, object), in a folder; and its location's object. An item that is
+/// there again is in another version.
 pub(crate) async fn stored(
     items: &[(&str, Option<&str>, Value)],
 ) -> (tempfile::TempDir, Location, BackupStorageLocation) {
@@ -15,10 +18,12 @@ pub(crate) async fn stored(
     let location = Location::open(&object, None, None).unwrap();
     let mut writer = location.open_backup("b", &crate::testing::claimant("uid-b")).await.unwrap();
     let mut files = testing::no_files();
+    let mut seen = HashSet::new();
     for (group_resource, namespace, json) in items {
         let name = json["metadata"]["name"].as_str().unwrap_or("x").to_owned();
-        let path =
-            ItemPath { group_resource, version: "v1", preferred: true, namespace: *namespace, name: &name };
+        let version = json["apiVersion"].as_str().and_then(|api| api.rsplit('/').next()).unwrap_or("v1");
+        let preferred = seen.insert((group_resource, namespace, name.clone()));
+        let path = ItemPath { group_resource, version, preferred, namespace: *namespace, name: &name };
         writer.item(&path, json.to_string().as_bytes()).await.unwrap();
     }
     for (_, namespace, json) in items {

@@ -58,6 +58,7 @@ impl Restores {
             guarded: Vec::new(),
             slots: 2,
             order: RestoreOrder::default(),
+            api_group_versions: true,
             limits: Limits::DEFAULT,
             memory: ItemMemory::new(256 << 20),
         })

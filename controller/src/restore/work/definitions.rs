@@ -32,6 +32,7 @@ impl ItemRestorer<'_> {
         };
         let kind = ResourceKind { group_resource: DEFINITIONS, resource: &resource };
         let definitions = items.clone();
+        self.report_version(DEFINITIONS);
         let created = stream::iter(items).map(|item| async move {
             calls.cancellation().check_new_work()?;
             let there = self.item(kind, item, InclusionReason::Selected, None).await?;
@@ -58,12 +59,17 @@ impl ItemRestorer<'_> {
         let mut pending = Vec::new();
         for (name, result) in waited {
             match result {
-                Ok(()) => pending.push(name),
+                Ok(versions) => pending.push((name, versions)),
                 Err(error) => report.error(Scope::Cluster, error),
             }
         }
         // Established resources appear in discovery a moment later.
-        let all = |served: &ServedTypes| pending.iter().all(|name| served.by_group_resource(name).is_some());
+        let all = |served: &ServedTypes| {
+            pending.iter().all(|(name, versions)| {
+                let served = served.versions(name);
+                !served.is_empty() && versions.iter().all(|version| served.contains(&version.as_str()))
+            })
+        };
         self.work.await_served(all).await
     }
 }
@@ -75,6 +81,13 @@ enum Stage {
     Pending,
     /// Never, and why: its names are taken by another definition.
     Refused(String),
+}
+
+fn served_versions(definition: &Object) -> Vec<String> {
+    let versions =
+        json::object(definition, &["spec"]).and_then(|spec| spec.get("versions")).and_then(Value::as_array);
+    let served = versions.into_iter().flatten().filter(|version| version["served"] == true);
+    served.filter_map(|version| version["name"].as_str().map(str::to_owned)).collect()
 }
 
 fn stage(definition: &Object) -> Stage {
@@ -92,13 +105,17 @@ fn stage(definition: &Object) -> Stage {
     stage
 }
 
-/// Waits until a definition is established. The error is for the results of the restore.
-async fn wait(calls: &Calls, name: &str, deadline: Instant) -> Result<Result<(), String>, StopReason> {
+/// Waits until a definition is established: the versions that it serves then. The error is for the results of the restore.
+async fn wait(
+    calls: &Calls,
+    name: &str,
+    deadline: Instant,
+) -> Result<Result<Vec<String>, String>, StopReason> {
     let mut pause = PAUSE.0;
     loop {
         let last = match calls.get(COLLECTION, name).await {
             Ok(Some(definition)) => match stage(&definition) {
-                Stage::Established => return Ok(Ok(())),
+                Stage::Established => return Ok(Ok(served_versions(&definition))),
                 Stage::Refused(why) => {
                     return Ok(Err(format!("definition {name:?} was refused by the API server: {why}")));
                 }

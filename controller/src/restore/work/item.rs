@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use super::{
     IN_FLIGHT, LAST_WORD, LONGEST_KIND, Started, Work, WorkError,
     item_coordinator::{BeginResult, ItemCoordinator},
+    item_versions::ItemVersions,
     volumes,
 };
 use crate::{
@@ -50,6 +51,7 @@ const CHANGED: &str = "actions, or the resource modifier,";
 pub(super) struct ItemRestorer<'a> {
     pub(super) work: &'a Work<'a>,
     pub(super) served: &'a ServedTypes,
+    pub(super) versions: ItemVersions,
     pub(super) selection: &'a Selection,
     pub(super) actions: ActionSet<dyn RestoreItemAction>,
     pub(super) namespaces: &'a Namespaces,
@@ -172,7 +174,8 @@ impl ItemRestorer<'_> {
             let about = About { api_version: &api_version, kind: &resource.kind, namespace, name: &name };
             report.item(about, not_restored(about, &why));
         };
-        let measured = match contents.measure(&item) {
+        let in_version = self.in_version(group_resource, item);
+        let measured = match in_version.and_then(|item| contents.measure(&item)) {
             Ok(measured) => measured,
             Err(error) => {
                 unread(error.to_string());

@@ -33,16 +33,31 @@ fn served(fake: &FakeApi) -> ServedTypes {
         resource("coordination.k8s.io", "leases", "Lease", true),
         resource("example.com", "databaserestores", "DatabaseRestore", true),
     ];
-    if fake.get(&format!("{CRDS}/widgets.example.com")).is_some() {
-        types.push(resource("example.com", "widgets", "Widget", true));
+    let mut others = Vec::new();
+    if let Some(definition) = fake.get(&format!("{CRDS}/widgets.example.com")) {
+        let mut widgets = resource("example.com", "widgets", "Widget", true);
+        let versions = definition["spec"]["versions"].as_array().cloned().unwrap_or_default();
+        let late = fake.get(LATE).map_or(0, |_| versions.len() - 1);
+        fake.delete(LATE);
+        let versions = versions.iter().skip(late);
+        let mut versions = versions.filter_map(|version| version["name"].as_str().map(str::to_owned));
+        widgets.version = versions.next().unwrap_or(widgets.version);
+        others.extend(versions);
+        types.push(widgets);
     }
     let mut served = ServedTypes::just(&types);
+    for version in others {
+        served = served.and_in(&version, "widgets.example.com");
+    }
     served.failed.extend(fake.get(AWAY).map(|_| "example.com/v1".to_owned()));
     served
 }
 
 /// There while the server of a group does not answer.
 const AWAY: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1.example.com";
+
+/// There until the first look at what is served, which sees only the last version of a type.
+const LATE: &str = "/api/v1/namespaces/default/configmaps/late";
 
 /// When the Restore was created.
 const CREATED: &str = "2026-01-01T00:00:00Z";
@@ -100,6 +115,7 @@ struct World<'a> {
     resumed: bool,
     saved: SavedVolumes,
     modifiers: Option<ResourceModifiers>,
+    versions: Option<VersionPriorities>,
     /// Runs the commands of hooks.
     pods: Option<&'a FakePods>,
 }
@@ -107,11 +123,12 @@ struct World<'a> {
 impl<'a> World<'a> {
     fn new(fake: &'a FakeApi, calls: &'a Calls, claimed: &'a Footprint) -> Self {
         let (plugins, resumed, saved) = (Vec::new(), false, SavedVolumes::default());
-        Self { fake, calls, claimed, plugins, resumed, saved, modifiers: None, pods: None }
+        let (modifiers, versions, pods) = (None, None, None);
+        Self { fake, calls, claimed, plugins, resumed, saved, modifiers, versions, pods }
     }
 
     async fn run(self, items: Items<'_>, spec: Value) -> (Report, Result<Vec<Started>, WorkError>) {
-        let Self { fake, calls, claimed, plugins, resumed, saved, modifiers, pods } = self;
+        let Self { fake, calls, claimed, plugins, resumed, saved, modifiers, versions, pods } = self;
         let no_pods = FakePods::default();
         let hooks = HookJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
         let (_folder, location, _) = backup::stored(items).await;
@@ -137,6 +154,7 @@ impl<'a> World<'a> {
             discover: Box::new(|| std::future::ready(Ok(served(fake))).boxed()),
             own: "velero".to_owned(),
             order: &RestoreOrder::default(),
+            versions: versions.as_ref(),
             guarded: &["databaserestores.example.com".to_owned()],
             claimed,
             patience: Duration::from_secs(5),
@@ -474,4 +492,5 @@ mod plan;
 mod related;
 mod status;
 mod unreadable;
+mod versions;
 mod volumes;

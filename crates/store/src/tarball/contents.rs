@@ -26,7 +26,7 @@ const REMEDY: &str =
 
 const CLUSTER: u32 = u32::MAX;
 
-/// Types and namespaces of one tarball; Kubernetes is tested with 10,000 namespaces.
+/// Types, their versions, and namespaces of one tarball; Kubernetes is tested with 10,000 namespaces.
 const MAX_NAMES: usize = 100_000;
 /// Length of the paths of items on an average (bytes); the longest ones that are usual have 150.
 const MAX_MEAN_PATH: u64 = 256;
@@ -75,8 +75,18 @@ pub struct Contents {
     data: File,
     namespaces: Vec<Box<str>>,
     types: BTreeMap<String, Vec<ItemRef>>,
-    /// Where an item is in the list of its type, by a hash of its path; of two equal paths the last one wins.
+    versions: BTreeMap<String, Versions>,
+    /// Where an item is in the list of its type, or version, by a hash of its path; of two equal paths the last one wins.
     paths: HashMap<PathHash, u32>,
+}
+
+/// The versions of a type that have folders.
+#[derive(Debug, Default)]
+struct Versions {
+    /// The one that the cluster of the backup preferred.
+    preferred: Option<Box<str>>,
+    /// The items in other versions, which were stored with `EnableAPIGroupVersions`.
+    others: BTreeMap<Box<str>, Vec<ItemRef>>,
 }
 
 /// A hash of the path of an item: no two items have the same. As bytes it needs no padding in a table.
@@ -119,6 +129,34 @@ impl Contents {
     pub fn find(&self, group_resource: &str, namespace: Option<&str>, name: &str) -> Option<ItemRef> {
         let at = self.paths.get(&path_hash(&paths::plain(group_resource, namespace, name)))?;
         self.items(group_resource).get(usize::try_from(*at).ok()?).copied()
+    }
+
+    /// The version of a type that the cluster of the backup preferred, in which its items are; none if no folder says so.
+    pub fn preferred_version(&self, group_resource: &str) -> Option<&str> {
+        self.versions.get(group_resource)?.preferred.as_deref()
+    }
+
+    /// Other versions that items of a type are stored in, too, sorted.
+    pub fn other_versions(&self, group_resource: &str) -> Vec<&str> {
+        self.versions
+            .get(group_resource)
+            .into_iter()
+            .flat_map(|of| of.others.keys())
+            .map(AsRef::as_ref)
+            .collect()
+    }
+
+    /// The same item in one of the other versions; none if it is not there. Errors: local disk fails.
+    pub fn in_version(
+        &self,
+        item: &ItemRef,
+        group_resource: &str,
+        version: &str,
+    ) -> Result<Option<ItemRef>, StoreError> {
+        let path = paths::versioned(group_resource, version, self.namespace_of(item), &self.name_of(item)?);
+        let at = self.paths.get(&path_hash(&path)).and_then(|at| usize::try_from(*at).ok());
+        let items = self.versions.get(group_resource).and_then(|of| of.others.get(version));
+        Ok(items.zip(at).and_then(|(items, at)| items.get(at)).copied())
     }
 
     /// The namespace of an item, as the tarball's path says; none for cluster-scoped items.
@@ -259,6 +297,8 @@ struct Indexer {
     offset: u64,
     namespace_ids: HashMap<Box<str>, u32>,
     items: usize,
+    /// Number of versions of types.
+    versions: usize,
     /// Length of the paths of all items.
     path_bytes: u64,
 }
@@ -273,6 +313,7 @@ impl Indexer {
             offset: 0,
             namespace_ids: HashMap::new(),
             items: 0,
+            versions: 0,
             path_bytes: 0,
             contents: Contents {
                 url: url.to_owned(),
@@ -280,6 +321,7 @@ impl Indexer {
                 data: file,
                 namespaces: Vec::new(),
                 types: BTreeMap::new(),
+                versions: BTreeMap::new(),
                 paths: HashMap::new(),
             },
         })
@@ -288,8 +330,20 @@ impl Indexer {
     fn run(mut self, source: impl Read) -> Result<Contents, StoreError> {
         let url = self.contents.url.clone();
         walk(&url, source, self.limits.bytes, |entry, json| match *entry {
-            Entry::Item { group_resource, namespace, name } => {
-                self.add(group_resource, namespace, &paths::plain(group_resource, namespace, name), json)
+            Entry::Item { group_resource, namespace, name } => self.add(
+                group_resource,
+                None,
+                namespace,
+                &paths::plain(group_resource, namespace, name),
+                json,
+            ),
+            // The item is at its plain path, too.
+            Entry::Versioned { group_resource, version, preferred: true, .. } => {
+                self.prefer(group_resource, version)
+            }
+            Entry::Versioned { group_resource, version, namespace, name, .. } => {
+                let path = paths::versioned(group_resource, version, namespace, name);
+                self.add(group_resource, Some(version), namespace, &path, json)
             }
             _ => Ok(()),
         })?;
@@ -297,10 +351,23 @@ impl Indexer {
         Ok(self.contents)
     }
 
-    /// Of two items with the same path the last one counts, as if both had been unpacked.
+    /// Notes the version of a type that its group prefers.
+    fn prefer(&mut self, group_resource: &str, version: &str) -> Result<(), StoreError> {
+        let versions = &mut self.contents.versions;
+        if versions.get(group_resource).is_some_and(|of| of.preferred.is_some()) {
+            return Ok(());
+        }
+        versions.entry(group_resource.to_owned()).or_default().preferred = Some(version.into());
+        self.versions += 1;
+        self.check()
+    }
+
+    /// Of two items with the same path the last one counts, as if both had been unpacked. `version` is another than the preferred
+    /// one.
     fn add(
         &mut self,
         group_resource: &str,
+        version: Option<&str>,
         namespace: Option<&str>,
         path: &str,
         json: &[u8],
@@ -314,10 +381,17 @@ impl Indexer {
             self.data.write_all(part).map_err(failed)?;
             self.offset += part.len() as u64;
         }
-        let Contents { types, paths, .. } = &mut self.contents;
-        let items = match types.get_mut(group_resource) {
-            Some(items) => items,
-            None => types.entry(group_resource.to_owned()).or_default(),
+        let Contents { types, versions, paths, .. } = &mut self.contents;
+        let items = match (version, types.get_mut(group_resource)) {
+            (Some(version), _) => {
+                let others = &mut versions.entry(group_resource.to_owned()).or_default().others;
+                if !others.contains_key(version) {
+                    self.versions += 1;
+                }
+                others.entry(version.into()).or_default()
+            }
+            (None, Some(items)) => items,
+            (None, None) => types.entry(group_resource.to_owned()).or_default(),
         };
         let next = u32::try_from(items.len()).unwrap_or(u32::MAX);
         let at = *paths.entry(path_hash(path)).or_insert(next);
@@ -348,7 +422,7 @@ impl Indexer {
                 self.path_bytes
             ));
         }
-        if self.contents.types.len() + self.contents.namespaces.len() > MAX_NAMES {
+        if self.contents.types.len() + self.versions + self.contents.namespaces.len() > MAX_NAMES {
             return refused(format!("the backup has more than {MAX_NAMES} types and namespaces"));
         }
         Ok(())

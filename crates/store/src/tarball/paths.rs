@@ -10,6 +10,8 @@ const PREFERRED: &str = "-preferredversion";
 const MAX_PATH: usize = 4096;
 /// The longest name of a namespace (bytes): a label of DNS.
 const MAX_NAMESPACE: usize = 63;
+/// The longest version (bytes): a label of DNS.
+const MAX_VERSION: usize = 63;
 /// The longest `<resource>.<group>` (bytes): a label and a subdomain of DNS.
 const MAX_RESOURCE: usize = 63 + 1 + 253;
 
@@ -27,6 +29,11 @@ pub struct ItemPath<'a> {
     pub name: &'a str,
 }
 
+/// The path of an item in a version that is not the preferred one of its group.
+pub(super) fn versioned(group_resource: &str, version: &str, namespace: Option<&str>, name: &str) -> String {
+    plain(&format!("{group_resource}/{version}"), namespace, name)
+}
+
 /// The path of an item, without a version.
 pub(super) fn plain(group_resource: &str, namespace: Option<&str>, name: &str) -> String {
     match namespace {
@@ -38,26 +45,19 @@ pub(super) fn plain(group_resource: &str, namespace: Option<&str>, name: &str) -
 impl ItemPath<'_> {
     /// The paths to write, in this order. Errors: a part that would leave its folder.
     pub(super) fn paths(&self) -> Result<Vec<String>, StoreError> {
-        let tail = match self.namespace {
-            Some(namespace) => format!("namespaces/{namespace}/{}.json", self.name),
-            None => format!("cluster/{}.json", self.name),
-        };
-        let (resource, version) = (self.group_resource, self.version);
-        for part in [resource, version, self.namespace.unwrap_or("-"), self.name] {
+        let Self { group_resource, version, namespace, name, .. } = *self;
+        let path = plain(group_resource, namespace, name);
+        for part in [group_resource, version, namespace.unwrap_or("-"), name] {
             if !is_part(part) {
-                return Err(StoreError::Item {
-                    path: format!("resources/{resource}/{tail}"),
-                    detail: format!("{part:?} cannot be part of a path"),
-                });
+                let detail = format!("{part:?} cannot be part of a path");
+                return Err(StoreError::Item { path, detail });
             }
         }
         Ok(if self.preferred {
-            vec![
-                format!("resources/{resource}/{tail}"),
-                format!("resources/{resource}/{version}{PREFERRED}/{tail}"),
-            ]
+            let preferred = format!("{version}{PREFERRED}");
+            vec![path, versioned(group_resource, &preferred, namespace, name)]
         } else {
-            vec![format!("resources/{resource}/{version}/{tail}")]
+            vec![versioned(group_resource, version, namespace, name)]
         })
     }
 }
@@ -76,6 +76,8 @@ pub enum Entry<'a> {
     },
     /// An item at a path with the version that it was read with.
     Versioned {
+        group_resource: &'a str,
+        version: &'a str,
         /// Whether the path says that this is the group's preferred version.
         preferred: bool,
         namespace: Option<&'a str>,
@@ -115,7 +117,9 @@ pub(super) fn parse(path: &[u8]) -> Result<Entry<'_>, &'static str> {
         }
         _ => Entry::Other,
     };
-    if let Entry::Item { group_resource, namespace, .. } = entry {
+    if let Entry::Item { group_resource, namespace, .. }
+    | Entry::Versioned { group_resource, namespace, .. } = entry
+    {
         if group_resource.len() > MAX_RESOURCE {
             return Err("its resource has a longer name than any in Kubernetes");
         }
@@ -123,20 +127,23 @@ pub(super) fn parse(path: &[u8]) -> Result<Entry<'_>, &'static str> {
             return Err("its namespace has a longer name than any in Kubernetes");
         }
     }
+    if matches!(entry, Entry::Versioned { version, .. } if version.len() > MAX_VERSION) {
+        return Err("its version has a longer name than any in Kubernetes");
+    }
     Ok(entry)
 }
 
 fn item<'a>(
     group_resource: &'a str,
-    version: Option<&str>,
+    version: Option<&'a str>,
     namespace: Option<&'a str>,
     file: &'a str,
 ) -> Entry<'a> {
     let Some(name) = file.strip_suffix(".json").filter(|name| !name.is_empty()) else { return Entry::Other };
-    match version {
-        None => Entry::Item { group_resource, namespace, name },
-        Some(version) => Entry::Versioned { preferred: version.ends_with(PREFERRED), namespace, name },
-    }
+    let Some(folder) = version else { return Entry::Item { group_resource, namespace, name } };
+    let preferred = folder.strip_suffix(PREFERRED);
+    let version = preferred.unwrap_or(folder);
+    Entry::Versioned { group_resource, version, preferred: preferred.is_some(), namespace, name }
 }
 
 #[cfg(test)]
@@ -179,7 +186,10 @@ mod tests {
     #[test]
     fn a_path_says_which_item_it_holds_and_in_which_version() {
         let item = |group_resource, namespace, name| Ok(Entry::Item { group_resource, namespace, name });
-        let versioned = |preferred, namespace| Ok(Entry::Versioned { preferred, namespace, name: "p" });
+        let versioned = |preferred, namespace| {
+            let (group_resource, version, name) = ("pods", "v1", "p");
+            Ok(Entry::Versioned { group_resource, version, preferred, namespace, name })
+        };
         let table = [
             ("metadata/version", Ok(Entry::Version)),
             ("resources/pods/namespaces/a/p.json", item("pods", Some("a"), "p")),
@@ -211,6 +221,8 @@ mod tests {
             (plain("pods", None, &name(4096)), "its path has more than 4096 bytes"),
             (plain("pods", Some(&name(64)), "p"), "its namespace has a longer name than any in Kubernetes"),
             (plain(&name(318), None, "p"), "its resource has a longer name than any in Kubernetes"),
+            (versioned(&name(318), "v1", None, "p"), "its resource has a longer name than any in Kubernetes"),
+            (versioned("pods", &name(64), None, "p"), "its version has a longer name than any in Kubernetes"),
         ] {
             assert_eq!(parse(path.as_bytes()), Err(most));
         }

@@ -275,6 +275,33 @@ fn what_other_versions_wrote_is_read() {
 }
 
 #[test]
+fn the_versions_of_an_item_are_found_in_their_folders() {
+    use tar::EntryType as T;
+    let tarball = crafted(&[
+        ("metadata/version", T::Regular, b"1.1.0"),
+        ("resources/w.x.io/namespaces/a/p.json", T::Regular, b"v2"),
+        ("resources/w.x.io/v2-preferredversion/namespaces/a/p.json", T::Regular, b"v2"),
+        ("resources/w.x.io/namespaces/a/q.json", T::Regular, b"v2"),
+        ("resources/w.x.io/v2-preferredversion/namespaces/a/q.json", T::Regular, b"v2"),
+        ("resources/w.x.io/v1/namespaces/a/p.json", T::Regular, b"v1"),
+        ("resources/w.x.io/v1beta1/namespaces/b/p.json", T::Regular, b"v1beta1"),
+        ("resources/pods/cluster/p.json", T::Regular, b"pod"),
+    ]);
+    let contents = read(&tarball).unwrap();
+    assert_eq!(contents.len(), 3);
+    assert_eq!(contents.preferred_version("w.x.io"), Some("v2"));
+    assert_eq!(contents.other_versions("w.x.io"), ["v1", "v1beta1"]);
+    assert_eq!((contents.preferred_version("pods"), contents.other_versions("pods")), (None, vec![]));
+    let [p, q] = contents.items("w.x.io") else { panic!() };
+    let stored = |item, version| {
+        let found = contents.in_version(item, "w.x.io", version).unwrap();
+        found.map(|item| (contents.stored(&item).unwrap(), contents.path_of(&item).unwrap()))
+    };
+    assert_eq!(stored(p, "v1"), Some((b"v1".to_vec(), "resources/w.x.io/v1/namespaces/a/p.json".to_owned())));
+    assert_eq!((stored(p, "v1beta1"), stored(q, "v1"), stored(p, "v3")), (None, None, None));
+}
+
+#[test]
 fn an_entry_that_claims_to_be_huge_is_refused_before_it_is_read() {
     let mut header = tar::Header::new_gnu();
     header.set_path("resources/pods/cluster/x.json").unwrap();

@@ -48,10 +48,11 @@ impl Sink for MemorySink {
         if self.full_after.is_some_and(|most| self.items.len() >= most) {
             return Err(StoreError::Io { action: "write".to_owned(), detail: "disk full".to_owned() });
         }
-        let name = match path.namespace {
-            Some(namespace) => format!("{}/{namespace}/{}", path.group_resource, path.name),
-            None => format!("{}/{}", path.group_resource, path.name),
-        };
+        let mut name = path.group_resource.to_owned();
+        let version = Some(path.version).filter(|_| !path.preferred);
+        for part in [version, path.namespace, Some(path.name)].into_iter().flatten() {
+            name = format!("{name}/{part}");
+        }
         self.items.push((name, serde_json::from_slice(json).unwrap()));
         Ok(())
     }
@@ -168,6 +169,7 @@ pub(super) struct Setup {
     /// Namespaces that live; a, b and empty if it does not matter.
     pub(super) live: Vec<String>,
     pub(super) page_size: Option<u32>,
+    pub(super) all_versions: bool,
     /// What an earlier attempt has noted about actions.
     pub(super) prior: Vec<Value>,
 }
@@ -182,7 +184,7 @@ impl Setup {
             self.live = ["a", "b", "empty"].map(str::to_owned).to_vec();
         }
         let spec: BackupSpec = serde_json::from_value(self.spec).unwrap();
-        let served = ServedTypes::just(&served());
+        let served = ServedTypes::just(&served()).and_in("v1beta1", "widgets.example.com");
         let resolve = |name: &str| served.resolve(name);
         let filter = ResourceFilter::for_backup(&spec, &resolve);
         let client = self.api.client();
@@ -193,7 +195,10 @@ impl Setup {
             actions.blocks = ActionSet::new("block action", all, &resolve);
         }
         let page_size = self.page_size.unwrap_or(2);
-        let plan = CollectPlan::new(&spec, served, filter, &self.live, self.policy, page_size);
+        let mut plan = CollectPlan::new(&spec, served, filter, &self.live, self.policy, page_size);
+        if self.all_versions {
+            plan.add_versions();
+        }
         let mut report = Report::new(Some("b")).unwrap();
         let progress = Progress::default();
         let records = ActionJournal::take_over(Arc::new(self.journal.clone()), &self.prior).unwrap();

@@ -180,11 +180,18 @@ fn names_that_would_fill_memory_are_refused() {
     let limits = Limits { items: 100, ..Limits::DEFAULT };
     assert_refused(archive, limits, &["the paths of the items", "--restore-max-items"]);
 
-    let mut archive = Archive::new();
-    for n in 0..=100_000 {
-        archive.entry(&format!("resources/pods/namespaces/{n}/p.json"), b'0', b"{}");
+    for path in [
+        |n| format!("resources/pods/namespaces/{n}/p.json"),
+        |n| format!("resources/pods/v{n}/cluster/p.json"),
+        |n| format!("resources/{n}/v1-preferredversion/cluster/p.json"),
+    ] as [fn(usize) -> String; 3]
+    {
+        let mut archive = Archive::new();
+        for n in 0..=100_000 {
+            archive.entry(&path(n), b'0', b"{}");
+        }
+        assert_refused(archive, Limits::DEFAULT, &["more than 100000 types and namespaces"]);
     }
-    assert_refused(archive, Limits::DEFAULT, &["more than 100000 types and namespaces"]);
 }
 
 #[test]

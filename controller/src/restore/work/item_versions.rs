@@ -1,0 +1,81 @@
+//! The version of its type in which an item is restored, where the backup holds several.
+
+use std::collections::BTreeMap;
+
+use backup_core::resources::{TypeVersions, VersionPriorities, VersionRule};
+use backup_store::{Contents, ItemRef, StoreError};
+
+use super::{Work, item::ItemRestorer};
+use crate::discovery::ServedTypes;
+
+/// Types that are not restored in the version that the cluster of the backup preferred.
+#[derive(Debug, Default)]
+pub(super) struct ItemVersions {
+    types: BTreeMap<String, Choice>,
+}
+
+#[derive(Debug)]
+struct Choice {
+    /// The version at the plain paths of the tarball.
+    preferred: String,
+    /// The first one in which an item is stored is taken.
+    order: Vec<String>,
+    reason: String,
+}
+
+impl ItemVersions {
+    /// `priorities` are there with `--features=EnableAPIGroupVersions`.
+    pub(super) fn new(
+        contents: &Contents,
+        served: &ServedTypes,
+        priorities: Option<&VersionPriorities>,
+    ) -> Self {
+        let mut types = BTreeMap::new();
+        for group_resource in contents.types() {
+            let others = contents.other_versions(&group_resource);
+            let preferred = contents.preferred_version(&group_resource);
+            let Some(preferred) = preferred.filter(|_| !others.is_empty()) else { continue };
+            let rule = priorities.map_or(VersionRule::Stored, |priorities| VersionRule::Served {
+                asked: priorities.of(&group_resource),
+            });
+            let served = served.versions(&group_resource);
+            let versions = TypeVersions { preferred, others: &others, served: &served };
+            let order = versions.order(rule);
+            if let Some(first) = order.first().filter(|first| **first != preferred) {
+                let reason = versions.reason(first, rule);
+                let order = order.iter().map(|version| (*version).to_owned()).collect();
+                types.insert(group_resource, Choice { preferred: preferred.to_owned(), order, reason });
+            }
+        }
+        Self { types }
+    }
+}
+
+impl ItemRestorer<'_> {
+    /// Says in which version a type is restored, if it is not the one that the backup prefers.
+    pub(super) fn report_version(&self, group_resource: &str) {
+        if let Some(Choice { preferred, order, reason }) = self.versions.types.get(group_resource) {
+            let version = order.first().map_or("", String::as_str);
+            let notice =
+                format!("{group_resource} are restored in {version} and not in {preferred}: {reason}");
+            self.work.report.info(&notice);
+        }
+    }
+
+    /// The item in the version that is restored. Errors: local disk fails.
+    pub(super) fn in_version(&self, group_resource: &str, item: ItemRef) -> Result<ItemRef, StoreError> {
+        let Work { contents, report, .. } = self.work;
+        let Some(choice) = self.versions.types.get(group_resource) else { return Ok(item) };
+        for version in &choice.order {
+            if *version == choice.preferred {
+                break;
+            }
+            if let Some(found) = contents.in_version(&item, group_resource, version)? {
+                return Ok(found);
+            }
+            let path = contents.path_of(&item)?;
+            report.info(&format!("{path}: the backup does not hold this item in {version}"));
+        }
+        Ok(item)
+    }
+}
