@@ -2,12 +2,35 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use backup_core::{api::common::LocalReference, names::is_object_name};
+use backup_core::{
+    api::common::LocalReference,
+    names::is_object_name,
+    validate::{self, Finding},
+};
 use backup_runtime::{Cluster, retry};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 
 const BUDGET: Duration = Duration::from_secs(30);
+
+/// What the ConfigMap says that a spec names in `field`; none if it names none. The error is everything that is wrong with it.
+pub(crate) fn read<T>(
+    field: &str,
+    reference: Option<&LocalReference>,
+    data: Option<&BTreeMap<String, String>>,
+    read: impl FnOnce(&BTreeMap<String, String>) -> Result<T, Vec<Finding>>,
+) -> Result<Option<T>, Vec<Finding>> {
+    let Some(reference) = reference else { return Ok(None) };
+    let wrong = validate::config_map(field, reference);
+    match data {
+        _ if !wrong.is_empty() => Err(wrong),
+        None => Err(vec![Finding::new(
+            format!("{field}.name"),
+            format!("there is no ConfigMap {:?} in the namespace of this installation", reference.name),
+        )]),
+        Some(data) => read(data).map(Some),
+    }
+}
 
 /// The data of the ConfigMap that a spec names; none if it names none, or there is none.
 pub(crate) async fn data(

@@ -19,6 +19,7 @@ use kube::ResourceExt as _;
 
 use crate::{
     args::Args,
+    config_maps,
     location::{choose_default, is_read_only},
     snapshot_locations::choice::{self, ChosenLocations, SnapshotCandidates},
 };
@@ -89,7 +90,12 @@ pub(crate) fn prepare(backup: &Backup, facts: &Facts, settings: &Settings, now: 
     findings.extend(location_finding(&backup.spec, &facts.locations, &name));
     findings.append(&mut snapshots.findings);
     findings.extend(unsupported(&backup.spec, settings.csi, &snapshots));
-    findings.extend(policy_findings(&backup.spec, facts.policy.as_ref()));
+    for finding in policy_findings(&backup.spec, facts.policy.as_ref()) {
+        // The rules that need no cluster have found some of them.
+        if !findings.contains(&finding) {
+            findings.push(finding);
+        }
+    }
 
     fill_spec(&mut backup.spec, facts, settings, &name);
     backup.spec.volume_snapshot_locations = snapshots.names;
@@ -234,11 +240,22 @@ fn no_snapshots(snapshots: &ChosenLocations) -> Finding {
 /// What is wrong with the resource policy. `data` is that of its ConfigMap, if there is one.
 fn policy_findings(spec: &BackupSpec, data: Option<&BTreeMap<String, String>>) -> Vec<Finding> {
     match read_policy(spec, data) {
-        Ok(Some(policy)) if !policy.types.is_empty() && uses_combined_fields(spec) => vec![Finding::new(
-            format!("{RESOURCE_POLICY}: includeExcludePolicy"),
-            "cannot be used with includedResources, excludedResources or includeClusterResources; use the filters for \
-             cluster-scoped and namespace-scoped resources",
-        )],
+        Ok(Some(policy)) if uses_combined_fields(spec) => {
+            let parts = [
+                ("includeExcludePolicy", policy.types.is_empty()),
+                ("clusterScopedFilterPolicy", policy.filters.cluster_scoped.is_empty()),
+                ("namespacedFilterPolicies", policy.filters.namespaced.is_empty()),
+            ];
+            let given = parts.into_iter().filter(|(_, is_empty)| !is_empty);
+            let finding = |(part, _)| {
+                Finding::new(
+                    format!("{RESOURCE_POLICY}: {part}"),
+                    "cannot be used with includedResources, excludedResources or includeClusterResources; use the filters for \
+                     cluster-scoped and namespace-scoped resources",
+                )
+            };
+            given.map(finding).collect()
+        }
         Ok(_) => Vec::new(),
         Err(findings) => findings,
     }
@@ -249,16 +266,7 @@ pub(crate) fn read_policy(
     spec: &BackupSpec,
     data: Option<&BTreeMap<String, String>>,
 ) -> Result<Option<ResourcePolicy>, Vec<Finding>> {
-    match (&spec.resource_policy, data) {
-        (None, _) => Ok(None),
-        // Found by the rules that need no cluster.
-        (Some(reference), _) if !reference.kind.eq_ignore_ascii_case("configmap") => Ok(None),
-        (Some(reference), None) => Err(vec![Finding::new(
-            format!("{RESOURCE_POLICY}.name"),
-            format!("there is no ConfigMap {:?} in the namespace of this Backup", reference.name),
-        )]),
-        (Some(_), Some(data)) => resource_policy::read(data).map(Some),
-    }
+    config_maps::read(RESOURCE_POLICY, spec.resource_policy.as_ref(), data, resource_policy::read)
 }
 
 #[cfg(test)]

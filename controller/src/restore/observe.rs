@@ -73,11 +73,14 @@ pub(crate) async fn facts(ctx: &JobContext, restore: &Restore) -> Result<Facts, 
     let modifier = config_maps::data(&ctx.cluster, restore.spec.resource_modifier.as_ref())
         .await
         .map_err(|error| unread("the ConfigMap of spec.resourceModifier", &error))?;
+    let policy = config_maps::data(&ctx.cluster, restore.spec.resource_policy.as_ref())
+        .await
+        .map_err(|error| unread("the ConfigMap of spec.resourcePolicy", &error))?;
     let action_configs =
         list::raw::<ConfigMap, _>(&ctx.cluster, ActionConfigs::SELECTOR, |object| config_map(&object))
             .await
             .map_err(|error| unread("the list of ConfigMaps that configure actions", &error))?;
-    Ok(Facts { backup, location, modifier, action_configs, version_priorities: None })
+    Ok(Facts { backup, location, modifier, policy, action_configs, version_priorities: None })
 }
 
 /// The versions that people prefer; none if there is no ConfigMap of them.

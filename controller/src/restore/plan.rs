@@ -24,7 +24,7 @@ use super::{
     calls::{Calls, Pace, dry_client},
     hooks::{HookContext, HookJournal},
     report::Report,
-    runner::{Changes, Run, Volumes, has_versions, read_contents},
+    runner::{Asked, Run, Volumes, has_versions, read_contents},
     snapshots::{Snapshots, VolumeJournal},
     validate,
 };
@@ -100,6 +100,7 @@ impl Planner {
         let facts = kind.facts(ctx, &restore).await?;
         let mut findings = validate::findings(&restore.spec, &facts);
         let modifiers = validate::modifiers(&restore.spec, &facts).unwrap_or_default();
+        let filters = validate::filters(&restore.spec, &facts).unwrap_or_default();
         let configs = ActionConfigs::read(&facts.action_configs).unwrap_or_default();
         let (Some(backup), true) = (&facts.backup, findings.is_empty()) else {
             let findings: Vec<String> = findings.drain(..).map(|finding| finding.to_string()).collect();
@@ -142,9 +143,10 @@ impl Planner {
             report: &report,
             calls: &calls,
         };
-        let changes = Changes { modifiers, configured: configs.actions(&ctx.cluster.client) };
+        let configured = configs.actions(&ctx.cluster.client);
+        let asked = Asked { modifiers, filters, configured };
         let hooks = HookContext { executor: &*kind.executor, journal: &hooks };
-        let work = run.prepare(ctx, Vec::new(), log, Volumes { snapshots, saved }, changes, hooks);
+        let work = run.prepare(ctx, Vec::new(), log, Volumes { snapshots, saved }, asked, hooks);
         tokio::select! {
             done = work.run() => done?,
             // Nobody reads it any more.

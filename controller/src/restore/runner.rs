@@ -16,6 +16,7 @@ use backup_actions::restore::{
 use backup_core::{
     api::{Backup, Restore},
     labels,
+    resource_policy::FilterPolicies,
     resources::{RestoreOrder, VersionPriorities},
     validate::Finding,
 };
@@ -67,7 +68,8 @@ impl Worker<Restores> {
         // They may have changed since the start, and after a restart they are read again.
         let changes = || {
             let modifiers = validate::modifiers(&restore.spec, job.facts)?;
-            Ok((modifiers, ActionConfigs::read(&job.facts.action_configs)?))
+            let filters = validate::filters(&restore.spec, job.facts)?;
+            Ok((modifiers, filters, ActionConfigs::read(&job.facts.action_configs)?))
         };
         let gone = |found: Vec<Finding>| {
             let found: Vec<String> = found.iter().map(ToString::to_string).collect();
@@ -77,7 +79,8 @@ impl Worker<Restores> {
             ))
         };
         let cancelled = self.cancellation.is_cancelled();
-        let (modifiers, configs) = if cancelled { Default::default() } else { changes().map_err(gone)? };
+        let (modifiers, filters, configs) =
+            if cancelled { Default::default() } else { changes().map_err(gone)? };
         let unreadable = |error: WorkerError| match error {
             WorkerError::Blocked { reason, retryable: false } => {
                 let so = if resumed {
@@ -145,10 +148,11 @@ impl Worker<Restores> {
             calls: &calls,
         };
         let volumes = Volumes { snapshots, saved };
-        let changes = Changes { modifiers, configured: configs.actions(&ctx.cluster.client) };
+        let configured = configs.actions(&ctx.cluster.client);
+        let asked = Asked { modifiers, filters, configured };
         let hooks = HookContext { executor: &*kind.executor, journal: &hooks };
         let done = tokio::select! {
-            done = run.work(&ctx, &kind.plugins, log, volumes, changes, hooks) => done,
+            done = run.work(&ctx, &kind.plugins, log, volumes, asked, hooks) => done,
             never = upload_log(&ctx, of, store, report.log()) => match never {},
         };
         if matches!(done, Err(work::WorkError::Stopped(StopReason::ClaimLost)))
@@ -233,9 +237,10 @@ pub(super) struct Volumes {
     pub(super) saved: SavedVolumes,
 }
 
-/// What people want changed in items.
-pub(super) struct Changes {
+/// What people ask for in ConfigMaps.
+pub(super) struct Asked {
     pub(super) modifiers: Option<ResourceModifiers>,
+    pub(super) filters: FilterPolicies,
     /// Built-in actions that a ConfigMap configures.
     pub(super) configured: Vec<Arc<dyn RestoreItemAction>>,
 }
@@ -264,7 +269,7 @@ impl Run<'_> {
         host: &Host,
         log: PluginLog,
         volumes: Volumes,
-        changes: Changes,
+        asked: Asked,
         hooks: HookContext<'_>,
     ) -> Result<Vec<Started>, work::WorkError> {
         let Self { restore, report, calls, .. } = *self;
@@ -273,7 +278,7 @@ impl Run<'_> {
             reason = calls.cancellation().stopped() => return Err(reason.into()),
         };
         tokio::select! {
-            done = self.prepare(ctx, plugins, log, volumes, changes, hooks).run() => done,
+            done = self.prepare(ctx, plugins, log, volumes, asked, hooks).run() => done,
             halt = show_progress(&ctx.cluster, restore, report) => Err(halt.into()),
         }
     }
@@ -285,7 +290,7 @@ impl Run<'_> {
         plugins: Vec<Arc<dyn RestoreItemAction>>,
         log: PluginLog,
         Volumes { snapshots, saved }: Volumes,
-        Changes { modifiers, configured }: Changes,
+        Asked { modifiers, filters, configured }: Asked,
         hooks: HookContext<'s>,
     ) -> Work<'s> {
         let Self {
@@ -344,6 +349,7 @@ impl Run<'_> {
                 kept_volumes: std::collections::BTreeSet::new(),
             },
             modifiers,
+            filters,
             snapshots,
             saved,
             plan: VolumePlan::default(),

@@ -8,6 +8,7 @@ use backup_actions::restore::json::{self, Object};
 use backup_core::{
     api::RestoreSpec,
     labels::RESTORE_STATUS_ANNOTATION,
+    resource_policy::{FilterPolicies, PolicyRule},
     resources::{DEFINITIONS, NAMESPACES, ResourceFilter, ResourceType, RestoreOrder},
     selection::{IncludesExcludes, LabelFilter},
 };
@@ -22,6 +23,9 @@ pub(super) struct Selection {
     types: ResourceFilter,
     namespaces: IncludesExcludes,
     labels: LabelFilter,
+    filters: FilterPolicies,
+    /// What of the filter policies selects nothing, as sentences for people.
+    pub(super) problems: Vec<String>,
     /// Types whose objects would start work of other operators, and that the spec does not name.
     guarded: Vec<String>,
     /// Types whose status is restored, if the spec has any.
@@ -47,13 +51,14 @@ impl Batch {
 
 impl Selection {
     /// The filters of a spec, with names completed by what the cluster serves, or else by what the backup holds.
-    /// `guarded` are types that are only restored where the spec names them.
+    /// `guarded` are types that are only restored where the spec names them. Errors: local disk fails.
     pub(super) fn new(
         spec: &RestoreSpec,
         served: &ServedTypes,
         contents: &Contents,
         guarded: &[String],
-    ) -> Self {
+        filters: &FilterPolicies,
+    ) -> Result<Self, StoreError> {
         let stored = contents.types();
         let in_backup = |name: &str| {
             let is_called = |full: &&String| full.split('.').next() == Some(name);
@@ -62,13 +67,22 @@ impl Selection {
         let resolve = |name: &str| served.resolve(name).or_else(|| in_backup(&name.to_ascii_lowercase()));
         let types = ResourceFilter::for_restore(spec, &resolve);
         let guarded = guarded.iter().filter(|name| !types.asks_for(name)).cloned().collect();
-        Self {
+        let unserved = if filters.is_empty() { Vec::new() } else { unserved_kinds(contents, served)? };
+        let (filters, problems) = filters.resolved(&|name| {
+            let by_kind = || unserved.iter().find(|(kind, _)| kind.eq_ignore_ascii_case(name));
+            let full = resolve(name).or_else(|| Some(by_kind()?.1.clone()))?;
+            let namespaced = served.by_group_resource(&full).map(|resource| resource.namespaced);
+            Some((full, namespaced))
+        });
+        Ok(Self {
+            filters,
+            problems,
             status: ResourceFilter::status_in_restore(spec, &resolve),
             types,
             guarded,
             namespaces: IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces),
             labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
-        }
+        })
     }
 
     /// Everything that is restored but definitions and namespaces, by type, in order of restoring.
@@ -124,31 +138,24 @@ impl Selection {
                 Some(namespace) => takes[0] && self.namespaces.includes(namespace),
                 None => takes[1],
             };
-            if selected && self.labels_match(contents, item)? {
+            if selected && self.passes(contents, group_resource, item)? {
                 chosen.push(*item);
             }
         }
         Ok(chosen)
     }
 
-    fn labels_match(&self, contents: &Contents, item: &ItemRef) -> Result<bool, StoreError> {
-        if self.labels.everything() {
+    /// Whether an item passes what a policy says of it, or else the label selectors of the spec.
+    fn passes(&self, contents: &Contents, group_resource: &str, item: &ItemRef) -> Result<bool, StoreError> {
+        if self.types.needs(group_resource) {
             return Ok(true);
         }
-        let bytes = match contents.read(item) {
-            Ok(bytes) => bytes,
-            Err(error) if error.is_transient() => return Err(error),
-            // It may have been meant: it is selected, and is an error when its turn comes.
-            Err(_) => return Ok(true),
-        };
-        let labels = match serde_json::from_slice::<Head>(&bytes) {
-            Ok(head) => head.metadata.labels.unwrap_or_default(),
-            Err(_) => match serde_json::from_slice::<Object>(&bytes) {
-                Ok(object) => json::labels(&object),
-                Err(_) => return Ok(true),
-            },
-        };
-        Ok(self.labels.matches(&labels))
+        match self.filters.rule(group_resource, contents.namespace_of(item)) {
+            PolicyRule::None => labels_match(&self.labels, contents, item),
+            PolicyRule::Unlisted => Ok(false),
+            PolicyRule::Filter(filter) => Ok(filter.names.includes(&contents.name_of(item)?)
+                && labels_match(&filter.labels, contents, item)?),
+        }
     }
 
     /// The definitions that are restored: the selected ones, and those that selected custom resources need while the
@@ -188,7 +195,10 @@ impl Selection {
     pub(super) fn takes_empty_namespace(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
         self.types.includes(&named(NAMESPACES, false))
             && self.takes_namespace(name)
-            && self.labels.matches(labels)
+            && match self.filters.rule(NAMESPACES, None) {
+                PolicyRule::Filter(filter) => filter.selects(name, || labels.clone()),
+                _ => self.labels.matches(labels),
+            }
     }
 
     /// Whether an action on another item may ask for an item of this type and namespace of the backup. Volumes come along with
@@ -218,6 +228,48 @@ impl Selection {
     }
 }
 
+/// Whether a filter selects an item by its labels.
+fn labels_match(filter: &LabelFilter, contents: &Contents, item: &ItemRef) -> Result<bool, StoreError> {
+    if filter.everything() {
+        return Ok(true);
+    }
+    let bytes = match contents.read(item) {
+        Ok(bytes) => bytes,
+        Err(error) if error.is_transient() => return Err(error),
+        // It may have been meant: it is selected, and is an error when its turn comes.
+        Err(_) => return Ok(true),
+    };
+    let labels = match serde_json::from_slice::<Head>(&bytes) {
+        Ok(head) => head.metadata.labels.unwrap_or_default(),
+        Err(_) => match serde_json::from_slice::<Object>(&bytes) {
+            Ok(object) => json::labels(&object),
+            Err(_) => return Ok(true),
+        },
+    };
+    Ok(filter.matches(&labels))
+}
+
+/// The kinds that the cluster does not serve, and their types in the backup.
+fn unserved_kinds(contents: &Contents, served: &ServedTypes) -> Result<Vec<(String, String)>, StoreError> {
+    let mut kinds = Vec::new();
+    for group_resource in contents.types() {
+        let Some(first) = contents.items(&group_resource).first() else { continue };
+        if served.by_group_resource(&group_resource).is_some() {
+            continue;
+        }
+        match contents.read(first) {
+            Ok(bytes) => {
+                let head: Head = serde_json::from_slice(&bytes).unwrap_or_default();
+                kinds.push((head.kind, group_resource));
+            }
+            Err(error) if error.is_transient() => return Err(error),
+            // It is an error when its turn comes.
+            Err(_) => {}
+        }
+    }
+    Ok(kinds)
+}
+
 /// A type that is known by its name only.
 fn named(group_resource: &str, namespaced: bool) -> ResourceType {
     let (plural, group) = group_resource.split_once('.').unwrap_or((group_resource, ""));
@@ -227,6 +279,8 @@ fn named(group_resource: &str, namespaced: bool) -> ResourceType {
 /// The part of an item that selection looks at.
 #[derive(Debug, Default, Deserialize)]
 struct Head {
+    #[serde(default)]
+    kind: String,
     #[serde(default)]
     metadata: HeadMetadata,
 }

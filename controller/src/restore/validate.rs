@@ -8,12 +8,15 @@ use backup_actions::restore::{
 };
 use backup_core::{
     api::{Backup, BackupPhase, BackupStorageLocation, LocationPhase, Restore, RestoreSpec},
+    resource_policy::{self, FilterPolicies},
     resources::{self, VersionPriorities},
     selection::IncludesExcludes,
     validate::{self, Finding},
 };
 use backup_lock::Footprint;
 use jiff::Timestamp;
+
+use crate::config_maps;
 
 /// What was read in the cluster.
 #[derive(Debug, Default)]
@@ -22,6 +25,8 @@ pub(crate) struct Facts {
     pub(crate) location: Option<BackupStorageLocation>,
     /// The data of the ConfigMap with the resource modifiers that the Restore names, if there is one.
     pub(crate) modifier: Option<BTreeMap<String, String>>,
+    /// The data of the ConfigMap with the filter policies that the Restore names, if there is one.
+    pub(crate) policy: Option<BTreeMap<String, String>>,
     /// The ConfigMaps that configure built-in actions.
     pub(crate) action_configs: Vec<ConfigMapData>,
     /// The versions that people prefer; there with `--features=EnableAPIGroupVersions`.
@@ -39,8 +44,13 @@ pub(super) fn started_for(schedule: &str, backup: &Backup) -> Option<(Option<Tim
 pub(super) fn findings(spec: &RestoreSpec, facts: &Facts) -> Vec<Finding> {
     let mut found = validate::restore(spec);
     found.extend(unsupported(spec));
-    let modifiers = modifiers(spec, facts).err().into_iter().flatten();
-    found.extend(modifiers.filter(|finding| !found.contains(finding)).collect::<Vec<_>>());
+    let configured = [modifiers(spec, facts).err(), filters(spec, facts).err()];
+    for finding in configured.into_iter().flatten().flatten() {
+        // The rules that need no cluster have found some of them.
+        if !found.contains(&finding) {
+            found.push(finding);
+        }
+    }
     found.extend(ActionConfigs::read(&facts.action_configs).err().into_iter().flatten());
     let (field, what) = match (named(spec.backup_name.as_ref()), named(spec.schedule_name.as_ref())) {
         (Some(name), None) => ("spec.backupName", format!("backup {name:?}")),
@@ -108,31 +118,27 @@ pub(super) fn modifiers(
     spec: &RestoreSpec,
     facts: &Facts,
 ) -> Result<Option<ResourceModifiers>, Vec<Finding>> {
-    let Some(reference) = &spec.resource_modifier else { return Ok(None) };
-    let wrong = validate::config_map(modifiers::FIELD, reference);
-    match &facts.modifier {
-        _ if !wrong.is_empty() => Err(wrong),
-        None => Err(vec![Finding::new(
-            format!("{}.name", modifiers::FIELD),
-            format!("there is no ConfigMap {:?} in the namespace of this Restore", reference.name),
-        )]),
-        Some(data) => modifiers::read(data).map(Some),
-    }
+    let (reference, data) = (spec.resource_modifier.as_ref(), facts.modifier.as_ref());
+    config_maps::read(modifiers::FIELD, reference, data, modifiers::read)
+}
+
+/// The filter policies, if the Restore names some; else such as say nothing. The error is everything that is wrong with them.
+pub(super) fn filters(spec: &RestoreSpec, facts: &Facts) -> Result<FilterPolicies, Vec<Finding>> {
+    let (reference, data) = (spec.resource_policy.as_ref(), facts.policy.as_ref());
+    let read = config_maps::read("spec.resourcePolicy", reference, data, resource_policy::read_for_restore);
+    read.map(Option::unwrap_or_default)
 }
 
 /// What this version cannot do. Ignoring it would restore something else than was asked for.
-fn unsupported(spec: &RestoreSpec) -> Vec<Finding> {
+fn unsupported(spec: &RestoreSpec) -> Option<Finding> {
     // Velero's command may send it empty.
     let uploads = spec
         .uploader_config
         .as_ref()
         .is_some_and(|config| config.write_sparse_files == Some(true) || config.parallel_files_download > 0);
-    let asked = [("spec.resourcePolicy", spec.resource_policy.is_some()), ("spec.uploaderConfig", uploads)];
-    asked
-        .into_iter()
-        .filter(|(_, asked)| *asked)
-        .map(|(field, _)| Finding::new(field, "is not supported yet; remove it to restore without it"))
-        .collect()
+    let refused =
+        || Finding::new("spec.uploaderConfig", "is not supported yet; remove it to restore without it");
+    uploads.then(refused)
 }
 
 /// The spec as it is run and published: names filled in, non-restorable resources excluded.

@@ -13,6 +13,7 @@ use backup_actions::restore::{
 };
 use backup_core::{
     api::Restore,
+    resource_policy::FilterPolicies,
     resources::{NAMESPACES, RestoreOrder, VersionPriorities},
     text::shortened,
 };
@@ -132,6 +133,8 @@ pub(super) struct Work<'a> {
     pub(super) rules: RestoreRules,
     /// What people want changed in items after all actions.
     pub(super) modifiers: Option<ResourceModifiers>,
+    /// What a policy says of the items of some namespaces and types.
+    pub(super) filters: FilterPolicies,
     pub(super) snapshots: Snapshots,
     pub(super) saved: SavedVolumes,
     /// How the data of each volume comes back; decided once, before anything is restored.
@@ -194,9 +197,8 @@ impl Work<'_> {
         hooks: HookPlanner<'_>,
     ) -> Result<(), WorkError> {
         self.calls.cancellation().check_new_work()?;
-        let spec = &self.restore.spec;
         let served = (self.discover)().await.map_err(WorkError::Discovery)?;
-        let selection = Selection::new(spec, &served, self.contents, self.guarded);
+        let selection = self.selection(&served)?;
         self.plan_volumes();
         let rules = Arc::new(self.rules.clone());
         let (namespaces, selected) = self.namespaces(&selection)?;
@@ -210,7 +212,10 @@ impl Work<'_> {
         };
         let served = again.unwrap_or(served);
         // Names are completed again: some types are served only now.
-        let selection = Selection::new(spec, &served, self.contents, self.guarded);
+        let selection = self.selection(&served)?;
+        for problem in &selection.problems {
+            self.report.warn(Scope::Velero, format!("the resource policy: {problem}"));
+        }
         let batches = selection.batches(self.contents, &served, self.order)?;
         self.report.expect(batches.iter().map(|batch| batch.items.len()).sum());
         self.report_repository_data(&selection)?;
@@ -231,6 +236,10 @@ impl Work<'_> {
         Ok(self.complete_provisioned().await?)
     }
 
+    fn selection(&self, served: &ServedTypes) -> Result<Selection, StoreError> {
+        Selection::new(&self.restore.spec, served, self.contents, self.guarded, &self.filters)
+    }
+
     /// Restores types that were not served before: what serves them may have been restored by now, or was away for a moment.
     async fn served_later(&self, mut batches: Vec<Batch>, common: &Common<'_>) -> Result<(), WorkError> {
         if batches.is_empty() {
@@ -245,7 +254,7 @@ impl Work<'_> {
             all || away.is_none_or(|last| last.elapsed() > BETWEEN_SERVERS)
         };
         let served = self.await_served(settled).await?;
-        let selection = Selection::new(&self.restore.spec, &served, self.contents, self.guarded);
+        let selection = self.selection(&served)?;
         let restorer = self.restorer(common, &served, &selection);
         for batch in &mut batches {
             batch.resource = served.by_group_resource(&batch.group_resource).cloned();

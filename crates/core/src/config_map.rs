@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
-use crate::validate::Finding;
+use crate::validate::{Finding, label_selector};
 
 /// Reads the value of the only key of a ConfigMap, which is `what`.
 pub fn only_value(field: &str, what: &str, data: &BTreeMap<String, String>) -> Result<Value, Finding> {
@@ -95,6 +97,21 @@ impl ConfigReader {
             text
         })
         .collect()
+    }
+
+    /// A label selector that Kubernetes takes.
+    pub fn label_selector(&mut self, value: &Value, at: &str) -> Option<LabelSelector> {
+        self.fields(value, at, &["matchLabels", "matchExpressions"])?;
+        match LabelSelector::deserialize(value) {
+            Ok(selector) => {
+                self.findings.extend(label_selector(&format!("{}: {at}", self.field), &selector));
+                Some(selector)
+            }
+            Err(error) => {
+                self.find(at, format!("is no label selector: {error}"));
+                None
+            }
+        }
     }
 
     pub fn text(&mut self, fields: &Map<String, Value>, at: &str, name: &str) -> String {

@@ -1,8 +1,10 @@
-//! Resource policies: what a ConfigMap says about the volumes and the types of a backup (`spec.resourcePolicy`).
+//! Resource policies: what a ConfigMap says about the volumes and the items of a backup, or the items of a restore
+//! (`spec.resourcePolicy`).
 //!
 //! Velero: `internal/resourcepolicies`, v1.18. Read strictly: a policy that is not understood in full is not followed in
 //! part.
 
+mod filters;
 mod read;
 mod volume;
 
@@ -10,7 +12,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-pub use read::read;
+pub use filters::{FilterPolicies, KindFilter, NamespacePolicy, PolicyRule};
+pub use read::{read, read_for_restore};
 pub use volume::Volume;
 
 use crate::api::BackupSpec;
@@ -22,6 +25,7 @@ pub struct ResourcePolicy {
     pub volumes: Vec<VolumePolicy>,
     /// Types that are included or left out, where the Backup itself says nothing about them.
     pub types: TypeLists,
+    pub filters: FilterPolicies,
 }
 
 /// What is done with volumes on which all conditions hold.

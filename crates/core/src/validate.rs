@@ -13,6 +13,7 @@ mod selectors;
 use std::fmt;
 
 pub use backup::backup;
+pub(crate) use lists::namespace_pattern;
 pub use raw::{raw_backup, raw_restore};
 pub use restore::restore;
 

@@ -25,7 +25,11 @@ async fn serve(world: &World, v2_is_served: bool) -> anyhow::Result<()> {
     let expected = if v2_is_served { vec!["v2", "v1"] } else { vec!["v1"] };
     eventually("the versions are served", SOON, async || {
         let groups = world.client.list_api_groups_aggregated().await?;
-        let group = groups.items.into_iter().find(|group| group.name_any() == GROUP);
+        let is_ours = |name: Option<&str>| name == Some(GROUP);
+        let group = groups
+            .items
+            .into_iter()
+            .find(|group| is_ours(group.metadata.as_ref().and_then(|metadata| metadata.name.as_deref())));
         let served: Vec<String> = group
             .into_iter()
             .flat_map(|group| group.versions)

@@ -19,6 +19,7 @@ mod deletion;
 mod deploy;
 mod describe;
 mod file_access;
+mod filter_policies;
 mod forced_release;
 mod histories;
 mod hooks;
@@ -119,6 +120,7 @@ fn suites() -> Vec<Suite> {
                 hostile_archives::TESTS,
                 callers::TESTS,
                 collection::TESTS,
+                filter_policies::TESTS,
                 incomplete_restores::TESTS,
                 metrics::TESTS,
                 modified_restores::TESTS,

@@ -13,7 +13,7 @@ use backup_actions::{
 };
 use backup_core::{
     api::{Backup, BackupSpec},
-    resource_policy::ResourcePolicy,
+    resource_policy::{FilterPolicies, ResourcePolicy},
     resources::{ResourceFilter, ResourceType, group_resource},
     selection::LabelFilter,
     snapshot::VolumeSnapshot,
@@ -68,6 +68,10 @@ pub(crate) struct CollectPlan {
     pub(crate) filter: ResourceFilter,
     pub(crate) namespaces: NamespaceScope,
     pub(crate) labels: LabelFilter,
+    /// What the policy says of the items of some namespaces and types.
+    pub(crate) filters: FilterPolicies,
+    /// What of it selects nothing, as sentences for people.
+    pub(crate) filter_problems: Vec<String>,
     /// Items that come first among those of their type.
     pub(crate) ordered: OrderedResources,
     pub(crate) hooks: HookRules,
@@ -89,7 +93,15 @@ impl CollectPlan {
     ) -> Self {
         let types = Types::choose(served.types(), &filter);
         let resolve = |name: &str| served.resolve(name);
+        let filters = policy.as_ref().map(|policy| policy.filters.clone()).unwrap_or_default();
+        let (filters, filter_problems) = filters.resolved(&|name| {
+            let full = served.resolve(name)?;
+            let namespaced = served.by_group_resource(&full).map(|resource| resource.namespaced);
+            Some((full, namespaced))
+        });
         Self {
+            filters,
+            filter_problems,
             include_definitions: types.definitions.as_ref().is_some_and(|crds| !filter.excludes(crds)),
             ordered: OrderedResources::new(&spec.ordered_resources, &types.listed, &resolve),
             hooks: HookRules::new(spec.hooks.as_ref()),

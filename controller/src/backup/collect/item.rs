@@ -8,6 +8,7 @@ use backup_actions::{
 };
 use backup_core::{
     labels::{MUST_INCLUDE_ADDITIONAL_ITEMS, SKIP_FROM_BACKUP},
+    resource_policy::PolicyRule,
     resources::DEFINITIONS,
 };
 use backup_store::{ItemPath, Scope};
@@ -119,6 +120,18 @@ impl<S: Sink> Collector<'_, S> {
         if item.namespace().is_some_and(|namespace| !plan.namespaces.includes(namespace))
             || reason == InclusionReason::Related && !plan.filter.allows_related(&kind.resource)
         {
+            return false;
+        }
+        if reason == InclusionReason::Related
+            && let PolicyRule::Filter(filter) = plan.filters.rule(&kind.group_resource, item.namespace())
+            && !filter.names.includes(item.name())
+        {
+            let message = format!(
+                "{} {} is left out: the names in the resource policy do not select it",
+                kind.group_resource,
+                item.full_name()
+            );
+            self.output.report.info(&message);
             return false;
         }
         if item.is_excluded() {

@@ -2,7 +2,11 @@
 //! definitions and namespaces (Velero `pkg/backup/backup.go`, `item_collector.go`, v1.18).
 
 use backup_actions::ItemId;
-use backup_core::labels::CANCEL_ANNOTATION;
+use backup_core::{
+    labels::CANCEL_ANNOTATION,
+    resource_policy::PolicyRule,
+    resources::{NAMESPACES, ResourceType},
+};
 use backup_runtime::{
     page::Listing,
     walk::{self, Step},
@@ -38,6 +42,9 @@ impl<S: Sink> Collector<'_, S> {
             );
             self.warn(Scope::Velero, message);
         }
+        for problem in &plan.filter_problems {
+            self.warn(Scope::Velero, format!("the resource policy: {problem}"));
+        }
         for problem in self.request.actions.unusable() {
             self.error(Scope::Velero, problem.clone());
         }
@@ -66,6 +73,16 @@ impl<S: Sink> Collector<'_, S> {
                         begun += 1;
                     }
                     let Some(kind) = &current else { continue };
+                    let items = if plan.filters.is_empty() {
+                        items
+                    } else {
+                        // One that cannot be read is included, too: that reports it.
+                        let is_listed = |text: &str| {
+                            RawItem::parse(text)
+                                .map_or(true, |item| passes(plan, &kind.group_resource, &item))
+                        };
+                        items.into_iter().filter(|item| is_listed(item.get())).collect()
+                    };
                     self.output.progress.expect(items.len() as u64 + remaining);
                     self.include_page(kind, items).await?;
                 }
@@ -125,7 +142,7 @@ impl<S: Sink> Collector<'_, S> {
             }
             let id = ItemId::new(&kind.group_resource, namespace, name);
             let problem = match fetch(self.request.client, kind, namespace, name).await {
-                Ok(Some(text)) if is_selected(plan, &text) => {
+                Ok(Some(text)) if is_selected(plan, &kind.group_resource, &text) => {
                     self.include(kind, &text, InclusionReason::Listed, 0).await?;
                     continue;
                 }
@@ -219,37 +236,61 @@ impl<S: Sink> Collector<'_, S> {
 }
 
 fn listings(plan: &CollectPlan) -> Vec<Listing> {
-    let (selectors, namespaces) = (plan.labels.selectors(), plan.namespaces.lists());
+    let namespaces = plan.namespaces.lists();
     let mut listings = Vec::new();
     for resource in &plan.types.listed {
         let namespaces = if resource.namespaced { namespaces.as_slice() } else { &[None] };
         for namespace in namespaces {
-            for selector in &selectors {
-                listings.push(Listing {
-                    resource: resource.clone(),
-                    namespace: namespace.clone(),
-                    selector: selector.clone(),
-                });
+            for selector in selectors(plan, resource, namespace.as_deref()) {
+                let (resource, namespace) = (resource.clone(), namespace.clone());
+                listings.push(Listing { resource, namespace, selector });
             }
         }
     }
     listings
 }
 
+/// The label selectors of the lists of a type in one namespace, or in all; none if nothing is selected there.
+fn selectors(plan: &CollectPlan, resource: &ResourceType, namespace: Option<&str>) -> Vec<String> {
+    if resource.namespaced && namespace.is_none() && !plan.filters.namespaced.is_empty() {
+        // Each namespace may have its own: items are looked at when they are listed.
+        return vec![String::new()];
+    }
+    match plan.filters.rule(&resource.group_resource(), namespace) {
+        PolicyRule::None => plan.labels.selectors(),
+        PolicyRule::Filter(filter) => filter.labels.selectors(),
+        PolicyRule::Unlisted => Vec::new(),
+    }
+}
+
+/// Whether an item passes what the policy says of it, or else the label selectors of the spec.
+fn passes(plan: &CollectPlan, group_resource: &str, item: &RawItem<'_>) -> bool {
+    match plan.filters.rule(group_resource, item.namespace()) {
+        PolicyRule::None => plan.labels.everything() || plan.labels.matches(&item.labels()),
+        PolicyRule::Filter(filter) => filter.selects(item.name(), || item.labels()),
+        PolicyRule::Unlisted => false,
+    }
+}
+
 /// Whether the list of its type would hold an item.
-fn is_selected(plan: &CollectPlan, text: &str) -> bool {
+fn is_selected(plan: &CollectPlan, group_resource: &str, text: &str) -> bool {
     RawItem::parse(text).is_ok_and(|item| {
         item.namespace().is_none_or(|namespace| plan.namespaces.includes(namespace))
-            && (plan.labels.everything() || plan.labels.matches(&item.labels()))
+            && passes(plan, group_resource, &item)
     })
 }
 
 fn includes_namespace(plan: &CollectPlan, namespace: &RawItem<'_>, written: &Written) -> bool {
     let name = namespace.name();
+    let selected = match plan.filters.rule(NAMESPACES, None) {
+        PolicyRule::Filter(filter) => filter.selects(name, || namespace.labels()),
+        _ => {
+            plan.labels.everything()
+                || plan.namespaces.names(name)
+                || plan.labels.matches(&namespace.labels())
+        }
+    };
     namespace.is_active_namespace()
         && plan.namespaces.includes(name)
-        && (plan.labels.everything()
-            || plan.namespaces.names(name)
-            || written.namespaces.contains(name)
-            || plan.labels.matches(&namespace.labels()))
+        && (selected || written.namespaces.contains(name))
 }

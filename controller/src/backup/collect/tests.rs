@@ -6,6 +6,7 @@ use super::*;
 mod actions;
 mod ahead;
 mod blocks;
+mod filters;
 mod harness;
 mod hooks;
 mod snapshots;

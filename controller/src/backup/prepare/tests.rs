@@ -175,6 +175,11 @@ fn what_is_not_done_yet_is_refused_and_never_left_out_silently() {
     Some("version: v1\nincludeExcludePolicy: { excludedNamespaceScopedResources: [secrets] }"),
     &["spec.resourcePolicy: includeExcludePolicy"],
 )]
+#[case::filter_policies_beside_older_filters(
+    json!({ "includeClusterResources": true }),
+    Some("version: v1\nnamespacedFilterPolicies: [{ namespaces: [a], resourceFilters: [{}] }]"),
+    &["spec.resourcePolicy: namespacedFilterPolicies"],
+)]
 #[case::volumes_beside_older_filters(json!({ "includedResources": ["pods"] }), Some("version: v1"), &[])]
 fn a_resource_policy_is_checked_before_the_start(
     #[case] mut asked: serde_json::Value,

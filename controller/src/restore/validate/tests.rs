@@ -70,7 +70,7 @@ fn everything_that_is_wrong_is_told_at_once() {
     let found = findings(&spec, &facts(BackupPhase::InProgress, None));
     let fields: Vec<&str> = found.iter().map(|f| f.field.as_str()).collect();
     for field in
-        ["spec.resourcePolicy", "spec.existingResourcePolicy", "spec.uploaderConfig", "spec.backupName"]
+        ["spec.resourcePolicy.name", "spec.existingResourcePolicy", "spec.uploaderConfig", "spec.backupName"]
     {
         assert!(fields.contains(&field), "{field} not in {fields:?}");
     }
@@ -167,6 +167,14 @@ fn modifiers_and_configurations_of_actions_are_checked_before_the_start() {
     );
     let wrong = rules(&text.replace("v1", "v3"));
     assert_eq!(fields(&spec, &Facts { modifier: wrong, ..good() }), ["spec.resourceModifier: version"]);
+    let policy = serde_json::from_value(json!({ "kind": "configmap", "name": "filters" })).unwrap();
+    let spec = RestoreSpec { resource_policy: policy, ..from("b") };
+    assert_eq!(fields(&spec, &good()), ["spec.resourcePolicy.name"]);
+    let text =
+        "{version: v1, namespacedFilterPolicies: [{namespaces: [a], resourceFilters: [{kinds: [pods]}]}]}";
+    assert_eq!(fields(&spec, &Facts { policy: rules(text), ..good() }), [""; 0]);
+    let wrong = rules("{version: v1, volumePolicies: []}");
+    assert_eq!(fields(&spec, &Facts { policy: wrong, ..good() }), ["spec.resourcePolicy: volumePolicies"]);
     let labels = ["velero.io/plugin-config", "velero.io/change-storage-class"];
     let config = |name: &str| ConfigMapData {
         name: name.to_owned(),

@@ -116,6 +116,7 @@ struct World<'a> {
     saved: SavedVolumes,
     modifiers: Option<ResourceModifiers>,
     versions: Option<VersionPriorities>,
+    filters: FilterPolicies,
     /// Runs the commands of hooks.
     pods: Option<&'a FakePods>,
 }
@@ -123,12 +124,12 @@ struct World<'a> {
 impl<'a> World<'a> {
     fn new(fake: &'a FakeApi, calls: &'a Calls, claimed: &'a Footprint) -> Self {
         let (plugins, resumed, saved) = (Vec::new(), false, SavedVolumes::default());
-        let (modifiers, versions, pods) = (None, None, None);
-        Self { fake, calls, claimed, plugins, resumed, saved, modifiers, versions, pods }
+        let (modifiers, versions, filters, pods) = (None, None, FilterPolicies::default(), None);
+        Self { fake, calls, claimed, plugins, resumed, saved, modifiers, versions, filters, pods }
     }
 
     async fn run(self, items: Items<'_>, spec: Value) -> (Report, Result<Vec<Started>, WorkError>) {
-        let Self { fake, calls, claimed, plugins, resumed, saved, modifiers, versions, pods } = self;
+        let Self { fake, calls, claimed, plugins, resumed, saved, modifiers, versions, filters, pods } = self;
         let no_pods = FakePods::default();
         let hooks = HookJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
         let (_folder, location, _) = backup::stored(items).await;
@@ -167,6 +168,7 @@ impl<'a> World<'a> {
                 ..RestoreRules::default()
             },
             modifiers,
+            filters,
             snapshots: snapshots::none(),
             saved,
             plan: VolumePlan::default(),
@@ -486,6 +488,7 @@ async fn work_that_has_to_stop_writes_nothing_more() {
 }
 
 mod actions;
+mod filters;
 mod hooks;
 mod modifiers;
 mod plan;

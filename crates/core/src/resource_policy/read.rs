@@ -1,12 +1,14 @@
 //! Reading a policy. Everything that is wrong is found at once, each with its place.
 
+mod filters;
+
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
 use super::{
-    Conditions, CsiCondition, NfsCondition, ResourcePolicy, TypeLists, VolumeAction, VolumeActionKind,
-    VolumePolicy, volume::TYPES,
+    Conditions, CsiCondition, FilterPolicies, NfsCondition, ResourcePolicy, TypeLists, VolumeAction,
+    VolumeActionKind, VolumePolicy, volume::TYPES,
 };
 use crate::{
     config_map::{ConfigReader, join, only_value},
@@ -18,29 +20,39 @@ use crate::{
 const FIELD: &str = "spec.resourcePolicy";
 const PHASES: [&str; 3] = ["Pending", "Bound", "Lost"];
 /// What later versions of Velero know, and we do not follow.
-const LATER: [&str; 4] =
-    ["clusterScopedFilterPolicy", "namespacedFilterPolicies", "pvcVolumeMode", "pvcAccessModes"];
+const LATER: [&str; 2] = ["pvcVolumeMode", "pvcAccessModes"];
+/// What a policy may have: of a backup, and of a restore.
+const PARTS: [&str; 5] =
+    ["version", filters::CLUSTER_SCOPED, filters::NAMESPACED, "volumePolicies", "includeExcludePolicy"];
+const RESTORE_PARTS: &[&str] = PARTS.split_at(3).0;
 
 /// Reads a policy from the data of a ConfigMap, which must have exactly one key.
 /// Errors: everything that is wrong in it.
 pub fn read(data: &BTreeMap<String, String>) -> Result<ResourcePolicy, Vec<Finding>> {
     let value = only_value(FIELD, "a policy", data).map_err(|finding| vec![finding])?;
     let mut reader = ConfigReader::new(FIELD, &LATER);
-    let policy = reader.policy(&value);
+    let policy = reader.policy(&value, &PARTS);
     reader.finish(policy)
 }
 
+/// Reads the policy of a restore, as [`read`] does. The data of volumes, and types, are no business of it (Velero
+/// `internal/resourcepolicies`, `ValidateForRestore`, after 1.18).
+pub fn read_for_restore(data: &BTreeMap<String, String>) -> Result<FilterPolicies, Vec<Finding>> {
+    let value = only_value(FIELD, "a policy", data).map_err(|finding| vec![finding])?;
+    let mut reader = ConfigReader::new(FIELD, &LATER);
+    let policy = reader.policy(&value, RESTORE_PARTS);
+    reader.finish(policy.filters)
+}
+
 impl ConfigReader {
-    fn policy(&mut self, value: &Value) -> ResourcePolicy {
-        let Some(fields) = self.fields(value, "", &["version", "volumePolicies", "includeExcludePolicy"])
-        else {
-            return ResourcePolicy::default();
-        };
+    fn policy(&mut self, value: &Value, parts: &[&str]) -> ResourcePolicy {
+        let Some(fields) = self.fields(value, "", parts) else { return ResourcePolicy::default() };
         match fields.get("version").and_then(Value::as_str) {
             Some("v1") => {}
             Some(other) => self.find("version", format!("{other:?} is not known; write v1")),
             None => self.find("version", "is missing; write v1"),
         }
+        let filters = self.filter_policies(fields);
         let volumes = self.list(fields, "", "volumePolicies");
         let volumes = volumes.into_iter().flatten().enumerate();
         ResourcePolicy {
@@ -49,6 +61,7 @@ impl ConfigReader {
                 .get("includeExcludePolicy")
                 .map(|value| self.types(value, "includeExcludePolicy"))
                 .unwrap_or_default(),
+            filters,
         }
     }
 

@@ -104,13 +104,13 @@ volumePolicies:
 includeExcludePolicy:
   includedClusterScopedResources: ['*', a]
   excludedClusterScopedResources: [a]
-namespacedFilterPolicies: []
+clusterScopedFilterPolicy: {}
 ",
     )
     .unwrap_err();
     let expected = [
         "volumePolicy",
-        "namespacedFilterPolicies",
+        "clusterScopedFilterPolicy.resourceFilters",
         "version",
         "volumePolicies[0].conditions.colour",
         "volumePolicies[0].conditions.volumeTypes",

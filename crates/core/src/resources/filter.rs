@@ -132,6 +132,11 @@ impl ResourceFilter {
         }
     }
 
+    /// Whether objects of this type are selected whatever filters say.
+    pub fn needs(&self, group_resource: &str) -> bool {
+        self.always.contains(&group_resource)
+    }
+
     /// Whether the spec of a Restore names this type, by its name and not by a pattern.
     pub fn asks_for(&self, group_resource: &str) -> bool {
         let Rules::Combined { types, .. } = &self.rules else { return false };

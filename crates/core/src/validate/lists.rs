@@ -121,7 +121,7 @@ fn brackets(pattern: &str) -> Result<(), &'static str> {
 }
 
 /// Whether this can match a namespace. The empty name stands for "no namespace" and is taken, as Velero does.
-fn namespace_pattern(pattern: &str) -> Result<(), &'static str> {
+pub(crate) fn namespace_pattern(pattern: &str) -> Result<(), &'static str> {
     if pattern.is_empty() {
         return Ok(());
     }

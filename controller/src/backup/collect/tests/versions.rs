@@ -52,6 +52,7 @@ async fn each_served_version_of_an_item_is_stored() {
 async fn an_ordered_item_is_first_and_written_once_in_each_version() {
     let mut ordered = setup();
     ordered.spec["orderedResources"] = json!({ "widgets": "b/w" });
+    ordered.api.put("/apis/example.com/v1/namespaces/b/widgets/w", item("b", "w"));
     let outcome = ordered.collect().await;
     assert_eq!(outcome.names()[..2], ["widgets.example.com/b/w", "widgets.example.com/a/w"]);
     assert_eq!((outcome.names().len(), outcome.warnings), (4, vec![]));

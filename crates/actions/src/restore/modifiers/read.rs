@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 use backup_core::{
     config_map::{ConfigReader, join, only_value, yaml},
     selection::{IncludesExcludes, LabelFilter},
-    validate::{self, Finding},
+    validate::Finding,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use regex::Regex;
-use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use super::{
@@ -132,18 +130,7 @@ impl Reader {
         let Some(value) = fields.get("labelSelector").filter(|value| !value.is_null()) else {
             return LabelFilter::default();
         };
-        self.0.fields(value, &at, &["matchLabels", "matchExpressions"]);
-        match LabelSelector::deserialize(value) {
-            Ok(selector) => {
-                let found = validate::label_selector(&format!("{FIELD}: {at}"), &selector);
-                self.0.findings.extend(found);
-                LabelFilter::of(&Some(selector), &None)
-            }
-            Err(error) => {
-                self.0.find(&at, format!("is no label selector: {error}"));
-                LabelFilter::default()
-            }
-        }
+        LabelFilter::of(&self.0.label_selector(value, &at), &None)
     }
 
     fn matches(&mut self, fields: &Object, at: &str) -> JsonPatch {

@@ -1,0 +1,117 @@
+//! Filter policies: which items of a type are selected, in a namespace or among those of the cluster.
+//!
+//! Velero: `internal/resourcepolicies`, `pkg/restore/restore.go` and `pkg/backup/item_collector.go` as of 2026-08 (after 1.18). What
+//! the spec leaves out stays out. In a namespace that a policy names, the listed types are selected, and no others. Among
+//! cluster-scoped types those that are listed are cut down, and the others are as the spec says. The label selectors of a
+//! spec do not count where a policy does.
+
+use std::collections::BTreeMap;
+
+use crate::selection::{IncludesExcludes, LabelFilter, glob_match};
+
+/// The filter policies of a ConfigMap.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FilterPolicies {
+    pub cluster_scoped: Vec<KindFilter>,
+    pub namespaced: Vec<NamespacePolicy>,
+}
+
+/// What is selected in some namespaces.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NamespacePolicy {
+    /// Names and globs.
+    pub namespaces: Vec<String>,
+    pub kinds: Vec<KindFilter>,
+}
+
+/// Which items of some types are selected.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KindFilter {
+    /// As people write them (`ConfigMap`, `deployments.apps`); none, or `*`, are all that no other filter lists.
+    pub kinds: Vec<String>,
+    pub labels: LabelFilter,
+    pub names: IncludesExcludes,
+}
+
+/// What the policies say of a type.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PolicyRule<'a> {
+    /// Nothing: the filters of the spec count.
+    None,
+    /// Items that pass this filter are selected.
+    Filter(&'a KindFilter),
+    /// The type is not listed in its namespace.
+    Unlisted,
+}
+
+impl KindFilter {
+    /// Whether it is for all types that no other one lists.
+    pub fn is_catch_all(&self) -> bool {
+        self.kinds.is_empty() || self.kinds == ["*"]
+    }
+
+    /// Whether an item is selected. `labels` are asked for only if that matters.
+    pub fn selects(&self, name: &str, labels: impl FnOnce() -> BTreeMap<String, String>) -> bool {
+        self.names.includes(name) && (self.labels.everything() || self.labels.matches(&labels()))
+    }
+}
+
+impl FilterPolicies {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What they say of a type (`plural.group`) in a namespace, or of one without. The policy that has the name of the namespace
+    /// counts before those whose globs match it, of which the first one counts.
+    pub fn rule(&self, group_resource: &str, namespace: Option<&str>) -> PolicyRule<'_> {
+        let lists = |filter: &&KindFilter| filter.kinds.iter().any(|kind| kind == group_resource);
+        let Some(namespace) = namespace else {
+            return self.cluster_scoped.iter().find(lists).map_or(PolicyRule::None, PolicyRule::Filter);
+        };
+        let names = |policy: &&NamespacePolicy| policy.namespaces.iter().any(|name| name == namespace);
+        let matches =
+            |policy: &&NamespacePolicy| policy.namespaces.iter().any(|name| glob_match(name, namespace));
+        let policy = self.namespaced.iter().find(names).or_else(|| self.namespaced.iter().find(matches));
+        let Some(policy) = policy else { return PolicyRule::None };
+        let catch_all = || policy.kinds.iter().find(|filter| filter.is_catch_all());
+        policy.kinds.iter().find(lists).or_else(catch_all).map_or(PolicyRule::Unlisted, PolicyRule::Filter)
+    }
+
+    /// The policies with the types by their full names, and what is wrong with the names, as sentences for people. `resolve`
+    /// completes a name and says whether its type is namespaced, as far as that is known.
+    pub fn resolved(&self, resolve: &dyn Fn(&str) -> Option<(String, Option<bool>)>) -> (Self, Vec<String>) {
+        let (mut policies, mut problems) = (self.clone(), Vec::new());
+        let mut complete = |filters: &mut [KindFilter], scope: (bool, &str)| {
+            let mut listed: Vec<String> = Vec::new();
+            for filter in filters.iter_mut().filter(|filter| !filter.is_catch_all()) {
+                for kind in &mut filter.kinds {
+                    let Some((full, namespaced)) = resolve(kind) else {
+                        problems
+                            .push(format!("{}: no resource is called {kind}: it selects nothing", scope.1));
+                        continue;
+                    };
+                    if namespaced.is_some_and(|namespaced| namespaced != scope.0) {
+                        let is = if scope.0 { "cluster-scoped" } else { "namespace-scoped" };
+                        problems.push(format!("{}: {kind} is {is}: it selects nothing there", scope.1));
+                    }
+                    if listed.contains(&full) {
+                        problems.push(format!(
+                            "{}: {kind} is {full}, which is listed before; the first filter counts",
+                            scope.1
+                        ));
+                    }
+                    listed.push(full.clone());
+                    *kind = full;
+                }
+            }
+        };
+        complete(&mut policies.cluster_scoped, (false, "clusterScopedFilterPolicy"));
+        for (at, policy) in policies.namespaced.iter_mut().enumerate() {
+            complete(&mut policy.kinds, (true, &format!("namespacedFilterPolicies[{at}]")));
+        }
+        (policies, problems)
+    }
+}
+
+#[cfg(test)]
+mod tests;
