@@ -1,6 +1,6 @@
 //! The namespaces that items go into: created from the backup or blank, and waited for while an old one goes away.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use backup_actions::restore::{
     RestoreRules, existing,
@@ -26,8 +26,8 @@ pub(super) struct Namespaces {
     stored: BTreeMap<String, ItemRef>,
     /// Those that were tried, and what came of it.
     tried: Mutex<BTreeMap<String, Outcome>>,
-    /// One is made at a time.
-    making: tokio::sync::Mutex<()>,
+    /// Each is made by one item; others that need it wait.
+    making: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Namespaces {
@@ -65,7 +65,8 @@ impl Namespaces {
         if self.tried.lock().contains_key(name) {
             return Ok(None);
         }
-        let _making = self.making.lock().await;
+        let making = Arc::clone(self.making.lock().entry(name.to_owned()).or_default());
+        let _making = making.lock().await;
         if self.tried.lock().contains_key(name) {
             return Ok(None);
         }

@@ -20,7 +20,7 @@ use backup_core::{
 use backup_lock::Footprint;
 use backup_plugins::PluginLog;
 use backup_store::{Contents, ItemRef, SavedVolumes, Scope, StoreError};
-use futures::future::BoxFuture;
+use futures::{StreamExt as _, future::BoxFuture, stream};
 use parking_lot::Mutex;
 use tokio::{sync::mpsc, time::Instant};
 
@@ -220,9 +220,7 @@ impl Work<'_> {
         self.report.expect(batches.iter().map(|batch| batch.items.len()).sum());
         self.report_repository_data(&selection)?;
         self.report_guarded(&selection)?;
-        for name in selected {
-            self.ensure(&common.namespaces, &name).await?;
-        }
+        self.ensure_all(&common.namespaces, selected).await?;
         let restorer = self.restorer(&common, &served, &selection);
         for why in &restorer.actions.unusable {
             self.report.error(Scope::Velero, why.clone());
@@ -355,6 +353,14 @@ impl Work<'_> {
         Ok((Namespaces::new(stored), selected))
     }
 
+    /// Side by side: one that goes away, and is waited for, holds up no other.
+    async fn ensure_all(&self, namespaces: &Namespaces, names: Vec<String>) -> Result<(), StopReason> {
+        let ensured = stream::iter(names).map(async |name| self.ensure(namespaces, &name).await);
+        // Those that are on their way come to their own end before work stops.
+        let ensured: Vec<Result<(), StopReason>> = ensured.buffer_unordered(IN_FLIGHT).collect().await;
+        ensured.into_iter().collect()
+    }
+
     async fn ensure(&self, namespaces: &Namespaces, name: &str) -> Result<(), StopReason> {
         let applied = if self.claimed.includes(name) {
             namespaces.ensure(self.calls, name, self.contents, self.policy()).await?
@@ -381,9 +387,8 @@ impl Work<'_> {
         if resource.namespaced {
             let sources: BTreeSet<&str> =
                 batch.items.iter().filter_map(|item| self.contents.namespace_of(item)).collect();
-            for source in sources {
-                self.ensure(restorer.namespaces, self.rules.target(source)).await?;
-            }
+            let targets = sources.into_iter().map(|source| self.rules.target(source).to_owned()).collect();
+            self.ensure_all(restorer.namespaces, targets).await?;
         }
         self.report.info(&format!("restoring {} items of {}", batch.items.len(), batch.group_resource));
         restorer.report_version(&batch.group_resource);

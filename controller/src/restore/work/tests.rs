@@ -338,10 +338,8 @@ async fn a_namespace_that_cannot_be_created_is_one_error() {
         ("configmaps", Some("a"), item("v1", "ConfigMap", "2")),
         ("configmaps", Some("b"), item("v1", "ConfigMap", "3")),
     ];
-    let bodies = std::sync::atomic::AtomicUsize::new(0);
-    let fake = fake::faulty(move |request| {
-        let first = || bodies.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
-        let refused = request.is("POST", "/api/v1/namespaces") && first();
+    let fake = fake::faulty(|request| {
+        let refused = request.is("POST", "/api/v1/namespaces") && request.body["metadata"]["name"] == "a";
         refused.then(|| Fault::refuse(403, "Forbidden", "no"))
     });
     let report = restored_in(&fake, &items, json!({})).await;
@@ -434,6 +432,7 @@ mod existing;
 mod filters;
 mod hooks;
 mod modifiers;
+mod namespaces;
 mod plan;
 mod related;
 mod status;
