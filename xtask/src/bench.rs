@@ -8,10 +8,13 @@ mod cli;
 mod objects;
 mod operations;
 mod restore;
+mod restore_plugin;
 mod snapshots;
 mod stats;
 mod sync;
 mod table;
+
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use backup_tests::{
@@ -44,6 +47,12 @@ enum What {
         /// How many objects to back up and restore.
         #[arg(long, default_value_t = 10_000)]
         objects: usize,
+        /// Measures instead what a plugin that changes every object adds.
+        #[arg(long)]
+        plugin: bool,
+        /// How long the bucket takes for each request, with `--plugin` (milliseconds).
+        #[arg(long, default_value_t = 0, requires = "plugin")]
+        delay: u64,
     },
     /// How long people wait for the command, beside curl and kubectl for the same.
     Cli {
@@ -68,7 +77,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         What::Backup(args) => backup::run(&args).await,
         What::Operations(args) => operations::run(&args).await,
         What::Snapshots(args) => snapshots::run(&args).await,
-        What::Restore { objects } => restore::run(objects).await,
+        What::Restore { objects, plugin: true, delay } => {
+            restore_plugin::run(objects, Duration::from_millis(delay)).await
+        }
+        What::Restore { objects, .. } => restore::run(objects).await,
         What::Cli { backups } => cli::run(backups).await,
         What::Sync { backups } => sync::run(backups).await,
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use backup_tests::install::ensure_namespace;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::Client;
-use serde_json::json;
+use serde_json::{Value, json};
 
 const NAMESPACES: usize = 20;
 /// As many as a restore has items on their way.
@@ -17,24 +17,35 @@ pub fn namespaces() -> Vec<String> {
 
 /// Creates ConfigMaps with these numbers, and their namespaces.
 pub async fn create(client: &Client, numbers: Range<usize>) -> anyhow::Result<()> {
-    let namespaces = namespaces();
-    for name in &namespaces {
+    create_in(client, &namespaces(), &json!({}), numbers).await
+}
+
+/// The same in these namespaces, with these labels and annotations.
+pub async fn create_in(
+    client: &Client,
+    namespaces: &[String],
+    metadata: &Value,
+    numbers: Range<usize>,
+) -> anyhow::Result<()> {
+    for name in namespaces {
         ensure_namespace(client, name).await?;
     }
     stream::iter(numbers)
-        .map(|number| config_map(client, &namespaces[number % NAMESPACES], number))
+        .map(|number| config_map(client, &namespaces[number % namespaces.len()], metadata, number))
         .buffer_unordered(CONNECTIONS)
         .try_collect()
         .await
 }
 
-async fn config_map(client: &Client, namespace: &str, number: usize) -> anyhow::Result<()> {
+async fn config_map(client: &Client, namespace: &str, metadata: &Value, number: usize) -> anyhow::Result<()> {
     // Not the same letter over and over: that would flatter the compression.
     let text: String = (0..32)
         .map(|part| format!("{:032x}", (number * 1_000_003 + part).wrapping_mul(0x9E37_79B9_7F4A_7C15)))
         .collect();
-    let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "text": text },
-        "metadata": { "name": format!("item-{number:06}"), "namespace": namespace } });
+    let mut object =
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "text": text }, "metadata": metadata });
+    object["metadata"]["name"] = format!("item-{number:06}").into();
+    object["metadata"]["namespace"] = namespace.into();
     let request = http::Request::post(format!("/api/v1/namespaces/{namespace}/configmaps"))
         .header("content-type", "application/json")
         .body(object.to_string().into_bytes())?;

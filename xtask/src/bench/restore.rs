@@ -12,7 +12,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Client,
     api::{DynamicObject, ListParams},
+    runtime::wait::await_condition,
 };
+use tokio::time::timeout;
 
 use super::{
     objects::{self, CONNECTIONS},
@@ -110,14 +112,15 @@ async fn restored(world: &World, name: &str, suffix: &str) -> anyhow::Result<f64
     ended(world, name).await
 }
 
-/// Seconds until a restore is Completed.
-async fn ended(world: &World, name: &str) -> anyhow::Result<f64> {
-    let (start, restores) = (Instant::now(), world.restores());
-    let over = async || anyhow::Ok(restores.get(name).await?.phase().is_terminal());
-    until("the restore has ended", GONE, over).await?;
+/// Seconds until a restore is Completed. By a watch: asking again and again would add a pause to short ones.
+pub(super) async fn ended(world: &World, name: &str) -> anyhow::Result<f64> {
+    let start = Instant::now();
+    let over = |restore: Option<&Restore>| restore.is_some_and(|restore| restore.phase().is_terminal());
+    let ended = timeout(GONE, await_condition(world.restores(), name, over)).await;
+    let restore = ended.with_context(|| format!("{name} has not ended within {GONE:?}"))??;
     let time = start.elapsed().as_secs_f64();
-    let restore = restores.get(name).await?;
-    ensure!(restore.status.errors == 0 && restore.status.warnings == 0, "{name}: {:?}", restore.status);
+    let status = restore.with_context(|| format!("{name} is gone"))?.status;
+    ensure!(status.errors == 0 && status.warnings == 0, "{name}: {status:?}");
     Ok(time)
 }
 

@@ -1,0 +1,99 @@
+//! `cargo xtask bench restore --plugin`: a restore whose items a plugin changes, beside the same without it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use backup_core::api::RestoreSpec;
+use backup_tests::{
+    World,
+    faulty_s3::{FaultyS3, Mood},
+    world::backups::{from_backup, into_location},
+};
+use serde_json::json;
+
+use super::{
+    objects,
+    restore::ended,
+    table::{Row, Table},
+};
+
+/// Bucket, location and backup.
+const NAME: &str = "bench-plugin";
+/// Namespaces of each kind.
+const NAMESPACES: usize = 10;
+/// The action may make a restore so many times as long.
+const LONGER: f64 = 1.5;
+
+/// `delay` is how long the bucket takes for a request beside what it takes anyway.
+pub async fn run(objects: usize, delay: Duration) -> anyhow::Result<()> {
+    let builder = World::builder().plugins();
+    super::in_world(builder, async |world, table| measure(world, objects, delay, table).await).await
+}
+
+async fn measure(
+    world: &mut World,
+    objects: usize,
+    delay: Duration,
+    table: &mut Table,
+) -> anyhow::Result<()> {
+    let plugins = world.plugins.clone().context("the plugins are built with Go: install it")?;
+    let front = world.faulty_s3().await?;
+    if !delay.is_zero() {
+        front.rule(move |_| Mood::Slow(delay));
+    }
+    world.s3()?.create_bucket(NAME).await?;
+    world.s3_location(NAME, &front.url()).await?;
+    let (without, with) = (namespaces("plain"), namespaces("changed"));
+    let plain = json!({});
+    let changed = json!({ "labels": { "example.io/restored-by": "move" }, "annotations": { "example.io/restore": "mark" } });
+    for (names, metadata) in [(&without, plain), (&with, changed)] {
+        objects::create_in(&world.client, names, &metadata, 0..objects).await?;
+    }
+    let all: Vec<&str> = without.iter().chain(&with).map(String::as_str).collect();
+    world.back_up(NAME, into_location(NAME, &all)).await?;
+
+    // A process that has restored nothing yet would be slower with the first one.
+    restored(world, &without, "first").await?;
+    let floor = restored(world, &without, "plain").await?;
+    let before = front.asked().len();
+    let calls = plugins.calls().len();
+    let took = restored(world, &with, "changed").await?;
+    let calls = plugins.calls().len() - calls;
+    ensure!(calls == objects, "the plugin was called {calls} times for {objects} items");
+    table.row(&Row {
+        what: format!("restore of {objects} ConfigMaps of 1 KiB that a plugin changes"),
+        found: format!("{took:.2} s, {:.2} times", took / floor),
+        beside: format!("without it {floor:.2} s; the bucket takes {} ms", delay.as_millis()),
+        asked: format!("{LONGER} times"),
+        met: Some(took <= floor * LONGER),
+    });
+    table.row(&Row {
+        what: "its writes to the journal".to_owned(),
+        found: journal_writes(&front, before).to_string(),
+        beside: format!("{calls} calls of the plugin"),
+        asked: "half as many".to_owned(),
+        met: Some(journal_writes(&front, before) * 2 <= calls),
+    });
+    Ok(())
+}
+
+fn journal_writes(front: &FaultyS3, before: usize) -> usize {
+    let all = front.asked();
+    all[before..].iter().filter(|asked| asked.makes_visible() && asked.key.contains("/journal-")).count()
+}
+
+fn namespaces(kind: &str) -> Vec<String> {
+    (0..NAMESPACES).map(|number| format!("bench-{kind}-{number:02}")).collect()
+}
+
+/// Seconds that a restore of these namespaces into others takes.
+async fn restored(world: &World, names: &[String], restore: &str) -> anyhow::Result<f64> {
+    let into = |name: &String| (name.clone(), format!("{name}-{restore}"));
+    let spec = RestoreSpec {
+        included_namespaces: names.to_vec(),
+        namespace_mapping: names.iter().map(into).collect(),
+        ..from_backup(NAME)
+    };
+    world.create_restore(restore, spec).await?;
+    ended(world, restore).await
+}
