@@ -8,7 +8,8 @@
 use std::{collections::HashMap, sync::Arc};
 
 use backup_actions::{ActionError, ItemId, backup::BackupActionOutput, restore::RestoreActionOutput};
-use backup_store::{StoreError, crash};
+use backup_store::{EntryPosition, StoreError, crash};
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -18,7 +19,7 @@ use crate::job::journal::{JournalWriter, undecodable};
 
 const BEGUN: &str = "actionBegun";
 const ENDED: &str = "actionEnded";
-/// In the place of an item that is not held in memory: the number of the entry that has it.
+/// In the place of an item that is not held in memory: the position of the entry that has it.
 const IN_ENTRY: &str = "inEntry";
 
 /// What an action has made of an item.
@@ -56,14 +57,14 @@ pub(crate) enum PriorAttempt<E> {
     Started {
         done: Box<Done<E>>,
         /// The entry that has the item, where `done` has it not.
-        entry: Option<u64>,
+        entry: Option<EntryPosition>,
     },
 }
 
 /// Takes the item out of an entry: ten thousand of them have no place in memory.
-pub(crate) fn slim(number: u64, note: &mut Value) {
+pub(crate) fn slim(position: EntryPosition, note: &mut Value) {
     if let Some(item) = note.pointer_mut("/started/executed/item").filter(|item| !item.is_null()) {
-        *item = json!({ IN_ENTRY: number });
+        *item = json!({ IN_ENTRY: position });
     }
 }
 
@@ -92,22 +93,24 @@ impl<E: ActionOutcome> ActionJournal<E> {
 
     /// Executes an action on an item, unless an earlier try has: then what that has started is taken as it was. The outer error
     /// ends the work: what could not be noted is not executed, because the replica that takes the work over must know of it.
+    /// `place` is dropped once the next note becomes durable no earlier than the end of this execution.
     pub(crate) async fn execute_once(
         &self,
         action: &str,
         item: &ItemId,
+        place: impl Send,
         execute: impl Future<Output = Result<E, ActionError>> + Send,
     ) -> Result<Result<Done<E>, ActionError>, StoreError> {
         match self.prior_attempt(action, item) {
             Some(PriorAttempt::Started { done, entry: None }) => return Ok(Ok(*done)),
-            Some(PriorAttempt::Started { entry: Some(number), .. }) => {
-                let note = self.journal.entry(number).await?;
+            Some(PriorAttempt::Started { entry: Some(position), .. }) => {
+                let note = self.journal.entry(position).await?;
                 let done = serde_json::from_value(note["started"].clone());
                 return done.map(Ok).map_err(|error| undecodable("actions on items", &error));
             }
             Some(PriorAttempt::Unknown) => {
-                let reason = "it was executed on this item by an earlier try that was ended before it had answered, so it \
-                              is not executed again";
+                let reason = "it was executed on this item, or was about to be, by an earlier try that was ended before it had \
+                              answered, so it is not executed again";
                 return Ok(Err(ActionError::Unknown {
                     action: action.to_owned(),
                     reason: reason.to_owned(),
@@ -119,11 +122,15 @@ impl<E: ActionOutcome> ActionJournal<E> {
         crash::point("before-execution");
         let executed = execute.await.map(|executed| Done { executed, at: Timestamp::now() });
         crash::point("after-execution");
-        match &executed {
+        let end = match &executed {
             // Stays open: the replica that takes this up must not try it again either.
-            Err(ActionError::Unknown { .. }) => {}
-            Ok(done) if done.executed.operation().is_some() => self.end(action, item, Some(done)).await?,
-            Ok(_) | Err(_) => self.end(action, item, None).await?,
+            Err(ActionError::Unknown { .. }) => None,
+            Ok(done) if done.executed.operation().is_some() => Some(self.end(action, item, Some(done))),
+            Ok(_) | Err(_) => Some(self.end(action, item, None)),
+        };
+        drop(place);
+        if let Some(end) = end {
+            end.await?;
         }
         crash::point("after-execution-recorded");
         Ok(executed)
@@ -140,8 +147,13 @@ impl<E: ActionOutcome> ActionJournal<E> {
     }
 
     /// It has ended, and has started something or not.
-    async fn end(&self, action: &str, item: &ItemId, started: Option<&Done<E>>) -> Result<(), StoreError> {
-        self.journal.append(json!({ ENDED: { "action": action, "item": item }, "started": started })).await
+    fn end(
+        &self,
+        action: &str,
+        item: &ItemId,
+        started: Option<&Done<E>>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.journal.append(json!({ ENDED: { "action": action, "item": item }, "started": started }))
     }
 
     /// What earlier tries have left and this one has not come past: their items are gone by now, or it has ended early. With
@@ -152,8 +164,8 @@ impl<E: ActionOutcome> ActionJournal<E> {
             match earlier {
                 PriorAttempt::Started { done, .. } => started.push((of, *done)),
                 PriorAttempt::Unknown => unknown.push(format!(
-                    "{}: it was executed on {} by an earlier try that was ended before it had answered; whether it has \
-                     started something is not known",
+                    "{}: it was executed on {}, or was about to be, by an earlier try that was ended before it had answered; \
+                     whether it has started something is not known",
                     of.action,
                     of.item
                 )),
@@ -194,7 +206,7 @@ fn read<E: ActionOutcome>(notes: &[Value]) -> Result<HashMap<Execution, PriorAtt
                 Some(done) => {
                     let item = &note["started"]["executed"]["item"];
                     let entry = item.as_object().filter(|item| item.len() == 1);
-                    let entry = entry.and_then(|item| item.get(IN_ENTRY)).and_then(Value::as_u64);
+                    let entry = entry.and_then(|item| EntryPosition::deserialize(item.get(IN_ENTRY)?).ok());
                     all.insert(of, PriorAttempt::Started { done, entry })
                 }
                 None => all.remove(&of),
@@ -253,13 +265,13 @@ mod tests {
         first.begin("x/a", &item("started")).await.unwrap();
         first.end("x/a", &item("started"), Some(&done())).await.unwrap();
         let mut found = notes.all();
-        for (number, note) in (1..).zip(&mut found) {
-            slim(number, note);
+        for (key, note) in (1..).zip(&mut found) {
+            slim(EntryPosition { key, index: 0 }, note);
         }
         assert!(!Value::from(found.clone()).to_string().contains("\"name\":\"started\"},\"a"), "{found:?}");
         let next = ActionJournal::<BackupActionOutput>::take_over(notes, &found).unwrap();
         let never = async { panic!("it was executed before") };
-        assert_eq!(next.execute_once("x/a", &item("started"), never).await.unwrap().unwrap(), done());
+        assert_eq!(next.execute_once("x/a", &item("started"), (), never).await.unwrap().unwrap(), done());
     }
 
     #[tokio::test]

@@ -1,18 +1,22 @@
 //! Notes in the journal of a backup or restore.
 
+use std::collections::VecDeque;
+
 use async_trait::async_trait;
 use backup_runtime::leader::Leadership;
-use backup_store::{Journal, StoreError};
+use backup_store::{EntryPosition, Journal, StoreError};
+use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
 /// Takes entries that the next process must know. Create-only: an entry is never changed.
 #[async_trait]
 pub(crate) trait JournalWriter: Send + Sync {
-    /// Adds an entry; it is durable once this has returned.
-    async fn append(&self, entry: Value) -> Result<(), StoreError>;
-    /// The entry of this number, as it was written.
-    async fn entry(&self, number: u64) -> Result<Value, StoreError>;
+    /// Adds an entry behind all that were added before, of which none becomes durable later. It is durable once the future has
+    /// ended, and is taken back when that is dropped.
+    fn append(&self, entry: Value) -> BoxFuture<'_, Result<(), StoreError>>;
+    /// The entry at this position, as it was written.
+    async fn entry(&self, position: EntryPosition) -> Result<Value, StoreError>;
 }
 
 /// An entry that cannot be decoded: then it is not known what was done.
@@ -23,21 +27,81 @@ pub(crate) fn undecodable(about: &str, error: &serde_json::Error) -> StoreError 
     }
 }
 
-/// How often a note looks for another place.
+/// How often notes look for another place.
 const TRIES: usize = 5;
+/// Notes of more than this are not written together (bytes): who takes over reads several writes at a time.
+const BATCH: usize = 1024 * 1024;
 
-/// Where notes are made.
+/// Where notes are made. Those that come while one is written wait, and are written together then: a write takes as long for
+/// one as for many.
 pub(crate) struct JobJournal {
     journal: Mutex<Journal>,
+    waiting: parking_lot::Mutex<Waiting>,
     leadership: Leadership,
     /// What every note says besides.
     stamp: Option<(&'static str, String)>,
 }
 
+/// Notes that are not durable yet, in the order in which they came. Each belongs to a caller that waits for it.
+#[derive(Default)]
+struct Waiting {
+    notes: VecDeque<WaitingNote>,
+    /// The number of the last one that came.
+    last: u64,
+    /// The number up to which all that were not taken back are durable.
+    durable: u64,
+}
+
+struct WaitingNote {
+    number: u64,
+    note: Value,
+    /// Encoded (bytes).
+    size: usize,
+}
+
+/// Takes a note back that nobody waits for any more.
+struct Place<'a> {
+    waiting: &'a parking_lot::Mutex<Waiting>,
+    number: u64,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.waiting.lock().notes.retain(|waiting| waiting.number != self.number);
+    }
+}
+
+impl Waiting {
+    fn add(&mut self, note: Value, size: usize) -> u64 {
+        self.last += 1;
+        self.notes.push_back(WaitingNote { number: self.last, note, size });
+        self.last
+    }
+
+    /// The notes to write next, and the number of the last of them.
+    fn batch(&self) -> (Vec<Value>, u64) {
+        let mut size = 0;
+        let fits = |waiting: &&WaitingNote| {
+            let first = size == 0;
+            size += waiting.size;
+            first || size <= BATCH
+        };
+        let batch: Vec<_> = self.notes.iter().take_while(fits).collect();
+        let last = batch.last().map_or(0, |waiting| waiting.number);
+        (batch.into_iter().map(|waiting| waiting.note.clone()).collect(), last)
+    }
+
+    /// The notes up to this one are durable.
+    fn written(&mut self, last: u64) {
+        self.durable = last;
+        self.notes.retain(|waiting| waiting.number > last);
+    }
+}
+
 impl JobJournal {
     /// Notes go behind what was read of this journal.
     pub(crate) fn new(journal: Journal, leadership: Leadership) -> Self {
-        Self { journal: Mutex::new(journal), leadership, stamp: None }
+        Self { journal: Mutex::new(journal), waiting: parking_lot::Mutex::default(), leadership, stamp: None }
     }
 
     /// Every note has this member, by which its reader knows it.
@@ -45,20 +109,13 @@ impl JobJournal {
     pub(crate) fn stamped(self, member: &'static str, value: &str) -> Self {
         Self { stamp: Some((member, value.to_owned())), ..self }
     }
-}
 
-#[async_trait]
-impl JournalWriter for JobJournal {
-    /// Who led before may have added a note while it did not know yet that it does not lead any more. Notes do not depend on
-    /// one another, so the next place will do.
-    async fn append(&self, mut note: Value) -> Result<(), StoreError> {
-        if let Some((member, value)) = &self.stamp {
-            note[*member] = Value::from(value.as_str());
-        }
-        let mut journal = self.journal.lock().await;
+    /// Who led before may have added notes while it did not know yet that it does not lead any more. Notes do not depend on one
+    /// another, so the next place will do.
+    async fn write(&self, journal: &mut Journal, notes: &[Value]) -> Result<(), StoreError> {
         let mut tries = 0;
         loop {
-            match journal.add(&note).await {
+            match journal.add(notes).await {
                 Err(StoreError::Exists { .. }) if tries < TRIES && self.leadership.check().is_ok() => {
                     tries += 1;
                     journal.look_again().await?;
@@ -67,9 +124,34 @@ impl JournalWriter for JobJournal {
             }
         }
     }
+}
 
-    async fn entry(&self, number: u64) -> Result<Value, StoreError> {
-        self.journal.lock().await.entry(number).await
+#[async_trait]
+impl JournalWriter for JobJournal {
+    /// Whoever comes first writes what waits by then, its own note and those of others. When that fails, it takes its own note
+    /// back, and each of the others tries once more for itself.
+    fn append(&self, mut note: Value) -> BoxFuture<'_, Result<(), StoreError>> {
+        if let Some((member, value)) = &self.stamp {
+            note[*member] = Value::from(value.as_str());
+        }
+        let size = note.to_string().len();
+        let number = self.waiting.lock().add(note, size);
+        let place = Place { waiting: &self.waiting, number };
+        Box::pin(async move {
+            // All of it, or it would be taken back at once.
+            let place = place;
+            let mut journal = self.journal.lock().await;
+            while self.waiting.lock().durable < place.number {
+                let (batch, last) = self.waiting.lock().batch();
+                self.write(&mut journal, &batch).await?;
+                self.waiting.lock().written(last);
+            }
+            Ok(())
+        })
+    }
+
+    async fn entry(&self, position: EntryPosition) -> Result<Value, StoreError> {
+        self.journal.lock().await.entry(position).await
     }
 }
 
@@ -87,16 +169,95 @@ impl MemoryJournal {
 #[cfg(test)]
 #[async_trait]
 impl JournalWriter for MemoryJournal {
-    async fn append(&self, entry: Value) -> Result<(), StoreError> {
+    fn append(&self, entry: Value) -> BoxFuture<'_, Result<(), StoreError>> {
         self.0.lock().push(entry);
-        Ok(())
+        Box::pin(std::future::ready(Ok(())))
     }
 
-    async fn entry(&self, number: u64) -> Result<Value, StoreError> {
-        let found = (1..).zip(self.all()).find(|(at, _)| *at == number);
+    async fn entry(&self, position: EntryPosition) -> Result<Value, StoreError> {
+        let found = (1..).zip(self.all()).find(|(key, _)| *key == position.key);
         found.map(|(_, entry)| entry).ok_or_else(|| StoreError::Corrupt {
             url: "the journal".to_owned(),
             detail: "there is no such entry".to_owned(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::api::Restore;
+    use backup_store::Location;
+    use futures::future::join_all;
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::local_location;
+
+    fn location() -> (tempfile::TempDir, Location) {
+        let folder = tempfile::tempdir().unwrap();
+        let location = Location::open(&local_location(folder.path()), None, None).unwrap();
+        (folder, location)
+    }
+
+    fn journal(location: &Location) -> JobJournal {
+        JobJournal::new(location.new_journal::<Restore>("r", "u").unwrap(), Leadership::always())
+    }
+
+    /// What the next process finds, and in how many keys.
+    async fn written(location: &Location) -> (Vec<Value>, usize) {
+        let keys = |position: EntryPosition, note: &mut Value| *note = json!([position.key, *note]);
+        let (_, entries) = location.journal::<Restore>("r", "u", keys).await.unwrap();
+        let keys: std::collections::BTreeSet<u64> =
+            entries.iter().filter_map(|entry| entry[0].as_u64()).collect();
+        (entries.into_iter().map(|entry| entry[1].clone()).collect(), keys.len())
+    }
+
+    #[tokio::test]
+    async fn notes_that_wait_for_a_write_share_the_next_one() {
+        let (_folder, location) = location();
+        let journal = journal(&location);
+        let all = (0..100).map(|number| journal.append(json!({ "number": number })));
+        assert!(join_all(all).await.iter().all(Result::is_ok));
+        let (entries, keys) = written(&location).await;
+        assert_eq!(entries, (0..100).map(|number| json!({ "number": number })).collect::<Vec<_>>());
+        assert_eq!(keys, 1);
+        let position = EntryPosition { key: 1, index: 42 };
+        assert_eq!(journal.entry(position).await.unwrap(), json!({ "number": 42 }));
+        assert!(journal.entry(EntryPosition { index: 99, ..position }).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn large_notes_are_not_written_together() {
+        let (_folder, location) = location();
+        let journal = journal(&location);
+        let text = "x".repeat(BATCH * 2 / 5);
+        let all = (0..9).map(|number| journal.append(json!({ "number": number, "text": text })));
+        assert!(join_all(all).await.iter().all(Result::is_ok));
+        let (entries, keys) = written(&location).await;
+        assert_eq!((entries.len(), keys), (9, 5), "four times two, and one");
+    }
+
+    #[tokio::test]
+    async fn a_note_that_nobody_waits_for_is_not_written() {
+        let (_folder, location) = location();
+        let journal = journal(&location);
+        let held = journal.journal.lock().await;
+        let mut dropped = Box::pin(journal.append(json!("dropped")));
+        assert!(futures::poll!(&mut dropped).is_pending());
+        drop(dropped);
+        drop(held);
+        journal.append(json!("kept")).await.unwrap();
+        assert_eq!(written(&location).await.0, [json!("kept")]);
+    }
+
+    /// As after a replica that did not know that it was replaced.
+    #[tokio::test]
+    async fn notes_find_another_place_where_theirs_is_taken() {
+        let (_folder, location) = location();
+        let (late, journal) = (journal(&location), journal(&location));
+        late.append(json!("late")).await.unwrap();
+        let both = tokio::join!(journal.append(json!(1)), journal.append(json!(2)));
+        assert!(both.0.is_ok() && both.1.is_ok());
+        assert_eq!(written(&location).await.0, [json!("late"), json!(1), json!(2)]);
     }
 }

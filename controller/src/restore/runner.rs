@@ -34,7 +34,7 @@ use super::{
     report::Report,
     snapshots::{Snapshots, VolumeJournal},
     status, validate,
-    work::{self, ActionContext, Started, VolumePlan, Work},
+    work::{self, ActionContext, PluginTurns, Started, VolumePlan, Work},
 };
 use crate::{
     discovery::ServedTypes,
@@ -319,14 +319,7 @@ impl Run<'_> {
             contents,
             memory,
             restore,
-            actions: ActionContext {
-                plugins,
-                configured,
-                log,
-                turn: tokio::sync::Mutex::default(),
-                journal,
-                csi,
-            },
+            actions: ActionContext { plugins, configured, log, turns: PluginTurns::default(), journal, csi },
             calls,
             report,
             discover: Box::new(move || {

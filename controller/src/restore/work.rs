@@ -44,13 +44,16 @@ use crate::{
 use item::{ItemRestorer, ResourceKind};
 use item_coordinator::ItemCoordinator;
 use item_versions::ItemVersions;
+pub(super) use plugin_turns::PluginTurns;
 pub(super) use volumes::VolumePlan;
 
+mod action_calls;
 mod definitions;
 mod existing;
 mod item;
 mod item_coordinator;
 mod item_versions;
+mod plugin_turns;
 mod provisioned;
 mod related_items;
 #[cfg(test)]
@@ -63,6 +66,8 @@ pub(super) use volumes::VOLUMES;
 const LONGEST_KIND: usize = 253 + 1 + 63;
 /// Items of a type that are on their way at a time.
 const IN_FLIGHT: usize = 16;
+/// The same where an action waits for writes of the journal, which items share.
+const WITH_JOURNAL: usize = 64;
 
 /// How long a group that was away may be unknown before nothing serves it: its server is replaced by another one.
 const BETWEEN_SERVERS: Duration = Duration::from_secs(5);
@@ -102,8 +107,7 @@ pub(super) struct ActionContext<'a> {
     /// Built-in ones that a ConfigMap configures.
     pub(super) configured: Vec<Arc<dyn RestoreItemAction>>,
     pub(super) log: PluginLog,
-    /// One plugin is at work at a time.
-    pub(super) turn: tokio::sync::Mutex<()>,
+    pub(super) turns: PluginTurns,
     pub(super) journal: &'a ActionJournal<RestoreActionOutput>,
     pub(super) csi: SnapshotApi,
 }

@@ -33,7 +33,7 @@ use record::{Contents, MAX_RECORD, Record};
 pub use awaiting_operations::AwaitingOperations;
 pub use committed_plan::CommittedPlan;
 pub use files::JobFiles;
-pub use journal::Journal;
+pub use journal::{EntryPosition, Journal};
 pub use owner::Claimant;
 pub(crate) use owner::SMALL;
 pub use pending_upload::PendingUpload;

@@ -36,7 +36,8 @@ pub use backup::{Abandonment, AwaitingBackup, BackupWriter, CommittedBackup, Pen
 pub use download::{FileOwner, is_log};
 pub use error::StoreError;
 pub use job::{
-    AwaitingOperations, Claimant, CommittedPlan, FoundJob, JobFiles, Journal, PendingUpload, StoredJob,
+    AwaitingOperations, Claimant, CommittedPlan, EntryPosition, FoundJob, JobFiles, Journal, PendingUpload,
+    StoredJob,
 };
 pub use listed_names::{ListedNames, Unlisted};
 pub use location::{

@@ -234,7 +234,7 @@ impl<S: Sink> Collector<'_, S> {
                 }),
             }
         };
-        let executed = journal.execute_once(action.name(), id, execute);
+        let executed = journal.execute_once(action.name(), id, (), execute);
         Ok(log.told_during(executed, tell).await?)
     }
 

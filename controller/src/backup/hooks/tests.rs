@@ -67,12 +67,13 @@ async fn what_is_not_in_the_journal_is_not_begun() {
     struct Full;
     #[async_trait::async_trait]
     impl JournalWriter for Full {
-        async fn entry(&self, _: u64) -> Result<Value, StoreError> {
+        async fn entry(&self, _: backup_store::EntryPosition) -> Result<Value, StoreError> {
             unreachable!("nothing is in it")
         }
 
-        async fn append(&self, _: Value) -> Result<(), StoreError> {
-            Err(StoreError::Io { action: "write".to_owned(), detail: "full".to_owned() })
+        fn append(&self, _: Value) -> futures::future::BoxFuture<'_, Result<(), StoreError>> {
+            let full = StoreError::Io { action: "write".to_owned(), detail: "full".to_owned() };
+            Box::pin(std::future::ready(Err(full)))
         }
     }
     let hooks = Hooks::new(Arc::new(FakePods::running(&["p"])), Arc::new(Full), Progress::default());

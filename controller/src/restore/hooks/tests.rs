@@ -8,7 +8,7 @@ use backup_core::{
     labels,
 };
 use backup_runtime::leader::Leadership;
-use backup_store::StoreError;
+use backup_store::{EntryPosition, StoreError};
 use serde_json::{Value, json};
 use tokio::{
     sync::{Notify, mpsc},
@@ -373,12 +373,13 @@ async fn what_cannot_be_noted_is_not_run() {
     struct Full;
     #[async_trait]
     impl JournalWriter for Full {
-        async fn entry(&self, _: u64) -> Result<Value, StoreError> {
+        async fn entry(&self, _: EntryPosition) -> Result<Value, StoreError> {
             unreachable!("nothing is in it")
         }
 
-        async fn append(&self, _: Value) -> Result<(), StoreError> {
-            Err(StoreError::Io { action: "write".to_owned(), detail: "full".to_owned() })
+        fn append(&self, _: Value) -> futures::future::BoxFuture<'_, Result<(), StoreError>> {
+            let full = StoreError::Io { action: "write".to_owned(), detail: "full".to_owned() };
+            Box::pin(std::future::ready(Err(full)))
         }
     }
     let pods = Arc::new(FakePods::default());

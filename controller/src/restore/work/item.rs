@@ -1,7 +1,7 @@
 //! Items, one by one: read, rewritten by the actions, and created (Velero `pkg/restore/restore.go`, `restoreItem`, v1.18).
 
 use backup_actions::{
-    ActionError, ActionSet, ItemId,
+    ActionSet, ItemId,
     restore::{
         RestoreActionInput, RestoreActionOutput, RestoreItemAction,
         json::{self, Object},
@@ -17,21 +17,17 @@ use backup_core::{
 use backup_runtime::path;
 use backup_store::{ItemRef, Scope};
 use futures::{StreamExt as _, future::BoxFuture, stream};
-use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use super::{
-    IN_FLIGHT, LAST_WORD, LONGEST_KIND, Started, Work, WorkError,
+    IN_FLIGHT, LONGEST_KIND, Started, WITH_JOURNAL, Work, WorkError,
     item_coordinator::{BeginResult, ItemCoordinator},
     item_versions::ItemVersions,
     volumes,
 };
 use crate::{
     discovery::ServedTypes,
-    job::{
-        action_journal::{Done, Execution},
-        cancellation::{NotSent, StopReason},
-    },
+    job::action_journal::{Done, Execution},
     restore::{
         apply::{self, Applied, Outcome, Target},
         guard,
@@ -106,8 +102,11 @@ impl ItemRestorer<'_> {
     ) -> Result<(), WorkError> {
         let failed = Mutex::new(None);
         let error = &|| failed.lock();
+        let mut actions = self.actions.for_type(kind.group_resource);
+        let in_flight =
+            if actions.any(|selected| selected.action.is_executed_once()) { WITH_JOURNAL } else { IN_FLIGHT };
         stream::iter(items)
-            .for_each_concurrent(IN_FLIGHT, |(item, seen)| async move {
+            .for_each_concurrent(in_flight, |(item, seen)| async move {
                 if error().is_some() {
                     return;
                 }
@@ -306,55 +305,6 @@ impl ItemRestorer<'_> {
             }
         }
         Ok(ActionResult::Changed(object))
-    }
-
-    /// Executes an action on an item: one that may start what could not be found again only once in all attempts at the restore.
-    async fn run_action(
-        &self,
-        action: &dyn RestoreItemAction,
-        id: &ItemId,
-        input: RestoreActionInput<'_>,
-    ) -> Result<Result<Done<RestoreActionOutput>, ActionError>, WorkError> {
-        let context = &self.work.actions;
-        // Plugins may rely on it that they see one item of a restore at a time, as with Velero.
-        let _turn = if action.may_add_items() { Some(context.turn.lock().await) } else { None };
-        let cancellation = self.work.calls.cancellation();
-        cancellation.check_new_work()?;
-        match cancellation.may_write(self.work.patience).await {
-            Ok(()) => {}
-            Err(NotSent::Stopped(reason)) => return Err(reason.into()),
-            Err(error @ NotSent::Unconfirmed) => {
-                let (action, reason) = (action.name().to_owned(), error.to_string());
-                return Ok(Err(ActionError::Retryable { action, reason }));
-            }
-        }
-        let execute = async {
-            // A plugin may take its time.
-            cancellation.unless_cancelled(action.execute(input)).await.unwrap_or_else(|reason| {
-                let reason = format!("{reason} while it was at this item; what it did is not known");
-                Err(ActionError::Unknown { action: action.name().to_owned(), reason })
-            })
-        };
-        if !action.is_executed_once() {
-            let executed = self.unless_stopped(execute).await?;
-            return Ok(executed.map(|executed| Done { executed, at: Timestamp::now() }));
-        }
-        let execute = context.journal.execute_once(action.name(), id, execute);
-        self.unless_stopped(execute).await?.map_err(WorkError::Journal)
-    }
-
-    /// The answer of an action, or the end of the work.
-    async fn unless_stopped<T>(&self, answer: impl Future<Output = T>) -> Result<T, StopReason> {
-        let Work { actions, report, calls, .. } = self.work;
-        let stopped = async {
-            let reason = calls.cancellation().stopped().await;
-            tokio::time::sleep(LAST_WORD).await;
-            reason
-        };
-        tokio::select! {
-            answer = actions.log.told_during(answer, |lines| report.said(lines)) => Ok(answer),
-            reason = stopped => Err(reason),
-        }
     }
 
     /// Makes the changes that people want in what actions have made of an item; none if there are none.

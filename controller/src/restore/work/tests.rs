@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     discovery::ServedTypes,
     hooks::fake::FakePods,
-    job::journal::MemoryJournal,
+    job::journal::{JournalWriter, MemoryJournal},
     restore::{
         fake::{self, FakeApi, Fault, backup},
         hooks::HookJournal,
@@ -117,6 +117,8 @@ struct World<'a> {
     modifiers: Option<ResourceModifiers>,
     versions: Option<VersionPriorities>,
     filters: FilterPolicies,
+    journal: Arc<dyn JournalWriter>,
+    turns: PluginTurns,
     /// Runs the commands of hooks.
     pods: Option<&'a FakePods>,
 }
@@ -124,20 +126,21 @@ struct World<'a> {
 impl<'a> World<'a> {
     fn new(fake: &'a FakeApi, calls: &'a Calls, claimed: &'a Footprint) -> Self {
         let (plugins, resumed, saved) = (Vec::new(), false, SavedVolumes::default());
+        let (journal, turns) = (Arc::new(MemoryJournal::default()), PluginTurns::default());
         let (modifiers, versions, filters, pods) = (None, None, FilterPolicies::default(), None);
-        Self { fake, calls, claimed, plugins, resumed, saved, modifiers, versions, filters, pods }
+        Self { fake, calls, claimed, plugins, resumed, saved, modifiers, versions, filters, journal, turns, pods }
     }
 
     async fn run(self, items: Items<'_>, spec: Value) -> (Report, Result<Vec<Started>, WorkError>) {
-        let Self { fake, calls, claimed, plugins, resumed, saved, modifiers, versions, filters, pods } = self;
+        let Self { fake, calls, claimed, plugins, resumed, saved, modifiers, versions, filters, journal, turns, pods } = self;
         let no_pods = FakePods::default();
         let hooks = HookJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
         let (_folder, location, _) = backup::stored(items).await;
         let contents = location.read_contents("b", Limits::DEFAULT).await.unwrap();
         let restore = Restore::new("r", serde_json::from_value(spec).unwrap());
         let report = Report::new().unwrap();
-        let journal = ActionJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
-        let (log, turn) = (PluginLog::default(), tokio::sync::Mutex::default());
+        let journal = ActionJournal::take_over(journal, &[]).unwrap();
+        let log = PluginLog::default();
         let work = Work {
             contents: &contents,
             memory: &ItemMemory::new(256 << 20),
@@ -146,7 +149,7 @@ impl<'a> World<'a> {
                 plugins,
                 configured: Vec::new(),
                 log,
-                turn,
+                turns,
                 journal: &journal,
                 csi: fake::csi(fake),
             },
@@ -427,6 +430,7 @@ async fn work_that_has_to_stop_writes_nothing_more() {
     assert!(fake.log().is_empty());
 }
 
+mod action_journal;
 mod actions;
 mod existing;
 mod filters;

@@ -3,19 +3,20 @@
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::StoredJob;
 use crate::{Location, StoreError, layout::Numbered};
 
-/// An entry larger than this is refused (bytes).
-const MAX_ENTRY: u64 = 16 * 1024 * 1024;
-/// Entries that are read at the same time.
+/// A key with more in it is refused (bytes).
+const MAX_KEY: u64 = 16 * 1024 * 1024;
+/// Keys that are read at the same time.
 const READ_AT_ONCE: usize = 16;
 
-/// Entries of one backup or restore, each a private key of its own, create-only. From [`Location::journal`].
+/// Entries of one backup or restore, in private keys that are create-only. From [`Location::journal`].
 ///
-/// They stay until it is finished or deleted, also when its items are gone through again.
+/// A key holds one entry, or an array of those that were added together. They stay until it is finished or deleted, also when its items are gone through again.
 #[derive(Debug)]
 pub struct Journal {
     location: Location,
@@ -23,9 +24,18 @@ pub struct Journal {
     last: u64,
 }
 
+/// Where an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EntryPosition {
+    /// The number of its key.
+    pub key: u64,
+    /// Its place among those in the key.
+    pub index: usize,
+}
+
 impl Location {
     /// The journal of the object of this name and uid, and what is in it, in order. That of a backup is one for all uids:
-    /// its folder is to be ours. `slim` takes out of each entry, by its number, what is not to be held in memory;
+    /// its folder is to be ours. `slim` takes out of each entry, by its position, what is not to be held in memory;
     /// [`Journal::entry`] has all of it.
     ///
     /// Errors: [`StoreError::Corrupt`] for an entry that cannot be read.
@@ -33,18 +43,21 @@ impl Location {
         &self,
         name: &str,
         uid: &str,
-        slim: fn(u64, &mut Value),
+        slim: fn(EntryPosition, &mut Value),
     ) -> Result<(Journal, Vec<Value>), StoreError> {
         let mut journal = self.new_journal::<J>(name, uid)?;
         let numbers = self.numbers(&journal.keys).await?;
         journal.last = numbers.last().copied().unwrap_or_default();
-        let read = async |number: u64| {
-            let mut entry = journal.entry(number).await?;
-            slim(number, &mut entry);
-            Ok(entry)
+        let read = async |key: u64| {
+            let mut entries = journal.entries(key).await?;
+            for (index, entry) in entries.iter_mut().enumerate() {
+                slim(EntryPosition { key, index }, entry);
+            }
+            Ok(entries)
         };
-        let entries = stream::iter(numbers).map(read).buffered(READ_AT_ONCE).try_collect().await?;
-        Ok((journal, entries))
+        let keys = stream::iter(numbers).map(read).buffered(READ_AT_ONCE);
+        let entries: Vec<Vec<Value>> = keys.try_collect::<Vec<_>>().await?;
+        Ok((journal, entries.into_iter().flatten().collect()))
     }
 
     /// The journal of an object that nobody has worked on before: there is nothing to read.
@@ -64,24 +77,39 @@ impl Location {
 
 impl Journal {
     /// One entry as it was written. Errors: as of [`Location::journal`].
-    pub async fn entry(&self, number: u64) -> Result<Value, StoreError> {
-        let key = self.keys.key(number);
-        let bytes = self.location.get_small(&key, MAX_ENTRY).await?.unwrap_or_default();
-        serde_json::from_slice(&bytes)
-            .map_err(|error| self.location.corrupt(&key, format!("it is no entry of a journal: {error}")))
+    pub async fn entry(&self, position: EntryPosition) -> Result<Value, StoreError> {
+        let EntryPosition { key, index } = position;
+        let entry = self.entries(key).await?.into_iter().nth(index);
+        entry.ok_or_else(|| {
+            self.location.corrupt(&self.keys.key(key), format!("it has no entry of index {index}"))
+        })
     }
 
-    /// Adds an entry; once this returns, the next process finds it.
+    async fn entries(&self, key: u64) -> Result<Vec<Value>, StoreError> {
+        let key = self.keys.key(key);
+        let bytes = self.location.get_small(&key, MAX_KEY).await?.unwrap_or_default();
+        match serde_json::from_slice(&bytes) {
+            Ok(Value::Array(entries)) => Ok(entries),
+            Ok(entry) => Ok(vec![entry]),
+            Err(error) => Err(self.location.corrupt(&key, format!("it is no entry of a journal: {error}"))),
+        }
+    }
+
+    /// Adds entries in one write; once this returns, the next process finds them.
     ///
-    /// Errors: [`StoreError::Exists`] if another replica has added one meanwhile: work must not go on from what was read.
-    pub async fn add(&mut self, entry: &Value) -> Result<(), StoreError> {
-        let bytes = serde_json::to_vec(entry).map_err(|error| StoreError::io("encode an entry", &error))?;
+    /// Errors: [`StoreError::Exists`] if another replica has added some meanwhile: work must not go on from what was read.
+    pub async fn add(&mut self, entries: &[Value]) -> Result<(), StoreError> {
+        let encoded = match entries {
+            [entry] => serde_json::to_vec(entry),
+            entries => serde_json::to_vec(entries),
+        };
+        let bytes = encoded.map_err(|error| StoreError::io("encode entries", &error))?;
         self.location.put_new(&self.keys.key(self.last + 1), Bytes::from(bytes)).await?;
         self.last += 1;
         Ok(())
     }
 
-    /// Looks where the next entry goes: after whatever another replica has added.
+    /// Looks where the next entries go: after whatever another replica has added.
     pub async fn look_again(&mut self) -> Result<(), StoreError> {
         self.last = self.location.numbers(&self.keys).await?.last().copied().unwrap_or_default();
         Ok(())

@@ -166,12 +166,12 @@ async fn the_journals_of_two_restores_of_one_name_are_apart() {
     let location = memory("p");
     let mut journal = location.new_journal::<Restore>("r", "u").unwrap();
     assert!(location.journal::<Restore>("r", "u", |_, _| {}).await.unwrap().1.is_empty());
-    journal.add(&json!(1)).await.unwrap();
+    journal.add(&[json!(1)]).await.unwrap();
     let (mut late, _) = location.journal::<Restore>("r", "u", |_, _| {}).await.unwrap();
-    journal.add(&json!(2)).await.unwrap();
-    assert_eq!(late.add(&json!(3)).await.unwrap_err().category(), "exists");
+    journal.add(&[json!(2)]).await.unwrap();
+    assert_eq!(late.add(&[json!(3)]).await.unwrap_err().category(), "exists");
     late.look_again().await.unwrap();
-    late.add(&json!(3)).await.unwrap();
+    late.add(&[json!(3)]).await.unwrap();
     assert_eq!(
         location.journal::<Restore>("r", "u", |_, _| {}).await.unwrap().1,
         [json!(1), json!(2), json!(3)]

@@ -75,7 +75,7 @@ async fn the_folder_of_an_abandoned_backup_is_for_the_next_of_its_name() {
         let recorder = Recorder::default();
         let location = recorder.location("p");
         let late = collected(&location, "u1", large).await.unwrap();
-        location.new_journal::<Backup>("b", "u1").unwrap().add(&json!({"x": 1})).await.unwrap();
+        location.new_journal::<Backup>("b", "u1").unwrap().add(&[json!({"x": 1})]).await.unwrap();
         assert_eq!(
             location.open_backup("b", &of("u2")).await.unwrap_err().category(),
             "exists",

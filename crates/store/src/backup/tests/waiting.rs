@@ -84,7 +84,7 @@ async fn what_is_about_to_be_done_is_known_to_whoever_comes_next() {
         let (mut journal, entries) = location.journal::<Backup>("b", "u1", |_, _| {}).await.unwrap();
         assert!(entries.is_empty());
         for n in 0..11 {
-            journal.add(&json!({ "intended": n })).await.unwrap();
+            journal.add(&[json!({ "intended": n })]).await.unwrap();
         }
         // PendingBackup again, and by another process.
         drop(location.open_backup("b", &of("u1")).await.unwrap());
@@ -93,8 +93,8 @@ async fn what_is_about_to_be_done_is_known_to_whoever_comes_next() {
             entries.iter().map(|entry| entry["intended"].clone()).collect::<Vec<_>>(),
             (0..11).collect::<Vec<_>>()
         );
-        next.add(&json!("mine")).await.unwrap();
-        assert_eq!(journal.add(&json!("late")).await.unwrap_err().category(), "exists");
+        next.add(&[json!("mine")]).await.unwrap();
+        assert_eq!(journal.add(&[json!("late")]).await.unwrap_err().category(), "exists");
         stored(&location).await;
         assert_eq!(keys(&location).await.iter().filter(|key| key.contains("/.private/")).count(), 1);
     }

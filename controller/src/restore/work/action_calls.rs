@@ -1,0 +1,104 @@
+//! One action on one item: its turn, its place in the journal, and what becomes of it when work has to stop.
+
+use backup_actions::{
+    ActionError, ItemId,
+    restore::{RestoreActionInput, RestoreActionOutput, RestoreItemAction},
+};
+use jiff::Timestamp;
+
+use super::{LAST_WORD, Work, WorkError, item::ItemRestorer, plugin_turns::PluginTurn};
+use crate::job::{
+    action_journal::Done,
+    cancellation::{NotSent, StopReason},
+};
+
+impl ItemRestorer<'_> {
+    /// Executes an action on an item: one that may start what could not be found again only once in all attempts at the restore.
+    pub(super) async fn run_action(
+        &self,
+        action: &dyn RestoreItemAction,
+        id: &ItemId,
+        input: RestoreActionInput<'_>,
+    ) -> Result<Result<Done<RestoreActionOutput>, ActionError>, WorkError> {
+        let context = &self.work.actions;
+        // In the order in which items come here, whether or not the journal is written.
+        let place = if action.may_add_items() { context.turns.place().await } else { None };
+        self.work.calls.cancellation().check_new_work()?;
+        let mut not_called = None;
+        if !action.is_executed_once() {
+            let executed = self.unless_stopped(self.call(action, input, &mut not_called)).await?;
+            return match not_called {
+                Some(reason) => Err(reason.into()),
+                None => Ok(executed.map(|executed| Done { executed, at: Timestamp::now() })),
+            };
+        }
+        let call = self.call(action, input, &mut not_called);
+        let executed =
+            self.unless_stopped(context.journal.execute_once(action.name(), id, place, call)).await?;
+        match not_called {
+            Some(reason) => Err(reason.into()),
+            None => executed.map_err(WorkError::Journal),
+        }
+    }
+
+    /// Calls an action when its turn has come. `not_called` is why work stops, if it does before that.
+    async fn call(
+        &self,
+        action: &dyn RestoreItemAction,
+        input: RestoreActionInput<'_>,
+        not_called: &mut Option<StopReason>,
+    ) -> Result<RestoreActionOutput, ActionError> {
+        let cancellation = self.work.calls.cancellation();
+        let _turn = match self.may_call(action).await {
+            Ok(turn) => turn,
+            Err(error) => {
+                if let NotSent::Stopped(reason) = error {
+                    *not_called = Some(reason);
+                }
+                let (action, reason) = (action.name().to_owned(), error.to_string());
+                return Err(ActionError::Retryable { action, reason });
+            }
+        };
+        // A plugin may take its time.
+        cancellation.unless_cancelled(action.execute(input)).await.unwrap_or_else(|reason| {
+            let reason = format!("{reason} while it was at this item; what it did is not known");
+            Err(ActionError::Unknown { action: action.name().to_owned(), reason })
+        })
+    }
+
+    /// Waits for the turn of an action that has one, and until it may write. What is noted and still waits when work has to stop is
+    /// not called, so that its end can be noted.
+    async fn may_call(&self, action: &dyn RestoreItemAction) -> Result<Option<PluginTurn<'_>>, NotSent> {
+        let Work { actions, calls, patience, .. } = self.work;
+        let cancellation = calls.cancellation();
+        let turn = async {
+            // Plugins may rely on it that they see one item of a restore at a time, as with Velero.
+            if !action.may_add_items() {
+                return Ok(None);
+            }
+            tokio::select! {
+                biased;
+                reason = cancellation.stopped() => Err(reason),
+                turn = actions.turns.turn() => Ok(Some(turn)),
+            }
+        };
+        let turn = cancellation.unless_cancelled(turn).await??;
+        cancellation.check_new_work()?;
+        cancellation.may_write(*patience).await?;
+        Ok(turn)
+    }
+
+    /// The answer of an action, or the end of the work.
+    async fn unless_stopped<T>(&self, answer: impl Future<Output = T>) -> Result<T, StopReason> {
+        let Work { actions, report, calls, .. } = self.work;
+        let stopped = async {
+            let reason = calls.cancellation().stopped().await;
+            tokio::time::sleep(LAST_WORD).await;
+            reason
+        };
+        tokio::select! {
+            answer = actions.log.told_during(answer, |lines| report.said(lines)) => Ok(answer),
+            reason = stopped => Err(reason),
+        }
+    }
+}

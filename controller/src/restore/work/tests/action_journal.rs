@@ -1,0 +1,131 @@
+//! What stands in the journal around the calls of an action that may start something.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use backup_actions::{ActionError, AppliesTo, ItemAction, restore::RestoreActionInput};
+use backup_runtime::leader::Leadership;
+use backup_store::{EntryPosition, Location};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::job::journal::JobJournal;
+
+const ITEMS: usize = 120;
+
+/// Starts something with each item, and looks into the journal before.
+struct Operating {
+    location: Location,
+    at_work: AtomicUsize,
+    called: Mutex<Vec<String>>,
+    /// Ended by the item of this number.
+    stop: Option<(usize, CancellationToken)>,
+}
+
+impl Operating {
+    fn new(location: &Location, stop: Option<(usize, CancellationToken)>) -> Arc<Self> {
+        let (location, at_work, called) = (location.clone(), AtomicUsize::new(0), Mutex::default());
+        Arc::new(Self { location, at_work, called, stop })
+    }
+}
+
+impl ItemAction for Operating {
+    fn name(&self) -> &'static str {
+        "x/operating"
+    }
+
+    fn applies_to(&self) -> AppliesTo {
+        AppliesTo { included_resources: vec!["configmaps".to_owned()], ..AppliesTo::default() }
+    }
+}
+
+#[async_trait]
+impl RestoreItemAction for Operating {
+    fn is_executed_once(&self) -> bool {
+        true
+    }
+
+    async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
+        assert_eq!(self.at_work.fetch_add(1, Ordering::SeqCst), 0, "one item at a time");
+        let name = json::text(input.item, &["metadata"], "name").unwrap().to_owned();
+        let (begun, ended) = noted(&self.location).await;
+        assert!(begun.contains(&name) && !ended.contains(&name), "{name} is not noted");
+        let called = {
+            let mut called = self.called.lock();
+            called.push(name.clone());
+            called.len()
+        };
+        if let Some((last, stop)) = &self.stop
+            && called == *last
+        {
+            stop.cancel();
+        }
+        self.at_work.fetch_sub(1, Ordering::SeqCst);
+        Ok(RestoreActionOutput { operation: Some(name), ..RestoreActionOutput::default() })
+    }
+}
+
+/// The items of which the journal says that an action begins, and that it has ended.
+async fn noted(location: &Location) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (_, notes) = location.journal::<Restore>("r", "u", |_, _| {}).await.unwrap();
+    let names = |what: &str| {
+        let names = notes.iter().filter_map(|note| note[what]["item"]["name"].as_str());
+        names.map(str::to_owned).collect()
+    };
+    (names("actionBegun"), names("actionEnded"))
+}
+
+/// In how many keys the journal is.
+async fn writes(location: &Location) -> usize {
+    let key = |position: EntryPosition, note: &mut Value| *note = json!(position.key);
+    let (_, keys) = location.journal::<Restore>("r", "u", key).await.unwrap();
+    keys.iter().filter_map(Value::as_u64).collect::<BTreeSet<_>>().len()
+}
+
+async fn operated(
+    calls: &Calls,
+    fake: &FakeApi,
+    action: &Arc<Operating>,
+    turns: PluginTurns,
+) -> Result<Vec<Started>, WorkError> {
+    let items: Vec<_> = (0..ITEMS)
+        .map(|number| ("configmaps", Some("a"), item("v1", "ConfigMap", &format!("c{number}"))))
+        .collect();
+    let claimed = Footprint::everything();
+    let journal = action.location.new_journal::<Restore>("r", "u").unwrap();
+    let journal = Arc::new(JobJournal::new(journal, Leadership::always()));
+    let plugins = vec![Arc::clone(action) as _];
+    let world = World { plugins, journal, turns, ..World::new(fake, calls, &claimed) };
+    world.run(&items, json!({})).await.1
+}
+
+#[tokio::test]
+async fn an_item_is_noted_before_its_call_and_many_notes_share_a_write() {
+    // At first one is noted at a time; after many calls as many as are on their way.
+    for (turns, most) in [(PluginTurns::default(), 2 * ITEMS), (PluginTurns::after(10_000).await, ITEMS / 2)]
+    {
+        let (_folder, location, _) = backup::stored(&[]).await;
+        let fake = fake::server();
+        let action = Operating::new(&location, None);
+        let started = operated(&fake::calls(&fake), &fake, &action, turns).await.unwrap();
+        assert_eq!((started.len(), action.called.lock().len()), (ITEMS, ITEMS));
+        let (begun, ended) = noted(&location).await;
+        assert_eq!((begun.len(), ended.len()), (ITEMS, ITEMS));
+        let writes = writes(&location).await;
+        assert!(writes <= most, "{writes} writes");
+    }
+}
+
+/// A replica that is asked to end leaves no item open that it has not called.
+#[tokio::test]
+async fn what_was_noted_and_not_called_has_an_end_when_work_stops() {
+    let (_folder, location, _) = backup::stored(&[]).await;
+    let (fake, stop) = (fake::server(), CancellationToken::new());
+    let action = Operating::new(&location, Some((50, stop.clone())));
+    let turns = PluginTurns::after(10_000).await;
+    let done = operated(&fake::calls_until(&fake, stop), &fake, &action, turns).await;
+    assert!(matches!(done, Err(WorkError::Stopped(StopReason::ShuttingDown))), "{done:?}");
+    let (begun, ended) = noted(&location).await;
+    assert!(begun.len() > 50 && action.called.lock().len() == 50, "{} begun", begun.len());
+    assert_eq!(begun, ended);
+}
