@@ -15,7 +15,8 @@ use backup_core::{
 use backup_lock::Footprint;
 use backup_plugins::{PluginLog, catalog::Kind};
 use backup_runtime::{Cluster, leader::Leadership};
-use backup_store::{SavedVolumes, StoreError};
+use backup_store::{EntryPosition, SavedVolumes, StoreError};
+use futures::{FutureExt as _, future::BoxFuture};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc::Sender};
 
@@ -195,11 +196,11 @@ struct NoJournal;
 
 #[async_trait]
 impl JournalWriter for NoJournal {
-    async fn append(&self, _: Value) -> Result<(), StoreError> {
-        Ok(())
+    fn append(&self, _: Value) -> BoxFuture<'_, Result<(), StoreError>> {
+        std::future::ready(Ok(())).boxed()
     }
 
-    async fn entry(&self, _: u64) -> Result<Value, StoreError> {
+    async fn entry(&self, _: EntryPosition) -> Result<Value, StoreError> {
         Ok(Value::Null)
     }
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-pub use filters::{FilterPolicies, KindFilter, NamespacePolicy, PolicyRule};
+pub use filters::{FilterPolicies, KindFilter, NamespacePolicy, PolicyRule, Resolve};
 pub use read::{read, read_for_restore};
 pub use volume::Volume;
 

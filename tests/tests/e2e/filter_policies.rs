@@ -32,9 +32,9 @@ async fn filter_policies_select_items_of_backups_and_restores(world: &mut World)
         "namespacedFilterPolicies:\n- namespaces: ['filtered-*']\n  resourceFilters: [{kinds: [ConfigMap], labelSelector: {matchLabels: {app: web}}}]\n",
     );
     create_all(&world.client, [of_backup, of_restore]).await?;
-    let named = |name: &str| serde_json::from_value(json!({ "kind": "configmap", "name": name }));
+    let config_map = |name: &str| serde_json::from_value(json!({ "kind": "configmap", "name": name }));
 
-    let spec = BackupSpec { resource_policy: named("filters-of-backup")?, ..of_namespaces(&[one, two]) };
+    let spec = BackupSpec { resource_policy: config_map("filters-of-backup")?, ..of_namespaces(&[one, two]) };
     world.back_up("filtered", spec).await?;
     let entries = world.backup_entries("filtered").await?;
     let in_backup = |path: &str| entries.contains(&format!("resources/{path}.json"));
@@ -52,14 +52,14 @@ async fn filter_policies_select_items_of_backups_and_restores(world: &mut World)
 
     let [to_one, to_two] = ["filtered-one-back", "filtered-two-back"];
     let spec = RestoreSpec {
-        resource_policy: named("filters-of-restore")?,
+        resource_policy: config_map("filters-of-restore")?,
         namespace_mapping: [(one, to_one), (two, to_two)]
             .map(|(from, to)| (from.to_owned(), to.to_owned()))
             .into(),
         ..from_backup("filtered")
     };
     let restored = world.restore("filtered", spec.clone()).await;
-    let refused = RestoreSpec { resource_policy: named("no-such-filters")?, ..spec };
+    let refused = RestoreSpec { resource_policy: config_map("no-such-filters")?, ..spec };
     let refused = world.run_restore("filtered-refused", refused, RestorePhase::FailedValidation).await;
     let config_maps: Api<ConfigMap> = world.api();
     for name in ["filters-of-backup", "filters-of-restore"] {

@@ -128,11 +128,37 @@ impl<'a> World<'a> {
         let (plugins, resumed, saved) = (Vec::new(), false, SavedVolumes::default());
         let (journal, turns) = (Arc::new(MemoryJournal::default()), PluginTurns::default());
         let (modifiers, versions, filters, pods) = (None, None, FilterPolicies::default(), None);
-        Self { fake, calls, claimed, plugins, resumed, saved, modifiers, versions, filters, journal, turns, pods }
+        Self {
+            fake,
+            calls,
+            claimed,
+            plugins,
+            resumed,
+            saved,
+            modifiers,
+            versions,
+            filters,
+            journal,
+            turns,
+            pods,
+        }
     }
 
     async fn run(self, items: Items<'_>, spec: Value) -> (Report, Result<Vec<Started>, WorkError>) {
-        let Self { fake, calls, claimed, plugins, resumed, saved, modifiers, versions, filters, journal, turns, pods } = self;
+        let Self {
+            fake,
+            calls,
+            claimed,
+            plugins,
+            resumed,
+            saved,
+            modifiers,
+            versions,
+            filters,
+            journal,
+            turns,
+            pods,
+        } = self;
         let no_pods = FakePods::default();
         let hooks = HookJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
         let (_folder, location, _) = backup::stored(items).await;

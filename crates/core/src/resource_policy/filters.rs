@@ -33,6 +33,9 @@ pub struct KindFilter {
     pub names: IncludesExcludes,
 }
 
+/// Completes the name of a type, and says whether it is namespaced, as far as that is known.
+pub type Resolve<'a> = dyn Fn(&str) -> Option<(String, Option<bool>)> + 'a;
+
 /// What the policies say of a type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PolicyRule<'a> {
@@ -77,9 +80,8 @@ impl FilterPolicies {
         policy.kinds.iter().find(lists).or_else(catch_all).map_or(PolicyRule::Unlisted, PolicyRule::Filter)
     }
 
-    /// The policies with the types by their full names, and what is wrong with the names, as sentences for people. `resolve`
-    /// completes a name and says whether its type is namespaced, as far as that is known.
-    pub fn resolved(&self, resolve: &dyn Fn(&str) -> Option<(String, Option<bool>)>) -> (Self, Vec<String>) {
+    /// The policies with the types by their full names, and what is wrong with the names, as sentences for people.
+    pub fn resolved(&self, resolve: &Resolve<'_>) -> (Self, Vec<String>) {
         let (mut policies, mut problems) = (self.clone(), Vec::new());
         let mut complete = |filters: &mut [KindFilter], scope: (bool, &str)| {
             let mut listed: Vec<String> = Vec::new();

@@ -140,7 +140,7 @@ fn exec_hook(field: &str, exec: &ExecRestoreHook, found: &mut Findings) {
     match exec.command.first().map(|program| program.trim()) {
         None => found.say(format!("{field}.command"), "must not be empty"),
         Some("") => {
-            found.say(format!("{field}.command"), "must begin with a program, not with an empty text")
+            found.say(format!("{field}.command"), "must begin with a program, not with an empty text");
         }
         Some(_) => {}
     }

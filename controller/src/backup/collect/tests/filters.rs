@@ -10,9 +10,9 @@ use backup_actions::backup::BackupActionOutput;
 use backup_core::resource_policy::{self, ResourcePolicy};
 use backup_testkit::FakeApi;
 
-fn policy(text: &str) -> Option<ResourcePolicy> {
+fn policy(text: &str) -> ResourcePolicy {
     let data = [("p".to_owned(), format!("version: v1\n{text}"))].into();
-    Some(resource_policy::read(&data).unwrap())
+    resource_policy::read(&data).unwrap()
 }
 
 fn labelled(space: &str, name: &str) -> serde_json::Value {
@@ -45,7 +45,8 @@ async fn a_policy_says_what_of_its_namespaces_is_in_the_backup() {
         json!({ "includedNamespaces": ["a", "b"], "includedNamespaceScopedResources": ["configmaps", "pods"] }),
     ] {
         let one_by_one = spec.get("includedNamespaces").is_some();
-        let outcome = Setup { spec, api: maps(), policy: policy(OF_A), ..Setup::default() }.collect().await;
+        let outcome =
+            Setup { spec, api: maps(), policy: Some(policy(OF_A)), ..Setup::default() }.collect().await;
         let names: Vec<&str> =
             outcome.names().into_iter().filter(|name| !name.starts_with("namespaces/")).collect();
         assert_eq!(names, ["configmaps/a/app-1", "configmaps/b/plain"]);
@@ -68,7 +69,8 @@ async fn names_leave_out_what_another_item_asks_for() {
         let api = maps();
         api.put(&format!("/api/v1/namespaces/a/configmaps/{name}"), item("a", name));
         let spec = json!({ "includedNamespaces": ["a"] });
-        let setup = Setup { spec, api, policy: policy(text), actions: vec![asks(name)], ..Setup::default() };
+        let setup =
+            Setup { spec, api, policy: Some(policy(text)), actions: vec![asks(name)], ..Setup::default() };
         let outcome = setup.collect().await;
         assert_eq!(outcome.names().contains(&format!("configmaps/a/{name}").as_str()), expected, "{name}");
         assert!(outcome.names().contains(&"pods/a/p"));
@@ -82,7 +84,8 @@ async fn a_policy_of_the_cluster_selects_namespaces_beside_those_that_have_items
     let api = cluster()
         .with_list("/api/v1/configmaps", vec![item("a", "one")])
         .with_list("/api/v1/namespaces", vec![namespace("a"), namespace("b"), namespace("empty")]);
-    let outcome = Setup { spec: json!({}), api, policy: policy(text), ..Setup::default() }.collect().await;
+    let outcome =
+        Setup { spec: json!({}), api, policy: Some(policy(text)), ..Setup::default() }.collect().await;
     assert_eq!(outcome.names(), ["configmaps/a/one", "namespaces/a", "namespaces/b"]);
     assert_eq!(outcome.warnings.len(), 1, "{:?}", outcome.warnings);
 }

@@ -26,8 +26,8 @@ impl ConfigReader {
             },
         };
         let mut seen = BTreeSet::new();
-        let namespaced = self.list(fields, "", NAMESPACED).into_iter().flatten().enumerate();
-        let namespaced = namespaced.map(|(at, policy)| {
+        let policies = self.list(fields, "", NAMESPACED).into_iter().flatten().enumerate();
+        let namespaced = policies.map(|(at, policy)| {
             let at = format!("{NAMESPACED}[{at}]");
             let known = ["namespaces", FILTERS];
             let Some(fields) = self.fields(policy, &at, &known) else { return NamespacePolicy::default() };
