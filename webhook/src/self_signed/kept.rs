@@ -64,12 +64,12 @@ impl Kept {
             data(key)
                 .with_context(|| format!("Secret {SECRET} has no {key}; delete it to have it made again"))
         };
+        let served = Pair { cert: needed("tls.crt")?, key: needed("tls.key")? };
         let next = match (data("next.crt"), data("next.key")) {
             (Some(cert), Some(key)) => Some(Pair { cert, key }),
             _ => None,
         };
-        let authorities = pems(&needed("ca.crt")?);
-        Ok(Self { served: Pair { cert: needed("tls.crt")?, key: needed("tls.key")? }, next, authorities })
+        Ok(Self { served, next, authorities: pems(&needed("ca.crt")?) })
     }
 
     /// The Secret that says this; with the metadata of the one before, if there is one.
