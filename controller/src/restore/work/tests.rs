@@ -37,9 +37,9 @@ fn served(fake: &FakeApi) -> ServedTypes {
     if let Some(definition) = fake.get(&format!("{CRDS}/widgets.example.com")) {
         let mut widgets = resource("example.com", "widgets", "Widget", true);
         let versions = definition["spec"]["versions"].as_array().cloned().unwrap_or_default();
-        let late = fake.get(LATE).map_or(0, |_| versions.len() - 1);
+        let seen = fake.get(LATE).map_or(versions.len(), |_| 1);
         fake.delete(LATE);
-        let versions = versions.iter().skip(late);
+        let versions = versions.iter().take(seen);
         let mut versions = versions.filter_map(|version| version["name"].as_str().map(str::to_owned));
         widgets.version = versions.next().unwrap_or(widgets.version);
         others.extend(versions);
@@ -56,7 +56,7 @@ fn served(fake: &FakeApi) -> ServedTypes {
 /// There while the server of a group does not answer.
 const AWAY: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1.example.com";
 
-/// There until the first look at what is served, which sees only the last version of a type.
+/// There until the first look at what is served, which sees only the first version of a type.
 const LATE: &str = "/api/v1/namespaces/default/configmaps/late";
 
 /// When the Restore was created.
