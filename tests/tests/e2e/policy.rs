@@ -176,6 +176,8 @@ async fn a_ledger_only_goes_forward_whoever_writes_it(world: &mut World) -> anyh
         ("the next serial", with_serial(json!({})), None),
         ("a far serial", annotation("backup-lock/serial", json!("700")), None),
         ("the next epoch", with_serial(json!({ "spec": { "leaseTransitions": 6 } })), None),
+        // Format 4 is format 3 and releases: a program writes the oldest that does.
+        ("format 3 over 4", with_serial(annotation("backup-lock/ledger", json!("{\"v\":3,\"c\":[]}"))), None),
         ("a newer format", with_serial(annotation("backup-lock/ledger", json!("{\"v\":10,\"c\":[]}"))), None),
         ("the largest ledger", with_serial(annotation("backup-lock/ledger", json!(at_most))), None),
         (
@@ -191,7 +193,7 @@ async fn a_ledger_only_goes_forward_whoever_writes_it(world: &mut World) -> anyh
         ),
         (
             "an older format",
-            with_serial(annotation("backup-lock/ledger", json!("{\"v\":1,\"c\":[]}"))),
+            with_serial(annotation("backup-lock/ledger", json!("{\"v\":2,\"c\":[]}"))),
             Some("newer format"),
         ),
         ("no ledger", with_serial(annotation("backup-lock/ledger", Value::Null)), Some("lose its claims")),

@@ -11,10 +11,15 @@ use crate::{
     footprint::Footprint,
 };
 
-/// The format that this version writes, and the newest that it reads: [`State::Released`] is new in it.
+mod older;
+
+/// The newest format that this version reads. It is written only where it is needed: see [`Ledger::format`].
 pub const FORMAT_VERSION: u32 = 4;
-/// The oldest format that this version reads. The next write makes the newest of it.
-const OLDEST_VERSION: u32 = 3;
+/// Claims are lists in it. Format 4 is this one and [`State::Released`].
+const LISTS_VERSION: u32 = 3;
+/// The oldest format that this version reads: its claims are objects with names of fields. The format before it had neither
+/// checksum nor marker.
+const OLDEST_VERSION: u32 = 2;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
@@ -32,14 +37,14 @@ struct Version {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Wire {
+struct Wire<C = WireClaim> {
     v: u32,
     #[serde(default, skip_serializing_if = "is_open")]
     status: Status,
     epoch: u64,
     bound: u64,
     footprints: Vec<Footprint>,
-    claims: Vec<WireClaim>,
+    claims: Vec<C>,
 }
 
 /// Kind, namespace and name, then an entry for each uid. A list and no object: the API server reads, checks and stores this
@@ -99,6 +104,13 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl Ledger {
+    /// The format that this ledger is written in: the oldest that holds what is in it. So programs of the version before read
+    /// it, while both run and after a way back.
+    fn format(&self) -> u32 {
+        let mut entries = self.claims.iter().flat_map(|claim| &claim.entries);
+        if entries.any(|entry| entry.state == State::Released) { FORMAT_VERSION } else { LISTS_VERSION }
+    }
+
     /// The compact text of this ledger.
     pub(crate) fn to_json(&self) -> String {
         let footprints = self.footprints();
@@ -121,7 +133,7 @@ impl Ledger {
         };
         let claims = self.claims.iter().map(claim).collect();
         let wire = Wire {
-            v: FORMAT_VERSION,
+            v: self.format(),
             status: self.status,
             epoch: self.epoch,
             bound: self.bound,
@@ -132,7 +144,7 @@ impl Ledger {
         serde_json::to_string(&wire).unwrap_or_default()
     }
 
-    /// Reads what `Ledger::to_json` wrote.
+    /// Reads what `Ledger::to_json` wrote, in this version or in one before.
     pub fn from_json(text: &str) -> Result<Self, FormatError> {
         let unreadable = |e: &dyn std::fmt::Display| FormatError::Unreadable(e.to_string());
         let Version { v: found } = serde_json::from_str(text).map_err(|e| unreadable(&e))?;
@@ -144,7 +156,8 @@ impl Ledger {
                 "it has format {found}, this version reads {OLDEST_VERSION} to {FORMAT_VERSION}"
             )));
         }
-        let wire: Wire = serde_json::from_str(text).map_err(|e| unreadable(&e))?;
+        let wire = if found < LISTS_VERSION { older::read(text) } else { serde_json::from_str::<Wire>(text) };
+        let wire = wire.map_err(|e| unreadable(&e))?;
         let mut keys = HashSet::with_capacity(wire.claims.len());
         let mut claims = Vec::with_capacity(wire.claims.len());
         for WireClaim(kind, namespace, name, stored) in wire.claims {

@@ -12,7 +12,11 @@ use super::*;
 #[case::empty("", "can't be read")]
 #[case::no_json("holder=me", "can't be read")]
 #[case::no_version("{}", "can't be read")]
-#[case::older(r#"{"v":2,"epoch":1,"bound":1,"footprints":[],"claims":[]}"#, "format 2")]
+#[case::older(r#"{"v":1,"epoch":1,"footprints":[],"claims":[]}"#, "format 1")]
+#[case::lists_in_format_2(
+    r#"{"v":2,"epoch":1,"bound":1,"footprints":[{"ns":"all"}],"claims":[["Backup","v","b",[["1",0,"Reserved",1,""]]]]}"#,
+    "can't be read"
+)]
 #[case::no_epoch(r#"{"v":4,"bound":0,"footprints":[],"claims":[]}"#, "epoch")]
 #[case::no_bound(r#"{"v":4,"epoch":1,"footprints":[],"claims":[]}"#, "bound")]
 #[case::unknown_status(r#"{"v":4,"status":"Ajar","epoch":1,"bound":1,"footprints":[],"claims":[]}"#, "Ajar")]
@@ -43,15 +47,49 @@ fn a_newer_format_is_told_apart_whatever_else_it_holds() {
 #[test]
 fn the_text_begins_with_its_version() {
     // A policy of the cluster compares this without reading the rest.
-    assert!(Ledger::default().to_json().starts_with(r#"{"v":4,"#), "{}", Ledger::default().to_json());
+    assert!(Ledger::default().to_json().starts_with(r#"{"v":3,"#), "{}", Ledger::default().to_json());
 }
 
+/// As a program wrote it that knows format 2 only: a hold, what works, and who waits for it.
+const FORMAT_2: &str = r#"{"v":2,"epoch":7,"bound":40,"footprints":[
+    {"ns":{"only":["a"]}},{"ns":{"only":["a","b"]},"backup":"v/b"}],"claims":[
+    {"kind":"Hold","ns":"","name":"upgrade","entries":[
+    {"uid":"h","fp":0,"state":"Reserved","epoch":5,"since":"2026-11-21T10:00:00Z","note":"maintenance"}]},
+    {"kind":"Restore","ns":"v","name":"r","entries":[
+    {"uid":"1","fp":1,"state":"Active","epoch":6,"since":"2026-11-21T10:01:00Z","forced":true}]},
+    {"kind":"Restore","ns":"v","name":"r2","entries":[
+    {"uid":"2","fp":0,"state":"Waiting","epoch":7,"since":"2026-11-21T10:02:00Z","suspect":true}]}]}"#;
+/// The same in format 3.
+const FORMAT_3: &str = concat!(
+    r#"{"v":3,"epoch":7,"bound":40,"footprints":[{"ns":{"only":["a"]}},{"ns":{"only":["a","b"]},"backup":"v/b"}],"#,
+    r#""claims":[["Hold","","upgrade",[["h",0,"Reserved",5,"2026-11-21T10:00:00Z",{"note":"maintenance"}]]],"#,
+    r#"["Restore","v","r",[["1",1,"Active",6,"2026-11-21T10:01:00Z",{"forced":true}]]],"#,
+    r#"["Restore","v","r2",[["2",0,"Waiting",7,"2026-11-21T10:02:00Z",{"suspect":true}]]]]}"#
+);
+
+/// Claims, holds and the queue of a version before are kept, and the version before reads what is written next. Format 4
+/// was once written whatever was in it.
 #[test]
-fn the_format_before_is_read_and_the_next_write_makes_the_newest_of_it() {
-    let mut ledger = Ledger::default();
-    admit(&mut ledger, &backup("b"), "1", &["a"]).unwrap();
-    let old = ledger.to_json().replacen(r#"{"v":4,"#, r#"{"v":3,"#, 1);
-    assert_eq!(Ledger::from_json(&old).unwrap().to_json(), ledger.to_json());
+fn each_known_format_is_read_and_written_in_the_oldest_that_does() {
+    let format_4 = FORMAT_3.replacen(r#"{"v":3,"#, r#"{"v":4,"#, 1);
+    for text in [FORMAT_2, FORMAT_3, &format_4] {
+        let ledger = Ledger::from_json(text).unwrap();
+        let hold = ObjectKey::new(ObjectKind::Hold, "", "upgrade");
+        assert_eq!(ledger.entry(&hold, "h").unwrap().note, "maintenance");
+        assert_eq!(ledger.to_json(), FORMAT_3);
+    }
+}
+
+/// A program of format 3 grants nothing meanwhile, and goes on afterwards.
+#[test]
+fn format_4_is_written_only_while_a_release_is_remembered() {
+    let mut ledger = Ledger::from_json(FORMAT_3).unwrap();
+    let released = ObjectKey::restore("v", "r");
+    assert!(ledger.force_release(&released, "1", "me: stuck"));
+    assert!(ledger.to_json().starts_with(r#"{"v":4,"#), "{}", ledger.to_json());
+    assert_eq!(Ledger::from_json(&ledger.to_json()).unwrap(), ledger);
+    assert!(ledger.release(&released, "1"));
+    assert!(ledger.to_json().starts_with(r#"{"v":3,"#), "{}", ledger.to_json());
 }
 
 /// In both directions: what an older version wrote lacks fields, and what a newer one writes may have some that this

@@ -1,0 +1,37 @@
+//! Format 2: a claim is an object with names of fields. It is read only.
+
+use serde::Deserialize;
+
+use super::{ObjectKind, Special, State, Wire, WireClaim, WireEntry};
+
+#[derive(Deserialize)]
+struct NamedClaim {
+    kind: ObjectKind,
+    ns: String,
+    name: String,
+    entries: Vec<NamedEntry>,
+}
+
+#[derive(Deserialize)]
+struct NamedEntry {
+    uid: String,
+    fp: usize,
+    state: State,
+    epoch: u64,
+    since: String,
+    #[serde(flatten)]
+    special: Special,
+}
+
+/// The same ledger in the form of later formats.
+pub(super) fn read(text: &str) -> serde_json::Result<Wire> {
+    let Wire { v, status, epoch, bound, footprints, claims } = serde_json::from_str(text)?;
+    let entry = |NamedEntry { uid, fp, state, epoch, since, special }| {
+        WireEntry(uid, fp, state, epoch, since, special)
+    };
+    let claim = |NamedClaim { kind, ns, name, entries }| {
+        WireClaim(kind, ns, name, entries.into_iter().map(entry).collect())
+    };
+    let claims = claims.into_iter().map(claim).collect();
+    Ok(Wire { v, status, epoch, bound, footprints, claims })
+}
