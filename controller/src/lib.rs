@@ -33,7 +33,10 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use backup_actions::backup::built_in;
 use backup_core::profile::Profile;
-use backup_lock::{Installations, ProtectedProfile};
+use backup_lock::{
+    Installations, ProtectedProfile,
+    protected_profile::{self, GuardedProfiles},
+};
 use backup_plugins::{Host, Options};
 use backup_runtime::{
     Cluster,
@@ -94,7 +97,8 @@ async fn start(args: Args) -> anyhow::Result<()> {
         tracing::warn!(feature, "--features names a feature that is not known here; it changes nothing");
     }
     let (client, silent_client) = connect::clients(args.kubeconfig.as_deref()).await?;
-    let profiles = backup_lock::protected_profile::profiles(args.profiles.as_deref(), &args.guard)?;
+    let GuardedProfiles { profiles, unusable } =
+        protected_profile::profiles(args.profiles.as_deref(), &args.guard)?;
     startup::check(&client, &args.namespace, engine(&profiles)).await?;
     let installation = if engine(&profiles) {
         startup::installation(&client, &args.namespace).await?
@@ -112,6 +116,9 @@ async fn start(args: Args) -> anyhow::Result<()> {
     let ledger = velero.map(|guard| guard.store.clone()).context("there is no profile velero")?;
 
     let (health, metrics, stop) = (Health::default(), Arc::new(Metrics::default()), CancellationToken::new());
+    for profile in &unusable {
+        metrics.profile_unusable(&profile.name);
+    }
     let listener = tokio::net::TcpListener::bind(args.metrics_address).await.with_context(|| {
         format!("can not listen on {}: choose another address with --metrics-address", args.metrics_address)
     })?;

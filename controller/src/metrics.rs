@@ -112,6 +112,7 @@ metrics! {
     backup_sync_last_timestamp: Gauges, "Begin of the last comparison that ended, Unix time";
     lock_unclaimed: Gauges, "Objects that run without a place in the lock, beside others";
     lock_unknown_phase: Gauges, "Objects in a phase that this version does not know";
+    profiles_unusable: Gauges, "1 for each profile that cannot be used, so that its kinds are refused";
 }
 
 /// Counts `attempted` snapshots, of which `completed` have succeeded.
@@ -305,6 +306,10 @@ impl Metrics {
         let labels = [("profile", profile.to_owned())];
         self.lock_unclaimed.get_or_create(&labels).set(gauge(conflicting));
         self.lock_unknown_phase.get_or_create(&labels).set(gauge(unknown));
+    }
+
+    pub(crate) fn profile_unusable(&self, name: &str) {
+        self.profiles_unusable.get_or_create(&[("profile", name.to_owned())]).set(1);
     }
 
     /// All of it in the OpenMetrics text format.

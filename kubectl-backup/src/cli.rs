@@ -20,7 +20,8 @@ pub(crate) use backup::{
     WaitForArgs,
 };
 pub(crate) use installation::{
-    CompletionArgs, DescribeOneArgs, LocationsCommand, ProfilesArgs, Shell, SyncArgs, VersionArgs,
+    CheckProfilesArgs, CompletionArgs, DescribeOneArgs, LocationsCommand, ProfilesArgs, ProfilesCommand,
+    Shell, ShowProfilesArgs, SyncArgs, VersionArgs,
 };
 pub(crate) use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs, Target};
 pub(crate) use output::{Column, DocumentArgs, Form, ListFlags, Output, OutputArgs, Shown};

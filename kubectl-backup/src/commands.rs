@@ -29,7 +29,8 @@ mod wait;
 
 use self::prelude::*;
 use crate::cli::{
-    Command, GetArgs, LocationsCommand, LocksCommand, RestoreCommand, SchedulesCommand, global_options,
+    Command, GetArgs, LocationsCommand, LocksCommand, ProfilesCommand, RestoreCommand, SchedulesCommand,
+    global_options,
 };
 
 pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> CommandResult {
@@ -65,7 +66,10 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
             Some(LocksCommand::Release(args)) => Box::pin(locks::release::run(args, terminal)).await,
             Some(LocksCommand::Hold(args)) => Box::pin(locks::hold::run(args, terminal)).await,
         },
-        Command::Profiles(args) => Box::pin(profiles::run(args, terminal)).await,
+        Command::Profiles(args) => match args.command {
+            None => Box::pin(profiles::run(args.show, terminal)).await,
+            Some(ProfilesCommand::Check(args)) => profiles::check::run(&args, terminal),
+        },
         Command::Doctor(args) => Box::pin(doctor::run(args, terminal)).await,
         Command::Version(args) => Box::pin(version::run(args, terminal)).await,
         Command::Completion(args) => {

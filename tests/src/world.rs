@@ -322,11 +322,21 @@ impl World {
         Ok(())
     }
 
+    /// Profiles that the programs read when they start ([`WorldBuilder::own_profile`]).
+    pub fn profiles_folder(&self) -> PathBuf {
+        self.folder().join("profiles")
+    }
+
+    /// Starts one webhook replica again, killed or not, and waits until it is ready.
+    pub async fn restart_webhook(&mut self, number: usize) -> anyhow::Result<()> {
+        self.webhooks[number].restart().await?;
+        answers(&mut self.webhooks[number], self.webhook_health[number], "/readyz").await
+    }
+
     /// Starts every webhook replica again, killed or not, and waits until all are ready.
     pub async fn restart_webhooks(&mut self) -> anyhow::Result<()> {
-        for (process, health) in self.webhooks.iter_mut().zip(&self.webhook_health) {
-            process.restart().await?;
-            answers(process, *health, "/readyz").await?;
+        for number in 0..self.webhooks.len() {
+            self.restart_webhook(number).await?;
         }
         Ok(())
     }

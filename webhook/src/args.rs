@@ -7,7 +7,11 @@ use std::{
 };
 
 use anyhow::Context as _;
-use backup_core::profile::{Mode, OnConflict, Profile};
+use backup_core::profile::{Mode, OnConflict};
+use backup_lock::{
+    ProtectedProfile,
+    protected_profile::{self, GuardedProfiles, UnusableProfile},
+};
 use clap::{Parser, ValueEnum};
 use tokio::sync::watch;
 
@@ -102,9 +106,9 @@ pub enum OnConflictArg {
 
 impl Args {
     /// The profiles that are guarded, with what the flags say over what they say.
-    pub(crate) fn profiles(&self) -> anyhow::Result<Vec<Profile>> {
-        let mut profiles = backup_lock::protected_profile::profiles(self.profiles.as_deref(), &self.guard)?;
-        for profile in &mut profiles {
+    pub(crate) fn profiles(&self) -> anyhow::Result<GuardedProfiles> {
+        let mut guarded = protected_profile::profiles(self.profiles.as_deref(), &self.guard)?;
+        for profile in &mut guarded.profiles {
             let policy = &mut profile.policy;
             if let Some(mode) = self.mode {
                 policy.mode = if mode == ModeArg::Warn { Mode::Warn } else { Mode::Enforce };
@@ -121,7 +125,19 @@ impl Args {
                 policy.wish_for_restores(wish, profile.engine);
             }
         }
-        Ok(profiles)
+        Ok(guarded)
+    }
+
+    /// Names of the profiles whose registrations lead here: those that are guarded, and those that should be.
+    pub(crate) fn registered<'a>(
+        &'a self,
+        profiles: &'a [ProtectedProfile],
+        unusable: &'a [UnusableProfile],
+    ) -> impl Iterator<Item = &'a str> {
+        let guarded = profiles.iter().map(|protected| protected.profile.name.as_str());
+        let unusable = unusable.iter().map(|profile| profile.name.as_str());
+        let should_be = unusable.filter(|name| *name != "velero" && self.guard.iter().any(|one| one == name));
+        guarded.chain(should_be)
     }
 
     /// How to reach the other replicas, if there may be any.

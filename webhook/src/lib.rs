@@ -23,7 +23,7 @@ mod tls;
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use backup_lock::{Installations, ProtectedProfile, connection};
+use backup_lock::{Installations, ProtectedProfile, connection, protected_profile::GuardedProfiles};
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -53,13 +53,16 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let client = client(&args).await?;
     let installations = Installations::default();
     installations.update([args.namespace.clone()].into());
-    let profiles: Vec<ProtectedProfile> = args
-        .profiles()?
+    let GuardedProfiles { profiles, unusable } = args.profiles()?;
+    let profiles: Vec<ProtectedProfile> = profiles
         .into_iter()
         .map(|profile| ProtectedProfile::new(client.clone(), &args.namespace, profile, args.orphan_grace))
         .map(|protected| protected.only_in(&installations))
         .collect();
     let metrics = Arc::new(metrics::Metrics::default());
+    for profile in &unusable {
+        metrics.profile_unusable(&profile.name);
+    }
     let health = server::Health { ready: Arc::default(), metrics: Arc::clone(&metrics) };
 
     let paths = callers::SecretPaths::default();
@@ -67,7 +70,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let registrations = registrations::Registrations::new(
         client.clone(),
         &args.namespace,
-        profiles.iter().map(|protected| protected.profile.name.as_str()),
+        // Also of those that cannot be used: the API server has to hear why.
+        args.registered(&profiles, &unusable),
         followed.clone(),
         installations,
         paths.clone(),
@@ -96,7 +100,14 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let peers = args.peers(followed)?.map(peers::Peers::start).transpose()?;
     let authorization = authorization::Authorization::new(client.clone());
     let callers = callers::Callers::new(paths, look);
-    let webhook = review::Webhook::new(profiles.clone(), authorization, callers, peers, Arc::clone(&metrics));
+    let webhook = review::Webhook::new(
+        profiles.clone(),
+        unusable.into(),
+        authorization,
+        callers,
+        peers,
+        Arc::clone(&metrics),
+    );
 
     let handle = axum_server::Handle::new();
     tokio::spawn(server::shut_down_on(stop_signal()?, health.clone(), handle.clone()));

@@ -26,6 +26,7 @@ pub(crate) struct Metrics {
     ledger_conflicts: Counter,
     seconds: Histogram,
     certificate_ends: Gauge,
+    profiles_unusable: Family<Labels<1>, Gauge>,
 }
 
 impl Default for Metrics {
@@ -44,6 +45,11 @@ impl Default for Metrics {
                 r,
                 "certificate_end_timestamp_seconds",
                 "When the certificate that is served ends, in seconds since 1970",
+            ),
+            profiles_unusable: register(
+                r,
+                "profiles_unusable",
+                "1 for each profile that cannot be used, so that its kinds are refused",
             ),
             seconds,
             registry,
@@ -67,6 +73,10 @@ impl Metrics {
 
     pub(crate) fn certificate_ends(&self, at: i64) {
         self.certificate_ends.set(at);
+    }
+
+    pub(crate) fn profile_unusable(&self, name: &str) {
+        self.profiles_unusable.get_or_create(&[("profile", name.to_owned())]).set(1);
     }
 
     pub(crate) fn forwarded(&self, answered: bool) {

@@ -15,6 +15,7 @@ use backup_lock::{
     admission::{ClaimRequest, Running},
     ledger::Ask,
     observe::ObserveError,
+    protected_profile::UnusableProfile,
 };
 use k8s_openapi::api::authentication::v1::UserInfo;
 use kube::core::{
@@ -46,6 +47,8 @@ const NO_ANSWER: &str = "the API server did not answer in time";
 #[derive(Clone)]
 pub(crate) struct Webhook {
     claims: Arc<[Claims]>,
+    /// Profiles that cannot be used: their kinds are refused.
+    unusable: Arc<[UnusableProfile]>,
     authorization: Authorization,
     pub(crate) callers: Callers,
     /// The other replicas, if there may be any.
@@ -82,6 +85,7 @@ impl Answer {
 impl Webhook {
     pub(crate) fn new(
         profiles: Vec<ProtectedProfile>,
+        unusable: Arc<[UnusableProfile]>,
         authorization: Authorization,
         callers: Callers,
         peers: Option<Arc<Peers>>,
@@ -89,7 +93,15 @@ impl Webhook {
     ) -> Self {
         let claims =
             profiles.into_iter().map(|protected| Claims::new(protected, Arc::clone(&metrics))).collect();
-        Self { claims, authorization, callers, peers, external_leases: ExternalLeases::default(), metrics }
+        Self {
+            claims,
+            unusable,
+            authorization,
+            callers,
+            peers,
+            external_leases: ExternalLeases::default(),
+            metrics,
+        }
     }
 
     /// One replica decides for all on a scope, so that they do not conflict on its ledger. `None`: decide here.
@@ -299,7 +311,9 @@ pub(crate) async fn validate(
     // The kind for metrics is one of those that are guarded, or other.
     let (label, answer) =
         match webhook.claims.iter().find_map(|claims| Some((claims, claims.kind_of(&request)?))) {
-            None => ("other", Answer::refuse(denial::not_guarded(&request.kind), "invalid")),
+            None => {
+                ("other", Answer::refuse(denial::not_guarded(&request.kind, &webhook.unusable), "invalid"))
+            }
             Some((claims, _)) if !claims.count(&request) => (kind, elsewhere(&request)),
             Some((claims, object)) => {
                 let decision = admit::decide(&claims.protected().profile, object, &request);

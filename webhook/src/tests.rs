@@ -15,7 +15,7 @@ use axum::{
 use backup_core::profile::{Mode, OnConflict, Profile};
 use backup_lock::{
     Installations, LedgerStore, ObjectKey, ProtectedProfile, State, VELERO_SCOPE, activate,
-    admission::REFUSAL_MEMORY,
+    admission::REFUSAL_MEMORY, protected_profile::UnusableProfile,
 };
 use backup_testkit::{FakeApi, Fault, LEDGER_PATH, Request as ApiRequest};
 use kube::{Client, client::Body};
@@ -53,8 +53,14 @@ impl Replica {
 
     /// A replica with another policy for Velero.
     fn of(api: &FakeApi, change: impl FnOnce(&mut Profile)) -> Self {
+        Self::without(api, Vec::new(), change)
+    }
+
+    /// The same, without the profiles that cannot be used.
+    fn without(api: &FakeApi, unusable: Vec<UnusableProfile>, change: impl FnOnce(&mut Profile)) -> Self {
         let metrics = Arc::new(Metrics::default());
         let mut profiles = Profile::builtin();
+        profiles.retain(|profile| unusable.iter().all(|one| one.name != profile.name));
         if let Some(velero) = profiles.iter_mut().find(|profile| profile.name == "velero") {
             change(velero);
         }
@@ -69,7 +75,8 @@ impl Replica {
         let (path, paths) = (SecretPaths::make().unwrap(), SecretPaths::default());
         paths.saw(&path, Instant::now());
         let callers = Callers::new(paths, mpsc::channel(1).0);
-        let webhook = Webhook::new(profiles, authorization, callers, None, Arc::clone(&metrics));
+        let webhook =
+            Webhook::new(profiles, unusable.into(), authorization, callers, None, Arc::clone(&metrics));
         Self { client: Client::new(server::router(webhook), "velero"), path, metrics, store }
     }
 

@@ -26,7 +26,7 @@ pub use foreign::{ForeignLease, ReleaseRule, Target};
 pub use policy::{Mode, OnConflict, Policy};
 pub(crate) use predicate::MAX_DEPTH;
 pub use predicate::Predicate;
-pub use read::ProfileError;
+pub use read::{ProfileError, ProfileSet, RefusedProfile};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

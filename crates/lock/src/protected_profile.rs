@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use backup_core::profile::{Profile, ProfileError};
+use backup_core::profile::{Profile, ProfileSet};
 use kube::Client;
 
 use crate::{collect::Collector, lease::LedgerStore, registration::Installations, transition::Times};
@@ -56,9 +56,6 @@ pub enum ProfilesError {
     /// A file or folder could not be read.
     #[error("could not read {}: {source}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    /// A file is no profile, or does not go with another.
-    #[error(transparent)]
-    Profile(#[from] ProfileError),
     #[error("there is no profile {name:?}; known are {known}")]
     Unknown { name: String, known: String },
 }
@@ -67,29 +64,65 @@ impl ProfilesError {
     pub fn category(&self) -> &'static str {
         match self {
             Self::Read { .. } => "read",
-            Self::Profile(_) => "profile",
             Self::Unknown { .. } => "unknown",
         }
     }
 }
 
-/// The profiles that an installation guards: always `velero`, which our controller runs unless `guarded` names it, and
-/// those that `guarded` names.
+/// The profiles that an installation guards.
+#[derive(Clone, Debug)]
+pub struct GuardedProfiles {
+    /// Always `velero`, which our controller runs unless it is named, and those that are named.
+    pub profiles: Vec<Profile>,
+    /// Files that cannot be used, and profiles that are named and not there because of them.
+    pub unusable: Vec<UnusableProfile>,
+}
+
+/// A profile that cannot be used. What it is about is refused until it can.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnusableProfile {
+    pub name: String,
+    /// Which file, what is wrong with it, and what was expected.
+    pub why: String,
+}
+
+/// The profiles of an installation that guards those of these names.
 ///
-/// Files in `folder` come before what is built in.
-pub fn profiles(folder: Option<&Path>, guarded: &[String]) -> Result<Vec<Profile>, ProfilesError> {
+/// Files in `folder` come before what is built in. A file that cannot be used does not stop the others.
+pub fn profiles(folder: Option<&Path>, guarded: &[String]) -> Result<GuardedProfiles, ProfilesError> {
     let files = folder.map(read_folder).transpose()?.unwrap_or_default();
-    let mut known = Profile::with_files(files.iter().map(|(name, text)| (name.as_str(), text.as_str())))?;
+    let ProfileSet { mut profiles, refused } =
+        Profile::with_files(files.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+    let mut unusable: Vec<UnusableProfile> = refused
+        .into_iter()
+        .map(|refused| UnusableProfile { name: refused.name, why: refused.error.to_string() })
+        .collect();
     let names: BTreeSet<&str> = guarded.iter().map(String::as_str).collect();
-    if let Some(unknown) = names.iter().find(|name| known.iter().all(|profile| profile.name != **name)) {
-        let all: Vec<&str> = known.iter().map(|profile| profile.name.as_str()).collect();
-        return Err(ProfilesError::Unknown { name: (*unknown).to_owned(), known: all.join(", ") });
+    for name in &names {
+        if profiles.iter().any(|known| known.name == *name) || unusable.iter().any(|one| one.name == *name) {
+            continue;
+        }
+        let known: Vec<&str> = profiles.iter().map(|profile| profile.name.as_str()).collect();
+        let unknown = ProfilesError::Unknown { name: (*name).to_owned(), known: known.join(", ") };
+        // One of the files that cannot be read may be meant, or one has the kinds of a profile that is built in.
+        if unusable.is_empty() && Profile::builtin().iter().all(|built_in| built_in.name != *name) {
+            return Err(unknown);
+        }
+        unusable.push(UnusableProfile { name: (*name).to_owned(), why: unknown.to_string() });
     }
-    known.retain(|profile| profile.is_velero() || names.contains(profile.name.as_str()));
-    for profile in &mut known {
+    profiles.retain(|profile| profile.is_velero() || names.contains(profile.name.as_str()));
+    for profile in &mut profiles {
         profile.engine &= !names.contains(profile.name.as_str());
     }
-    Ok(known)
+    for UnusableProfile { name, why } in &unusable {
+        tracing::error!(
+            profile = name,
+            why,
+            "a profile cannot be used: what it is about is refused; correct the file, see that `kubectl backup profiles check` \
+             takes it, and start the program again"
+        );
+    }
+    Ok(GuardedProfiles { profiles, unusable })
 }
 
 /// Whether a file of the folder is taken for a profile, by the ending of its name.
@@ -110,8 +143,8 @@ fn read_folder(folder: &Path) -> Result<Vec<(String, String)>, ProfilesError> {
     paths.retain(|path| is_profile(path));
     paths.sort();
     let read = |path: PathBuf| {
-        let text = std::fs::read_to_string(&path).map_err(failed(&path))?;
-        Ok((path.display().to_string(), text))
+        let bytes = std::fs::read(&path).map_err(failed(&path))?;
+        Ok((path.display().to_string(), String::from_utf8_lossy(&bytes).into_owned()))
     };
     paths.into_iter().map(read).collect()
 }
@@ -122,8 +155,8 @@ mod tests {
 
     #[test]
     fn velero_is_always_guarded_and_ours_to_run_unless_it_is_named() {
-        let names = |profiles: Vec<Profile>| -> Vec<(String, bool)> {
-            profiles.into_iter().map(|profile| (profile.name, profile.engine)).collect()
+        let names = |guarded: GuardedProfiles| -> Vec<(String, bool)> {
+            guarded.profiles.into_iter().map(|profile| (profile.name, profile.engine)).collect()
         };
         assert_eq!(names(profiles(None, &[]).unwrap()), [("velero".to_owned(), true)]);
         assert_eq!(names(profiles(None, &["velero".to_owned()]).unwrap()), [("velero".to_owned(), false)]);
@@ -136,17 +169,25 @@ mod tests {
     }
 
     #[test]
-    fn a_file_replaces_the_profile_of_its_name_and_a_broken_one_stops_the_start() {
+    fn a_file_replaces_the_profile_of_its_name_and_a_broken_one_stops_nothing_else() {
         let folder = std::env::temp_dir().join(format!("profiles-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let file = folder.join("velero.yaml");
         let text = include_str!("../../core/profiles/velero.yaml").replace("settle: 0s", "settle: 40s");
         std::fs::write(&file, text).unwrap();
-        let read = profiles(Some(&folder), &[]);
-        std::fs::write(&file, "name: velero\ncolour: blue\n").unwrap();
-        let broken = profiles(Some(&folder), &[]);
+        let read = profiles(Some(&folder), &[]).unwrap();
+        std::fs::write(&file, b"name: velero\ncolour: \xff\n").unwrap();
+        std::fs::write(folder.join("acme.yaml"), "name: acme\n").unwrap();
+        let guarded = ["percona-ps", "acme", "other"].map(str::to_owned);
+        let broken = profiles(Some(&folder), &guarded).unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(read.unwrap()[0].policy.settle, Duration::from_secs(40));
-        assert!(broken.unwrap_err().to_string().contains("velero.yaml"));
+        assert_eq!((read.profiles[0].policy.settle, read.unusable.len()), (Duration::from_secs(40), 0));
+        let names: Vec<&str> = broken.profiles.iter().map(|profile| profile.name.as_str()).collect();
+        assert_eq!(names, ["velero", "percona-ps"]);
+        assert!(broken.profiles[0].engine);
+        let unusable: Vec<&str> = broken.unusable.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(unusable, ["acme", "velero", "other"]);
+        assert!(broken.unusable[1].why.contains("velero.yaml: not a profile"), "{broken:?}");
+        assert!(broken.unusable[2].why.contains("no profile \"other\""), "{broken:?}");
     }
 }

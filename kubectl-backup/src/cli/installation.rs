@@ -1,5 +1,7 @@
 //! The commands about the installation and this program: `locations`, `sync`, `profiles`, `version` and `completion`.
 
+use std::path::PathBuf;
+
 use backup_core::api::GoDuration;
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -45,7 +47,33 @@ pub(crate) struct SyncArgs {
 }
 
 #[derive(Args, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    subcommand_value_name = "COMMAND"
+)]
 pub(crate) struct ProfilesArgs {
+    #[command(flatten)]
+    pub(crate) show: ShowProfilesArgs,
+    #[command(subcommand)]
+    pub(crate) command: Option<ProfilesCommand>,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum ProfilesCommand {
+    /// Check files with profiles before they are rolled out; send no request
+    Check(CheckProfilesArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CheckProfilesArgs {
+    /// Files, as they will be in one folder; - is stdin
+    #[arg(required = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ShowProfilesArgs {
     /// Profile to show in full [default: all, in short]
     pub(crate) profile: Option<String>,
     #[command(flatten)]

@@ -27,7 +27,7 @@ type Check<'session> = (&'static str, BoxFuture<'session, Result<Vec<Finding>, P
 pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let (session, now) = (&session, terminal.now());
-    let checks: [Check<'_>; 8] = [
+    let checks: [Check<'_>; 9] = [
         ("API server", Box::pin(cluster::api_server(session, now))),
         ("definitions", Box::pin(cluster::definitions(session))),
         ("permissions", Box::pin(cluster::permissions(session))),
@@ -36,6 +36,7 @@ pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandR
         ("controller", Box::pin(installation::controller(session, now))),
         ("locations", Box::pin(installation::locations(session, now))),
         ("lock", Box::pin(slipped_past(session))),
+        ("profiles", Box::pin(installation::profiles(session))),
     ];
     let mut findings: Vec<Finding> = join_all(checks.map(within)).await.into_iter().flatten().collect();
     findings.extend(shadows(terminal));

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use backup_core::profile::Profile;
+use backup_core::profile::{Profile, ProfileSet, RefusedProfile};
 use backup_lock::protected_profile::is_profile;
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -17,6 +17,8 @@ const WEBHOOK: &str = "backup-webhook";
 
 pub(crate) struct KnownProfiles {
     pub(crate) profiles: Vec<Profile>,
+    /// Profiles of the webhook's folder that cannot be used.
+    pub(crate) refused: Vec<RefusedProfile>,
     pub(crate) flags: Fetched<Vec<String>>,
     /// Why there may be others, or others in their place.
     pub(crate) doubt: Option<String>,
@@ -58,23 +60,30 @@ pub(crate) async fn known_profiles(session: &Session) -> KnownProfiles {
         Fetched::Missing { unavailable } => {
             let doubt = format!("what the webhook was started with is not known: {unavailable}");
             let flags = Fetched::missing(unavailable);
-            return KnownProfiles { profiles: Profile::builtin(), flags, doubt: Some(doubt) };
+            let (profiles, refused) = (Profile::builtin(), Vec::new());
+            return KnownProfiles { profiles, refused, flags, doubt: Some(doubt) };
         }
     };
     let flags: Vec<String> =
         pod.containers.iter().flat_map(|container| container.args.iter().flatten()).cloned().collect();
-    let (profiles, doubt) = match values(&flags, "--profiles").last() {
-        None => (Profile::builtin(), None),
+    let built_in = || ProfileSet { profiles: Profile::builtin(), refused: Vec::new() };
+    let (ProfileSet { profiles, refused }, doubt) = match values(&flags, "--profiles").last() {
+        None => (built_in(), None),
         Some(folder) => match fetched(files(session, &pod, folder)).await {
-            Fetched::Known(profiles) => (profiles, None),
+            Fetched::Known(set) => {
+                let errors: Vec<String> =
+                    set.refused.iter().map(|one| plain(&one.error.to_string())).collect();
+                let doubt = format!("of {} this cannot be used: {}", plain(folder), errors.join("; "));
+                (set, (!errors.is_empty()).then_some(doubt))
+            }
             Fetched::Missing { unavailable } => {
                 let doubt =
                     format!("what the webhook reads from {} is not known: {unavailable}", plain(folder));
-                (Profile::builtin(), Some(doubt))
+                (built_in(), Some(doubt))
             }
         },
     };
-    KnownProfiles { profiles, flags: Fetched::Known(flags), doubt }
+    KnownProfiles { profiles, refused, flags: Fetched::Known(flags), doubt }
 }
 
 async fn pod(session: &Session) -> Result<PodSpec, Problem> {
@@ -85,13 +94,12 @@ async fn pod(session: &Session) -> Result<PodSpec, Problem> {
 }
 
 /// What is built in, and the profiles of a folder, in the way of the webhook.
-async fn files(session: &Session, pod: &PodSpec, folder: &str) -> Result<Vec<Profile>, Problem> {
+async fn files(session: &Session, pod: &PodSpec, folder: &str) -> Result<ProfileSet, Problem> {
     let name = config_map(pod, folder)
         .ok_or_else(|| Problem::other("it is not a mounted ConfigMap with all its files"))?;
     let files = session.get::<ConfigMap>(name).await?.data.unwrap_or_default();
     let files = files.iter().filter(|(name, _)| is_profile(Path::new(name)));
-    Profile::with_files(files.map(|(name, text)| (name.as_str(), text.as_str())))
-        .map_err(|error| Problem::other(format!("ConfigMap {name}: {error}")))
+    Ok(Profile::with_files(files.map(|(name, text)| (name.as_str(), text.as_str()))))
 }
 
 /// The ConfigMap that is mounted as this folder, with all its keys.

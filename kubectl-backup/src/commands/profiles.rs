@@ -1,5 +1,7 @@
 //! `profiles`: what is known of operators, what the cluster serves of it, and the policy that the webhook runs with.
 
+pub(crate) mod check;
+
 use backup_core::profile::{KindRule, Mode, OnConflict, Policy, Profile, ScopeRule};
 use jiff::SignedDuration;
 use serde::Serialize;
@@ -10,13 +12,13 @@ use super::{
     prelude::*,
 };
 use crate::{
-    cli::{Output, ProfilesArgs},
+    cli::{Output, ShowProfilesArgs},
     print::{Screen, Style, table},
 };
 
-pub(crate) async fn run(args: ProfilesArgs, terminal: &mut Terminal) -> CommandResult {
+pub(crate) async fn run(args: ShowProfilesArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
-    let KnownProfiles { mut profiles, flags, doubt } = known_profiles(&session).await;
+    let KnownProfiles { mut profiles, flags, doubt, .. } = known_profiles(&session).await;
     if let Some(name) = &args.profile {
         let known = profiles.iter().map(|one| one.name.clone()).collect::<Vec<_>>().join(", ");
         profiles.retain(|profile| profile.name == *name);

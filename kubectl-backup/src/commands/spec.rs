@@ -1,6 +1,6 @@
 //! From flags and manifests to specs: what flags say goes over what is there.
 
-use std::io::Read;
+use std::{io::Read, path::Path};
 
 use backup_core::api::{
     BackupSpec,
@@ -96,6 +96,18 @@ pub(crate) fn describe_object(meta: &mut ObjectMeta, args: &ObjectArgs) {
     }
 }
 
+/// The text of a file; `-` is stdin.
+pub(crate) fn read(path: &Path, terminal: &mut Terminal) -> std::io::Result<String> {
+    let mut text = String::new();
+    let source: Box<dyn Read> = if path.as_os_str() == "-" {
+        Box::new(&mut terminal.input)
+    } else {
+        Box::new(std::fs::File::open(path)?)
+    };
+    source.take(LARGEST).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// The object of a manifest, without what a server has written to it; a new one where no file is named.
 pub(crate) fn start<K>(args: &FileArgs, terminal: &mut Terminal) -> Result<K, Problem>
 where
@@ -107,13 +119,7 @@ where
         Problem::other(format!("cannot use the manifest {shown}: {why}")).with_remedy(remedy)
     };
     let unreadable = |error: std::io::Error| wrong(error.to_string(), "Check the path after -f; - is stdin.");
-    let mut text = String::new();
-    let source: Box<dyn Read> = if path.as_os_str() == "-" {
-        Box::new(&mut terminal.input)
-    } else {
-        Box::new(std::fs::File::open(path).map_err(unreadable)?)
-    };
-    source.take(LARGEST).read_to_string(&mut text).map_err(unreadable)?;
+    let text = read(path, terminal).map_err(unreadable)?;
     let expected = format!("It has to be one {} of {}.", K::kind(&()), K::api_version(&()));
     let parse = |error: &dyn std::fmt::Display| {
         // Only the first line: the parser quotes what stands around.

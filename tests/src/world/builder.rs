@@ -22,6 +22,7 @@ pub struct WorldBuilder {
     pub(super) programs: Option<Programs>,
     pub(super) controller_args: Vec<String>,
     pub(super) webhook_args: Vec<String>,
+    pub(super) own_profile: Option<(&'static str, &'static str)>,
     pub(super) peers: bool,
     pub(super) own_certificates: bool,
     pub(super) plugins: bool,
@@ -41,6 +42,7 @@ impl Default for WorldBuilder {
             programs: None,
             controller_args: Vec::new(),
             webhook_args: Vec::new(),
+            own_profile: None,
             peers: false,
             own_certificates: false,
             plugins: false,
@@ -83,6 +85,12 @@ impl WorldBuilder {
     /// Flags added to the webhook's.
     pub fn webhook_args(mut self, args: &[&str]) -> Self {
         self.webhook_args = args.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// Both programs read a folder of profiles ([`World::profiles_folder`]) in which this file, with this text, is the first.
+    pub fn own_profile(mut self, file: &'static str, text: &'static str) -> Self {
+        self.own_profile = Some((file, text));
         self
     }
 
@@ -176,6 +184,14 @@ impl WorldBuilder {
         };
         if self.plugins {
             world.plugins = VeleroPlugins::install(world.folder(), world.plane.admin_kubeconfig())?;
+        }
+        if let Some((file, text)) = self.own_profile {
+            let profiles = world.profiles_folder();
+            std::fs::create_dir(&profiles)?;
+            std::fs::write(profiles.join(file), text)?;
+            let flag = format!("--profiles={}", profiles.display());
+            world.builder.webhook_args.push(flag.clone());
+            world.builder.controller_args.push(flag);
         }
         world.start_webhooks().await?;
         world.start_location().await?;

@@ -5,6 +5,7 @@ mod api_versions;
 mod aws_identity;
 mod backup_item_plugins;
 mod bad_input;
+mod broken_profile;
 mod callers;
 mod certificates;
 mod changing_lists;
@@ -271,6 +272,15 @@ fn suites() -> Vec<Suite> {
             "another operator's databases, and replicas that know one another",
             &[percona::TESTS],
             World::builder().peers().webhook_args(&["--guard=percona-ps"]).controllers(0),
+        ),
+        suite(
+            "a profile that is broken while it is used",
+            &[broken_profile::TESTS],
+            World::builder()
+                .peers()
+                .own_profile(broken_profile::FILE, broken_profile::FINE)
+                .webhook_args(&["--guard=percona-ps"])
+                .controller_args(&["--guard=percona-ps", ALONE]),
         ),
         suite(
             "claims that are released by force",

@@ -13,6 +13,7 @@ use backup_core::{
 };
 use backup_lock::{
     Claim, Footprint, ObjectKey, ObjectKind, Registration, State, claim::Word, observe::Observed,
+    protected_profile::UnusableProfile,
 };
 use kube::core::{
     GroupVersionKind, Status,
@@ -24,6 +25,8 @@ const TRY_AGAIN_SECONDS: u32 = 30;
 /// The same for clients that come again by themselves; they try about ten times.
 const WAIT_SECONDS: u32 = 10;
 const MAX_CAUSES: usize = 10;
+/// Letters of a message about profiles that cannot be used.
+const MAX_MESSAGE: usize = 2000;
 
 /// A claim in the way, its object as it was just read, and how much longer it stays if nothing else ends it.
 #[derive(Clone, Debug)]
@@ -272,8 +275,21 @@ pub(crate) fn revival(group: &str, key: &ObjectKey, old: &str, new: &str) -> Sta
     forbidden(group, key, &message, vec![cause], 0)
 }
 
-/// A kind that this webhook should never be asked about.
-pub(crate) fn not_guarded(kind: &GroupVersionKind) -> Status {
+/// A kind that this webhook should never be asked about, or whose profile cannot be used.
+pub(crate) fn not_guarded(kind: &GroupVersionKind, unusable: &[UnusableProfile]) -> Status {
+    if !unusable.is_empty() {
+        let why: Vec<&str> = unusable.iter().map(|profile| profile.why.as_str()).collect();
+        let message = format!(
+            "backup-webhook cannot judge {} of {:?}, because a profile cannot be used: {}. Correct the file until `kubectl backup \
+             profiles check` takes it, and restart backup-webhook",
+            kind.kind,
+            kind.group,
+            why.join("; ")
+        );
+        let shown: String = message.chars().take(MAX_MESSAGE).collect();
+        // Another replica may have read a file that can be used.
+        return Status::failure(&shown, "ServiceUnavailable").with_code(503);
+    }
     malformed(&format!(
         "backup-webhook does not guard {} of {:?}; check the rules of the ValidatingWebhookConfiguration and --guard",
         kind.kind, kind.group

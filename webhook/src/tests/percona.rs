@@ -138,3 +138,18 @@ async fn the_operators_own_lease_is_honoured_while_its_holder_runs() {
         assert_eq!(allowed(&answer), admitted, "{holder} {state}: {answer}");
     }
 }
+
+/// What cannot be judged is refused with the reason; all else goes on.
+#[tokio::test]
+async fn a_profile_that_cannot_be_used_refuses_its_kinds_and_no_others() {
+    let why = "acme.yaml: not a profile: missing field `group`".to_owned();
+    let unusable = vec![UnusableProfile { name: "percona-ps".to_owned(), why }];
+    let replica = Replica::without(&FakeApi::new(), unusable, |_| {});
+    let refused = replica.review(percona("CREATE", PS_BACKUP, "b", "1", "", None)).await;
+    assert!(!allowed(&refused));
+    assert_eq!(refused["status"]["code"], 503);
+    for said in ["cannot judge PerconaServerMySQLBackup", "missing field `group`", "profiles check"] {
+        assert!(message(&refused).contains(said), "{refused}");
+    }
+    assert!(allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
+}

@@ -1,7 +1,14 @@
 //! Reading profiles.
 
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use serde::{Deserialize, de::DeserializeOwned};
+
 use super::{Profile, Role, ScopeRule, check};
-use crate::validate::Finding;
+use crate::{names::is_dns_label, validate::Finding};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
@@ -44,13 +51,8 @@ impl ProfileError {
 impl Profile {
     /// Reads a profile from one YAML document and checks it.
     pub(crate) fn from_yaml(text: &str) -> Result<Self, ProfileError> {
-        let options = serde_saphyr::options! {
-            // A profile is a page of text. What is deeper or longer is none, and must not cost much to refuse.
-            budget: serde_saphyr::budget! { max_depth: 64, max_nodes: 10_000 },
-            with_snippet: false,
-        };
-        let profile: Self = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| ProfileError::Syntax { message: located(&error, text) })?;
+        let profile: Self =
+            parse(text).map_err(|error| ProfileError::Syntax { message: located(&error, text) })?;
         let findings = check::findings(&profile);
         if findings.is_empty() {
             Ok(profile)
@@ -60,32 +62,97 @@ impl Profile {
     }
 
     /// The built-in profiles and those of files, given by name and text. A file replaces the built-in profile of the same
-    /// name. Velero's stays the first.
-    pub fn with_files<'a>(
-        files: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ) -> Result<Vec<Self>, ProfileError> {
+    /// name, and one with the same kinds, but for Velero's. Velero's stays the first.
+    ///
+    /// A file that cannot be used is refused by itself, and so are two files that cannot be told apart. What a refused file
+    /// was to replace is not there either, except for Velero's profile: the one that is built in stays in its place.
+    pub fn with_files<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> ProfileSet {
         let mut all: Vec<(Self, &str)> =
             Self::builtin().into_iter().map(|profile| (profile, BUILT_IN)).collect();
+        let mut refused = Vec::new();
         for (file, text) in files {
-            let profile = Self::from_yaml(text)
-                .map_err(|source| ProfileError::File { file: file.into(), source: Box::new(source) })?;
+            let profile = match Self::from_yaml(text) {
+                Ok(profile) => profile,
+                Err(source) => {
+                    let error = ProfileError::File { file: file.into(), source: Box::new(source) };
+                    refused.push(RefusedProfile { name: stated_name(file, text), error });
+                    continue;
+                }
+            };
             match all.iter_mut().find(|(other, _)| other.name == profile.name) {
                 Some(place) if place.1 == BUILT_IN => *place = (profile, file),
                 Some((_, other)) => {
-                    return Err(duplicate(other, file, format!("a profile {:?}", profile.name)));
+                    let error = duplicate(other, file, format!("a profile {:?}", profile.name));
+                    refused.push(RefusedProfile { name: profile.name, error });
                 }
                 None => all.push((profile, file)),
             }
         }
-        for (i, (one, _)) in all.iter().enumerate() {
-            for (other, _) in &all[..i] {
-                if let Some(what) = shared(one, other) {
-                    return Err(duplicate(&other.name, &one.name, what));
+        let mut replaced = BTreeSet::new();
+        let mut shares = BTreeMap::new();
+        for (i, (one, file)) in all.iter().enumerate() {
+            for (other, other_file) in &all[..i] {
+                let Some(what) = shared(one, other) else { continue };
+                // Those built in come first, and do not share anything.
+                if *other_file == BUILT_IN && !other.is_velero() {
+                    replaced.insert(other.name.clone());
+                    continue;
+                }
+                let error = duplicate(&other.name, &one.name, what);
+                for (name, file) in [(&other.name, other_file), (&one.name, file)] {
+                    if *file != BUILT_IN {
+                        shares.entry(name.clone()).or_insert_with(|| error.clone());
+                    }
                 }
             }
         }
-        Ok(all.into_iter().map(|(profile, _)| profile).collect())
+        refused.extend(shares.into_iter().map(|(name, error)| RefusedProfile { name, error }));
+        let is_refused = |profile: &Self| {
+            replaced.contains(&profile.name) || refused.iter().any(|one| one.name == profile.name)
+        };
+        let mut profiles: Vec<Self> =
+            all.into_iter().map(|(profile, _)| profile).filter(|profile| !is_refused(profile)).collect();
+        if !profiles.iter().any(Self::is_velero) {
+            profiles.insert(0, Self::velero());
+        }
+        ProfileSet { profiles, refused }
     }
+}
+
+/// The profiles that can be used, and those that cannot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProfileSet {
+    pub profiles: Vec<Profile>,
+    pub refused: Vec<RefusedProfile>,
+}
+
+/// A profile that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedProfile {
+    /// What the file says that it is, or else the name of the file without its ending.
+    pub name: String,
+    pub error: ProfileError,
+}
+
+/// The name of a profile that cannot be read otherwise.
+fn stated_name(file: &str, text: &str) -> String {
+    #[derive(Deserialize)]
+    struct Named {
+        name: String,
+    }
+    match parse::<Named>(text) {
+        Ok(Named { name }) if is_dns_label(&name) => name,
+        _ => Path::new(file).file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+    }
+}
+
+/// A profile is a page of text. What is deeper or longer is none, and must not cost much to refuse.
+fn parse<T: DeserializeOwned>(text: &str) -> Result<T, serde_saphyr::Error> {
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_depth: 64, max_nodes: 10_000 },
+        with_snippet: false,
+    };
+    serde_saphyr::from_str_with_options(text, options)
 }
 
 /// Stands for the name of a file.

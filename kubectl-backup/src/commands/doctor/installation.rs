@@ -1,10 +1,13 @@
 //! Whether a controller does the work, and whether there is a place to store backups in.
 
-use backup_core::api::backup_storage_location::LocationPhase;
+use backup_core::{api::backup_storage_location::LocationPhase, profile::RefusedProfile};
 use k8s_openapi::api::coordination::v1::Lease;
 
 use super::{Finding, Topic};
-use crate::{commands::prelude::*, print::ago};
+use crate::{
+    commands::{known_profiles::known_profiles, prelude::*},
+    print::ago,
+};
 
 const LEASE: &str = "backup-controller";
 /// Renewed every few seconds: this long without is no pause any more.
@@ -29,6 +32,21 @@ pub(super) async fn controller(session: &Session, now: Timestamp) -> Result<Vec<
         ),
         Some(_) => on.good(format!("{holder} leads")),
     }])
+}
+
+/// Those that are not built in; what cannot be used is refused.
+pub(super) async fn profiles(session: &Session) -> Result<Vec<Finding>, Problem> {
+    let on = Topic("profiles");
+    let remedy = format!(
+        "Correct the file until `kubectl backup profiles check` takes it, then: kubectl -n {} rollout restart deployment \
+         backup-webhook backup-controller",
+        session.namespace
+    );
+    let judge = |refused: &RefusedProfile| {
+        let (name, why) = (plain(&refused.name), plain(&refused.error.to_string()));
+        on.bad(format!("{name} cannot be used, and what it is about is refused: {why}"), remedy.clone())
+    };
+    Ok(known_profiles(session).await.refused.iter().map(judge).collect())
 }
 
 const LOCATIONS: Topic = Topic("locations");
