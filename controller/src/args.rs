@@ -7,7 +7,7 @@ mod velero_flags;
 use std::{net::SocketAddr, path::PathBuf};
 
 use backup_core::{api::GoDuration, cron::Dialect, quantity, resources::RestoreOrder};
-use backup_store::Limits;
+use backup_store::{AllowedPlaces, Limits};
 use clap::{ArgAction, Parser, ValueEnum};
 
 use crate::restore::ItemMemory;
@@ -105,6 +105,17 @@ pub struct Args {
     /// between them. Providers that are not built in always are.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub object_store_plugins: Vec<String>,
+
+    /// Hosts that settings of locations may lead to (s3Url, storeEndpoint, storageAccountURI, activeDirectoryAuthorityURI),
+    /// with * for any part and commas between them, besides those of the providers. [default: any, but tokens and passwords of
+    /// locations without a credential of their own go to hosts of their provider only]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub allowed_endpoints: Vec<String>,
+
+    /// Folders that locations of provider local may be in, with commas between them. [default: any but those of the system and
+    /// those that hold files of this program]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub allowed_local_paths: Vec<PathBuf>,
 
     /// How long a plugin may take for one item, with its start, or for one message of an object that it stores.
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(600), value_parser = positive)]
@@ -316,6 +327,21 @@ impl Args {
     pub(crate) fn runs(&self, controller: &str) -> bool {
         let in_restore_only = !["backup", "deletion", "retention", "schedule"].contains(&controller);
         !self.disable_controllers.contains(&controller) && (!self.restore_only || in_restore_only)
+    }
+
+    /// Where locations may lead.
+    pub(crate) fn allowed_places(&self) -> AllowedPlaces {
+        let own = [Some(std::env::temp_dir()), std::env::current_exe().ok(), Some(self.plugin_dir.clone())];
+        AllowedPlaces {
+            endpoints: self.allowed_endpoints.clone(),
+            folders: self.allowed_local_paths.clone(),
+            own: own
+                .into_iter()
+                .flatten()
+                .chain(self.profiles.clone())
+                .chain(self.kubeconfig.clone())
+                .collect(),
+        }
     }
 
     /// What a backup may hold to be restored from.

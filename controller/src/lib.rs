@@ -149,6 +149,7 @@ async fn start(args: Args) -> anyhow::Result<()> {
         &args.default_backup_storage_location,
         plugins.clone(),
         &args.object_store_plugins,
+        args.allowed_places(),
     );
     let registry = Registry::new(built_in(&cluster, args.csi(), &Arc::default()), plugins.clone());
     let concurrency = usize::from(args.item_operation_concurrency);

@@ -11,7 +11,7 @@ use backup_plugins::{
     configured::{Credentials, Settings},
 };
 use backup_runtime::errors::{found, is_transient, plain};
-use backup_store::{Location, Regions, StoreError};
+use backup_store::{AllowedPlaces, Location, Regions, StoreError};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, Client, ResourceExt, api::ListParams, core::DeserializeGuard};
 use serde_json::Value;
@@ -124,6 +124,8 @@ pub(crate) struct Locations {
     plugins: Host,
     /// Plugins of built-in providers that serve in place of what is built in.
     by_plugin: Vec<String>,
+    /// Where they may lead.
+    allowed: AllowedPlaces,
     regions: Regions,
 }
 
@@ -136,10 +138,11 @@ impl Locations {
         default: &str,
         plugins: Host,
         by_plugin: &[String],
+        allowed: AllowedPlaces,
     ) -> Self {
         let by_plugin = by_plugin.iter().map(|provider| backup_store::plugin_of(provider.trim())).collect();
         let (namespace, default) = (namespace.to_owned(), default.to_owned());
-        Self { client, namespace, default, plugins, by_plugin, regions: Regions::default() }
+        Self { client, namespace, default, plugins, by_plugin, allowed, regions: Regions::default() }
     }
 
     /// The location of this name as it is now, and its store. Phase and access mode are not checked: see [`is_available`] and
@@ -214,12 +217,13 @@ impl Locations {
             None => inline_ca(location).map_err(|source| LocationError::Store { name: name.clone(), source }),
         };
         let (credentials, ca) = (credentials?, ca?);
+        let failed = |source| LocationError::Store { name: name.clone(), source };
+        self.allowed.check(&location.spec).map_err(failed)?;
         let provider = &location.spec.provider;
         if !backup_store::is_built_in(provider) || self.by_plugin.contains(&backup_store::plugin_of(provider))
         {
             return self.through_plugin(location, credentials, ca).await;
         }
-        let failed = |source| LocationError::Store { name: name.clone(), source };
         let location = self.regions.complete(location, ca.as_deref()).await.map_err(failed)?;
         Location::open(&location, credentials.as_deref(), ca.as_deref()).map_err(failed)
     }

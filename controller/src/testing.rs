@@ -8,7 +8,7 @@ use backup_core::{
 };
 use backup_plugins::Host;
 use backup_runtime::{Cluster, events::Events, leader::Leadership, watch::Undecodable};
-use backup_store::{JobFiles, LogFile};
+use backup_store::{AllowedPlaces, JobFiles, LogFile};
 use kube::Client;
 use serde_json::{Value, json};
 
@@ -28,7 +28,14 @@ pub(crate) fn cluster(client: Client) -> Cluster {
 
 /// Without plugins.
 pub(crate) fn locations(cluster: &Cluster) -> Locations {
-    Locations::new(cluster.client.clone(), &cluster.namespace, "default", Host::none(), &[])
+    Locations::new(
+        cluster.client.clone(),
+        &cluster.namespace,
+        "default",
+        Host::none(),
+        &[],
+        AllowedPlaces::default(),
+    )
 }
 
 /// The location `default` in a folder.

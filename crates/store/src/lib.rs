@@ -41,8 +41,8 @@ pub use job::{
 };
 pub use listed_names::{ListedNames, Unlisted};
 pub use location::{
-    BUILT_IN, BackupFolder, DeletedBackup, IncompleteBackup, Location, Regions, Remnant, RetainedVersions,
-    SavedVolumes, SideFile, bucket_and_prefix, is_built_in, plugin_of,
+    AllowedPlaces, BUILT_IN, BackupFolder, DeletedBackup, IncompleteBackup, Location, Regions, Remnant,
+    RetainedVersions, SavedVolumes, SideFile, bucket_and_prefix, is_built_in, plugin_of,
 };
 pub use logfile::LogFile;
 pub use object_plugin::{Body, Fault, ObjectPlugin, PluginFault};

@@ -13,6 +13,7 @@ use object_store::{ObjectStore, multipart::MultipartStore, path::Path};
 
 use crate::{StoreError, layout::Layout};
 
+mod allowed;
 mod azure;
 mod backend;
 mod bucket_api;
@@ -31,6 +32,7 @@ mod read;
 mod s3;
 mod settings;
 
+pub use allowed::AllowedPlaces;
 use backend::Backend;
 pub use deletion::{DeletedBackup, RetainedVersions};
 #[cfg(test)]

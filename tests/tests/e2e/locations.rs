@@ -25,6 +25,7 @@ crate::tests! {
     versions_and_object_lock_of_a_bucket_are_reported,
     of_several_default_locations_the_newest_stays,
     foreign_folders_in_a_bucket_are_named_until_they_are_gone,
+    a_location_that_leads_elsewhere_is_unavailable_and_names_the_flag,
 }
 
 /// What is written to see whether that is allowed.
@@ -51,6 +52,34 @@ async fn says(world: &World, name: &str, text: &str) -> anyhow::Result<String> {
 
 async fn available(world: &World, name: &str) -> anyhow::Result<BackupStorageLocation> {
     world.location_in(name, LocationPhase::Available, AT_ONCE).await
+}
+
+/// Nothing is sent to a host that would get the credentials of all locations, and nothing is made in a folder of the system.
+async fn a_location_that_leads_elsewhere_is_unavailable_and_names_the_flag(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let endpoint = format!("http://{}", listener.local_addr()?);
+    let leads = json!({ "provider": "gcp", "objectStorage": { "bucket": "b" },
+        "config": { "storeEndpoint": endpoint }, "validationFrequency": "1h" });
+    world.apply_location("leads-elsewhere", leads).await?;
+    let message = says(world, "leads-elsewhere", "--allowed-endpoints").await?;
+    ensure!(message.contains("127.0.0.1") && message.contains("storeEndpoint"), "{message}");
+    let asked = tokio::time::timeout(Duration::from_millis(200), listener.accept()).await;
+    ensure!(asked.is_err(), "the host was asked");
+    let folder = "/usr/backups-of-a-test";
+    let holds =
+        json!({ "provider": "local", "objectStorage": { "bucket": folder }, "validationFrequency": "1h" });
+    world.apply_location("in-the-system", holds).await?;
+    says(world, "in-the-system", "--allowed-local-paths").await?;
+    ensure!(!std::path::Path::new(folder).exists(), "it was made");
+    let fine = json!({ "provider": "local", "objectStorage": { "bucket": world.folder().join("fine") } });
+    world.apply_location("in-a-folder", fine).await?;
+    available(world, "in-a-folder").await?;
+    for name in ["leads-elsewhere", "in-the-system", "in-a-folder"] {
+        world.remove_location(name).await?;
+    }
+    Ok(())
 }
 
 fn facts(location: &BackupStorageLocation) -> anyhow::Result<Facts> {
