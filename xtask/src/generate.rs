@@ -1,5 +1,6 @@
-//! Generated files: the CRDs, and the page with transcripts of the command.
+//! Generated files: the CRDs, what guarding other operators takes, and the page with transcripts of the command.
 
+mod profiles;
 mod transcripts;
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
@@ -25,7 +26,10 @@ pub fn run(check: bool) -> anyhow::Result<()> {
         format!("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n{list}"),
     );
     wanted.insert(root().join("docs/use/transcripts.md"), transcripts::page()?);
-    fs::create_dir_all(&folder)?;
+    wanted.extend(profiles::files()?);
+    for parent in wanted.keys().filter_map(|path| path.parent()) {
+        fs::create_dir_all(parent)?;
+    }
     let mut stale = Vec::new();
     for (path, text) in &wanted {
         if fs::read_to_string(path).is_ok_and(|old| old == *text) {

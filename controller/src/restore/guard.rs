@@ -30,18 +30,19 @@ pub(super) fn keeps_type(group_resource: &str) -> bool {
 }
 
 /// Names of the objects of this installation, and what they begin with: ledgers, the leader's Lease, the registration and
-/// the certificate of the webhook, policies, workloads with their accounts, rules and pods.
-const OURS: [&str; 3] = ["backup-lock", "backup-webhook", "backup-controller"];
+/// the certificate of the webhook, policies, workloads with their accounts, rules and pods, and the rights of profiles.
+const OURS: [&str; 4] = ["backup-lock", "backup-webhook", "backup-controller", "backup-profile"];
 
 /// Its other names: everything else that `deploy/` installs, the profiles and the credentials of stores.
-const ALSO_OURS: [&str; 14] = [
+const ALSO_OURS: [&str; 15] = [
     "backup-break-glass",
     "backup-engine-phases",
     "backup-guard-ends",
     "backup-operator",
+    "backup-percona-pg-ends",
     "backup-percona-ps-ends",
-    "backup-profile-percona-ps",
-    "backup-profile-percona-ps-registration",
+    "backup-percona-psmdb-ends",
+    "backup-percona-pxc-ends",
     "backup-profiles",
     "backup-programs",
     "backup-read-keys",

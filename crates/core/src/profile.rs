@@ -167,6 +167,16 @@ impl Profile {
         (!name.is_empty() && name.len() <= 253 && !name.chars().any(char::is_control)).then_some(name)
     }
 
+    /// Whether the database cluster is named by metadata of an object, such as a label, or the name of a cluster itself.
+    pub fn scope_is_in_metadata(&self, role: Role) -> bool {
+        match &self.scope {
+            ScopeRule::Cluster => false,
+            ScopeRule::Field { backup, restore } => {
+                (if role == Role::Backup { backup } else { restore }).starts_with("metadata.")
+            }
+        }
+    }
+
     /// The scope that an object belongs to: the group (`velero.io`), or `<profile>/<namespace>/<database cluster>`.
     ///
     /// None if the object does not say which database cluster it is about. Nothing can be kept apart for such an object,

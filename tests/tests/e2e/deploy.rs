@@ -4,6 +4,7 @@ pub mod guard;
 pub mod image;
 pub mod programs;
 
+use backup_core::profile::Profile;
 use backup_tests::{binaries::root, install};
 use kube::{
     Discovery,
@@ -24,8 +25,11 @@ async fn everything_in_deploy_is_accepted_without_unknown_fields(world: &mut Wor
         field_validation: Some(ValidationDirective::Strict),
         ..PatchParams::apply("another-pipeline").force()
     };
-    for folder in ["deploy/crds", "deploy/once", "deploy/base", "deploy/profiles/percona-ps"] {
-        for mut object in install::documents(&root().join(folder))? {
+    let profiles = Profile::builtin().into_iter().filter(|profile| !profile.is_velero());
+    let profiles = profiles.map(|profile| format!("deploy/profiles/{}", profile.name));
+    let folders = ["deploy/crds", "deploy/once", "deploy/base"].map(str::to_owned).into_iter();
+    for folder in folders.chain(profiles) {
+        for mut object in install::documents(&root().join(&folder))? {
             let types = object.types.clone().context("no kind")?;
             if types.kind == "ValidatingWebhookConfiguration" {
                 // The kit has registered the webhook under a URL, which must not be merged with the Service.

@@ -40,6 +40,7 @@ mod modified_restores;
 mod object_store_plugins;
 mod operation_crashes;
 mod orphaned_claims;
+mod other_operators;
 mod percona;
 mod policy;
 mod prelude;
@@ -272,6 +273,19 @@ fn suites() -> Vec<Suite> {
             "another operator's databases, and replicas that know one another",
             &[percona::TESTS],
             World::builder().peers().webhook_args(&["--guard=percona-ps"]).controllers(0),
+        ),
+        suite(
+            "databases of four more operators",
+            &[other_operators::TESTS],
+            World::builder()
+                .peers()
+                .webhook_args(&[
+                    "--guard=percona-pxc",
+                    "--guard=percona-psmdb",
+                    "--guard=percona-pg",
+                    "--guard=cloudnative-pg",
+                ])
+                .controllers(0),
         ),
         suite(
             "a profile that is broken while it is used",

@@ -4,25 +4,28 @@ use std::sync::LazyLock;
 
 use super::Profile;
 
-const VELERO: &str = include_str!("../../profiles/velero.yaml");
-const PERCONA_PS: &str = include_str!("../../profiles/percona-ps.yaml");
+/// All of them, Velero's first.
+const TEXTS: [&str; 6] = [
+    include_str!("../../profiles/velero.yaml"),
+    include_str!("../../profiles/percona-ps.yaml"),
+    include_str!("../../profiles/percona-pxc.yaml"),
+    include_str!("../../profiles/percona-psmdb.yaml"),
+    include_str!("../../profiles/percona-pg.yaml"),
+    include_str!("../../profiles/cloudnative-pg.yaml"),
+];
 
-static VELERO_PROFILE: LazyLock<Profile> = LazyLock::new(|| embedded(VELERO));
-static PERCONA_PS_PROFILE: LazyLock<Profile> = LazyLock::new(|| embedded(PERCONA_PS));
-
-/// Reads a profile that is part of the program. A test has read it; a profile of no kinds guards nothing.
-fn embedded(text: &str) -> Profile {
-    Profile::from_yaml(text).unwrap_or_default()
-}
+/// A test has read them; a profile of no kinds guards nothing.
+static PROFILES: LazyLock<Vec<Profile>> =
+    LazyLock::new(|| TEXTS.iter().map(|text| Profile::from_yaml(text).unwrap_or_default()).collect());
 
 impl Profile {
     /// Velero's own kinds, which our controller can run itself.
     pub fn velero() -> Self {
-        VELERO_PROFILE.clone()
+        PROFILES.first().cloned().unwrap_or_default()
     }
 
     /// All profiles that come with the program, Velero's first.
     pub fn builtin() -> Vec<Self> {
-        vec![Self::velero(), PERCONA_PS_PROFILE.clone()]
+        PROFILES.clone()
     }
 }

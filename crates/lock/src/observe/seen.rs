@@ -6,7 +6,10 @@ use backup_core::{
     },
     profile::Profile,
 };
-use kube::{ResourceExt, api::DynamicObject};
+use kube::{
+    ResourceExt,
+    api::{DynamicObject, ObjectMeta},
+};
 use serde_json::Value;
 
 use crate::{
@@ -54,7 +57,8 @@ impl Observed {
     ) -> Self {
         let data = &object.data;
         let (scope, phase, known, over, new) = if let Some(role) = kind.role() {
-            let scope = profile.scope_of(role, namespace, data);
+            let whole = profile.scope_is_in_metadata(role).then(|| with_metadata(name, object));
+            let scope = profile.scope_of(role, namespace, whole.as_ref().unwrap_or(data));
             let over = profile.is_over(role, data) || profile.engine && was_let_go(kind, object);
             let new = !profile.has_begun(role, data);
             (scope, profile.phase(role, data), profile.is_known_phase(role, data), over, new)
@@ -79,6 +83,14 @@ impl Observed {
             spec: data.get("spec").cloned().unwrap_or(Value::Null),
         }
     }
+}
+
+/// The object with its metadata, which is apart from its other fields.
+fn with_metadata(name: &str, object: &DynamicObject) -> Value {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..object.metadata.clone() };
+    let mut whole = object.data.as_object().cloned().unwrap_or_default();
+    whole.insert("metadata".to_owned(), serde_json::to_value(metadata).unwrap_or_default());
+    Value::Object(whole)
 }
 
 /// Whether an object of our own engine is being deleted, and its worker has let it go or never had it: a deleted object is not begun,

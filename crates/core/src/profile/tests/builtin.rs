@@ -29,7 +29,10 @@ fn percona_at(state: Option<&str>) -> Value {
 #[test]
 fn all_built_in_profiles_can_be_read_and_velero_is_the_first() {
     let names: Vec<String> = Profile::builtin().into_iter().map(|profile| profile.name).collect();
-    assert_eq!(names, ["velero", "percona-ps"]);
+    assert_eq!(
+        names,
+        ["velero", "percona-ps", "percona-pxc", "percona-psmdb", "percona-pg", "cloudnative-pg"]
+    );
     assert!(Profile::velero().engine);
     assert!(!percona().engine);
 }
@@ -78,11 +81,13 @@ fn velero_has_one_scope_whatever_the_namespace() {
 
 #[test]
 fn the_defaults_refuse_conflicts_and_keep_an_intent_for_two_minutes() {
-    for policy in Profile::builtin().into_iter().map(|profile| profile.policy) {
+    for Profile { name, policy, .. } in Profile::builtin() {
         assert_eq!(policy.on_conflict_restore, OnConflict::Deny);
         assert_eq!(policy.on_conflict_backup, OnConflict::Deny);
         assert!(!policy.backups_exclude_each_other);
-        assert_eq!((policy.settle.as_secs(), policy.intent.as_secs()), (0, 120));
+        // What MongoDB's own tool keeps locked after the end.
+        let settle = if name == "percona-psmdb" { 40 } else { 0 };
+        assert_eq!((policy.settle.as_secs(), policy.intent.as_secs()), (settle, 120));
         assert_eq!(policy.mode, Mode::Enforce);
     }
 }
@@ -213,6 +218,97 @@ fn a_kind_belongs_to_its_group() {
         ("velero.io", "PerconaServerMySQLBackup", None),
     ] {
         assert_eq!(profile.role_of(group, kind), role, "{group} {kind}");
+    }
+}
+
+/// What is over, what is known and has begun, of each state of the kinds of an operator.
+#[test]
+fn states_of_other_operators_are_what_their_types_say() {
+    for (name, role, active, over) in [
+        (
+            "percona-pxc",
+            Role::Backup,
+            &["Suspended", "Starting", "Running"][..],
+            &["Succeeded", "Failed"][..],
+        ),
+        (
+            "percona-pxc",
+            Role::Restore,
+            &[
+                "Starting",
+                "Stopping Cluster",
+                "Restoring",
+                "Preparing Cluster",
+                "Starting Cluster",
+                "Point-in-time recovering",
+            ],
+            &["Succeeded", "Failed"],
+        ),
+        ("percona-psmdb", Role::Backup, &["waiting", "requested", "running"], &["ready", "error"]),
+        (
+            "percona-psmdb",
+            Role::Restore,
+            &["waiting", "requested", "running"],
+            &["ready", "error", "rejected"],
+        ),
+        ("percona-pg", Role::Backup, &["Starting", "Running"], &["Succeeded", "Failed"]),
+        ("percona-pg", Role::Restore, &["Starting", "Running"], &["Succeeded", "Failed"]),
+        (
+            "cloudnative-pg",
+            Role::Backup,
+            &["pending", "started", "running", "finalizing", "walArchivingFailing"],
+            &["completed", "failed", "invalid backup definition"],
+        ),
+    ] {
+        let profile = Profile::builtin().into_iter().find(|profile| profile.name == name).unwrap();
+        let field = profile.rule(role).phase.strip_prefix("status.").unwrap();
+        let at = |state: &str| json!({ "status": { field: state } });
+        for (states, is_over) in [(active, false), (over, true)] {
+            for state in states {
+                assert_eq!(profile.is_over(role, &at(state)), is_over, "{name} {role} {state}");
+                assert!(profile.is_known_phase(role, &at(state)), "{name} {role} {state}");
+                assert!(profile.has_begun(role, &at(state)), "{name} {role} {state}");
+                for end in over {
+                    assert!(!profile.may_revive(role, &at(end), &at(state)), "{name}: {end} to {state}");
+                }
+            }
+        }
+        assert!(!profile.is_over(role, &at("")) && !profile.is_over(role, &at("of a newer release")));
+        assert!(!profile.is_known_phase(role, &at("of a newer release")));
+    }
+}
+
+#[test]
+fn other_operators_name_their_database_cluster() {
+    for (name, role, object) in [
+        ("percona-pxc", Role::Backup, json!({ "spec": { "pxcCluster": "c" } })),
+        ("percona-pxc", Role::Restore, json!({ "spec": { "pxcCluster": "c" } })),
+        ("percona-psmdb", Role::Backup, json!({ "spec": { "clusterName": "c" } })),
+        ("percona-psmdb", Role::Restore, json!({ "spec": { "clusterName": "c" } })),
+        ("percona-pg", Role::Backup, json!({ "spec": { "pgCluster": "c" } })),
+        ("percona-pg", Role::Restore, json!({ "spec": { "pgCluster": "c" } })),
+        ("cloudnative-pg", Role::Backup, json!({ "spec": { "cluster": { "name": "c" } } })),
+        ("cloudnative-pg", Role::Restore, json!({ "metadata": { "name": "c" }, "spec": {} })),
+    ] {
+        let profile = Profile::builtin().into_iter().find(|profile| profile.name == name).unwrap();
+        assert_eq!(profile.scope_of(role, "db", &object), Some(format!("{name}/db/c")), "{role}");
+        let is_cluster = (name, role) == ("cloudnative-pg", Role::Restore);
+        assert_eq!(profile.scope_is_in_metadata(role), is_cluster, "{name} {role}");
+    }
+}
+
+/// Whatever a Cluster of CloudNativePG is made from: it has no primary before that is done, and one ever after.
+#[test]
+fn a_cluster_of_cloudnative_pg_is_restored_once_it_has_a_primary() {
+    let profile = Profile::builtin().pop().unwrap();
+    for (status, over) in [
+        (json!(null), false),
+        (json!({ "targetPrimary": "c-1", "phase": "Setting up primary" }), false),
+        (json!({ "currentPrimary": "" }), false),
+        (json!({ "currentPrimary": "c-1" }), true),
+        (json!({ "currentPrimary": "c-1", "targetPrimary": "pending", "phase": "Failing over" }), true),
+    ] {
+        assert_eq!(profile.is_over(Role::Restore, &json!({ "status": status })), over, "{status}");
     }
 }
 
