@@ -148,6 +148,16 @@ pub fn build_clients() -> anyhow::Result<PathBuf> {
     )
 }
 
+/// Builds kubelet, kube-scheduler and kube-proxy (`tests/control-plane/node`); the path of the binary that is all of them.
+pub(crate) fn build_node_programs() -> anyhow::Result<PathBuf> {
+    build_go(
+        "control-plane",
+        "./node",
+        "node",
+        "kubelet from Go modules: about a minute after the control plane",
+    )
+}
+
 /// Builds the plugin binary (`tests/plugins`); its path. It needs Go: see [`go_available`].
 pub(crate) fn build_plugins() -> anyhow::Result<PathBuf> {
     build_go("plugins", ".", "plugins", "plugins on Velero's framework: about 3 minutes on 2 cores, once")

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
@@ -47,6 +47,30 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Starts a control plane with this many API servers, which get these flags, too; its files in `folder`.
     pub async fn start(folder: &Path, api_servers: usize, flags: &[String]) -> anyhow::Result<Self> {
+        Self::start_with(folder, api_servers, flags, &[]).await
+    }
+
+    /// Starts a control plane for nodes: pods reach its API server at this address, and controllers look after nodes.
+    pub(crate) async fn start_for_nodes(folder: &Path, address: Ipv4Addr) -> anyhow::Result<Self> {
+        let server = [
+            "--bind-address=0.0.0.0".to_owned(),
+            format!("--advertise-address={address}"),
+            "--endpoint-reconciler-type=lease".to_owned(),
+            // Beside RBAC: flags that are lists add up.
+            "--authorization-mode=Node".to_owned(),
+            "--enable-admission-plugins=NodeRestriction".to_owned(),
+        ];
+        let controllers =
+            "node-lifecycle-controller,taint-eviction-controller,pod-garbage-collector-controller";
+        Self::start_with(folder, 1, &server, &[format!("--controllers={controllers}")]).await
+    }
+
+    async fn start_with(
+        folder: &Path,
+        api_servers: usize,
+        server_flags: &[String],
+        manager_flags: &[String],
+    ) -> anyhow::Result<Self> {
         let folder = folder.join("plane");
         std::fs::create_dir_all(&folder)?;
         if let Some(existing) = std::env::var_os("KUBECONFIG_FOR_TESTS") {
@@ -54,7 +78,8 @@ impl ControlPlane {
         }
         let programs = PlanePrograms::find()?;
         let pki = Pki::new(&folder)?;
-        let starting = Starting { programs: &programs, pki: &pki, folder: &folder, server_flags: flags };
+        let starting =
+            Starting { programs: &programs, pki: &pki, folder: &folder, server_flags, manager_flags };
 
         let (etcd, etcd_url) = starting.etcd()?;
         let serving = pki.server("apiserver")?;
@@ -218,6 +243,14 @@ impl ControlPlane {
         Ok(answer.status.context("no token in the answer")?.token)
     }
 
+    /// A kubeconfig with a certificate of this user, straight to the first API server.
+    pub(crate) fn user_kubeconfig(&self, name: &str, user: &str, groups: &[&str]) -> anyhow::Result<PathBuf> {
+        let pki = self.pki.as_ref().context("the cluster is not ours")?;
+        let identity = identity_user(&pki.client(name, user, groups)?);
+        let path = self.folder.join(format!("{name}.kubeconfig"));
+        write_kubeconfig(&path, self.addresses[0], &pki.ca(), &identity)
+    }
+
     pub fn processes(&self) -> impl Iterator<Item = &Process> {
         self.etcd.iter().chain(&self.api_servers).chain(&self.controller_manager)
     }
@@ -293,6 +326,7 @@ struct Starting<'a> {
     pki: &'a Pki,
     folder: &'a Path,
     server_flags: &'a [String],
+    manager_flags: &'a [String],
 }
 
 impl Starting<'_> {
@@ -352,7 +386,7 @@ impl Starting<'_> {
     }
 
     fn controller_manager(&self, kubeconfig: &Path, accounts: &Identity) -> anyhow::Result<Process> {
-        let flags = [
+        let mut flags = vec![
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--service-account-private-key-file={}", accounts.key.display()),
             format!("--root-ca-file={}", self.pki.ca().display()),
@@ -364,6 +398,7 @@ impl Starting<'_> {
             "--concurrent-namespace-syncs=10".to_owned(),
             format!("--controllers={CONTROLLERS}"),
         ];
+        flags.extend_from_slice(self.manager_flags);
         self.run("kube-controller-manager", "kube-controller-manager", &flags)
     }
 }

@@ -21,6 +21,7 @@ pub mod kubelet;
 pub mod listing;
 pub mod naive;
 pub mod network;
+pub mod node;
 pub mod object_store;
 pub mod people;
 pub mod percona;

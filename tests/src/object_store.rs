@@ -17,7 +17,10 @@ use object_store::{
 
 use sha2::{Digest as _, Sha256};
 
-use crate::{binaries::build_control_plane, control_plane::loopback_address, process::Process, proxy::Proxy};
+use crate::{
+    binaries::build_control_plane, control_plane::loopback_address, pki::Identity, process::Process,
+    proxy::Proxy,
+};
 
 /// Access key of the server's one account.
 pub(crate) const ACCESS: &str = "backup-tests";
@@ -34,6 +37,13 @@ pub struct S3 {
     folder: PathBuf,
 }
 
+/// A server over the objects of an [`S3`] that speaks TLS.
+#[derive(Debug)]
+pub(crate) struct TlsFront {
+    pub(crate) process: Process,
+    pub(crate) address: SocketAddr,
+}
+
 impl S3 {
     /// Starts a server that keeps its objects in `folder`.
     pub async fn start(folder: &Path) -> anyhow::Result<Self> {
@@ -46,6 +56,20 @@ impl S3 {
         ];
         let process = Process::serve("s3", address, args, &folder).await?;
         Ok(Self { process, front: Proxy::start(vec![address]).await?, address, folder })
+    }
+
+    /// Starts a second server over the same objects that speaks TLS.
+    pub(crate) async fn start_with_tls(&self, identity: &Identity) -> anyhow::Result<TlsFront> {
+        let address = loopback_address()?;
+        let args = vec![
+            format!("--dir={}", self.folder.display()),
+            format!("--access={ACCESS}"),
+            format!("--secret={SECRET}"),
+            format!("--tls-cert={}", identity.cert.display()),
+            format!("--tls-key={}", identity.key.display()),
+        ];
+        let process = Process::serve("s3", address, args, &self.folder.join("tls")).await?;
+        Ok(TlsFront { process, address })
     }
 
     /// The URL that the programs under test use.

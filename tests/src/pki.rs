@@ -48,6 +48,9 @@ impl Pki {
             "127.0.0.1".into(),
             "localhost".into(),
             "kubernetes.default.svc".into(),
+            // Of an API server and a store that pods reach: the first address of Services, and the node's.
+            "10.96.0.1".into(),
+            crate::node::ADDRESS.to_string(),
             // What the API server expects of a webhook that is registered by its Service.
             "*.velero.svc".into(),
         ])?;

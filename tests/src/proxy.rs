@@ -1,7 +1,7 @@
 //! A TCP proxy on a loopback port: spreads connections over upstreams, and can delay, refuse, stall or cut them.
 
 use std::{
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
@@ -41,7 +41,12 @@ pub struct Proxy {
 impl Proxy {
     /// Starts a proxy in front of these upstreams, used in turn.
     pub async fn start(upstreams: Vec<SocketAddr>) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        Self::start_at(Ipv4Addr::LOCALHOST, upstreams).await
+    }
+
+    /// The same on another address than loopback.
+    pub(crate) async fn start_at(address: Ipv4Addr, upstreams: Vec<SocketAddr>) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind((address, 0)).await?;
         let proxy = Self {
             address: listener.local_addr()?,
             fault: watch::channel(Fault::None).0,

@@ -37,6 +37,7 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
         step("the independent reader", go)?;
     }
     step("end-to-end tests", cargo(&["test", "--workspace", "--test", "e2e"]))?;
+    step("what is shipped, on a node", cargo(&["test", "--workspace", "--test", "node"]))?;
     println!("==> all checks passed in {}", seconds(start.elapsed()));
     Ok(())
 }

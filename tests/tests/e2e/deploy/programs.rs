@@ -40,7 +40,10 @@ fn array(value: &Value) -> &[Value] {
 async fn removing_the_programs_leaves_everything_they_worked_on(world: &mut World) -> anyhow::Result<()> {
     let page = std::fs::read_to_string(root().join("docs/operate/install.md"))?;
     let uninstall = page.split("## Uninstall").nth(1).context("no chapter on how to uninstall")?;
-    ensure!(uninstall.contains("\nkubectl delete -k deploy\n"), "another command is documented: {uninstall}");
+    ensure!(
+        uninstall.contains("\nkubectl delete -k deploy --ignore-not-found\n"),
+        "another command is documented: {uninstall}"
+    );
     let deploy = root().join("deploy").display().to_string();
     let args = ["delete", "-k", &deploy, "--ignore-not-found", "--dry-run=server", "-o", "name"];
     let ran = world.kubectl()?.run(&args).await?.expect_code(0)?;

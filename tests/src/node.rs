@@ -1,0 +1,258 @@
+//! A real node: containerd, kubelet, kube-scheduler and kube-proxy beside the kit's control plane, for what is shipped: images by
+//! the Dockerfile, and `deploy/` as a person applies it.
+//!
+//! All of it runs in namespaces of its own ([`machine`]). Pods have a network, Services and a store that speaks TLS; they
+//! have no names of Services, because there is no DNS server.
+
+mod images;
+pub mod machine;
+
+use std::{
+    collections::BTreeMap,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail, ensure};
+use images::Images;
+pub use images::{TOOLS, image_of};
+use k8s_openapi::api::core::v1::Node as NodeObject;
+use kube::{Api, Client};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::{
+    KubectlBackup,
+    binaries::{Programs, build_clients, build_node_programs},
+    control_plane::ControlPlane,
+    kubectl::Kubectl,
+    kubectl_backup::Ran,
+    object_store::{S3, TlsFront},
+    pki::Pki,
+    process::{Process, Spec},
+    proxy::Proxy,
+    wait::until,
+    world::BUCKET,
+};
+
+/// The node's address; one of those that are for documentation, and nobody's (RFC 5737).
+pub(crate) const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+/// The node's name.
+pub const NAME: &str = "node";
+const START: Duration = Duration::from_mins(1);
+
+/// A running node and its cluster. All of it ends when this is dropped.
+pub struct Node {
+    /// A client of a cluster administrator.
+    pub client: Client,
+    pub plane: ControlPlane,
+    pub s3: S3,
+    store: TlsFront,
+    /// In front of the store: what pods reach.
+    store_front: Proxy,
+    containerd: Process,
+    pub kubelet: Process,
+    /// Scheduler and proxy.
+    others: [Process; 2],
+    programs: Programs,
+    folder: TempDir,
+}
+
+impl Node {
+    /// Starts control plane and node, with the images of the project on it and an empty bucket; `deploy/` is not applied. Only
+    /// inside ([`machine::run_inside`]).
+    pub async fn start() -> anyhow::Result<Self> {
+        ensure!(machine::is_inside(), "a node starts in namespaces of its own");
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        // In memory, and gone with the namespaces.
+        let folder = tempfile::Builder::new().prefix("backup-tests-").tempdir_in("/var/lib")?;
+        let path = folder.path();
+        let programs = Programs::build("dev")?;
+        let store_folder = path.join("store");
+        std::fs::create_dir_all(&store_folder)?;
+        let authority = Pki::new(&store_folder)?;
+        let (plane, containerd) = tokio::try_join!(
+            ControlPlane::start_for_nodes(path, ADDRESS),
+            start_containerd(path, &programs, authority.ca_pem()),
+        )?;
+        let [kubelet, others @ ..] = start_kubernetes(path, &plane)?;
+        let s3 = S3::start(path).await?;
+        s3.create_bucket(BUCKET).await?;
+        let store = s3.start_with_tls(&authority.server("store")?).await?;
+        let store_front = Proxy::start_at(ADDRESS, vec![store.address]).await?;
+        let client = plane.admin().await?;
+        let mut node =
+            Self { client, plane, s3, store, store_front, containerd, kubelet, others, programs, folder };
+        node.wait_ready().await.map_err(|error| error.context(node.logs(15)))?;
+        Ok(node)
+    }
+
+    /// Waits until pods can be put on the node.
+    pub async fn wait_ready(&mut self) -> anyhow::Result<()> {
+        let nodes: Api<NodeObject> = Api::all(self.client.clone());
+        until("the node is ready", START, async || {
+            let others = self.others.iter_mut();
+            for process in others.chain([&mut self.containerd, &mut self.kubelet]) {
+                process.check()?;
+            }
+            let node = serde_json::to_value(nodes.get(NAME).await?)?;
+            let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+            let ready = conditions.into_iter().any(|one| one["type"] == "Ready" && one["status"] == "True");
+            // The taint of a node that is not ready goes a moment later.
+            anyhow::Ok(ready && node["spec"]["taints"] == Value::Null)
+        })
+        .await
+    }
+
+    /// Where the pods find the bucket, with the credentials that `docs/use` expects in `cloud-credentials`.
+    pub fn location(&self) -> Value {
+        json!({
+            "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation",
+            "metadata": { "name": "default", "namespace": crate::install::NAMESPACE },
+            "spec": {
+                "provider": "aws", "default": true,
+                "objectStorage": { "bucket": BUCKET },
+                "config": {
+                    "region": "us-east-1", "s3ForcePathStyle": "true",
+                    "s3Url": format!("https://{}", self.store_front.address()),
+                },
+            },
+        })
+    }
+
+    /// kubectl as the cluster's administrator.
+    pub fn kubectl(&self) -> anyhow::Result<Kubectl> {
+        Kubectl::new(build_clients()?, self.plane.admin_kubeconfig(), self.folder())
+    }
+
+    /// Our kubectl plugin as the cluster's administrator.
+    pub fn kubectl_backup(&self) -> KubectlBackup {
+        KubectlBackup::new(&self.programs.kubectl_backup, self.plane.admin_kubeconfig())
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Kills one of the processes in pods that were started as this program.
+    pub fn kill_one(&self, program: &str) -> anyhow::Result<()> {
+        for entry in std::fs::read_dir("/proc")? {
+            let entry = entry?;
+            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            if command.split(|byte| *byte == 0).next() == Some(program.as_bytes()) {
+                let id = Pid::from_raw(id).context("no process")?;
+                return Ok(kill_process(id, Signal::KILL)?);
+            }
+        }
+        bail!("no process runs {program}")
+    }
+
+    /// The end of the log of every process and every container, for a test that failed.
+    pub fn logs(&self, lines: usize) -> String {
+        let own = [&self.containerd, &self.kubelet, &self.s3.process, &self.store.process];
+        let processes = self.plane.processes().chain(own).chain(&self.others);
+        let processes = processes.map(|one| (one.name().to_owned(), one.tail(lines)));
+        let containers = container_logs(Path::new("/var/log/pods")).into_iter().map(|file| {
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            let all: Vec<&str> = text.lines().collect();
+            (file.display().to_string(), all[all.len().saturating_sub(lines)..].join("\n"))
+        });
+        processes.chain(containers).map(|(name, text)| format!("--- {name} ---\n{text}\n")).collect()
+    }
+}
+
+/// Starts the container runtime, and gives it the images.
+async fn start_containerd(folder: &Path, programs: &Programs, authority: String) -> anyhow::Result<Process> {
+    const SOCKET: &str = "/run/containerd/containerd.sock";
+    std::fs::create_dir_all("/run/cni")?;
+    std::fs::write("/run/cni/pods.conflist", include_str!("node/network.json"))?;
+    let config = folder.join("containerd.toml");
+    std::fs::write(&config, include_str!("node/containerd.toml"))?;
+    let flags = vec!["--config".to_owned(), config.display().to_string()];
+    let mut containerd = start("containerd", Path::new("containerd"), flags, folder)?;
+    let archives = Images::prepare(&folder.join("images"), programs, &authority).await?.build().await?;
+    until("containerd listens", START, async || {
+        containerd.check()?;
+        anyhow::Ok(Path::new(SOCKET).exists())
+    })
+    .await?;
+    for archive in archives {
+        let mut import = Command::new("ctr");
+        import.args(["--namespace=k8s.io", "images", "import"]).arg(&archive);
+        Ran::of(import).await?.expect_code(0).with_context(|| format!("import {}", archive.display()))?;
+    }
+    Ok(containerd)
+}
+
+/// Starts kubelet, scheduler and proxy.
+fn start_kubernetes(folder: &Path, plane: &ControlPlane) -> anyhow::Result<[Process; 3]> {
+    let binary = build_node_programs()?;
+    // No server to ask for names: what asks for one is refused at once.
+    std::fs::write("/run/resolv.conf", "options attempts:1 timeout:1\n")?;
+    let config = folder.join("kubelet.json");
+    std::fs::write(&config, include_str!("node/kubelet.json"))?;
+    let kubeconfig = |name: &str, user: &str, groups: &[&str]| {
+        let path = plane.user_kubeconfig(name, user, groups)?;
+        anyhow::Ok(format!("--kubeconfig={}", path.display()))
+    };
+    let programs = [
+        (
+            "kubelet",
+            vec![
+                kubeconfig("kubelet", &format!("system:node:{NAME}"), &["system:nodes"])?,
+                format!("--config={}", config.display()),
+                format!("--hostname-override={NAME}"),
+                format!("--node-ip={ADDRESS}"),
+            ],
+        ),
+        (
+            "kube-scheduler",
+            vec![
+                kubeconfig("scheduler", "system:kube-scheduler", &[])?,
+                "--leader-elect=false".to_owned(),
+                "--secure-port=0".to_owned(),
+            ],
+        ),
+        (
+            "kube-proxy",
+            vec![
+                kubeconfig("proxy", "system:kube-proxy", &[])?,
+                format!("--hostname-override={NAME}"),
+                "--proxy-mode=iptables".to_owned(),
+                // The bridge that pods share does not pass what stays on it through the rules: answers have to come back here.
+                "--masquerade-all".to_owned(),
+                // The machine's own settings stay as they are.
+                "--conntrack-max-per-core=0".to_owned(),
+            ],
+        ),
+    ];
+    let [kubelet, scheduler, proxy] = programs.map(|(name, mut flags)| {
+        flags.insert(0, name.to_owned());
+        start(name, &binary, flags, folder)
+    });
+    Ok([kubelet?, scheduler?, proxy?])
+}
+
+fn start(name: &str, program: &Path, args: Vec<String>, folder: &Path) -> anyhow::Result<Process> {
+    let spec = Spec { name: name.to_owned(), program: program.to_owned(), args, env: BTreeMap::new() };
+    Process::start(spec, folder)
+}
+
+/// Files that containers have written to.
+fn container_logs(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            files.append(&mut container_logs(&path));
+        } else {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}

@@ -1,0 +1,132 @@
+//! Images, and how the container runtime comes by them: those of the project by its Dockerfile.
+//!
+//! The last stages of the Dockerfile are run as they are. What they copy from is not made in containers here: `build` are
+//! the programs that the tests were built with, `system` is the C library of this machine, which these programs need, with its
+//! authorities and one more, that of the tests' store.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+use tokio::process::Command;
+
+use super::machine::AUTHORITIES;
+use crate::{
+    binaries::{Programs, root},
+    kubectl_backup::Ran,
+};
+
+/// An image with a shell, for pods of tests.
+pub const TOOLS: &str = "tools:tests";
+
+/// The image of a program under the name that `deploy/` has for it.
+pub fn image_of(program: &str) -> String {
+    format!("{program}:v{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// Builds images in a folder.
+pub(super) struct Images {
+    folder: PathBuf,
+}
+
+impl Images {
+    /// What the images of the project are made of; `authority` (PEM) is trusted in them, too.
+    pub(super) async fn prepare(folder: &Path, programs: &Programs, authority: &str) -> anyhow::Result<Self> {
+        let images = Self { folder: folder.to_owned() };
+        let built = folder.join("build/src/target/release");
+        std::fs::create_dir_all(&built)?;
+        let mut libraries = BTreeSet::new();
+        for program in [&programs.webhook, &programs.controller] {
+            let name = program.file_name().context("no name")?;
+            run("strip", &[Path::new("-o"), &built.join(name), program]).await?;
+            let needed = run("ldd", &[program.as_path()]).await?;
+            libraries.extend(
+                needed.stdout.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from),
+            );
+        }
+        let system = folder.join("system/root-fs");
+        for name in ["usr/lib", "usr/lib64", "etc/ssl/certs", "tmp", "plugins"] {
+            std::fs::create_dir_all(system.join(name))?;
+        }
+        for name in ["lib", "lib64"] {
+            std::os::unix::fs::symlink(Path::new("usr").join(name), system.join(name))?;
+        }
+        for library in libraries {
+            let copy = system.join(library.strip_prefix("/")?);
+            std::fs::create_dir_all(copy.parent().context("no folder")?)?;
+            std::fs::copy(&library, &copy).with_context(|| format!("copy {}", library.display()))?;
+        }
+        let authorities = std::fs::read_to_string(AUTHORITIES)?;
+        std::fs::write(
+            system.join("etc/ssl/certs/ca-certificates.crt"),
+            format!("{authorities}\n{authority}"),
+        )?;
+        // The image has it so, too, and the programs are not root.
+        run("chmod", &[Path::new("1777"), &system.join("tmp")]).await?;
+        Ok(images)
+    }
+
+    /// The archives of all images that the node needs.
+    pub(super) async fn build(&self) -> anyhow::Result<Vec<PathBuf>> {
+        let dockerfile = root().join("Dockerfile");
+        let contexts = ["build", "system"]
+            .map(|stage| format!("--build-context={stage}={}", self.folder.join(stage).display()));
+        let mut archives = Vec::new();
+        for program in ["backup-webhook", "backup-controller"] {
+            let target = format!("--target={program}");
+            let flags = [contexts[0].as_str(), &contexts[1], &target];
+            archives.push(self.image(&image_of(program), &dockerfile, &flags).await?);
+        }
+        for (image, program, recipe) in [
+            ("pause:tests", "/usr/bin/catatonit", "COPY catatonit /\nENTRYPOINT [\"/catatonit\", \"-P\"]\n"),
+            (TOOLS, "/usr/bin/busybox", "COPY busybox /bin/\nENTRYPOINT [\"/bin/busybox\"]\n"),
+        ] {
+            let name = image.replace(':', "-");
+            let file = self.folder.join(format!("{name}.dockerfile"));
+            std::fs::write(&file, format!("FROM scratch\n{recipe}"))?;
+            let context = self.context(&name)?;
+            std::fs::copy(program, context.join(Path::new(program).file_name().context("no name")?))?;
+            archives.push(self.image(image, &file, &[]).await?);
+        }
+        Ok(archives)
+    }
+
+    /// Builds an image and writes it to an archive.
+    async fn image(&self, image: &str, recipe: &Path, flags: &[&str]) -> anyhow::Result<PathBuf> {
+        let name = image.replace(':', "-");
+        let context = self.context(&name)?;
+        let mut build = self.buildah("bud");
+        build.args(["--network=none", "--pull-never", "--timestamp=0", "--quiet"]).args(flags);
+        build.args(["--tag", image, "--file"]).arg(recipe).arg(&context);
+        Ran::of(build).await?.expect_code(0).with_context(|| format!("build {image}"))?;
+        let archive = self.folder.join(format!("{name}.tar"));
+        let mut push = self.buildah("push");
+        push.args(["--quiet", image, &format!("docker-archive:{}:{image}", archive.display())]);
+        Ran::of(push).await?.expect_code(0).with_context(|| format!("write the archive of {image}"))?;
+        Ok(archive)
+    }
+
+    /// The folder that an image is built from: nothing, unless something is put there.
+    fn context(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let folder = self.folder.join("contexts").join(name);
+        std::fs::create_dir_all(&folder)?;
+        Ok(folder)
+    }
+
+    fn buildah(&self, task: &str) -> Command {
+        let mut command = Command::new("buildah");
+        for (flag, folder) in [("--root", "storage"), ("--runroot", "storage-run")] {
+            command.arg(flag).arg(self.folder.join(folder));
+        }
+        command.args(["--storage-driver=vfs", task]);
+        command
+    }
+}
+
+async fn run(program: &str, args: &[&Path]) -> anyhow::Result<Ran> {
+    let mut command = Command::new(program);
+    command.args(args);
+    Ran::of(command).await?.expect_code(0).with_context(|| format!("run {program}"))
+}

@@ -1,0 +1,159 @@
+//! Installed as the documentation says, used, and removed as it says.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use backup_core::api::{Backup, LocationPhase};
+use backup_tests::{
+    api::{ApiExt as _, objects_in},
+    binaries::root,
+    install::{NAMESPACE, ensure_secret},
+    kubectl::with_kind,
+    node::{Node, TOOLS},
+    object_store::S3,
+    wait::{eventually, until, when},
+};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+/// Longest wait for a rollout.
+pub(crate) const ROLLOUT: &str = "--timeout=90s";
+pub(crate) const SOON: Duration = Duration::from_mins(1);
+pub(crate) const PROGRAMS: [&str; 2] = ["backup-webhook", "backup-controller"];
+
+/// The folder of `deploy/` as an argument.
+fn folder(name: &str) -> String {
+    root().join(name).display().to_string()
+}
+
+pub(crate) async fn both_programs_become_ready_as_they_are_deployed(node: &mut Node) -> anyhow::Result<()> {
+    let kubectl = node.kubectl()?;
+    kubectl.succeeds(&["apply", "-k", &folder("deploy/once")]).await?;
+    kubectl.succeeds(&["apply", "-k", &folder("deploy")]).await?;
+    for program in PROGRAMS {
+        rolled_out(node, program).await?;
+        for pod in pods(node, program).await? {
+            ensure!(restarts(&pod) == 0, "{} was restarted: {:?}", pod.name_any(), pod.status);
+        }
+    }
+    ensure_secret(&node.client, NAMESPACE, "cloud-credentials", "cloud", &S3::credentials()).await?;
+    kubectl.succeeds(&["apply", "-f", &kubectl.manifest(&node.location())?]).await?;
+    // The store's certificate is one that an authority in the image vouches for.
+    let locations: Api<backup_core::api::BackupStorageLocation> =
+        Api::namespaced(node.client.clone(), NAMESPACE);
+    locations
+        .wait_until("default", "is available", SOON, |location| {
+            location.status.phase == Some(LocationPhase::Available)
+        })
+        .await?;
+    node.kubectl_backup().succeeds(&["doctor"]).await.map(drop)
+}
+
+pub(crate) async fn a_namespace_with_running_pods_comes_back(node: &mut Node) -> anyhow::Result<()> {
+    let (kubectl, plugin) = (node.kubectl()?, node.kubectl_backup());
+    for object in shop() {
+        kubectl.succeeds(&["apply", "-f", &kubectl.manifest(&object)?]).await?;
+    }
+    available(node, "shop", "server").await?;
+    plugin.succeeds(&["create", "first", "--include-namespaces=shop", "--wait"]).await?;
+    kubectl.succeeds(&["delete", "namespace", "shop", "--timeout=60s"]).await?;
+    plugin.succeeds(&["restore", "--from-backup=first", "--name=back", "--wait"]).await?;
+    available(node, "shop", "server").await?;
+    let settings = objects_in(&node.client, "shop", "v1", "ConfigMap").get("settings").await?;
+    ensure!(settings.data["data"]["colour"] == "blue", "{:?}", settings.data);
+    // By way of the API server's proxy to a controller's pod.
+    let logs = plugin.succeeds(&["logs", "first"]).await?;
+    ensure!(logs.stdout.contains("collected"), "the log of the backup is not given: {logs:?}");
+    Ok(())
+}
+
+/// The commands are those of docs/operate/install.md.
+pub(crate) async fn removal_leaves_what_the_programs_worked_on(node: &mut Node) -> anyhow::Result<()> {
+    let page = std::fs::read_to_string(root().join("docs/operate/install.md"))?;
+    let chapter = page.split("## Uninstall").nth(1).context("no chapter on how to uninstall")?;
+    let block = chapter.split("```").nth(1).context("no commands")?;
+    let commands: Vec<&str> = block.lines().filter(|line| line.starts_with("kubectl ")).collect();
+    ensure!(commands.len() == 3, "other commands than this test knows: {commands:?}");
+    let kubectl = node.kubectl()?;
+    for command in commands {
+        let words = command.split('#').next().unwrap_or_default().split_whitespace().skip(1);
+        let deploy = folder("deploy");
+        let args: Vec<&str> = words.map(|word| if word == "deploy" { &deploy } else { word }).collect();
+        kubectl.succeeds(&args).await?;
+    }
+    let backups: Api<Backup> = Api::namespaced(node.client.clone(), NAMESPACE);
+    ensure!(backups.exists("first").await?, "the Backup is gone");
+    let kept = objects_in(&node.client, NAMESPACE, "v1", "Secret");
+    ensure!(kept.exists("cloud-credentials").await?, "the credentials are gone");
+    let pods: Api<Pod> = Api::namespaced(node.client.clone(), NAMESPACE);
+    eventually("the pods are gone", SOON, async || {
+        let left = pods.list_all().await?;
+        anyhow::Ok(when(
+            left.is_empty(),
+            format!("{:?}", left.iter().map(ResourceExt::name_any).collect::<Vec<_>>()),
+        ))
+    })
+    .await?;
+    // Nobody is asked any more, so nothing stands in the way of a Backup; nothing runs it either.
+    let later = with_kind(&Backup::new("later", backup_core::api::BackupSpec::default()));
+    kubectl.succeeds(&["create", "-f", &kubectl.manifest(&later)?]).await?;
+    Ok(())
+}
+
+pub(crate) async fn rolled_out(node: &Node, program: &str) -> anyhow::Result<()> {
+    let deployment = format!("deployment/{program}");
+    let args = ["--namespace", NAMESPACE, "rollout", "status", &deployment, ROLLOUT];
+    node.kubectl()?.succeeds(&args).await.map(drop)
+}
+
+/// The pods of a program that are not going.
+pub(crate) async fn pods(node: &Node, program: &str) -> anyhow::Result<Vec<Pod>> {
+    let pods: Api<Pod> = Api::namespaced(node.client.clone(), NAMESPACE);
+    let mut all = pods.list_all().await?;
+    all.retain(|pod| {
+        pod.metadata.deletion_timestamp.is_none()
+            && pod.labels().get("app.kubernetes.io/name").is_some_and(|name| name == program)
+    });
+    Ok(all)
+}
+
+pub(crate) fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "True")
+}
+
+/// How often its containers were started again.
+pub(crate) fn restarts(pod: &Pod) -> i32 {
+    let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    containers.map(|container| container.restart_count).sum()
+}
+
+async fn available(node: &Node, namespace: &str, name: &str) -> anyhow::Result<()> {
+    let deployments = objects_in(&node.client, namespace, "apps/v1", "Deployment");
+    until(&format!("{name} is available"), SOON, async || {
+        let deployment = deployments.get(name).await?;
+        anyhow::Ok(deployment.data["status"]["availableReplicas"] == deployment.data["spec"]["replicas"])
+    })
+    .await
+}
+
+/// An application whose pods run, with its settings mounted.
+fn shop() -> Vec<Value> {
+    let labels = json!({ "app": "server" });
+    vec![
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } }),
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "settings", "namespace": "shop" },
+            "data": { "colour": "blue" } }),
+        json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "server", "namespace": "shop" },
+            "spec": { "replicas": 2, "selector": { "matchLabels": labels }, "template": {
+                "metadata": { "labels": labels },
+                "spec": {
+                    "terminationGracePeriodSeconds": 1,
+                    "containers": [{ "name": "server", "image": TOOLS,
+                        "args": ["httpd", "-f", "-p", "8080", "-h", "/settings"],
+                        "readinessProbe": { "httpGet": { "path": "/colour", "port": 8080 }, "periodSeconds": 1 },
+                        "volumeMounts": [{ "name": "settings", "mountPath": "/settings" }] }],
+                    "volumes": [{ "name": "settings", "configMap": { "name": "settings" } }] } } } }),
+    ]
+}

@@ -1,0 +1,78 @@
+//! What is shipped, on a real node: images by the Dockerfile, `deploy/` as it is.
+//!
+//! The tests run one after another on one node, and each goes on from what the one before has left: installed, used, disturbed,
+//! removed. Where no node can be made they are skipped, and say why.
+
+mod creations;
+mod disturbances;
+mod installation;
+
+use std::{process::ExitCode, time::Instant};
+
+use backup_tests::node::{Node, machine};
+use futures::future::LocalBoxFuture;
+
+/// A test: what it promises, and how it is shown.
+type Test = (&'static str, for<'n> fn(&'n mut Node) -> LocalBoxFuture<'n, anyhow::Result<()>>);
+
+/// A list of tests over functions `async fn(&mut Node) -> anyhow::Result<()>`.
+macro_rules! tests {
+    ($($module:ident::$name:ident),* $(,)?) => {
+        &[$((stringify!($name), |node| Box::pin($module::$name(node)))),*]
+    };
+}
+
+const TESTS: &[Test] = tests![
+    installation::both_programs_become_ready_as_they_are_deployed,
+    installation::a_namespace_with_running_pods_comes_back,
+    disturbances::a_killed_webhook_is_out_of_the_way_within_seconds,
+    disturbances::a_kubelet_that_is_killed_takes_no_pod_along,
+    disturbances::a_rollout_of_both_fails_no_creation,
+    disturbances::a_drain_waits_until_another_replica_is_ready,
+    installation::removal_leaves_what_the_programs_worked_on,
+];
+
+fn main() -> anyhow::Result<ExitCode> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|argument| argument == "--list") {
+        for (name, _) in TESTS {
+            println!("{name}: test");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if machine::is_inside() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        return runtime.block_on(run());
+    }
+    if let Some(reason) = machine::missing()? {
+        for (name, _) in TESTS {
+            println!("test {name} ... skipped: {reason}");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    Ok(if machine::run_inside(&arguments)? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn run() -> anyhow::Result<ExitCode> {
+    let start = Instant::now();
+    let mut node = Node::start().await?;
+    println!("a node is ready ({:.1} s)", start.elapsed().as_secs_f64());
+    let mut failed = Vec::new();
+    for (name, test) in TESTS {
+        let start = Instant::now();
+        match test(&mut node).await {
+            Ok(()) => println!("test {name} ... ok ({:.1} s)", start.elapsed().as_secs_f64()),
+            Err(error) => {
+                println!("test {name} ... FAILED\n{error:?}\n{}", node.logs(12));
+                failed.push(*name);
+            }
+        }
+    }
+    for name in &failed {
+        println!("FAILED {name}");
+    }
+    let verdict = if failed.is_empty() { "ok" } else { "FAILED" };
+    let (passed, seconds) = (TESTS.len() - failed.len(), start.elapsed().as_secs());
+    println!("test result: {verdict}. {passed} passed; {} failed; {seconds} s", failed.len());
+    Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
