@@ -115,8 +115,9 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     for profile in profiles {
         tokio::spawn(repair::run(profile, Arc::clone(&metrics)));
     }
+    let router = server::leaving_when_not_ready(server::router(webhook), &health);
     let health_server = server::serve_health(args.health_listen, health);
-    let server = server::serve(args.listen, tls, webhook, handle);
+    let server = server::serve(args.listen, tls, router, handle);
     tokio::select! {
         result = server => result,
         result = health_server => result,

@@ -12,9 +12,10 @@ use std::{
 use anyhow::Context;
 use axum::{
     Router,
-    extract::{DefaultBodyLimit, State},
-    http::StatusCode,
-    middleware::from_fn_with_state,
+    extract::{DefaultBodyLimit, Request, State},
+    http::{HeaderValue, StatusCode, Version, header::CONNECTION},
+    middleware::{Next, from_fn_with_state},
+    response::Response,
     routing::{get, post},
 };
 use axum_server::{
@@ -30,7 +31,9 @@ use crate::{
     review::{self, Webhook},
 };
 
-/// How long requests under way may take after a stop was asked for.
+/// How long a replica that stops goes on, so that clients leave by an answer ([`ask_to_leave`]).
+const LEAVING: Duration = Duration::from_secs(2);
+/// How long requests under way may take after that.
 const DRAIN: Duration = Duration::from_secs(10);
 
 pub(crate) fn router(webhook: Webhook) -> Router {
@@ -43,10 +46,28 @@ pub(crate) fn router(webhook: Webhook) -> Router {
         .layer(from_fn_with_state(callers, callers::admit))
 }
 
+/// Has connections end with the next answer while this replica is not ready.
+///
+/// The API server keeps connections to webhooks, speaks HTTP/1.1 on them, and goes on using one whose endpoint the Service has
+/// lost long ago. A server that stops closes those that are idle; a request that is sent at that very moment fails, since
+/// clients do not send a POST twice, and with it somebody's creation.
+async fn ask_to_leave(State(ready): State<Arc<AtomicBool>>, request: Request, next: Next) -> Response {
+    let kept = request.version() >= Version::HTTP_2 || ready.load(Ordering::SeqCst);
+    let mut response = next.run(request).await;
+    if !kept {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+pub(crate) fn leaving_when_not_ready(router: Router, health: &Health) -> Router {
+    router.layer(from_fn_with_state(Arc::clone(&health.ready), ask_to_leave))
+}
+
 pub(crate) async fn serve(
     address: SocketAddr,
     tls: RustlsConfig,
-    webhook: Webhook,
+    router: Router,
     handle: Handle<SocketAddr>,
 ) -> anyhow::Result<()> {
     tracing::info!(%address, "listening for reviews");
@@ -54,7 +75,7 @@ pub(crate) async fn serve(
         // Or the last piece of an answer waits until its reader has confirmed the piece before it.
         .acceptor(RustlsAcceptor::new(tls).acceptor(NoDelayAcceptor))
         .handle(handle)
-        .serve(router(webhook).into_make_service())
+        .serve(router.into_make_service())
         .await
         .with_context(|| format!("could not serve on --listen {address}"))
 }
@@ -112,10 +133,37 @@ pub(crate) async fn become_ready(profiles: Vec<ProtectedProfile>, health: Health
     }
 }
 
-/// Waits for the signal, then lets what is under way end.
+/// Waits for the signal, then lets clients leave and what is under way end.
 pub(crate) async fn shut_down_on(stop: impl Future<Output = ()>, health: Health, handle: Handle<SocketAddr>) {
     stop.await;
     tracing::info!("stopping");
     health.ready.store(false, Ordering::SeqCst);
+    tokio::time::sleep(LEAVING).await;
     handle.graceful_shutdown(Some(DRAIN));
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::Client;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_end_with_an_answer_while_a_replica_stops() {
+        for (version, ready, ends) in [
+            (Version::HTTP_11, false, true),
+            (Version::HTTP_11, true, false),
+            // The protocol has a word of its own for that, and forbids this one.
+            (Version::HTTP_2, false, false),
+        ] {
+            let health = Health { ready: Arc::new(ready.into()), metrics: Arc::default() };
+            let router = Router::new().fallback(async || "decided");
+            let client = Client::new(leaving_when_not_ready(router, &health), "velero");
+            let mut request = axum::http::Request::post("/").body(kube::client::Body::empty()).unwrap();
+            *request.version_mut() = version;
+            let answer = client.send(request).await.unwrap();
+            let header = answer.headers().get(CONNECTION).map(HeaderValue::as_bytes);
+            assert_eq!(header, ends.then_some(&b"close"[..]), "{version:?}, ready: {ready}");
+        }
+    }
 }
