@@ -158,6 +158,11 @@ pub(crate) fn build_node_programs() -> anyhow::Result<PathBuf> {
     )
 }
 
+/// Builds CoreDNS (`tests/dns`); its path.
+pub(crate) fn build_dns() -> anyhow::Result<PathBuf> {
+    build_go("dns", ".", "dns", "CoreDNS from Go modules: about two minutes on 2 cores, once")
+}
+
 /// Builds the plugin binary (`tests/plugins`); its path. It needs Go: see [`go_available`].
 pub(crate) fn build_plugins() -> anyhow::Result<PathBuf> {
     build_go("plugins", ".", "plugins", "plugins on Velero's framework: about 3 minutes on 2 cores, once")

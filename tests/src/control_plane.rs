@@ -59,6 +59,8 @@ impl ControlPlane {
             // Beside RBAC: flags that are lists add up.
             "--authorization-mode=Node".to_owned(),
             "--enable-admission-plugins=NodeRestriction".to_owned(),
+            // The node has no name that this machine knows.
+            "--kubelet-preferred-address-types=InternalIP".to_owned(),
         ];
         let controllers =
             "node-lifecycle-controller,taint-eviction-controller,pod-garbage-collector-controller";

@@ -1,8 +1,8 @@
 //! A real node: containerd, kubelet, kube-scheduler and kube-proxy beside the kit's control plane, for what is shipped: images by
 //! the Dockerfile, and `deploy/` as a person applies it.
 //!
-//! All of it runs in namespaces of its own ([`machine`]). Pods have a network, Services and a store that speaks TLS; they
-//! have no names of Services, because there is no DNS server.
+//! All of it runs in namespaces of its own ([`machine`]). Pods have a network, Services with names (CoreDNS), and a store that
+//! speaks TLS.
 
 mod images;
 pub mod machine;
@@ -26,7 +26,7 @@ use tokio::process::Command;
 
 use crate::{
     KubectlBackup,
-    binaries::{Programs, build_clients, build_node_programs},
+    binaries::{Programs, build_clients, build_dns, build_node_programs},
     control_plane::ControlPlane,
     kubectl::Kubectl,
     kubectl_backup::Ran,
@@ -55,8 +55,8 @@ pub struct Node {
     store_front: Proxy,
     containerd: Process,
     pub kubelet: Process,
-    /// Scheduler and proxy.
-    others: [Process; 2],
+    /// Scheduler, proxy and CoreDNS.
+    others: [Process; 3],
     programs: Programs,
     folder: TempDir,
 }
@@ -188,11 +188,11 @@ async fn start_containerd(folder: &Path, programs: &Programs, authority: String)
     Ok(containerd)
 }
 
-/// Starts kubelet, scheduler and proxy.
-fn start_kubernetes(folder: &Path, plane: &ControlPlane) -> anyhow::Result<[Process; 3]> {
+/// Starts kubelet, scheduler, proxy, and the DNS server of pods.
+fn start_kubernetes(folder: &Path, plane: &ControlPlane) -> anyhow::Result<[Process; 4]> {
     let binary = build_node_programs()?;
-    // No server to ask for names: what asks for one is refused at once.
-    std::fs::write("/run/resolv.conf", "options attempts:1 timeout:1\n")?;
+    // Nobody knows names of the world outside.
+    std::fs::write("/run/resolv.conf", format!("nameserver {ADDRESS}\n"))?;
     let config = folder.join("kubelet.json");
     std::fs::write(&config, include_str!("node/kubelet.json"))?;
     let kubeconfig = |name: &str, user: &str, groups: &[&str]| {
@@ -234,7 +234,12 @@ fn start_kubernetes(folder: &Path, plane: &ControlPlane) -> anyhow::Result<[Proc
         flags.insert(0, name.to_owned());
         start(name, &binary, flags, folder)
     });
-    Ok([kubelet?, scheduler?, proxy?])
+    let rules = folder.join("Corefile");
+    let names = plane.user_kubeconfig("dns", "dns", &["system:masters"])?;
+    let plugins = format!("errors\nready\nkubernetes cluster.local {{\nkubeconfig {}\n}}", names.display());
+    std::fs::write(&rules, format!(".:53 {{\n{plugins}\n}}\n"))?;
+    let dns = start("coredns", &build_dns()?, vec!["-conf".to_owned(), rules.display().to_string()], folder)?;
+    Ok([kubelet?, scheduler?, proxy?, dns])
 }
 
 fn start(name: &str, program: &Path, args: Vec<String>, folder: &Path) -> anyhow::Result<Process> {

@@ -16,7 +16,7 @@ use anyhow::{Context as _, bail};
 
 use super::ADDRESS;
 use crate::binaries::{
-    PROGRAMS, Programs, build_clients, build_control_plane, build_node_programs, go_available,
+    PROGRAMS, Programs, build_clients, build_control_plane, build_dns, build_node_programs, go_available,
 };
 
 /// Set inside.
@@ -104,6 +104,7 @@ pub fn run_inside(arguments: &[String]) -> anyhow::Result<bool> {
     build_control_plane()?;
     build_clients()?;
     build_node_programs()?;
+    build_dns()?;
     let groups = Groups::make()?;
     // Killed with this program, and unshare's child with unshare.
     let mut command = Command::new("setpriv");

@@ -2,23 +2,32 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
-use backup_core::api::{Backup, BackupSpec};
-use backup_tests::{api::dry_run, control_plane::client_without_retries, install::NAMESPACE, node::Node};
-use kube::Api;
+use anyhow::{Context as _, ensure};
+use backup_core::api::{Backup, BackupPhase, BackupSpec};
+use backup_tests::{api::ApiExt as _, control_plane::client_without_retries, install::NAMESPACE, node::Node};
+use kube::{
+    Api,
+    api::{ObjectMeta, PostParams},
+};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Creates Backups one after another, by requests that the webhook decides about and nothing stores.
+/// So many at the same time, so that the API server has several connections to the webhook.
+const CLIENTS: usize = 4;
+
+/// Creates Backups one after another. The webhook decides about each; most are not stored, for there would be too many to wait for.
 pub(crate) struct Creations {
+    backups: Api<Backup>,
     end: CancellationToken,
-    running: JoinHandle<Seen>,
+    running: Vec<JoinHandle<Seen>>,
 }
 
 /// What has become of them.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) admitted: usize,
+    /// Names of those that are stored.
+    pub(crate) stored: Vec<String>,
     /// When each that failed was sent, after the beginning, and why it failed.
     pub(crate) failed: Vec<(Duration, String)>,
     /// The longest that one took.
@@ -30,24 +39,66 @@ impl Creations {
         let client = client_without_retries(node.plane.admin_kubeconfig()).await?;
         let backups: Api<Backup> = Api::namespaced(client, NAMESPACE);
         let end = CancellationToken::new();
-        let running = tokio::spawn(create(backups, end.clone()));
-        Ok(Self { end, running })
+        let create = || tokio::spawn(create(backups.clone(), end.clone()));
+        let running = (0..CLIENTS).map(|_| create()).collect();
+        Ok(Self { backups, end, running })
     }
 
+    /// Ends them, and waits until those that are stored are completed.
     pub(crate) async fn end(self) -> anyhow::Result<Seen> {
+        const COMPLETED: Duration = Duration::from_mins(1);
         self.end.cancel();
-        self.running.await.context("the creations broke off")
+        let mut seen = Seen::default();
+        for client in self.running {
+            let one = client.await.context("the creations broke off")?;
+            seen.admitted += one.admitted;
+            seen.stored.extend(one.stored);
+            seen.failed.extend(one.failed);
+            seen.longest = seen.longest.max(one.longest);
+        }
+        seen.failed.sort();
+        for name in &seen.stored {
+            let completed = |backup: &Backup| backup.phase() == BackupPhase::Completed;
+            self.backups.wait_until(name, "is completed", COMPLETED, completed).await?;
+        }
+        println!(
+            "    {} Backups created, {} of them stored, {} refused, the longest creation took {:?}",
+            seen.admitted,
+            seen.stored.len(),
+            seen.failed.len(),
+            seen.longest
+        );
+        ensure!(!seen.stored.is_empty(), "nothing was created: {seen:?}");
+        Ok(seen)
+    }
+
+    /// The same. Errors: one failed.
+    pub(crate) async fn end_without_failure(self) -> anyhow::Result<()> {
+        let seen = self.end().await?;
+        ensure!(seen.failed.is_empty(), "creations failed: {:?}", seen.failed);
+        Ok(())
     }
 }
 
 async fn create(backups: Api<Backup>, end: CancellationToken) -> Seen {
-    const PAUSE: Duration = Duration::from_millis(40);
+    const PAUSE: Duration = Duration::from_millis(20);
+    const ONE_IS_STORED_OF: usize = 100;
     let (mut seen, start) = (Seen::default(), Instant::now());
-    let spec = BackupSpec { included_namespaces: vec!["untouched".to_owned()], ..BackupSpec::default() };
-    while !end.is_cancelled() {
-        let (name, sent) = (format!("while-{}", seen.admitted + seen.failed.len()), start.elapsed());
-        match backups.create(&dry_run(), &Backup::new(&name, spec.clone())).await {
-            Ok(_) => seen.admitted += 1,
+    let spec = BackupSpec { included_namespaces: vec!["shop".to_owned()], ..BackupSpec::default() };
+    let mut backup = Backup::new("", spec);
+    backup.metadata = ObjectMeta { generate_name: Some("while-".to_owned()), ..ObjectMeta::default() };
+    for number in 1.. {
+        if end.is_cancelled() {
+            break;
+        }
+        let stored = number % ONE_IS_STORED_OF == 0;
+        let how = PostParams { dry_run: !stored, ..PostParams::default() };
+        let sent = start.elapsed();
+        match backups.create(&how, &backup).await {
+            Ok(created) => {
+                seen.admitted += 1;
+                seen.stored.extend(created.metadata.name.filter(|_| stored));
+            }
             Err(error) => seen.failed.push((sent, error.to_string())),
         }
         seen.longest = seen.longest.max(start.elapsed().saturating_sub(sent));

@@ -31,16 +31,9 @@ pub(crate) async fn a_killed_webhook_is_out_of_the_way_within_seconds(node: &mut
     .await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let seen = creations.end().await?;
-    println!(
-        "    {} creations admitted, {} failed, the longest took {:?}",
-        seen.admitted,
-        seen.failed.len(),
-        seen.longest
-    );
     let [first, last] =
         [seen.failed.first(), seen.failed.last()].map(|one| one.map_or(Duration::ZERO, |one| one.0));
     ensure!(last.saturating_sub(first) < SECONDS, "creations fail for too long: {:?}", seen.failed);
-    ensure!(seen.admitted > 20, "{seen:?}");
     Ok(())
 }
 
@@ -57,9 +50,7 @@ pub(crate) async fn a_rollout_of_both_fails_no_creation(node: &mut Node) -> anyh
     }
     // The last of the old ones is still going.
     tokio::time::sleep(Duration::from_secs(6)).await;
-    let seen = creations.end().await?;
-    println!("    {} creations admitted, the longest took {:?}", seen.admitted, seen.longest);
-    ensure!(seen.failed.is_empty(), "{:?}", seen.failed);
+    creations.end_without_failure().await?;
     // One of the new controllers has taken over.
     let args = ["create", "after-the-rollout", "--include-namespaces=shop", "--wait"];
     node.kubectl_backup().succeeds(&args).await.map(drop)
@@ -79,8 +70,7 @@ pub(crate) async fn a_kubelet_that_is_killed_takes_no_pod_along(node: &mut Node)
     tokio::time::sleep(Duration::from_secs(3)).await;
     let after = identities(node).await?;
     ensure!(before == after, "{before:?}, {after:?}");
-    let seen = creations.end().await?;
-    ensure!(seen.failed.is_empty(), "{:?}", seen.failed);
+    creations.end_without_failure().await?;
     Ok(())
 }
 
@@ -136,9 +126,7 @@ pub(crate) async fn a_drain_waits_until_another_replica_is_ready(node: &mut Node
     }
     let after = names(&pods(node, "backup-webhook").await?);
     ensure!(after.iter().all(|name| !before.contains(name)), "{before:?}, {after:?}");
-    let seen = creations.end().await?;
-    println!("    {} creations admitted, the longest took {:?}", seen.admitted, seen.longest);
-    ensure!(seen.failed.is_empty(), "{:?}", seen.failed);
+    creations.end_without_failure().await?;
     Ok(())
 }
 

@@ -68,6 +68,19 @@ pub(crate) async fn a_namespace_with_running_pods_comes_back(node: &mut Node) ->
     Ok(())
 }
 
+/// The name that `--peer-service` has, asked for by a pod. It has addresses of replicas, and not of the Service.
+pub(crate) async fn replicas_are_found_by_their_name(node: &mut Node) -> anyhow::Result<()> {
+    let kubectl = node.kubectl()?;
+    let name = format!("backup-webhook-peers.{NAMESPACE}.svc.cluster.local");
+    let exec = ["exec", "--namespace=shop", "deployment/server", "--", "busybox", "nslookup", &name];
+    let found = kubectl.succeeds(&exec).await?;
+    for pod in pods(node, "backup-webhook").await? {
+        let address = pod.status.and_then(|status| status.pod_ip).context("no address")?;
+        ensure!(found.stdout.contains(&format!("Address: {address}\n")), "not {address}: {found:?}");
+    }
+    Ok(())
+}
+
 /// The commands are those of docs/operate/install.md.
 pub(crate) async fn removal_leaves_what_the_programs_worked_on(node: &mut Node) -> anyhow::Result<()> {
     let page = std::fs::read_to_string(root().join("docs/operate/install.md"))?;

@@ -25,6 +25,7 @@ macro_rules! tests {
 const TESTS: &[Test] = tests![
     installation::both_programs_become_ready_as_they_are_deployed,
     installation::a_namespace_with_running_pods_comes_back,
+    installation::replicas_are_found_by_their_name,
     disturbances::a_killed_webhook_is_out_of_the_way_within_seconds,
     disturbances::a_kubelet_that_is_killed_takes_no_pod_along,
     disturbances::a_rollout_of_both_fails_no_creation,
