@@ -81,11 +81,32 @@ async fn profiles_of_the_webhooks_config_map_are_known() {
 #[tokio::test]
 async fn profiles_that_cannot_be_read_are_named() {
     let api = with_own_profiles(&json!({"acme.yaml": "name: acme\ncolour: blue\n"})).await;
+    let seen = Person::at(&api).types("doctor").await;
+    assert!(
+        seen.contains("profiles      acme cannot be used, and what it is about is refused: acme.yaml"),
+        "{seen}"
+    );
     let mut all = Person::at(&api).types_all(["profiles -o name", "get --kind=dump", "profiles acme"]).await;
     let no = "configmaps \"backup-profiles\" is forbidden: User \"jane\" cannot get resource";
     api.on_get("/configmaps/backup-profiles", Fault::forbidden(no));
     all += &Person::at(&api).types("profiles -o name").await;
     assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn profiles_are_checked_before_they_are_rolled_out() {
+    let person = Person::without_cluster();
+    person.writes("acme.yaml", ACME);
+    person.writes("again.yml", ACME);
+    person.writes("broken.yaml", "name: broken\ncolour: blue\n");
+    transcript!(
+        person,
+        "profiles check ~/acme.yaml",
+        "profiles check ~/acme.yaml ~/broken.yaml",
+        "profiles check ~/acme.yaml ~/again.yml",
+        "profiles check ~/nowhere.yaml",
+        "profiles check",
+    );
 }
 
 #[tokio::test]
