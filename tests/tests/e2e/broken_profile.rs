@@ -48,7 +48,7 @@ async fn a_broken_profile_stops_nothing_but_what_it_is_about(world: &mut World) 
     .await?;
     says(&error.message, &["PerconaServerMySQLBackup", FILE, "colour", "profiles check"])?;
     world.controllers[0].restart().await?;
-    world.back_up("while-a-profile-is-broken", of_namespaces(&["nowhere"])).await?;
+    world.back_up("while-a-profile-is-broken", of_namespaces(&["default"])).await?;
     let unusable = world.metric(&format!("velero_profiles_unusable{{profile=\"{PROFILE}\"}}")).await?;
     ensure!(unusable == Some(1.0), "{unusable:?}");
     std::fs::write(world.profiles_folder().join(FILE), FINE)?;
