@@ -140,8 +140,6 @@ impl JournalWriter for JobJournal {
         Box::pin(async move {
             // All of it, or it would be taken back at once.
             let place = place;
-            // What has just been woken adds its notes first: an item that begins when another one has ended shares its write.
-            tokio::task::yield_now().await;
             let mut journal = self.journal.lock().await;
             while self.waiting.lock().durable < place.number {
                 let (batch, last) = self.waiting.lock().batch();
