@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// The versions that a person prefers, by type.
 ///
-/// They are in the ConfigMap [`Self::CONFIG_MAP`] under [`Self::KEY`], one type a line: `rockbands.music.example.io=v2beta1,v2beta2`.
+/// They are in the ConfigMap [`Self::CONFIG_MAP`] under one key, one type a line: `rockbands.music.example.io=v2beta1,v2beta2`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VersionPriorities {
     types: BTreeMap<String, Vec<String>>,

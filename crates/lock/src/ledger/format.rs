@@ -13,7 +13,7 @@ use crate::{
 
 mod older;
 
-/// The newest format that this version reads. It is written only where it is needed: see [`Ledger::format`].
+/// The newest format that this version reads. It is written only where it is needed: the oldest that holds a ledger is.
 pub const FORMAT_VERSION: u32 = 4;
 /// Claims are lists in it. Format 4 is this one and [`State::Released`].
 const LISTS_VERSION: u32 = 3;
