@@ -19,7 +19,7 @@ use crate::{
     snapshots,
 };
 
-/// The address; one of those that are for documentation, and nobody's (RFC 5737).
+/// The address; one of those that are for documentation, and not in use (RFC 5737).
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// Set inside.
 const INSIDE: &str = "BACKUP_TESTS_NETWORK";

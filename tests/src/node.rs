@@ -38,7 +38,7 @@ use crate::{
     world::BUCKET,
 };
 
-/// The node's address; one of those that are for documentation, and nobody's (RFC 5737).
+/// The node's address; one of those that are for documentation, and not in use (RFC 5737).
 pub(crate) const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 /// The node's name.
 pub const NAME: &str = "node";
@@ -191,7 +191,7 @@ async fn start_containerd(folder: &Path, programs: &Programs, authority: String)
 /// Starts kubelet, scheduler, proxy, and the DNS server of pods.
 fn start_kubernetes(folder: &Path, plane: &ControlPlane) -> anyhow::Result<[Process; 4]> {
     let binary = build_node_programs()?;
-    // Nobody knows names of the world outside.
+    // Names of the world outside are not known.
     std::fs::write("/run/resolv.conf", format!("nameserver {ADDRESS}\n"))?;
     let config = folder.join("kubelet.json");
     std::fs::write(&config, include_str!("node/kubelet.json"))?;

@@ -15,7 +15,10 @@ use backup_lock::{
 use clap::{Parser, ValueEnum};
 use tokio::sync::watch;
 
-use crate::{authority::Authority, peers::Settings, tls};
+use crate::{
+    peers::Settings,
+    tls::{self, Authority},
+};
 
 /// Validating admission webhook that keeps backups and restores apart: it claims a place in the ledger for each one that
 /// is created, or refuses it and says who is in the way.

@@ -4,7 +4,6 @@
 
 mod admit;
 mod args;
-mod authority;
 mod authorization;
 mod callers;
 mod claims;

@@ -16,7 +16,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::authority::Authority;
+use crate::tls::Authority;
 
 /// In the query of a request that was forwarded already: it is not forwarded again.
 pub(crate) const FORWARDED: &str = "handed=true";

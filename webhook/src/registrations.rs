@@ -16,7 +16,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::{authority::Authority, callers::SecretPaths};
+use crate::{callers::SecretPaths, tls::Authority};
 
 /// Between two looks. An installation that was just named is guarded after this at the latest.
 const POLL: Duration = Duration::from_secs(10);

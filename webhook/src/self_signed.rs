@@ -15,7 +15,10 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, api::PostParams};
 use tokio::{sync::watch, time::Instant};
 
-use crate::{authority::Authority, metrics::Metrics, tls};
+use crate::{
+    metrics::Metrics,
+    tls::{self, Authority},
+};
 use kept::Kept;
 use rotation::{Seen, Step};
 
@@ -211,7 +214,7 @@ mod tests {
         }
         let first = replicas[0].kept.clone();
         let config = tls::config(&first.served).await.unwrap();
-        let (authority, bundle) = watch::channel(Some(first.bundle().into()));
+        let (authority, bundle) = watch::channel::<Authority>(Some(first.bundle().into()));
         let mut seen: Vec<(usize, bool)> = Vec::new();
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(5)
@@ -220,14 +223,18 @@ mod tests {
                 .any(|replica| replica.kept.served == first.served || replica.kept.authorities.len() > 1)
         {
             for replica in &mut replicas {
-                let registered = Some((bundle.borrow().clone(), start));
+                let named = bundle.borrow().clone().unwrap();
+                let (registered, served) = (Some((Some(named.clone()), start)), replica.kept.served.clone());
                 replica.look(&config, &authority, registered).await.unwrap();
                 let now = (replica.kept.authorities.len(), replica.kept.served == first.served);
                 if seen.last() != Some(&now) {
                     seen.push(now);
                 }
-                // What is served is always vouched for by what was named before.
-                assert!(bundle.borrow().is_some());
+                if replica.kept.served != served {
+                    let [named, newest] = [&named[..], replica.kept.authorities.last().unwrap()]
+                        .map(|pem| String::from_utf8_lossy(pem).into_owned());
+                    assert!(named.contains(&newest), "its authority was not named before it was served");
+                }
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -50,7 +50,7 @@ pub(crate) fn router(webhook: Webhook) -> Router {
 ///
 /// The API server keeps connections to webhooks, speaks HTTP/1.1 on them, and goes on using one whose endpoint the Service has
 /// lost long ago. A server that stops closes those that are idle; a request that is sent at that very moment fails, since
-/// clients do not send a POST twice, and with it somebody's creation.
+/// clients do not send a POST twice, and the creation with it.
 async fn ask_to_leave(State(ready): State<Arc<AtomicBool>>, request: Request, next: Next) -> Response {
     let kept = request.version() >= Version::HTTP_2 || ready.load(Ordering::SeqCst);
     let mut response = next.run(request).await;

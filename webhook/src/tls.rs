@@ -4,6 +4,7 @@
 
 use std::{
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -11,9 +12,11 @@ use anyhow::Context;
 use axum_server::tls_rustls::RustlsConfig;
 use tokio::sync::watch;
 
-use crate::authority::Authority;
-
 const POLL: Duration = Duration::from_secs(10);
+
+/// Who vouches for the certificates of replicas, as the registration and the other replicas follow it: certificates, PEM. None if
+/// others put them into the registration, as cert-manager does.
+pub(crate) type Authority = Option<Arc<[u8]>>;
 
 /// A certificate chain and its key, PEM.
 #[derive(Clone, PartialEq, Eq)]

@@ -90,12 +90,7 @@ pub(crate) fn prepare(backup: &Backup, facts: &Facts, settings: &Settings, now: 
     findings.extend(location_finding(&backup.spec, &facts.locations, &name));
     findings.append(&mut snapshots.findings);
     findings.extend(unsupported(&backup.spec, settings.csi, &snapshots));
-    for finding in policy_findings(&backup.spec, facts.policy.as_ref()) {
-        // The rules that need no cluster have found some of them.
-        if !findings.contains(&finding) {
-            findings.push(finding);
-        }
-    }
+    validate::add_new(&mut findings, policy_findings(&backup.spec, facts.policy.as_ref()));
 
     fill_spec(&mut backup.spec, facts, settings, &name);
     backup.spec.volume_snapshot_locations = snapshots.names;

@@ -224,13 +224,12 @@ async fn answer(
         "a file is read"
     );
     let bytes = file.read(range).await.map_err(|error| unanswered(&error.into()))?;
-    // Every replica gives files. The uid keeps this deletion from another request, so it needs no lease.
-    let cluster = Cluster { leadership: Leadership::always(), ..controller.ctx.cluster.clone() };
+    let controller = Arc::clone(controller);
     let use_up = async move {
         if !to_the_end {
             return Ok(());
         }
-        match delete::delete(&cluster, &request).await {
+        match use_up(&controller, &request).await {
             Ok(true) => Ok(()),
             Ok(false) => Err("the request is used up".to_owned()),
             Err(error) => Err(format!("the request could not be used up: {}", plain(&error))),
@@ -239,6 +238,13 @@ async fn answer(
     let body = pump::body(bytes, use_up, reader);
     let response = response.status(code).header(CONTENT_TYPE, "application/octet-stream").body(body);
     response.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+}
+
+/// Deletes a request; false if it is gone already. Every replica gives files: the uid keeps this deletion from another request, so
+/// it needs no lease.
+async fn use_up(controller: &DownloadController, request: &DownloadRequest) -> Result<bool, kube::Error> {
+    let cluster = Cluster { leadership: Leadership::always(), ..controller.ctx.cluster.clone() };
+    delete::delete(&cluster, request).await
 }
 
 fn too_many(count: usize, what: &str) -> Refused {

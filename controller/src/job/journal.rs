@@ -6,7 +6,10 @@ use async_trait::async_trait;
 use backup_runtime::leader::Leadership;
 use backup_store::{EntryPosition, Journal, StoreError};
 use futures::future::BoxFuture;
-use serde_json::Value;
+use serde_json::{
+    Value,
+    value::{RawValue, to_raw_value},
+};
 use tokio::sync::Mutex;
 
 /// Takes entries that the next process must know. Create-only: an entry is never changed.
@@ -54,12 +57,10 @@ struct Waiting {
 
 struct WaitingNote {
     number: u64,
-    note: Value,
-    /// Encoded (bytes).
-    size: usize,
+    note: Box<RawValue>,
 }
 
-/// Takes a note back that nobody waits for any more.
+/// Takes a note back when its caller does not wait for it any more.
 struct Place<'a> {
     waiting: &'a parking_lot::Mutex<Waiting>,
     number: u64,
@@ -72,18 +73,18 @@ impl Drop for Place<'_> {
 }
 
 impl Waiting {
-    fn add(&mut self, note: Value, size: usize) -> u64 {
+    fn add(&mut self, note: Box<RawValue>) -> u64 {
         self.last += 1;
-        self.notes.push_back(WaitingNote { number: self.last, note, size });
+        self.notes.push_back(WaitingNote { number: self.last, note });
         self.last
     }
 
     /// The notes to write next, and the number of the last of them.
-    fn batch(&self) -> (Vec<Value>, u64) {
+    fn batch(&self) -> (Vec<Box<RawValue>>, u64) {
         let mut size = 0;
         let fits = |waiting: &&WaitingNote| {
             let first = size == 0;
-            size += waiting.size;
+            size += waiting.note.get().len();
             first || size <= BATCH
         };
         let batch: Vec<_> = self.notes.iter().take_while(fits).collect();
@@ -112,7 +113,7 @@ impl JobJournal {
 
     /// Who led before may have added notes while it did not know yet that it does not lead any more. Notes do not depend on one
     /// another, so the next place will do.
-    async fn write(&self, journal: &mut Journal, notes: &[Value]) -> Result<(), StoreError> {
+    async fn write(&self, journal: &mut Journal, notes: &[Box<RawValue>]) -> Result<(), StoreError> {
         let mut tries = 0;
         loop {
             match journal.add(notes).await {
@@ -128,14 +129,20 @@ impl JobJournal {
 
 #[async_trait]
 impl JournalWriter for JobJournal {
-    /// Whoever comes first writes what waits by then, its own note and those of others. When that fails, it takes its own note
-    /// back, and each of the others tries once more for itself.
+    /// The first caller writes what waits by then, its own note and those of others. When that fails, it takes its own note back,
+    /// and each of the others tries once more for itself.
     fn append(&self, mut note: Value) -> BoxFuture<'_, Result<(), StoreError>> {
         if let Some((member, value)) = &self.stamp {
             note[*member] = Value::from(value.as_str());
         }
-        let size = note.to_string().len();
-        let number = self.waiting.lock().add(note, size);
+        let note = match to_raw_value(&note) {
+            Ok(note) => note,
+            Err(error) => {
+                let (action, detail) = ("encode an entry of a journal".to_owned(), error.to_string());
+                return Box::pin(std::future::ready(Err(StoreError::Io { action, detail })));
+            }
+        };
+        let number = self.waiting.lock().add(note);
         let place = Place { waiting: &self.waiting, number };
         Box::pin(async move {
             // All of it, or it would be taken back at once.
@@ -238,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_note_that_nobody_waits_for_is_not_written() {
+    async fn a_note_whose_caller_is_gone_is_not_written() {
         let (_folder, location) = location();
         let journal = journal(&location);
         let held = journal.journal.lock().await;

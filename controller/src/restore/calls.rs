@@ -282,10 +282,7 @@ impl Calls {
         let mut looks = 0;
         loop {
             let found = self.get(collection, name).await?;
-            if !found.as_ref().is_some_and(&is_going) {
-                return Ok(found);
-            }
-            if self.is_dry_run() {
+            if self.is_dry_run() || !found.as_ref().is_some_and(&is_going) {
                 return Ok(found);
             }
             if Instant::now() >= deadline || self.waited_in_vain.load(Ordering::Relaxed) >= VAIN_WAITS {

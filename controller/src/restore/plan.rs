@@ -7,7 +7,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use backup_actions::{ItemAction as _, restore::ActionConfigs};
+use backup_actions::ItemAction as _;
 use backup_core::{
     api::{Restore, RestoreSpec, restore::RestoreProgress},
     restore_plan::{PlanLine, RestorePlan},
@@ -15,7 +15,7 @@ use backup_core::{
 use backup_lock::Footprint;
 use backup_plugins::{PluginLog, catalog::Kind};
 use backup_runtime::{Cluster, leader::Leadership};
-use backup_store::{EntryPosition, SavedVolumes, StoreError};
+use backup_store::{EntryPosition, StoreError};
 use futures::{FutureExt as _, future::BoxFuture};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc::Sender};
@@ -25,9 +25,9 @@ use super::{
     calls::{Calls, Pace, dry_client},
     hooks::{HookContext, HookJournal},
     report::Report,
-    runner::{Asked, Run, Volumes, has_versions, read_contents},
+    runner::{Run, Volumes, read_contents, saved_volumes},
     snapshots::{Snapshots, VolumeJournal},
-    validate,
+    validate::{self, Configuration},
 };
 use crate::job::{
     JobContext, action_journal::ActionJournal, cancellation::Cancellation, journal::JournalWriter,
@@ -66,7 +66,7 @@ impl Planner {
         Arc::clone(&self.permits).try_acquire_owned().ok()
     }
 
-    /// Sends how far it is, and at last the plan or why there is none. Ends when nobody reads that any more.
+    /// Sends how far it is, and at last the plan or why there is none. Ends when its reader is gone.
     pub(crate) async fn plan(&self, name: &str, spec: RestoreSpec, lines: Sender<PlanLine>) {
         let planned = async {
             tokio::time::timeout(LONGEST, self.planned(name, spec, &lines)).await.unwrap_or_else(|_| {
@@ -99,12 +99,11 @@ impl Planner {
         let mut restore = Restore::new(name, spec);
         restore.metadata.namespace = Some(ctx.cluster.namespace.clone());
         let facts = kind.facts(ctx, &restore).await?;
-        let mut findings = validate::findings(&restore.spec, &facts);
-        let modifiers = validate::modifiers(&restore.spec, &facts).unwrap_or_default();
-        let filters = validate::filters(&restore.spec, &facts).unwrap_or_default();
-        let configs = ActionConfigs::read(&facts.action_configs).unwrap_or_default();
-        let (Some(backup), true) = (&facts.backup, findings.is_empty()) else {
-            let findings: Vec<String> = findings.drain(..).map(|finding| finding.to_string()).collect();
+        let findings = validate::findings(&restore.spec, &facts);
+        let configuration = Configuration::read(&restore.spec, &facts);
+        let (Some(backup), Ok(configuration), true) = (&facts.backup, configuration, findings.is_empty())
+        else {
+            let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
             return Err(refused(findings.join("; ")));
         };
         restore.spec = validate::prepared(&restore, backup);
@@ -123,10 +122,7 @@ impl Planner {
         let log = PluginLog::default();
         let snapshots = Snapshots::load(&kind.snapshot_locations, &store, backup, &restore, volumes, &log);
         let snapshots = snapshots.await?;
-        let saved = match restore.spec.restore_pvs {
-            Some(false) => SavedVolumes::default(),
-            _ => store.saved_volumes(backup).await?,
-        };
+        let saved = saved_volumes(&store, backup, &restore).await?;
         let cancellation = Cancellation::new(Leadership::always(), ctx.stop.clone());
         let client = ctx.cluster.client.clone();
         let calls = Calls::dry(client, cancellation, Pace::with_patience(PATIENCE));
@@ -136,7 +132,7 @@ impl Planner {
             claimed: &claimed,
             guarded: &kind.guarded,
             order: &kind.order,
-            versions: facts.version_priorities.as_ref().filter(|_| has_versions(backup)),
+            versions: facts.versions(),
             resumed: false,
             contents: &contents,
             journal: &journal,
@@ -144,18 +140,16 @@ impl Planner {
             report: &report,
             calls: &calls,
         };
-        let configured = configs.actions(&ctx.cluster.client);
-        let asked = Asked { modifiers, filters, configured };
+        let ignored = configuration.actions.ignored.clone();
         let hooks = HookContext { executor: &*kind.executor, journal: &hooks };
-        let work = run.prepare(ctx, Vec::new(), log, Volumes { snapshots, saved }, asked, hooks);
+        let work = run.prepare(ctx, Vec::new(), log, Volumes { snapshots, saved }, configuration, hooks);
         tokio::select! {
             done = work.run() => done?,
-            // Nobody reads it any more.
+            // Its reader is gone.
             () = show(&report, lines) => return Err(WorkerError::Conflict),
         };
         let mut notes = calls.untried();
-        notes.extend(configs.ignored);
-        notes.extend(facts.version_priorities.iter().flat_map(|priorities| priorities.ignored.clone()));
+        notes.extend(ignored.into_iter().chain(facts.ignored_versions().cloned()));
         notes.extend(self.plugins().await);
         let files = report.into_files();
         let resource_list = serde_json::to_value(&files.resource_list).and_then(serde_json::from_value);
@@ -180,7 +174,7 @@ fn refused(reason: String) -> WorkerError {
     WorkerError::Blocked { reason, retryable: false }
 }
 
-/// Sends how far it is, once a second, until nobody reads it.
+/// Sends how far it is, once a second, until its reader is gone.
 async fn show(report: &Report, lines: &Sender<PlanLine>) {
     loop {
         tokio::time::sleep(PROGRESS).await;

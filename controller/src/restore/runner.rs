@@ -9,14 +9,10 @@ use std::{
 };
 
 use backup_actions::csi::{SnapshotApi, WriteGate};
-use backup_actions::restore::{
-    self, ActionConfigs, RestoreActionOutput, RestoreItemAction, RestoreRules, existing,
-    modifiers::ResourceModifiers,
-};
+use backup_actions::restore::{self, RestoreActionOutput, RestoreItemAction, RestoreRules, existing};
 use backup_core::{
     api::{Backup, Restore},
     labels,
-    resource_policy::FilterPolicies,
     resources::{RestoreOrder, VersionPriorities},
     validate::Finding,
 };
@@ -33,7 +29,8 @@ use super::{
     identity, operations,
     report::Report,
     snapshots::{Snapshots, VolumeJournal},
-    status, validate,
+    status,
+    validate::{self, Configuration},
     work::{self, ActionContext, PluginTurns, Started, VolumePlan, Work},
 };
 use crate::{
@@ -66,11 +63,6 @@ impl Worker<Restores> {
         let (name, uid) = (backup.name_any(), self.uid.clone());
         let claimed = &job.token.footprint;
         // They may have changed since the start, and after a restart they are read again.
-        let changes = || {
-            let modifiers = validate::modifiers(&restore.spec, job.facts)?;
-            let filters = validate::filters(&restore.spec, job.facts)?;
-            Ok((modifiers, filters, ActionConfigs::read(&job.facts.action_configs)?))
-        };
         let gone = |found: Vec<Finding>| {
             let found: Vec<String> = found.iter().map(ToString::to_string).collect();
             WorkError::Fatal(format!(
@@ -79,8 +71,11 @@ impl Worker<Restores> {
             ))
         };
         let cancelled = self.cancellation.is_cancelled();
-        let (modifiers, filters, configs) =
-            if cancelled { Default::default() } else { changes().map_err(gone)? };
+        let configuration = if cancelled {
+            Configuration::default()
+        } else {
+            Configuration::read(&restore.spec, job.facts).map_err(gone)?
+        };
         let unreadable = |error: WorkerError| match error {
             WorkerError::Blocked { reason, retryable: false } => {
                 let so = if resumed {
@@ -107,8 +102,7 @@ impl Worker<Restores> {
         }
         let report = Report::new()?;
         report.info(&format!("restoring {:?} from backup {name:?} in {}", self.name, store.url()));
-        let priorities = job.facts.version_priorities.iter().flat_map(|priorities| &priorities.ignored);
-        for ignored in configs.ignored.iter().chain(priorities) {
+        for ignored in configuration.actions.ignored.iter().chain(job.facts.ignored_versions()) {
             report.warn(Scope::Velero, ignored.clone());
         }
         if contents.is_empty() && !self.cancellation.is_cancelled() {
@@ -125,10 +119,7 @@ impl Worker<Restores> {
         let log = PluginLog::default();
         let loaded = Snapshots::load(&kind.snapshot_locations, store, backup, restore, volumes, &log).await;
         let snapshots = loaded.map_err(unreadable)?;
-        let restores_volumes = restore.spec.restore_pvs != Some(false);
-        let saved =
-            if restores_volumes { store.saved_volumes(backup).await } else { Ok(SavedVolumes::default()) };
-        let saved = saved.map_err(|error| unreadable(error.into()))?;
+        let saved = saved_volumes(store, backup, restore).await.map_err(|error| unreadable(error.into()))?;
         let of = Subject { owner: FileOwner::Restore, name: &self.name, uid: &uid };
         let cancellation = self.cancellation.clone();
         let calls =
@@ -139,7 +130,7 @@ impl Worker<Restores> {
             claimed,
             guarded: &kind.guarded,
             order: &kind.order,
-            versions: job.facts.version_priorities.as_ref().filter(|_| has_versions(backup)),
+            versions: job.facts.versions(),
             resumed,
             contents: &contents,
             journal: &journal,
@@ -148,11 +139,9 @@ impl Worker<Restores> {
             calls: &calls,
         };
         let volumes = Volumes { snapshots, saved };
-        let configured = configs.actions(&ctx.cluster.client);
-        let asked = Asked { modifiers, filters, configured };
         let hooks = HookContext { executor: &*kind.executor, journal: &hooks };
         let done = tokio::select! {
-            done = run.work(&ctx, &kind.plugins, log, volumes, asked, hooks) => done,
+            done = run.work(&ctx, &kind.plugins, log, volumes, configuration, hooks) => done,
             never = upload_log(&ctx, of, store, report.log()) => match never {},
         };
         if matches!(done, Err(work::WorkError::Stopped(StopReason::ClaimLost)))
@@ -219,9 +208,16 @@ pub(super) async fn read_contents(
     Ok(store.read_contents(&backup.name_any(), limits).await?)
 }
 
-/// Whether the layout of a backup has folders of versions (Velero `pkg/restore/restore.go`, `execute`, v1.18).
-pub(super) fn has_versions(backup: &Backup) -> bool {
-    backup.status.format_version.as_deref().is_some_and(|version| version >= "1.1.0")
+/// How the data of volumes was saved, if volumes are restored.
+pub(super) async fn saved_volumes(
+    store: &Location,
+    backup: &Backup,
+    restore: &Restore,
+) -> Result<SavedVolumes, StoreError> {
+    if restore.spec.restore_pvs == Some(false) {
+        return Ok(SavedVolumes::default());
+    }
+    store.saved_volumes(backup).await
 }
 
 /// The journal of a restore, by what its entries are about.
@@ -235,14 +231,6 @@ struct Journals {
 pub(super) struct Volumes {
     pub(super) snapshots: Snapshots,
     pub(super) saved: SavedVolumes,
-}
-
-/// What people ask for in ConfigMaps.
-pub(super) struct Asked {
-    pub(super) modifiers: Option<ResourceModifiers>,
-    pub(super) filters: FilterPolicies,
-    /// Built-in actions that a ConfigMap configures.
-    pub(super) configured: Vec<Arc<dyn RestoreItemAction>>,
 }
 
 #[derive(Clone, Copy)]
@@ -269,7 +257,7 @@ impl Run<'_> {
         host: &Host,
         log: PluginLog,
         volumes: Volumes,
-        asked: Asked,
+        configuration: Configuration,
         hooks: HookContext<'_>,
     ) -> Result<Vec<Started>, work::WorkError> {
         let Self { restore, report, calls, .. } = *self;
@@ -278,7 +266,7 @@ impl Run<'_> {
             reason = calls.cancellation().stopped() => return Err(reason.into()),
         };
         tokio::select! {
-            done = self.prepare(ctx, plugins, log, volumes, asked, hooks).run() => done,
+            done = self.prepare(ctx, plugins, log, volumes, configuration, hooks).run() => done,
             halt = show_progress(&ctx.cluster, restore, report) => Err(halt.into()),
         }
     }
@@ -290,7 +278,7 @@ impl Run<'_> {
         plugins: Vec<Arc<dyn RestoreItemAction>>,
         log: PluginLog,
         Volumes { snapshots, saved }: Volumes,
-        Asked { modifiers, filters, configured }: Asked,
+        Configuration { modifiers, filters, actions }: Configuration,
         hooks: HookContext<'s>,
     ) -> Work<'s> {
         let Self {
@@ -314,7 +302,7 @@ impl Run<'_> {
         });
         let Cluster { client, namespace, leadership, .. } = &ctx.cluster;
         let csi = SnapshotApi::new(client, leadership).gated(gate);
-        let client = client.clone();
+        let (configured, client) = (actions.actions(client), client.clone());
         Work {
             contents,
             memory,

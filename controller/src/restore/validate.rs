@@ -33,6 +33,20 @@ pub(crate) struct Facts {
     pub(crate) version_priorities: Option<VersionPriorities>,
 }
 
+impl Facts {
+    /// The versions that people prefer, if the layout of the backup has folders of versions (Velero `pkg/restore/restore.go`,
+    /// `execute`, v1.18).
+    pub(super) fn versions(&self) -> Option<&VersionPriorities> {
+        let format = self.backup.as_ref()?.status.format_version.as_deref()?;
+        self.version_priorities.as_ref().filter(|_| format >= "1.1.0")
+    }
+
+    /// What of the versions that people prefer is not followed, as sentences.
+    pub(super) fn ignored_versions(&self) -> impl Iterator<Item = &String> {
+        self.version_priorities.iter().flat_map(|priorities| &priorities.ignored)
+    }
+}
+
 /// When a Completed backup of this schedule started, and its name: the newest is restored. None for any other.
 pub(super) fn started_for(schedule: &str, backup: &Backup) -> Option<(Option<Timestamp>, String)> {
     let candidate = backup.phase() == BackupPhase::Completed && backup.schedule() == Some(schedule);
@@ -44,14 +58,7 @@ pub(super) fn started_for(schedule: &str, backup: &Backup) -> Option<(Option<Tim
 pub(super) fn findings(spec: &RestoreSpec, facts: &Facts) -> Vec<Finding> {
     let mut found = validate::restore(spec);
     found.extend(unsupported(spec));
-    let configured = [modifiers(spec, facts).err(), filters(spec, facts).err()];
-    for finding in configured.into_iter().flatten().flatten() {
-        // The rules that need no cluster have found some of them.
-        if !found.contains(&finding) {
-            found.push(finding);
-        }
-    }
-    found.extend(ActionConfigs::read(&facts.action_configs).err().into_iter().flatten());
+    validate::add_new(&mut found, Configuration::read(spec, facts).err().into_iter().flatten());
     let (field, what) = match (named(spec.backup_name.as_ref()), named(spec.schedule_name.as_ref())) {
         (Some(name), None) => ("spec.backupName", format!("backup {name:?}")),
         (None, Some(name)) => ("spec.scheduleName", format!("a Completed backup of schedule {name:?}")),
@@ -113,17 +120,35 @@ fn location_finding(
     })
 }
 
+/// What people ask for in ConfigMaps.
+#[derive(Debug, Default)]
+pub(super) struct Configuration {
+    pub(super) modifiers: Option<ResourceModifiers>,
+    pub(super) filters: FilterPolicies,
+    pub(super) actions: ActionConfigs,
+}
+
+impl Configuration {
+    /// Errors: everything that is wrong with it.
+    pub(super) fn read(spec: &RestoreSpec, facts: &Facts) -> Result<Self, Vec<Finding>> {
+        match (modifiers(spec, facts), filters(spec, facts), ActionConfigs::read(&facts.action_configs)) {
+            (Ok(modifiers), Ok(filters), Ok(actions)) => Ok(Self { modifiers, filters, actions }),
+            (modifiers, filters, actions) => {
+                let wrong = [modifiers.err(), filters.err(), actions.err()];
+                Err(wrong.into_iter().flatten().flatten().collect())
+            }
+        }
+    }
+}
+
 /// The resource modifiers, if the Restore names some. The error is everything that is wrong with them.
-pub(super) fn modifiers(
-    spec: &RestoreSpec,
-    facts: &Facts,
-) -> Result<Option<ResourceModifiers>, Vec<Finding>> {
+fn modifiers(spec: &RestoreSpec, facts: &Facts) -> Result<Option<ResourceModifiers>, Vec<Finding>> {
     let (reference, data) = (spec.resource_modifier.as_ref(), facts.modifier.as_ref());
     config_maps::read(modifiers::FIELD, reference, data, modifiers::read)
 }
 
 /// The filter policies, if the Restore names some; else such as say nothing. The error is everything that is wrong with them.
-pub(super) fn filters(spec: &RestoreSpec, facts: &Facts) -> Result<FilterPolicies, Vec<Finding>> {
+fn filters(spec: &RestoreSpec, facts: &Facts) -> Result<FilterPolicies, Vec<Finding>> {
     let (reference, data) = (spec.resource_policy.as_ref(), facts.policy.as_ref());
     let read = config_maps::read("spec.resourcePolicy", reference, data, resource_policy::read_for_restore);
     read.map(Option::unwrap_or_default)

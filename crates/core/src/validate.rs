@@ -32,6 +32,15 @@ pub struct Finding {
     pub message: String,
 }
 
+/// Adds findings that are not there yet: rules that look at a cluster find again what rules that look at none have found.
+pub fn add_new(found: &mut Vec<Finding>, more: impl IntoIterator<Item = Finding>) {
+    for finding in more {
+        if !found.contains(&finding) {
+            found.push(finding);
+        }
+    }
+}
+
 impl Finding {
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { field: field.into(), message: message.into() }

@@ -38,23 +38,25 @@ async fn read(
     file: &StoredFile<'_>,
     terminal: &mut Terminal,
 ) -> Result<RestorePlan, Problem> {
-    let (mut lines, mut end) = (Vec::new(), None);
+    let (mut line, mut end) = (Vec::new(), None);
     let shows_progress = terminal.err_is_terminal;
     let nonsense = |why: &str| Problem::other(format!("the plan of {} cannot be read: {why}", file.name));
     let sink = |bytes: &[u8]| {
-        lines.extend_from_slice(bytes);
-        while let Some(at) = lines.iter().position(|byte| *byte == b'\n') {
-            let rest = lines.split_off(at + 1);
-            let line = std::mem::replace(&mut lines, rest);
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            line.extend_from_slice(piece);
+            if !piece.ends_with(b"\n") {
+                break;
+            }
             match serde_json::from_slice(&line).map_err(|error| nonsense(&error.to_string()))? {
                 PlanLine::Progress { done, total } if shows_progress => {
                     terminal.say(&format!("{done} of {total} items were looked at"));
                 }
                 PlanLine::Progress { .. } => {}
-                line => end = Some(line),
+                last => end = Some(last),
             }
+            line.clear();
         }
-        if lines.len() > LONGEST { Err(nonsense("it is too large")) } else { Ok(()) }
+        if line.len() > LONGEST { Err(nonsense("it is too large")) } else { Ok(()) }
     };
     stored::read(session, file, sink, |_| ()).await?;
     match end {

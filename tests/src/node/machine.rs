@@ -128,7 +128,7 @@ impl Groups {
             let folder = parent.join(format!("{}{}", Self::PREFIX, std::process::id()));
             std::fs::create_dir(&folder).with_context(|| format!("make {}", folder.display()))?;
             made.0.push(folder.clone());
-            // A group of processors and memory holds no process before it is told which ones.
+            // A group of processors and memory holds no process before they are named.
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 if let Ok(all) = std::fs::read(parent.join(file)) {
                     std::fs::write(folder.join(file), all)?;

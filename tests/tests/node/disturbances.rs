@@ -16,7 +16,7 @@ use crate::{
     installation::{PROGRAMS, SOON, is_ready, pods, restarts, rolled_out},
 };
 
-/// Nobody answers in the place of a process that is killed until the Service leads past it. Creations may fail until then, which
+/// There is no answer in the place of a process that is killed until the Service leads past it. Creations may fail until then, which
 /// is what `failurePolicy: Fail` is for, and no longer.
 pub(crate) async fn a_killed_webhook_is_out_of_the_way_within_seconds(node: &mut Node) -> anyhow::Result<()> {
     const SECONDS: Duration = Duration::from_secs(5);
@@ -56,7 +56,7 @@ pub(crate) async fn a_rollout_of_both_fails_no_creation(node: &mut Node) -> anyh
     node.kubectl_backup().succeeds(&args).await.map(drop)
 }
 
-/// A kubelet that is gone looks after nobody, and what runs goes on; when it comes back it takes the pods for its own.
+/// Without a kubelet no pod is looked after, and what runs goes on; when it comes back it takes the pods for its own.
 pub(crate) async fn a_kubelet_that_is_killed_takes_no_pod_along(node: &mut Node) -> anyhow::Result<()> {
     let creations = Creations::begin(node).await?;
     let before = identities(node).await?;

@@ -108,7 +108,7 @@ pub(crate) async fn removal_leaves_what_the_programs_worked_on(node: &mut Node) 
         ))
     })
     .await?;
-    // Nobody is asked any more, so nothing stands in the way of a Backup; nothing runs it either.
+    // No webhook is asked any more, so nothing stands in the way of a Backup; nothing runs it either.
     let later = with_kind(&Backup::new("later", backup_core::api::BackupSpec::default()));
     kubectl.succeeds(&["create", "-f", &kubectl.manifest(&later)?]).await?;
     Ok(())

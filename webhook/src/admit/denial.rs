@@ -9,6 +9,7 @@ use std::time::Duration;
 use backup_core::{
     labels::{BREAK_GLASS_ANNOTATION, INSTALLATIONS_ANNOTATION, ON_CONFLICT_ANNOTATION},
     profile::{Profile, ScopeRule},
+    text::shortened,
     validate::Finding,
 };
 use backup_lock::{
@@ -286,9 +287,8 @@ pub(crate) fn not_guarded(kind: &GroupVersionKind, unusable: &[UnusableProfile])
             kind.group,
             why.join("; ")
         );
-        let shown: String = message.chars().take(MAX_MESSAGE).collect();
         // Another replica may have read a file that can be used.
-        return Status::failure(&shown, "ServiceUnavailable").with_code(503);
+        return Status::failure(&shortened(&message, MAX_MESSAGE), "ServiceUnavailable").with_code(503);
     }
     malformed(&format!(
         "backup-webhook does not guard {} of {:?}; check the rules of the ValidatingWebhookConfiguration and --guard",

@@ -266,7 +266,7 @@ fn selectors(plan: &CollectPlan, resource: &ResourceType, namespace: Option<&str
 /// Whether an item passes what the policy says of it, or else the label selectors of the spec.
 fn passes(plan: &CollectPlan, group_resource: &str, item: &RawItem<'_>) -> bool {
     match plan.filters.rule(group_resource, item.namespace()) {
-        PolicyRule::None => plan.labels.everything() || plan.labels.matches(&item.labels()),
+        PolicyRule::None => plan.labels.selects(|| item.labels()),
         PolicyRule::Filter(filter) => filter.selects(item.name(), || item.labels()),
         PolicyRule::Unlisted => false,
     }
@@ -284,11 +284,7 @@ fn includes_namespace(plan: &CollectPlan, namespace: &RawItem<'_>, written: &Wri
     let name = namespace.name();
     let selected = match plan.filters.rule(NAMESPACES, None) {
         PolicyRule::Filter(filter) => filter.selects(name, || namespace.labels()),
-        _ => {
-            plan.labels.everything()
-                || plan.namespaces.names(name)
-                || plan.labels.matches(&namespace.labels())
-        }
+        _ => plan.namespaces.names(name) || plan.labels.selects(|| namespace.labels()),
     };
     namespace.is_active_namespace()
         && plan.namespaces.includes(name)

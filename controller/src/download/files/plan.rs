@@ -5,7 +5,7 @@ use backup_core::{
     api::{DownloadRequest, RestoreSpec},
     restore_plan::PlanLine,
 };
-use backup_runtime::{Cluster, delete, errors::plain, leader::Leadership};
+use backup_runtime::errors::plain;
 use bytes::Bytes;
 use futures::stream;
 use http::{
@@ -14,7 +14,7 @@ use http::{
 };
 use tokio::sync::mpsc;
 
-use super::{Refused, Server, too_many};
+use super::{Refused, Server, not_allowed, too_many, use_up};
 
 const AHEAD: usize = 2;
 
@@ -27,11 +27,9 @@ pub(super) async fn answer(
     let planner = server.planner.clone();
     let place = planner.place().ok_or_else(|| too_many(1, "plan is being made"))?;
     let name = request.spec.target.name.clone();
-    // The uid keeps this deletion from another request, so it needs no lease.
-    let cluster = Cluster { leadership: Leadership::always(), ..server.controller.ctx.cluster.clone() };
-    match delete::delete(&cluster, &request).await {
+    match use_up(&server.controller, &request).await {
         Ok(true) => {}
-        Ok(false) => return Err(super::not_allowed()),
+        Ok(false) => return Err(not_allowed()),
         Err(error) => return Err((StatusCode::SERVICE_UNAVAILABLE, plain(&error))),
     }
     tracing::info!(restore = name, "a restore is planned");

@@ -10,7 +10,7 @@ use kube::{Client, client::Body};
 use parking_lot::Mutex;
 use tower::{BoxError, service_fn};
 
-/// A client whose writes change nothing: `dryRun=All` is added to each of them, whoever makes it.
+/// A client whose writes change nothing: `dryRun=All` is added to each of them.
 pub(in crate::restore) fn client(client: &Client) -> Client {
     let inner = client.clone();
     let service = service_fn(move |request: Request<Body>| {

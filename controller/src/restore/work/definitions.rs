@@ -31,9 +31,8 @@ impl ItemRestorer<'_> {
             ..ResourceType::default()
         };
         let kind = ResourceKind { group_resource: DEFINITIONS, resource: &resource };
-        let definitions = items.clone();
         self.report_version(DEFINITIONS);
-        let created = stream::iter(items).map(|item| async move {
+        let created = stream::iter(items.iter().copied()).map(|item| async move {
             calls.cancellation().check_new_work()?;
             let there = self.item(kind, item, InclusionReason::Selected, None).await?;
             let name = || Some(json::text(&contents.object(&item).ok()?, &["metadata"], "name")?.to_owned());
@@ -45,7 +44,7 @@ impl ItemRestorer<'_> {
         let names = names.into_iter().collect::<Result<Vec<_>, _>>()?;
         if calls.is_dry_run() {
             let mut served = (self.work.discover)().await.map_err(WorkError::Discovery)?;
-            for item in definitions {
+            for item in items {
                 served.add_definition(&contents.object(&item).unwrap_or_default());
             }
             return Ok(served);

@@ -1,8 +1,8 @@
 //! In which order plugins see items, and of how many items the journal may leave it open whether they were seen.
 //!
 //! Plugins see one item of a restore at a time. A write of the journal takes longer than most calls, so that many items wait for
-//! it side by side. After a crash nobody knows of an item that is noted and has no end: it is an error and not tried again,
-//! whether or not its call had begun. So there is one such item at first, and one more for each hundred calls.
+//! it side by side. After a crash an item that is noted and has no end is an error and not tried again, whether or not its call had
+//! begun. So there is one such item at first, and one more for each hundred calls.
 
 use tokio::sync::{Mutex, MutexGuard, Semaphore, SemaphorePermit};
 

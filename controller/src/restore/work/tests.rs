@@ -125,83 +125,67 @@ struct World<'a> {
 
 impl<'a> World<'a> {
     fn new(fake: &'a FakeApi, calls: &'a Calls, claimed: &'a Footprint) -> Self {
-        let (plugins, resumed, saved) = (Vec::new(), false, SavedVolumes::default());
-        let (journal, turns) = (Arc::new(MemoryJournal::default()), PluginTurns::default());
-        let (modifiers, versions, filters, pods) = (None, None, FilterPolicies::default(), None);
         Self {
             fake,
             calls,
             claimed,
-            plugins,
-            resumed,
-            saved,
-            modifiers,
-            versions,
-            filters,
-            journal,
-            turns,
-            pods,
+            plugins: Vec::new(),
+            resumed: false,
+            saved: SavedVolumes::default(),
+            modifiers: None,
+            versions: None,
+            filters: FilterPolicies::default(),
+            journal: Arc::new(MemoryJournal::default()),
+            turns: PluginTurns::default(),
+            pods: None,
         }
     }
 
     async fn run(self, items: Items<'_>, spec: Value) -> (Report, Result<Vec<Started>, WorkError>) {
-        let Self {
-            fake,
-            calls,
-            claimed,
-            plugins,
-            resumed,
-            saved,
-            modifiers,
-            versions,
-            filters,
-            journal,
-            turns,
-            pods,
-        } = self;
+        let fake = self.fake;
         let no_pods = FakePods::default();
         let hooks = HookJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
         let (_folder, location, _) = backup::stored(items).await;
         let contents = location.read_contents("b", Limits::DEFAULT).await.unwrap();
         let restore = Restore::new("r", serde_json::from_value(spec).unwrap());
         let report = Report::new().unwrap();
-        let journal = ActionJournal::take_over(journal, &[]).unwrap();
+        let journal = ActionJournal::take_over(self.journal, &[]).unwrap();
         let log = PluginLog::default();
         let work = Work {
             contents: &contents,
             memory: &ItemMemory::new(256 << 20),
             restore: &restore,
             actions: ActionContext {
-                plugins,
+                plugins: self.plugins,
                 configured: Vec::new(),
                 log,
-                turns,
+                turns: self.turns,
                 journal: &journal,
                 csi: fake::csi(fake),
             },
-            calls,
+            calls: self.calls,
             report: &report,
             discover: Box::new(|| std::future::ready(Ok(served(fake))).boxed()),
             own: "velero".to_owned(),
             order: &RestoreOrder::default(),
-            versions: versions.as_ref(),
+            versions: self.versions.as_ref(),
             guarded: &["databaserestores.example.com".to_owned()],
-            claimed,
+            claimed: self.claimed,
             patience: Duration::from_secs(5),
-            created: resumed.then(|| CREATED.to_owned()),
-            resumed,
+            created: self.resumed.then(|| CREATED.to_owned()),
+            resumed: self.resumed,
             rules: RestoreRules {
                 backup_label: "b".to_owned(),
                 restore_label: "r".to_owned(),
                 namespaces: restore.spec.namespace_mapping.clone(),
                 ..RestoreRules::default()
             },
-            modifiers,
-            filters,
+            modifiers: self.modifiers,
+            filters: self.filters,
             snapshots: snapshots::none(),
-            saved,
+            saved: self.saved,
             plan: VolumePlan::default(),
-            hooks: HookContext { executor: pods.unwrap_or(&no_pods), journal: &hooks },
+            hooks: HookContext { executor: self.pods.unwrap_or(&no_pods), journal: &hooks },
         };
         let done = work.run().await;
         (report, done)

@@ -55,7 +55,7 @@ impl KindFilter {
 
     /// Whether an item is selected. `labels` are asked for only if that matters.
     pub fn selects(&self, name: &str, labels: impl FnOnce() -> BTreeMap<String, String>) -> bool {
-        self.names.includes(name) && (self.labels.everything() || self.labels.matches(&labels()))
+        self.names.includes(name) && self.labels.selects(labels)
     }
 }
 
@@ -83,23 +83,21 @@ impl FilterPolicies {
     /// The policies with the types by their full names, and what is wrong with the names, as sentences for people.
     pub fn resolved(&self, resolve: &Resolve<'_>) -> (Self, Vec<String>) {
         let (mut policies, mut problems) = (self.clone(), Vec::new());
-        let mut complete = |filters: &mut [KindFilter], scope: (bool, &str)| {
+        let mut complete = |filters: &mut [KindFilter], in_namespaces: bool, at: &str| {
             let mut listed: Vec<String> = Vec::new();
             for filter in filters.iter_mut().filter(|filter| !filter.is_catch_all()) {
                 for kind in &mut filter.kinds {
                     let Some((full, namespaced)) = resolve(kind) else {
-                        problems
-                            .push(format!("{}: no resource is called {kind}: it selects nothing", scope.1));
+                        problems.push(format!("{at}: no resource is called {kind}: it selects nothing"));
                         continue;
                     };
-                    if namespaced.is_some_and(|namespaced| namespaced != scope.0) {
-                        let is = if scope.0 { "cluster-scoped" } else { "namespace-scoped" };
-                        problems.push(format!("{}: {kind} is {is}: it selects nothing there", scope.1));
+                    if namespaced.is_some_and(|namespaced| namespaced != in_namespaces) {
+                        let is = if in_namespaces { "cluster-scoped" } else { "namespace-scoped" };
+                        problems.push(format!("{at}: {kind} is {is}: it selects nothing there"));
                     }
                     if listed.contains(&full) {
                         problems.push(format!(
-                            "{}: {kind} is {full}, which is listed before; the first filter counts",
-                            scope.1
+                            "{at}: {kind} is {full}, which is listed before; the first filter counts"
                         ));
                     }
                     listed.push(full.clone());
@@ -107,9 +105,9 @@ impl FilterPolicies {
                 }
             }
         };
-        complete(&mut policies.cluster_scoped, (false, "clusterScopedFilterPolicy"));
+        complete(&mut policies.cluster_scoped, false, "clusterScopedFilterPolicy");
         for (at, policy) in policies.namespaced.iter_mut().enumerate() {
-            complete(&mut policy.kinds, (true, &format!("namespacedFilterPolicies[{at}]")));
+            complete(&mut policy.kinds, true, &format!("namespacedFilterPolicies[{at}]"));
         }
         (policies, problems)
     }

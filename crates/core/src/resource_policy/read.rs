@@ -21,10 +21,11 @@ const FIELD: &str = "spec.resourcePolicy";
 const PHASES: [&str; 3] = ["Pending", "Bound", "Lost"];
 /// What later versions of Velero know, and we do not follow.
 const LATER: [&str; 2] = ["pvcVolumeMode", "pvcAccessModes"];
-/// What a policy may have: of a backup, and of a restore.
+/// What the policy of a backup may have.
 const PARTS: [&str; 5] =
     ["version", filters::CLUSTER_SCOPED, filters::NAMESPACED, "volumePolicies", "includeExcludePolicy"];
-const RESTORE_PARTS: &[&str] = PARTS.split_at(3).0;
+/// And that of a restore.
+const RESTORE_PARTS: [&str; 3] = ["version", filters::CLUSTER_SCOPED, filters::NAMESPACED];
 
 /// Reads a policy from the data of a ConfigMap, which must have exactly one key.
 /// Errors: everything that is wrong in it.
@@ -40,7 +41,7 @@ pub fn read(data: &BTreeMap<String, String>) -> Result<ResourcePolicy, Vec<Findi
 pub fn read_for_restore(data: &BTreeMap<String, String>) -> Result<FilterPolicies, Vec<Finding>> {
     let value = only_value(FIELD, "a policy", data).map_err(|finding| vec![finding])?;
     let mut reader = ConfigReader::new(FIELD, &LATER);
-    let policy = reader.policy(&value, RESTORE_PARTS);
+    let policy = reader.policy(&value, &RESTORE_PARTS);
     reader.finish(policy.filters)
 }
 

@@ -37,6 +37,11 @@ impl LabelFilter {
         self.selectors.is_empty() || self.selectors.iter().any(|selector| selector_matches(selector, labels))
     }
 
+    /// Whether an object is selected; its labels are asked for only where they matter.
+    pub fn selects(&self, labels: impl FnOnce() -> BTreeMap<String, String>) -> bool {
+        self.everything() || self.matches(&labels())
+    }
+
     pub fn everything(&self) -> bool {
         self.selectors.is_empty() || self.selectors.iter().any(|selector| text(selector).is_empty())
     }

@@ -16,7 +16,8 @@ const READ_AT_ONCE: usize = 16;
 
 /// Entries of one backup or restore, in private keys that are create-only. From [`Location::journal`].
 ///
-/// A key holds one entry, or an array of those that were added together. They stay until it is finished or deleted, also when its items are gone through again.
+/// A key holds one entry, or an array of those that were added together. They stay until it is finished or deleted, also when its
+/// items are gone through again.
 #[derive(Debug)]
 pub struct Journal {
     location: Location,
@@ -98,7 +99,7 @@ impl Journal {
     /// Adds entries in one write; once this returns, the next process finds them.
     ///
     /// Errors: [`StoreError::Exists`] if another replica has added some meanwhile: work must not go on from what was read.
-    pub async fn add(&mut self, entries: &[Value]) -> Result<(), StoreError> {
+    pub async fn add(&mut self, entries: &[impl Serialize]) -> Result<(), StoreError> {
         let encoded = match entries {
             [entry] => serde_json::to_vec(entry),
             entries => serde_json::to_vec(entries),

@@ -101,7 +101,7 @@ impl AllowedPlaces {
     fn check_endpoints(&self, spec: &BackupStorageLocationSpec) -> Result<(), StoreError> {
         let provider = plugin_of(&spec.provider);
         let (own_secret, config) = (spec.credential.is_some(), &spec.config);
-        // The key of a storage account only signs, and nobody signs in.
+        // The key of a storage account only signs, and there is no sign-in.
         let signs = settings::get(config, "storageAccountKeyEnvVar").is_some();
         for Endpoint { setting, own, reveals, .. } in ENDPOINTS.iter().filter(|one| one.provider == provider)
         {
@@ -182,7 +182,7 @@ mod tests {
 
     fn allowed(endpoints: &[&str], folders: &[&str]) -> AllowedPlaces {
         let endpoints = endpoints.iter().map(|host| (*host).to_owned()).collect();
-        let own = ["/tmp", "/plugins", "/work/kubeconfig"].map(PathBuf::from).to_vec();
+        let own = ["/tmp", "/plugins", "/srv/kubeconfig"].map(PathBuf::from).to_vec();
         AllowedPlaces { endpoints, folders: folders.iter().map(PathBuf::from).collect(), own }
     }
 
@@ -241,8 +241,8 @@ mod tests {
             ("/tmp", false, false),
             ("/", false, false),
             ("/plugins", false, false),
-            ("/work", false, false),
-            ("/work/backups", true, false),
+            ("/srv", false, false),
+            ("/srv/backups", true, false),
             ("/etc", false, false),
             ("/run/secrets/kubernetes.io/serviceaccount", false, false),
             ("/proc/self/root/backups", false, false),

@@ -18,7 +18,7 @@ type Row = (&'static str, &'static str, &'static str, &'static str, &'static [&'
 const SEEING: &[&str] = &["backup-viewer", "backup-operator", "backup-restorer", "backup-reader"];
 const OPERATOR: &[&str] = &["backup-operator"];
 const RESTORER: &[&str] = &["backup-restorer"];
-const NOBODY: &[&str] = &[];
+const NONE: &[&str] = &[];
 
 const TABLE: &[Row] = &[
     ("list", "velero.io", "backups", "", SEEING),
@@ -40,17 +40,17 @@ const TABLE: &[Row] = &[
     ("delete", "velero.io", "restores", "", RESTORER),
     ("break-glass", "velero.io", "locks", "", &["backup-break-glass"]),
     ("create", "velero.io", "downloadrequests", "", &["backup-reader"]),
-    ("list", "velero.io", "downloadrequests", "", NOBODY),
-    ("update", "velero.io", "backups", "status", NOBODY),
-    ("update", "velero.io", "restores", "status", NOBODY),
-    ("deletecollection", "velero.io", "backups", "", NOBODY),
-    ("create", "velero.io", "backupstoragelocations", "", NOBODY),
-    ("patch", "velero.io", "backupstoragelocations", "", NOBODY),
-    ("patch", "coordination.k8s.io", "leases", "", NOBODY),
-    ("delete", "coordination.k8s.io", "leases", "", NOBODY),
-    ("get", "", "secrets", "", NOBODY),
-    ("create", "", "configmaps", "", NOBODY),
-    ("create", "", "pods", "exec", NOBODY),
+    ("list", "velero.io", "downloadrequests", "", NONE),
+    ("update", "velero.io", "backups", "status", NONE),
+    ("update", "velero.io", "restores", "status", NONE),
+    ("deletecollection", "velero.io", "backups", "", NONE),
+    ("create", "velero.io", "backupstoragelocations", "", NONE),
+    ("patch", "velero.io", "backupstoragelocations", "", NONE),
+    ("patch", "coordination.k8s.io", "leases", "", NONE),
+    ("delete", "coordination.k8s.io", "leases", "", NONE),
+    ("get", "", "secrets", "", NONE),
+    ("create", "", "configmaps", "", NONE),
+    ("create", "", "pods", "exec", NONE),
 ];
 
 async fn each_role_allows_what_its_row_says_and_nothing_else(world: &mut World) -> anyhow::Result<()> {

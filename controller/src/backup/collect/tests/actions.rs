@@ -225,7 +225,7 @@ async fn an_item_that_an_action_marks_is_left_out() {
     assert!(!outcome.names().contains(&"pods/a/p") && outcome.errors.is_empty());
 }
 
-/// Nobody asks for it on an item that no action has changed.
+/// It is not asked for on an item that no action has changed.
 #[tokio::test(start_paused = true)]
 async fn a_mark_to_leave_out_counts_only_where_an_action_sets_it() {
     let mark = || json!({ "velero.io/skip-from-backup": "" });

@@ -31,7 +31,7 @@ async fn the_status_of_an_object_is_restored_where_that_is_asked_for() {
         let there = with("there", Some("true"));
         let report =
             restored_in(&fake, &[&items[..], &[there]].concat(), json!({ "restoreStatus": status })).await;
-        assert_eq!(report.counts(), (2, 0), "one says what nobody understands, and one is there");
+        assert_eq!(report.counts(), (2, 0), "one has a value that is neither, and one is there");
         let pods = fake.under("/api/v1/namespaces/a/pods/");
         let named = pods.values().filter(|pod| pod["status"]["phase"] == "Running");
         let named: Vec<_> = named.map(|pod| pod["metadata"]["name"].as_str().unwrap()).collect();

@@ -15,28 +15,28 @@ use crate::{
 pub(super) const CLUSTER_SCOPED: &str = "clusterScopedFilterPolicy";
 pub(super) const NAMESPACED: &str = "namespacedFilterPolicies";
 const FILTERS: &str = "resourceFilters";
+const NAMESPACES: &str = "namespaces";
+const ONE_SELECTOR: &str = "labelSelector";
+const SELECTORS: &str = "orLabelSelectors";
 
 impl ConfigReader {
     pub(super) fn filter_policies(&mut self, fields: &Map<String, Value>) -> FilterPolicies {
-        let cluster_scoped = match fields.get(CLUSTER_SCOPED).filter(|policy| !policy.is_null()) {
-            None => Vec::new(),
-            Some(policy) => match self.fields(policy, CLUSTER_SCOPED, &[FILTERS]) {
-                None => Vec::new(),
-                Some(policy) => self.kind_filters(policy, CLUSTER_SCOPED, false),
-            },
-        };
+        let cluster_scoped = fields.get(CLUSTER_SCOPED).filter(|policy| !policy.is_null());
+        let cluster_scoped =
+            cluster_scoped.and_then(|policy| self.fields(policy, CLUSTER_SCOPED, &[FILTERS]));
+        let cluster_scoped = cluster_scoped.map(|policy| self.kind_filters(policy, CLUSTER_SCOPED, false));
         let mut seen = BTreeSet::new();
         let policies = self.list(fields, "", NAMESPACED).into_iter().flatten().enumerate();
         let namespaced = policies.map(|(at, policy)| {
             let at = format!("{NAMESPACED}[{at}]");
-            let known = ["namespaces", FILTERS];
+            let known = [NAMESPACES, FILTERS];
             let Some(fields) = self.fields(policy, &at, &known) else { return NamespacePolicy::default() };
-            let namespaces = self.texts(fields, &at, known[0]);
+            let namespaces = self.texts(fields, &at, NAMESPACES);
             if namespaces.is_empty() {
-                self.find(&join(&at, known[0]), "is missing; name the namespaces that the filters are for");
+                self.find(&join(&at, NAMESPACES), "is missing; name the namespaces that the filters are for");
             }
             for (index, namespace) in namespaces.iter().enumerate() {
-                let at = format!("{at}.{}[{index}]", known[0]);
+                let at = format!("{at}.{NAMESPACES}[{index}]");
                 if let Err(message) = namespace_pattern(namespace) {
                     self.find(&at, format!("{namespace:?} {message}"));
                 }
@@ -46,7 +46,10 @@ impl ConfigReader {
             }
             NamespacePolicy { namespaces, kinds: self.kind_filters(fields, &at, true) }
         });
-        FilterPolicies { cluster_scoped, namespaced: namespaced.collect() }
+        FilterPolicies {
+            namespaced: namespaced.collect(),
+            cluster_scoped: cluster_scoped.unwrap_or_default(),
+        }
     }
 
     /// The filters of one policy. One for all kinds is only for those of namespaces.
@@ -85,30 +88,31 @@ impl ConfigReader {
     }
 
     fn kind_filter(&mut self, value: &Value, at: &str) -> KindFilter {
-        let known = ["kinds", "labelSelector", "orLabelSelectors", "names", "excludedNames"];
+        let known = ["kinds", ONE_SELECTOR, SELECTORS, "names", "excludedNames"];
         let Some(fields) = self.fields(value, at, &known) else { return KindFilter::default() };
         // As with Velero, an empty selector is none.
         let is_present = |selector: &LabelSelector| {
             selector.match_labels.as_ref().is_some_and(|labels| !labels.is_empty())
                 || selector.match_expressions.as_ref().is_some_and(|expressions| !expressions.is_empty())
         };
-        let one =
-            fields.get(known[1]).and_then(|selector| self.label_selector(selector, &join(at, known[1])));
+        let one = fields
+            .get(ONE_SELECTOR)
+            .and_then(|selector| self.label_selector(selector, &join(at, ONE_SELECTOR)));
         let one = one.filter(is_present);
-        let any = self.list(fields, at, known[2]).into_iter().flatten().enumerate();
+        let any = self.list(fields, at, SELECTORS).into_iter().flatten().enumerate();
         let any = any.filter_map(|(index, selector)| {
-            self.label_selector(selector, &format!("{}[{index}]", join(at, known[2])))
+            self.label_selector(selector, &format!("{}[{index}]", join(at, SELECTORS)))
         });
         let any: Vec<LabelSelector> = any.filter(is_present).collect();
         if one.is_some() && !any.is_empty() {
             self.find(
-                &join(at, known[2]),
+                &join(at, SELECTORS),
                 "can not be given together with labelSelector; move that into this list",
             );
         }
         let any = Some(any);
         let [kinds, names, excluded] =
-            [known[0], known[3], known[4]].map(|name| self.texts(fields, at, name));
+            ["kinds", "names", "excludedNames"].map(|name| self.texts(fields, at, name));
         KindFilter {
             kinds,
             labels: LabelFilter::of(&one, &any),

@@ -375,7 +375,7 @@ fn all_nonsense_of_a_restore_is_found_at_once() {
     assert_eq!(found, fields.iter().map(ToString::to_string).chain([command]).collect());
 }
 
-/// What may look odd and is meant by somebody, with Velero, too.
+/// What may look odd and is taken, with Velero, too.
 #[rstest::rstest]
 #[case::no_wait(json!({ "itemOperationTimeout": "0s" }))]
 #[case::as_long_as_can_be_said(json!({ "itemOperationTimeout": "2562047h47m16.854775807s" }))]
