@@ -9,19 +9,19 @@ mod schedules;
 pub(crate) mod selector;
 mod spec;
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use backup_core::api::GoDuration;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 pub(crate) use backup::{
-    CancelArgs, CreateArgs, DeleteArgs, DeleteBackupsArgs, DeletionArgs, DescribeArgs, DescribeBackupArgs,
-    DiffArgs, DownloadArgs, GetArgs, GetBackupsArgs, LogsArgs, OperationsArgs, Until, UntilArgs, VerifyArgs,
-    WaitForArgs,
+    CancelArgs, CatArgs, CreateArgs, DeleteArgs, DeleteBackupsArgs, DeletionArgs, DescribeArgs,
+    DescribeBackupArgs, DiffArgs, DownloadArgs, GetArgs, GetBackupsArgs, LogsArgs, LsArgs, OperationsArgs,
+    SearchArgs, Until, UntilArgs, VerifyArgs, WaitForArgs,
 };
 pub(crate) use installation::{
     CheckProfilesArgs, CompletionArgs, DescribeOneArgs, LocationsCommand, ProfilesArgs, ProfilesCommand,
-    Shell, ShowProfilesArgs, SyncArgs, VersionArgs,
+    Shell, ShowProfilesArgs, StatusArgs, SyncArgs, VersionArgs,
 };
 pub(crate) use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs, Target};
 pub(crate) use output::{Column, DocumentArgs, Form, ListFlags, Output, OutputArgs, Shown};
@@ -35,8 +35,8 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0    done
   1    an error, or a refusal
-  2    the arguments make no sense
-  3    the object that was waited for has ended, but is not Completed
+  2    invalid arguments
+  3    what was waited for has ended, but is not Completed; what `verify` has read is damaged
   124  the time ran out while waiting
   130  interrupted";
 
@@ -79,9 +79,15 @@ pub(crate) enum Command {
     Verify(VerifyArgs),
     /// Show what differs between a backup and the cluster: what a restore of it would bring back
     Diff(Box<DiffArgs>),
-    /// Restore from a backup; and what `restores` does
+    /// List what is in a backup: its namespaces, the types of items in one, or the items of a type
+    Ls(LsArgs),
+    /// Print an item of a backup
+    Cat(CatArgs),
+    /// Find the backups that have an item
+    Search(SearchArgs),
+    /// Restore from a backup; manage restores
     Restore(Box<RestoreArgs>),
-    /// List restores; show, cancel, wait for and delete them
+    /// Manage restores: list, show, cancel, wait for and delete them
     Restores(GroupArgs<RestoreCommand>),
     /// Wait for the end of backups, for a phase, or until nothing holds a scope
     Wait(WaitForArgs),
@@ -103,7 +109,9 @@ pub(crate) enum Command {
     /// List the operators whose backups and restores can be kept apart, and the policy in force for each
     #[command(visible_alias = "profile")]
     Profiles(ProfilesArgs),
-    /// Check that everything is in place: webhook, certificate, permissions, definitions, controller, locations, clock
+    /// Show which namespaces are protected, and why others are not; what runs, and where it is stored
+    Status(StatusArgs),
+    /// Check that everything is in place: CRDs, webhook configuration, certificate, permissions, controller, locations, clock
     Doctor(DocumentArgs),
     /// Show the versions of this program, the controller and the API server
     Version(VersionArgs),
@@ -192,8 +200,8 @@ pub(crate) struct GlobalArgs {
     /// Key of the client certificate, as a PEM file
     #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub(crate) client_key: Option<PathBuf>,
-    /// How long a single request may take, such as 10s; 0 is for ever [default: 30s]
-    #[arg(long, global = true, value_name = "DURATION", value_parser = duration)]
+    /// How long a single request may take, such as 10s, or 10; 0 is for ever [default: 30s]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = seconds_or_duration)]
     pub(crate) request_timeout: Option<GoDuration>,
     /// URL of the API server
     #[arg(short, long, global = true, value_name = "URL")]
@@ -207,7 +215,7 @@ pub(crate) struct GlobalArgs {
     /// Don't check the API server's certificate
     #[arg(long, global = true, conflicts_with = "certificate_authority")]
     pub(crate) insecure_skip_tls_verify: bool,
-    /// Colour the output: auto, always or never; NO_COLOR is honoured
+    /// Colour the output: auto, always or never; auto is never with NO_COLOR set
     #[arg(long, global = true, value_enum, default_value_t = Colour::Auto, value_name = "WHEN", hide_possible_values = true)]
     pub(crate) color: Colour,
 }
@@ -266,6 +274,12 @@ pub(crate) fn duration(text: &str) -> Result<GoDuration, String> {
         return Err(format!("{text:?} is negative"));
     }
     Ok(duration)
+}
+
+/// The same, and as with kubectl a number alone is seconds.
+fn seconds_or_duration(text: &str) -> Result<GoDuration, String> {
+    text.parse()
+        .map_or_else(|_| duration(text), |seconds: u32| Ok(Duration::from_secs(seconds.into()).into()))
 }
 
 pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {

@@ -10,6 +10,7 @@ mod doctor;
 mod download;
 mod get;
 mod guarded;
+mod items;
 mod known_profiles;
 mod locations;
 mod locks;
@@ -23,14 +24,15 @@ mod restore;
 mod schedules;
 mod selection;
 mod spec;
+mod status;
 mod verify;
 mod version;
 mod wait;
 
 use self::prelude::*;
 use crate::cli::{
-    Command, GetArgs, LocationsCommand, LocksCommand, ProfilesCommand, RestoreCommand, SchedulesCommand,
-    global_options,
+    self, Command, GetArgs, LocationsCommand, LocksCommand, ProfilesCommand, RestoreCommand,
+    SchedulesCommand, global_options,
 };
 
 pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> CommandResult {
@@ -48,6 +50,9 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
         Command::Operations(args) => Box::pin(operations::run::<Backup>(args, terminal)).await,
         Command::Verify(args) => Box::pin(verify::run(args, terminal)).await,
         Command::Diff(args) => Box::pin(diff::run(*args, terminal)).await,
+        Command::Ls(args) => Box::pin(items::ls(args, terminal)).await,
+        Command::Cat(args) => Box::pin(items::cat(args, terminal)).await,
+        Command::Search(args) => Box::pin(items::search::run(args, terminal)).await,
         Command::Download(args) => Box::pin(download::run(args, terminal)).await,
         Command::Cancel(args) => cancel::run::<Backup>(args, terminal).await,
         Command::Wait(args) => Box::pin(wait::backups(args, terminal)).await,
@@ -70,6 +75,7 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
             None => Box::pin(profiles::run(args.show, terminal)).await,
             Some(ProfilesCommand::Check(args)) => profiles::check::run(&args, terminal),
         },
+        Command::Status(args) => Box::pin(status::run(args, terminal)).await,
         Command::Doctor(args) => Box::pin(doctor::run(args, terminal)).await,
         Command::Version(args) => Box::pin(version::run(args, terminal)).await,
         Command::Completion(args) => {
@@ -81,9 +87,10 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
             Ok(Exit::Done)
         }
         Command::Restore(args) => {
-            let direct = &args.create;
-            let Some(command) = args.command else {
-                return Box::pin(restore::run(None, args.create, terminal)).await;
+            let cli::RestoreArgs { backup, create: mut direct, command } = *args;
+            let Some(command) = command else {
+                direct.source.from_backup = direct.source.from_backup.or(backup);
+                return Box::pin(restore::run(None, direct, terminal)).await;
             };
             if direct.source.from_backup.is_some() || direct.source.from_schedule.is_some() {
                 return Err(Problem::usage(

@@ -13,10 +13,10 @@ pub enum Exit {
     Done = 0,
     /// An error.
     Failed = 1,
-    /// The arguments make no sense; of `diff`: what differs could not be found out.
+    /// Invalid arguments; of `diff`: what differs could not be found out.
     Usage = 2,
-    /// What was waited for has ended, but is not Completed.
-    NotCompleted = 3,
+    /// What was asked about has ended, but is not Completed, or its files are damaged: a finding, no failure to find out.
+    NotGood = 3,
     /// Time ran out while waiting.
     TimedOut = 124,
     /// Interrupted by Ctrl-C.
@@ -24,6 +24,11 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// Of what was waited for and has ended.
+    pub(crate) const fn of_end(completed: bool) -> Self {
+        if completed { Self::Done } else { Self::NotGood }
+    }
+
     /// The process's exit code.
     pub const fn code(self) -> u8 {
         self as u8

@@ -81,7 +81,6 @@ fn parse(args: Vec<OsString>, terminal: &mut Terminal) -> Result<cli::Cli, Exit>
     if let Some(width) = terminal.width {
         command = command.term_width(width);
     }
-    let tip = restore_tip(&args);
     let parsed = command.try_get_matches_from(args).and_then(|matches| cli::Cli::from_arg_matches(&matches));
     parsed.map_err(|error| {
         let (text, is_mistake) = (error.render(), error.use_stderr());
@@ -92,18 +91,8 @@ fn parse(args: Vec<OsString>, terminal: &mut Terminal) -> Result<cli::Cli, Exit>
             return terminal.data(&text).map_or(Exit::Failed, |()| Exit::Done);
         }
         terminal.talk_raw(&text);
-        if let (clap::error::ErrorKind::InvalidSubcommand, Some(tip)) = (error.kind(), tip) {
-            terminal.say(&tip);
-        }
         Exit::Usage
     })
-}
-
-/// `kubectl backup restore NAME` is what people type first.
-fn restore_tip(args: &[OsString]) -> Option<String> {
-    let after = args.iter().skip_while(|word| *word != "restore").nth(1)?.to_str()?;
-    (!after.starts_with('-'))
-        .then(|| format!("To restore from a backup: kubectl backup restore --from-backup={after}"))
 }
 
 async fn execute(cli: cli::Cli, terminal: &mut Terminal) -> Exit {

@@ -36,6 +36,12 @@ pub struct Terminal {
     pub(crate) flags: GlobalArgs,
 }
 
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,~".contains(c);
+    if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
 impl Terminal {
     /// Streams, environment and clock of the process.
     pub fn standard() -> Self {
@@ -47,7 +53,8 @@ impl Terminal {
             err_is_terminal: std::io::stderr().is_terminal(),
             in_is_terminal: std::io::stdin().is_terminal(),
             width: None,
-            var: Box::new(|name| std::env::var(name).ok()),
+            // What is no UTF-8 is not there for whoever looks for it, but it is not unset.
+            var: Box::new(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())),
             now: Box::new(Timestamp::now),
             flags: GlobalArgs::default(),
         }
@@ -113,7 +120,27 @@ impl Terminal {
 
     /// Writes a line of talk to stderr. A closed stderr is no reason to stop.
     pub(crate) fn say(&mut self, line: &str) {
+        let line = self.pasteable(line);
         self.talk_raw(&format!("{line}\n"));
+    }
+
+    /// The commands in a text, with the flags by which a person has chosen cluster and installation.
+    pub(crate) fn pasteable(&self, text: &str) -> String {
+        let GlobalArgs { kubeconfig, context, cluster, user, namespace, .. } = &self.flags;
+        let kubeconfig = kubeconfig.as_ref().map(|path| path.display().to_string());
+        let given = [
+            ("--kubeconfig", kubeconfig.as_ref()),
+            ("--context", context.as_ref()),
+            ("--cluster", cluster.as_ref()),
+            ("--user", user.as_ref()),
+        ];
+        let flag = |(name, value): (&str, Option<&String>)| Some(format!(" {name}={}", quoted(value?)));
+        let connection: String = given.into_iter().filter_map(flag).collect();
+        let installation =
+            namespace.as_ref().map_or_else(String::new, |name| format!(" -n {}", quoted(name)));
+        // kubectl takes flags only behind the name of a plugin.
+        text.replace("kubectl -n ", &format!("kubectl{connection} -n "))
+            .replace("kubectl backup ", &format!("kubectl backup{connection}{installation} "))
     }
 
     /// Writes to stderr without a line end.

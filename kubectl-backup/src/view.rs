@@ -9,6 +9,7 @@ pub(crate) mod progress;
 pub(crate) mod related;
 pub(crate) mod restore;
 pub(crate) mod schedule;
+pub(crate) mod status;
 pub(crate) mod stored;
 pub(crate) mod sync;
 pub(crate) mod table_kind;

@@ -2,10 +2,11 @@
 
 use backup_core::{
     api::{Backup, BackupPhase, backup::BackupProgress},
-    labels::BLOCKED_ANNOTATION,
+    labels::{BLOCKED_ANNOTATION, MISSING_DATA_ANNOTATION},
     phase::Phase as _,
     snapshot,
     time::whole_seconds,
+    volume_data::MissingData,
 };
 use backup_store::{JobFiles, StoreError};
 use jiff::Timestamp;
@@ -33,9 +34,12 @@ pub(super) fn metadata(
         snapshot::counts(&files.volume_snapshots);
     let others = finalizers::without(backup, &[finalizers::work::<Backups>()]);
     stored.metadata.finalizers = Some(others).filter(|others| !others.is_empty());
-    if let Some(annotations) = &mut stored.metadata.annotations {
-        annotations.remove(BLOCKED_ANNOTATION);
-    }
+    let annotations = stored.metadata.annotations.get_or_insert_default();
+    annotations.remove(BLOCKED_ANNOTATION);
+    match MissingData::of(&files.volume_info) {
+        Some(missing) => annotations.insert(MISSING_DATA_ANNOTATION.to_owned(), missing.annotation()),
+        None => annotations.remove(MISSING_DATA_ANNOTATION),
+    };
     Ok(stored)
 }
 
@@ -90,7 +94,22 @@ mod tests {
         assert_eq!(patch["status"]["completionTimestamp"], "2026-03-01T12:00:00Z");
         assert_eq!(patch["status"]["warnings"], 2);
         assert_eq!(patch["metadata"]["finalizers"], json!(["other"]));
-        assert_eq!(patch["metadata"]["annotations"], json!({ BLOCKED_ANNOTATION: null }));
+        assert_eq!(
+            patch["metadata"]["annotations"],
+            json!({ BLOCKED_ANNOTATION: null, MISSING_DATA_ANNOTATION: null })
+        );
+    }
+
+    #[test]
+    fn volumes_without_their_data_are_named_in_the_bucket_and_in_the_cluster() {
+        let volume_info = vec![json!({ "pvName": "pv-1", "skipped": true, "skippedReason": "no driver" })];
+        let files = JobFiles { volume_info, ..testing::no_files() };
+        let current = backup(BackupPhase::Finalizing);
+        let stored = metadata(&current, &files, &BackupProgress::default(), Timestamp::UNIX_EPOCH).unwrap();
+        let said = MissingData::of(&files.volume_info).unwrap().annotation();
+        assert_eq!(stored.metadata.annotations.as_ref().unwrap()[MISSING_DATA_ANNOTATION], said);
+        let patch = terminal_patch(&current, &stored).unwrap();
+        assert_eq!(patch["metadata"]["annotations"][MISSING_DATA_ANNOTATION], said);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use backup_core::time::whole_seconds;
 use backup_core::{
     api::{Backup, BackupPhase},
-    labels::{BLOCKED_ANNOTATION, COLLECTS_AGAIN_ANNOTATION},
+    labels::{BLOCKED_ANNOTATION, COLLECTS_AGAIN_ANNOTATION, MISSING_DATA_ANNOTATION},
     operation::BackupOperation,
     phase::Phase as _,
 };
@@ -200,6 +200,8 @@ pub(crate) fn terminal(current: &Backup, stored: &Backup) -> Option<Value> {
     // Counted by us while it waited; what is stored has no place in a queue.
     patch["status"]["queuePosition"] = Value::Null;
     patch["metadata"] = finalizers::ended_metadata::<Backups>(current);
+    patch["metadata"]["annotations"][MISSING_DATA_ANNOTATION] =
+        json!(stored.annotations().get(MISSING_DATA_ANNOTATION));
     Some(patch)
 }
 

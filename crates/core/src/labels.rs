@@ -60,6 +60,8 @@ pub const FORGET_DATA_ANNOTATION: &str = "backup-controller/forget-data";
 /// Our annotation of a Backup whose deletion has hidden its files, while the store keeps versions of them
 /// ([`crate::deletion::Waits`]).
 pub const DELETION_WAITS_ANNOTATION: &str = "backup-controller/deletion-waits";
+/// Our annotation of a Backup that is stored: the volumes whose data is not in it ([`crate::volume_data::MissingData`]).
+pub const MISSING_DATA_ANNOTATION: &str = "backup-controller/missing-data";
 /// Our annotation of a DeleteBackupRequest that is InProgress and waits for the same: it works on nothing until then, and holds no
 /// place in the ledger. Any value.
 pub const DELETION_RESTS_ANNOTATION: &str = "backup-controller/deletion-rests";

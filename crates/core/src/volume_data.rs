@@ -2,9 +2,9 @@
 //!
 //! Velero: `internal/volume/volumes_information.go` and `pkg/restore/restore.go`, v1.18.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What a backup says of a volume.
@@ -16,6 +16,7 @@ pub struct VolumeRecord {
     pvc_name: String,
     backup_method: String,
     snapshot_data_moved: bool,
+    skipped: bool,
     skipped_reason: String,
     result: String,
     pv_info: Option<VolumeProperties>,
@@ -51,8 +52,90 @@ impl VolumeRecord {
         &self.pvc_name
     }
 
+    /// Why its data is not in the backup; none if it is.
+    fn missing(&self) -> Option<&str> {
+        match self.skipped_reason.as_str() {
+            _ if self.result == "failed" => Some(SNAPSHOT_FAILED),
+            _ if !self.skipped => None,
+            "" => Some(NOTHING_SAVED),
+            reason => Some(reason),
+        }
+    }
+
+    /// As people call it: its claim, or the volume where no claim is known.
+    fn name(&self) -> String {
+        if self.pvc_name.is_empty() {
+            self.pv_name.clone()
+        } else {
+            format!("{}/{}", self.pvc_namespace, self.pvc_name)
+        }
+    }
+
     pub fn properties(&self) -> Option<&VolumeProperties> {
         self.pv_info.as_ref()
+    }
+}
+
+/// Why the data of a volume is missing, where the file gives no reason.
+pub const SNAPSHOT_FAILED: &str = "its snapshot failed";
+pub const NOTHING_SAVED: &str = "nothing of it was saved";
+
+/// Volumes that are named; the others are counted.
+const NAMED: usize = 8;
+
+/// The volumes of a backup whose data is not in it: what lies in our annotation of the Backup, as Velero's status has no field
+/// for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MissingData {
+    /// How many there are.
+    pub missing: usize,
+    /// Of how many.
+    pub of: usize,
+    /// Why, by the name of the first ones: `namespace/claim`, or that of the volume.
+    pub volumes: BTreeMap<String, String>,
+}
+
+impl MissingData {
+    /// By `-volumeinfo.json.gz`; none if the data of all volumes is there.
+    pub fn of(entries: &[Value]) -> Option<Self> {
+        let records = entries.iter().filter_map(VolumeRecord::of);
+        Self::among(records.map(|record| (record.name(), record.missing().map(str::to_owned))))
+    }
+
+    /// Of volumes by their names, each with the reason why its data is missing, if it is.
+    pub fn among(all: impl IntoIterator<Item = (String, Option<String>)>) -> Option<Self> {
+        let mut found = Self::default();
+        for (name, why) in all {
+            found.of += 1;
+            let Some(why) = why else { continue };
+            found.missing += 1;
+            if found.volumes.len() < NAMED {
+                found.volumes.insert(name, why);
+            }
+        }
+        (found.missing > 0).then_some(found)
+    }
+
+    /// What is in the annotation; none if there is none, or it cannot be read.
+    pub fn read(annotation: Option<&str>) -> Option<Self> {
+        serde_json::from_str(annotation?).ok()
+    }
+
+    pub fn annotation(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for MissingData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { missing, of, volumes } = self;
+        let named: Vec<String> = volumes.iter().map(|(name, why)| format!("{name} ({why})")).collect();
+        write!(f, "the data of {missing} of {of} volumes is not in it: {}", named.join(", "))?;
+        match missing.saturating_sub(volumes.len()) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
     }
 }
 
@@ -123,6 +206,32 @@ mod tests {
     const CSI: Evidence = Evidence { csi: true, ..NONE };
     const KEPT: Evidence = Evidence { kept: true, ..NONE };
     const FAILED: Evidence = Evidence { failed: true, ..NONE };
+
+    #[test]
+    fn volumes_without_their_data_are_named_with_the_reason() {
+        let good = json!({"pvcNamespace": "shop", "pvcName": "a", "backupMethod": "CSISnapshot", "result": "succeeded"});
+        assert_eq!(MissingData::of(&[]), None);
+        assert_eq!(
+            MissingData::of(&[good.clone(), json!({"pvName": "older server"}), json!("nonsense")]),
+            None
+        );
+        let failed = json!({"pvcNamespace": "db", "pvcName": "pgdata-7", "backupMethod": "CSISnapshot", "result": "failed"});
+        let skipped = json!({"pvcName": "", "pvName": "pv-8", "skipped": true, "skippedReason": "no driver"});
+        let silent = json!({"pvName": "pv-9", "skipped": true});
+        let missing = MissingData::of(&[good, failed.clone(), skipped, silent]).unwrap();
+        assert_eq!(
+            missing.to_string(),
+            "the data of 3 of 4 volumes is not in it: db/pgdata-7 (its snapshot failed), pv-8 (no driver), \
+             pv-9 (nothing of it was saved)"
+        );
+        assert_eq!(MissingData::read(Some(&missing.annotation())), Some(missing));
+        assert_eq!(MissingData::read(Some("[]")), None);
+        let many: Vec<Value> =
+            (0..30).map(|n| json!({"pvName": format!("pv-{n:02}"), "result": "failed"})).collect();
+        let missing = MissingData::of(&many).unwrap();
+        assert!(missing.to_string().ends_with("pv-07 (its snapshot failed) and 22 more"), "{missing}");
+        assert!(missing.annotation().len() < 1000);
+    }
 
     #[rstest]
     #[case::plugin(json!({"backupMethod": "NativeSnapshot"}), NATIVE, DataSource::NativeSnapshot)]

@@ -6,7 +6,8 @@ use backup_core::api::GoDuration;
 use clap::Args;
 
 use super::{
-    BackupSpecArgs, CreationArgs, DocumentArgs, FileArgs, ListFlags, OutputArgs, SelectionArgs, duration,
+    BackupSpecArgs, CreationArgs, DocumentArgs, FileArgs, ListFlags, Output, OutputArgs, SelectionArgs,
+    duration, output::one_of,
 };
 
 #[derive(Args, Debug, Default)]
@@ -74,8 +75,8 @@ pub(crate) struct DescribeBackupArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct DescribeArgs {
-    /// Name
-    pub(crate) name: String,
+    /// Name [default: the newest]
+    pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) document: DocumentArgs,
     /// Show everything: all messages, operations, volumes, items and events
@@ -119,6 +120,44 @@ pub(crate) struct VerifyArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct LsArgs {
+    /// Name of the backup
+    pub(crate) name: String,
+    /// What to look into: a namespace, or a type of items in it, such as shop/deployments; . has what is in no namespace
+    #[arg(value_name = "NAMESPACE[/TYPE]")]
+    pub(crate) place: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CatArgs {
+    /// Name of the backup
+    pub(crate) name: String,
+    /// Item, such as shop/deployments/web; TYPE/NAME if it is in no namespace
+    #[arg(value_name = "[NAMESPACE/]TYPE/NAME")]
+    pub(crate) item: String,
+    /// Show the values of a Secret, too
+    #[arg(long)]
+    pub(crate) show_secrets: bool,
+    /// Form: yaml or json
+    #[arg(short, long, value_parser = one_of(["json", "yaml"]), default_value = "yaml", value_name = "FORM", hide_possible_values = true)]
+    pub(crate) output: Output,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SearchArgs {
+    /// Item, such as shop/deployments/web; TYPE/NAME if it is in no namespace
+    #[arg(value_name = "[NAMESPACE/]TYPE/NAME")]
+    pub(crate) item: String,
+    /// Compare each with the object in the cluster; reads the whole of each backup that has it
+    #[arg(long)]
+    pub(crate) compare: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Args, Debug, Default)]
 pub(crate) struct DiffArgs {
     /// Name of the backup
     pub(crate) name: String,

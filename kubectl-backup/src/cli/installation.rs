@@ -11,7 +11,7 @@ use super::{DocumentArgs, GetArgs, ListFlags, OutputArgs, duration};
 pub(crate) enum LocationsCommand {
     /// List locations (the default)
     Get(GetArgs),
-    /// List the VolumeSnapshotLocations: by which plugin, and where, volumes are snapshotted
+    /// List the VolumeSnapshotLocations: by which plugin snapshots of volumes are taken, and where
     Snapshots(GetArgs),
     /// Show one location: can it be used, what its bucket keeps, when it was compared
     Describe(DescribeOneArgs),
@@ -26,6 +26,28 @@ pub(crate) struct DescribeOneArgs {
     pub(crate) document: DocumentArgs,
 }
 
+/// A namespace is protected if its last good backup has all of it (no labels, no choice of resources), began no earlier than at the
+/// last run but one of a schedule of it, lies in a location that is available, and has the data of its volumes.
+#[derive(Args, Debug)]
+pub(crate) struct StatusArgs {
+    /// How old the last good backup may be, such as 24h [default: as the schedule promises that runs most often]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) rpo: Option<GoDuration>,
+    /// Namespaces that need no backup; globs are possible
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "kube-node-lease,kube-public,kube-system"
+    )]
+    pub(crate) except_namespaces: Vec<String>,
+    /// Show it again every ten seconds, until interrupted
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct SyncArgs {
     /// BackupStorageLocation to show, with what was skipped and why [default: all, in short]
@@ -34,9 +56,9 @@ pub(crate) struct SyncArgs {
     /// Compare it now, and wait for the outcome
     #[arg(long, requires = "location", conflicts_with = "watch")]
     pub(crate) now: bool,
-    /// As --now, and have the Backups removed whose removal was refused; no more than were shown
-    #[arg(long, requires = "location", conflicts_with = "watch")]
-    pub(crate) force: bool,
+    /// As --now, and have the Backups removed whose removal was refused as they were too many: so many at most
+    #[arg(long, value_name = "N", requires = "location", conflicts_with = "watch")]
+    pub(crate) accept_removals: Option<u64>,
     #[command(flatten)]
     pub(crate) list: ListFlags,
     /// How long to wait at most, such as 30m; exit with 124 then
@@ -82,7 +104,7 @@ pub(crate) struct ShowProfilesArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct VersionArgs {
-    /// Only of this program: send no request
+    /// Client version only: send no request
     #[arg(long, visible_alias = "client-only")]
     pub(crate) client: bool,
     /// How long to wait for an answer

@@ -113,7 +113,7 @@ pub(crate) struct ListFlags {
     /// In all namespaces
     #[arg(short = 'A', long)]
     pub(crate) all_namespaces: bool,
-    /// Print a row for every change, until interrupted
+    /// Watch for changes: print a row for each, until interrupted
     #[arg(short, long, conflicts_with = "sort_by")]
     pub(crate) watch: bool,
     /// Sort by this field of each, as `-o json` shows it

@@ -13,6 +13,9 @@ use super::{
 #[derive(Args, Debug)]
 #[command(subcommand_negates_reqs = true, disable_help_subcommand = true, subcommand_value_name = "COMMAND")]
 pub(crate) struct RestoreArgs {
+    /// Backup to restore from, as with --from-backup
+    #[arg(value_name = "BACKUP", group = "source")]
+    pub(crate) backup: Option<String>,
     #[command(flatten)]
     pub(crate) create: RestoreCreateArgs,
     #[command(subcommand)]

@@ -44,8 +44,8 @@ async fn one<W: Workload>(
         return Ok(Exit::Done);
     }
     // Any end is the one that was asked for.
-    match until_ended::<W>(session, terminal, work.meta(), args.timeout).await?.0 {
-        Exit::NotCompleted => Ok(Exit::Done),
+    match until_ended::<W>(session, terminal, work, args.timeout).await?.0 {
+        Exit::NotGood => Ok(Exit::Done),
         exit => Ok(exit),
     }
 }

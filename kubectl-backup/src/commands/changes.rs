@@ -1,28 +1,24 @@
-//! Changes of one object, as soon as they are there.
+//! What an object became, each time that it changes.
 
-use std::{fmt::Debug, time::Duration};
+use std::fmt::Debug;
 
 use futures::{StreamExt as _, stream::BoxStream};
 use kube::{
     Api, Error, Resource,
-    api::{PartialObjectMeta, WatchEvent, WatchParams},
+    api::{WatchEvent, WatchParams},
 };
 use serde::de::DeserializeOwned;
-use tokio::time::sleep;
-
-/// What changes again meanwhile is one change, so that a busy object does not mean a request for each of its versions.
-const SETTLING: Duration = Duration::from_millis(100);
 
 /// How long one watch lasts (seconds). API servers end those that say more, as those that say nothing.
 const LONGEST: u32 = 290;
-
-type Events<K> = BoxStream<'static, Result<WatchEvent<PartialObjectMeta<K>>, Error>>;
 
 /// A watch of one object, where one is granted and comes through.
 pub(super) struct Changes<K> {
     api: Api<K>,
     params: WatchParams,
-    events: Option<Events<K>>,
+    /// What was seen last.
+    version: String,
+    events: Option<BoxStream<'static, Result<WatchEvent<K>, Error>>>,
     is_refused: bool,
 }
 
@@ -30,26 +26,29 @@ impl<K> Changes<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    pub(super) fn of(api: Api<K>, name: &str) -> Self {
+    /// All that come after this object. Those of another one with its name, too.
+    pub(super) fn after(api: Api<K>, object: &K) -> Self {
+        let name = object.meta().name.as_deref().unwrap_or_default();
         let params = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(LONGEST);
-        Self { api, params, events: None, is_refused: false }
+        let version = object.meta().resource_version.clone().unwrap_or_default();
+        Self { api, params, version, events: None, is_refused: false }
     }
 
-    /// Waits for a change; without end if that cannot be seen. A watch that ended is begun again by the next call.
-    pub(super) async fn next(&mut self) {
-        if self.change().await.is_none() {
-            std::future::pending::<()>().await;
+    /// Waits for the next one; without end if it cannot be seen. A watch that ended is begun again by the next call.
+    pub(super) async fn next(&mut self) -> K {
+        match self.change().await {
+            Some(object) => object,
+            None => std::future::pending().await,
         }
-        sleep(SETTLING).await;
     }
 
-    async fn change(&mut self) -> Option<()> {
+    async fn change(&mut self) -> Option<K> {
         if self.is_refused {
             return None;
         }
         let events = match &mut self.events {
             Some(events) => events,
-            none => match self.api.watch_metadata(&self.params, "0").await {
+            none => match self.api.watch(&self.params, &self.version).await {
                 Ok(events) => none.insert(events.boxed()),
                 Err(error) => {
                     self.is_refused = matches!(&error, Error::Api(status) if status.code == 403);
@@ -58,8 +57,14 @@ where
             },
         };
         while let Some(Ok(event)) = events.next().await {
-            if !matches!(event, WatchEvent::Bookmark(_) | WatchEvent::Error(_)) {
-                return Some(());
+            match event {
+                WatchEvent::Bookmark(mark) => self.version = mark.metadata.resource_version,
+                // The history since then is gone.
+                WatchEvent::Error(_) => "0".clone_into(&mut self.version),
+                WatchEvent::Added(object) | WatchEvent::Modified(object) | WatchEvent::Deleted(object) => {
+                    self.version = object.meta().resource_version.clone().unwrap_or_default();
+                    return Some(object);
+                }
             }
         }
         self.events = None;

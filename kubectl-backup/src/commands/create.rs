@@ -110,7 +110,7 @@ pub(crate) async fn finish<K: Workload>(
         print(&created, args.output, "", terminal)?;
     }
     let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
-    let (exit, work) = wait::until_ended(session, terminal, created.meta(), args.wait.timeout).await?;
+    let (exit, work) = wait::until_ended(session, terminal, created.clone(), args.wait.timeout).await?;
     if whole {
         print(work.as_ref().unwrap_or(&created), args.output, "", terminal)?;
     }

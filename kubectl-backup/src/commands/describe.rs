@@ -35,17 +35,34 @@ use crate::{
 const FEW: u32 = 100;
 
 /// From the upper left corner on, and nothing of what was there before.
-const CLEAR: &str = "\x1b[H\x1b[2J";
+pub(super) const CLEAR: &str = "\x1b[H\x1b[2J";
 
 pub(super) async fn run<W: Workload>(args: DescribeArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
+    let name = match &args.name {
+        Some(name) => name.clone(),
+        None => newest::<W>(&session).await?,
+    };
     if args.watch {
-        return Box::pin(watch::<W>(&session, &args, terminal)).await;
+        return Box::pin(watch::<W>(&session, &name, &args, terminal)).await;
     }
-    let work = session.get::<W>(&args.name).await?;
+    let work = session.get::<W>(&name).await?;
     let description = Box::pin(describe(&session, &work, terminal.now())).await;
     show(&description, &args, terminal)?;
     Ok(Exit::Done)
+}
+
+/// The one that was created last.
+async fn newest<W: Workload>(session: &Session) -> Result<String, Problem> {
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(session.client.clone(), &session.namespace, &ApiResource::erase::<W>(&()));
+    let created = |one: &DynamicObject| one.metadata.creation_timestamp.as_ref().map(|at| at.0);
+    let keep = |one: DynamicObject| Some((created(&one), one.name_any()));
+    let all = session.list(About::of::<W>("list", ""), &api, ListParams::default(), keep).await?;
+    all.into_iter().max().map(|(_, name)| name).ok_or_else(|| {
+        let message = format!("there is no {} in namespace {}", W::KIND, session.namespace);
+        Problem::new(ProblemKind::NotFound, message).with_remedy(format!("{} create --help", W::COMMAND))
+    })
 }
 
 /// Everything about a workload. What cannot be fetched says so.
@@ -63,7 +80,7 @@ async fn describe<W: Workload>(session: &Session, work: &W, now: Timestamp) -> D
         deletions(session, work.as_backup()),
         previous(session, work.as_backup()),
         events::<W>(session, work.meta()),
-        ledger(session),
+        fetched(read_ledger(session)),
         files(session, work)
     );
     workload::describe(
@@ -118,18 +135,16 @@ async fn events<W: Workload>(session: &Session, meta: &ObjectMeta) -> Fetched<Ve
     fetched(session.page(&ListParams::default().fields(&fields).limit(FEW))).await
 }
 
-async fn ledger(session: &Session) -> Fetched<Option<Ledger>> {
+/// The ledger of our own backups and restores; none if there is none yet.
+pub(super) async fn read_ledger(session: &Session) -> Result<Option<Ledger>, Problem> {
     let store = LedgerStore::new(session.client.clone(), &session.namespace);
-    fetched(async {
-        match store.read(VELERO_SCOPE).await {
-            Ok(stored) => Ok(stored.map(|stored| (*stored.ledger).clone())),
-            Err(LedgerError::Denied { source, .. } | LedgerError::Unreachable { source, .. }) => {
-                Err(session.explain(&About::of::<Lease>("get", &lease_name(VELERO_SCOPE)), *source))
-            }
-            Err(error) => Err(Problem::other(error.to_string())),
+    match store.read(VELERO_SCOPE).await {
+        Ok(stored) => Ok(stored.map(|stored| (*stored.ledger).clone())),
+        Err(LedgerError::Denied { source, .. } | LedgerError::Unreachable { source, .. }) => {
+            Err(session.explain(&About::of::<Lease>("get", &lease_name(VELERO_SCOPE)), *source))
         }
-    })
-    .await
+        Err(error) => Err(Problem::other(error.to_string())),
+    }
 }
 
 /// Reads the files that there is a reason to read.
@@ -166,14 +181,15 @@ async fn file<W: Workload, T: DeserializeOwned>(
 /// `-w`: on a terminal the screen is drawn again while it runs; elsewhere changes are lines, and the end is shown.
 async fn watch<W: Workload>(
     session: &Session,
+    name: &str,
     args: &DescribeArgs,
     terminal: &mut Terminal,
 ) -> CommandResult {
     if !terminal.out_is_terminal {
-        let work = session.get::<W>(&args.name).await?;
+        let work = session.get::<W>(name).await?;
         let (exit, work) = match work.status().ended() {
-            Some(_) => (Exit::Done, Some(work)),
-            None => until_ended::<W>(session, terminal, work.meta(), LONGEST.into()).await?,
+            Some(completed) => (Exit::of_end(completed), Some(work)),
+            None => until_ended::<W>(session, terminal, work, LONGEST.into()).await?,
         };
         if let Some(work) = &work {
             show(&Box::pin(describe(session, work, terminal.now())).await, args, terminal)?;
@@ -182,11 +198,12 @@ async fn watch<W: Workload>(
     }
     let mut first: Option<(Share, Timestamp)> = None;
     let waited = poll(session, terminal, LONGEST, async |terminal: &mut Terminal| {
-        let work = session.get::<W>(&args.name).await?;
+        let work = session.get::<W>(name).await?;
         // Large: many requests at a time.
         let description = Box::pin(describe(session, &work, terminal.now())).await;
         let now = terminal.now();
-        let mut screen = CLEAR.to_owned() + &text(&description, now, terminal.out_style(), args.details);
+        let shown = text(&description, now, terminal.out_style(), args.details);
+        let mut screen = CLEAR.to_owned() + &terminal.pasteable(&shown);
         if let Some(share) = share(&description) {
             // How fast it goes is measured from the first look at this stage.
             let (begin, at) = *first.get_or_insert((share, now));
@@ -200,5 +217,5 @@ async fn watch<W: Workload>(
         Ok(work.status().ended().map_or(Look::Same, Look::Found))
     })
     .await?;
-    Ok(waited.map_or_else(|exit| exit, |completed| if completed { Exit::Done } else { Exit::NotCompleted }))
+    Ok(waited.map_or_else(|exit| exit, Exit::of_end))
 }

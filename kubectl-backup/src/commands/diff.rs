@@ -13,18 +13,17 @@ use backup_core::{
     resources::{NAMESPACES, NON_RESTORABLE},
     selection::IncludesExcludes,
 };
-use backup_store::{Contents, ItemRef, Limits, StoreError};
+use backup_store::Contents;
 use futures::{StreamExt as _, stream};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{prelude::*, verify};
-use crate::{
-    cli::DiffArgs,
-    error::About,
-    print::json as documents,
-    stored::{StoredFile, piped},
+use super::{
+    items::{self, Stored},
+    prelude::*,
+    verify,
 };
+use crate::{cli::DiffArgs, error::About, print::json as documents};
 use external::Sides;
 
 /// Requests at a time.
@@ -45,17 +44,9 @@ async fn compare(args: DiffArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let backup = session.get::<Backup>(&args.name).await?;
     verify::has_files(&backup)?;
-    let file = StoredFile::of(
-        backup_core::api::download_request::DownloadTargetKind::BackupContents,
-        &backup.metadata,
-    );
-    let name = args.name.clone();
-    let work = move |source| Contents::index(&format!("the tarball of {name}"), source, Limits::LOOSE);
-    let (contents, _) = piped(&session, &file, work, |line| terminal.say(line)).await?;
-    let contents = contents.map_err(|error| unread(&error))?;
-
+    let contents = items::contents(&session, &backup, terminal).await?;
     let comparison = Comparison::new(&session, &args);
-    let items = stored(&contents)?;
+    let items = items::stored(&contents)?;
     let selected = items.iter().filter(|item| comparison.selects(item));
     let mut compared =
         stream::iter(selected).map(|item| comparison.item(&contents, item)).buffered(CONNECTIONS);
@@ -87,36 +78,8 @@ async fn compare(args: DiffArgs, terminal: &mut Terminal) -> CommandResult {
     Ok(if differs { Exit::Failed } else { Exit::Done })
 }
 
-fn unread(error: &StoreError) -> Problem {
-    Problem::bad_file(error.to_string())
-}
-
-/// An item of the backup.
-struct Stored {
-    /// `deployments.apps`.
-    group_resource: String,
-    namespace: Option<String>,
-    name: String,
-    place: ItemRef,
-}
-
-fn stored(contents: &Contents) -> Result<Vec<Stored>, Problem> {
-    let mut all = Vec::new();
-    for group_resource in contents.types() {
-        for place in contents.items(&group_resource) {
-            all.push(Stored {
-                group_resource: group_resource.clone(),
-                namespace: contents.namespace_of(place).map(str::to_owned),
-                name: contents.name_of(place).map_err(|error| unread(&error))?,
-                place: *place,
-            });
-        }
-    }
-    Ok(all)
-}
-
 /// What is compared, and by which rules.
-struct Comparison<'a> {
+pub(super) struct Comparison<'a> {
     session: &'a Session,
     namespaces: IncludesExcludes,
     types: Vec<String>,
@@ -125,16 +88,16 @@ struct Comparison<'a> {
 }
 
 /// An item and what the cluster has in its place, both rewritten.
-struct Compared {
+pub(super) struct Compared {
     kind: String,
     namespace: Option<String>,
     name: String,
-    backup: Object,
-    cluster: Option<Object>,
+    pub(super) backup: Object,
+    pub(super) cluster: Option<Object>,
 }
 
 impl<'a> Comparison<'a> {
-    fn new(session: &'a Session, args: &DiffArgs) -> Self {
+    pub(super) fn new(session: &'a Session, args: &DiffArgs) -> Self {
         Self {
             session,
             namespaces: IncludesExcludes::new(&args.include_namespaces, &[]),
@@ -160,8 +123,8 @@ impl<'a> Comparison<'a> {
     }
 
     /// None for what a restore leaves out, and for what others make.
-    async fn item(&self, contents: &Contents, item: &Stored) -> Result<Option<Compared>, Problem> {
-        let object = contents.object(&item.place).map_err(|error| unread(&error))?;
+    pub(super) async fn item(&self, contents: &Contents, item: &Stored) -> Result<Option<Compared>, Problem> {
+        let object = contents.object(&item.place).map_err(|error| items::unread(&error))?;
         let mut rules = self.rules.clone();
         // A volume is compared whether a restore would keep it or not.
         rules.kept_volumes = BTreeSet::from([item.name.clone()]);
@@ -237,8 +200,31 @@ fn is_controlled(object: &Object) -> bool {
     owners.into_iter().any(|owner| owner["controller"] == true)
 }
 
+/// What kubectl keeps of an object as it was applied: the values of a Secret, too.
+const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Hides the values of a Secret.
+pub(super) fn hide_values(secret: &mut Object) {
+    let hidden = |value: &mut Value| *value = json!(HIDDEN);
+    for field in ["data", "stringData"] {
+        let values = secret.get_mut(field).and_then(Value::as_object_mut);
+        values.into_iter().flat_map(|values| values.values_mut()).for_each(hidden);
+    }
+    hide_applied(secret);
+}
+
+fn hide_applied(secret: &mut Object) {
+    if let Some(metadata) = secret.get_mut("metadata")
+        && let Some(applied) = metadata.pointer_mut("/annotations").and_then(|all| all.get_mut(APPLIED))
+    {
+        *applied = json!(HIDDEN);
+    }
+}
+
 /// Hides the values of Secrets, so that only which of them differ is seen, as `kubectl diff` does.
 fn hide_secrets(cluster: &mut Option<Object>, backup: &mut Object) {
+    cluster.iter_mut().for_each(hide_applied);
+    hide_applied(backup);
     for field in ["data", "stringData"] {
         let before = cluster.as_ref().and_then(|object| object.get(field)).cloned().unwrap_or_default();
         let hide = |object: &mut Object, other: &Value, where_: &str| {

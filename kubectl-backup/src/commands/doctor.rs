@@ -29,9 +29,9 @@ pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandR
     let (session, now) = (&session, terminal.now());
     let checks: [Check<'_>; 9] = [
         ("API server", Box::pin(cluster::api_server(session, now))),
-        ("definitions", Box::pin(cluster::definitions(session))),
+        ("CRDs", Box::pin(cluster::definitions(session))),
         ("permissions", Box::pin(cluster::permissions(session))),
-        ("registration", Box::pin(webhook::registration(session, now))),
+        ("webhook configuration", Box::pin(webhook::registration(session, now))),
         ("webhook", Box::pin(webhook::answers(session))),
         ("controller", Box::pin(installation::controller(session, now))),
         ("locations", Box::pin(installation::locations(session, now))),
@@ -69,7 +69,7 @@ async fn within((name, check): Check<'_>) -> Vec<Finding> {
     }
 }
 
-/// What runs without a claim: created while the lock was off, or released by hand.
+/// What runs without the lock: created while the lock was off, or released by hand.
 async fn slipped_past(session: &Session) -> Result<Vec<Finding>, Problem> {
     let found = unclaimed(session, &known_profiles(session).await, Within::Installation).await?;
     let on = Topic("lock");
@@ -77,13 +77,13 @@ async fn slipped_past(session: &Session) -> Result<Vec<Finding>, Problem> {
         .objects
         .iter()
         .map(|object| {
-            let text = format!("{} runs without a claim: it was created past the lock", named(&object.key));
+            let text = format!("{} runs without the lock: it was created past it", named(&object.key));
             on.warn(text, "See `kubectl backup locks`; don't start a restore before it has ended.")
         })
         .collect();
     findings.extend(found.unchecked.iter().map(|why| on.unknown(why, None)));
     if findings.is_empty() {
-        findings.push(on.good("nothing runs without a claim"));
+        findings.push(on.good("nothing runs without the lock"));
     }
     Ok(findings)
 }
@@ -165,11 +165,11 @@ impl Report {
             let sign = style.tone(*tone, tone.sign());
             let _ = writeln!(
                 text,
-                "{sign} {check:<14}{}",
+                "{sign} {check:<23}{}",
                 if *tone == Tone::Bad { style.bad(seen) } else { seen.clone() }
             );
             if let Some(remedy) = remedy {
-                let _ = writeln!(text, "  {:<14}{remedy}", "");
+                let _ = writeln!(text, "  {:<23}{remedy}", "");
             }
         }
         let count = |tone: Tone| self.findings.iter().filter(|finding| finding.tone == tone).count();

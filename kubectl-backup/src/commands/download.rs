@@ -17,7 +17,7 @@ pub(super) async fn run(args: DownloadArgs, terminal: &mut Terminal) -> CommandR
     let name = &args.name;
     let to_stdout = args.output.as_deref() == Some(Path::new("-"));
     if to_stdout && terminal.out_is_terminal {
-        return Err(Problem::usage("a tarball is nothing for a terminal")
+        return Err(Problem::usage("refusing to write binary data to a terminal")
             .with_remedy(format!("kubectl backup download {name} -o - | tar tz")));
     }
     let path = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}-data.tar.gz")));

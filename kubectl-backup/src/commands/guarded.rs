@@ -68,8 +68,12 @@ pub(crate) async fn describe(
         return Err(Problem::usage("-w and --details are not for the objects of other operators")
             .with_remedy(format!("Follow them with: kubectl backup get --kind={kind} -w")));
     }
+    let Some(name) = &args.describe.name else {
+        return Err(Problem::usage("an object of another operator is described by its name")
+            .with_remedy(format!("List them: kubectl backup get --kind={kind}")));
+    };
     let session = Session::connect(terminal).await?;
-    let (namespace, name) = placed(&args.describe.name, args.guarded.in_namespace.as_deref())?;
+    let (namespace, name) = placed(name, args.guarded.in_namespace.as_deref())?;
     let known = known_profiles(&session).await;
     let served = kinds::find(&session, &known, kind).await?;
     let found = ledgers(&session, &known).await;

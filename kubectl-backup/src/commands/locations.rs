@@ -42,10 +42,11 @@ pub(crate) async fn sync(args: SyncArgs, terminal: &mut Terminal) -> CommandResu
     }
     let Some(name) = &args.location else { return all(&session, &args, terminal).await };
     let location = session.get::<BackupStorageLocation>(name).await?;
-    if !args.now && !args.force {
+    if !args.now && args.accept_removals.is_none() {
         return show(&session, vec![view::location(&location)], &args, terminal);
     }
-    let request = Request { id: terminal.now().to_string(), remove: agreed(&location, args.force, name)? };
+    let request =
+        Request { id: terminal.now().to_string(), remove: agreed(&location, args.accept_removals, name)? };
     ask(&session, &location, &request).await?;
     let answered = poll(&session, terminal, args.timeout.as_std(), async |_: &mut Terminal| {
         let location = session.get::<BackupStorageLocation>(name).await?;
@@ -72,7 +73,7 @@ pub(crate) async fn sync(args: SyncArgs, terminal: &mut Terminal) -> CommandResu
     show(&session, vec![view::location(&location)], &args, terminal)?;
     // What was asked for has not come to its end, or not as it was asked for.
     let is_short = pass.error.is_some() || pass.refused > 0;
-    Ok(if is_short { Exit::NotCompleted } else { Exit::Done })
+    Ok(if is_short { Exit::NotGood } else { Exit::Done })
 }
 
 async fn all(session: &Session, args: &SyncArgs, terminal: &mut Terminal) -> CommandResult {
@@ -151,8 +152,8 @@ fn show(
                 if *namespace == session.namespace { String::new() } else { format!(" -n {namespace}") };
             terminal.say(&format!(
                 "{} Backups of {name} are gone from the bucket and were not removed from the cluster, as they are too many at \
-                 once.\nCheck bucket, prefix and credentials. If they are to go: kubectl backup sync {name} --force{place}",
-                pass.refused
+                 once.\nCheck bucket, prefix and credentials. If they are to go: kubectl backup sync {name} --accept-removals={}{place}",
+                pass.refused, pass.refused
             ));
         }
     }
@@ -160,10 +161,12 @@ fn show(
 }
 
 /// How many removals a person agrees to: as many as were refused, and shown.
-fn agreed(location: &BackupStorageLocation, force: bool, name: &str) -> Result<Option<u64>, Problem> {
-    if !force {
-        return Ok(None);
-    }
+fn agreed(
+    location: &BackupStorageLocation,
+    accepted: Option<u64>,
+    name: &str,
+) -> Result<Option<u64>, Problem> {
+    let Some(accepted) = accepted else { return Ok(None) };
     match view::location(location).last_pass.map_or(0, |pass| pass.refused) {
         0 => {
             let message =
@@ -171,7 +174,11 @@ fn agreed(location: &BackupStorageLocation, force: bool, name: &str) -> Result<O
             Err(Problem::other(message)
                 .with_remedy(format!("Compare it first: kubectl backup sync {name} --now")))
         }
-        refused => Ok(Some(refused)),
+        refused if refused > accepted => {
+            let message = format!("{refused} removals of location {name:?} were refused, not {accepted}");
+            Err(Problem::other(message).with_remedy(format!("See what is gone: kubectl backup sync {name}")))
+        }
+        _ => Ok(Some(accepted)),
     }
 }
 

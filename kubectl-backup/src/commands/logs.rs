@@ -77,7 +77,7 @@ async fn follow<W: Workload>(session: &Session, args: &LogsArgs, terminal: &mut 
         Ok(true) => Exit::Done,
         Ok(false) => {
             terminal.say(&format!("{} {} has ended: {seen}", W::KIND, args.name));
-            Exit::NotCompleted
+            Exit::NotGood
         }
         Err(exit) => exit,
     })

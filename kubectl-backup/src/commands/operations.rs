@@ -57,12 +57,12 @@ async fn watch<W: Workload>(
         }
         shown_last = next;
         Ok(match changed {
-            _ if work.status().stage.is_terminal() => Look::Found(()),
+            _ if work.status().stage.is_terminal() => Look::Found(work.status().ended() == Some(true)),
             true => Look::Changed,
             false => Look::Same,
         })
     });
-    Ok(watched.await?.err().unwrap_or(Exit::Done))
+    Ok(watched.await?.map_or_else(|exit| exit, Exit::of_end))
 }
 
 /// Actions choose ids each for itself.

@@ -30,7 +30,7 @@ pub(crate) async fn run(session: &Session, restore: &Restore, terminal: &mut Ter
     let completed = plan.results.errors() == 0;
     let text = screen(&name, plan, terminal);
     terminal.data(&text)?;
-    Ok(if completed { Exit::Done } else { Exit::NotCompleted })
+    Ok(if completed { Exit::Done } else { Exit::NotGood })
 }
 
 async fn read(

@@ -1,7 +1,7 @@
 //! Looks again and again until something is there, whatever happens to the API server meanwhile.
 //!
 //! Small requests with growing pauses (at most 2 s) survive restarts, load balancers and idle time-outs alike, where a watch
-//! needs a fallback for each. A watch only ends a pause earlier.
+//! needs a fallback for each. What a watch has seen only ends a pause earlier.
 
 use tokio::time::Instant;
 
@@ -29,25 +29,27 @@ pub(super) async fn poll<T, F>(
     session: &Session,
     terminal: &mut Terminal,
     timeout: Duration,
-    look: F,
-) -> Result<Polled<T>, Problem>
-where
-    F: AsyncFnMut(&mut Terminal) -> Result<Look<T>, Problem>,
-{
-    poll_on(session, terminal, timeout, std::future::pending, look).await
-}
-
-/// The same, and a pause is over as soon as `change` is.
-pub(super) async fn poll_on<T, F>(
-    session: &Session,
-    terminal: &mut Terminal,
-    timeout: Duration,
-    mut change: impl AsyncFnMut(),
     mut look: F,
 ) -> Result<Polled<T>, Problem>
 where
     F: AsyncFnMut(&mut Terminal) -> Result<Look<T>, Problem>,
 {
+    let never = std::future::pending::<()>;
+    poll_on(session, terminal, timeout, never, async |terminal, _| look(terminal).await).await
+}
+
+/// The same, and a pause is over as soon as there is a `change`, which the next look is given.
+pub(super) async fn poll_on<T, C, F>(
+    session: &Session,
+    terminal: &mut Terminal,
+    timeout: Duration,
+    mut change: impl AsyncFnMut() -> C,
+    mut look: F,
+) -> Result<Polled<T>, Problem>
+where
+    F: AsyncFnMut(&mut Terminal, Option<C>) -> Result<Look<T>, Problem>,
+{
+    let mut changed = None;
     let deadline = Instant::now() + timeout;
     let mut away: Option<Instant> = None;
     let mut pauses = backoff::pauses();
@@ -56,7 +58,7 @@ where
     tokio::pin!(interrupted);
     loop {
         let looked = tokio::select! {
-            looked = tokio::time::timeout_at(deadline, look(terminal)) => looked,
+            looked = tokio::time::timeout_at(deadline, look(terminal, changed.take())) => looked,
             _ = &mut interrupted => return Ok(Err(Exit::Interrupted)),
         };
         match looked {
@@ -85,7 +87,10 @@ where
         let next = Instant::now() + pauses.next().unwrap_or(SLOWEST);
         tokio::select! {
             () = tokio::time::sleep_until(next.min(deadline)) => {}
-            () = change() => continue,
+            change = change() => {
+                changed = Some(change);
+                continue;
+            }
             _ = &mut interrupted => return Ok(Err(Exit::Interrupted)),
         }
         if next >= deadline {

@@ -21,9 +21,6 @@ use crate::{
     view::schedule as view,
 };
 
-/// Backups read at most: a screen shows a few.
-const FEW: u32 = 500;
-
 pub(crate) async fn run(command: SchedulesCommand, terminal: &mut Terminal) -> CommandResult {
     match command {
         SchedulesCommand::Get(args) => get::run::<Schedule>(args, terminal).await,
@@ -59,8 +56,10 @@ async fn describe(args: &DescribeOneArgs, terminal: &mut Terminal) -> CommandRes
 
 /// Its backups, by their label; those that cannot be decoded are left out.
 pub(super) async fn backups(session: &Session, name: &str) -> Fetched<Vec<Backup>> {
-    let params = ListParams::default().labels(&format!("{SCHEDULE_NAME}={}", valid_value(name))).limit(FEW);
-    fetched(session.page(&params)).await
+    let params = ListParams::default().labels(&format!("{SCHEDULE_NAME}={}", valid_value(name)));
+    let api: Api<DeserializeGuard<Backup>> = session.api();
+    // All of them: a list is in the order of names, so that the newest come last.
+    fetched(session.list(About::of::<Backup>("list", ""), &api, params, |item| item.0.ok())).await
 }
 
 async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResult {

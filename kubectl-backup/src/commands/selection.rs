@@ -1,5 +1,9 @@
 //! Commands that are about several objects: by their names, their labels, or all.
 
+use std::pin::pin;
+
+use futures::FutureExt as _;
+
 use super::prelude::*;
 use crate::cli::{DeletionArgs, SelectionArgs};
 
@@ -24,23 +28,66 @@ pub(super) async fn selected<K: TableKind>(
     Ok(names)
 }
 
-/// Runs it for each name, also after a failure. The worst of what came of them.
-pub(super) async fn each<F>(names: &[String], terminal: &mut Terminal, mut run: F) -> CommandResult
-where
-    F: AsyncFnMut(&str, &mut Terminal) -> CommandResult,
-{
-    let mut worst = Ok(Exit::Done);
-    for name in names {
-        match run(name, terminal).await {
-            Ok(exit) => worst = worst.map(|before: Exit| before.max(exit)),
-            Err(problem) => {
-                if let Err(before) = std::mem::replace(&mut worst, Err(problem)) {
+/// The worst of what came of several objects. A problem is worse than any exit code; the last one ends the command, the others are
+/// said at once.
+pub(super) struct Worst(CommandResult);
+
+impl Default for Worst {
+    fn default() -> Self {
+        Self(Ok(Exit::Done))
+    }
+}
+
+impl Worst {
+    pub(super) fn take(&mut self, result: CommandResult, terminal: &mut Terminal) {
+        match (result, &mut self.0) {
+            (Ok(exit), Ok(worst)) => *worst = exit.max(*worst),
+            (Ok(_), Err(_)) => {}
+            (Err(problem), worst) => {
+                if let Err(before) = std::mem::replace(worst, Err(problem)) {
                     terminal.say(&format!("error: {before}"));
                 }
             }
         }
     }
-    worst
+
+    pub(super) fn result(self) -> CommandResult {
+        self.0
+    }
+}
+
+/// Runs it for each name, also after a failure, until a person interrupts. The worst of what came of them.
+pub(super) async fn each<F>(names: &[String], terminal: &mut Terminal, mut run: F) -> CommandResult
+where
+    F: AsyncFnMut(&str, &mut Terminal) -> CommandResult,
+{
+    let mut worst = Worst::default();
+    // One listener for all of them: an interrupt between two is not lost.
+    let mut interrupted = pin!(tokio::signal::ctrl_c());
+    for (begun, name) in names.iter().enumerate() {
+        if interrupted.as_mut().now_or_never().is_some() {
+            return Ok(stopped(names, begun, terminal));
+        }
+        let result = tokio::select! {
+            biased;
+            // What it waits for, it says itself when it is interrupted.
+            result = run(name, terminal) => result,
+            _ = &mut interrupted => Ok(Exit::Interrupted),
+        };
+        if matches!(result, Ok(Exit::Interrupted)) {
+            return Ok(stopped(names, begun + 1, terminal));
+        }
+        worst.take(result, terminal);
+    }
+    worst.result()
+}
+
+/// Says which names an interrupt has left out.
+fn stopped(names: &[String], begun: usize, terminal: &mut Terminal) -> Exit {
+    if begun < names.len() {
+        terminal.say(&format!("interrupted: nothing was done about {}", named(&names[begun..])));
+    }
+    Exit::Interrupted
 }
 
 /// Asks a person unless they have said yes, then deletes each that is meant. `what` ends the question.
@@ -74,7 +121,7 @@ where
 }
 
 pub(super) fn no_terminal(verb: &str, what: &str) -> Problem {
-    Problem::usage(format!("cannot ask whether to {verb} {what}: there is no terminal"))
+    Problem::usage(format!("refusing to {verb} {what} without --yes: there is no terminal to ask on"))
         .with_remedy("Confirm it with --yes.")
 }
 

@@ -23,7 +23,7 @@ use crate::{
 
 /// What to do where files and status do not agree.
 const DISAGREE: &str =
-    "Don't rest on this backup alone: make another one, and look for who has written into its folder.";
+    "Don't rely on this backup alone: make another one, and look for who has written into its folder.";
 
 pub(crate) async fn run(args: VerifyArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
@@ -48,7 +48,7 @@ pub(crate) async fn run(args: VerifyArgs, terminal: &mut Terminal) -> CommandRes
     let verification = Verification { of, phase, good: findings.is_empty(), files, findings };
     let screen = |_, style| verification.text(style);
     json::show("BackupVerification", &verification, args.document, terminal, screen)?;
-    Ok(if verification.good { Exit::Done } else { Exit::Failed })
+    Ok(if verification.good { Exit::Done } else { Exit::NotGood })
 }
 
 /// Files are promised of what has ended well, in whole or in part. Whether a newer server's phase promises them, they show.

@@ -2,6 +2,7 @@
 //! don't know is shown, and is no end.
 
 use backup_lock::{claim::Claim, ledger::Status};
+use futures::{FutureExt as _, future::select_all};
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -12,7 +13,7 @@ use super::{
     },
     poll::{Look, STARTING, poll, poll_on},
     prelude::*,
-    selection,
+    selection::Worst,
 };
 use crate::{
     backoff::pauses,
@@ -44,7 +45,7 @@ pub(super) async fn backups(args: WaitForArgs, terminal: &mut Terminal) -> Comma
     objects::<Backup>(&args.until, terminal).await
 }
 
-/// Waits for each; the worst of what came of them. All have the same time.
+/// Waits for all of them side by side; the worst of what came of them. All have the same time.
 pub(super) async fn objects<W: Workload>(args: &UntilArgs, terminal: &mut Terminal) -> CommandResult {
     if args.names.is_empty() || args.until == Until::Free {
         return Err(Problem::usage(format!("which {} is to be waited for?", W::KIND))
@@ -56,12 +57,18 @@ pub(super) async fn objects<W: Workload>(args: &UntilArgs, terminal: &mut Termin
     };
     let deadline = Instant::now() + args.timeout.as_std();
     let session = Session::connect(terminal).await?;
-    selection::each(&args.names, terminal, async |name: &str, terminal: &mut Terminal| {
-        let work = first_look::<W>(&session, name, deadline).await?;
-        let reached = until_reached::<W>(&session, terminal, work.meta(), phase, deadline, args.timeout);
-        Ok(reached.await?.0)
-    })
-    .await
+    let mut found = Vec::new();
+    let mut worst = Worst::default();
+    for name in &args.names {
+        match first_look::<W>(&session, name, deadline).await {
+            Ok(work) => found.push(work),
+            Err(problem) => worst.take(Err(problem), terminal),
+        }
+    }
+    for reached in until_reached(&session, terminal, found, phase, deadline, args.timeout).await? {
+        worst.take(reached.map(|(exit, _)| exit), terminal);
+    }
+    worst.result()
 }
 
 /// The object as it is now. An API server that is away for a moment is asked again.
@@ -77,84 +84,137 @@ async fn first_look<W: Workload>(session: &Session, name: &str, deadline: Instan
     }
 }
 
-/// Waits until the object of this name and uid has ended, and shows every change on stderr. The exit code, and the workload where it
-/// has ended.
+/// How waiting for an object came out: the exit code, and the object where it has ended.
+type Reached<W> = Result<(Exit, Option<W>), Problem>;
+
+/// Waits until this very object has ended, and shows every change on stderr.
 pub(super) async fn until_ended<W: Workload>(
     session: &Session,
     terminal: &mut Terminal,
-    meta: &ObjectMeta,
+    work: W,
     timeout: GoDuration,
-) -> Result<(Exit, Option<W>), Problem> {
-    until_reached(session, terminal, meta, None, Instant::now() + timeout.as_std(), timeout).await
+) -> Reached<W> {
+    let deadline = Instant::now() + timeout.as_std();
+    let reached = until_reached(session, terminal, vec![work], None, deadline, timeout).await?;
+    reached.into_iter().next().unwrap_or(Ok((Exit::Done, None)))
 }
 
-/// The same for a phase, if one is given; another end is an end, too. `timeout` is what was typed for the deadline.
+/// An object that is waited for.
+struct Awaited<W> {
+    name: String,
+    uid: Option<String>,
+    progress: ProgressLine,
+    reached: Option<Reached<W>>,
+}
+
+/// The same for several, and for a phase, if one is given: also one that has passed already. Another end is an end, too. `timeout` is
+/// what was typed for the deadline.
 async fn until_reached<W: Workload>(
     session: &Session,
     terminal: &mut Terminal,
-    meta: &ObjectMeta,
+    works: Vec<W>,
     phase: Option<&str>,
     deadline: Instant,
     timeout: GoDuration,
-) -> Result<(Exit, Option<W>), Problem> {
-    let is_there = |status: &WorkStatus<'_>| phase == Some(status.phase.as_str());
-    let name = meta.name.as_deref().unwrap_or_default();
-    let mut progress = ProgressLine::new(W::KIND, name, terminal);
+) -> Result<Vec<Reached<W>>, Problem> {
+    if works.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rewrite = works.len() == 1 && terminal.err_is_terminal;
+    let mut changes: Vec<_> = works.iter().map(|work| Changes::after(session.api::<W>(), work)).collect();
+    let awaited = |work: W| {
+        let name = work.name_any();
+        let progress = ProgressLine::new(W::KIND, &name, rewrite);
+        Awaited { name, uid: work.meta().uid.clone(), progress, reached: None }
+    };
+    let mut all: Vec<Awaited<W>> = works.into_iter().map(awaited).collect();
     let left = deadline.saturating_duration_since(Instant::now());
-    let mut changes = Changes::of(session.api::<W>(), name);
     let waited = poll_on(
         session,
         terminal,
         left,
-        async || changes.next().await,
-        async |terminal| {
-            let found = optional(session.get::<W>(name).await)?.filter(|work| work.meta().uid == meta.uid);
-            let Some(work) = found else {
-                let message = format!("{} {name:?} was deleted while it was waited for", W::KIND);
-                return Err(Problem::other(message));
-            };
-            let status = work.status();
-            let is_new = progress.show(&status, terminal);
-            let is_over = status.ended().is_some() || is_there(&status);
+        async || {
+            let next = changes.iter_mut().map(|changes| changes.next().boxed());
+            let (work, index, _) = select_all(next).await;
+            (index, work)
+        },
+        async |terminal, change| {
+            let mut is_new = false;
+            if let Some((index, work)) = change {
+                is_new = all[index].look(Some(work), phase, terminal);
+            } else {
+                for one in all.iter_mut().filter(|one| one.reached.is_none()) {
+                    let work = optional(session.get::<W>(&one.name).await)?;
+                    is_new |= one.look(work, phase, terminal);
+                }
+            }
             Ok(match is_new {
-                _ if is_over => Look::Found(work),
+                _ if all.iter().all(|one| one.reached.is_some()) => Look::Found(()),
                 true => Look::Changed,
                 false => Look::Same,
             })
         },
     )
     .await;
-    progress.clear(terminal);
-    let (kind, describe) = (W::KIND, format!("{} describe {name}", W::COMMAND));
-    let work = match waited? {
-        Ok(work) => work,
-        Err(exit) => {
+    let exit = waited?.err().unwrap_or(Exit::Done);
+    let reached = |mut one: Awaited<W>| {
+        one.progress.clear(terminal);
+        one.reached.unwrap_or_else(|| {
+            let (kind, name) = (W::KIND, &one.name);
             let missed = phase.map_or_else(|| "has not ended".to_owned(), |phase| format!("is not {phase}"));
             let what = match exit {
                 Exit::TimedOut => format!("error: {kind} {name} {missed} after {timeout}; it"),
                 _ => format!("interrupted: {kind} {name}"),
             };
-            terminal.say(&format!("{what} goes on in the cluster\n  {describe}"));
-            return Ok((exit, None));
-        }
+            terminal.say(&format!("{what} goes on in the cluster\n  {} describe {name}", W::COMMAND));
+            Ok((exit, None))
+        })
     };
-    let status = work.status();
-    let completed = status.ended() == Some(true);
-    if is_there(&status) {
-        terminal.say(&format!("{kind} {name}: {}", status.phase));
-        return Ok((Exit::Done, Some(work)));
+    Ok(all.into_iter().map(reached).collect())
+}
+
+impl<W: Workload> Awaited<W> {
+    /// Looks at what it is now; true if that is new.
+    fn look(&mut self, now: Option<W>, phase: Option<&str>, terminal: &mut Terminal) -> bool {
+        if self.reached.is_some() {
+            return false;
+        }
+        let Some(work) = now.filter(|work| work.meta().uid == self.uid) else {
+            self.progress.clear(terminal);
+            let message = format!("{} {:?} was deleted while it was waited for", W::KIND, self.name);
+            self.reached = Some(Err(Problem::other(message)));
+            return true;
+        };
+        let status = work.status();
+        let is_new = self.progress.show(&status, terminal);
+        let is_there = phase == Some(status.phase.as_str());
+        if status.ended().is_some() || is_there {
+            self.progress.clear(terminal);
+            let exit = tell_end(&work, is_there, phase.is_none(), terminal);
+            self.reached = Some(Ok((exit, Some(work))));
+        }
+        is_new
     }
-    let verdict = verdict(&work, terminal.now());
+}
+
+/// Says how it has ended, or that it is in the phase that was waited for. The exit code.
+fn tell_end<W: Workload>(work: &W, is_there: bool, is_end_wanted: bool, terminal: &mut Terminal) -> Exit {
+    let (kind, name, status) = (W::KIND, work.name_any(), work.status());
+    if is_there {
+        terminal.say(&format!("{kind} {name}: {}", status.phase));
+        return Exit::Done;
+    }
+    let completed = status.ended() == Some(true);
+    let verdict = verdict(work, terminal.now());
     let shown = terminal.err_style().tone(verdict.tone, &status.phase);
     terminal.say(&format!("{kind} {name}: {shown}. {}", verdict.sentence));
     for cause in &verdict.causes {
         terminal.say(&format!("  {cause}"));
     }
     if !completed {
-        terminal.say(&format!("More about it: {describe}"));
+        terminal.say(&format!("More about it: {} describe {name}", W::COMMAND));
     }
-    let exit = if completed && phase.is_none() { Exit::Done } else { Exit::NotCompleted };
-    Ok((exit, Some(work)))
+    if completed && is_end_wanted { Exit::Done } else { Exit::NotGood }
 }
 
 /// Shows progress: a line for each change, or on a terminal one line that is written over.
@@ -167,10 +227,10 @@ struct ProgressLine {
 }
 
 impl ProgressLine {
-    fn new(kind: &str, name: &str, terminal: &Terminal) -> Self {
+    fn new(kind: &str, name: &str, rewrite: bool) -> Self {
         Self {
             subject: format!("{kind} {name}"),
-            rewrite: terminal.err_is_terminal,
+            rewrite,
             phase: String::new(),
             items: None,
             shown: Instant::now(),
@@ -205,8 +265,8 @@ impl ProgressLine {
     }
 
     /// Leaves the line that was written over empty.
-    fn clear(&self, terminal: &mut Terminal) {
-        if self.rewrite && !self.phase.is_empty() {
+    fn clear(&mut self, terminal: &mut Terminal) {
+        if self.rewrite && !std::mem::take(&mut self.phase).is_empty() {
             terminal.talk_raw("\r\x1b[K");
         }
     }

@@ -88,6 +88,10 @@ impl<'a> About<'a> {
             }
             // A missing object is named in the answer; a missing kind is not.
             404 if !self.name.is_empty() && details.is_some_and(|details| details.name == self.name) => self.not_found(namespace),
+            404 if !is_unknown_path(status) => {
+                let remedy = "Check that --server, or the kubeconfig, names the API server of a cluster.";
+                Problem { remedy: Some(remedy.to_owned()), ..other() }
+            }
             404 => {
                 let message = format!("velero.io/v1 {} are not served by this cluster", self.plural);
                 Problem::new(Kind::NotServed, message).with_remedy(
@@ -174,6 +178,12 @@ fn unreachable(server: &str, why: &str) -> Problem {
 
 const OTHER_CLUSTER: &str =
     "Check that it runs and that --context, --kubeconfig or --server name the cluster you mean.";
+
+/// Whether an API server says that it serves no such kind. A proxy before it, or another server, says 404 in other words.
+fn is_unknown_path(status: &Status) -> bool {
+    let message = status.message.trim();
+    message == "404 page not found" || message == "the server could not find the requested resource"
+}
 
 fn message_of(status: &Status) -> String {
     let message = refusal(&status.message).unwrap_or_else(|| status.message.trim().to_owned());

@@ -59,7 +59,7 @@ pub(crate) fn show(
 ) -> Result<(), Problem> {
     let text = match args.output {
         Some(form) => object(&Document::of(kind, content), form)?,
-        None => screen(terminal.now(), terminal.out_style())?,
+        None => terminal.pasteable(&screen(terminal.now(), terminal.out_style())?),
     };
     Ok(terminal.data(&text)?)
 }
@@ -76,7 +76,9 @@ pub(crate) fn show_list(
 ) -> Result<(), Problem> {
     let text = match &output.form {
         Form::Plain(Output::Name) => names(),
-        Form::Plain(Output::Table | Output::Wide) => rows(terminal.now(), terminal.out_style())?,
+        Form::Plain(Output::Table | Output::Wide) => {
+            terminal.pasteable(&rows(terminal.now(), terminal.out_style())?)
+        }
         form => in_form(&Document::of(kind, list), items, form, !output.no_headers)?,
     };
     Ok(terminal.data(&text)?)

@@ -6,6 +6,7 @@ use backup_core::{
     labels,
     operation::BackupOperation,
     phase::{Phase as _, Stage},
+    volume_data::MissingData,
 };
 use backup_lock::{Footprint, ObjectKey};
 use jiff::Timestamp;
@@ -13,7 +14,7 @@ use kube::ResourceExt as _;
 
 use super::{
     Attempts, Columns, Count, Description, Fact, LocationSummary, Restorable, TableKind, Verdict, WorkStatus,
-    Workload,
+    Workload, counted,
     table_kind::dash,
     workload::{
         Files, Words, cells, controller_log, filters, is_everything, list, namespaces, selectors, work_status,
@@ -37,9 +38,12 @@ impl TableKind for Backup {
 
     fn row(&self, now: Timestamp, style: Style) -> Vec<String> {
         let spec = &self.spec;
-        let locked = locked(self).filter(|_| self.phase().stage() == Stage::Deleting);
-        let locked = locked.map_or_else(String::new, |locked| format!(" ({locked})"));
-        let (progress, items) = cells(self, &locked, now, style);
+        let remark = match self.phase().stage() {
+            Stage::Deleting => locked(self),
+            _ => self.missing_data().map(|data| format!("{} without data", volumes(&data))),
+        };
+        let remark = remark.map_or_else(String::new, |remark| format!(" ({remark})"));
+        let (progress, items) = cells(self, &remark, now, style);
         let rest = [
             self.status.expiration.as_ref().map_or_else(dash, |at| until(at.0, now)),
             spec.storage_location.as_deref().map_or_else(dash, plain),
@@ -103,6 +107,10 @@ impl Workload for Backup {
         }
     }
 
+    fn missing_data(&self) -> Option<MissingData> {
+        MissingData::read(self.annotations().get(labels::MISSING_DATA_ANNOTATION).map(String::as_str))
+    }
+
     fn key(namespace: &str, name: &str) -> ObjectKey {
         ObjectKey::backup(namespace, name)
     }
@@ -139,8 +147,11 @@ impl Workload for Backup {
             (description.tone, description.causes) = (Tone::Bad, failed.errors.clone());
         }
         let place = description.location.value();
-        let restorable = restorable(stage, place);
-        if let (Tone::Good, "no", Some(place)) = (description.tone, restorable.answer, place) {
+        let mut restorable = restorable(stage, place);
+        if let ("yes", Some(data)) = (restorable.answer, &description.missing_data) {
+            restorable.why = format!("without the data of {}", volumes(data));
+        }
+        if let (Tone::Good | Tone::Warn, "no", Some(place)) = (description.tone, restorable.answer, place) {
             let cause = format!("It cannot be read now: location {} is Unavailable.", place.name);
             description.tone = Tone::Warn;
             description.causes.push(cause);
@@ -157,7 +168,8 @@ impl Workload for Backup {
         let Description { name, namespace, tone, location, .. } = description;
         let (stage, location) = (self.phase().stage(), location.value());
         let unavailable = location.is_some_and(LocationSummary::is_unavailable);
-        let restore = format!("kubectl backup restore --from-backup={name} --wait");
+        // What a restore would do comes before the restore.
+        let restore = format!("kubectl backup restore {name} --dry-run=server");
         let mut next = Vec::new();
         if unavailable || matches!(stage, Stage::Finalizing { .. }) && *tone == Tone::Warn {
             let one = location.map(|location| format!("kubectl backup locations describe {}", location.name));
@@ -175,6 +187,10 @@ impl Workload for Backup {
         }
         next
     }
+}
+
+fn volumes(data: &MissingData) -> String {
+    counted(i64::try_from(data.missing).unwrap_or(i64::MAX), "volume")
 }
 
 /// What the store has locked of a backup that is being deleted.

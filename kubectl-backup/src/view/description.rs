@@ -1,6 +1,6 @@
 //! The document behind `describe`: what a person sees, and what `-o json` prints.
 
-use backup_core::api::common::HookStatus;
+use backup_core::{api::common::HookStatus, volume_data::MissingData};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -36,6 +36,9 @@ pub(crate) struct Description {
     pub(crate) operations: Option<Attempts>,
     pub(crate) hooks: Option<Attempts>,
     pub(crate) snapshots: Option<Attempts>,
+    /// The volumes whose data is not in a backup.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) missing_data: Option<MissingData>,
     /// Facts that differ from the defaults, as title and text.
     pub(crate) facts: Vec<Fact>,
     /// What happened when, oldest first, as far as it is written down.

@@ -79,13 +79,13 @@ fn state(schedule: &Schedule) -> (String, Tone) {
 }
 
 /// How the controller has said that it reads the expression.
-fn reading(schedule: &Schedule) -> Option<Reading> {
+pub(super) fn reading(schedule: &Schedule) -> Option<Reading> {
     schedule.annotations().get(CRON_ANNOTATION)?.parse().ok()
 }
 
 /// The runs that are to come, as the controller reads the expression; by default where it has not said how. None where none
 /// will be made.
-fn next(schedule: &Schedule, now: Timestamp) -> Vec<Timestamp> {
+pub(super) fn next(schedule: &Schedule, now: Timestamp) -> Vec<Timestamp> {
     if schedule.spec.paused || schedule.status.phase == Some(SchedulePhase::FailedValidation) {
         return Vec::new();
     }

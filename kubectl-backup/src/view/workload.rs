@@ -4,6 +4,7 @@ use backup_core::{
     api::{Backup, BackupSpec, download_request::DownloadTargetKind},
     operation::Operation,
     phase::Stage,
+    volume_data::MissingData,
 };
 use backup_lock::{Footprint, ObjectKey};
 use jiff::Timestamp;
@@ -14,7 +15,7 @@ use super::{
     Attempts, Count, DeletionView, Description, Fact, HolderView, LocationSummary, LockView, Moment, RunView,
     Stored, TableKind, Verdict, counted,
     related::{self},
-    stored::operations::OperationView,
+    stored::{operations::OperationView, volumes::VolumeView},
     table_kind::{age, dash},
     troubles,
 };
@@ -40,6 +41,11 @@ pub(crate) trait Workload: TableKind + Sync {
 
     /// The verdict where it is that of this kind alone.
     fn own_verdict(&self, status: &WorkStatus<'_>) -> Option<Verdict>;
+
+    /// The volumes whose data is not in a backup, as the controller has said so.
+    fn missing_data(&self) -> Option<MissingData> {
+        None
+    }
 
     fn key(namespace: &str, name: &str) -> ObjectKey;
 
@@ -159,6 +165,10 @@ impl WorkStatus<'_> {
 
 /// How a workload stands, from itself alone.
 pub(crate) fn verdict<W: Workload>(work: &W, now: Timestamp) -> Verdict {
+    verdict_with(work, work.missing_data().as_ref(), now)
+}
+
+fn verdict_with<W: Workload>(work: &W, missing: Option<&MissingData>, now: Timestamp) -> Verdict {
     let status = work.status();
     if let Some(own) = work.own_verdict(&status) {
         return own;
@@ -185,19 +195,26 @@ pub(crate) fn verdict<W: Workload>(work: &W, now: Timestamp) -> Verdict {
             busy(&format!("All items are {processed}; {ended} of {all} have ended"))
         }
         Stage::Finalizing { .. } => busy(storing),
-        Stage::Completed => Verdict::new(
-            Tone::Good,
-            match status.warnings {
-                ..=0 => format!("Everything was {done}."),
-                warnings => format!("Everything was {done}, with {}.", counted(warnings, "warning")),
-            },
-        ),
+        Stage::Completed => {
+            let with = match status.warnings {
+                ..=0 => String::new(),
+                warnings => format!(", with {}", counted(warnings, "warning")),
+            };
+            match missing {
+                None => Verdict::new(Tone::Good, format!("Everything was {done}{with}.")),
+                Some(data) => {
+                    let sentence = format!("All items were {done}{with}, but {data}.");
+                    Verdict::new(Tone::Warn, plain(&sentence))
+                }
+            }
+        }
         Stage::PartiallyFailed => {
             let troubles = troubles(status.errors, status.warnings);
             let troubles = if troubles.is_empty() { troubles } else { format!(" ({troubles})") };
             let cancelled = if status.is_cancelled { "It was cancelled. " } else { "" };
             Verdict::new(Tone::Bad, format!("{cancelled}Something was not {done}{troubles}{rest}."))
                 .because(status.failure_reason.map(plain))
+                .because(missing.map(|data| plain(&format!("Besides, {data}."))))
         }
         Stage::Failed => {
             let reason = status.failure_reason.map_or_else(|| "The server gave no reason.".to_owned(), plain);
@@ -247,7 +264,12 @@ pub(crate) fn describe<W: Workload>(facts: WorkloadFacts<'_, W>, now: Timestamp)
         let footprint = work.footprint(source.value().map(|backup| &backup.spec));
         related::lock(ledger.as_ref(), &W::key(&namespace, &name), &uid, &footprint)
     });
-    let mut verdict = verdict(work, now);
+    // An older server says it in the file alone.
+    let missing_data = work.missing_data().or_else(|| {
+        work.as_backup()?;
+        MissingData::among(stored.volumes.value()?.iter().map(VolumeView::missing_data))
+    });
+    let mut verdict = verdict_with(work, missing_data.as_ref(), now);
     if !status.stage.is_terminal() {
         verdict = waits_for_turn(&lock, status.stage == Stage::New).unwrap_or(verdict);
         verdict.causes.extend(in_the_way(&lock));
@@ -271,6 +293,7 @@ pub(crate) fn describe<W: Workload>(facts: WorkloadFacts<'_, W>, now: Timestamp)
         operations: Some(status.operations).filter(|operations| operations.attempted > 0),
         hooks: status.hooks.filter(|hooks| hooks.attempted > 0),
         snapshots: None,
+        missing_data,
         facts: work.facts(&source),
         timeline: timeline(created, &status, &stored),
         phase: status.phase,

@@ -91,3 +91,38 @@ async fn those_with_a_label_or_all_are_named_before_they_are_deleted() {
     all += &person.types("delete -l velero.io/schedule-name=nightly --yes").await;
     assert_snapshot!(all);
 }
+
+/// In a process of its own: all tests would be interrupted.
+#[tokio::test]
+async fn one_interrupt_ends_the_deletion_of_all() {
+    let api = FakeApi::with(["a", "b", "c"].map(completed_backup)).await;
+    let person = Person::at(&api);
+    let command = std::process::Command::new(env!("CARGO_BIN_EXE_kubectl-backup"))
+        .args(["delete", "--all", "--yes", "--wait"])
+        .env("HOME", person.home.path())
+        .env_remove("KUBECONFIG")
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let waits_for_the_first = async {
+        while !api
+            .seen()
+            .iter()
+            .any(|line| line.starts_with("GET") && line.contains("/deletebackuprequests/"))
+        {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_mins(1), waits_for_the_first).await.unwrap();
+    let kill = std::process::Command::new("kill").args(["-INT", &command.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let ended = tokio::task::spawn_blocking(|| command.wait_with_output()).await.unwrap().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{said}");
+    assert_eq!(
+        said,
+        "interrupted: deletion of backup a goes on in the cluster\ninterrupted: nothing was done about b, c\n"
+    );
+    assert_eq!(api.all("deletebackuprequests").len(), 1);
+}

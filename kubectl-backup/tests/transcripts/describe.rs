@@ -276,3 +276,67 @@ async fn texts_from_the_cluster_cannot_write_to_the_terminal() {
     .await;
     assert!(!seen.contains('␛') && !seen.contains('\u{7}'), "{seen}");
 }
+
+#[tokio::test]
+async fn watching_one_that_has_ended_ends_with_its_code() {
+    let api = FakeApi::start().await;
+    for (phase, code) in [("Completed", 0), ("PartiallyFailed", 3), ("Failed", 3)] {
+        api.has(backup_in(phase, "b"));
+        let (pipe, terminal) = (Person::at(&api), Person::at(&api).at_terminal(""));
+        for person in [pipe, terminal] {
+            let seen = person.types("describe b -w").await;
+            assert!(seen.ends_with(&format!("--- exit {code}\n")), "{phase}: {seen}");
+        }
+    }
+}
+
+/// What the controller, or an older server in its file alone, says of volumes.
+#[tokio::test]
+async fn a_completed_backup_without_the_data_of_all_volumes_says_so() {
+    let api = FakeApi::start().await;
+    let said =
+        r#"{"missing": 2, "of": 3, "volumes": {"db/pgdata-7": "its snapshot failed", "pv-8": "no driver"}}"#;
+    let annotation = json!({"metadata": {"annotations": {"backup-controller/missing-data": said}}});
+    api.has(with(completed_backup("nightly"), &annotation));
+    api.has(with(
+        with(completed_backup("partly"), &annotation),
+        &json!({"status": {"phase": "PartiallyFailed", "errors": 1}}),
+    ));
+    let person = Person::at(&api);
+    transcript!(person, "get", "describe nightly", "describe partly", "wait nightly");
+    let document = person.reads("describe nightly -o json").await;
+    assert_eq!((&document["missingData"]["missing"], &document["tone"]), (&json!(2), &json!("warn")));
+
+    api.has(completed_backup("older"));
+    has_files(&api, "Backup", "older");
+    let volumes = json!([{"pvcNamespace": "db", "pvcName": "data", "skipped": true}, {"pvName": "pv-1", "result": "succeeded"}]);
+    api.has_file("BackupVolumeInfos", "older", &volumes);
+    let seen = person.types("describe older").await;
+    assert!(
+        seen.contains("All items were saved, but the data of 1 of 2 volumes is not in it: db/data"),
+        "{seen}"
+    );
+}
+
+#[tokio::test]
+async fn the_newest_is_described_where_none_is_named() {
+    let api = FakeApi::with([completed_backup("older"), new_backup("nightly")]).await;
+    let person = Person::at(&api);
+    assert!(person.types("describe").await.contains("nightly   New"));
+    transcript!(person, "restore describe");
+}
+
+#[tokio::test]
+async fn commands_in_what_is_shown_have_the_flags_that_were_given() {
+    let api = FakeApi::with([backup_in("Failed", "nightly")]).await;
+    let person = Person::at(&api);
+    let connection = "--context=here --kubeconfig=~/.kube/config";
+    let seen = person.types(&format!("describe nightly -n velero {connection}")).await;
+    let next =
+        "kubectl --kubeconfig=~/.kube/config --context=here -n velero logs deployment/backup-controller";
+    assert!(seen.contains(next), "{seen}");
+    let seen = person.types(&format!("describe gone -n velero {connection}")).await;
+    let remedy =
+        "`kubectl backup --kubeconfig=~/.kube/config --context=here -n velero get` lists the backups";
+    assert!(seen.contains(remedy), "{seen}");
+}

@@ -12,7 +12,10 @@ async fn stored() -> FakeApi {
     let same = object("ConfigMap", "same", &json!({ "data": { "colour": "blue" } }));
     let changed = object("ConfigMap", "changed", &json!({ "data": { "colour": "blue", "size": "1" } }));
     let gone = object("ConfigMap", "gone", &json!({ "data": { "colour": "red" } }));
-    let secret = object("Secret", "password", &json!({ "data": { "old": "b25l", "kept": "a2VwdA==" } }));
+    let applied = json!({ "kubectl.kubernetes.io/last-applied-configuration": "password: b25l" });
+    let data = json!({ "old": "b25l", "kept": "a2VwdA==" });
+    let secret =
+        object("Secret", "password", &json!({ "metadata": { "annotations": applied }, "data": data }));
     let owners = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": true }]);
     let made = object("Pod", "web-1", &json!({ "metadata": { "ownerReferences": owners } }));
     let items: Vec<(String, Value)> = [
@@ -33,7 +36,8 @@ async fn stored() -> FakeApi {
     };
     there("configmaps", &same, &json!({}));
     there("configmaps", &changed, &json!({ "data": { "colour": "green" } }));
-    there("secrets", &secret, &json!({ "data": { "old": "dHdv" } }));
+    let applied = json!({ "kubectl.kubernetes.io/last-applied-configuration": "password: dHdv" });
+    there("secrets", &secret, &json!({ "metadata": { "annotations": applied }, "data": { "old": "dHdv" } }));
     api
 }
 

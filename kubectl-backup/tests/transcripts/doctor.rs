@@ -101,7 +101,7 @@ async fn a_webhook_that_hangs_is_broken_and_not_unknown() {
     let api = FakeApi::start().await;
     api.on_post("/backups", Fault::Hang);
     let seen = Person::at(&api).types("doctor").await;
-    assert!(seen.contains("✗ webhook       a creation was not answered within 1.8s"), "{seen}");
+    assert!(seen.contains("✗ webhook                a creation was not answered within 1.8s"), "{seen}");
     assert!(seen.ends_with("--- exit 1\n"), "{seen}");
 }
 
@@ -113,7 +113,7 @@ async fn another_webhooks_refusal_is_no_sign_of_ours() {
     let seen = Person::at(&api).types("doctor").await;
     assert!(
         seen.contains(
-            "? webhook       not known: another webhook or policy refused the question: label team is missing"
+            "? webhook                not known: another webhook or policy refused the question: label team is missing"
         ),
         "{seen}"
     );

@@ -80,3 +80,29 @@ async fn the_installations_namespace_is_found_as_velero_finds_it() {
     let namespaces: Vec<&str> = lists.map(|line| line.split('/').nth(5).unwrap()).collect();
     assert_eq!(namespaces, ["velero", "from-env", "from-file", "from-flag", "from-flag"]);
 }
+
+#[tokio::test]
+async fn what_is_no_api_server_does_not_count_as_one_without_definitions() {
+    let api = FakeApi::start().await;
+    let html = b"<html>404 Not Found</html>".to_vec();
+    api.on_get("/backups", Fault::Bytes(404, vec![("content-type", "text/html".to_owned())], html));
+    api.on_get("/backups", Fault::Bytes(404, Vec::new(), b"404 page not found\n".to_vec()));
+    transcript!(Person::at(&api), "get", "get", "get --request-timeout=30", "get --request-timeout=soon");
+}
+
+/// On Unix, where a path may be of any bytes.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_kubeconfig_whose_path_is_no_text_is_not_passed_over() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let api = FakeApi::with([completed_backup("b")]).await;
+    let person = Person::at(&api);
+    let ran = std::process::Command::new(env!("CARGO_BIN_EXE_kubectl-backup"))
+        .arg("get")
+        .env("HOME", person.home.path())
+        .env("KUBECONFIG", std::ffi::OsStr::from_bytes(b"/nowhere/\xff"))
+        .output()
+        .unwrap();
+    assert_eq!(ran.status.code(), Some(1));
+    assert!(ran.stdout.is_empty() && String::from_utf8(ran.stderr).unwrap().contains("does not exist"));
+}

@@ -49,3 +49,14 @@ async fn each_change_of_an_operation_is_a_line() {
     };
     assert_snapshot!(tokio::join!(watching, further).0);
 }
+
+#[tokio::test]
+async fn watching_them_ends_with_the_code_of_the_backup() {
+    let api = FakeApi::start().await;
+    has_files(&api, "Backup", "nightly");
+    for (phase, code) in [("Completed", 0), ("PartiallyFailed", 3), ("Failed", 3)] {
+        api.has(with(waiting(4), &json!({"status": {"phase": phase}})));
+        let seen = Person::at(&api).types("operations nightly -w").await;
+        assert!(seen.ends_with(&format!("--- exit {code}\n")), "{phase}: {seen}");
+    }
+}

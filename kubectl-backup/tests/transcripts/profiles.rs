@@ -83,7 +83,9 @@ async fn profiles_that_cannot_be_read_are_named() {
     let api = with_own_profiles(&json!({"acme.yaml": "name: acme\ncolour: blue\n"})).await;
     let seen = Person::at(&api).types("doctor").await;
     assert!(
-        seen.contains("profiles      acme cannot be used, and what it is about is refused: acme.yaml"),
+        seen.contains(
+            "profiles               acme cannot be used, and what it is about is refused: acme.yaml"
+        ),
         "{seen}"
     );
     let mut all = Person::at(&api).types_all(["profiles -o name", "get --kind=dump", "profiles acme"]).await;

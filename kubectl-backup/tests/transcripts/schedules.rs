@@ -109,3 +109,14 @@ async fn a_schedule_created_again_is_not_deleted() {
     assert!(seen.contains("Precondition failed") && seen.ends_with("--- exit 1\n"), "{seen}");
     assert_eq!(api.stored("schedules", "either").unwrap()["metadata"]["uid"], "another");
 }
+
+#[tokio::test]
+async fn the_newest_backup_is_found_behind_many() {
+    let api = cluster().await;
+    for n in 0..600 {
+        let early = json!({"status": {"startTimestamp": "2026-10-01T03:00:00Z"}});
+        api.has(with(completed_backup(&format!("nightly-2026100103{n:04}")), &early));
+    }
+    let seen = Person::at(&api).types("schedules describe nightly").await;
+    assert!(seen.contains("nightly-20261103030000"), "{seen}");
+}

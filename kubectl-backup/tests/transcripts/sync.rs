@@ -129,12 +129,13 @@ async fn a_comparison_is_asked_for_and_waited_for() {
 }
 
 #[tokio::test]
-async fn force_agrees_to_what_was_shown_and_to_no_more() {
+async fn so_many_removals_are_agreed_to_and_no_more() {
     let api = cluster().await;
     let person = Person::at(&api);
-    let mut all = person.types("sync default --force").await;
+    let mut all = person.types("sync default --accept-removals=3").await;
+    all += &person.types("sync other --accept-removals=39").await;
     assert!(api.seen().iter().all(|request| request.starts_with("GET")), "{:?}", api.seen());
-    all += &person.types("sync other --force --timeout=100ms").await;
+    all += &person.types("sync other --accept-removals=40 --timeout=100ms").await;
     assert_snapshot!(all);
     let asked = api.stored("backupstoragelocations", "other").unwrap();
     let request = asked["metadata"]["annotations"][SYNC_REQUEST_ANNOTATION].as_str().unwrap();

@@ -63,7 +63,7 @@ async fn the_files_of_a_good_backup_are_told_with_what_is_in_each() {
 }
 
 #[tokio::test]
-async fn files_that_do_not_agree_are_told_with_exit_code_1() {
+async fn files_that_do_not_agree_are_told_with_exit_code_3() {
     let api = stored(json!({ "phase": "PartiallyFailed", "errors": 3, "backupItemOperationsCompleted": 2, "csiVolumeSnapshotsCompleted": 2 })).await;
     api.has_file(
         "BackupResourceList",

@@ -104,3 +104,29 @@ async fn what_will_not_pass_is_not_tried_again() {
     let seen = Person::at(&api).types("create shop --retry-for=10s").await;
     assert!(!seen.contains("trying again") && seen.ends_with("--- exit 1\n"), "{seen}");
 }
+
+#[tokio::test]
+async fn several_are_waited_for_side_by_side() {
+    let api = FakeApi::with([backup_in("InProgress", "a"), backup_in("InProgress", "b")]).await;
+    api.becomes("/b", ["InProgress", "InProgress", "Failed"].map(|phase| backup_in(phase, "b")));
+    transcript!(Person::at(&api), "wait a b gone --timeout=2s");
+}
+
+/// A line of a watch.
+fn modified(phase: &str) -> String {
+    format!("{}\n", json!({ "type": "MODIFIED", "object": backup_in(phase, "b") }))
+}
+
+#[tokio::test]
+async fn a_phase_that_passes_between_two_looks_was_there() {
+    let api = FakeApi::with([new_backup("b")]).await;
+    let watched = (modified("InProgress") + &modified("Completed")).into_bytes();
+    api.on_get(
+        "/backups?watch",
+        Fault::Bytes(200, vec![("content-type", "application/json".to_owned())], watched),
+    );
+    let seen = Person::at(&api).types("wait b --for=phase=InProgress --timeout=1m").await;
+    assert!(seen.ends_with("backup b: InProgress\n--- exit 0\n"), "{seen}");
+    let asked: Vec<String> = api.seen().into_iter().filter(|line| line.contains("watch")).collect();
+    assert!(asked[0].contains("resourceVersion=1"), "nothing is missed before the watch: {asked:?}");
+}

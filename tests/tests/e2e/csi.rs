@@ -203,6 +203,11 @@ async fn a_snapshot_that_errs_is_reported_and_fails_no_other(world: &mut World) 
     let results: Vec<_> =
         info.as_array().into_iter().flatten().map(|entry| entry["result"].clone()).collect();
     ensure!(results == [json!("failed"), json!("succeeded")], "{info}");
+    let described = world.kubectl_backup().succeeds(&["describe", "csi-two"]).await?.stdout;
+    let missing = "the data of 1 of 2 volumes is not in it: csi-two/bad (its snapshot failed)";
+    ensure!(described.contains(missing), "{described}");
+    let listed = world.kubectl_backup().succeeds(&["get", "csi-two"]).await?.stdout;
+    ensure!(listed.contains("PartiallyFailed (1 volume without data)"), "{listed}");
     nothing_left(world).await
 }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use backup_core::api::LocationPhase;
+use backup_tests::kubectl_backup::KubectlBackup;
 
 use crate::prelude::*;
 
@@ -88,7 +89,11 @@ async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> 
     plugin.succeeds(&["wait", &backup, "--timeout=1m"]).await?;
     let described = plugin.succeeds(&["schedules", "describe", "yearly"]).await?.stdout;
     ensure!(described.contains(&backup) && described.contains("Completed"), "{described}");
+    let status = of_namespace(&plugin, "cli-times").await?;
+    ensure!(status["protected"] == true && status["lastGood"]["name"] == backup.as_str(), "{status}");
     plugin.succeeds(&["schedules", "pause", "yearly"]).await?;
+    let status = of_namespace(&plugin, "cli-times").await?;
+    ensure!(status["reasons"] == json!(["schedule yearly is paused"]), "{status}");
     let table = plugin.succeeds(&["schedules"]).await?.stdout;
     ensure!(table.lines().any(|line| line.starts_with("yearly ") && line.contains("Paused")), "{table}");
     plugin.succeeds(&["schedules", "delete", "yearly", "--yes"]).await?;
@@ -103,17 +108,26 @@ async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> 
     Ok(())
 }
 
+/// What `status` says of a namespace; others are not protected.
+async fn of_namespace(plugin: &KubectlBackup, name: &str) -> anyhow::Result<Value> {
+    let seen = plugin.fails(1, &["status", "-o", "json"]).await?.stdout;
+    let status: Value = serde_json::from_str(&seen)?;
+    let all = status["namespaces"].as_array();
+    Ok(all.into_iter().flatten().find(|one| one["name"] == name).cloned().unwrap_or_default())
+}
+
 async fn the_doctor_finds_what_is_broken_and_nothing_else(world: &mut World) -> anyhow::Result<()> {
     // Other tests of this world have made some that cannot be used.
     let all = world.locations().list_all().await?;
     let broken: Vec<String> = all
         .into_iter()
         .filter(|location| location.status.phase == Some(LocationPhase::Unavailable))
-        .map(|location| format!("✗ locations     {} is Unavailable", location.name_any()))
+        .map(|location| format!("✗ {:<23}{} is Unavailable", "locations", location.name_any()))
         .collect();
     let seen =
         world.kubectl_backup().run(&["doctor"]).await?.expect_code(i32::from(!broken.is_empty()))?.stdout;
-    for check in ["API server", "definitions", "registration", "certificate", "webhook", "controller", "lock"]
+    for check in
+        ["API server", "CRDs", "webhook configuration", "certificate", "webhook", "controller", "lock"]
     {
         let good = seen.lines().any(|line| line.starts_with(&format!("✓ {check} ")));
         ensure!(good, "{check}:\n{seen}");

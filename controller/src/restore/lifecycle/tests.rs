@@ -191,7 +191,8 @@ async fn a_cancelled_restore_that_was_taken_up_again_does_not_wait_for_its_backu
     };
     let (done, ()) =
         futures::join!(tokio::time::timeout(Duration::from_secs(20), step(&mut worker)), cancelled);
-    drop(std::fs::File::options().write(true).open(&tarball));
+    // For reading, too: else this would wait for who opens it, and it may not have been opened.
+    drop(std::fs::File::options().read(true).write(true).open(&tarball));
     assert_eq!(done.unwrap(), Step::Done);
     let status = status(&fake);
     assert_eq!((&status["phase"], &status["errors"]), (&json!("PartiallyFailed"), &json!(1)), "{status}");

@@ -47,7 +47,7 @@ pub(crate) async fn api_server(session: &Session, now: Timestamp) -> Result<Vec<
 
 /// Whether the installed definitions know the phases that our programs write: else a status cannot be written.
 pub(crate) async fn definitions(session: &Session) -> Result<Vec<Finding>, Problem> {
-    let on = Topic("definitions");
+    let on = Topic("CRDs");
     let resource = ApiResource::erase::<CustomResourceDefinition>(&());
     let api: Api<DynamicObject> = Api::all_with(session.client.clone(), &resource);
     let mut findings = Vec::new();

@@ -21,7 +21,7 @@ const INSTALL: &str = "Install the webhook: kubectl apply -k deploy";
 
 /// What is registered, and until when its authority is good.
 pub(crate) async fn registration(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
-    let on = Topic("registration");
+    let on = Topic("webhook configuration");
     let api: Api<ValidatingWebhookConfiguration> = Api::all(session.client.clone());
     let about = About::of::<ValidatingWebhookConfiguration>("get", NAME);
     let Some(found) = optional(session.call(about, api.get(NAME)).await)? else {

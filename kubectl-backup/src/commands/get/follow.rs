@@ -70,7 +70,7 @@ pub(crate) async fn run(
                         shown = std::mem::take(&mut seen_now);
                         if !std::mem::replace(&mut begun, true) {
                             lines.warn(terminal);
-                            let text = lines.text()?;
+                            let text = lines.begin()?;
                             terminal.data(&text)?;
                         }
                     }

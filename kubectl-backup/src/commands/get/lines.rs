@@ -174,6 +174,20 @@ impl<'a> Lines<'a> {
         }
     }
 
+    /// The same, as what `next` gives goes on: objects one after the other instead of a list.
+    pub(crate) fn begin(&mut self) -> Result<String, Problem> {
+        if self.all.iter().all(|line| line.whole.is_none()) {
+            return self.text();
+        }
+        self.all.sort_by(order);
+        self.all.iter().filter_map(|line| line.whole.as_ref()).map(|value| self.one_of_many(value)).collect()
+    }
+
+    fn one_of_many(&self, value: &Value) -> Result<String, Problem> {
+        let mark = if self.args.output.form == Form::Plain(Output::Yaml) { "---\n" } else { "" };
+        Ok(mark.to_owned() + &self.document_text(value)?)
+    }
+
     fn rows(&self, with_headers: bool) -> Result<String, Problem> {
         Ok(table(&self.headers(), with_headers, self.all.iter().filter_map(|line| line.row.clone()))?)
     }
@@ -189,8 +203,7 @@ impl<'a> Lines<'a> {
     pub(crate) fn next(&mut self, object: DynamicObject, status: Option<&str>) -> Result<String, Problem> {
         let line = self.line(object, status);
         if let Some(value) = &line.whole {
-            let mark = if self.args.output.form == Form::Plain(Output::Yaml) { "---\n" } else { "" };
-            return self.document_text(value).map(|text| mark.to_owned() + &text);
+            return self.one_of_many(value);
         }
         if line.row.is_none() {
             return Ok(self.name_of(&line.name));

@@ -1,5 +1,6 @@
 //! What became of the data of volumes, from `-volumeinfo.json.gz` (Velero `internal/volume/volumes_information.go`, v1.18).
 
+use backup_core::volume_data::{NOTHING_SAVED, SNAPSHOT_FAILED};
 use serde::{Deserialize, Serialize};
 
 use crate::print::plain;
@@ -74,6 +75,19 @@ impl From<Entry> for VolumeView {
             handle: text(snapshot.snapshot_handle).unwrap_or_default(),
             skipped: skipped.then(|| text(entry.skipped_reason).unwrap_or_default()),
         }
+    }
+}
+
+impl VolumeView {
+    /// Its name, and why its data is not in the backup, if it is not.
+    pub(crate) fn missing_data(&self) -> (String, Option<String>) {
+        let why = match (&self.skipped, self.succeeded) {
+            (Some(why), _) if why.is_empty() => Some(NOTHING_SAVED.to_owned()),
+            (Some(why), _) => Some(why.clone()),
+            (None, Some(false)) => Some(SNAPSHOT_FAILED.to_owned()),
+            (None, _) => None,
+        };
+        (self.claim.clone(), why)
     }
 }
 

@@ -1,0 +1,116 @@
+//! `status`: one page for a cluster.
+
+use backup_lock::{State, ledger::Status};
+use futures::try_join;
+use k8s_openapi::api::core::v1::Namespace;
+use tokio::time::Instant;
+
+use super::{
+    describe::{CLEAR, read_ledger},
+    poll::{LONGEST, Look, poll},
+    prelude::*,
+};
+use crate::{
+    cli::StatusArgs,
+    view::{
+        locks::named,
+        status::{self as view, Asked, BackupFacts, ClusterStatus, Observed, WorkLine},
+    },
+};
+
+/// Between two pages of `-w`: each takes lists of everything.
+const PERIOD: Duration = Duration::from_secs(10);
+
+pub(super) async fn run(args: StatusArgs, terminal: &mut Terminal) -> CommandResult {
+    let session = Session::connect(terminal).await?;
+    if args.watch {
+        return watch(&session, &args, terminal).await;
+    }
+    let status = Box::pin(read(&session, &args, terminal.now())).await?;
+    show(&status, &args, terminal)?;
+    Ok(if status.protected { Exit::Done } else { Exit::Failed })
+}
+
+async fn watch(session: &Session, args: &StatusArgs, terminal: &mut Terminal) -> CommandResult {
+    let mut due = Instant::now();
+    let watched = poll(session, terminal, LONGEST, async |terminal: &mut Terminal| {
+        if Instant::now() < due {
+            return Ok(Look::<()>::Same);
+        }
+        let status = Box::pin(read(session, args, terminal.now())).await?;
+        if terminal.out_is_terminal {
+            terminal.data(CLEAR)?;
+        }
+        show(&status, args, terminal)?;
+        due = Instant::now() + PERIOD;
+        Ok(Look::Same)
+    });
+    Ok(watched.await?.err().unwrap_or(Exit::Done))
+}
+
+fn show(status: &ClusterStatus, args: &StatusArgs, terminal: &mut Terminal) -> Result<(), Problem> {
+    let output = &args.output;
+    // Those that are not protected: what a script wants to go through.
+    let names = || {
+        let bad = status.namespaces.iter().filter(|one| !one.protected);
+        bad.fold(String::new(), |all, one| all + "namespace/" + &one.name + "\n")
+    };
+    json::show_list("ClusterStatus", ("namespaces", status), output, terminal, names, |now, style| {
+        Ok(view::text(status, now, style, output.is_wide())?)
+    })
+}
+
+/// Lists everything side by side, and keeps little of it.
+async fn read(session: &Session, args: &StatusArgs, now: Timestamp) -> Result<ClusterStatus, Problem> {
+    let all = ListParams::default;
+    let backups = async {
+        let api: Api<DeserializeGuard<Backup>> = session.api();
+        let keep = |one: DeserializeGuard<Backup>| Some(BackupFacts::of(&one.0.ok()?, now));
+        session.list(About::of::<Backup>("list", ""), &api, all(), keep).await
+    };
+    let restores = async {
+        let api: Api<DeserializeGuard<Restore>> = session.api();
+        let keep = |one: DeserializeGuard<Restore>| WorkLine::of(&one.0.ok()?, now);
+        session.list(About::of::<Restore>("list", ""), &api, all(), keep).await
+    };
+    let schedules = async {
+        let api: Api<DeserializeGuard<Schedule>> = session.api();
+        session.list(About::of::<Schedule>("list", ""), &api, all(), |one| one.0.ok()).await
+    };
+    let locations = async {
+        let api: Api<DeserializeGuard<BackupStorageLocation>> = session.api();
+        session.list(About::of::<BackupStorageLocation>("list", ""), &api, all(), |one| one.0.ok()).await
+    };
+    let namespaces = async { Ok(fetched(namespaces(session)).await) };
+    let lock = async { Ok(fetched(lock(session)).await) };
+    let (backups, restores, schedules, locations, namespaces, lock) =
+        try_join!(backups, restores, schedules, locations, namespaces, lock)?;
+    let seen = Observed { namespaces, backups, restores, schedules, locations, lock };
+    let asked =
+        Asked { rpo: args.rpo.and_then(|rpo| rpo.as_std().try_into().ok()), except: &args.except_namespaces };
+    Ok(view::status(&session.namespace, seen, &asked, now))
+}
+
+async fn namespaces(session: &Session) -> Result<Vec<String>, Problem> {
+    let api: Api<Namespace> = Api::all(session.client.clone());
+    let about = About::called("list", "namespace", "namespaces", "");
+    session.list(about, &api, ListParams::default(), |one| Some(one.name_any())).await
+}
+
+/// Who holds the lock between backups and restores, and who waits, in words.
+async fn lock(session: &Session) -> Result<Vec<String>, Problem> {
+    let Some(ledger) = read_ledger(session).await? else { return Ok(Vec::new()) };
+    let mut held: Vec<String> = ledger
+        .claims
+        .iter()
+        .map(|claim| {
+            let holds = claim.entries.iter().any(|entry| entry.state > State::Waiting);
+            let how = if holds { "holds it" } else { "waits" };
+            format!("{} {how}", named(&claim.key))
+        })
+        .collect();
+    if ledger.status == Status::Rebuilding {
+        held.push("its ledger is being rebuilt".to_owned());
+    }
+    Ok(held)
+}

@@ -1,0 +1,399 @@
+//! What is protected: for each namespace its last good backup, and whether that is as recent as was promised. Pure.
+
+mod screen;
+
+use std::collections::BTreeMap;
+
+use backup_core::{
+    api::{Backup, BackupSpec, BackupStorageLocation, Schedule, schedule::SchedulePhase},
+    selection::IncludesExcludes,
+    volume_data::MissingData,
+};
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt as _;
+use serde::Serialize;
+
+pub(crate) use screen::text;
+
+use super::{
+    LocationSummary, WorkStatus, Workload,
+    related::began,
+    schedule::{next, reading},
+    verdict,
+};
+use crate::{
+    fetched::Fetched,
+    print::{Tone, human, plain},
+};
+
+/// How far back the runs of a schedule are looked for.
+const LONG: SignedDuration = SignedDuration::from_hours(24 * 400);
+
+/// What was read of the cluster.
+pub(crate) struct Observed {
+    pub(crate) namespaces: Fetched<Vec<String>>,
+    pub(crate) backups: Vec<BackupFacts>,
+    pub(crate) restores: Vec<WorkLine>,
+    pub(crate) schedules: Vec<Schedule>,
+    pub(crate) locations: Vec<BackupStorageLocation>,
+    /// Who holds and who waits.
+    pub(crate) lock: Fetched<Vec<String>>,
+}
+
+/// What a person asks for beside what the schedules promise.
+pub(crate) struct Asked<'a> {
+    /// The last good backup is to be no older than this, whatever schedules say.
+    pub(crate) rpo: Option<SignedDuration>,
+    /// Namespaces that need no backups.
+    pub(crate) except: &'a [String],
+}
+
+/// What is kept of a Backup: of thousands there is no room for more.
+pub(crate) struct BackupFacts {
+    name: String,
+    scope: Scope,
+    good: bool,
+    phase: String,
+    began: Option<Timestamp>,
+    location: String,
+    missing: Option<MissingData>,
+    work: Option<WorkLine>,
+}
+
+/// Which namespaces a backup is of, and whether it has all that is in them.
+#[derive(Clone, Debug, PartialEq)]
+struct Scope {
+    namespaces: IncludesExcludes,
+    is_whole: bool,
+}
+
+impl Scope {
+    fn of(spec: &BackupSpec) -> Self {
+        let everything = |included: &[String]| IncludesExcludes::new(included, &[]).everything();
+        let is_whole = spec.label_selector.is_none()
+            && spec.or_label_selectors.as_ref().is_none_or(Vec::is_empty)
+            && everything(&spec.included_resources)
+            && everything(&spec.included_namespace_scoped_resources);
+        let namespaces = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
+        Self { namespaces, is_whole }
+    }
+
+    fn covers(&self, namespace: &str) -> bool {
+        self.is_whole && self.namespaces.includes(namespace)
+    }
+}
+
+/// A backup or restore that has not ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct WorkLine {
+    pub(crate) kind: &'static str,
+    pub(crate) name: String,
+    pub(crate) phase: String,
+    pub(crate) verdict: String,
+    pub(crate) tone: Tone,
+}
+
+impl WorkLine {
+    /// None of one that has ended.
+    pub(crate) fn of<W: Workload>(work: &W, now: Timestamp) -> Option<Self> {
+        let WorkStatus { stage, phase, .. } = work.status();
+        if stage.is_terminal() {
+            return None;
+        }
+        let (verdict, name) = (verdict(work, now), work.name_any());
+        Some(Self { kind: W::KIND, name, phase, verdict: verdict.sentence, tone: verdict.tone })
+    }
+}
+
+impl BackupFacts {
+    pub(crate) fn of(backup: &Backup, now: Timestamp) -> Self {
+        Self {
+            name: backup.name_any(),
+            scope: Scope::of(&backup.spec),
+            good: backup.status().ended() == Some(true) && backup.metadata.deletion_timestamp.is_none(),
+            phase: plain(backup.phase().as_str()),
+            began: began(backup),
+            location: backup.spec.storage_location.clone().unwrap_or_default(),
+            missing: backup.missing_data(),
+            work: WorkLine::of(backup, now),
+        }
+    }
+}
+
+/// One page for a cluster.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ClusterStatus {
+    pub(crate) namespace: String,
+    /// Whether every namespace is protected.
+    pub(crate) protected: bool,
+    pub(crate) namespaces: Vec<NamespaceStatus>,
+    /// What was not asked for: namespaces that need no backups.
+    pub(crate) except: Vec<String>,
+    pub(crate) running: Vec<WorkLine>,
+    pub(crate) locations: Vec<LocationLine>,
+    pub(crate) lock: Fetched<Vec<String>>,
+    /// What could not be looked at, one sentence each.
+    pub(crate) unchecked: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NamespaceStatus {
+    pub(crate) name: String,
+    pub(crate) protected: bool,
+    pub(crate) last_good: Option<GoodBackup>,
+    pub(crate) next_run: Option<Timestamp>,
+    /// The schedule that promises the most recent backups.
+    pub(crate) schedule: Option<String>,
+    /// Why it is not protected; of one that is: what is worth a look.
+    pub(crate) reasons: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct GoodBackup {
+    pub(crate) name: String,
+    pub(crate) began: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct LocationLine {
+    pub(crate) name: String,
+    pub(crate) phase: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<String>,
+    pub(crate) tone: Tone,
+}
+
+/// The newest of the backups of one scope.
+struct Newest<'a> {
+    scope: &'a Scope,
+    good: Option<&'a BackupFacts>,
+    ended: Option<&'a BackupFacts>,
+}
+
+/// A schedule, and what it promises.
+struct Promise<'a> {
+    name: String,
+    scope: Scope,
+    schedule: &'a Schedule,
+    next: Option<Timestamp>,
+    /// The last good backup began no earlier: at the last run but one, as the last may not have ended.
+    since: Option<Timestamp>,
+    /// Between two runs.
+    every: Option<SignedDuration>,
+}
+
+pub(crate) fn status(namespace: &str, seen: Observed, asked: &Asked<'_>, now: Timestamp) -> ClusterStatus {
+    let Observed { namespaces, backups, restores, schedules, locations, lock } = seen;
+    let mut unchecked = Vec::new();
+    let names = match namespaces {
+        Fetched::Known(names) => names,
+        Fetched::Missing { unavailable } => {
+            unchecked
+                .push(format!("only namespaces that a backup or schedule names are shown: {unavailable}"));
+            named(&backups, &schedules)
+        }
+    };
+    let newest = newest(&backups);
+    let promises: Vec<Promise<'_>> = schedules.iter().map(|one| promise(one, now)).collect();
+    let down: BTreeMap<String, String> = locations
+        .iter()
+        .map(|location| LocationSummary::of(location, ""))
+        .filter(LocationSummary::is_unavailable)
+        .map(|location| (location.name, location.message.unwrap_or_default()))
+        .collect();
+    let is_excepted = |name: &String| IncludesExcludes::new(asked.except, &[]).names(name);
+    let (except, names): (Vec<String>, Vec<String>) = names.into_iter().partition(is_excepted);
+    let namespaces: Vec<NamespaceStatus> =
+        names.iter().map(|name| of_namespace(name, &newest, &promises, &down, asked.rpo, now)).collect();
+    let running = backups.iter().filter_map(|backup| backup.work.clone()).chain(restores).collect();
+    ClusterStatus {
+        namespace: namespace.to_owned(),
+        protected: namespaces.iter().all(|one| one.protected),
+        namespaces,
+        except,
+        running,
+        locations: locations.iter().map(location).collect(),
+        lock,
+        unchecked,
+    }
+}
+
+/// The namespaces that are named without a pattern.
+fn named(backups: &[BackupFacts], schedules: &[Schedule]) -> Vec<String> {
+    let of_backups = backups.iter().flat_map(|backup| backup.scope.namespaces.included().iter());
+    let of_schedules = schedules.iter().flat_map(|one| one.spec.template.included_namespaces.iter());
+    let mut all: Vec<String> = of_backups
+        .chain(of_schedules)
+        .filter(|name| backup_core::names::is_object_name(name))
+        .cloned()
+        .collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// There are few scopes, however many backups and namespaces there are.
+fn newest(backups: &[BackupFacts]) -> Vec<Newest<'_>> {
+    let mut all: Vec<Newest<'_>> = Vec::new();
+    for backup in backups {
+        let at = all.iter().position(|one| *one.scope == backup.scope).unwrap_or_else(|| {
+            all.push(Newest { scope: &backup.scope, good: None, ended: None });
+            all.len() - 1
+        });
+        let later = |before: Option<&BackupFacts>| before.is_none_or(|before| before.began < backup.began);
+        let newest = &mut all[at];
+        if backup.work.is_none() && later(newest.ended) {
+            newest.ended = Some(backup);
+        }
+        if backup.good && later(newest.good) {
+            newest.good = Some(backup);
+        }
+    }
+    all
+}
+
+fn promise(schedule: &Schedule, now: Timestamp) -> Promise<'_> {
+    let runs = next(schedule, now);
+    let cron = reading(schedule).unwrap_or_default().cron(&schedule.spec.schedule).ok();
+    let is_running = !runs.is_empty();
+    let before = |at: Timestamp| {
+        let since = at.checked_sub(LONG).ok()?;
+        cron.as_ref()?.latest(since, at.checked_sub(SignedDuration::from_secs(1)).ok()?)
+    };
+    let last = before(now).filter(|_| is_running);
+    let since = last.and_then(before);
+    let created = schedule.metadata.creation_timestamp.as_ref().map(|at| at.0);
+    Promise {
+        name: schedule.name_any(),
+        scope: Scope::of(&schedule.spec.template),
+        schedule,
+        next: runs.first().copied(),
+        // It promises nothing of the time before it was there.
+        since: since.filter(|since| created.is_none_or(|created| created <= *since)),
+        every: last.zip(since).map(|(last, since)| last.duration_since(since)),
+    }
+}
+
+fn of_namespace(
+    name: &str,
+    newest: &[Newest<'_>],
+    promises: &[Promise<'_>],
+    down: &BTreeMap<String, String>,
+    rpo: Option<SignedDuration>,
+    now: Timestamp,
+) -> NamespaceStatus {
+    let covering = || newest.iter().filter(|one| one.scope.covers(name));
+    let good = covering().filter_map(|one| one.good).max_by_key(|backup| backup.began);
+    let ended = covering().filter_map(|one| one.ended).max_by_key(|backup| backup.began);
+    let running = promises.iter().filter(|one| one.next.is_some() && one.scope.covers(name));
+    let strictest = running.clone().min_by_key(|one| one.every.unwrap_or(SignedDuration::MAX));
+    let mut reasons = Vec::new();
+    match (good, ended) {
+        (None, None) => reasons.push("there is no backup of all of it".to_owned()),
+        (None, Some(bad)) => reasons.push(format!("its newest backup, {}, is {}", bad.name, bad.phase)),
+        (Some(good), _) => reasons.extend(of_good(good, name, strictest, down, rpo, now)),
+    }
+    if strictest.is_none() && rpo.is_none() {
+        reasons.push(no_schedule(name, promises));
+    }
+    let protected = reasons.is_empty();
+    if let (true, Some(good), Some(ended)) = (protected, good, ended)
+        && ended.began > good.began
+    {
+        reasons.push(format!("its newest backup, {}, is {}", ended.name, ended.phase));
+    }
+    NamespaceStatus {
+        name: name.to_owned(),
+        protected,
+        last_good: good.map(|good| GoodBackup { name: good.name.clone(), began: good.began }),
+        next_run: running.filter_map(|one| one.next).min(),
+        schedule: strictest.map(|one| one.name.clone()),
+        reasons,
+    }
+}
+
+/// What is wrong with the last good backup of a namespace.
+fn of_good(
+    good: &BackupFacts,
+    namespace: &str,
+    promised: Option<&Promise<'_>>,
+    down: &BTreeMap<String, String>,
+    rpo: Option<SignedDuration>,
+    now: Timestamp,
+) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let age = good.began.map_or(SignedDuration::MAX, |began| now.duration_since(began));
+    let old = || human(age.as_secs());
+    match (rpo, promised) {
+        (Some(rpo), _) if age > rpo => {
+            reasons.push(format!(
+                "its last good backup is {} old, and {} is asked for",
+                old(),
+                human(rpo.as_secs())
+            ));
+        }
+        (None, Some(Promise { name, since: Some(since), every: Some(every), .. }))
+            if good.began < Some(*since) =>
+        {
+            let every = human(every.as_secs());
+            reasons.push(format!(
+                "its last good backup is {} old, and schedule {name} promises one every {every}",
+                old()
+            ));
+        }
+        _ => {}
+    }
+    if let Some(why) = down.get(&good.location) {
+        let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+        reasons
+            .push(format!("location {}, which has its last good backup, is Unavailable{why}", good.location));
+    }
+    if let Some(data) = &good.missing {
+        let of_namespace = |(volume, why): (&String, &String)| {
+            let claim = volume.strip_prefix(namespace)?.strip_prefix('/')?;
+            Some(plain(&format!("the data of claim {claim} is not in its last good backup ({why})")))
+        };
+        reasons.extend(data.volumes.iter().filter_map(of_namespace));
+        let unnamed = data.missing.saturating_sub(data.volumes.len());
+        if unnamed > 0 {
+            reasons.push(format!("the data of {unnamed} more volumes, perhaps of this namespace, is not in its last good backup"));
+        }
+    }
+    reasons
+}
+
+/// Why no schedule makes backups of a namespace.
+fn no_schedule(namespace: &str, promises: &[Promise<'_>]) -> String {
+    let one = |which: &dyn Fn(&&Promise<'_>) -> bool| promises.iter().find(which).map(|one| one.name.clone());
+    let is_stopped = |one: &&Promise<'_>| one.next.is_none() && one.scope.covers(namespace);
+    if let Some(stopped) = promises.iter().find(is_stopped) {
+        let failed = stopped.schedule.status.phase == Some(SchedulePhase::FailedValidation);
+        let why = if failed { "is not valid" } else { "is paused" };
+        return format!("schedule {} {why}", stopped.name);
+    }
+    if let Some(name) = one(&|one| !one.scope.is_whole && one.scope.namespaces.includes(namespace)) {
+        return format!("schedule {name} makes backups of a part of it only (labels or resources)");
+    }
+    match one(&|one| one.scope.namespaces.excludes(namespace)) {
+        Some(name) => format!("schedule {name} excludes it"),
+        None => "no schedule makes backups of it".to_owned(),
+    }
+}
+
+fn location(location: &BackupStorageLocation) -> LocationLine {
+    let summary = LocationSummary::of(location, "");
+    let tone = match summary.phase.as_deref() {
+        Some("Available") => Tone::Good,
+        Some("Unavailable") => Tone::Bad,
+        None => Tone::Busy,
+        Some(_) => Tone::Unknown,
+    };
+    let phase = summary.phase.unwrap_or_else(|| "New".to_owned());
+    let message = summary.message.filter(|_| tone == Tone::Bad);
+    LocationLine { name: summary.name, phase, message, tone }
+}
+
+#[cfg(test)]
+mod tests;

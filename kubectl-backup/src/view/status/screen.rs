@@ -1,0 +1,148 @@
+//! The screen of `status`: what is not protected first, and few lines however many namespaces there are.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::{ClusterStatus, NamespaceStatus, WorkLine};
+use crate::{
+    fetched::Fetched,
+    print::{Screen, Style, Tone, table, until},
+    view::{
+        counted,
+        table_kind::{age, dash},
+    },
+};
+
+/// Rows of namespaces that are not protected, unless all are shown.
+const UNPROTECTED: usize = 20;
+/// Namespaces that are protected get rows up to so many; more are counted by their schedules.
+const PROTECTED: usize = 20;
+/// Namespaces in a command that is suggested.
+const NAMED: usize = 5;
+
+pub(crate) fn text(
+    status: &ClusterStatus,
+    now: Timestamp,
+    style: Style,
+    all: bool,
+) -> std::io::Result<String> {
+    let (good, bad): (Vec<_>, Vec<_>) = status.namespaces.iter().partition(|one| one.protected);
+    let total = counted(i64::try_from(status.namespaces.len()).unwrap_or(i64::MAX), "namespace");
+    let (tone, verdict) = match bad.len() {
+        0 if good.is_empty() => (Tone::Unknown, "no namespace is looked at".to_owned()),
+        0 if status.unchecked.is_empty() => (Tone::Good, format!("{total}, all protected")),
+        0 => (Tone::Warn, format!("{total} looked at, all protected")),
+        bad => (Tone::Bad, format!("{bad} of {total} not protected")),
+    };
+    let mut screen = Screen::of(style, tone, &status.namespace, &[&verdict]);
+    screen.line("");
+    screen.facts(11, facts(status, style));
+    section(&mut screen, "NOT PROTECTED", &bad, if all { usize::MAX } else { UNPROTECTED }, now)?;
+    if all || good.len() <= PROTECTED {
+        section(&mut screen, "PROTECTED", &good, usize::MAX, now)?;
+    } else {
+        screen.section("PROTECTED");
+        screen.lines(summary(&good, now));
+        screen.line("  -o wide has a row for each");
+    }
+    let next = next(status, &bad);
+    if !next.is_empty() {
+        screen.section("NEXT");
+        screen.lines(next);
+    }
+    Ok(screen.text)
+}
+
+fn facts(status: &ClusterStatus, style: Style) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    for WorkLine { kind, name, phase, verdict, tone } in &status.running {
+        facts.push(("Running", format!("{kind} {name}: {}. {verdict}", style.tone(*tone, phase))));
+    }
+    for location in &status.locations {
+        let message = location.message.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        let phase = style.tone(location.tone, &location.phase);
+        facts.push(("Location", format!("{} {phase}{message}", location.name)));
+    }
+    if status.locations.is_empty() {
+        facts.push(("Location", style.tone(Tone::Bad, "there is none: nothing can be stored")));
+    }
+    let lock = status.lock.shown(|held| Some(held.join("; ")).filter(|held| !held.is_empty()));
+    facts.push(("Lock", lock.unwrap_or_else(|| "nothing holds it".to_owned())));
+    if !status.except.is_empty() {
+        facts.push(("Left out", status.except.join(", ")));
+    }
+    facts.extend(status.unchecked.iter().map(|sentence| ("Note", sentence.clone())));
+    facts
+}
+
+fn section(
+    screen: &mut Screen,
+    title: &str,
+    namespaces: &[&NamespaceStatus],
+    most: usize,
+    now: Timestamp,
+) -> std::io::Result<()> {
+    if namespaces.is_empty() {
+        return Ok(());
+    }
+    screen.section(title);
+    let rows = namespaces.iter().take(most).map(|one| row(one, now));
+    screen.lines(table(&["NAMESPACE", "LAST GOOD BACKUP", "AGE", "NEXT RUN", "REMARK"], true, rows)?.lines());
+    if namespaces.len() > most {
+        screen.line(&format!("  and {} more: -o wide has them all", namespaces.len() - most));
+    }
+    Ok(())
+}
+
+fn row(one: &NamespaceStatus, now: Timestamp) -> Vec<String> {
+    let NamespaceStatus { name, last_good, next_run, reasons, .. } = one;
+    vec![
+        name.clone(),
+        last_good.as_ref().map_or_else(dash, |good| good.name.clone()),
+        age(last_good.as_ref().and_then(|good| good.began), now),
+        next_run.map_or_else(dash, |at| until(at, now)),
+        reasons.join("; "),
+    ]
+}
+
+/// How many are protected by each schedule, and how old the oldest of their backups is.
+fn summary(good: &[&NamespaceStatus], now: Timestamp) -> Vec<String> {
+    let mut by_schedule: BTreeMap<Option<&str>, (i64, Option<Timestamp>)> = BTreeMap::new();
+    for one in good {
+        let began = one.last_good.as_ref().and_then(|good| good.began);
+        let (count, oldest) = by_schedule.entry(one.schedule.as_deref()).or_insert((0, began));
+        *count += 1;
+        *oldest = (*oldest).min(began);
+    }
+    let line = |(schedule, (count, oldest)): (Option<&str>, (i64, Option<Timestamp>))| {
+        let by =
+            schedule.map_or_else(|| "without a schedule".to_owned(), |name| format!("by schedule {name}"));
+        format!(
+            "{} {by}, with backups that are {} old or younger",
+            counted(count, "namespace"),
+            age(oldest, now)
+        )
+    };
+    by_schedule.into_iter().map(line).collect()
+}
+
+fn next(status: &ClusterStatus, bad: &[&NamespaceStatus]) -> Vec<String> {
+    let mut next = Vec::new();
+    let down = status.locations.iter().find(|location| location.tone == Tone::Bad);
+    next.extend(down.map(|location| format!("kubectl backup locations describe {}", location.name)));
+    let unscheduled: Vec<&str> =
+        bad.iter().filter(|one| one.schedule.is_none()).take(NAMED).map(|one| one.name.as_str()).collect();
+    if !unscheduled.is_empty() {
+        let names = unscheduled.join(",");
+        next.push(format!(
+            "kubectl backup schedules create NAME --schedule='0 3 * * *' --include-namespaces={names}"
+        ));
+    }
+    let scheduled = bad.iter().find_map(|one| one.schedule.as_ref());
+    next.extend(scheduled.map(|name| format!("kubectl backup schedules describe {name}")));
+    if let Fetched::Missing { .. } = status.lock {
+        next.push("kubectl backup doctor".to_owned());
+    }
+    next
+}

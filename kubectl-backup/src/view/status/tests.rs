@@ -1,0 +1,180 @@
+use backup_core::labels::MISSING_DATA_ANNOTATION;
+use serde_json::{Value, json};
+
+use super::*;
+
+const NOW: &str = "2026-11-03T05:00:00Z";
+
+fn backup(name: &str, namespaces: &[&str], began: &str, phase: &str) -> Value {
+    json!({ "metadata": { "name": name, "uid": name }, "spec": { "includedNamespaces": namespaces, "storageLocation": "default" },
+        "status": { "phase": phase, "startTimestamp": began } })
+}
+
+fn schedule(name: &str, cron: &str, template: &Value) -> Value {
+    json!({ "metadata": { "name": name, "creationTimestamp": "2026-01-01T00:00:00Z" },
+        "spec": { "schedule": cron, "template": template }, "status": { "phase": "Enabled" } })
+}
+
+fn judged(backups: &[Value], schedules: &[Value], rpo: Option<i64>) -> ClusterStatus {
+    let now: Timestamp = NOW.parse().unwrap();
+    let facts = |backup: &Value| BackupFacts::of(&serde_json::from_value(backup.clone()).unwrap(), now);
+    let location = json!({ "metadata": { "name": "default" }, "spec": { "provider": "aws", "objectStorage": { "bucket": "b" } } });
+    let down = json!({ "metadata": { "name": "away" }, "spec": { "provider": "aws", "objectStorage": { "bucket": "b" } },
+        "status": { "phase": "Unavailable", "message": "no route" } });
+    let seen = Observed {
+        namespaces: Fetched::Known(["shop", "kube-system"].map(str::to_owned).to_vec()),
+        backups: backups.iter().map(facts).collect(),
+        restores: Vec::new(),
+        schedules: schedules.iter().map(|one| serde_json::from_value(one.clone()).unwrap()).collect(),
+        locations: [location, down].map(|one| serde_json::from_value(one).unwrap()).to_vec(),
+        lock: Fetched::Known(Vec::new()),
+    };
+    let asked = Asked { rpo: rpo.map(SignedDuration::from_hours), except: &["kube-*".to_owned()] };
+    status("velero", seen, &asked, now)
+}
+
+/// Whether the namespace `shop` is protected, and the reasons.
+fn shop(backups: &[Value], schedules: &[Value], rpo: Option<i64>) -> (bool, String) {
+    let status = judged(backups, schedules, rpo);
+    assert_eq!(status.except, ["kube-system"]);
+    let [shop] = status.namespaces.as_slice() else { panic!("{status:?}") };
+    assert_eq!(status.protected, shop.protected);
+    (shop.protected, shop.reasons.join("; "))
+}
+
+fn daily() -> Value {
+    schedule("daily", "0 3 * * *", &json!({}))
+}
+
+fn changed(mut object: Value, over: &Value) -> Value {
+    json_patch::merge(&mut object, over);
+    object
+}
+
+#[test]
+fn a_namespace_is_protected_as_its_schedule_promises() {
+    // The last run is at 03:00 of the 3rd: it need not have ended.
+    for (began, protected) in
+        [("2026-11-03T03:00:10Z", true), ("2026-11-02T03:00:10Z", true), ("2026-11-02T02:59:59Z", false)]
+    {
+        let (found, why) = shop(&[backup("b", &[], began, "Completed")], &[daily()], None);
+        assert_eq!(found, protected, "{began}: {why}");
+        assert_eq!(why.contains("schedule daily promises one every 24h"), !protected, "{why}");
+    }
+}
+
+#[test]
+fn every_reason_is_told() {
+    let good = || backup("good", &["*"], "2026-11-03T03:00:10Z", "Completed");
+    let newer = |phase| backup("newer", &["shop"], "2026-11-03T04:00:00Z", phase);
+    let labels = json!({ "labelSelector": { "matchLabels": { "app": "x" } } });
+    let missing = |volumes: Value| {
+        let said = json!({ "missing": 1, "of": 2, "volumes": volumes }).to_string();
+        changed(good(), &json!({ "metadata": { "annotations": { MISSING_DATA_ANNOTATION: said } } }))
+    };
+    for (backups, schedules, protected, why) in [
+        (vec![], vec![daily()], false, "there is no backup of all of it"),
+        (vec![newer("Failed")], vec![daily()], false, "its newest backup, newer, is Failed"),
+        (
+            vec![good(), newer("PartiallyFailed")],
+            vec![daily()],
+            true,
+            "its newest backup, newer, is PartiallyFailed",
+        ),
+        (vec![good(), newer("InProgress")], vec![daily()], true, ""),
+        (vec![good()], vec![], false, "no schedule makes backups of it"),
+        (
+            vec![good()],
+            vec![changed(daily(), &json!({"spec": {"paused": true}}))],
+            false,
+            "schedule daily is paused",
+        ),
+        (
+            vec![good()],
+            vec![changed(daily(), &json!({"status": {"phase": "FailedValidation"}}))],
+            false,
+            "schedule daily is not valid",
+        ),
+        (
+            vec![good()],
+            vec![schedule("daily", "@daily", &json!({"excludedNamespaces": ["shop"]}))],
+            false,
+            "schedule daily excludes it",
+        ),
+        (
+            vec![good()],
+            vec![schedule("daily", "@daily", &labels)],
+            false,
+            "schedule daily makes backups of a part of it only (labels or resources)",
+        ),
+        (
+            vec![changed(good(), &json!({ "spec": labels }))],
+            vec![daily()],
+            false,
+            "there is no backup of all of it",
+        ),
+        (
+            vec![changed(good(), &json!({"spec": {"storageLocation": "away"}}))],
+            vec![daily()],
+            false,
+            "location away, which has its last good backup, is Unavailable: no route",
+        ),
+        (
+            vec![missing(json!({"shop/data": "no driver"}))],
+            vec![daily()],
+            false,
+            "the data of claim data is not in its last good backup (no driver)",
+        ),
+        (vec![missing(json!({"other/data": "no driver"}))], vec![daily()], true, ""),
+        (
+            vec![missing(json!({}))],
+            vec![daily()],
+            false,
+            "the data of 1 more volumes, perhaps of this namespace, is not in its last good backup",
+        ),
+    ] {
+        assert_eq!(shop(&backups, &schedules, None), (protected, why.to_owned()));
+    }
+}
+
+#[test]
+fn a_person_may_ask_for_other_than_schedules_promise() {
+    let good = [backup("good", &[], "2026-11-03T03:00:00Z", "Completed")];
+    assert_eq!(shop(&good, &[], Some(2)), (true, String::new()));
+    let (protected, why) = shop(&good, &[daily()], Some(1));
+    assert!(!protected && why == "its last good backup is 120m old, and 60m is asked for", "{why}");
+}
+
+#[test]
+fn the_schedule_that_runs_most_often_counts_and_a_new_one_promises_nothing_of_before() {
+    let hourly = schedule("hourly", "@hourly", &json!({}));
+    let good = [backup("good", &[], "2026-11-03T02:00:00Z", "Completed")];
+    assert!(shop(&good, &[daily()], None).0);
+    let (protected, why) = shop(&good, &[daily(), hourly.clone()], None);
+    assert!(!protected && why.contains("schedule hourly promises one every 60m"), "{why}");
+    let new = changed(hourly, &json!({ "metadata": { "creationTimestamp": "2026-11-03T04:30:00Z" } }));
+    assert!(shop(&good, &[new], None).0);
+}
+
+#[test]
+fn without_the_right_to_list_namespaces_those_that_are_named_are_shown() {
+    let now = NOW.parse().unwrap();
+    let seen = Observed {
+        namespaces: Fetched::missing("forbidden"),
+        backups: vec![BackupFacts::of(
+            &serde_json::from_value(backup("b", &["db", "x-*"], NOW, "Completed")).unwrap(),
+            now,
+        )],
+        restores: Vec::new(),
+        schedules: vec![
+            serde_json::from_value(schedule("s", "@daily", &json!({"includedNamespaces": ["shop"]})))
+                .unwrap(),
+        ],
+        locations: Vec::new(),
+        lock: Fetched::Known(Vec::new()),
+    };
+    let status = status("velero", seen, &Asked { rpo: None, except: &[] }, now);
+    let names: Vec<&str> = status.namespaces.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names, ["db", "shop"]);
+    assert_eq!(status.unchecked.len(), 1);
+}

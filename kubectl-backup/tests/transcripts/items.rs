@@ -1,0 +1,85 @@
+use crate::{prelude::*, verify::tar_of};
+
+const APPLIED: &str = r#"{"kind":"Secret","data":{"password":"c2VjcmV0"}}"#;
+
+/// A backup of a shop with its database.
+async fn stored() -> FakeApi {
+    let api = FakeApi::start().await;
+    let config = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "web", "namespace": "shop" },
+        "data": { "colour": "blue", "size": "1" } });
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret",
+        "metadata": { "name": "password", "namespace": "shop", "annotations": { "kubectl.kubernetes.io/last-applied-configuration": APPLIED } },
+        "data": { "password": "c2VjcmV0" } });
+    let deployment = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web", "namespace": "shop" } });
+    let volume = json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": "pv-1" } });
+    let database =
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "pg", "namespace": "db" } });
+    let items = [
+        ("resources/configmaps/namespaces/shop/web.json", &config),
+        ("resources/configmaps/namespaces/db/pg.json", &database),
+        ("resources/secrets/namespaces/shop/password.json", &secret),
+        ("resources/deployments.apps/namespaces/shop/web.json", &deployment),
+        ("resources/persistentvolumes/cluster/pv-1.json", &volume),
+    ]
+    .map(|(path, object)| (path.to_owned(), object.clone()));
+    let list = json!({ "v1/ConfigMap": ["db/pg", "shop/web"], "v1/Secret": ["shop/password"],
+        "apps/v1/Deployment": ["shop/web"], "v1/PersistentVolume": ["pv-1"] });
+    let same = json!({});
+    let older = json!({ "status": { "startTimestamp": "2026-11-02T03:00:00Z" } });
+    for (name, list) in
+        [("nightly", &list), ("older", &list), ("other", &json!({ "v1/ConfigMap": ["db/pg"] }))]
+    {
+        api.has(with(completed_backup(name), if name == "older" { &older } else { &same }))
+            .has_bytes("BackupContents", name, tar_of(&items))
+            .has_file("BackupResourceList", name, list);
+    }
+    let given = json!({ "metadata": { "uid": "u", "resourceVersion": "7" }, "data": { "colour": "green", "more": "x" } });
+    api.has_at("/api/v1/namespaces/shop/configmaps/web", with(config, &given));
+    api
+}
+
+#[tokio::test]
+async fn what_is_in_a_backup_is_listed_level_by_level() {
+    let person = Person::at(&stored().await);
+    transcript!(
+        person,
+        "ls nightly",
+        "ls nightly shop",
+        "ls nightly shop/configmap",
+        "ls nightly .",
+        "ls nightly shop -o json",
+        "ls nightly shop/secrets -o name",
+        "ls nightly elsewhere",
+        "ls gone"
+    );
+}
+
+#[tokio::test]
+async fn an_item_is_printed_and_secrets_stay_secret() {
+    let person = Person::at(&stored().await);
+    transcript!(
+        person,
+        "cat nightly shop/configmaps/web",
+        "cat nightly persistentvolumes/pv-1 -o json",
+        "cat nightly shop/secret/password",
+        "cat nightly shop/configmaps/gone",
+        "cat nightly web"
+    );
+    let hidden = person.types("cat nightly shop/secrets/password").await;
+    assert!(!hidden.contains("c2VjcmV0"), "{hidden}");
+    let shown = person.types("cat nightly shop/secrets/password --show-secrets").await;
+    assert!(shown.contains("password: c2VjcmV0"), "{shown}");
+}
+
+#[tokio::test]
+async fn the_backups_that_have_an_item_are_found_newest_first() {
+    let person = Person::at(&stored().await);
+    transcript!(
+        person,
+        "search shop/configmaps/web",
+        "search shop/configmap/web --compare",
+        "search shop/deployments.apps/web --compare -o name",
+        "search persistentvolumes/pv-1 -o json",
+        "search shop/configmaps/nowhere"
+    );
+}
