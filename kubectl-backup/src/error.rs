@@ -11,15 +11,17 @@ pub(crate) use explain::{About, GUARDED, slow};
 pub enum Exit {
     /// Done.
     Done = 0,
-    /// An error.
+    /// An error, a refusal, a finding of `doctor`, a namespace that is not protected (`status`), or a difference that `diff`
+    /// has found.
     Failed = 1,
-    /// Invalid arguments; of `diff`: what differs could not be found out.
+    /// Invalid arguments; of `diff`, any error.
     Usage = 2,
-    /// What was asked about has ended, but is not Completed, or its files are damaged: a finding, no failure to find out.
+    /// What was waited for or watched has ended, but is not `Completed`; a restore that was planned would not be; what
+    /// `verify` has read is damaged.
     NotGood = 3,
     /// Time ran out while waiting.
     TimedOut = 124,
-    /// Interrupted by Ctrl-C.
+    /// Interrupted by Ctrl-C; what was started continues in the cluster.
     Interrupted = 130,
 }
 

@@ -1,6 +1,7 @@
-//! Generated files: the CRDs, what guarding other operators takes, and the page with transcripts of the command.
+//! Generated files: the CRDs, what guarding other operators takes, the page with transcripts of the command, and the reference.
 
 mod profiles;
+mod reference;
 mod transcripts;
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
@@ -26,6 +27,7 @@ pub fn run(check: bool) -> anyhow::Result<()> {
         format!("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n{list}"),
     );
     wanted.insert(root().join("docs/use/transcripts.md"), transcripts::page()?);
+    wanted.insert(root().join("docs/operate/reference.md"), reference::page()?);
     wanted.extend(profiles::files()?);
     for parent in wanted.keys().filter_map(|path| path.parent()) {
         fs::create_dir_all(parent)?;

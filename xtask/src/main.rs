@@ -43,7 +43,7 @@ enum Task {
     Mutants(mutants::Args),
     /// Checks that each rule of docs/evidence/rules.md has a test that exists.
     Rules,
-    /// Writes the generated files: the CRDs in deploy/crds, and docs/use/transcripts.md.
+    /// Writes the generated files: the CRDs in deploy/crds, docs/use/transcripts.md and docs/operate/reference.md.
     Generate {
         /// Write nothing; fail when a file differs.
         #[arg(long)]

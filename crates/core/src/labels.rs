@@ -6,10 +6,15 @@ use crate::digest::short_sha256;
 
 pub mod csi;
 
+/// Label of restored objects, and of what belongs to a backup: name of the Backup, or what stands for a long one.
 pub const BACKUP_NAME: &str = "velero.io/backup-name";
+/// Label of a DeleteBackupRequest, and of what belongs to a backup: uid of the Backup.
 pub const BACKUP_UID: &str = "velero.io/backup-uid";
+/// Label of restored objects: name of the Restore, or what stands for a long one.
 pub const RESTORE_NAME: &str = "velero.io/restore-name";
+/// Label of a Backup: name of its Schedule.
 pub const SCHEDULE_NAME: &str = "velero.io/schedule-name";
+/// Label of a Backup: name of its location.
 pub const STORAGE_LOCATION: &str = "velero.io/storage-location";
 /// Label of a Backup that has expired and cannot be deleted: why (`pkg/controller/gc_controller.go`).
 pub const GC_FAILURE: &str = "velero.io/gc-failure";
@@ -17,13 +22,16 @@ pub const GC_FAILURE: &str = "velero.io/gc-failure";
 pub const EXCLUDE_FROM_BACKUP: &str = "velero.io/exclude-from-backup";
 /// Annotation by which an action leaves the item out that it was given; whatever its value.
 pub const SKIP_FROM_BACKUP: &str = "velero.io/skip-from-backup";
-/// Annotation by which an action says that no filter counts for the additional items of the item it was given; `true`.
+/// Annotation of an object in a backup: whether its status is restored, `true` or `false`, over what the Restore says.
 pub const RESTORE_STATUS_ANNOTATION: &str = "velero.io/restore-status";
+/// Annotation by which an action says that no filter counts for the additional items of the item it was given; `true`.
 pub const MUST_INCLUDE_ADDITIONAL_ITEMS: &str = "backup.velero.io/must-include-additional-items";
 
 /// Annotation of a Backup: version of the cluster, as the cluster writes it.
 pub const SOURCE_CLUSTER_GIT_VERSION: &str = "velero.io/source-cluster-k8s-gitversion";
+/// Annotation of a Backup: the first part of that version.
 pub const SOURCE_CLUSTER_MAJOR: &str = "velero.io/source-cluster-k8s-major-version";
+/// Annotation of a Backup: the second part of that version.
 pub const SOURCE_CLUSTER_MINOR: &str = "velero.io/source-cluster-k8s-minor-version";
 /// Annotation of a Backup: how long the server waits for a single resource.
 pub const RESOURCE_TIMEOUT: &str = "velero.io/resource-timeout";
