@@ -32,9 +32,18 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
     step("the model of the lock", cargo(&["test", "--workspace", "--test", "model", "--quiet"]))?;
     step("transcripts of the plugin", cargo(&["test", "--workspace", "--test", "transcripts", "--quiet"]))?;
     if Command::new("go").arg("version").output().is_ok_and(|output| output.status.success()) {
-        let mut go = Command::new("go");
-        go.current_dir(root().join("tests/control-plane")).args(["test", "./inspect/..."]);
-        step("the independent reader", go)?;
+        for (name, module, packages) in [
+            ("the independent reader", "tests/control-plane", "./inspect/..."),
+            ("health checks for Argo CD and Flux", "tests/gitops", "./..."),
+        ] {
+            let mut go = Command::new("go");
+            go.current_dir(root().join(module)).args(["test", packages]);
+            step(name, go)?;
+        }
+    } else {
+        println!(
+            "    (without Go, the independent reader and the health checks for Argo CD and Flux are not tested)"
+        );
     }
     step("end-to-end tests", cargo(&["test", "--workspace", "--test", "e2e"]))?;
     step("what is shipped, on a node", cargo(&["test", "--workspace", "--test", "node"]))?;

@@ -16,6 +16,7 @@ use crate::prelude::*;
 crate::tests! {
     everything_in_deploy_is_accepted_without_unknown_fields,
     an_overlay_sets_namespace_mode_and_profile_everywhere,
+    health_checks_are_patched_into_what_argocd_and_flux_read,
 }
 
 async fn everything_in_deploy_is_accepted_without_unknown_fields(world: &mut World) -> anyhow::Result<()> {
@@ -106,9 +107,40 @@ async fn an_overlay_sets_namespace_mode_and_profile_everywhere(world: &mut World
     Ok(())
 }
 
+async fn health_checks_are_patched_into_what_argocd_and_flux_read(world: &mut World) -> anyhow::Result<()> {
+    let flux = "kustomize.toolkit.fluxcd.io/v1";
+    let of_flux = |name: &str| {
+        json!({ "apiVersion": flux, "kind": "Kustomization", "metadata": { "name": name, "namespace": "flux-system" },
+            "spec": { "path": "./backups" } })
+    };
+    let settings = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "argocd-cm", "namespace": "argocd" },
+        "data": { "url": "https://argocd.example.com" } });
+    let overlay = "resources: [objects.yaml]\ncomponents: [DEPLOY/gitops/argocd, DEPLOY/gitops/flux]\n";
+    let objects = render_with(world, overlay, &json!([settings, of_flux("one"), of_flux("two")])).await?;
+
+    let settings = of_kind(&objects, "ConfigMap").next().context("no ConfigMap")?;
+    let data = settings["data"].as_object().context("no data")?;
+    ensure!(data["url"] == "https://argocd.example.com" && data.len() == 9, "{data:?}");
+    ensure!(data["resource.customizations.health.velero.io_Backup"].is_string(), "{data:?}");
+    let kustomizations: Vec<_> = of_kind(&objects, "Kustomization").collect();
+    ensure!(kustomizations.len() == 2, "{objects:?}");
+    for one in kustomizations {
+        let checks = one["spec"]["healthCheckExprs"].as_array().context("no expressions")?;
+        ensure!(one["spec"]["path"] == "./backups" && checks.len() == 7, "{one}");
+    }
+    Ok(())
+}
+
 /// What kustomize makes of an overlay; DEPLOY stands for the folder `deploy`.
 async fn render(world: &World, overlay: &str) -> anyhow::Result<Vec<Value>> {
+    render_with(world, overlay, &json!([])).await
+}
+
+/// The same of an overlay with a file of its own, `objects.yaml`, that holds these objects.
+async fn render_with(world: &World, overlay: &str, objects: &Value) -> anyhow::Result<Vec<Value>> {
     let folder = tempfile::tempdir_in(world.folder())?;
+    let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
+    std::fs::write(folder.path().join("objects.yaml"), list.to_string())?;
     let path = folder.path().canonicalize()?;
     // Kustomize takes no absolute paths.
     let up = "../".repeat(path.components().count() - 1);

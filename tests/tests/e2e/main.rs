@@ -22,6 +22,7 @@ mod describe;
 mod file_access;
 mod filter_policies;
 mod forced_release;
+mod gitops;
 mod histories;
 mod hooks;
 mod hostile_archives;
@@ -138,7 +139,7 @@ fn suites() -> Vec<Suite> {
         suite("plugins with many operations", &[many_operations::TESTS], with_plugins()),
         suite(
             "schedules, and backups that expire",
-            &[schedules::TESTS, deletion::TESTS],
+            &[schedules::TESTS, deletion::TESTS, gitops::TESTS],
             World::builder().webhooks(1).controller_args(&[
                 "--garbage-collection-frequency=2s",
                 "--concurrent-backups=4",
