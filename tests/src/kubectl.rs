@@ -1,6 +1,10 @@
 //! The clients that people and pipelines use: kubectl as it is published, and a client-go program.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs::Permissions,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
 use backup_core::api::Backup;
@@ -76,12 +80,36 @@ impl Kubectl {
         serde_json::from_str(&ran.stdout).with_context(|| format!("{ran:?}"))
     }
 
+    /// Runs commands of a page in a folder, as a person would in a shell: `kubectl`, and `kubectl backup`, which is this program.
+    pub async fn shell(&self, plugin: &Path, folder: &Path, commands: &str) -> anyhow::Result<Ran> {
+        let bin = self.folder.join("bin");
+        std::fs::create_dir_all(&bin)?;
+        let (kubectl, plugin) = (self.program.display(), plugin.display());
+        let script = format!(
+            "#!/bin/sh\nif [ \"$1\" = backup ]; then shift; exec '{plugin}' \"$@\"; fi\nexec '{kubectl}' kubectl \"$@\"\n"
+        );
+        let program = bin.join("kubectl");
+        std::fs::write(&program, script)?;
+        std::fs::set_permissions(&program, Permissions::from_mode(0o755))?;
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut command = Command::new("sh");
+        command.args(["-e", "-x", "-c", commands]).current_dir(folder).env_remove("VELERO_NAMESPACE");
+        command.env("PATH", format!("{}:{path}", bin.display()));
+        self.set_environment(&mut command);
+        Ran::of(command).await
+    }
+
     fn command(&self, name: &str, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.arg(name).args(args).env("KUBECONFIG", &self.kubeconfig);
+        command.arg(name).args(args);
+        self.set_environment(&mut command);
+        command
+    }
+
+    fn set_environment(&self, command: &mut Command) {
+        command.env("KUBECONFIG", &self.kubeconfig);
         // What is known of one world must not be told about the next one on the same port.
         command.env("KUBECACHEDIR", self.folder.join("cache")).env("HOME", &self.folder);
-        command
     }
 }
 

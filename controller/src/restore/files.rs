@@ -26,7 +26,13 @@ pub(super) async fn location(
 /// Deletes the files of a Restore that is being deleted. A store that is away is waited for; one whose location is gone keeps
 /// nothing from going.
 pub(super) async fn remove(worker: &Worker<Restores>, restore: &Restore) -> Result<(), WorkerError> {
-    let Some(store) = location(worker, restore).await? else {
+    let store = match location(worker, restore).await {
+        Ok(store) => store,
+        // Then every Backup and every location is gone, too; what cannot be read says only that it is not served.
+        Err(_) if observe::definitions_are_gone(&worker.ctx).await => None,
+        Err(error) => return Err(error),
+    };
+    let Some(store) = store else {
         let note =
             "its files in the object store were left behind: its backup, or the location of that, is gone";
         tracing::info!(restore = worker.name, note, "a restore is deleted");

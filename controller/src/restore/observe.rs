@@ -12,9 +12,11 @@ use backup_runtime::{
     errors::{found, is_transient, plain},
     list, retry,
 };
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::{
+    api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::{
-    ResourceExt as _,
+    Api, ResourceExt as _,
     core::{DeserializeGuard, DynamicObject},
 };
 
@@ -81,6 +83,18 @@ pub(crate) async fn facts(ctx: &JobContext, restore: &Restore) -> Result<Facts, 
             .await
             .map_err(|error| unread("the list of ConfigMaps that configure actions", &error))?;
     Ok(Facts { backup, location, modifier, policy, action_configs, version_priorities: None })
+}
+
+/// Whether the definitions of Backups or of their locations were deleted. An API server that has just started does not serve kinds
+/// whose definitions are there, so that is asked.
+pub(super) async fn definitions_are_gone(ctx: &JobContext) -> bool {
+    let api: Api<CustomResourceDefinition> = Api::all(ctx.cluster.client.clone());
+    for name in ["backups.velero.io", "backupstoragelocations.velero.io"] {
+        if matches!(found(retry::read(BUDGET, || api.get_metadata(name)).await, name), Ok(None)) {
+            return true;
+        }
+    }
+    false
 }
 
 /// The versions that people prefer; none if there is no ConfigMap of them.

@@ -19,6 +19,7 @@ mod deleted_halfway;
 mod deletion;
 mod deploy;
 mod describe;
+mod disaster_recovery;
 mod file_access;
 mod filter_policies;
 mod forced_release;
@@ -158,7 +159,13 @@ fn suites() -> Vec<Suite> {
         ),
         suite(
             "readers who reach nothing but the API server",
-            &[file_access::TESTS, describe::TESTS, verify::TESTS, restore_plans::TESTS],
+            &[
+                file_access::TESTS,
+                describe::TESTS,
+                verify::TESTS,
+                restore_plans::TESTS,
+                disaster_recovery::TESTS,
+            ],
             World::builder()
                 .webhooks(1)
                 .files()
