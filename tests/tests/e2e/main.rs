@@ -23,6 +23,7 @@ mod disaster_recovery;
 mod file_access;
 mod filter_policies;
 mod forced_release;
+mod from_velero;
 mod gitops;
 mod histories;
 mod hooks;
@@ -214,6 +215,7 @@ fn suites() -> Vec<Suite> {
                 incomplete_backups::TESTS,
                 locations::TESTS,
                 two_clusters::TESTS,
+                from_velero::TESTS,
             ],
             World::builder(),
         ),

@@ -1,0 +1,75 @@
+//! What a Velero server has left at work in the namespace of our controller: what docs/operate/from-velero.md says of it.
+
+use backup_core::labels::BREAK_GLASS_ANNOTATION;
+use backup_tests::world::other_cluster::metadata;
+
+use crate::prelude::*;
+
+crate::tests! {
+    what_velero_left_at_work_is_done_again_or_named,
+}
+
+/// An object as Velero has left it.
+fn left(kind: &str, name: &str, phase: &str, spec: &Value) -> Value {
+    json!({ "apiVersion": "velero.io/v1", "kind": kind,
+        "metadata": { "name": name, "annotations": { BREAK_GLASS_ANNOTATION: "it was there before the policies" } },
+        "spec": spec, "status": { "phase": phase, "startTimestamp": "2026-01-01T00:00:00Z" } })
+}
+
+async fn what_velero_left_at_work_is_done_again_or_named(world: &mut World) -> anyhow::Result<()> {
+    let namespace = "left-by-velero";
+    world.backed_up(namespace, 2).await?;
+    let of_namespace =
+        json!({ "includedNamespaces": [namespace], "storageLocation": "default", "ttl": "720h0m0s" });
+    let paused = world.pause_controllers()?;
+    for (name, phase) in [
+        ("left-in-progress", "InProgress"),
+        ("left-waiting", "WaitingForPluginOperations"),
+        ("left-finalizing", "Finalizing"),
+    ] {
+        let backup = paused.backups().create_json(left("Backup", name, phase, &of_namespace)).await?;
+        if phase != "InProgress" {
+            // Velero stores the metadata before the operations have ended.
+            let mut stored = metadata(name, phase);
+            stored["metadata"]["uid"] = backup.uid().into();
+            paused.store_backup(BUCKET, name, &stored)?;
+        }
+    }
+    // Each into a namespace of its own: of those that conflict only one could go on.
+    for (name, phase) in
+        [("left-restore", "InProgress"), ("left-restore-waiting", "WaitingForPluginOperations")]
+    {
+        let spec = json!({ "backupName": namespace, "includedNamespaces": [namespace],
+            "namespaceMapping": { namespace: name } });
+        paused.restores().create_json(left("Restore", name, phase, &spec)).await?;
+    }
+    drop(paused);
+
+    // What has stored nothing is done from its beginning.
+    world.backup_ends("left-in-progress", BackupPhase::Completed).await?;
+    world.restore_ends("left-restore", RestorePhase::Completed).await?;
+    // Of what waited, only the server knew for what.
+    for (name, phase) in [
+        ("left-waiting", BackupPhase::WaitingForPluginOperations),
+        ("left-finalizing", BackupPhase::Finalizing),
+    ] {
+        let reason = world.backup_blocked(name, &phase).await?;
+        says(&reason, &["another program has written it"])?;
+    }
+    let blocked = |restore: &Restore| {
+        let reason = restore.annotations().get(backup_core::labels::BLOCKED_ANNOTATION);
+        reason.is_some_and(|reason| reason.contains("the record of its operations"))
+    };
+    world
+        .restores()
+        .wait_until("left-restore-waiting", "is blocked", Duration::from_mins(1), blocked)
+        .await?;
+    // They go when they are deleted. What Velero has stored stays.
+    for name in ["left-waiting", "left-finalizing"] {
+        world.backups().delete_object(name).await?;
+        world.backups().wait_gone(name, Duration::from_mins(1)).await?;
+        world.s3()?.read(BUCKET, &format!("backups/{name}/velero-backup.json")).await?;
+    }
+    world.restores().delete_object("left-restore-waiting").await?;
+    world.restores().wait_gone("left-restore-waiting", Duration::from_mins(1)).await
+}
