@@ -4,6 +4,7 @@ mod bench;
 mod demo;
 mod generate;
 mod histories;
+mod messages;
 mod mutants;
 mod rules;
 mod test;
@@ -41,7 +42,7 @@ enum Task {
     Histories(histories::Args),
     /// Changes the code that decides in one place at a time: a test has to fail. Needs cargo-mutants, and hours.
     Mutants(mutants::Args),
-    /// Checks that each rule of docs/evidence/rules.md has a test that exists.
+    /// Checks that each rule of docs/evidence/rules.md has a test, and each message of docs/operate/troubleshooting.md a source.
     Rules,
     /// Writes the generated files: the CRDs in deploy/crds, docs/use/transcripts.md and docs/operate/reference.md.
     Generate {
@@ -61,7 +62,7 @@ fn main() -> anyhow::Result<()> {
         Task::Bench(args) => block_on(bench::run(args)),
         Task::Histories(args) => block_on(histories::run(args)),
         Task::Mutants(args) => mutants::run(&args),
-        Task::Rules => rules::check(),
+        Task::Rules => rules::check().and_then(|()| messages::check()),
         Task::Generate { check } => generate::run(check),
     }
 }

@@ -20,6 +20,7 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
     timed("build and lints", build)?;
     timed("generated files", || crate::generate::run(true))?;
     timed("rules and their tests", crate::rules::check)?;
+    timed("messages and their sources", crate::messages::check)?;
     step("documentation", documentation()?)?;
     timed("one TLS provider", one_tls_provider)?;
     if cargo(&["deny", "--version"]).output().is_ok_and(|output| output.status.success()) {
