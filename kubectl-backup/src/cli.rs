@@ -2,6 +2,7 @@
 
 mod backup;
 mod installation;
+mod locations;
 mod locks;
 mod output;
 mod restore;
@@ -20,9 +21,10 @@ pub(crate) use backup::{
     SearchArgs, Until, UntilArgs, VerifyArgs, WaitForArgs,
 };
 pub(crate) use installation::{
-    CheckProfilesArgs, CompletionArgs, DescribeOneArgs, LocationsCommand, ProfilesArgs, ProfilesCommand,
-    Shell, ShowProfilesArgs, StatusArgs, SyncArgs, VersionArgs,
+    CheckProfilesArgs, CompletionArgs, DescribeOneArgs, ProfilesArgs, ProfilesCommand, Shell,
+    ShowProfilesArgs, StatusArgs, SyncArgs, VersionArgs,
 };
+pub(crate) use locations::{LocationCreateArgs, LocationFlags, LocationSetArgs, LocationsCommand};
 pub(crate) use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs, Target};
 pub(crate) use output::{Column, DocumentArgs, Form, ListFlags, Output, OutputArgs, Shown};
 pub(crate) use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
@@ -98,7 +100,7 @@ pub(crate) enum Command {
     /// List schedules with their next runs; show, create, pause, trigger and delete them
     #[command(visible_alias = "schedule")]
     Schedules(GroupArgs<SchedulesCommand>),
-    /// List the locations that backups are stored in, and show whether they can be used
+    /// Manage the locations that backups are stored in: list, show, create, change and delete them
     #[command(visible_alias = "location")]
     Locations(GroupArgs<LocationsCommand>),
     /// Show the last comparisons of the buckets with the cluster; compare one now

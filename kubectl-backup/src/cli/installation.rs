@@ -5,17 +5,7 @@ use std::path::PathBuf;
 use backup_core::api::GoDuration;
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{DocumentArgs, GetArgs, ListFlags, OutputArgs, duration};
-
-#[derive(Subcommand, Debug)]
-pub(crate) enum LocationsCommand {
-    /// List locations (the default)
-    Get(GetArgs),
-    /// List the VolumeSnapshotLocations: by which plugin snapshots of volumes are taken, and where
-    Snapshots(GetArgs),
-    /// Show one location: can it be used, what its bucket keeps, when it was compared
-    Describe(DescribeOneArgs),
-}
+use super::{DocumentArgs, ListFlags, OutputArgs, duration};
 
 /// One location or schedule.
 #[derive(Args, Debug)]

@@ -3,13 +3,15 @@
 
 use backup_core::{api::VolumeSnapshotLocation, labels::SYNC_REQUEST_ANNOTATION, sync::Request};
 
+mod change;
+
 use super::{
-    get,
+    delete, get,
     poll::{Look, poll},
     prelude::*,
 };
 use crate::{
-    cli::{DescribeOneArgs, GetArgs, LocationsCommand, SyncArgs},
+    cli::{DeleteArgs, DescribeOneArgs, GetArgs, LocationsCommand, SyncArgs},
     jsonpath,
     view::{
         KindTable,
@@ -24,6 +26,13 @@ pub(crate) async fn run(command: LocationsCommand, terminal: &mut Terminal) -> C
         LocationsCommand::Get(args) => get::run::<BackupStorageLocation>(args, terminal).await,
         LocationsCommand::Snapshots(args) => get::run::<VolumeSnapshotLocation>(args, terminal).await,
         LocationsCommand::Describe(args) => one(&args, terminal).await,
+        LocationsCommand::Create(args) => Box::pin(change::create(*args, terminal)).await,
+        LocationsCommand::Set(args) => change::set(&args, terminal).await,
+        LocationsCommand::Delete(deletion) => {
+            let what = "; their buckets stay, and the Backups in them leave the cluster";
+            let args = DeleteArgs { deletion, wait: false, timeout: GoDuration::default() };
+            delete::objects::<BackupStorageLocation>(args, what, terminal).await
+        }
     }
 }
 

@@ -1,0 +1,91 @@
+//! `locations`: listing is the default.
+
+use std::path::PathBuf;
+
+use backup_core::api::GoDuration;
+use clap::{Args, Subcommand};
+
+use super::{
+    DeletionArgs, DescribeOneArgs, DryRun, GetArgs, ObjectArgs, Output, duration, key_value, output::one_of,
+};
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum LocationsCommand {
+    /// List locations (the default)
+    Get(GetArgs),
+    /// List the VolumeSnapshotLocations: by which plugin snapshots of volumes are taken, and where
+    Snapshots(GetArgs),
+    /// Show one location: can it be used, what its bucket keeps, when it was compared
+    Describe(DescribeOneArgs),
+    /// Create a location
+    Create(Box<LocationCreateArgs>),
+    /// Change a location: the default, access, credential, settings
+    Set(LocationSetArgs),
+    /// Delete locations; what is stored there stays
+    Delete(DeletionArgs),
+}
+
+/// What may be changed of a location.
+#[derive(Args, Debug, Default)]
+pub(crate) struct LocationFlags {
+    /// Settings of the provider, such as region=eu-central-1; KEY= takes one away
+    #[arg(long, value_delimiter = ',', value_name = "KEY=VALUE", value_parser = key_value)]
+    pub(crate) config: Vec<(String, String)>,
+    /// Secret and key with the credentials, such as cloud-credentials=cloud
+    #[arg(long, value_name = "SECRET=KEY", value_parser = key_value)]
+    pub(crate) credential: Option<(String, String)>,
+    /// Backups that name no location go there; no other location is the default then
+    #[arg(long)]
+    pub(crate) default: bool,
+    /// ReadWrite or ReadOnly: then nothing is written or deleted there
+    #[arg(long, value_name = "MODE", value_parser = ["ReadWrite", "ReadOnly"], hide_possible_values = true)]
+    pub(crate) access_mode: Option<String>,
+    /// Authorities of the server's certificate, as a PEM file
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) cacert: Option<PathBuf>,
+    /// How often the bucket is compared with the cluster, such as 1m; 0s is never
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) backup_sync_period: Option<GoDuration>,
+    /// How often it is looked at, such as 1m; 0s is once
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) validation_frequency: Option<GoDuration>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LocationCreateArgs {
+    /// Name of the location
+    pub(crate) name: String,
+    /// aws (S3 and compatible stores), azure, gcp, or a plugin
+    #[arg(long, value_name = "NAME")]
+    pub(crate) provider: String,
+    /// Bucket or container
+    #[arg(long, value_name = "NAME")]
+    pub(crate) bucket: String,
+    /// Folder in the bucket
+    #[arg(long, value_name = "PATH")]
+    pub(crate) prefix: Option<String>,
+    #[command(flatten)]
+    pub(crate) flags: LocationFlags,
+    #[command(flatten)]
+    pub(crate) object: ObjectArgs,
+    /// Wait until the controller has tried it; exit with 3 if it cannot be used
+    #[arg(short, long, conflicts_with = "dry_run")]
+    pub(crate) wait: bool,
+    /// How long to wait at most; exit with 124 then
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "2m", requires = "wait")]
+    pub(crate) timeout: GoDuration,
+    /// Store nothing: client only checks here, server asks the cluster
+    #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true)]
+    pub(crate) dry_run: Option<DryRun>,
+    /// Print the object: json, yaml or name
+    #[arg(short, long, value_parser = one_of(["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true)]
+    pub(crate) output: Option<Output>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LocationSetArgs {
+    /// Name of the location
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) flags: LocationFlags,
+}
