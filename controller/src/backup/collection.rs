@@ -231,7 +231,7 @@ fn volume_policy(spec: BackupSpec, policy: Option<ResourcePolicy>) -> Box<Volume
             VolumeDecision::Skip(format!("the resource policy asks for {what}, which is not done"))
         };
         match plan(&spec, policy.as_ref(), &Volume::persistent(Some(volume), Some(claim)), false) {
-            VolumePlan::Snapshot => VolumeDecision::Snapshot,
+            VolumePlan::Snapshot { class } => VolumeDecision::Snapshot { class },
             VolumePlan::Skip { reason } => VolumeDecision::Skip(reason),
             VolumePlan::FsBackup => other("a copy of its files"),
             VolumePlan::Custom { .. } => other("an action of its own"),

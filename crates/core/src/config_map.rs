@@ -27,14 +27,12 @@ pub fn yaml(text: &str) -> Result<Value, String> {
 pub struct ConfigReader {
     /// The field of the object that names the ConfigMap; findings start with it.
     field: &'static str,
-    /// What later versions of Velero know, and we do not follow.
-    later: &'static [&'static str],
     pub findings: Vec<Finding>,
 }
 
 impl ConfigReader {
-    pub fn new(field: &'static str, later: &'static [&'static str]) -> Self {
-        Self { field, later, findings: Vec::new() }
+    pub fn new(field: &'static str) -> Self {
+        Self { field, findings: Vec::new() }
     }
 
     pub fn find(&mut self, at: &str, message: impl Into<String>) {
@@ -61,12 +59,7 @@ impl ConfigReader {
             return None;
         };
         for name in fields.keys().filter(|name| !known.contains(&name.as_str())) {
-            let at = join(at, name);
-            if self.later.contains(&name.as_str()) {
-                self.find(&at, "is of a later version of Velero and is not followed here; remove it");
-            } else {
-                self.find(&at, format!("is not known; known are {}", known.join(", ")));
-            }
+            self.find(&join(at, name), format!("is not known; known are {}", known.join(", ")));
         }
         Some(fields)
     }

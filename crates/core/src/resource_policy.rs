@@ -8,7 +8,7 @@ mod filters;
 mod read;
 mod volume;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -18,6 +18,9 @@ pub use volume::Volume;
 
 use crate::api::BackupSpec;
 use crate::resources::full_names;
+
+/// The parameter of the action `snapshot` that names a VolumeSnapshotClass (Velero `internal/resourcepolicies`, after 1.18).
+const SNAPSHOT_CLASS: &str = "snapshotClass";
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResourcePolicy {
@@ -41,6 +44,12 @@ pub struct VolumePolicy {
 pub struct VolumeAction {
     pub kind: VolumeActionKind,
     pub parameters: BTreeMap<String, Value>,
+}
+
+impl VolumeAction {
+    fn snapshot_class(&self) -> Option<String> {
+        self.parameters.get(SNAPSHOT_CLASS).and_then(Value::as_str).map(str::to_owned)
+    }
 }
 
 /// See [`VolumeAction`].
@@ -70,6 +79,10 @@ pub struct Conditions {
     /// Labels that the claim has, among others.
     pub claim_labels: BTreeMap<String, String>,
     pub claim_phases: Vec<String>,
+    /// Empty is any.
+    pub claim_volume_mode: String,
+    /// Those that the claim has, and no others; empty is any (Velero `pvcAccessModesCondition`, after 1.18).
+    pub claim_access_modes: BTreeSet<String>,
 }
 
 /// See [`Conditions::nfs`].
@@ -113,7 +126,10 @@ pub enum VolumePlan {
     Skip {
         reason: String,
     },
-    Snapshot,
+    Snapshot {
+        /// The VolumeSnapshotClass that the policy names for it.
+        class: Option<String>,
+    },
     /// Its files were to be copied.
     FsBackup,
     Custom {
@@ -136,12 +152,12 @@ pub fn plan(
             VolumeActionKind::Skip => skip("the resource policy says so"),
             VolumeActionKind::FsBackup => VolumePlan::FsBackup,
             VolumeActionKind::Snapshot if no_snapshots => skip("spec.snapshotVolumes is false"),
-            VolumeActionKind::Snapshot => VolumePlan::Snapshot,
+            VolumeActionKind::Snapshot => VolumePlan::Snapshot { class: action.snapshot_class() },
             VolumeActionKind::Custom => VolumePlan::Custom { parameters: action.parameters.clone() },
         },
         None if pod_asks_for_files => VolumePlan::FsBackup,
         None if no_snapshots => skip("spec.snapshotVolumes is false"),
-        None => VolumePlan::Snapshot,
+        None => VolumePlan::Snapshot { class: None },
     }
 }
 

@@ -15,6 +15,7 @@ crate::tests! {
     a_claim_is_snapshotted_and_completed_means_its_data_is_there,
     a_restore_provisions_missing_claims_from_their_snapshots,
     a_restore_whose_snapshot_is_not_usable_is_not_completed,
+    a_policy_chooses_claims_by_their_modes_and_the_class_of_snapshots,
     a_snapshot_that_errs_is_reported_and_fails_no_other,
     a_snapshot_that_is_never_cut_is_an_error_of_its_claim,
     a_snapshot_that_is_never_ready_ends_by_its_deadline,
@@ -186,6 +187,35 @@ async fn a_restore_whose_snapshot_is_not_usable_is_not_completed(world: &mut Wor
     let info = restored_volumes(world, "csi-lost").await?;
     ensure!(info.as_array().is_some_and(Vec::is_empty), "{info}");
     take_away(world).await
+}
+
+async fn a_policy_chooses_claims_by_their_modes_and_the_class_of_snapshots(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let _driver = ready(world).await?;
+    snapshots::claim(&world.client, "csi-policy", "data", "no-such-class").await?;
+    let text = "version: v1
+volumePolicies:
+- conditions: { pvcVolumeMode: Block }
+  action: { type: skip }
+- conditions: { pvcAccessModes: [ReadWriteMany, ReadWriteOnce] }
+  action: { type: skip }
+- conditions: { pvcVolumeMode: Filesystem, pvcAccessModes: [ReadWriteOnce] }
+  action: { type: snapshot, parameters: { snapshotClass: slow } }
+";
+    let maps: Api<ConfigMap> = world.api();
+    let map = json!({ "metadata": { "name": "class-policy" }, "data": { "policy.yaml": text } });
+    maps.create_json(map).await?;
+    let mut spec = of_namespaces(&["csi-policy"]);
+    spec.resource_policy = serde_json::from_value(json!({ "kind": "ConfigMap", "name": "class-policy" }))?;
+    let backup = world.back_up("csi-policy", spec).await;
+    maps.delete_object("class-policy").await?;
+    let status = backup?.status;
+    ensure!(snapshotted(&status) == (1, 1), "{status:?}");
+    world
+        .backup_item("csi-policy", "volumesnapshotclasses.snapshot.storage.k8s.io/cluster/slow.json")
+        .await?;
+    Ok(())
 }
 
 async fn a_snapshot_that_errs_is_reported_and_fails_no_other(world: &mut World) -> anyhow::Result<()> {

@@ -120,16 +120,16 @@ fn not_done(spec: &BackupSpec, policy: &ResourcePolicy, volume: &Volume, csi: bo
         VolumePlan::Custom { .. } => {
             Some("the resource policy asks for an action of its own (custom), which is not taken here")
         }
-        VolumePlan::Snapshot if policy.action_for(volume).is_none() => None,
-        VolumePlan::Snapshot if !csi => Some(
+        VolumePlan::Snapshot { .. } if policy.action_for(volume).is_none() => None,
+        VolumePlan::Snapshot { .. } if !csi => Some(
             "the resource policy asks for a snapshot, no plugin takes one, and those of CSI volumes are only taken where \
              --features has EnableCSI",
         ),
         // The Backup asks for it, too: then it is an error already.
-        VolumePlan::Snapshot if volume.csi.is_none() && spec.snapshot_volumes != Some(true) => Some(
+        VolumePlan::Snapshot { .. } if volume.csi.is_none() && spec.snapshot_volumes != Some(true) => Some(
             "the resource policy asks for a snapshot, its volume is not one of CSI, and no plugin takes one",
         ),
-        VolumePlan::Snapshot | VolumePlan::Skip { .. } => None,
+        VolumePlan::Snapshot { .. } | VolumePlan::Skip { .. } => None,
     }
 }
 

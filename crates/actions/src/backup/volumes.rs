@@ -19,7 +19,10 @@ use crate::json::text;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeDecision {
-    Snapshot,
+    Snapshot {
+        /// The VolumeSnapshotClass that the resource policy names for it.
+        class: Option<String>,
+    },
     /// No snapshot, as somebody asked for that or for something else; why.
     Skip(String),
 }
@@ -99,7 +102,7 @@ impl BackupVolumes {
             None if backup.spec.snapshot_volumes == Some(false) => {
                 VolumeDecision::Skip("spec.snapshotVolumes is false".to_owned())
             }
-            None => VolumeDecision::Snapshot,
+            None => VolumeDecision::Snapshot { class: None },
         }
     }
 
@@ -334,7 +337,8 @@ mod tests {
         let (claim, volume) = claim("a");
         let mut backup = Backup::default();
         assert_eq!(volumes.decide(&claim, &volume, &backup), VolumeDecision::Skip("the policy".into()));
-        assert_eq!(BackupVolumes::default().decide(&claim, &volume, &backup), VolumeDecision::Snapshot);
+        let undecided = BackupVolumes::default().decide(&claim, &volume, &backup);
+        assert_eq!(undecided, VolumeDecision::Snapshot { class: None });
         backup.spec.snapshot_volumes = Some(false);
         assert!(matches!(BackupVolumes::default().decide(&claim, &volume, &backup), VolumeDecision::Skip(_)));
     }

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::{
-    Conditions, CsiCondition, FilterPolicies, NfsCondition, ResourcePolicy, TypeLists, VolumeAction,
-    VolumeActionKind, VolumePolicy, volume::TYPES,
+    Conditions, CsiCondition, FilterPolicies, NfsCondition, ResourcePolicy, SNAPSHOT_CLASS, TypeLists,
+    VolumeAction, VolumeActionKind, VolumePolicy, volume::TYPES,
 };
 use crate::{
     config_map::{ConfigReader, join, only_value},
@@ -19,8 +19,8 @@ use crate::{
 /// The field of the Backup that names the policy; findings start with it.
 const FIELD: &str = "spec.resourcePolicy";
 const PHASES: [&str; 3] = ["Pending", "Bound", "Lost"];
-/// What later versions of Velero know, and we do not follow.
-const LATER: [&str; 2] = ["pvcVolumeMode", "pvcAccessModes"];
+const VOLUME_MODES: [&str; 2] = ["Filesystem", "Block"];
+const ACCESS_MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 /// What the policy of a backup may have.
 const PARTS: [&str; 5] =
     ["version", filters::CLUSTER_SCOPED, filters::NAMESPACED, "volumePolicies", "includeExcludePolicy"];
@@ -31,7 +31,7 @@ const RESTORE_PARTS: [&str; 3] = ["version", filters::CLUSTER_SCOPED, filters::N
 /// Errors: everything that is wrong in it.
 pub fn read(data: &BTreeMap<String, String>) -> Result<ResourcePolicy, Vec<Finding>> {
     let value = only_value(FIELD, "a policy", data).map_err(|finding| vec![finding])?;
-    let mut reader = ConfigReader::new(FIELD, &LATER);
+    let mut reader = ConfigReader::new(FIELD);
     let policy = reader.policy(&value, &PARTS);
     reader.finish(policy)
 }
@@ -40,7 +40,7 @@ pub fn read(data: &BTreeMap<String, String>) -> Result<ResourcePolicy, Vec<Findi
 /// `internal/resourcepolicies`, `ValidateForRestore`, after 1.18).
 pub fn read_for_restore(data: &BTreeMap<String, String>) -> Result<FilterPolicies, Vec<Finding>> {
     let value = only_value(FIELD, "a policy", data).map_err(|finding| vec![finding])?;
-    let mut reader = ConfigReader::new(FIELD, &LATER);
+    let mut reader = ConfigReader::new(FIELD);
     let policy = reader.policy(&value, &RESTORE_PARTS);
     reader.finish(policy.filters)
 }
@@ -108,25 +108,46 @@ impl ConfigReader {
             }
         };
         // What an action of a plugin does with them is its own business.
-        if kind != VolumeActionKind::Custom
-            && let Some(name) = parameters.keys().next()
-        {
-            let remedy = if name == "snapshotClass" {
-                "; name the class in the annotation velero.io/csi-volumesnapshot-class of the claim, or that of the driver on the \
-                 Backup"
-            } else {
-                ""
+        let unchecked = parameters.iter().filter(|_| kind != VolumeActionKind::Custom);
+        for (name, value) in unchecked {
+            let problem = match name.as_str() {
+                SNAPSHOT_CLASS if kind != VolumeActionKind::Snapshot => "is a parameter of snapshot only",
+                SNAPSHOT_CLASS if value.as_str().is_none_or(str::is_empty) => {
+                    "is no name of a VolumeSnapshotClass"
+                }
+                SNAPSHOT_CLASS => continue,
+                _ => "is not followed here",
             };
-            self.find(&format!("{at}.parameters.{name}"), format!("is not followed here{remedy}"));
+            self.find(&format!("{at}.parameters.{name}"), problem);
         }
         VolumeAction { kind, parameters }
     }
 
     fn conditions(&mut self, value: &Value, at: &str) -> Conditions {
-        let known = ["capacity", "storageClass", "nfs", "csi", "volumeTypes", "pvcLabels", "pvcPhase"];
+        let known = [
+            "capacity",
+            "storageClass",
+            "nfs",
+            "csi",
+            "volumeTypes",
+            "pvcLabels",
+            "pvcPhase",
+            "pvcVolumeMode",
+            "pvcAccessModes",
+        ];
         let Some(fields) = self.fields(value, at, &known) else { return Conditions::default() };
         let volume_types = self.known_texts(fields, at, "volumeTypes", "kind of volume", TYPES);
         let claim_phases = self.known_texts(fields, at, "pvcPhase", "phase of a claim", &PHASES);
+        let claim_volume_mode = self.text(fields, at, "pvcVolumeMode");
+        if !claim_volume_mode.is_empty() {
+            self.check_known(
+                &join(at, "pvcVolumeMode"),
+                "mode of a volume",
+                &VOLUME_MODES,
+                &claim_volume_mode,
+            );
+        }
+        let claim_access_modes = self.known_texts(fields, at, "pvcAccessModes", "access mode", &ACCESS_MODES);
         let capacity = fields.get("capacity").filter(|value| !value.is_null());
         Conditions {
             capacity: capacity.map(|range| self.range(range, &format!("{at}.capacity"))).unwrap_or_default(),
@@ -136,6 +157,8 @@ impl ConfigReader {
             volume_types,
             claim_labels: self.labels(fields, at, "pvcLabels"),
             claim_phases,
+            claim_volume_mode,
+            claim_access_modes: claim_access_modes.into_iter().collect(),
         }
     }
 
@@ -240,11 +263,16 @@ impl ConfigReader {
         known: &[&str],
     ) -> Vec<String> {
         let texts = self.texts(fields, at, name);
-        for text in texts.iter().filter(|text| !known.contains(&text.as_str())) {
-            let message = format!("{text:?} is no {what}; known are {}", known.join(", "));
-            self.find(&join(at, name), message);
+        for text in &texts {
+            self.check_known(&join(at, name), what, known, text);
         }
         texts
+    }
+
+    fn check_known(&mut self, at: &str, what: &str, known: &[&str], text: &str) {
+        if !known.contains(&text) {
+            self.find(at, format!("{text:?} is no {what}; known are {}", known.join(", ")));
+        }
     }
 
     fn labels(&mut self, fields: &Map<String, Value>, at: &str, name: &str) -> BTreeMap<String, String> {

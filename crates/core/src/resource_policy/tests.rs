@@ -43,11 +43,20 @@ fn volume(source: &Value) -> Value {
 #[case("{ pvcLabels: { app: web, tier: db } }", false)]
 #[case("{ pvcPhase: [Bound] }", true)]
 #[case("{ pvcPhase: [Pending, Lost] }", false)]
+#[case("{ pvcVolumeMode: Block }", true)]
+#[case("{ pvcVolumeMode: Filesystem }", false)]
+#[case("{ pvcAccessModes: [] }", true)]
+#[case("{ pvcAccessModes: [ReadOnlyMany, ReadWriteOnce] }", true)]
+#[case("{ pvcAccessModes: [ReadWriteOnce] }", false)]
+#[case("{ pvcAccessModes: [ReadWriteOnce, ReadOnlyMany, ReadWriteMany] }", false)]
 #[case("{ storageClass: [fast], csi: { driver: efs } }", false)]
 fn conditions_hold_on_a_volume(#[case] conditions: &str, #[case] holds: bool) {
     let source = json!({ "csi": { "driver": "ebs", "volumeAttributes": { "type": "io2", "zone": "a" } } });
-    let claim =
-        json!({ "metadata": { "labels": { "app": "web", "x": "y" } }, "status": { "phase": "Bound" } });
+    let claim = json!({
+        "metadata": { "labels": { "app": "web", "x": "y" } },
+        "spec": { "volumeMode": "Block", "accessModes": ["ReadWriteOnce", "ReadOnlyMany"] },
+        "status": { "phase": "Bound" },
+    });
     let volume = Volume::persistent(Some(&volume(&source)), Some(&claim));
     assert_eq!(one(conditions).action_for(&volume).is_some(), holds);
 }
@@ -64,6 +73,17 @@ fn conditions_on_nfs(#[case] conditions: &str, #[case] holds: bool) {
     let source = json!({ "nfs": { "server": "s", "path": "/p" } });
     for volume in [Volume::persistent(Some(&volume(&source)), None), Volume::of_source(&source)] {
         assert_eq!(one(conditions).action_for(&volume).is_some(), holds);
+    }
+}
+
+#[rstest::rstest]
+#[case("{ pvcVolumeMode: Filesystem }")]
+#[case("{ pvcAccessModes: [ReadWriteOnce] }")]
+#[case("{ pvcPhase: [Bound] }")]
+fn conditions_on_a_claim_do_not_hold_without_one(#[case] conditions: &str) {
+    let persistent = Volume::persistent(Some(&volume(&json!({ "volumeMode": "Filesystem" }))), None);
+    for volume in [persistent, Volume::of_source(&json!({ "emptyDir": {} }))] {
+        assert_eq!(one(conditions).action_for(&volume), None);
     }
 }
 
@@ -99,8 +119,9 @@ volumePolicies:
 - conditions: { capacity: '10Gi', storageClass: fast, volumeTypes: [disk], pvcPhase: [bound], colour: red }
   action: { type: copy, more: 1 }
 - conditions: { capacity: '10Gi,1Gi', nfs: { servers: x }, csi: { volumeAttributes: { a: b } }, pvcLabels: { a: 1 } }
-- conditions: { capacity: 'ten,', pvcAccessModes: [ReadWriteOnce] }
-  action: { type: snapshot, parameters: { snapshotClass: fast } }
+- conditions: { capacity: 'ten,', pvcAccessModes: [ReadWriteOnce, RWX], pvcVolumeMode: block }
+  action: { type: snapshot, parameters: { snapshotClass: '', dataMover: velero } }
+- action: { type: fs-backup, parameters: { snapshotClass: fast } }
 includeExcludePolicy:
   includedClusterScopedResources: ['*', a]
   excludedClusterScopedResources: [a]
@@ -125,6 +146,9 @@ clusterScopedFilterPolicy: {}
         "volumePolicies[1].conditions.pvcLabels.a",
         "volumePolicies[1].action",
         "volumePolicies[2].action.parameters.snapshotClass",
+        "volumePolicies[2].action.parameters.dataMover",
+        "volumePolicies[2].conditions.pvcVolumeMode",
+        "volumePolicies[3].action.parameters.snapshotClass",
         "volumePolicies[2].conditions.pvcAccessModes",
         "volumePolicies[2].conditions.capacity",
         "includeExcludePolicy.includedClusterScopedResources",
@@ -149,11 +173,11 @@ fn what_is_no_policy_at_all_is_refused() {
 }
 
 #[rstest::rstest]
-#[case(json!({}), "{}", false, VolumePlan::Snapshot)]
+#[case(json!({}), "{}", false, VolumePlan::Snapshot { class: None })]
 #[case(json!({ "snapshotVolumes": false }), "{}", false, VolumePlan::Skip { reason: "spec.snapshotVolumes is false".into() })]
 #[case(json!({}), "{ storageClass: [other] }", true, VolumePlan::FsBackup)]
-#[case(json!({}), "{}", true, VolumePlan::Snapshot)]
-#[case(json!({}), "{ storageClass: [other] }", false, VolumePlan::Snapshot)]
+#[case(json!({}), "{}", true, VolumePlan::Snapshot { class: None })]
+#[case(json!({}), "{ storageClass: [other] }", false, VolumePlan::Snapshot { class: None })]
 fn a_rule_counts_before_the_pod_and_the_pod_before_the_backup(
     #[case] spec: Value,
     #[case] conditions: &str,
@@ -163,6 +187,21 @@ fn a_rule_counts_before_the_pod_and_the_pod_before_the_backup(
     let spec: BackupSpec = serde_json::from_value(spec).unwrap();
     let volume = Volume::persistent(Some(&volume(&json!({}))), None);
     assert_eq!(plan(&spec, Some(&one(conditions)), &volume, pod_asks), expected);
+}
+
+#[test]
+fn a_rule_names_the_class_of_its_snapshots() {
+    let policy = policy(
+        "version: v1
+volumePolicies:
+- conditions: { storageClass: [fast] }
+  action: { type: snapshot, parameters: { snapshotClass: array-1 } }
+",
+    )
+    .unwrap();
+    let volume = Volume::persistent(Some(&volume(&json!({}))), None);
+    let planned = plan(&BackupSpec::default(), Some(&policy), &volume, false);
+    assert_eq!(planned, VolumePlan::Snapshot { class: Some("array-1".into()) });
 }
 
 #[test]

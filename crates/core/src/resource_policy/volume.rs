@@ -1,6 +1,6 @@
 //! What conditions look at: a volume, and the claim that it is bound to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -57,6 +57,10 @@ pub struct Volume {
     pub claim_labels: Option<BTreeMap<String, String>>,
     /// Phase of its claim; none without a claim.
     pub claim_phase: Option<String>,
+    /// `spec.volumeMode` of its claim; empty without a claim.
+    pub claim_volume_mode: String,
+    /// `spec.accessModes` of its claim; none without a claim.
+    pub claim_access_modes: BTreeSet<String>,
 }
 
 impl Volume {
@@ -70,6 +74,9 @@ impl Volume {
         seen.storage_class = class(volume).or_else(|| class(claim)).unwrap_or_default();
         if let Some(claim) = claim {
             seen.claim_labels = Some(claim.pointer("/metadata/labels").map(texts).unwrap_or_default());
+            seen.claim_volume_mode = claim.pointer("/spec/volumeMode").map(text).unwrap_or_default();
+            let modes = claim.pointer("/spec/accessModes").and_then(Value::as_array);
+            seen.claim_access_modes = modes.into_iter().flatten().map(text).collect();
             seen.claim_phase = Some(claim.pointer("/status/phase").map(text).unwrap_or_default());
         }
         seen
@@ -105,6 +112,8 @@ impl Conditions {
             && among(&self.volume_types, &volume.kind)
             && self.claim_labels.iter().all(|(key, value)| claim_label(key, value))
             && among(&self.claim_phases, volume.claim_phase.as_deref().unwrap_or_default())
+            && (self.claim_volume_mode.is_empty() || self.claim_volume_mode == volume.claim_volume_mode)
+            && (self.claim_access_modes.is_empty() || self.claim_access_modes == volume.claim_access_modes)
     }
 }
 

@@ -47,6 +47,14 @@ pub(crate) struct ClaimAction {
     ahead: Mutex<Ahead>,
 }
 
+/// What a claim is snapshotted with.
+#[derive(Clone, Copy)]
+struct With<'a> {
+    driver: &'a str,
+    /// The VolumeSnapshotClass that the resource policy names.
+    class: Option<&'a str>,
+}
+
 /// Snapshots by namespace and name.
 #[derive(Default)]
 struct Ahead {
@@ -68,7 +76,7 @@ impl ClaimAction {
     async fn make(
         &self,
         claim: &Value,
-        driver: &str,
+        with: With<'_>,
         backup: &Backup,
         ahead: bool,
     ) -> Result<DynamicObject, ActionError> {
@@ -76,7 +84,7 @@ impl ClaimAction {
         let classes = classes.map_err(|error| Self::failed("listing VolumeSnapshotClasses", &error))?;
         let annotations =
             serde_json::from_value(claim["metadata"]["annotations"].clone()).unwrap_or_default();
-        let class = class::choose(driver, &annotations, backup.annotations(), &classes)
+        let class = class::choose(with.driver, &annotations, with.class, backup.annotations(), &classes)
             .map_err(Self::refuse)?
             .name_any();
         let wanted = wanted(claim, &class, backup).map_err(Self::refuse)?;
@@ -101,10 +109,10 @@ impl ClaimAction {
     async fn snapshot(
         &self,
         claim: &Value,
-        driver: &str,
+        with: With<'_>,
         backup: &Backup,
     ) -> Result<(DynamicObject, DynamicObject), ActionError> {
-        let made = self.make(claim, driver, backup, false).await?;
+        let made = self.make(claim, with, backup, false).await?;
         let namespace = made.namespace().unwrap_or_default();
         let timeout =
             backup.spec.csi_snapshot_timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(TIMEOUT);
@@ -192,9 +200,9 @@ impl BackupItemAction for ClaimAction {
         };
         let Ok(Some(volume)) = self.api.volume(volume).await else { return };
         if let Some(driver) = text(&volume, "/spec/csi/driver")
-            && self.volumes.decide(claim, &volume, backup) == VolumeDecision::Snapshot
+            && let VolumeDecision::Snapshot { class } = self.volumes.decide(claim, &volume, backup)
         {
-            let _ = self.make(claim, driver, backup, true).await;
+            let _ = self.make(claim, With { driver, class: class.as_deref() }, backup, true).await;
         }
     }
 
@@ -235,9 +243,9 @@ impl BackupItemAction for ClaimAction {
         let seen = ClaimVolume::of(claim, &volume);
         let driver = text(&volume, "/spec/csi/driver");
         let decision = self.volumes.decide(claim, &volume, backup);
-        let driver = match (decision, driver) {
-            (VolumeDecision::Snapshot, Some(driver)) => driver,
-            (VolumeDecision::Snapshot, None) => {
+        let (driver, class) = match (decision, driver) {
+            (VolumeDecision::Snapshot { class }, Some(driver)) => (driver, class),
+            (VolumeDecision::Snapshot { .. }, None) => {
                 self.volumes.left(seen, "its volume is not one of CSI, and there is no other way yet");
                 let mut claim = claim.clone();
                 entries(&mut claim, "annotations", [(csi::SKIPPED_NO_CSI_VOLUME, "true")]);
@@ -248,7 +256,8 @@ impl BackupItemAction for ClaimAction {
                 return Ok(BackupActionOutput::default());
             }
         };
-        let (snapshot, content) = self.snapshot(claim, driver, backup).await?;
+        let (snapshot, content) =
+            self.snapshot(claim, With { driver, class: class.as_deref() }, backup).await?;
         self.volumes.snapshot(seen, driver, &snapshot.name_any());
         Ok(executed(claim, &snapshot, &content, backup))
     }

@@ -1,8 +1,8 @@
 //! Which VolumeSnapshotClass a claim is snapshotted with. Pure.
 //!
-//! Velero's order (`pkg/util/csi/volume_snapshot.go`, v1.18): the claim's annotation, the backup's annotation for the
-//! driver, the class of the driver with Velero's label, the driver's default class, the driver's only class. An annotation
-//! that names no class of the driver is passed over, as there.
+//! Velero's order (`pkg/util/csi/volume_snapshot.go`, after v1.18): the claim's annotation, the resource policy, the
+//! backup's annotation for the driver, the class of the driver with Velero's label, the driver's default class, the
+//! driver's only class. A name that is of no class of the driver is passed over, as there.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +16,17 @@ type Annotations = BTreeMap<String, String>;
 pub(crate) fn choose<'a>(
     driver: &str,
     claim: &Annotations,
+    policy: Option<&str>,
     backup: &Annotations,
     classes: &'a [DynamicObject],
 ) -> Result<&'a DynamicObject, String> {
-    let named = |name: Option<&String>| {
-        let name = name?;
+    let named = |name: &str| {
         classes.iter().find(|class| class.name_any().eq_ignore_ascii_case(name) && is_of(class, driver))
     };
     let for_driver = format!("{SNAPSHOT_CLASS}_{}", driver.to_lowercase());
-    if let Some(class) = named(claim.get(SNAPSHOT_CLASS)).or_else(|| named(backup.get(&for_driver))) {
+    let chosen =
+        [claim.get(SNAPSHOT_CLASS).map(String::as_str), policy, backup.get(&for_driver).map(String::as_str)];
+    if let Some(class) = chosen.into_iter().flatten().find_map(named) {
         return Ok(class);
     }
     let own: Vec<&DynamicObject> = classes.iter().filter(|class| driver_of(class) == Some(driver)).collect();
@@ -74,6 +76,7 @@ mod tests {
     fn chosen(
         classes: &[DynamicObject],
         claim: Option<&str>,
+        policy: Option<&str>,
         backup: Option<&str>,
     ) -> Result<String, String> {
         let annotations = |key: String, value: Option<&str>| -> Annotations {
@@ -81,8 +84,8 @@ mod tests {
         };
         let claim = annotations(SNAPSHOT_CLASS.to_owned(), claim);
         let backup = annotations(format!("{SNAPSHOT_CLASS}_disk.example.com"), backup);
-        choose("Disk.example.com", &claim, &backup, classes)
-            .or_else(|_| choose("disk.example.com", &claim, &backup, classes))
+        choose("Disk.example.com", &claim, policy, &backup, classes)
+            .or_else(|_| choose("disk.example.com", &claim, policy, &backup, classes))
             .map(kube::ResourceExt::name_any)
     }
 
@@ -94,30 +97,34 @@ mod tests {
             class("default", "disk.example.com", false, Some("true")),
             class("label", "disk.example.com", true, None),
         ];
-        for (claim, backup, expected) in [
-            (Some("plain"), Some("default"), "plain"),
-            (Some("PLAIN"), None, "plain"),
-            (None, Some("plain"), "plain"),
+        for (claim, policy, backup, expected) in [
+            (Some("plain"), Some("default"), Some("default"), "plain"),
+            (Some("PLAIN"), None, None, "plain"),
+            (None, Some("plain"), Some("default"), "plain"),
+            (None, None, Some("plain"), "plain"),
             // Of another driver, or not there: passed over.
-            (Some("other"), Some("plain"), "plain"),
-            (Some("none"), None, "label"),
-            (None, Some("none"), "label"),
-            (None, None, "label"),
+            (Some("other"), Some("plain"), None, "plain"),
+            (None, Some("other"), Some("plain"), "plain"),
+            (Some("none"), None, None, "label"),
+            (None, Some("none"), None, "label"),
+            (None, None, Some("none"), "label"),
+            (None, None, None, "label"),
         ] {
-            assert_eq!(chosen(&all, claim, backup).unwrap(), expected, "{claim:?} {backup:?}");
+            let class = chosen(&all, claim, policy, backup).unwrap();
+            assert_eq!(class, expected, "{claim:?} {policy:?} {backup:?}");
         }
-        assert_eq!(chosen(&all[..3], None, None).unwrap(), "default");
-        assert_eq!(chosen(&all[..2], None, None).unwrap(), "plain", "the only one");
+        assert_eq!(chosen(&all[..3], None, None, None).unwrap(), "default");
+        assert_eq!(chosen(&all[..2], None, None, None).unwrap(), "plain", "the only one");
     }
 
     #[test]
     fn a_guess_is_never_made() {
         let none = [class("other", "other.example.com", true, None)];
-        assert!(chosen(&none, None, None).unwrap_err().contains("create one"));
+        assert!(chosen(&none, None, None, None).unwrap_err().contains("create one"));
         let two = [
             class("a", "disk.example.com", false, Some("false")),
             class("b", "disk.example.com", false, None),
         ];
-        assert!(chosen(&two, None, None).unwrap_err().contains("there are 2"));
+        assert!(chosen(&two, None, None, None).unwrap_err().contains("there are 2"));
     }
 }

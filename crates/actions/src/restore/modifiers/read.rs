@@ -25,7 +25,7 @@ pub const FIELD: &str = "spec.resourceModifier";
 /// Errors: everything that is wrong in it.
 pub fn read(data: &BTreeMap<String, String>) -> Result<ResourceModifiers, Vec<Finding>> {
     let value = only_value(FIELD, "the modifier", data).map_err(|finding| vec![finding])?;
-    let mut reader = Reader(ConfigReader::new(FIELD, &[]));
+    let mut reader = Reader(ConfigReader::new(FIELD));
     let modifiers = reader.modifiers(&value);
     reader.0.finish(modifiers)
 }

@@ -35,6 +35,21 @@ async fn a_claim_is_snapshotted_and_says_where_its_data_is() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_policy_names_the_class_of_a_claim() {
+    let fake = cluster(binds(json!({ "snapshotHandle": "snap-1" })));
+    let class = json!({ "metadata": { "name": "slow" }, "driver": "disk.example.com" });
+    fake.put("/apis/snapshot.storage.k8s.io/v1/volumesnapshotclasses/slow", class);
+    let policy = |_: &Value, _: &Value| VolumeDecision::Snapshot { class: Some("slow".to_owned()) };
+    let volumes = Arc::new(BackupVolumes::with_policy(Box::new(policy)));
+    let action = ClaimAction::new(&snapshot_api(&fake), &volumes);
+    // Ahead, and in its turn.
+    action.begin(&claim("pv-csi"), &backup("InProgress")).await;
+    assert_eq!(only_snapshot(&fake).unwrap()["spec"]["volumeSnapshotClassName"], "slow");
+    action.execute(&claim("pv-csi"), &backup("InProgress")).await.unwrap();
+    assert_eq!(only_snapshot(&fake).unwrap()["spec"]["volumeSnapshotClassName"], "slow");
+}
+
+#[tokio::test(start_paused = true)]
 async fn whoever_does_it_again_finds_the_snapshot_that_was_begun() {
     let fake = cluster(binds(json!({ "snapshotHandle": "snap-1" })));
     let one = action(&fake).0.execute(&claim("pv-csi"), &backup("InProgress")).await.unwrap();
