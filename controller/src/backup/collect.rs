@@ -31,7 +31,7 @@ pub(crate) async fn collect<'a, S: Sink>(
         Err(CollectError::Stopped(StopReason::Cancelled)) => collector.report_cancelled(),
         result => result?,
     }
-    collector.end_ahead().await;
+    collector.end_ahead().await?;
     Ok(collector.finish().await)
 }
 

@@ -79,6 +79,7 @@ impl Worker<Backups> {
             for problem in taken_up.hooks.run_pending().await {
                 tracing::warn!(backup = self.name, problem, "what a pod was owed");
             }
+            taken_up.snapshots.settle().await;
         }
         match collected {
             Ok(files) => {

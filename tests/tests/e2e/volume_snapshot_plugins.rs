@@ -4,7 +4,10 @@
 use backup_core::api::{DeleteBackupRequest, DeleteBackupRequestPhase, VolumeSnapshotLocation};
 use backup_store::crash;
 use backup_tests::{install::ensure_secret, snapshots, velero_plugins::VeleroPlugins};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::{
+    api::core::v1::{PersistentVolume, PersistentVolumeClaim},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
 
 use crate::prelude::*;
 
@@ -12,6 +15,7 @@ crate::tests! {
     a_volume_is_snapshotted_by_a_plugin_and_restored,
     a_snapshot_that_a_plugin_fails_to_take_is_reported,
     a_crash_around_a_snapshot_takes_none_twice,
+    snapshots_of_plugins_are_taken_side_by_side_and_a_crash_loses_none,
     a_deleted_backup_deletes_the_snapshots_of_plugins,
     a_crash_while_a_volume_is_made_makes_none_twice,
     a_location_without_its_plugin_is_refused_with_its_name,
@@ -206,6 +210,48 @@ async fn a_crash_around_a_snapshot_takes_none_twice(world: &mut World) -> anyhow
             let errors = world.backup_errors(&name).await?;
             ensure!(errors.contains(&id) && errors.contains("is not known"), "killed at {point}: {errors}");
         }
+    }
+    Ok(())
+}
+
+/// Eight disks whose plugin takes two seconds for a snapshot.
+async fn snapshots_of_plugins_are_taken_side_by_side_and_a_crash_loses_none(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    world.needs_debug_build()?;
+    let plugins = ready(world).await?;
+    let name = "native-many";
+    let ids: Vec<_> = (0..8).map(|number| format!("many-{number}")).collect();
+    for id in &ids {
+        disk(world, name, id, id).await?;
+    }
+    plugins.tell("do-snapshot-many", "slow=2s")?;
+    let status = world.back_up(name, of_namespaces(&[name])).await?.status;
+    ensure!((status.volume_snapshots_attempted, status.volume_snapshots_completed) == (8, 8), "{status:?}");
+    let seconds = |time: Option<Time>| time.map_or(0, |time| time.0.as_second());
+    let took = seconds(status.completion_timestamp) - seconds(status.start_timestamp);
+    ensure!(took < 8, "{took} s, of 16 s one after the other");
+
+    let (killed, point) = ("native-many-killed", "after-snapshot#3");
+    world.crash_at(point).await?;
+    world.create_backup(killed, of_namespaces(&[name])).await?;
+    world.crashed(point).await?;
+    let status = world.backup_ends(killed, BackupPhase::PartiallyFailed).await?.status;
+    plugins.untell("do-snapshot-many")?;
+    ensure!(status.volume_snapshots_attempted == 8, "{status:?}");
+    let errors = world.backup_errors(killed).await?;
+    let recorded = world.backup_file(killed, "volumesnapshots.json.gz").await?.to_string();
+    for id in &ids {
+        ensure!(plugins.processes("snapshot", id).len() == 2, "{id}: {:?}", plugins.calls());
+        for snapshot in plugins.files(&format!("snap-east-{id}")) {
+            let is_of_killed = plugins.file(&snapshot)?.contains(killed);
+            let is_known = recorded.contains(&snapshot) || errors.contains(&format!("pv-{name}-{id} "));
+            ensure!(!is_of_killed || is_known, "{snapshot} is neither recorded nor reported: {errors}");
+        }
+    }
+    for backup in [killed, name] {
+        let problems = delete_backup(world, backup, backup).await?;
+        ensure!(problems.is_empty(), "{problems:?}");
     }
     Ok(())
 }

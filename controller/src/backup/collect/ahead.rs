@@ -1,27 +1,29 @@
-//! What actions would be waited for is begun ahead for the items that come next, so that it goes on side by side: a driver that
-//! takes two seconds for a snapshot does not make a thousand claims wait for one another.
+//! What actions and plugins would be waited for is begun ahead for the items that come next, so that it goes on side by side: a
+//! driver, or a plugin, that takes two seconds for a snapshot does not make a thousand claims wait for one another.
 //!
 //! Nothing is begun ahead for claims of pods that have commands: their snapshots are taken between these. Which pods mount a claim
-//! is what its block says.
+//! is what its block says. What was begun for an item that is not in the backup in the end is removed.
 
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
 };
 
-use backup_actions::ItemId;
+use backup_actions::{ItemId, json::text as text_of};
 use backup_store::Scope;
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 use tokio::task::JoinSet;
 
 use super::{
-    collector::{CollectError, Collector, ResourceKind, Sink},
-    item::InclusionReason,
+    collector::{CollectError, Collector, ResourceKind, Sink, fetch},
+    item::{Belonging, InclusionReason},
     item_block::{MAX_BYTES, Member, is_pod},
     raw_item::RawItem,
 };
+use crate::backup::volume_snapshots::{VolumeSnapshots, VolumeWithClaim};
 
 const CLAIMS: &str = "persistentvolumeclaims";
+const VOLUMES: &str = "persistentvolumes";
 
 #[derive(Default)]
 pub(super) struct Ahead {
@@ -38,7 +40,7 @@ impl<S: Sink> Collector<'_, S> {
         kind: &ResourceKind,
         items: Vec<Box<RawValue>>,
     ) -> Result<(), CollectError> {
-        let looks_ahead = is_pod(kind) || kind.group_resource == CLAIMS;
+        let looks_ahead = is_pod(kind) || [CLAIMS, VOLUMES].contains(&kind.group_resource.as_str());
         let window = if looks_ahead { self.request.item_block_workers.max(1) } else { 1 };
         let (mut items, mut window_items) = (items.into_iter(), VecDeque::new());
         loop {
@@ -58,13 +60,20 @@ impl<S: Sink> Collector<'_, S> {
     }
 
     /// Ends what was begun ahead of an item that was not included in the end.
-    pub(super) async fn end_ahead(&mut self) {
+    pub(super) async fn end_ahead(&mut self) -> Result<(), CollectError> {
         while self.ahead.tasks.join_next().await.is_some() {}
         for action in self.request.actions.items.iter() {
             for problem in action.end_begun().await {
                 self.error(Scope::Velero, problem);
             }
         }
+        let Some(volume_snapshots) = &mut self.request.volume_snapshots else { return Ok(()) };
+        let (log, report) = (&self.request.actions.log, &mut *self.output.report);
+        let problems = log.told_during(volume_snapshots.end_begun(), |lines| report.said(lines)).await?;
+        for problem in problems {
+            self.error(Scope::Cluster, problem);
+        }
+        Ok(())
     }
 
     async fn begin_ahead(&mut self, kind: &ResourceKind, text: &str) -> Result<(), CollectError> {
@@ -72,14 +81,17 @@ impl<S: Sink> Collector<'_, S> {
         let id = kind.id(&item);
         if self.written.seen.contains(&kind.group_resource, item.namespace(), item.name())
             || self.block_members.contains_key(&id)
-            || item.is_being_deleted()
-            || item.is_excluded()
-            || item.namespace().is_some_and(|namespace| !self.request.plan.namespaces.includes(namespace))
+            || self.belonging(kind, &item, InclusionReason::Listed) != Belonging::Yes
         {
             return Ok(());
         }
+        if kind.group_resource == VOLUMES {
+            let volume = self.volume_to_snapshot(kind, &item).await;
+            self.begin_snapshots(volume.into_iter().collect());
+            return Ok(());
+        }
         if kind.group_resource == CLAIMS {
-            self.spawn(kind, &item);
+            self.begin_claims(kind, &[text.to_owned()]).await;
             return Ok(());
         }
         let Some(claims) = self.kind(CLAIMS).filter(|claims| !claims.actions.is_empty()) else {
@@ -103,21 +115,73 @@ impl<S: Sink> Collector<'_, S> {
             }
             return Ok(());
         }
-        for member in members.iter().filter(|member| member.kind.group_resource == CLAIMS) {
-            let Some(text) = self.block_members.get(&member.id).cloned() else { continue };
-            if let Ok(claim) = RawItem::parse(&text) {
-                self.spawn(&claims, &claim);
-            }
-        }
+        let members_that_claim = members.iter().filter(|member| member.kind.group_resource == CLAIMS);
+        let texts: Vec<_> =
+            members_that_claim.filter_map(|member| self.block_members.get(&member.id).cloned()).collect();
+        self.begin_claims(&claims, &texts).await;
         self.ahead.blocks.insert(id, members);
         Ok(())
     }
 
-    fn spawn(&mut self, kind: &ResourceKind, item: &RawItem<'_>) {
-        for selected in kind.actions_for(item) {
-            let Ok(value) = serde_json::from_str(&kind.meta.complete(item)) else { return };
-            let (action, backup) = (Arc::clone(&selected.action), self.request.backup.clone());
-            self.ahead.tasks.spawn(async move { action.begin(&value, &backup).await });
+    /// Begins what the claims of a block would be waited for.
+    async fn begin_claims(&mut self, kind: &ResourceKind, texts: &[String]) {
+        let mut volumes = Vec::new();
+        for text in texts {
+            let Ok(item) = RawItem::parse(text) else { continue };
+            let Ok(claim) = serde_json::from_str::<Value>(&kind.meta.complete(&item)) else { continue };
+            for selected in kind.actions_for(&item) {
+                let (action, backup) = (Arc::clone(&selected.action), self.request.backup.clone());
+                let claim = claim.clone();
+                self.ahead.tasks.spawn(async move { action.begin(&claim, &backup).await });
+            }
+            if self.takes_snapshots() {
+                volumes.extend(self.volume_of(&claim).await);
+            }
         }
+        self.begin_snapshots(volumes);
+    }
+
+    fn begin_snapshots(&mut self, volumes: Vec<VolumeWithClaim>) {
+        if let Some(volume_snapshots) = &mut self.request.volume_snapshots {
+            volume_snapshots.begin(volumes, self.request.backup);
+        }
+    }
+
+    fn takes_snapshots(&self) -> bool {
+        self.request.volume_snapshots.as_ref().is_some_and(VolumeSnapshots::has_locations)
+    }
+
+    /// The volume that a claim brings along. What goes wrong is reported in its turn.
+    async fn volume_of(&mut self, claim: &Value) -> Option<VolumeWithClaim> {
+        let name = text_of(claim, "/spec/volumeName")
+            .filter(|_| text_of(claim, "/status/phase") == Some("Bound"))?;
+        let kind = self.kind(VOLUMES)?;
+        if !self.allows_related(&kind, None) || self.written.seen.contains(VOLUMES, None, name) {
+            return None;
+        }
+        let text = fetch(self.request.client, &kind, None, name).await.ok()??;
+        let item = RawItem::parse(&text).ok()?;
+        if self.belonging(&kind, &item, InclusionReason::Related) != Belonging::Yes {
+            return None;
+        }
+        self.volume_to_snapshot(&kind, &item).await
+    }
+
+    /// A volume of which a plugin may be asked for a snapshot. An action may put another volume into the object: then it is
+    /// snapshotted in its turn.
+    async fn volume_to_snapshot(
+        &mut self,
+        kind: &ResourceKind,
+        item: &RawItem<'_>,
+    ) -> Option<VolumeWithClaim> {
+        if kind.actions_for(item).next().is_some() {
+            return None;
+        }
+        let volume: Value = serde_json::from_str(&kind.meta.complete(item)).ok()?;
+        if !self.request.volume_snapshots.as_ref()?.can_begin(&volume) {
+            return None;
+        }
+        let claim = self.claim_of(&volume).await.ok()?;
+        Some(VolumeWithClaim { volume, claim })
     }
 }

@@ -23,6 +23,7 @@ use crate::{
     backup::{
         actions::{Done, StartedOperation},
         report::scope_of,
+        volume_snapshots::VolumeWithClaim,
     },
     job::cancellation::unless_cancelled,
 };
@@ -35,6 +36,15 @@ pub(super) enum InclusionReason {
     Related,
     /// Another item needs it, and an action said that no filter counts.
     Required,
+}
+
+/// Whether an item belongs into the backup.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Belonging {
+    Yes,
+    No,
+    /// It was selected, and is left out; a sentence for the log.
+    LeftOut(String),
 }
 
 enum ActionResult {
@@ -110,37 +120,50 @@ impl<S: Sink> Collector<'_, S> {
         item: &RawItem<'_>,
         reason: InclusionReason,
     ) -> bool {
+        match self.belonging(kind, item, reason) {
+            Belonging::Yes => true,
+            Belonging::No => false,
+            Belonging::LeftOut(message) => {
+                self.output.report.info(&message);
+                false
+            }
+        }
+    }
+
+    pub(super) fn belonging(
+        &self,
+        kind: &ResourceKind,
+        item: &RawItem<'_>,
+        reason: InclusionReason,
+    ) -> Belonging {
         if item.is_being_deleted() {
-            return false;
+            return Belonging::No;
         }
         if reason == InclusionReason::Required {
-            return true;
+            return Belonging::Yes;
         }
         let plan = self.request.plan;
         if item.namespace().is_some_and(|namespace| !plan.namespaces.includes(namespace))
             || reason == InclusionReason::Related && !plan.filter.allows_related(&kind.resource)
         {
-            return false;
+            return Belonging::No;
         }
         if reason == InclusionReason::Related
             && let PolicyRule::Filter(filter) = plan.filters.rule(&kind.group_resource, item.namespace())
             && !filter.names.includes(item.name())
         {
-            let message = format!(
+            return Belonging::LeftOut(format!(
                 "{} {} is left out: the names in the resource policy do not select it",
                 kind.group_resource,
                 item.full_name()
-            );
-            self.output.report.info(&message);
-            return false;
+            ));
         }
         if item.is_excluded() {
             let message =
                 format!("{} {} is left out: its label asks for it", kind.group_resource, item.full_name());
-            self.output.report.info(&message);
-            return false;
+            return Belonging::LeftOut(message);
         }
-        true
+        Belonging::Yes
     }
 
     /// Runs the actions one after the other, each on the result of the one before. What they ask for is included before the item.
@@ -302,8 +325,8 @@ impl<S: Sink> Collector<'_, S> {
             return Ok(());
         }
         let object: Value = serde_json::from_str(&kind.meta.complete(volume)).unwrap_or_default();
-        let claim = match self.claim_of(&object).await {
-            Ok(claim) => claim,
+        let of = match self.claim_of(&object).await {
+            Ok(claim) => VolumeWithClaim { volume: object, claim },
             Err(reason) => {
                 let message = format!(
                     "the data of PersistentVolume {} is not in this backup: its claim, about which the resource policy may say \
@@ -317,7 +340,7 @@ impl<S: Sink> Collector<'_, S> {
         self.check()?;
         let request = &mut self.request;
         let Some(volume_snapshots) = &mut request.volume_snapshots else { return Ok(()) };
-        let taken = volume_snapshots.take(&object, &claim, request.backup);
+        let taken = volume_snapshots.take(of, request.backup);
         let report = &mut *self.output.report;
         for problem in request.actions.log.told_during(taken, |lines| report.said(lines)).await? {
             self.error(Scope::Cluster, problem);
@@ -326,7 +349,7 @@ impl<S: Sink> Collector<'_, S> {
     }
 
     /// The claim that a volume is bound to, if the resource policy may say something about it; else null.
-    async fn claim_of(&mut self, volume: &Value) -> Result<Value, String> {
+    pub(super) async fn claim_of(&mut self, volume: &Value) -> Result<Value, String> {
         let has_policy = self.request.plan.policy.as_ref().is_some_and(|policy| !policy.volumes.is_empty());
         let (namespace, name) =
             (text_of(volume, "/spec/claimRef/namespace"), text_of(volume, "/spec/claimRef/name"));

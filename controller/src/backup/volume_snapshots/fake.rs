@@ -18,6 +18,8 @@ pub(crate) struct Disks {
     pub(crate) folder: &'static str,
     /// How the next calls that change something go wrong; with `true` the outcome is unknown.
     pub(crate) wrong: Mutex<Vec<bool>>,
+    /// How long a snapshot takes.
+    pub(crate) takes: Duration,
     pub(crate) asked: Mutex<Vec<String>>,
 }
 
@@ -60,6 +62,7 @@ impl VolumeSnapshotter for Disks {
         zone: &str,
         tags: BTreeMap<String, String>,
     ) -> Result<String, PluginError> {
+        tokio::time::sleep(self.takes).await;
         let tags = tags.iter().map(|(key, value)| format!(" {key}={value}")).collect::<String>();
         self.change(format!("snapshot {id}@{zone}{tags}"), format!("snap-{id}"))
     }

@@ -1,5 +1,9 @@
-use backup_core::api::BackupSpec;
+use std::time::Duration;
+
+use backup_core::{api::BackupSpec, snapshot::SnapshotPhase};
 use parking_lot::Mutex;
+use serde_json::json;
+use tokio::time::Instant;
 
 use super::{fake::Disks, *};
 use crate::job::journal::MemoryJournal;
@@ -30,7 +34,23 @@ fn attempt(journal: &MemoryJournal, locations: &[(&str, &Arc<Disks>)]) -> Volume
 
 /// Takes a snapshot of a volume; what went wrong.
 async fn take(snapshots: &mut VolumeSnapshots, volume: &Value) -> Vec<String> {
-    snapshots.take(volume, &Value::Null, &backup()).await.unwrap()
+    snapshots.take(of(volume), &backup()).await.unwrap()
+}
+
+fn of(volume: &Value) -> VolumeWithClaim {
+    VolumeWithClaim { volume: volume.clone(), claim: Value::Null }
+}
+
+/// Disks that take ten seconds for a snapshot.
+fn slow() -> Arc<Disks> {
+    Arc::new(Disks { takes: Duration::from_secs(10), ..Disks::new("/disks/") })
+}
+
+/// Begins the snapshots of these volumes, each in a block of its own.
+fn begin(snapshots: &mut VolumeSnapshots, names: &[&str]) {
+    for name in names {
+        snapshots.begin(vec![of(&volume(name, &format!("/disks/{name}")))], &backup());
+    }
 }
 
 #[tokio::test]
@@ -42,7 +62,7 @@ async fn a_volume_is_snapshotted_by_the_plugin_that_knows_it() {
     assert_eq!((problems.len(), east.asked().len()), (0, 0));
     assert_eq!(west.asked(), ["snapshot disk@z team=db velero.io/backup=b velero.io/pv=pv"]);
     assert!(snapshots.has("pv"));
-    let info = snapshots.volumes.info();
+    let info = snapshots.snapshots.volumes.info();
     assert_eq!((&info[0]["pvcName"], &info[0]["result"]), (&json!("of-pv"), &json!("succeeded")));
     let (taken, problems) = snapshots.finish();
     assert!(problems.is_empty());
@@ -68,7 +88,7 @@ async fn a_volume_of_no_plugin_is_left_and_one_of_csi_is_untouched() {
     for volume in [volume("other", "/elsewhere"), csi] {
         assert!(take(&mut snapshots, &volume).await.is_empty());
     }
-    let missing = snapshots.volumes.missing();
+    let missing = snapshots.snapshots.volumes.missing();
     assert_eq!(missing.len(), 1);
     assert!(missing[0].1.contains("shop/of-other") && missing[0].1.contains("(only)"), "{missing:?}");
     assert!(disks.asked().is_empty() && journal.all().is_empty());
@@ -128,6 +148,88 @@ async fn a_snapshot_of_an_earlier_attempt_is_used_or_deleted() {
     assert_eq!(ids, ["snap-stays", "snap-goes"]);
     assert!(problems[0].contains("goes") && problems.len() == 1, "{problems:?}");
     assert_eq!(disks.asked().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn snapshots_of_blocks_are_taken_side_by_side_and_those_of_a_block_in_order() {
+    let (disks, journal) = (slow(), MemoryJournal::default());
+    let mut snapshots = attempt(&journal, &[("only", &disks)]);
+    let started = Instant::now();
+    let names = ["a", "b", "c"];
+    begin(&mut snapshots, &names);
+    let block = ["d", "e"].map(|name| of(&volume(name, &format!("/disks/{name}"))));
+    snapshots.begin(block.into(), &backup());
+    for name in names.iter().rev() {
+        assert!(take(&mut snapshots, &volume(name, &format!("/disks/{name}"))).await.is_empty());
+    }
+    assert_eq!(started.elapsed(), disks.takes);
+    for name in ["e", "d"] {
+        assert!(take(&mut snapshots, &volume(name, &format!("/disks/{name}"))).await.is_empty());
+    }
+    assert_eq!(started.elapsed(), 2 * disks.takes);
+    assert_eq!(disks.asked().len(), 5);
+    assert!(disks.asked()[4].starts_with("snapshot e@"), "{:?}", disks.asked());
+    let (taken, problems) = snapshots.finish();
+    assert_eq!((taken.len(), problems.len()), (5, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_begun_for_a_volume_that_is_not_in_the_backup_is_removed() {
+    for stays in [false, true] {
+        let (disks, journal) = (slow(), MemoryJournal::default());
+        let mut snapshots = attempt(&journal, &[("only", &disks)]);
+        begin(&mut snapshots, &["in", "out"]);
+        assert!(take(&mut snapshots, &volume("in", "/disks/in")).await.is_empty());
+        disks.wrong.lock().extend(stays.then_some(false));
+        let problems = snapshots.end_begun().await.unwrap();
+        assert_eq!(disks.asked().last().unwrap(), "delete snap-out");
+        let (taken, _) = snapshots.finish();
+        let ids: Vec<_> = taken.iter().filter_map(VolumeSnapshot::usable).collect();
+        let prior = prior_snapshots(&journal.all()).unwrap();
+        if stays {
+            assert_eq!(ids, ["snap-in", "snap-out"], "it goes with the backup");
+            assert!(problems[0].contains("snap-out") && problems[0].contains("no space"), "{problems:?}");
+        } else {
+            assert_eq!((ids, prior.len(), problems.len()), (vec!["snap-in"], 1, 0), "{prior:?}");
+        }
+    }
+}
+
+/// A collection that ends early waits for what plugins were asked for. The next attempt takes none twice, and knows all.
+#[tokio::test(start_paused = true)]
+async fn what_was_begun_is_noted_before_the_next_attempt() {
+    let (disks, journal) = (slow(), MemoryJournal::default());
+    let taken_over = SnapshotJournal::take_over(Arc::new(journal.clone()), &[]).unwrap();
+    let location = SnapshotLocation { name: "only".to_owned(), snapshotter: Arc::clone(&disks) as _ };
+    let mut snapshots = VolumeSnapshots::new(vec![location], taken_over.clone(), true, Arc::default());
+    begin(&mut snapshots, &["a", "b"]);
+    let block = ["c", "never"].map(|name| of(&volume(name, &format!("/disks/{name}"))));
+    snapshots.begin(block.into(), &backup());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    drop(snapshots);
+    taken_over.settle().await;
+    let prior = prior_snapshots(&journal.all()).unwrap();
+    assert_eq!(prior.keys().collect::<Vec<_>>(), ["a", "b", "c"], "nothing more was begun");
+    assert!(prior.values().all(|snapshot| snapshot.usable().is_some()), "{prior:?}");
+
+    let mut next = attempt(&journal, &[("only", &disks)]);
+    begin(&mut next, &["a", "b", "c"]);
+    assert!(take(&mut next, &volume("b", "/disks/b")).await.is_empty());
+    assert_eq!(disks.asked().len(), 3);
+}
+
+/// As when leadership is lost: who leads now reads the journal.
+#[tokio::test(start_paused = true)]
+async fn what_nobody_waits_for_ends_with_the_journal() {
+    let (disks, journal) = (slow(), MemoryJournal::default());
+    let mut snapshots = attempt(&journal, &[("only", &disks)]);
+    begin(&mut snapshots, &["a"]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    drop(snapshots);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(disks.asked().is_empty());
+    let prior = prior_snapshots(&journal.all()).unwrap();
+    assert_eq!(prior["a"].status.phase, SnapshotPhase::New, "its outcome is unknown");
 }
 
 #[test]
