@@ -70,8 +70,8 @@ impl StoredJob for Backup {
     async fn publish_outcome(plan: &mut CommittedPlan<Self>) -> Result<Backup, StoreError> {
         plan.check_contents().await?;
         crash::point("before-metadata");
-        let metadata = plan.record.file(&plan.keys.metadata()).unwrap_or_default();
-        let stored = plan.commit(&Staged::Inline(metadata)).await?;
+        let metadata = plan.staged(&plan.keys.metadata()).await?;
+        let stored = plan.commit(&metadata).await?;
         crash::point("after-metadata");
         // Best effort: a bucket may refuse every deletion.
         if let Err(error) = plan.location.tidy_backup(&plan.keys.name).await {
@@ -87,8 +87,8 @@ impl CommittedPlan<Backup> {
     /// Begins again after [`StoreError::Lost`]. Files of this decision that are visible nevertheless (the contents were
     /// removed by somebody after they had been published) are removed first, if they are still as we wrote them.
     pub async fn begin_again(self) -> Result<BackupWriter, StoreError> {
-        let metadata = Staged::Inline(self.record.file(&self.keys.metadata()).unwrap_or_default());
-        for (key, staged) in self.files().into_iter().chain([(self.keys.metadata(), metadata)]) {
+        for key in self.files().into_iter().chain([self.keys.metadata()]) {
+            let staged = self.staged(&key).await?;
             if self.location.holds(&key, &staged).await? {
                 self.location.delete(vec![key]).await?;
             }

@@ -28,7 +28,7 @@ use crate::{
     Location, StoreError,
     layout::{JobKeys, Layout},
 };
-use record::{Contents, MAX_RECORD, Record};
+use record::Contents;
 
 pub use awaiting_operations::AwaitingOperations;
 pub use committed_plan::CommittedPlan;
@@ -120,24 +120,12 @@ impl Location {
             return Ok(FoundJob::Awaiting(Box::new(awaiting)));
         }
         let outcome = match J::outcome_key(&keys) {
-            Some(of) => serde_json::from_slice(&record.file(&of).unwrap_or_default()),
+            Some(of) => serde_json::from_slice(&self.recorded_for(&record, &of).await?.unwrap_or_default()),
             None => serde_json::from_value(record.status.clone()),
         };
         let outcome = outcome.map_err(|error| {
             self.corrupt(&keys.record(number), format!("the end in it can not be read: {error}"))
         })?;
         Ok(FoundJob::Committed(Box::new(CommittedPlan { location, keys, number, record, outcome, done: 0 })))
-    }
-
-    /// A record; none if it is not there (any more).
-    pub(crate) async fn read_record(
-        &self,
-        keys: &JobKeys,
-        number: u64,
-    ) -> Result<Option<Record>, StoreError> {
-        let key = keys.record(number);
-        let Some(bytes) = self.get_small(&key, MAX_RECORD).await? else { return Ok(None) };
-        let record = Record::decode(&bytes, &keys.folder);
-        record.map(Some).map_err(|detail| self.corrupt(&key, detail))
     }
 }

@@ -73,12 +73,12 @@ impl Location {
                 FoundJob::Stored(stored) if is_of(&stored, of) => return self.stored(key).await,
                 FoundJob::Stored(_) => return Ok(LookupResult::OfAnother),
                 FoundJob::Awaiting(awaiting) => awaiting.file(&key)?.map(|(_, bytes)| bytes),
-                FoundJob::Committed(plan) => plan.record.file(&key),
+                FoundJob::Committed(plan) => self.recorded_for(&plan.record, &key).await?,
                 FoundJob::Nothing => return self.look_up_log_snapshot(FileOwner::Backup, target, of).await,
             },
             Some(FileOwner::Restore) => match self.find_job::<Restore>(&target.name, of.uid).await? {
                 FoundJob::Awaiting(awaiting) => awaiting.file(&key)?.map(|(_, bytes)| bytes),
-                FoundJob::Committed(plan) => plan.record.file(&key),
+                FoundJob::Committed(plan) => self.recorded_for(&plan.record, &key).await?,
                 FoundJob::Stored(_) | FoundJob::Nothing if of.ended => return self.stored(key).await,
                 FoundJob::Stored(_) | FoundJob::Nothing => {
                     return self.look_up_log_snapshot(FileOwner::Restore, target, of).await;

@@ -10,7 +10,7 @@ use crate::{
     Location, StoreError, crash,
     job::{
         AwaitingOperations, Claimant, CommittedPlan, JobFiles, PendingUpload, StoredJob,
-        record::{Contents, Record},
+        record::{Contents, Record, held},
     },
     layout::{ITEM_OPERATIONS, JobKeys, LOG, Layout, RESOURCE_LIST, RESULTS, VOLUME_INFO},
 };
@@ -92,7 +92,7 @@ impl PendingRestore {
             contents: Contents::Inline,
             status,
             operations_after: 0,
-            files: files.encode::<Restore>(&self.keys)?,
+            files: held(files.encode::<Restore>(&self.keys)?),
         };
         self.location.put_record(&self.keys, 0, &record).await
     }

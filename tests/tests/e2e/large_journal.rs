@@ -1,11 +1,16 @@
-//! A backup that is taken over, of which a journal is full of large items: memory does not grow with them.
+//! A backup that is taken over, of which a journal is full of large items, or a record of large files: memory does not grow
+//! with them.
 
+use std::{io::Read as _, path::Path};
+
+use backup_core::digest::sha256;
 use backup_store::crash;
 
 use crate::prelude::*;
 
 crate::tests! {
     ten_thousand_large_entries_are_taken_over_in_little_memory,
+    a_record_of_large_files_is_taken_over_in_little_memory,
 }
 
 const PLACE: &str = "large-journal";
@@ -13,6 +18,9 @@ const ENTRIES: usize = 10_000;
 /// Size of the item in an entry (bytes).
 const ITEM: usize = 100 << 10;
 const MEMORY_KIB: u64 = 256 << 10;
+/// Files of the record that are made large, and their size (bytes).
+const LARGE_FILES: [&str; 4] = ["-logs.gz", "-results.gz", "-resource-list.json.gz", "-volumeinfo.json.gz"];
+const LARGE: usize = 64 << 20;
 
 async fn ten_thousand_large_entries_are_taken_over_in_little_memory(world: &mut World) -> anyhow::Result<()> {
     world.needs_debug_build()?;
@@ -43,5 +51,61 @@ async fn ten_thousand_large_entries_are_taken_over_in_little_memory(world: &mut 
     let peak = world.controllers[0].peak_memory_kib()?;
     println!("{ENTRIES} entries: {} MiB at most", peak >> 10);
     ensure!(peak < MEMORY_KIB, "{peak} KiB");
+    Ok(())
+}
+
+async fn a_record_of_large_files_is_taken_over_in_little_memory(world: &mut World) -> anyhow::Result<()> {
+    world.needs_debug_build()?;
+    let place = "large-record";
+    world.config_maps(place, 3).await?;
+    world.s3()?.create_bucket(place).await?;
+    world.s3_location(place, &world.s3()?.url()).await?;
+    world.crash_at("after-record").await?;
+    world.create_backup(place, of_place(place)).await?;
+    world.controllers[0].killed(REACHED).await?;
+    let folder = world.stored_folder(place, place)?;
+    enlarge(&folder.join(".private/record-1"))?;
+    world.controllers[0].restart().await?;
+    world.backup_ends(place, BackupPhase::Completed).await?;
+    for suffix in LARGE_FILES {
+        let written = std::fs::metadata(folder.join(format!("{place}{suffix}")))?.len();
+        ensure!(written == LARGE as u64, "{suffix}: {written} bytes");
+    }
+    let peak = world.controllers[0].peak_memory_kib()?;
+    println!("{} files of {} MiB: {} MiB at most", LARGE_FILES.len(), LARGE >> 20, peak >> 10);
+    ensure!(peak < MEMORY_KIB, "{peak} KiB");
+    Ok(())
+}
+
+/// Makes files of a record large.
+fn enlarge(record: &Path) -> anyhow::Result<()> {
+    let before = std::fs::read(record)?;
+    let (mut files, mut archive) = (Vec::new(), tar::Archive::new(before.as_slice()));
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        let name = entry.path()?.display().to_string();
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes)?;
+        if LARGE_FILES.iter().any(|suffix| name.ends_with(suffix)) {
+            bytes = vec![b'x'; LARGE];
+        }
+        files.push((name, bytes));
+    }
+    let (name, header) = files.remove(0);
+    let mut header: Value = serde_json::from_slice(&header)?;
+    let said = header["files"].as_array_mut().context("it names no files")?;
+    for (said, (_, bytes)) in said.iter_mut().zip(&files) {
+        said["bytes"] = json!(bytes.len());
+        said["sha256"] = json!(sha256(bytes));
+    }
+    files.insert(0, (name, header.to_string().into_bytes()));
+    let mut archive = tar::Builder::new(std::fs::File::create(record)?);
+    for (name, bytes) in &files {
+        let mut head = tar::Header::new_gnu();
+        head.set_mode(0o644);
+        head.set_size(bytes.len() as u64);
+        archive.append_data(&mut head, name, bytes.as_slice())?;
+    }
+    archive.finish()?;
     Ok(())
 }

@@ -7,7 +7,7 @@ use crate::{
     StoreError, crash,
     job::{
         JobFiles,
-        record::{Contents, Record},
+        record::{Contents, Record, held},
     },
     tarball::{self, ItemPath, Writer},
     upload::Upload,
@@ -58,7 +58,7 @@ impl BackupWriter {
         let contents = self.tar.pause().await?;
         let before = location.numbers(&keys.operations()).await?;
         let operations = before.last().copied().unwrap_or_default();
-        let files_so_far = files.encode::<Backup>(&keys)?;
+        let files_so_far = held(files.encode::<Backup>(&keys)?);
         let record = Record { uid, contents, status, operations_after: operations, files: files_so_far };
         location.put_record(&keys, number, &record).await?;
         Ok(AwaitingBackup { location, keys, number, record, files, operations, of: PhantomData })

@@ -46,8 +46,7 @@ impl<J: StoredJob> AwaitingOperations<J> {
         record: Record,
         found: &[Path],
     ) -> Result<Self, StoreError> {
-        let mut files = JobFiles::decode::<J>(&record, &keys)
-            .map_err(|detail| location.corrupt(&keys.record(number), detail))?;
+        let mut files = JobFiles::read::<J>(&location, &keys, number, &record).await?;
         let operations = keys.operations().last(found).unwrap_or_default().max(record.operations_after);
         if operations > record.operations_after {
             let key = keys.operations().key(operations);

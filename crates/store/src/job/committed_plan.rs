@@ -4,7 +4,7 @@ use object_store::path::Path;
 
 use super::{
     StoredJob,
-    record::{Contents, Record},
+    record::{Contents, Record, RecordedFile},
 };
 use crate::{Location, StoreError, crash, layout::JobKeys, staging::Staged};
 
@@ -28,7 +28,12 @@ impl<J: StoredJob> CommittedPlan<J> {
 
     /// Size of the contents (bytes).
     pub fn bytes(&self) -> u64 {
-        self.contents().map_or(0, |(_, contents)| contents.bytes())
+        let inline =
+            || J::contents(&self.keys).and_then(|key| self.record.file(&key)).map_or(0, RecordedFile::size);
+        match &self.record.contents {
+            Contents::Uploaded(parts) => parts.bytes,
+            _ => inline(),
+        }
     }
 
     pub fn number(&self) -> u64 {
@@ -48,8 +53,9 @@ impl<J: StoredJob> CommittedPlan<J> {
         {
             return Err(self.location.is_of_another(&self.keys, &owner.uid, &self.record.uid));
         }
-        for (place, (key, staged)) in self.files().iter().enumerate().skip(self.done) {
-            self.location.publish(key, staged).await?;
+        for (place, key) in self.files().iter().enumerate().skip(self.done) {
+            // One file at a time is in memory.
+            self.location.publish(key, &self.staged(key).await?).await?;
             self.done = place + 1;
             self.crash_point(key);
         }
@@ -69,22 +75,25 @@ impl<J: StoredJob> CommittedPlan<J> {
         crash::point(&format!("after-{suffix}"));
     }
 
-    pub(crate) fn contents(&self) -> Option<(Path, Staged)> {
-        let key = J::contents(&self.keys)?;
-        let staged = match &self.record.contents {
-            Contents::Uploaded(parts) => Staged::Upload(parts.clone()),
-            _ => Staged::Inline(self.record.file(&key).unwrap_or_default()),
-        };
-        Some((key, staged))
+    /// What a final key will hold.
+    pub(crate) async fn staged(&self, key: &Path) -> Result<Staged, StoreError> {
+        match &self.record.contents {
+            Contents::Uploaded(parts) if J::contents(&self.keys).as_ref() == Some(key) => {
+                Ok(Staged::Upload(parts.clone()))
+            }
+            _ => {
+                let bytes = self.location.recorded_for(&self.record, key).await?;
+                Ok(Staged::Inline(bytes.unwrap_or_default()))
+            }
+        }
     }
 
-    /// Everything in the order of writing, but the file that holds the outcome.
-    pub(crate) fn files(&self) -> Vec<(Path, Staged)> {
+    /// All keys in the order of writing, but that of the file that holds the outcome.
+    pub(crate) fn files(&self) -> Vec<Path> {
         let contents = J::contents(&self.keys);
         let outcome = J::outcome_key(&self.keys);
-        let rest = self.record.files.iter();
-        let rest = rest.filter(|(key, _)| Some(key) != contents.as_ref() && Some(key) != outcome.as_ref());
-        let rest = rest.map(|(key, bytes)| (key.clone(), Staged::Inline(bytes.clone())));
-        self.contents().into_iter().chain(rest).collect()
+        let rest = self.record.files.iter().map(|(key, _)| key);
+        let rest = rest.filter(|key| Some(*key) != contents.as_ref() && Some(*key) != outcome.as_ref());
+        contents.iter().chain(rest).cloned().collect()
     }
 }

@@ -1,5 +1,7 @@
 //! The files of a backup or restore: one object of the store each.
 
+use std::fmt::Display;
+
 use bytes::Bytes;
 use flate2::read::GzDecoder;
 use object_store::path::Path;
@@ -8,7 +10,7 @@ use serde_json::Value;
 
 use super::{StoredJob, record::Record};
 use crate::{
-    LogFile, ResourceList, Results, StoreError,
+    Location, LogFile, ResourceList, Results, StoreError,
     gzip::file,
     layout::{
         ITEM_OPERATIONS, JobKeys, LOG, POD_VOLUME_BACKUPS, RESOURCE_LIST, RESULTS, VOLUME_INFO,
@@ -64,29 +66,56 @@ impl JobFiles {
         Ok(files)
     }
 
-    /// Back from what [`Self::encode`] gave. Errors: a file is missing or not what it should be.
-    pub(crate) fn decode<J: StoredJob>(record: &Record, keys: &JobKeys) -> Result<Self, String> {
-        let list = |suffix| {
-            if J::FILES.contains(&suffix) { parse(record, &keys.file(suffix)) } else { Ok(Vec::new()) }
-        };
-        let log = LogFile::resume(&recorded(record, &keys.file(LOG))?);
+    /// Back from what [`Self::encode`] gave, as the record of a number has it.
+    /// Errors: [`StoreError::Corrupt`] for a file that is missing or not what it should be.
+    pub(crate) async fn read<J: StoredJob>(
+        location: &Location,
+        keys: &JobKeys,
+        number: u64,
+        record: &Record,
+    ) -> Result<Self, StoreError> {
+        let reader = FileReader { location, keys, number, record };
+        let log = reader.bytes(LOG).await?;
+        let log = LogFile::resume(&log).map_err(|error| reader.corrupt(LOG, &error))?;
         Ok(Self {
-            log: log.map_err(|error| format!("the log: {error}"))?,
-            results: parse(record, &keys.file(RESULTS))?,
-            resource_list: parse(record, &keys.file(RESOURCE_LIST))?,
-            item_operations: list(ITEM_OPERATIONS)?,
-            volume_info: list(VOLUME_INFO)?,
-            volume_snapshots: list(VOLUME_SNAPSHOTS)?,
-            pod_volume_backups: list(POD_VOLUME_BACKUPS)?,
+            log,
+            results: reader.parse(RESULTS).await?,
+            resource_list: reader.parse(RESOURCE_LIST).await?,
+            item_operations: reader.list::<J>(ITEM_OPERATIONS).await?,
+            volume_info: reader.list::<J>(VOLUME_INFO).await?,
+            volume_snapshots: reader.list::<J>(VOLUME_SNAPSHOTS).await?,
+            pod_volume_backups: reader.list::<J>(POD_VOLUME_BACKUPS).await?,
         })
     }
 }
 
-fn recorded(record: &Record, key: &Path) -> Result<Bytes, String> {
-    record.file(key).ok_or_else(|| format!("{key} is missing in it"))
+/// Reads the files in a record, one at a time.
+struct FileReader<'a> {
+    location: &'a Location,
+    keys: &'a JobKeys,
+    number: u64,
+    record: &'a Record,
 }
 
-fn parse<T: DeserializeOwned>(record: &Record, key: &Path) -> Result<T, String> {
-    let bytes = recorded(record, key)?;
-    serde_json::from_reader(GzDecoder::new(bytes.as_ref())).map_err(|error| format!("{key}: {error}"))
+impl FileReader<'_> {
+    async fn bytes(&self, suffix: &str) -> Result<Bytes, StoreError> {
+        let found = self.location.recorded_for(self.record, &self.keys.file(suffix)).await?;
+        found.ok_or_else(|| self.corrupt(suffix, &"it is missing"))
+    }
+
+    async fn parse<T: DeserializeOwned>(&self, suffix: &str) -> Result<T, StoreError> {
+        let bytes = self.bytes(suffix).await?;
+        serde_json::from_reader(GzDecoder::new(bytes.as_ref())).map_err(|error| self.corrupt(suffix, &error))
+    }
+
+    /// A list that only some kinds have.
+    async fn list<J: StoredJob>(&self, suffix: &str) -> Result<Vec<Value>, StoreError> {
+        if J::FILES.contains(&suffix) { self.parse(suffix).await } else { Ok(Vec::new()) }
+    }
+
+    fn corrupt(&self, suffix: &str, reason: &dyn Display) -> StoreError {
+        let file = self.keys.file(suffix);
+        let detail = format!("{}: {reason}", file.filename().unwrap_or_default());
+        self.location.corrupt(&self.keys.record(self.number), detail)
+    }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     CommittedPlan, JobFiles, StoredJob,
-    record::{Contents, Record},
+    record::{Contents, Record, held},
 };
 use crate::{Location, StoreError, crash, layout::JobKeys, staging::Staged};
 
@@ -67,7 +67,8 @@ impl<J: StoredJob> PendingUpload<J> {
             }
             None => serde_json::to_value(outcome).map_err(failed)?,
         };
-        let record = Record { uid: self.uid.clone(), contents, status, operations_after: 0, files: all };
+        let record =
+            Record { uid: self.uid.clone(), contents, status, operations_after: 0, files: held(all) };
         crash::point("before-record");
         self.location.put_record(&self.keys, self.record, &record).await?;
         crash::point("after-record");

@@ -3,16 +3,20 @@
 //!
 //! A plain tar archive, so that a person can look into it: `record.json` first, then the small files under the names that
 //! they will have, or have so far. Create-only and numbered; the one with the highest number counts.
+//!
+//! A reader holds a small record as a whole. Of a large one it holds what the first entry says, and reads each file when it is
+//! needed.
+
+use std::ops::Range;
 
 use backup_core::digest::sha256;
-use std::io::Read as _;
-
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt as _;
 use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{StoreError, staging::Uploaded};
+use crate::{Location, StoreError, layout::JobKeys, staging::Uploaded};
 
 /// The version of the format. A record with a higher one was written by a newer program, and is left alone.
 const FORMAT: u32 = 1;
@@ -23,7 +27,22 @@ const HEADER: &str = "record.json";
 const TAIL: &str = "contents.tail";
 
 /// Records larger than this are refused (bytes). Lists of names and the log grow with a backup, by some bytes per item.
-pub(crate) const MAX_RECORD: u64 = 512 * 1024 * 1024;
+const MAX_RECORD: u64 = 512 * 1024 * 1024;
+
+/// A larger `record.json` is refused (bytes): it has some 200 bytes for each part of the contents.
+const MAX_HEADER: u64 = 16 * 1024 * 1024;
+
+/// The files of a record of at most this size are held (bytes).
+const HELD: u64 = 8 * 1024 * 1024;
+
+/// What everything in a tar archive is padded to (bytes).
+const BLOCK: usize = 512;
+
+/// What follows the last file, at most (bytes): its padding, and two blocks.
+const PADDING: u64 = 3 * BLOCK as u64;
+
+/// A longer name does not fit into the header of its entry, and has an entry of its own before it (bytes).
+const SHORT_NAME: usize = 100;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
@@ -34,7 +53,25 @@ pub(crate) struct Record {
     /// States of operations up to this number are of another backup, which was abandoned.
     pub operations_after: u64,
     /// Final keys and their bytes, in the order of writing; the metadata last.
-    pub files: Vec<(Path, Bytes)>,
+    pub files: Vec<(Path, RecordedFile)>,
+}
+
+/// The bytes of a file in a record.
+#[derive(Clone, Debug)]
+pub(crate) enum RecordedFile {
+    Held(Bytes),
+    /// They are in the store, in a part of the record.
+    Stored {
+        record: Path,
+        place: Place,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    name: String,
+    range: Range<u64>,
+    sha256: String,
 }
 
 #[derive(Clone, Debug)]
@@ -90,8 +127,14 @@ impl Record {
     /// The bytes of the record; the same each time.
     pub(crate) fn encode(&self) -> Result<Bytes, StoreError> {
         let failed = |error: std::io::Error| StoreError::io("encode a record", &error);
-        let mut entries: Vec<(&str, &Bytes)> =
-            self.files.iter().map(|(key, bytes)| (key.filename().unwrap_or_default(), bytes)).collect();
+        let mut entries: Vec<(&str, &Bytes)> = Vec::new();
+        for (key, file) in &self.files {
+            let RecordedFile::Held(bytes) = file else {
+                let reason = "a record that was found in the store is not written again";
+                return Err(StoreError::io("encode a record", reason));
+            };
+            entries.push((key.filename().unwrap_or_default(), bytes));
+        }
         let (mut contents, mut total) = (None, 0);
         match &self.contents {
             Contents::Inline | Contents::Abandoned => {}
@@ -136,18 +179,56 @@ impl Record {
         Ok(tar.into_inner().map_err(failed)?.into())
     }
 
-    /// Reads a record; `folder` is where its files belong. Errors: why it cannot be used.
-    pub(crate) fn decode(bytes: &Bytes, folder: &Path) -> Result<Self, String> {
-        let text = |error: std::io::Error| format!("it is damaged: {error}");
-        let mut archive = tar::Archive::new(bytes.as_ref());
-        let mut entries = archive.entries().map_err(text)?;
-        let mut header = String::new();
-        match entries.next() {
-            Some(entry) => entry.and_then(|mut entry| entry.read_to_string(&mut header)).map_err(text)?,
-            None => return Err("it is empty".to_owned()),
-        };
+    pub(crate) fn file(&self, key: &Path) -> Option<&RecordedFile> {
+        self.files.iter().find(|(of, _)| of == key).map(|(_, file)| file)
+    }
+}
+
+impl RecordedFile {
+    /// Its size (bytes).
+    pub(crate) fn size(&self) -> u64 {
+        match self {
+            Self::Held(bytes) => bytes.len() as u64,
+            Self::Stored { place, .. } => place.range.end - place.range.start,
+        }
+    }
+}
+
+impl From<Bytes> for RecordedFile {
+    fn from(bytes: Bytes) -> Self {
+        Self::Held(bytes)
+    }
+}
+
+/// Files of which all bytes are at hand.
+pub(crate) fn held(files: Vec<(Path, Bytes)>) -> Vec<(Path, RecordedFile)> {
+    files.into_iter().map(|(key, bytes)| (key, bytes.into())).collect()
+}
+
+/// What the first entry of a record says.
+struct Head {
+    header: Header,
+    places: Vec<Place>,
+    /// Where the last file ends.
+    size: u64,
+}
+
+impl Head {
+    /// Reads the first bytes of a record; none if there are too few of them. Errors: why it cannot be used.
+    fn parse(bytes: &[u8]) -> Result<Option<Self>, String> {
+        let Some(entry) = bytes.first_chunk::<BLOCK>() else { return Ok(None) };
+        let entry = tar::Header::from_byte_slice(entry);
+        if entry.path_bytes().as_ref() != HEADER.as_bytes() {
+            return Err(format!("it is no record: it does not begin with {HEADER}"));
+        }
+        let size = entry.entry_size().map_err(|error| format!("it is damaged: {error}"))?;
+        if size > MAX_HEADER {
+            return Err(format!("{HEADER} in it has {size} bytes, more than are ever written"));
+        }
+        let end = usize::try_from(size).unwrap_or(usize::MAX).saturating_add(BLOCK);
+        let Some(text) = bytes.get(BLOCK..end) else { return Ok(None) };
         let wrong = |error: serde_json::Error| format!("it is no record: {error}");
-        let header: Value = serde_json::from_str(&header).map_err(wrong)?;
+        let header: Value = serde_json::from_slice(text).map_err(wrong)?;
         // Before the rest: what else a newer format holds is not known.
         let format = header["format"].as_u64().unwrap_or_default();
         if format > u64::from(FORMAT) {
@@ -156,47 +237,134 @@ impl Record {
             ));
         }
         let header: Header = serde_json::from_value(header).map_err(wrong)?;
-        let (mut files, mut tail) = (Vec::new(), Bytes::new());
-        for (expected, entry) in header.files.iter().zip(entries) {
-            let entry = entry.map_err(text)?;
-            let cut = || format!("{} in it is cut short", expected.name);
-            let at = usize::try_from(entry.raw_file_position()).map_err(|_| cut())?;
-            let end = at.saturating_add(usize::try_from(entry.size()).map_err(|_| cut())?);
-            if end > bytes.len() {
-                return Err(cut());
+        let block = BLOCK as u64;
+        let (mut places, mut at) = (Vec::new(), block + size.next_multiple_of(block));
+        for file in &header.files {
+            if file.name.len() > SHORT_NAME {
+                at += block + (file.name.len() as u64 + 1).next_multiple_of(block);
             }
-            let data = bytes.slice(at..end);
-            if entry.path_bytes().as_ref() != expected.name.as_bytes() || sha256(&data) != expected.sha256 {
-                return Err(format!("{} in it is damaged", expected.name));
+            let start = at + block;
+            let range = start..start.saturating_add(file.bytes);
+            if range.end > MAX_RECORD {
+                return Err(format!(
+                    "it has more than {MAX_RECORD} bytes; nothing of that size is ever written there"
+                ));
             }
-            if expected.name == TAIL {
-                tail = data;
-            } else {
-                files.push((folder.clone().join(expected.name.as_str()), data));
-            }
+            at = range.end.next_multiple_of(block);
+            places.push(Place { name: file.name.clone(), range, sha256: file.sha256.clone() });
         }
-        if files.len() + usize::from(header.open) != header.files.len() {
-            return Err("files are missing in it".to_owned());
+        if header.open != places.iter().any(|place| place.name == TAIL) {
+            return Err(format!("{TAIL} is missing in it, or is not expected"));
         }
-        let contents = match (header.open, header.contents) {
-            _ if header.abandoned => Contents::Abandoned,
-            (true, parts) => Contents::Open { parts, tail, total: header.total },
+        let size = places.last().map_or(at, |place| place.range.end);
+        Ok(Some(Self { header, places, size }))
+    }
+
+    /// The record, of which these are the files; `folder` is where they belong.
+    fn into_record(self, folder: &Path, files: Vec<RecordedFile>, tail: Bytes) -> Record {
+        let Header { uid, open, abandoned, contents, total, status, operations_after, .. } = self.header;
+        let contents = match (open, contents) {
+            _ if abandoned => Contents::Abandoned,
+            (true, parts) => Contents::Open { parts, tail, total },
             (false, Some(parts)) => Contents::Uploaded(parts),
             (false, None) => Contents::Inline,
         };
-        let Header { uid, status, operations_after, .. } = header;
-        Ok(Self { uid, contents, status, operations_after, files })
+        let names = self.places.iter().filter(|place| place.name != TAIL);
+        let keys = names.map(|place| folder.clone().join(place.name.as_str()));
+        Record { uid, contents, status, operations_after, files: keys.zip(files).collect() }
+    }
+}
+
+impl Place {
+    /// The file in a whole record. Errors: why it cannot be used.
+    fn slice(&self, record: &Bytes) -> Result<Bytes, String> {
+        let at = |place: u64| usize::try_from(place).unwrap_or(usize::MAX);
+        let range = at(self.range.start)..at(self.range.end);
+        if range.end > record.len() {
+            return Err(format!("{} in it is cut short", self.name));
+        }
+        self.check(record.slice(range))
     }
 
-    pub(crate) fn file(&self, key: &Path) -> Option<Bytes> {
-        self.files.iter().find(|(of, _)| of == key).map(|(_, bytes)| bytes.clone())
+    fn check(&self, bytes: Bytes) -> Result<Bytes, String> {
+        if sha256(&bytes) == self.sha256 { Ok(bytes) } else { Err(format!("{} in it is damaged", self.name)) }
+    }
+}
+
+impl Location {
+    /// A record; none if it is not there (any more).
+    pub(crate) async fn read_record(
+        &self,
+        keys: &JobKeys,
+        number: u64,
+    ) -> Result<Option<Record>, StoreError> {
+        let key = keys.record(number);
+        let Some(object) = self.get(&key).await? else { return Ok(None) };
+        let corrupt = |detail: String| self.corrupt(&key, detail);
+        let (mut stream, mut bytes) = (object.into_stream(), BytesMut::new());
+        let mut head = None;
+        while let Some(chunk) = stream.next().await {
+            bytes.extend_from_slice(&chunk.map_err(|error| self.failed("read", &key, &error))?);
+            if head.is_none() {
+                head = Head::parse(&bytes).map_err(corrupt)?;
+            }
+            let enough = |head: &Head| head.size > HELD || bytes.len() as u64 > head.size + PADDING;
+            if head.as_ref().is_some_and(enough) {
+                break;
+            }
+        }
+        drop(stream);
+        let head = head.ok_or_else(|| corrupt("it is cut short".to_owned()))?;
+        let is_held = head.size <= HELD;
+        let (bytes, mut files, mut tail) = (bytes.freeze(), Vec::new(), Bytes::new());
+        for place in &head.places {
+            let file = if is_held {
+                RecordedFile::Held(place.slice(&bytes).map_err(corrupt)?)
+            } else {
+                RecordedFile::Stored { record: key.clone(), place: place.clone() }
+            };
+            if place.name == TAIL {
+                tail = self.recorded(&file).await?;
+            } else {
+                files.push(file);
+            }
+        }
+        Ok(Some(head.into_record(&keys.folder, files, tail)))
+    }
+
+    /// The bytes of a file in a record. Errors: [`StoreError::Corrupt`] if they are not those that were written.
+    pub(crate) async fn recorded(&self, file: &RecordedFile) -> Result<Bytes, StoreError> {
+        match file {
+            RecordedFile::Held(bytes) => Ok(bytes.clone()),
+            RecordedFile::Stored { record, place } => {
+                let bytes = self.get_range(record, place.range.clone()).await?;
+                place.check(bytes).map_err(|detail| self.corrupt(record, detail))
+            }
+        }
+    }
+
+    /// The same, of the file for this key; none if the record has none.
+    pub(crate) async fn recorded_for(
+        &self,
+        record: &Record,
+        key: &Path,
+    ) -> Result<Option<Bytes>, StoreError> {
+        match record.file(key) {
+            Some(file) => Ok(Some(self.recorded(file).await?)),
+            None => Ok(None),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::staging::Part;
+    use crate::{
+        staging::Part,
+        testing::{folder, memory, put},
+    };
+
+    const KEY: &str = "p/backups/b/.private/record-1";
 
     fn records() -> Vec<Record> {
         let parts = Uploaded {
@@ -204,47 +372,107 @@ mod tests {
             parts: vec![Part { id: "<e>\"1\"</e>".to_owned(), sha256: "00".to_owned() }],
             bytes: 9 << 20,
         };
-        let file = |name: &str, bytes: &'static [u8]| (Path::from(format!("p/b/{name}")), Bytes::from(bytes));
+        let file = |name: &str, bytes: &'static [u8]| {
+            (Path::from(format!("p/backups/b/{name}")), Bytes::from(bytes).into())
+        };
         let open = |parts| Contents::Open { parts, tail: Bytes::from_static(b"tail"), total: 7 };
+        let long = [99, 100, 101, 511, 512, 900].map(|length| file(&"n".repeat(length), b"named"));
         [Contents::Inline, Contents::Uploaded(parts.clone()), open(Some(parts)), open(None)]
-            .map(|contents| Record {
-                uid: "u1".to_owned(),
-                contents,
-                status: serde_json::json!({ "progress": { "totalItems": 3 } }),
-                operations_after: 0,
-                files: vec![file("b-logs.gz", b"log"), file("empty", b""), file("velero-backup.json", b"{}")],
+            .map(|contents| {
+                let mut files = vec![file("b-logs.gz", b"log"), file("empty", b"")];
+                files.extend(long.clone());
+                files.push(file("velero-backup.json", b"{}"));
+                Record {
+                    uid: "u1".to_owned(),
+                    contents,
+                    status: serde_json::json!({ "progress": { "totalItems": 3 } }),
+                    operations_after: 0,
+                    files,
+                }
             })
             .into()
     }
 
-    #[test]
-    fn a_record_is_read_as_it_was_written() {
-        for record in records() {
-            let bytes = record.encode().unwrap();
-            assert_eq!(bytes, record.encode().unwrap(), "the same bytes each time");
-            let read = Record::decode(&bytes, &Path::from("p/b")).unwrap();
-            assert_eq!(format!("{read:?}"), format!("{record:?}"));
-            assert_eq!(read.file(&Path::from("p/b/b-logs.gz")).unwrap(), "log");
+    /// The record with another file before the others, so large that it is not held.
+    fn large(record: &Record) -> Record {
+        let mut record = record.clone();
+        let bytes = Bytes::from(vec![7; usize::try_from(HELD).unwrap()]);
+        record.files.insert(0, (Path::from("p/backups/b/large"), bytes.into()));
+        record
+    }
+
+    /// Reads what is under the key of a record, with all of its files.
+    async fn read(location: &Location, bytes: &[u8]) -> Result<Record, StoreError> {
+        put(location, KEY, bytes).await;
+        let keys = location.layout().backup("b").unwrap();
+        let mut record = location.read_record(&keys, 1).await?.unwrap();
+        for (_, file) in &mut record.files {
+            *file = location.recorded(file).await?.into();
+        }
+        Ok(record)
+    }
+
+    #[tokio::test]
+    async fn a_record_is_read_as_it_was_written_and_a_large_one_is_not_held() {
+        let (_dir, on_disk) = folder("p");
+        for location in [memory("p"), on_disk] {
+            for record in records() {
+                for record in [large(&record), record] {
+                    let bytes = record.encode().unwrap();
+                    assert_eq!(bytes, record.encode().unwrap(), "the same bytes each time");
+                    let found = read(&location, &bytes).await.unwrap();
+                    assert_eq!(format!("{found:?}"), format!("{record:?}"));
+                    let keys = location.layout().backup("b").unwrap();
+                    let found = location.read_record(&keys, 1).await.unwrap().unwrap();
+                    let held = |(_, file): &(Path, RecordedFile)| matches!(file, RecordedFile::Held(_));
+                    assert_eq!(found.files.iter().any(held), bytes.len() as u64 <= HELD);
+                }
+            }
         }
     }
 
+    /// It is a tar archive as others write it.
     #[test]
-    fn a_record_that_is_damaged_or_newer_is_refused() {
+    fn files_are_where_tar_says_they_are() {
         for record in records() {
             let bytes = record.encode().unwrap();
-            let folder = Path::from("p/b");
+            let head = Head::parse(&bytes).unwrap().unwrap();
+            let mut archive = tar::Archive::new(bytes.as_ref());
+            let mut entries = archive.entries().unwrap().skip(1);
+            for place in &head.places {
+                let entry = entries.next().unwrap().unwrap();
+                assert_eq!(entry.path_bytes().as_ref(), place.name.as_bytes());
+                let at = entry.raw_file_position();
+                assert_eq!(place.range, at..at + entry.size());
+            }
+            assert!(entries.next().is_none());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_record_that_is_damaged_or_newer_is_refused() {
+        let location = memory("p");
+        let error = async |bytes: &[u8]| read(&location, bytes).await.unwrap_err();
+        for record in records() {
+            let bytes = record.encode().unwrap();
             for at in (0..bytes.len() - 1024 - 512).step_by(100) {
-                assert!(Record::decode(&bytes.slice(..at), &folder).is_err(), "cut at {at}");
+                assert_eq!(error(&bytes[..at]).await.category(), "corrupt", "cut at {at}");
             }
             let mut newer = bytes.to_vec();
             let at = newer.windows(11).position(|text| text == b"\"format\": 1").unwrap();
             newer[at + 10] = b'2';
-            assert!(Record::decode(&newer.into(), &folder).unwrap_err().contains("newer version"));
-            let mut flipped = bytes.to_vec();
+            assert!(error(&newer).await.to_string().contains("newer version"));
+        }
+        for record in records().into_iter().flat_map(|record| [large(&record), record]) {
+            let mut flipped = record.encode().unwrap().to_vec();
             let at = flipped.windows(4).position(|text| text == b"log\0").unwrap();
             flipped[at] = b'x';
-            assert!(Record::decode(&flipped.into(), &folder).unwrap_err().contains("damaged"));
+            let error = error(&flipped).await;
+            assert!(error.category() == "corrupt" && error.to_string().contains("b-logs.gz"), "{error}");
         }
-        assert!(Record::decode(&Bytes::from_static(b"junk"), &Path::from("p")).is_err());
+        let cut = large(&records()[0]).encode().unwrap();
+        assert_eq!(error(&cut[..cut.len() / 2]).await.category(), "corrupt");
+        assert_eq!(error(b"junk").await.category(), "corrupt");
+        assert_eq!(error(&[b'x'; 2048]).await.category(), "corrupt");
     }
 }

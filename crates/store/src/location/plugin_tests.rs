@@ -114,6 +114,20 @@ fn completed(uid: &str) -> Backup {
 const CONTENTS: &str = "p/backups/b/b.tar.gz";
 
 #[tokio::test]
+async fn a_part_of_an_object_is_found_though_a_plugin_gives_whole_ones() {
+    let bucket = Arc::new(Bucket::default());
+    let bytes: Vec<u8> = (0_u32..100_000).flat_map(u32::to_le_bytes).collect();
+    bucket.insert("p/x", &bytes);
+    let (location, key) = (location(&bucket), Path::from("p/x"));
+    for range in [0..10, 65_530..65_540, 70_000..bytes.len(), 5..5] {
+        let part = location.get_range(&key, range.start as u64..range.end as u64).await.unwrap();
+        assert_eq!(part, bytes[range]);
+    }
+    let end = bytes.len() as u64;
+    assert_eq!(location.get_range(&key, 5..end + 1).await.unwrap_err().category(), "corrupt");
+}
+
+#[tokio::test]
 async fn a_backup_of_any_size_is_written_read_and_removed() {
     for large in [false, true] {
         let bucket = Arc::new(Bucket::default());
