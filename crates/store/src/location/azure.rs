@@ -1,21 +1,33 @@
 //! Provider `azure`: Azure Blob Storage.
 //!
 //! The settings are those of Velero's plugin for Azure (`velero-plugin-for-microsoft-azure` and Velero's
-//! `pkg/util/azure`, v1.18). Unlike it, this program never asks the resource manager for the keys of the storage account:
-//! without `storageAccountKeyEnvVar` the identity itself needs the role "Storage Blob Data Contributor".
+//! `pkg/util/azure`, v1.18). Without `storageAccountKeyEnvVar` and `useAAD` the key of the storage account is asked for, as there.
+//! Unlike there, the identity itself is used where it is not known in which subscription and resource group the account is; it
+//! needs the role "Storage Blob Data Contributor" then.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use backup_core::api::BackupStorageLocationSpec;
-use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::{
+    ClientOptions,
+    azure::{AzureConfigKey, MicrosoftAzureBuilder},
+    client::HttpConnector as _,
+};
+use tokio::sync::Mutex;
 
 use super::{backend::Backend, http_client, settings};
 use crate::StoreError;
 
+mod account_key;
+
+use account_key::{Account, AccountKey, Services};
+
 type Variables = BTreeMap<String, String>;
 
-/// Every setting that Velero's plugin has, and `insecureSkipTLSVerify`. `resourceGroup` and `subscriptionId` say where the
-/// account is managed, `useAAD` what is always done without a key; blocks are 8 MiB (`blockSizeInBytes`).
+/// What tells a machine who it is.
+const INSTANCE_METADATA: &str = "http://169.254.169.254";
+
+/// Every setting that Velero's plugin has, and `insecureSkipTLSVerify`. Blocks are 8 MiB (`blockSizeInBytes`).
 const KEYS: [&str; 9] = [
     "storageAccount",
     "storageAccountURI",
@@ -44,14 +56,14 @@ pub(super) fn open(
     })?;
     let variables = secret.map(parse).transpose()?.unwrap_or_default();
     let endpoint = settings::endpoint(config, "storageAccountURI")?;
-    let (domain, authority) = cloud(&variables)?;
+    let cloud = cloud(&variables)?;
     let url = match &endpoint {
         Some(url) => url.as_str().trim_end_matches('/').to_owned(),
-        None => format!("https://{account}.blob.{domain}"),
+        None => format!("https://{account}.blob.{}", cloud.domain),
     };
     let plain = url.starts_with("http://");
     let options = http_client::options(ca, plain, settings::flag(config, "insecureSkipTLSVerify")?)?;
-    let authority = settings::get(config, "activeDirectoryAuthorityURI").unwrap_or(authority);
+    let authority = settings::get(config, "activeDirectoryAuthorityURI").unwrap_or(cloud.authority);
     // Without a Secret: what the environment offers (workload identity, managed identity).
     let builder =
         if secret.is_some() { MicrosoftAzureBuilder::new() } else { MicrosoftAzureBuilder::from_env() };
@@ -62,9 +74,24 @@ pub(super) fn open(
         .with_authority_host(authority)
         .with_allow_http(plain)
         .with_retry(http_client::retry())
-        .with_client_options(options)
+        .with_client_options(options.clone())
         .with_http_connector(http_client::connector());
-    let builder = authorize(builder, settings::get(config, "storageAccountKeyEnvVar"), &variables)?;
+    let builder = if let Some(name) = settings::get(config, "storageAccountKeyEnvVar") {
+        builder.with_access_key(key_in(name, &variables)?)
+    } else {
+        let sign_in = SignIn::of(&variables, secret.is_none())?;
+        match managed(config, account, &variables, secret.is_none())? {
+            None => sign_in.apply(builder),
+            Some(account) => {
+                let services = Services {
+                    authority: authority.to_owned(),
+                    resource_manager: cloud.resource_manager.to_owned(),
+                    instance_metadata: INSTANCE_METADATA.to_owned(),
+                };
+                builder.with_credentials(Arc::new(account_key(&options, sign_in, services, account)?))
+            }
+        }
+    };
     // The error's own text may hold parts of the key.
     let store = builder.build().map_err(|_| {
         credential(format!(
@@ -84,72 +111,151 @@ fn credential(message: impl Into<String>) -> StoreError {
     StoreError::config("spec.credential", message)
 }
 
-fn authorize(
-    builder: MicrosoftAzureBuilder,
-    key_variable: Option<&str>,
-    variables: &Variables,
-) -> Result<MicrosoftAzureBuilder, StoreError> {
-    let get = |name: &str| variables.get(name).filter(|value| !value.is_empty());
-    if let Some(name) = key_variable {
-        let key = get(name).cloned().or_else(|| std::env::var(name).ok()).ok_or_else(|| {
-            StoreError::config(
-                "spec.config[storageAccountKeyEnvVar]",
-                format!("variable {name} is neither in the Secret nor in the environment"),
-            )
-        })?;
-        return Ok(builder.with_access_key(key));
-    }
-    let unsupported = [
-        ("AZURE_CLIENT_CERTIFICATE", "a client secret or workload identity"),
-        ("AZURE_CLIENT_CERTIFICATE_PATH", "a client secret or workload identity"),
-        ("AZURE_USERNAME", "a service principal or workload identity"),
-    ];
-    if let Some((name, instead)) = unsupported.into_iter().find(|(name, _)| get(name).is_some()) {
-        return Err(credential(format!(
-            "{name} cannot be honoured, and is not silently ignored: use {instead}"
-        )));
-    }
-    let named = |name: &str| get(name).cloned();
-    let (client, secret, tenant) =
-        (named("AZURE_CLIENT_ID"), named("AZURE_CLIENT_SECRET"), named("AZURE_TENANT_ID"));
-    let token = "AZURE_FEDERATED_TOKEN_FILE";
-    let token = match (&client, &secret, &tenant) {
-        (Some(_), Some(_), Some(_)) => None,
-        (_, Some(_), _) => {
-            return Err(credential(
-                "AZURE_CLIENT_SECRET is there, but AZURE_CLIENT_ID or AZURE_TENANT_ID is missing",
-            ));
-        }
-        // A managed identity, or the token that workload identity mounts.
-        (_, None, _) => named(token).or_else(|| std::env::var(token).ok()),
-    };
-    let settings = [
-        (AzureConfigKey::ClientId, client),
-        (AzureConfigKey::ClientSecret, secret),
-        (AzureConfigKey::AuthorityId, tenant),
-        (AzureConfigKey::FederatedTokenFile, token),
-    ];
-    let known = settings.into_iter().filter_map(|(key, value)| Some((key, value?)));
-    Ok(known.fold(builder, |builder, (key, value)| builder.with_config(key, value)))
+/// The key of the storage account.
+fn key_in(name: &str, variables: &Variables) -> Result<String, StoreError> {
+    let key = variables.get(name).filter(|value| !value.is_empty()).cloned();
+    key.or_else(|| std::env::var(name).ok()).ok_or_else(|| {
+        StoreError::config(
+            "spec.config[storageAccountKeyEnvVar]",
+            format!("variable {name} is neither in the Secret nor in the environment"),
+        )
+    })
 }
 
-/// The names of a cloud in lower case, the domain of its storage accounts, and who signs in there.
-const CLOUDS: [(&[&str], &str, &str); 3] = [
-    (&["", "azurecloud", "azurepubliccloud"], "core.windows.net", "https://login.microsoftonline.com"),
-    (&["azurechina", "azurechinacloud"], "core.chinacloudapi.cn", "https://login.chinacloudapi.cn"),
-    (
-        &["azureusgovernment", "azureusgovernmentcloud"],
-        "core.usgovcloudapi.net",
-        "https://login.microsoftonline.us",
-    ),
+/// Where the storage account is managed, if its key is to be asked for.
+fn managed(
+    config: &BTreeMap<String, String>,
+    account: &str,
+    variables: &Variables,
+    of_process: bool,
+) -> Result<Option<Account>, StoreError> {
+    let use_identity = settings::flag(config, "useAAD")?;
+    let get = |key: &str, name: &str| {
+        settings::get(config, key).map(str::to_owned).or_else(|| variable(variables, of_process, name))
+    };
+    let subscription = get("subscriptionId", "AZURE_SUBSCRIPTION_ID");
+    let resource_group = get("resourceGroup", "AZURE_RESOURCE_GROUP");
+    Ok(match (subscription, resource_group) {
+        (Some(subscription), Some(resource_group)) if !use_identity => {
+            Some(Account { subscription, resource_group, name: account.to_owned() })
+        }
+        _ => None,
+    })
+}
+
+fn account_key(
+    options: &ClientOptions,
+    sign_in: SignIn,
+    services: Services,
+    account: Account,
+) -> Result<AccountKey, StoreError> {
+    // A machine is told who it is over HTTP. The other services have addresses of their own scheme.
+    let client = http_client::connector()
+        .connect(&options.clone().with_allow_http(true))
+        .map_err(|error| StoreError::from_store("open", &services.resource_manager, &error))?;
+    Ok(AccountKey { client, sign_in, services, account, held: Mutex::default() })
+}
+
+/// A variable of the Secret; of this process where there is no Secret.
+fn variable(variables: &Variables, of_process: bool, name: &str) -> Option<String> {
+    let own = || std::env::var(name).ok().filter(|_| of_process);
+    variables.get(name).cloned().or_else(own).filter(|value| !value.is_empty())
+}
+
+/// Who signs in: a program with its secret, one with the token that workload identity mounts, or else the managed identity of the
+/// machine.
+#[derive(Clone, Default)]
+struct SignIn {
+    client: Option<String>,
+    secret: Option<String>,
+    tenant: Option<String>,
+    token_file: Option<String>,
+}
+
+impl std::fmt::Debug for SignIn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SignIn")
+    }
+}
+
+impl SignIn {
+    fn of(variables: &Variables, of_process: bool) -> Result<Self, StoreError> {
+        let get = |name: &str| variable(variables, of_process, name);
+        let unsupported = [
+            ("AZURE_CLIENT_CERTIFICATE", "a client secret or workload identity"),
+            ("AZURE_CLIENT_CERTIFICATE_PATH", "a client secret or workload identity"),
+            ("AZURE_USERNAME", "a service principal or workload identity"),
+        ];
+        if let Some((name, instead)) =
+            unsupported.into_iter().find(|(name, _)| variable(variables, false, name).is_some())
+        {
+            return Err(credential(format!(
+                "{name} cannot be honoured, and is not silently ignored: use {instead}"
+            )));
+        }
+        let (client, secret, tenant) =
+            (get("AZURE_CLIENT_ID"), get("AZURE_CLIENT_SECRET"), get("AZURE_TENANT_ID"));
+        let token_file = match (&client, &secret, &tenant) {
+            (Some(_), Some(_), Some(_)) => None,
+            (_, Some(_), _) => {
+                return Err(credential(
+                    "AZURE_CLIENT_SECRET is there, but AZURE_CLIENT_ID or AZURE_TENANT_ID is missing",
+                ));
+            }
+            // The token is mounted into this process, whose it may be.
+            (_, None, _) => variable(variables, true, "AZURE_FEDERATED_TOKEN_FILE"),
+        };
+        Ok(Self { client, secret, tenant, token_file })
+    }
+
+    fn apply(self, builder: MicrosoftAzureBuilder) -> MicrosoftAzureBuilder {
+        let settings = [
+            (AzureConfigKey::ClientId, self.client),
+            (AzureConfigKey::ClientSecret, self.secret),
+            (AzureConfigKey::AuthorityId, self.tenant),
+            (AzureConfigKey::FederatedTokenFile, self.token_file),
+        ];
+        let known = settings.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        known.fold(builder, |builder, (key, value)| builder.with_config(key, value))
+    }
+}
+
+/// Addresses of a cloud.
+#[derive(Debug, PartialEq, Eq)]
+struct Cloud {
+    /// In lower case.
+    names: &'static [&'static str],
+    /// Of its storage accounts.
+    domain: &'static str,
+    authority: &'static str,
+    resource_manager: &'static str,
+}
+
+const CLOUDS: [Cloud; 3] = [
+    Cloud {
+        names: &["", "azurecloud", "azurepubliccloud"],
+        domain: "core.windows.net",
+        authority: "https://login.microsoftonline.com",
+        resource_manager: "https://management.azure.com",
+    },
+    Cloud {
+        names: &["azurechina", "azurechinacloud"],
+        domain: "core.chinacloudapi.cn",
+        authority: "https://login.chinacloudapi.cn",
+        resource_manager: "https://management.chinacloudapi.cn",
+    },
+    Cloud {
+        names: &["azureusgovernment", "azureusgovernmentcloud"],
+        domain: "core.usgovcloudapi.net",
+        authority: "https://login.microsoftonline.us",
+        resource_manager: "https://management.usgovcloudapi.net",
+    },
 ];
 
-/// The domain of the storage accounts, and who signs in there.
-fn cloud(variables: &Variables) -> Result<(&'static str, &'static str), StoreError> {
+fn cloud(variables: &Variables) -> Result<&'static Cloud, StoreError> {
     let name = variables.get("AZURE_CLOUD_NAME").map(String::as_str).unwrap_or_default();
     let lower = name.to_ascii_lowercase();
-    let known = CLOUDS.into_iter().find(|(names, ..)| names.contains(&lower.as_str()));
-    known.map(|(_, domain, authority)| (domain, authority)).ok_or_else(|| {
+    CLOUDS.iter().find(|cloud| cloud.names.contains(&lower.as_str())).ok_or_else(|| {
         credential(format!(
             "AZURE_CLOUD_NAME {name:?} is not known: expected AzurePublicCloud, AzureChinaCloud or AzureUSGovernmentCloud"
         ))
@@ -199,7 +305,7 @@ mod tests {
             ("AzureChinaCloud", "core.chinacloudapi.cn"),
         ] {
             let variables = Variables::from([("AZURE_CLOUD_NAME".to_owned(), name.to_owned())]);
-            assert_eq!(cloud(&variables).unwrap().0, suffix);
+            assert_eq!(cloud(&variables).unwrap().domain, suffix);
         }
         let other = Variables::from([("AZURE_CLOUD_NAME".to_owned(), "Mars".to_owned())]);
         assert!(cloud(&other).unwrap_err().to_string().contains("Mars"));
@@ -211,7 +317,9 @@ mod tests {
         let (account, variable) = (("storageAccount", "acct"), ("storageAccountKeyEnvVar", "MY_KEY"));
         let emulator = ("storageAccountURI", "http://127.0.0.1:10000/acct");
         let key = "MY_KEY=S0VZ\nAZURE_CLOUD_NAME=AzurePublicCloud\n";
-        let table: [(&[(&str, &str)], &str); 4] = [
+        let (group, subscription) = (("resourceGroup", "g"), ("subscriptionId", "s"));
+        let table: [(&[(&str, &str)], &str); 5] = [
+            (&[account, group, subscription], PRINCIPAL),
             (&[account, variable, ("resourceGroup", "g")], key),
             (&[account, ("useAAD", "true"), ("subscriptionId", "s")], PRINCIPAL),
             (&[account, emulator, variable], key),
@@ -220,6 +328,29 @@ mod tests {
         for (config, secret) in table {
             let opened = open(&spec("azure", "c", config), Some(secret.as_bytes()), None);
             assert_eq!(opened.map(|backend| backend.url).unwrap(), "azure://acct/c", "{config:?}");
+        }
+    }
+
+    #[test]
+    fn the_key_is_asked_for_where_the_account_is_known_and_the_identity_is_not_to_be_used() {
+        type Row<'a> = (&'a [(&'a str, &'a str)], &'a str, Option<[&'a str; 2]>);
+        let (group, subscription) = (("resourceGroup", "g"), ("subscriptionId", "s"));
+        let in_secret = "AZURE_RESOURCE_GROUP=of-secret\nAZURE_SUBSCRIPTION_ID=of-secret\n";
+        let table: [Row<'_>; 6] = [
+            (&[group, subscription], "", Some(["s", "g"])),
+            (&[group], in_secret, Some(["of-secret", "g"])),
+            (&[group, subscription, ("useAAD", "false")], "", Some(["s", "g"])),
+            (&[group, subscription, ("useAAD", "true")], "", None),
+            (&[group], "", None),
+            (&[], "", None),
+        ];
+        for (config, secret, expected) in table {
+            let config = spec("azure", "c", config).config;
+            let variables = parse(secret.as_bytes()).unwrap();
+            let found = managed(&config, "acct", &variables, false).unwrap();
+            let found =
+                found.as_ref().map(|found| [found.subscription.as_str(), found.resource_group.as_str()]);
+            assert_eq!(found, expected, "{config:?}");
         }
     }
 
