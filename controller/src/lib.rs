@@ -122,9 +122,6 @@ async fn start(args: Args) -> anyhow::Result<()> {
     let listener = tokio::net::TcpListener::bind(args.metrics_address).await.with_context(|| {
         format!("can not listen on {}: choose another address with --metrics-address", args.metrics_address)
     })?;
-    let router = health::router(health.clone()).merge(metrics::router(Arc::clone(&metrics)));
-    let server = axum::serve(listener, router);
-
     let host = host();
     let elector = args.leader_elect.then(|| Elector::new(client.clone(), &args.namespace, &host));
     let plugins = Host::new(Options {
@@ -142,6 +139,8 @@ async fn start(args: Args) -> anyhow::Result<()> {
         patch_budget: args.resource_timeout.as_std(),
         page_size: args.client_page_size,
     };
+    let scraped = metrics::router(Arc::clone(&metrics), cluster.leadership.clone());
+    let server = axum::serve(listener, health::router(health.clone()).merge(scraped));
     let moved = startup::follow(client.clone(), ledgers.clone(), args.namespace.clone(), installations);
     let locations = Locations::new(
         client,

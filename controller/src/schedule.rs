@@ -104,6 +104,7 @@ impl ScheduleController {
         let schedule = match list::decode::<Schedule>(&object) {
             Ok(schedule) => schedule,
             Err(error) => {
+                self.metrics.schedule_due(&key.name, None, None);
                 self.refuse(&object, &undecodable(&object, &error)).await?;
                 return Ok(Action::AwaitChange);
             }
@@ -112,7 +113,7 @@ impl ScheduleController {
         let cron = match decide::check(&schedule.spec, self.dialect, &self.zone) {
             Ok(cron) => cron,
             Err(errors) => {
-                self.metrics.schedule_interval(&key.name, None);
+                self.metrics.schedule_due(&key.name, None, None);
                 if self.refuse(&object, &errors).await? {
                     self.cluster.events.warning(&schedule, "FailedValidation", &errors.join("; "));
                 }
@@ -121,11 +122,14 @@ impl ScheduleController {
         };
         let Some(schedule) = self.enable(schedule, &cron).await? else { return Ok(AT_ONCE) };
         if schedule.spec.paused {
+            self.metrics.schedule_due(&key.name, None, None);
             return Ok(Action::AwaitChange);
         }
         let now = Timestamp::now();
-        self.metrics.schedule_interval(&key.name, decide::interval(&cron, now));
-        match decide::due(&schedule, &cron, now) {
+        let due = decide::due(&schedule, &cron, now);
+        let interval = decide::interval(&cron, now);
+        self.metrics.schedule_due(&key.name, interval, decide::last_due(&schedule, due));
+        match due {
             Due::Never => Ok(Action::AwaitChange),
             Due::At(at) => Ok(sleep_until(at, now)),
             Due::Now(slot) => self.run_slot(&schedule, &cron, slot).await,

@@ -103,6 +103,8 @@ impl SyncController {
             self.metrics.forget_sync(&key.name);
             return Ok(Action::AwaitChange);
         };
+        let last = location.status.last_synced_time.as_ref().map(|time| time.0);
+        self.metrics.sync_expected(&key.name, decide::every(&location, self.period), last);
         let now = Clock::Boot.now();
         let mut cache = self.skip_cache.get(&location);
         match decide::decide(&location, cache.passed, self.period, now) {
@@ -145,7 +147,7 @@ impl SyncController {
         Ok(default.is_none_or(|default| {
             default.name_any() == location.name_any()
                 || !is_available(default)
-                || decide::is_off(default, self.period)
+                || decide::every(default, self.period).is_none()
                 || self.skip_cache.has_passed(default)
         }))
     }

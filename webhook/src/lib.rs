@@ -74,6 +74,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         followed.clone(),
         installations,
         paths.clone(),
+        Arc::clone(&metrics),
     );
     let pace = self_signed::Pace::new(args.certificate_lifetime);
     let registrations = registrations.looking_every(pace.poll());
@@ -90,7 +91,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
             tokio::spawn(made.follow(config.clone(), authority, registered, Arc::clone(&metrics)));
             config
         }
-        (None, Some(cert), Some(key)) => tls::load(cert, key).await?,
+        (None, Some(cert), Some(key)) => tls::load(cert, key, Arc::clone(&metrics)).await?,
         _ => anyhow::bail!("give --tls-cert and --tls-key, or --self-signed-service"),
     };
     registrations.look().await;

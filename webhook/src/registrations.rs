@@ -1,7 +1,7 @@
 //! Follows the webhook's registrations: where installations work, and the path by which the API server asks. Keeps our CA and
 //! that path in them.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, anyhow};
 use axum::http::Uri;
@@ -16,7 +16,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::{callers::SecretPaths, tls::Authority};
+use crate::{callers::SecretPaths, metrics::Metrics, tls::Authority};
 
 /// Between two looks. An installation that was just named is guarded after this at the latest.
 const POLL: Duration = Duration::from_secs(10);
@@ -41,6 +41,7 @@ pub(crate) struct Registrations {
     poll: Duration,
     installations: Installations,
     paths: SecretPaths,
+    metrics: Arc<Metrics>,
 }
 
 impl Registrations {
@@ -52,6 +53,7 @@ impl Registrations {
         authority: watch::Receiver<Authority>,
         installations: Installations,
         paths: SecretPaths,
+        metrics: Arc<Metrics>,
     ) -> Self {
         let name_of = |profile: &str| match profile {
             "velero" => Registration::NAME.to_owned(),
@@ -59,7 +61,8 @@ impl Registrations {
         };
         let names = profiles.map(name_of).collect();
         let (registered, own, poll) = (watch::Sender::new(None), own.to_owned(), POLL);
-        Self { api: Api::all(client), own, names, authority, registered, poll, installations, paths }
+        let api = Api::all(client);
+        Self { api, own, names, authority, registered, poll, installations, paths, metrics }
     }
 
     /// Looks so often.
@@ -107,7 +110,11 @@ impl Registrations {
         let (authority, at) = (self.authority.borrow().clone(), Instant::now());
         let mut all_name_it = true;
         for name in &self.names {
-            match self.look_at(name, &authority).await {
+            let found = self.look_at(name, &authority).await;
+            if let Ok(found) = &found {
+                self.metrics.registered(name, *found != Found::Missing);
+            }
+            match found {
                 Ok(Found::Right | Found::Elsewhere) => continue,
                 Ok(Found::Missing) => {
                     tracing::warn!(
@@ -230,6 +237,7 @@ mod tests {
             watch::channel(ca.map(Into::into)).1,
             Installations::default(),
             SecretPaths::default(),
+            Arc::default(),
         )
     }
 
@@ -267,6 +275,24 @@ mod tests {
                 assert!(path.len() > 64 && replica.paths.contain(path, Instant::now()), "{path}");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_registration_that_is_missing_is_measured() {
+        let api = FakeApi::new();
+        let replica = replica(&api, None);
+        let shown = |value: u8| {
+            let line = format!("backup_webhook_registered{{registration=\"backup-webhook\"}} {value}\n");
+            replica.metrics.text(true).contains(&line)
+        };
+        replica.look().await;
+        assert!(shown(0), "{}", replica.metrics.text(true));
+        registered(&api, &[json!({ "url": "https://127.0.0.1:9/validate" })]);
+        replica.look().await;
+        assert!(shown(1), "{}", replica.metrics.text(true));
+        api.delete(PATH);
+        replica.look().await;
+        assert!(shown(0), "{}", replica.metrics.text(true));
     }
 
     #[tokio::test(start_paused = true)]

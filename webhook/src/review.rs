@@ -326,13 +326,14 @@ pub(crate) async fn validate(
                 (kind, webhook.answer(claims, decision, &request.user_info, deadline).await)
             }
         };
-    webhook.metrics.decided(label.to_owned(), answer.decision, start.elapsed());
+    webhook.metrics.decided(label, answer.decision, start.elapsed());
     tracing::debug!(kind, name = request.name, namespace = request.namespace, answer.decision, "decided");
     let mut response = AdmissionResponse::from(&request);
     response.warnings = answer.warning.map(|warning| vec![warning]);
     if let Some(status) = answer.refusal {
         let message = &status.message;
         tracing::info!(kind, name = request.name, decision = answer.decision, message, "refused");
+        webhook.metrics.refused(label, denial::reason(&status));
         response.allowed = false;
         response.result = status;
     }

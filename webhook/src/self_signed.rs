@@ -22,6 +22,7 @@ use crate::{
 use kept::Kept;
 use rotation::{Seen, Step};
 
+pub(crate) use kept::end;
 pub(crate) use rotation::Pace;
 
 const SECRET: &str = "backup-webhook-tls";
@@ -74,9 +75,7 @@ impl SelfSigned {
         metrics: std::sync::Arc<Metrics>,
     ) {
         loop {
-            if let Ok(end) = kept::end(&self.kept.served.cert) {
-                metrics.certificate_ends(end.as_second());
-            }
+            tls::report_end(&metrics, &self.kept.served.cert);
             tokio::time::sleep(self.pace.poll()).await;
             let registered = registered.borrow().clone();
             if let Err(error) = self.look(&config, &authority, registered).await {

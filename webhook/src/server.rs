@@ -13,7 +13,10 @@ use anyhow::Context;
 use axum::{
     Router,
     extract::{DefaultBodyLimit, Request, State},
-    http::{HeaderValue, StatusCode, Version, header::CONNECTION},
+    http::{
+        HeaderName, HeaderValue, StatusCode, Version,
+        header::{CONNECTION, CONTENT_TYPE},
+    },
     middleware::{Next, from_fn_with_state},
     response::Response,
     routing::{get, post},
@@ -95,8 +98,9 @@ pub(crate) fn health_router(health: Health) -> Router {
             (StatusCode::SERVICE_UNAVAILABLE, "the ledger has not been read yet, or this replica is stopping")
         }
     }
-    async fn metrics(State(health): State<Health>) -> String {
-        health.metrics.text()
+    async fn metrics(State(health): State<Health>) -> ([(HeaderName, &'static str); 1], String) {
+        let text = health.metrics.text(health.ready.load(Ordering::SeqCst));
+        ([(CONTENT_TYPE, backup_metrics::CONTENT_TYPE)], text)
     }
     Router::new()
         .route("/livez", get(|| async { "ok" }))

@@ -5,6 +5,7 @@ mod callers;
 mod deletions;
 mod percona;
 mod policies;
+mod refusals;
 
 use std::{sync::Arc, time::Duration};
 
@@ -237,9 +238,9 @@ async fn a_restore_is_refused_while_a_backup_runs_and_admitted_once_it_was_seen_
     api.put_velero("Backup", "b1", "1", "Completed", &backup_spec());
     assert!(allowed(&replica.create("Restore", "r2", "3", restore_spec()).await));
     assert!(
-        replica.metrics.text().contains("claims_freed_total{reason=\"over\"} 1"),
+        replica.metrics.text(true).contains("claims_freed_total{reason=\"over\"} 1"),
         "{}",
-        replica.metrics.text()
+        replica.metrics.text(true)
     );
 }
 

@@ -12,6 +12,8 @@ use anyhow::Context;
 use axum_server::tls_rustls::RustlsConfig;
 use tokio::sync::watch;
 
+use crate::{metrics::Metrics, self_signed};
+
 const POLL: Duration = Duration::from_secs(10);
 
 /// Who vouches for the certificates of replicas, as the registration and the other replicas follow it: certificates, PEM. None if
@@ -26,11 +28,20 @@ pub(crate) struct Pair {
 }
 
 /// Loads the certificate from files that someone else renews, and keeps it up to date.
-pub(crate) async fn load(cert: PathBuf, key: PathBuf) -> anyhow::Result<RustlsConfig> {
+pub(crate) async fn load(cert: PathBuf, key: PathBuf, metrics: Arc<Metrics>) -> anyhow::Result<RustlsConfig> {
     let pair = read(&cert, &key).await?;
     let config = config(&pair).await?;
-    tokio::spawn(keep_fresh(config.clone(), pair, cert, key));
+    report_end(&metrics, &pair.cert);
+    tokio::spawn(keep_fresh(config.clone(), pair, cert, key, metrics));
     Ok(config)
+}
+
+/// Measures when a certificate ends. One whose end cannot be read is served all the same.
+pub(crate) fn report_end(metrics: &Metrics, cert: &[u8]) {
+    match self_signed::end(cert) {
+        Ok(end) => metrics.certificate_ends(end.as_second()),
+        Err(error) => tracing::warn!("{error:#}; when it ends is not measured"),
+    }
 }
 
 /// Follows the file of an authority.
@@ -68,7 +79,13 @@ async fn read(cert: &Path, key: &Path) -> anyhow::Result<Pair> {
 }
 
 /// Takes over new contents. What cannot be used is reported and left; the old certificate goes on.
-async fn keep_fresh(config: RustlsConfig, mut current: Pair, cert: PathBuf, key: PathBuf) {
+async fn keep_fresh(
+    config: RustlsConfig,
+    mut current: Pair,
+    cert: PathBuf,
+    key: PathBuf,
+    metrics: Arc<Metrics>,
+) {
     loop {
         tokio::time::sleep(POLL).await;
         let next = match read(&cert, &key).await {
@@ -82,6 +99,7 @@ async fn keep_fresh(config: RustlsConfig, mut current: Pair, cert: PathBuf, key:
         match config.reload_from_pem(next.cert.clone(), next.key.clone()).await {
             Ok(()) => {
                 tracing::info!("took over a new serving certificate");
+                report_end(&metrics, &next.cert);
                 current = next;
             }
             // Between two writes the files may not fit together; the next look finds them whole.

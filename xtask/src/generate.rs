@@ -1,5 +1,7 @@
-//! Generated files: the CRDs, what guarding other operators takes, the page with transcripts of the command, and the reference.
+//! Generated files: the CRDs, what guarding other operators takes, the alerts for Prometheus' operator, and the pages with
+//! transcripts of the command, with all metrics, and with the reference.
 
+mod metrics;
 mod profiles;
 mod reference;
 mod transcripts;
@@ -29,6 +31,7 @@ pub fn run(check: bool) -> anyhow::Result<()> {
     wanted.insert(root().join("docs/use/transcripts.md"), transcripts::page()?);
     wanted.insert(root().join("docs/operate/reference.md"), reference::page()?);
     wanted.extend(profiles::files()?);
+    wanted.extend(metrics::files()?);
     for parent in wanted.keys().filter_map(|path| path.parent()) {
         fs::create_dir_all(parent)?;
     }

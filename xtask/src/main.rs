@@ -44,7 +44,7 @@ enum Task {
     Mutants(mutants::Args),
     /// Checks that each rule of docs/evidence/rules.md has a test, and each message of docs/operate/troubleshooting.md a source.
     Rules,
-    /// Writes the generated files: the CRDs in deploy/crds, docs/use/transcripts.md and docs/operate/reference.md.
+    /// Writes the generated files: definitions, profiles and alerts in deploy, and pages in docs.
     Generate {
         /// Write nothing; fail when a file differs.
         #[arg(long)]

@@ -3,12 +3,19 @@
 
 use std::collections::HashMap;
 
-use backup_core::api::{Backup, BackupPhase, Restore};
+use backup_core::{
+    api::{Backup, BackupPhase, Restore},
+    phase::{Phase as _, Stage},
+};
 use backup_runtime::watch::WatchEvent;
 use jiff::Timestamp;
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 
-use super::{Metrics, gauge, labels, set_or_remove};
+use super::{Metrics, gauge};
+
+/// Values of the label `kind`.
+const BACKUPS: &str = "Backup";
+const RESTORES: &str = "Restore";
 
 pub(crate) trait Stored<O> {
     fn touched(&mut self, event: &WatchEvent<O>, metrics: &Metrics);
@@ -28,18 +35,68 @@ impl Stored<Backup> for StoredBackups {
 impl Stored<Restore> for StoredRestores {
     fn touched(&mut self, event: &WatchEvent<Restore>, metrics: &Metrics) {
         match event {
-            WatchEvent::Applied(restore) => _ = self.known.insert(restore.name_any(), true),
-            WatchEvent::Undecodable(bad) => _ = self.known.insert(bad.name.clone(), true),
-            WatchEvent::Deleted(key) => _ = self.known.remove(&key.name),
-            WatchEvent::Listed => self.known.retain(|_, touched| std::mem::take(touched)),
+            WatchEvent::Applied(restore) => {
+                self.known.insert(restore.name_any(), true);
+                self.queue.applied(restore, restore.phase().stage());
+            }
+            WatchEvent::Undecodable(bad) => {
+                self.known.insert(bad.name.clone(), true);
+                self.queue.gone(&bad.name);
+            }
+            WatchEvent::Deleted(key) => {
+                self.known.remove(&key.name);
+                self.queue.gone(&key.name);
+            }
+            WatchEvent::Listed => {
+                self.known.retain(|_, touched| std::mem::take(touched));
+                self.queue.retain(|name| self.known.contains_key(name));
+            }
         }
-        metrics.restore_total.set(gauge(self.known.len() as u64));
+        metrics.series.restore_total.set(gauge(self.known.len() as u64));
+        self.queue.publish(RESTORES, metrics);
+    }
+}
+
+/// The objects of a kind that have not begun, with the time of their creation.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: HashMap<String, Timestamp>,
+    is_new: bool,
+}
+
+impl Queue {
+    fn applied(&mut self, object: &impl ResourceExt, stage: Stage) {
+        let waits = matches!(stage, Stage::New | Stage::Queued | Stage::ReadyToStart);
+        let created = object.creation_timestamp().filter(|_| waits);
+        match created {
+            Some(created) => {
+                self.is_new |= self.waiting.insert(object.name_any(), created.0) != Some(created.0);
+            }
+            None => self.gone(&object.name_any()),
+        }
+    }
+
+    fn gone(&mut self, name: &str) {
+        self.is_new |= self.waiting.remove(name).is_some();
+    }
+
+    fn retain(&mut self, exists: impl Fn(&str) -> bool) {
+        self.waiting.retain(|name, _| exists(name));
+        self.is_new = true;
+    }
+
+    /// Sets the gauges, if something is new.
+    fn publish(&mut self, kind: &str, metrics: &Metrics) {
+        if std::mem::take(&mut self.is_new) {
+            metrics.queue(kind, self.waiting.len(), self.waiting.values().min().copied());
+        }
     }
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct StoredBackups {
     known: HashMap<String, Known>,
+    queue: Queue,
     listed: bool,
 }
 
@@ -87,6 +144,8 @@ impl End {
 
 impl StoredBackups {
     pub(crate) fn applied(&mut self, backup: &Backup, metrics: &Metrics) {
+        self.queue.applied(backup, backup.phase().stage());
+        self.queue.publish(BACKUPS, metrics);
         let schedule = backup.schedule().unwrap_or_default().to_owned();
         let now = Known { schedule: schedule.clone(), end: End::of(backup), touched: true };
         let before = self.known.insert(backup.name_any(), now.clone());
@@ -100,6 +159,8 @@ impl StoredBackups {
     }
 
     pub(crate) fn gone(&mut self, name: &str, metrics: &Metrics) {
+        self.queue.gone(name);
+        self.queue.publish(BACKUPS, metrics);
         if let Some(known) = self.known.remove(name) {
             metrics.forget_backup(&known.schedule, name);
             self.update(&known.schedule, metrics);
@@ -116,9 +177,11 @@ impl StoredBackups {
             }
             std::mem::take(&mut known.touched)
         });
+        self.queue.retain(|name| self.known.contains_key(name));
+        self.queue.publish(BACKUPS, metrics);
         schedules.sort_unstable();
         schedules.dedup();
-        metrics.backup_total.set(0);
+        metrics.series.backup_total.set(0);
         for schedule in schedules {
             self.update(&schedule, metrics);
         }
@@ -129,28 +192,26 @@ impl StoredBackups {
         if !self.listed {
             return;
         }
-        metrics.backup_total.set(gauge(self.known.len() as u64));
+        metrics.series.backup_total.set(gauge(self.known.len() as u64));
         let ends =
             || self.known.values().filter(|known| known.schedule == schedule).filter_map(|known| known.end);
-        let labels = labels(schedule);
+        let series = &metrics.series;
         let latest = |ends: &mut dyn Iterator<Item = End>| ends.max_by_key(|end| (end.at, end.version));
         let last = latest(&mut ends());
         let contents = latest(&mut ends().filter(|end| end.contents.is_some())).and_then(|end| end.contents);
         let completed = latest(&mut ends().filter(|end| end.completed));
-        set_or_remove(&metrics.backup_last_status, &labels, last.map(|end| i64::from(end.completed)));
-        set_or_remove(&metrics.backup_items_total, &labels, contents.map(|(items, _)| items));
-        set_or_remove(&metrics.backup_items_errors, &labels, contents.map(|(_, errors)| errors));
-        set_or_remove(
-            &metrics.backup_last_successful_timestamp,
-            &labels,
-            completed.map(|end| end.at.as_second()),
-        );
+        series.backup_last_status.set([schedule], last.map(|end| i64::from(end.completed)));
+        series.backup_items_total.set([schedule], contents.map(|(items, _)| items));
+        series.backup_items_errors.set([schedule], contents.map(|(_, errors)| errors));
+        let completed = completed.map(|end| end.at.as_second());
+        series.backup_last_successful_timestamp.set([schedule], completed);
     }
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct StoredRestores {
     known: HashMap<String, bool>,
+    queue: Queue,
 }
 
 #[cfg(test)]
@@ -232,6 +293,50 @@ mod tests {
             }
             assert_eq!(gauges(&metrics, "nightly"), [Some(1), Some(5), Some(0), Some(1)]);
         }
+    }
+
+    #[test]
+    fn the_oldest_that_has_not_begun_is_how_long_the_queue_waits() {
+        let (metrics, mut stored) = (Metrics::default(), StoredBackups::default());
+        let queue = |kind: &str| {
+            let text = metrics.encode();
+            let value = |name: &str| {
+                let prefix = format!("velero_queue_{name}{{kind=\"{kind}\"}} ");
+                text.lines().find_map(|line| line.strip_prefix(&prefix)?.parse::<i64>().ok())
+            };
+            (value("length"), value("oldest_timestamp_seconds"))
+        };
+        let minute = |minute: i64| {
+            let start = "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap().as_second();
+            Some(start + 60 * minute)
+        };
+        stored.listed(&metrics);
+        assert_eq!(queue("Backup"), (Some(0), None));
+        for (name, phase, created) in [("a", "Queued", 2), ("b", "New", 1), ("c", "ReadyToStart", 3)] {
+            stored.applied(&backup(name, "", phase, created, 0, 0), &metrics);
+        }
+        stored.applied(&backup("d", "", "InProgress", 0, 0, 0), &metrics);
+        assert_eq!(queue("Backup"), (Some(3), minute(1)));
+        stored.applied(&backup("b", "", "InProgress", 1, 0, 0), &metrics);
+        assert_eq!(queue("Backup"), (Some(2), minute(2)));
+        stored.gone("a", &metrics);
+        assert_eq!(queue("Backup"), (Some(1), minute(3)));
+        // Another one of its name.
+        stored.applied(&backup("c", "", "New", 4, 0, 0), &metrics);
+        assert_eq!(queue("Backup"), (Some(1), minute(4)));
+        // A list that does not show it.
+        stored.listed(&metrics);
+        stored.listed(&metrics);
+        assert_eq!(queue("Backup"), (Some(0), None));
+
+        let mut restores = StoredRestores::default();
+        let mut restore = Restore::new("r", RestoreSpec::default());
+        restore.metadata.creation_timestamp = backup("r", "", "", 5, 0, 0).metadata.creation_timestamp;
+        restores.touched(&WatchEvent::Applied(restore.clone()), &metrics);
+        assert_eq!(queue("Restore"), (Some(1), minute(5)));
+        restore.status.phase = Some(backup_core::api::RestorePhase::InProgress);
+        restores.touched(&WatchEvent::Applied(restore), &metrics);
+        assert_eq!(queue("Restore"), (Some(0), None));
     }
 
     #[test]

@@ -57,7 +57,7 @@ fn what_was_counted_of_a_schedule_or_a_location_goes_with_it() {
     }
     metrics.show_schedule("nightly");
     metrics.schedule_skipped("nightly");
-    metrics.schedule_interval("nightly", Some(60));
+    metrics.schedule_due("nightly", Some(60), Some(Timestamp::UNIX_EPOCH));
     metrics.backup_size("nightly", 1);
     let mut backup = ended();
     backup.status.csi_volume_snapshots_attempted = 0;
@@ -66,8 +66,9 @@ fn what_was_counted_of_a_schedule_or_a_location_goes_with_it() {
     let summary = |error: Option<&str>| Summary { error: error.map(str::to_owned), ..Summary::default() };
     metrics.synced("gone", &summary(None));
     metrics.synced("gone", &summary(Some("x")));
+    metrics.sync_expected("gone", Some(Duration::from_mins(1)), None);
     let shown = |text: &str| metrics.encode().lines().filter(|line| line.contains(text)).count();
-    assert!(shown("nightly") > 20 && shown("gone") > 9, "{} {}", shown("nightly"), shown("\"gone\""));
+    assert!(shown("nightly") > 21 && shown("gone") > 10, "{} {}", shown("nightly"), shown("\"gone\""));
     metrics.forget_schedule("nightly");
     metrics.forget_location("gone");
     metrics.forget_sync("gone");

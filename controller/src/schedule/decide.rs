@@ -3,9 +3,11 @@
 use backup_core::{
     api::{Schedule, schedule::ScheduleSpec},
     cron::{Cron, Dialect},
+    labels::SKIPPED_ANNOTATION,
     validate,
 };
 use jiff::{Timestamp, tz::TimeZone};
+use kube::ResourceExt as _;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
@@ -53,6 +55,19 @@ pub(super) fn due(schedule: &Schedule, cron: &Cron, now: Timestamp) -> Due {
     }
 }
 
+/// The last slot for which a backup had to be made: one that is due, was made, or was left out because it could not be made. What
+/// is left out because a person asked for it does not count.
+pub(super) fn last_due(schedule: &Schedule, due: Due) -> Option<Timestamp> {
+    if let Due::Now(slot) = due {
+        return Some(slot);
+    }
+    let made = schedule.status.last_backup.as_ref().map(|time| time.0);
+    let skipped = schedule.status.last_skipped.as_ref().map(|time| time.0);
+    // The annotation names the slot that could not be made.
+    let why = schedule.annotations().get(SKIPPED_ANNOTATION).map_or("", String::as_str);
+    made.max(skipped.filter(|slot| why.starts_with(&format!("{slot}: "))))
+}
+
 pub(super) fn interval(cron: &Cron, now: Timestamp) -> Option<i64> {
     let first = cron.next(now)?;
     Some(cron.next(first)?.as_second() - first.as_second())
@@ -72,6 +87,29 @@ mod tests {
         schedule.status.last_backup = last.map(time);
         schedule.status.last_skipped = skipped.map(time);
         schedule
+    }
+
+    #[test]
+    fn the_last_slot_that_was_due_is_not_one_that_a_person_left_out() {
+        let (new, ten) = ("2026-01-10T09:30:00Z", "2026-01-10T10:00:00Z");
+        let cron = Cron::parse("@hourly", Dialect::Robfig, &TimeZone::UTC).unwrap();
+        let (eleven, refused) = ("2026-01-10T11:00:00Z", "2026-01-10T11:00:00Z: there is a backup");
+        for (last, skipped, why, now, expected) in [
+            (None, None, "", "2026-01-10T09:45:00Z", None),
+            (None, None, "", "2026-01-10T10:05:00Z", Some(ten)),
+            (Some(ten), None, "", "2026-01-10T10:05:00Z", Some(ten)),
+            (Some(ten), None, "", "2026-01-10T11:05:00Z", Some(eleven)),
+            (Some(ten), Some(eleven), refused, "2026-01-10T11:05:00Z", Some(eleven)),
+            // As somebody asked for it, also after one that was refused.
+            (Some(ten), Some(eleven), "", "2026-01-10T11:05:00Z", Some(ten)),
+            (Some(ten), Some("2026-01-10T12:00:00Z"), refused, "2026-01-10T12:05:00Z", Some(ten)),
+        ] {
+            let mut schedule = schedule(new, last, skipped);
+            schedule.annotations_mut().insert(SKIPPED_ANNOTATION.to_owned(), why.to_owned());
+            let due = due(&schedule, &cron, now.parse().unwrap());
+            let expected = expected.map(|time| time.parse().unwrap());
+            assert_eq!(last_due(&schedule, due), expected, "{last:?} {skipped:?} {why} {now}");
+        }
     }
 
     #[test]

@@ -44,9 +44,10 @@ pub(super) fn decide(
     }
 }
 
-/// Whether it is never compared unless a person asks.
-pub(super) fn is_off(location: &BackupStorageLocation, default_period: GoDuration) -> bool {
-    period(location.spec.backup_sync_period, default_period).is_zero()
+/// Between two comparisons of it; `None` if it is never compared unless a person asks.
+pub(super) fn every(location: &BackupStorageLocation, default_period: GoDuration) -> Option<Duration> {
+    let period = period(location.spec.backup_sync_period, default_period);
+    (!period.is_zero()).then(|| period.max(SHORTEST))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 pub mod guard;
 pub mod image;
+pub mod monitoring;
 pub mod programs;
 
 use backup_core::profile::Profile;

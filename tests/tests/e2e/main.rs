@@ -119,6 +119,7 @@ fn suites() -> Vec<Suite> {
             &[
                 deploy::TESTS,
                 deploy::image::TESTS,
+                deploy::monitoring::TESTS,
                 deploy::programs::TESTS,
                 main_job::TESTS,
                 bad_input::TESTS,

@@ -116,6 +116,11 @@ async fn a_schedule_makes_one_backup_for_each_of_its_times(world: &mut World) ->
     ensure!(
         world.metric("velero_schedule_expected_interval_seconds{schedule=\"often\"}").await? == Some(4.0)
     );
+    let last_due = "velero_schedule_last_due_timestamp_seconds{schedule=\"often\"}";
+    #[allow(clippy::cast_precision_loss)] // far below 2^52
+    let now = Timestamp::now().as_second() as f64;
+    let due = world.metric(last_due).await?;
+    ensure!(due.is_some_and(|due| (-1.0..30.0).contains(&(now - due))), "last due at {due:?} of {now}");
 
     let pause = |paused: bool| Patch::Merge(json!({ "spec": { "paused": paused } }));
     world.api::<Schedule>().patch(name, &PatchParams::default(), &pause(true)).await?;
@@ -124,6 +129,8 @@ async fn a_schedule_makes_one_backup_for_each_of_its_times(world: &mut World) ->
     tokio::time::sleep(Duration::from_secs(9)).await;
     let paused = self::made(world, name).await?.len();
     ensure!(paused == before, "{} were made while it was paused", paused - before);
+    let due = world.metric(last_due).await?;
+    ensure!(due.is_none(), "it is paused, and was last due at {due:?}");
     world.api::<Schedule>().patch(name, &PatchParams::default(), &pause(false)).await?;
     has_made(world, name, paused + 1).await?;
     remove(world, name).await?;

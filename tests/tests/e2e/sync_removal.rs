@@ -68,6 +68,8 @@ async fn a_shrunken_listing_removes_nothing_until_a_person_agrees(world: &mut Wo
     world.all_arrive(&names).await?;
     let refused = "velero_backup_sync_refused{backup_location_name=\"vanishes\"}";
     ensure!(world.metric(refused).await? == Some(6.0), "{refused} is not 6");
+    let period = "velero_backup_sync_period_seconds{backup_location_name=\"vanishes\"}";
+    ensure!(world.metric(period).await?.is_some(), "{period} is not served");
     let told = world.sync(bucket, Some(6)).await?;
     ensure!(told.removed == 6 && told.refused == 0, "{told:?}");
     for name in &names {

@@ -314,6 +314,18 @@ pub(crate) fn trouble(message: &str, seconds: u32) -> Status {
     })
 }
 
+/// Why a request was refused, out of the fixed words of this file: that of the first cause, or of the status where it has no cause.
+/// What is in the way is one word each; so is every field that is not valid.
+pub(crate) fn reason(status: &Status) -> &str {
+    let cause = status.details.as_ref().and_then(|details| details.causes.first());
+    match cause {
+        Some(cause) => &cause.reason,
+        // No room in the ledger is the only refusal by 403 without a cause.
+        None if status.code == 403 => "LedgerFull",
+        None => &status.reason,
+    }
+}
+
 fn forbidden(
     group: &str,
     key: &ObjectKey,

@@ -95,7 +95,7 @@ async fn mode_warn_admits_warns_and_counts() {
     let answer = replica.create("Backup", "b1", "2", backup_spec()).await;
     assert!(allowed(&answer));
     assert!(answer["warnings"][0].as_str().unwrap().contains("mode warn"), "{answer}");
-    assert!(replica.metrics.text().contains("decision=\"warned\"} 1"), "{}", replica.metrics.text());
+    assert!(replica.metrics.text(true).contains("decision=\"warned\"} 1"), "{}", replica.metrics.text(true));
 }
 
 #[tokio::test]

@@ -1,0 +1,73 @@
+//! What the controller measures.
+
+use prometheus_client::metrics::{counter::Counter, gauge::Gauge, histogram::Histogram};
+
+use crate::Series;
+
+/// Upper bounds of the time that backups take (seconds), Velero's.
+const DURATIONS: [f64; 9] = [60.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 10800.0, 14400.0];
+
+metrics! {
+    /// What the controller measures. Where Velero has the metric, name and labels are Velero's (`pkg/metrics/metrics.go`, v1.18), so
+    /// that dashboards and alerts keep working. The label `schedule` is empty for what comes from no schedule.
+    ControllerMetrics, "velero";
+    build_info: Series<Gauge, 1> [version], "1, with the version of the program";
+    leader: Gauge [], "1 if this replica leads and so does the work, else 0";
+    backup_attempt: Series<Counter, 1> [schedule], "Backups that began";
+    backup_success: Series<Counter, 1> [schedule], "Backups that completed";
+    backup_partial_failure: Series<Counter, 1> [schedule], "Backups that miss some items";
+    backup_failure: Series<Counter, 1> [schedule], "Backups that failed";
+    backup_validation_failure: Series<Counter, 1> [schedule], "Backups that were refused as not valid";
+    backup_warning: Series<Counter, 1> [schedule], "Warnings of backups";
+    backup_duration_seconds: Series<Histogram, 1> [schedule] in DURATIONS, "From the start of a backup to its end";
+    backup_total: Gauge [], "Backups that exist";
+    backup_tarball_size_bytes: Series<Gauge, 1> [schedule], "Size of the last backup";
+    backup_items_total: Series<Gauge, 1> [schedule], "Items of the last backup";
+    backup_items_errors: Series<Gauge, 1> [schedule], "Errors of the last backup";
+    backup_last_status: Series<Gauge, 1> [schedule], "1 if the last backup completed, else 0";
+    backup_last_successful_timestamp: Series<Gauge, 1> [schedule], "End of the last completed backup, Unix time";
+    backup_deletion_attempt: Series<Counter, 1> [schedule], "Deletions of backups that began";
+    backup_deletion_success: Series<Counter, 1> [schedule], "Backups that were deleted";
+    backup_deletion_failure: Series<Counter, 1> [schedule], "Deletions of backups that failed";
+    restore_attempt: Series<Counter, 1> [schedule], "Restores that began";
+    restore_success: Series<Counter, 1> [schedule], "Restores that completed";
+    restore_partial_failure: Series<Counter, 1> [schedule], "Restores that miss some items";
+    restore_failed: Series<Counter, 1> [schedule], "Restores that failed";
+    restore_validation_failed: Series<Counter, 1> [schedule], "Restores that were refused as not valid";
+    restore_total: Gauge [], "Restores that exist";
+    queue_length: Series<Gauge, 1> [kind], "Backups or Restores that have not begun";
+    queue_oldest_timestamp_seconds: Series<Gauge, 1> [kind],
+        "Creation of the oldest that has not begun, Unix time; there is none while nothing waits";
+    schedule_expected_interval_seconds: Series<Gauge, 1> [schedule], "Between the next two backups of a schedule";
+    schedule_last_due_timestamp_seconds: Series<Gauge, 1> [schedule],
+        "When a backup of a schedule was last due, Unix time; there is none while it is paused";
+    schedule_skipped: Series<Counter, 1> [schedule], "Scheduled backups that were left out";
+    volume_snapshot_attempt: Series<Counter, 1> [schedule], "Snapshots of volumes that plugins were asked for";
+    volume_snapshot_success: Series<Counter, 1> [schedule], "Snapshots of volumes that plugins have taken";
+    volume_snapshot_failure: Series<Counter, 1> [schedule], "Snapshots of volumes that failed";
+    csi_snapshot_attempt: Series<Counter, 2> [schedule, backupName], "Snapshots of CSI volumes that were begun";
+    csi_snapshot_success: Series<Counter, 2> [schedule, backupName], "Snapshots of CSI volumes that can be used";
+    csi_snapshot_failure: Series<Counter, 2> [schedule, backupName], "Snapshots of CSI volumes that failed";
+    backup_location_status_gauge: Series<Gauge, 1> [backup_location_name],
+        "1 if the location was available when it was last validated, else 0";
+    backup_sync: Series<Counter, 1> [backup_location_name], "Comparisons of a location with the cluster";
+    backup_sync_failure: Series<Counter, 1> [backup_location_name], "Comparisons that did not end";
+    backup_sync_created: Series<Counter, 1> [backup_location_name], "Backups that were imported into the cluster";
+    backup_sync_removed: Series<Counter, 1> [backup_location_name],
+        "Backups that were removed as they are gone from the bucket";
+    backup_sync_pruned: Series<Counter, 1> [backup_location_name],
+        "Folders without a backup that were removed from the bucket";
+    backup_sync_refused: Series<Gauge, 1> [backup_location_name],
+        "Backups that were not removed as too many are gone at once";
+    backup_sync_skipped: Series<Gauge, 1> [backup_location_name], "Folders that were not imported";
+    backup_sync_stray: Series<Gauge, 1> [backup_location_name],
+        "Folders of incomplete backups that nothing writes to";
+    backup_sync_last_timestamp: Series<Gauge, 1> [backup_location_name],
+        "Begin of the last comparison that ended, Unix time";
+    backup_sync_period_seconds: Series<Gauge, 1> [backup_location_name],
+        "Between two comparisons of a location; there is none while its synchronisation is off";
+    lock_unclaimed: Series<Gauge, 1> [profile], "Objects that run without a place in the lock, beside others";
+    lock_unknown_phase: Series<Gauge, 1> [profile], "Objects in a phase that this version does not know";
+    profiles_unusable: Series<Gauge, 1> [profile],
+        "1 for each profile that cannot be used, so that its kinds are refused";
+}
