@@ -2,6 +2,7 @@
 
 mod cluster;
 mod installation;
+mod replicas;
 mod webhook;
 
 use std::{fmt::Write as _, path::PathBuf};
@@ -27,11 +28,12 @@ type Check<'session> = (&'static str, BoxFuture<'session, Result<Vec<Finding>, P
 pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let (session, now) = (&session, terminal.now());
-    let checks: [Check<'_>; 9] = [
+    let checks: [Check<'_>; 10] = [
         ("API server", Box::pin(cluster::api_server(session, now))),
         ("CRDs", Box::pin(cluster::definitions(session))),
         ("permissions", Box::pin(cluster::permissions(session))),
         ("webhook configuration", Box::pin(webhook::registration(session, now))),
+        ("replicas", Box::pin(replicas::served(session, now))),
         ("webhook", Box::pin(webhook::answers(session))),
         ("controller", Box::pin(installation::controller(session, now))),
         ("locations", Box::pin(installation::locations(session, now))),

@@ -42,6 +42,8 @@ fn asks(api: &FakeApi, date: &str, phases: &Value, registration: &Value) {
             "/restores.velero.io",
             Fault::Answer(200, definition("restores.velero.io", &json!(RestorePhase::KNOWN))),
         )
+        // Two checks ask for it.
+        .on_get("configurations/backup-webhook", Fault::Answer(200, registration.clone()))
         .on_get("configurations/backup-webhook", Fault::Answer(200, registration.clone()));
 }
 
@@ -54,7 +56,18 @@ async fn where_all_is_well_nothing_is_to_be_done() {
     api.on_post("/backups", Fault::forbidden(words));
     api.has(leader("2026-11-03T05:14:10.000000Z"))
         .has(lease(&Ledger::default()).await)
-        .has(location("Available", ""));
+        .has(location("Available", ""))
+        .has_at("/api/v1/namespaces/velero/services/backup-webhook", json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "backup-webhook", "namespace": "velero"},
+            "spec": {"selector": {"app.kubernetes.io/name": "backup-webhook"}, "ports": [{"port": 443, "targetPort": "reviews"}]},
+        }))
+        .has_at("/api/v1/namespaces/velero/pods/backup-webhook-6c4f-x", json!({
+            "apiVersion": "v1", "kind": "Pod", "status": {"phase": "Running"},
+            "metadata": {"name": "backup-webhook-6c4f-x", "namespace": "velero", "labels": {"app.kubernetes.io/name": "backup-webhook"}},
+            "spec": {"containers": [{"name": "webhook", "ports": [{"name": "reviews", "containerPort": 10250}]}]},
+        }))
+        // What a replica serves takes rights that few have.
+        .on_get("/portforward", Fault::forbidden("… is forbidden: User \"jane\" cannot get resource \"pods/portforward\""));
     transcript!(Person::at(&api), "doctor");
 }
 
@@ -86,6 +99,7 @@ async fn what_cannot_be_asked_says_so_in_its_place() {
     let forbidden = Fault::forbidden("… is forbidden: User \"jane\" cannot get resource");
     api.on_get("/version", Fault::Hang)
         .on_get("/backups.velero.io", forbidden.clone())
+        .on_get("configurations/backup-webhook", forbidden.clone())
         .on_get("configurations/backup-webhook", forbidden.clone())
         .on_get("/backupstoragelocations", forbidden.clone())
         .on_get("/leases", forbidden.clone())

@@ -47,7 +47,10 @@ pub(crate) async fn both_programs_become_ready_as_they_are_deployed(node: &mut N
             location.status.phase == Some(LocationPhase::Available)
         })
         .await?;
-    node.kubectl_backup().succeeds(&["doctor"]).await.map(drop)
+    let seen = node.kubectl_backup().succeeds(&["doctor"]).await?.stdout;
+    let served = "2 replicas serve certificates that the API server takes";
+    ensure!(seen.contains(served), "no {served:?} in {seen}");
+    Ok(())
 }
 
 pub(crate) async fn a_namespace_with_running_pods_comes_back(node: &mut Node) -> anyhow::Result<()> {

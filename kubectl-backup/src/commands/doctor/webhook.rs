@@ -9,10 +9,11 @@ use crate::{
     print::{seconds, until},
 };
 
-const NAME: &str = "backup-webhook";
+pub(super) const NAME: &str = "backup-webhook";
 const CLAIMS: &str = "claims.backup-webhook.velero.io";
 /// Certificates are replaced long before their end: one that ends this soon is not.
-const SOON: i64 = 7 * 24 * 60 * 60;
+pub(super) const SOON: i64 = 7 * 24 * 60 * 60;
+pub(super) const RENEWAL: &str = "It is replaced long before its end, by the webhook or by cert-manager. The webhook says why it does not: kubectl logs -l app.kubernetes.io/name=backup-webhook";
 /// How long it may take; shorter than a check, so that the check itself reports it.
 const ANSWER: Duration = Duration::from_millis(1800);
 /// What is in our refusal of what makes no sense, and in no other.
@@ -87,10 +88,9 @@ fn certificate(webhook: &ValidatingWebhook, now: Timestamp) -> Finding {
         return on.unknown("the caBundle cannot be read", None);
     };
     let text = format!("the webhook's authority ends {} ({})", until(at, now), at.strftime("%-d %b %Y"));
-    let remedy = "It is replaced long before its end, by the webhook or by cert-manager. The webhook says why it does not: kubectl logs -l app.kubernetes.io/name=backup-webhook";
     match seconds(now, at) {
-        left if left <= 0 => on.bad(text, remedy),
-        left if left < SOON => on.warn(text, remedy),
+        left if left <= 0 => on.bad(text, RENEWAL),
+        left if left < SOON => on.warn(text, RENEWAL),
         _ => on.good(text),
     }
 }

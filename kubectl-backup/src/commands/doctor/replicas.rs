@@ -1,0 +1,325 @@
+//! What replicas of the webhook really serve: a handshake with each, by the rules of the API server. Pods are reached by a port
+//! forward, and where the registration names a URL in place of a Service, that is asked.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures::future::join_all;
+use k8s_openapi::{
+    api::{
+        admissionregistration::v1::{ServiceReference, ValidatingWebhookConfiguration, WebhookClientConfig},
+        core::v1::{Pod, Service},
+    },
+    apimachinery::pkg::util::intstr::IntOrString,
+};
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+use tokio_rustls::TlsConnector;
+
+use super::{
+    Finding, Topic,
+    webhook::{NAME, RENEWAL, SOON},
+};
+use crate::{
+    commands::prelude::*,
+    print::{seconds, until},
+};
+
+const ON: Topic = Topic("replicas");
+/// Replicas that are looked at.
+const MOST: usize = 10;
+/// For one replica; shorter than a check, so that the others are reported.
+const HANDSHAKE: Duration = Duration::from_millis(1200);
+
+/// What a replica is found to serve.
+enum Served {
+    /// A certificate that the API server takes, until then.
+    Trusted(Timestamp),
+    /// A certificate that the API server refuses, and why.
+    Refused(String),
+    /// It could not be looked at, and why.
+    Unknown(String),
+}
+
+/// What the replicas serve. Without a registration that names an authority there is nothing to compare with.
+pub(super) async fn served(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(session.client.clone());
+    let about = About::of::<ValidatingWebhookConfiguration>("get", NAME);
+    let found = optional(session.call(about, api.get(NAME)).await)?;
+    let webhook = found.and_then(|found| found.webhooks?.into_iter().next());
+    let Some(WebhookClientConfig { ca_bundle: Some(bundle), service, url }) =
+        webhook.map(|webhook| webhook.client_config)
+    else {
+        return Ok(Vec::new());
+    };
+    let Some(trust) = trust(&bundle.0) else {
+        return Ok(vec![ON.unknown("the caBundle cannot be read", None)]);
+    };
+    let seen = match (service, url) {
+        (Some(service), _) => behind(session, &service, trust).await?,
+        (None, Some(url)) => {
+            let served = in_time(at(&url, trust)).await;
+            vec![(url, served)]
+        }
+        (None, None) => Vec::new(),
+    };
+    Ok(findings(seen, now))
+}
+
+fn findings(seen: Vec<(String, Served)>, now: Timestamp) -> Vec<Finding> {
+    let (mut findings, mut ends) = (Vec::new(), Vec::new());
+    for (replica, served) in seen {
+        let replica = plain(&replica);
+        match served {
+            Served::Trusted(end) => ends.push(end),
+            Served::Refused(why) => {
+                let text = format!("{replica} serves a certificate that the API server refuses: {why}");
+                findings.push(ON.bad(text, RENEWAL));
+            }
+            Served::Unknown(why) => {
+                findings.push(ON.unknown(&format!("what {replica} serves: {}", plain(&why)), None));
+            }
+        }
+    }
+    if let Some(end) = ends.iter().min().copied() {
+        let count = ends.len();
+        let what = if count == 1 { "1 replica serves a certificate" } else { "replicas serve certificates" };
+        let number = if count == 1 { String::new() } else { format!("{count} ") };
+        let text = format!(
+            "{number}{what} that the API server takes; the first ends {} ({})",
+            until(end, now),
+            end.strftime("%-d %b %Y")
+        );
+        findings.push(if seconds(now, end) < SOON { ON.warn(text, RENEWAL) } else { ON.good(text) });
+    }
+    findings
+}
+
+/// Trusts the authorities of a bundle, and nobody else.
+fn trust(bundle: &[u8]) -> Option<Arc<ClientConfig>> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().ok()?;
+    (!roots.is_empty()).then(|| Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+}
+
+async fn in_time(look: impl Future<Output = Served>) -> Served {
+    let late = |_| Served::Unknown(format!("no answer within {HANDSHAKE:?}"));
+    tokio::time::timeout(HANDSHAKE, look).await.unwrap_or_else(late)
+}
+
+/// By a URL, from where this program runs.
+async fn at(url: &str, trust: Arc<ClientConfig>) -> Served {
+    let Some((host, port)) = url.parse::<http::Uri>().ok().and_then(|url| {
+        let port = url.port_u16().unwrap_or(443);
+        Some((url.host()?.trim_matches(['[', ']']).to_owned(), port))
+    }) else {
+        return Served::Unknown("it is no URL".to_owned());
+    };
+    match TcpStream::connect((host.as_str(), port)).await {
+        Ok(stream) => handshake(stream, trust, host).await,
+        Err(error) => Served::Unknown(format!("from here it cannot be reached: {error}")),
+    }
+}
+
+/// All pods of a Service, or one finding that says why there is none.
+async fn behind(
+    session: &Session,
+    service: &ServiceReference,
+    trust: Arc<ClientConfig>,
+) -> Result<Vec<(String, Served)>, Problem> {
+    let ServiceReference { name, namespace, .. } = service;
+    let services: Api<Service> = Api::namespaced(session.client.clone(), namespace);
+    let nothing =
+        |why: &str| Ok(vec![(format!("Service {namespace}/{name}"), Served::Unknown(why.to_owned()))]);
+    let found = optional(session.call(About::of::<Service>("get", name), services.get(name)).await)?;
+    let Some(found) = found else { return nothing("it does not exist") };
+    let spec = found.spec.unwrap_or_default();
+    let wanted = service.port.unwrap_or(443);
+    let port = spec.ports.into_iter().flatten().find(|port| port.port == wanted);
+    let target = port.map(|port| port.target_port.unwrap_or(IntOrString::Int(port.port)));
+    let selector: BTreeMap<String, String> = spec.selector.unwrap_or_default();
+    let selector: Vec<String> = selector.iter().map(|(label, value)| format!("{label}={value}")).collect();
+    let pods: Api<Pod> = Api::namespaced(session.client.clone(), namespace);
+    let params = ListParams::default().labels(&selector.join(",")).limit(100);
+    let listed = session.call(About::of::<Pod>("list", ""), pods.list(&params)).await?;
+    let running = listed.items.into_iter().filter(runs).take(MOST);
+    let host = format!("{name}.{namespace}.svc");
+    let looks: Vec<_> = running
+        .filter_map(|pod| Some((pod.name_any(), port_of(&pod, target.as_ref()?)?)))
+        .map(async |(pod, port)| {
+            let served = in_time(through(session, &pods, &pod, port, Arc::clone(&trust), &host)).await;
+            (pod, served)
+        })
+        .collect();
+    if looks.is_empty() {
+        return nothing("no pod runs that has its port");
+    }
+    Ok(join_all(looks).await)
+}
+
+fn runs(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
+}
+
+/// The port of a pod that a Service leads to.
+fn port_of(pod: &Pod, target: &IntOrString) -> Option<u16> {
+    let number = match target {
+        IntOrString::Int(number) => *number,
+        IntOrString::String(name) => {
+            let containers = pod.spec.as_ref()?.containers.iter();
+            let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
+            ports.find(|port| port.name.as_ref() == Some(name))?.container_port
+        }
+    };
+    u16::try_from(number).ok()
+}
+
+/// By a port forward.
+async fn through(
+    session: &Session,
+    pods: &Api<Pod>,
+    pod: &str,
+    port: u16,
+    trust: Arc<ClientConfig>,
+    host: &str,
+) -> Served {
+    let mut forward = match pods.portforward(pod, &[port]).await {
+        Ok(forward) => forward,
+        Err(error) => {
+            let about = About::called("forward to", "pod", "pods/portforward", pod);
+            return Served::Unknown(session.explain(&about, error).to_string());
+        }
+    };
+    match forward.take_stream(port) {
+        Some(stream) => handshake(stream, trust, host.to_owned()).await,
+        None => Served::Unknown("the port forward has no stream".to_owned()),
+    }
+}
+
+async fn handshake(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    trust: Arc<ClientConfig>,
+    host: String,
+) -> Served {
+    let Ok(name) = ServerName::try_from(host) else {
+        return Served::Unknown("its name is none that a certificate can have".to_owned());
+    };
+    match TlsConnector::from(trust).connect(name, stream).await {
+        Ok(stream) => {
+            let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+            match chain.first().and_then(|certificate| end(certificate)) {
+                Some(end) => Served::Trusted(end),
+                None => Served::Unknown("its certificate cannot be read".to_owned()),
+            }
+        }
+        Err(error) => {
+            let why = error.to_string();
+            let refused = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+            match refused {
+                Some(rustls::Error::InvalidCertificate(_)) => Served::Refused(why),
+                _ => Served::Unknown(why),
+            }
+        }
+    }
+}
+
+fn end(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    use rustls::{ServerConfig, pki_types::PrivateKeyDer};
+    use tokio_rustls::TlsAcceptor;
+
+    use super::*;
+    use crate::print::Tone;
+
+    type Authority = CertifiedIssuer<'static, KeyPair>;
+
+    fn authority() -> Authority {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    }
+
+    /// A server with a certificate for this name that ends in this year.
+    async fn look(signed_by: &Authority, trusted: &Authority, name: &str, year: i32) -> Served {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, signed_by).unwrap();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let server = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let server = server.unwrap().with_no_client_auth();
+        let server = server.with_single_cert(vec![certificate.der().clone()], key).unwrap();
+        let (near, far) = tokio::io::duplex(16 * 1024);
+        tokio::spawn(async move { TlsAcceptor::from(Arc::new(server)).accept(far).await.map(drop) });
+        let trust = trust(trusted.pem().as_bytes()).unwrap();
+        handshake(near, trust, "backup-webhook.velero.svc".to_owned()).await
+    }
+
+    #[tokio::test]
+    async fn a_certificate_is_judged_as_the_api_server_judges_it() {
+        let (ours, other, name) = (authority(), authority(), "backup-webhook.velero.svc");
+        let Served::Trusted(end) = look(&ours, &ours, name, 2090).await else { panic!("it is refused") };
+        assert_eq!(end.to_string(), "2090-01-01T00:00:00Z");
+        for served in [
+            look(&other, &ours, name, 2090).await,
+            look(&ours, &ours, "another.velero.svc", 2090).await,
+            look(&ours, &ours, name, 2020).await,
+        ] {
+            let Served::Refused(why) = served else { panic!("it is taken") };
+            assert!(why.contains("invalid peer certificate"), "{why}");
+        }
+        let (near, far) = tokio::io::duplex(64);
+        drop(far);
+        let trust = trust(ours.pem().as_bytes()).unwrap();
+        assert!(matches!(handshake(near, trust, name.to_owned()).await, Served::Unknown(_)));
+    }
+
+    #[test]
+    fn one_replica_that_is_refused_is_broken_whatever_the_others_serve() {
+        let now: Timestamp = "2026-11-03T05:00:00Z".parse().unwrap();
+        let day = |days: i64| now + Duration::from_hours(24 * u64::try_from(days).unwrap());
+        let of = |served: Vec<Served>| {
+            let seen = served.into_iter().map(|served| ("pod".to_owned(), served)).collect();
+            findings(seen, now).into_iter().map(|finding| (finding.tone, finding.text)).collect::<Vec<_>>()
+        };
+        let found = of(vec![Served::Trusted(day(60)), Served::Trusted(day(30))]);
+        let text =
+            "2 replicas serve certificates that the API server takes; the first ends in 30d (3 Dec 2026)";
+        assert_eq!(found, [(Tone::Good, text.to_owned())]);
+        assert_eq!(of(vec![Served::Trusted(day(6))])[0].0, Tone::Warn);
+        let found = of(vec![Served::Trusted(day(60)), Served::Refused("Expired".to_owned())]);
+        assert_eq!((found.len(), found[0].0, found[1].0), (2, Tone::Bad, Tone::Good));
+        assert!(found[0].1.contains("pod serves a certificate that the API server refuses: Expired"));
+        assert_eq!(of(vec![Served::Unknown("no".to_owned())])[0].0, Tone::Unknown);
+    }
+
+    #[test]
+    fn a_service_leads_to_a_port_by_number_or_by_name() {
+        let pod: Pod = serde_json::from_value(json!({ "spec": { "containers": [
+            { "name": "a" }, { "name": "b", "ports": [{ "name": "reviews", "containerPort": 10250 }] } ] } }))
+        .unwrap();
+        for (target, expected) in [
+            (IntOrString::Int(9443), Some(9443)),
+            (IntOrString::String("reviews".to_owned()), Some(10250)),
+            (IntOrString::String("health".to_owned()), None),
+            (IntOrString::Int(-1), None),
+        ] {
+            assert_eq!(port_of(&pod, &target), expected, "{target:?}");
+        }
+    }
+}
