@@ -9,6 +9,7 @@ use std::sync::{
     atomic::{AtomicI64, Ordering},
 };
 
+#[cfg(unix)]
 use rustix::process::{Signal, getpid, kill_process};
 
 /// Every point of a backup without operations, in the order in which it comes past them.
@@ -85,13 +86,15 @@ pub const SYNC_POINTS: [&str; 2] = ["after-synced", "after-extras"];
 pub fn point(name: &str) {
     static CRASH: LazyLock<Option<Nth>> = LazyLock::new(|| Nth::from_env("BACKUP_CRASH_AT"));
     static PAUSE: LazyLock<Option<Nth>> = LazyLock::new(|| Nth::from_env("BACKUP_PAUSE_AT"));
-    if !cfg!(debug_assertions) {
+    if !cfg!(debug_assertions) || !cfg!(unix) {
         return;
     }
+    #[cfg(unix)]
     if CRASH.as_ref().is_some_and(|at| at.is_now(name)) {
         // No destructor, no flush, no message: what a lost machine leaves.
         let _ = kill_process(getpid(), Signal::KILL);
     }
+    #[cfg(unix)]
     if PAUSE.as_ref().is_some_and(|at| at.is_now(name)) {
         let _ = kill_process(getpid(), Signal::STOP);
     }

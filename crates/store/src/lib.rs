@@ -12,6 +12,7 @@ mod backup;
 pub mod crash;
 mod download;
 mod error;
+mod file_at;
 mod gzip;
 mod http_failure;
 mod job;

@@ -6,14 +6,13 @@
 use std::{
     fs::File,
     io::{self, Seek, SeekFrom, Write},
-    os::unix::fs::FileExt,
     sync::Arc,
 };
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::{StoreError, gzip};
+use crate::{StoreError, file_at::FileAt as _, gzip};
 
 mod format;
 mod snapshot;

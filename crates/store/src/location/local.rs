@@ -6,7 +6,6 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, ErrorKind},
-    os::unix::fs::FileExt as _,
     path::{Component, Path as FilePath, PathBuf},
     sync::Arc,
 };
@@ -23,6 +22,7 @@ use object_store::{
 use super::backend::Backend;
 use crate::{
     StoreError,
+    file_at::FileAt as _,
     layout::{PART_SIZE, PRIVATE},
 };
 

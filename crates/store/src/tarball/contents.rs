@@ -4,7 +4,6 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fs::File,
     io::{self, BufWriter, Read, Write},
-    os::unix::fs::FileExt,
 };
 
 use backup_core::{json_size, text::shortened};
@@ -18,7 +17,7 @@ use super::{
     paths::{self, Entry},
     walk::walk,
 };
-use crate::{Location, StoreError};
+use crate::{Location, StoreError, file_at::FileAt as _};
 
 /// What a person can do about a tarball that cannot be used.
 const REMEDY: &str =
