@@ -163,6 +163,16 @@ pub(crate) fn build_dns() -> anyhow::Result<PathBuf> {
     build_go("dns", ".", "dns", "CoreDNS from Go modules: about two minutes on 2 cores, once")
 }
 
+/// Builds Helm (`tests/helm`); its path. It needs Go: see [`go_available`].
+pub(crate) fn build_helm() -> anyhow::Result<PathBuf> {
+    build_go(
+        "helm",
+        "helm.sh/helm/v3/cmd/helm",
+        "helm",
+        "Helm from Go modules: about a minute and a half on 2 cores, once",
+    )
+}
+
 /// Builds the plugin binary (`tests/plugins`); its path. It needs Go: see [`go_available`].
 pub(crate) fn build_plugins() -> anyhow::Result<PathBuf> {
     build_go("plugins", ".", "plugins", "plugins on Velero's framework: about 3 minutes on 2 cores, once")

@@ -13,6 +13,7 @@ pub mod aws_identity;
 pub mod binaries;
 pub mod control_plane;
 pub mod faulty_s3;
+pub mod helm;
 pub mod history;
 pub mod install;
 pub mod kubectl;

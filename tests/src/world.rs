@@ -30,6 +30,7 @@ use crate::{
     audit::Audit,
     binaries::{Programs, build_clients, s3_available},
     control_plane::{ControlPlane, loopback_address},
+    helm::Helm,
     install::{self, NAMESPACE},
     kubectl::Kubectl,
     kubectl_backup::KubectlBackup,
@@ -95,6 +96,11 @@ impl World {
         KubectlBackup::new(&self.programs.kubectl_backup, self.plane.admin_kubeconfig())
     }
 
+    /// The same in another cluster.
+    pub fn kubectl_backup_in(&self, plane: &ControlPlane) -> KubectlBackup {
+        KubectlBackup::new(&self.programs.kubectl_backup, plane.admin_kubeconfig())
+    }
+
     /// The same as a ServiceAccount of the installation's namespace, which is made, with this ClusterRole there (or none).
     pub async fn kubectl_backup_as(&self, name: &str, role: Option<&str>) -> anyhow::Result<KubectlBackup> {
         let kubeconfig = self.person(name, role).await?;
@@ -119,6 +125,14 @@ impl World {
             return Err(Skip("there is no kubectl of ours without Go").into());
         }
         Kubectl::new(build_clients()?, self.plane.admin_kubeconfig(), self.folder.path())
+    }
+
+    /// Helm, as the cluster's administrator. Built from its Go module when first asked for; a test is skipped where it cannot be.
+    pub fn helm(&self) -> anyhow::Result<Helm> {
+        if !s3_available() {
+            return Err(Skip("there is no Helm without Go").into());
+        }
+        Helm::new(self.plane.admin_kubeconfig(), self.folder.path())
     }
 
     /// The proxy before the API servers; a test is skipped where they belong to a cluster that was there.

@@ -1,6 +1,8 @@
-//! Generated files: the CRDs, what guarding other operators takes, the alerts for Prometheus' operator, and the pages with
-//! transcripts of the command, with all metrics, and with the reference.
+//! Generated files: the CRDs, what guarding other operators takes, the alerts for Prometheus' operator, the Helm chart, the list of
+//! manifests in the programs, and the pages with transcripts of the command, with all metrics, and with the reference.
 
+mod chart;
+mod embedded;
 mod metrics;
 mod profiles;
 mod reference;
@@ -32,6 +34,9 @@ pub fn run(check: bool) -> anyhow::Result<()> {
     wanted.insert(root().join("docs/operate/reference.md"), reference::page()?);
     wanted.extend(profiles::files()?);
     wanted.extend(metrics::files()?);
+    let (list, text) = embedded::file(wanted.keys())?;
+    wanted.insert(list, text);
+    wanted.extend(chart::files()?);
     for parent in wanted.keys().filter_map(|path| path.parent()) {
         fs::create_dir_all(parent)?;
     }
@@ -46,10 +51,12 @@ pub fn run(check: bool) -> anyhow::Result<()> {
         }
         stale.push(path.display().to_string());
     }
-    for entry in fs::read_dir(&folder)? {
-        let path = entry?.path();
-        if !wanted.contains_key(&path) {
-            stale.push(format!("{} (not generated)", path.display()));
+    for folder in [folder, root().join("deploy/chart/templates")] {
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if !wanted.contains_key(&path) {
+                stale.push(format!("{} (not generated)", path.display()));
+            }
         }
     }
     if check && !stale.is_empty() {

@@ -44,7 +44,8 @@ enum Task {
     Mutants(mutants::Args),
     /// Checks that each rule of docs/evidence/rules.md has a test, and each message of docs/operate/troubleshooting.md a source.
     Rules,
-    /// Writes the generated files: definitions, profiles and alerts in deploy, and pages in docs.
+    /// Writes the generated files: definitions, profiles, alerts and Helm chart in deploy, and pages in docs. What is in the programs
+    /// of deploy/ follows in a build, so a change there takes a second run.
     Generate {
         /// Write nothing; fail when a file differs.
         #[arg(long)]

@@ -5,7 +5,7 @@
 
 use backup_actions::restore::json::{self, Object};
 use backup_core::{
-    labels::PART_OF,
+    labels::{INSTALLATION, PART_OF},
     resources::{DEFINITIONS, NAMESPACES},
 };
 
@@ -52,9 +52,6 @@ const ALSO_OURS: [&str; 15] = [
     "cloud-credentials",
 ];
 
-/// The value of the label [`PART_OF`] on everything that belongs to the installation.
-const BACKUP: &str = "backup";
-
 pub(super) const WHY: &str = "a restore never writes what this installation works with";
 
 /// Why this object is not restored, or `None`. `namespace` is where it would go, `own` the namespace of the installation. The
@@ -71,7 +68,7 @@ pub(super) fn keeps_object(
 
 /// Whether an object, of the backup or in the cluster, says that it belongs to the installation.
 pub(super) fn is_labelled(object: &Object, namespace: Option<&str>, own: &str) -> bool {
-    is_here(namespace, own) && json::text(object, &["metadata", "labels"], PART_OF) == Some(BACKUP)
+    is_here(namespace, own) && json::text(object, &["metadata", "labels"], PART_OF) == Some(INSTALLATION)
 }
 
 fn is_here(namespace: Option<&str>, own: &str) -> bool {
@@ -173,8 +170,9 @@ mod tests {
             for entry in std::fs::read_dir::<std::path::PathBuf>(folder).unwrap() {
                 let path = entry.unwrap().path();
                 if path.is_dir() {
-                    // Patches of what belongs to Argo CD and Flux.
-                    folders.extend(Some(path).filter(|path| !path.ends_with("gitops")));
+                    // The chart holds the same objects, and the plugin's manifest is none; patches of what belongs to Argo CD and Flux.
+                    let is_other = ["chart", "krew", "gitops"].iter().any(|name| path.ends_with(name));
+                    folders.extend((!is_other).then_some(path));
                     continue;
                 }
                 let text = std::fs::read_to_string(&path).unwrap();
@@ -198,8 +196,7 @@ mod tests {
             object["apiVersion"].as_str().unwrap().split_once('/').map(|(group, _)| format!(".{group}"));
         let resource = format!("{}s{}", kind.to_lowercase(), group.unwrap_or_default());
         let name = metadata["name"].as_str().unwrap();
-        let of_definition = kind == "CustomResourceDefinition";
-        assert!(of_definition || metadata["labels"][PART_OF] == BACKUP, "{what} has no label");
+        assert!(metadata["labels"][PART_OF] == INSTALLATION, "{what} has no label");
         assert!(
             keeps(&resource, metadata["namespace"].as_str(), name, "velero").is_some(),
             "{what} can be restored"

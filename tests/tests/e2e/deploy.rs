@@ -1,9 +1,11 @@
 //! What a person applies to a cluster.
 
+pub mod chart;
 pub mod guard;
 pub mod image;
 pub mod monitoring;
 pub mod programs;
+pub mod release;
 
 use backup_core::profile::Profile;
 use backup_tests::{binaries::root, install};
@@ -149,7 +151,7 @@ async fn render_with(world: &World, overlay: &str, objects: &Value) -> anyhow::R
     let overlay = overlay.replace("DEPLOY", &format!("{up}{}", deploy.trim_start_matches('/')));
     let header = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
     std::fs::write(path.join("kustomization.yaml"), format!("{header}{overlay}"))?;
-    let ran = world.kubectl()?.run(&["kustomize", &path.display().to_string()]).await?;
+    let ran = world.kubectl()?.succeeds(&["kustomize", &path.display().to_string()]).await?;
     serde_saphyr::from_multiple(&ran.stdout).with_context(|| ran.stderr.clone())
 }
 

@@ -118,9 +118,11 @@ fn suites() -> Vec<Suite> {
             "our webhook",
             &[
                 deploy::TESTS,
+                deploy::chart::TESTS,
                 deploy::image::TESTS,
                 deploy::monitoring::TESTS,
                 deploy::programs::TESTS,
+                deploy::release::TESTS,
                 main_job::TESTS,
                 bad_input::TESTS,
                 hostile_archives::TESTS,

@@ -18,6 +18,7 @@ use super::{
     VeleroKind,
     kind::{GROUP, for_each_kind},
 };
+use crate::labels::{INSTALLATION, PART_OF};
 
 /// All definitions, sorted by name.
 pub fn all() -> Vec<CustomResourceDefinition> {
@@ -30,7 +31,11 @@ pub fn all() -> Vec<CustomResourceDefinition> {
 pub fn definition<K: VeleroKind>() -> CustomResourceDefinition {
     let (kind, plural) = (K::kind(&()).into_owned(), K::plural(&()).into_owned());
     CustomResourceDefinition {
-        metadata: ObjectMeta { name: Some(format!("{plural}.{GROUP}")), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some(format!("{plural}.{GROUP}")),
+            labels: Some([(PART_OF.to_owned(), INSTALLATION.to_owned())].into()),
+            ..ObjectMeta::default()
+        },
         spec: CustomResourceDefinitionSpec {
             group: GROUP.to_owned(),
             names: CustomResourceDefinitionNames {

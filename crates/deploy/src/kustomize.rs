@@ -1,0 +1,185 @@
+//! The part of kustomize that `deploy/` uses. A field or patch that is not known here is an error, and a test compares what comes
+//! out with what kustomize makes of the same folders.
+
+use std::collections::BTreeSet;
+
+use regex::Regex;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::files::FILES;
+
+/// Why the manifests cannot be put together. Only a mistake in `deploy/` or in the options leads here.
+#[derive(Debug, thiserror::Error)]
+pub enum DeployError {
+    /// Nothing of this name is in the program.
+    #[error("deploy/{0} is not part of this program")]
+    Missing(String),
+    /// A file is not what it should be.
+    #[error("deploy/{path} cannot be read: {why}")]
+    Unreadable {
+        /// Below `deploy/`.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A patch changes nothing, or cannot be applied.
+    #[error("a patch of deploy/{path} for {kind} {name} cannot be applied: {why}")]
+    Patch {
+        /// The kustomization that holds the patch.
+        path: String,
+        /// The kind that it is for.
+        kind: String,
+        /// The name that it is for, as a pattern.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Kustomization {
+    #[serde(rename = "apiVersion")]
+    _api_version: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    #[serde(default)]
+    resources: Vec<String>,
+    #[serde(default)]
+    patches: Vec<TargetedPatch>,
+    #[serde(default)]
+    images: Vec<Image>,
+    #[serde(default)]
+    common_annotations: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TargetedPatch {
+    target: Target,
+    patch: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Target {
+    kind: String,
+    /// A regular expression for the whole name, as kustomize has it.
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Image {
+    name: String,
+    new_name: String,
+    new_tag: String,
+}
+
+/// The objects of a folder of `deploy/`.
+pub(crate) fn build(folder: &str) -> Result<Vec<Value>, DeployError> {
+    let mut objects = Vec::new();
+    add_component(&mut objects, folder)?;
+    Ok(objects)
+}
+
+/// Adds the resources of a folder, and applies its patches, images and annotations.
+pub(crate) fn add_component(objects: &mut Vec<Value>, folder: &str) -> Result<(), DeployError> {
+    let path = join(folder, "kustomization.yaml");
+    let kustomization: Kustomization =
+        serde_saphyr::from_str(file(&path)?).map_err(|error| unreadable(&path, &error))?;
+    for resource in &kustomization.resources {
+        let below = join(folder, resource);
+        // What is not a file is a folder.
+        if FILES.iter().any(|(name, _)| *name == below) {
+            let documents: Vec<Value> =
+                serde_saphyr::from_multiple(file(&below)?).map_err(|error| unreadable(&below, &error))?;
+            objects.extend(documents);
+        } else {
+            objects.append(&mut build(&below)?);
+        }
+    }
+    for patch in &kustomization.patches {
+        patch.change(&path, objects)?;
+    }
+    for object in objects {
+        set_images(object, &kustomization.images);
+        if !kustomization.common_annotations.is_empty() {
+            let annotations = Value::Object(kustomization.common_annotations.clone());
+            json_patch::merge(object, &json!({ "metadata": { "annotations": annotations } }));
+        }
+    }
+    Ok(())
+}
+
+impl TargetedPatch {
+    fn change(&self, path: &str, objects: &mut Vec<Value>) -> Result<(), DeployError> {
+        let failed = |why: String| DeployError::Patch {
+            path: path.to_owned(),
+            kind: self.target.kind.clone(),
+            name: self.target.name.clone(),
+            why,
+        };
+        let name =
+            Regex::new(&format!("^(?:{})$", self.target.name)).map_err(|error| failed(error.to_string()))?;
+        let change: Value = serde_saphyr::from_str(&self.patch).map_err(|error| failed(error.to_string()))?;
+        let is_target = |object: &Value| {
+            let (kind, found) = crate::id(object);
+            kind == self.target.kind && name.is_match(found)
+        };
+        if !objects.iter().any(is_target) {
+            return Err(failed("there is no such object".to_owned()));
+        }
+        if change["$patch"] == "delete" {
+            objects.retain(|object| !is_target(object));
+            return Ok(());
+        }
+        let operations: json_patch::Patch = serde_json::from_value(change)
+            .map_err(|error| failed(format!("it is no JSON patch: {error}")))?;
+        for object in objects.iter_mut().filter(|object| is_target(object)) {
+            json_patch::patch(object, &operations).map_err(|error| failed(error.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+fn set_images(object: &mut Value, images: &[Image]) {
+    let containers = object.pointer_mut("/spec/template/spec/containers").and_then(Value::as_array_mut);
+    for container in containers.into_iter().flatten() {
+        let known = images.iter().find(|image| container["image"] == image.name.as_str());
+        if let Some(Image { new_name, new_tag, .. }) = known {
+            container["image"] = json!(format!("{new_name}:{new_tag}"));
+        }
+    }
+}
+
+fn file(path: &str) -> Result<&'static str, DeployError> {
+    let found = FILES.iter().find(|(name, _)| *name == path);
+    found.map(|(_, text)| *text).ok_or_else(|| DeployError::Missing(path.to_owned()))
+}
+
+/// The path of a name that stands in a folder.
+fn join(folder: &str, name: &str) -> String {
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in name.split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            "." | "" => {}
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+fn unreadable(path: &str, error: &serde_saphyr::Error) -> DeployError {
+    DeployError::Unreadable { path: path.to_owned(), why: error.to_string() }
+}
+
+/// Names of the folders below a folder.
+pub(crate) fn folders(below: &str) -> Vec<&'static str> {
+    let prefix = format!("{below}/");
+    let names = FILES.iter().filter_map(|(path, _)| path.strip_prefix(prefix.as_str())?.split('/').next());
+    let names: BTreeSet<&str> = names.collect();
+    names.into_iter().collect()
+}

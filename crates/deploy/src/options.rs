@@ -1,0 +1,113 @@
+//! What is chosen when an installation is made.
+
+use backup_core::profile::Profile;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{PROGRAMS, kustomize};
+
+/// Who runs the backups and restores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Our controller.
+    #[default]
+    Engine,
+    /// A Velero server; ours only keep its backups and restores apart.
+    Guard,
+}
+
+impl Mode {
+    /// As people write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Engine => "engine",
+            Self::Guard => "guard",
+        }
+    }
+}
+
+/// What is chosen. What is left out is as `deploy/` has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Options {
+    /// Engine or guard.
+    pub mode: Mode,
+    /// Built-in profiles of other operators to guard, too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub profiles: Vec<String>,
+    /// Whether the programs listen in the network of their nodes.
+    pub host_network: bool,
+    /// Whether there are PodMonitors for Prometheus' operator.
+    pub monitoring: bool,
+    /// Where the images are, such as `registry.example.com/backup`; they are named like the programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub registry: Option<String>,
+    /// The tag of both images. Without one, the version that `deploy/` names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+    /// Replicas of each program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u16>,
+    /// Features of the controller, such as `EnableCSI`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub features: Vec<String>,
+    /// Further arguments of the webhook.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub webhook_args: Vec<String>,
+    /// Further arguments of the controller.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub controller_args: Vec<String>,
+}
+
+impl Options {
+    /// The profiles that can be chosen: those that are built in, without Velero's own, which is what guard mode is.
+    pub fn known_profiles() -> Vec<String> {
+        let others = Profile::builtin().into_iter().filter(|profile| !profile.is_velero());
+        others.map(|profile| profile.name).collect()
+    }
+
+    /// The folders of `deploy/` that are added, in the order of `docs/operate/install.md`.
+    pub(crate) fn components(&self) -> Vec<String> {
+        let flags = [
+            (self.host_network, "platforms/host-network"),
+            (self.mode == Mode::Guard, "modes/guard"),
+            (self.monitoring, "monitoring"),
+        ];
+        let chosen =
+            flags.into_iter().filter(|(is_chosen, _)| *is_chosen).map(|(_, folder)| folder.to_owned());
+        chosen.chain(self.profiles.iter().map(|name| format!("profiles/{name}"))).collect()
+    }
+
+    /// Changes a Deployment as it was chosen.
+    pub(crate) fn change(&self, object: &mut Value) {
+        let Some(program) = PROGRAMS.into_iter().find(|program| crate::id(object) == ("Deployment", program))
+        else {
+            return;
+        };
+        if let Some(replicas) = self.replicas {
+            object["spec"]["replicas"] = json!(replicas);
+        }
+        let mut more = self.webhook_args.clone();
+        if program == "backup-controller" {
+            let features =
+                (!self.features.is_empty()).then(|| format!("--features={}", self.features.join(",")));
+            more = features.into_iter().chain(self.controller_args.clone()).collect();
+        }
+        let container = &mut object["spec"]["template"]["spec"]["containers"][0];
+        if let Some(args) = container["args"].as_array_mut() {
+            args.extend(more.into_iter().map(Value::from));
+        }
+        let image = container["image"].as_str().unwrap_or_default();
+        let (name, tag) = image.rsplit_once(':').unwrap_or((image, ""));
+        let registry = self.registry.as_ref().map(|registry| registry.trim_end_matches('/'));
+        let name = registry.map_or_else(|| name.to_owned(), |registry| format!("{registry}/{program}"));
+        container["image"] = json!(format!("{name}:{}", self.tag.as_deref().unwrap_or(tag)));
+    }
+
+    /// Whether `deploy/` has a profile of this name.
+    pub fn knows_profile(name: &str) -> bool {
+        kustomize::folders("profiles").contains(&name)
+            && Self::known_profiles().iter().any(|known| known == name)
+    }
+}

@@ -1,0 +1,135 @@
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::*;
+
+fn deployments(options: &Options) -> Vec<Value> {
+    let objects = programs("vault", options).unwrap();
+    PROGRAMS
+        .map(|name| objects.iter().find(|object| id(object) == ("Deployment", name)).unwrap().clone())
+        .into()
+}
+
+#[test]
+fn every_object_is_of_a_known_kind_and_carries_our_label() {
+    for object in once("vault").unwrap().into_iter().chain(everything("vault").unwrap()) {
+        let (name, _) = id(&object);
+        let kind = kind(name).unwrap_or_else(|| panic!("no kind {name}"));
+        let version =
+            if kind.group.is_empty() { "v1".to_owned() } else { format!("{}/{}", kind.group, kind.version) };
+        assert_eq!(object["apiVersion"], version, "{object}");
+        assert_eq!(object["metadata"]["namespace"] == "vault", kind.namespaced, "{object}");
+        assert_eq!(object["metadata"]["labels"]["app.kubernetes.io/part-of"], "backup", "{object}");
+    }
+}
+
+#[test]
+fn objects_are_told_apart_by_kind_and_name() {
+    let objects = [once("vault").unwrap(), everything("vault").unwrap()].concat();
+    let ids: BTreeSet<_> = objects.iter().map(id).collect();
+    assert_eq!(ids.len(), objects.len());
+}
+
+#[test]
+fn a_guard_ships_no_definitions_and_writes_nothing_of_the_other_server() {
+    let guard = programs("vault", &Options { mode: Mode::Guard, ..Options::default() }).unwrap();
+    for object in &guard {
+        let (kind, name) = id(object);
+        assert!(!["Namespace", "CustomResourceDefinition"].contains(&kind), "{name}");
+        assert!(
+            !["backup-engine-phases", "backup-read-keys"].contains(&name) || !kind.ends_with("Binding"),
+            "{name}"
+        );
+        if kind == "ClusterRole" && name == "backup-controller" {
+            let verbs: BTreeSet<&str> = object["rules"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|rule| rule["apiGroups"][0] != "events.k8s.io")
+                .flat_map(|rule| rule["verbs"].as_array().unwrap())
+                .map(|verb| verb.as_str().unwrap())
+                .collect();
+            assert_eq!(verbs, ["get", "list", "watch"].into());
+        }
+    }
+}
+
+#[test]
+fn what_is_chosen_is_in_the_deployments() {
+    let options = Options {
+        mode: Mode::Guard,
+        profiles: vec!["percona-ps".to_owned()],
+        host_network: true,
+        registry: Some("registry.example.com/backup/".to_owned()),
+        tag: Some("v9".to_owned()),
+        replicas: Some(3),
+        webhook_args: vec!["--log-level=debug".to_owned()],
+        features: vec!["EnableCSI".to_owned()],
+        controller_args: vec!["--log-format=json".to_owned()],
+        ..Options::default()
+    };
+    for (deployment, (program, last)) in deployments(&options)
+        .iter()
+        .zip([("backup-webhook", "--log-level=debug"), ("backup-controller", "--log-format=json")])
+    {
+        let pod = &deployment["spec"]["template"]["spec"];
+        assert_eq!(pod["containers"][0]["image"], format!("registry.example.com/backup/{program}:v9"));
+        assert_eq!(deployment["spec"]["replicas"], 3);
+        assert_eq!(pod["hostNetwork"], true);
+        let args: Vec<&str> = pod["containers"][0]["args"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|arg| arg.as_str().unwrap())
+            .collect();
+        let features = if program == "backup-controller" { &["--features=EnableCSI"][..] } else { &[] };
+        let wanted = [&["--guard=velero", "--guard=percona-ps"], features, &[last]].concat();
+        assert_eq!(args[args.len() - wanted.len()..], wanted);
+    }
+}
+
+#[test]
+fn without_a_choice_the_images_are_those_of_this_version() {
+    for (deployment, program) in deployments(&Options::default()).iter().zip(PROGRAMS) {
+        let image = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];
+        assert_eq!(image, &format!("{program}:v{}", env!("CARGO_PKG_VERSION")));
+    }
+}
+
+#[test]
+fn each_profile_that_is_built_in_can_be_chosen() {
+    let all = Options::known_profiles();
+    assert!(all.len() >= 5 && all.iter().all(|name| Options::knows_profile(name)), "{all:?}");
+    for unknown in ["velero", "own", "acme", "../once"] {
+        assert!(!Options::knows_profile(unknown), "{unknown}");
+    }
+    let wrong = Options { profiles: vec!["acme".to_owned()], ..Options::default() };
+    assert!(matches!(programs("vault", &wrong), Err(DeployError::Missing(path)) if path.contains("acme")));
+}
+
+#[test]
+fn no_namespace_of_the_manifests_is_left() {
+    fn look(value: &Value, key: &str) {
+        match value {
+            Value::Array(items) => items.iter().for_each(|item| look(item, key)),
+            Value::Object(fields) => fields.iter().for_each(|(key, field)| look(field, key)),
+            other => assert!(other != NAMESPACE, "{key}: {other}"),
+        }
+    }
+    for object in once("vault").unwrap().iter().chain(&everything("vault").unwrap()) {
+        // The names of a group of the API, and of another server's account, are no namespaces.
+        if id(object).0 != "CustomResourceDefinition" {
+            look(object, "");
+        }
+    }
+}
+
+#[test]
+fn rights_are_the_last_to_go_and_registrations_the_last_to_come() {
+    assert_eq!(Stage::REMOVAL.first(), Stage::ALL.last());
+    assert_eq!(Stage::REMOVAL.last(), Some(&Stage::Rights));
+    for stage in Stage::ALL {
+        assert!(KINDS.iter().any(|kind| kind.stage == stage), "{stage:?}");
+    }
+}

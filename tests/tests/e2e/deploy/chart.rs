@@ -1,0 +1,126 @@
+//! The Helm chart makes the same objects as the overlays of kustomize.
+
+use std::collections::BTreeMap;
+
+use backup_deploy::kind;
+use backup_tests::helm::Helm;
+
+use super::render;
+use crate::prelude::*;
+
+crate::tests! {
+    the_chart_makes_what_kustomize_makes,
+    a_value_that_the_chart_does_not_know_is_refused,
+}
+
+/// One choice, as an overlay and as values of the chart.
+struct Choice {
+    namespace: &'static str,
+    overlay: &'static str,
+    values: &'static str,
+}
+
+const CHOICES: [Choice; 4] = [
+    Choice { namespace: "velero", overlay: "resources: [DEPLOY/once, DEPLOY]\n", values: "" },
+    Choice {
+        namespace: "vault",
+        overlay: "namespace: vault\nresources: [DEPLOY]\ntransformers: [DEPLOY/namespace]\n\
+                  components: [DEPLOY/platforms/host-network, DEPLOY/modes/guard, DEPLOY/monitoring, \
+                  DEPLOY/profiles/percona-ps, DEPLOY/profiles/cloudnative-pg]\n",
+        values: "{mode: guard, hostNetwork: true, monitoring: true, profiles: [percona-ps, cloudnative-pg]}",
+    },
+    Choice {
+        namespace: "vault",
+        overlay: "namespace: vault\nresources: [DEPLOY/once, DEPLOY]\ntransformers: [DEPLOY/namespace]\n\
+                  components: [DEPLOY/platforms/host-network, DEPLOY/profiles/percona-pxc]\n",
+        values: "{hostNetwork: true, profiles: [percona-pxc]}",
+    },
+    Choice {
+        namespace: "velero",
+        overlay: "resources: [DEPLOY/once, DEPLOY]\n\
+                  images: [{name: backup-webhook, newName: r.example/b/backup-webhook, newTag: v9}, \
+                  {name: backup-controller, newName: r.example/b/backup-controller, newTag: v9}]\n\
+                  replicas: [{name: backup-webhook, count: 3}, {name: backup-controller, count: 3}]\n\
+                  patches:\n- target: {kind: Deployment, name: backup-controller}\n  patch: |-\n    \
+                  - {op: add, path: /spec/template/spec/containers/0/args/-, value: --features=EnableCSI}\n    \
+                  - {op: add, path: /spec/template/spec/containers/0/args/-, value: --log-level=debug}\n",
+        values: "{image: {registry: r.example/b, tag: v9}, webhook: {replicas: 3}, \
+                 controller: {replicas: 3, features: [EnableCSI], extraArgs: [--log-level=debug]}}",
+    },
+];
+
+/// Objects by kind, namespace and name.
+type Objects = BTreeMap<(String, String, String), Value>;
+
+fn by_name(objects: Vec<Value>) -> Objects {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let objects = objects.into_iter().filter(|object| !object.is_null()).map(|mut object| {
+        // Kustomize gives a namespace to kinds that it does not know, and kubectl does not send it.
+        if !kind(&text(&object["kind"])).is_some_and(|kind| kind.namespaced)
+            && let Some(metadata) = object["metadata"].as_object_mut()
+        {
+            metadata.remove("namespace");
+        }
+        object
+    });
+    let key = |object: &Value| {
+        let meta = &object["metadata"];
+        (text(&object["kind"]), text(&meta["namespace"]), text(&meta["name"]))
+    };
+    objects.map(|object| (key(&object), object)).collect()
+}
+
+fn same(wanted: &Objects, found: &Objects) -> anyhow::Result<()> {
+    ensure!(
+        wanted.keys().eq(found.keys()),
+        "other objects: {:?}\nand not {:?}",
+        found.keys().collect::<Vec<_>>(),
+        wanted.keys().collect::<Vec<_>>()
+    );
+    for (key, object) in found {
+        ensure!(wanted[key] == *object, "{key:?} is\n{object}\nand not\n{}", wanted[key]);
+    }
+    Ok(())
+}
+
+async fn the_chart_makes_what_kustomize_makes(world: &mut World) -> anyhow::Result<()> {
+    let helm = world.helm()?;
+    for Choice { namespace, overlay, values, .. } in &CHOICES {
+        let mut wanted = by_name(render(world, overlay).await?);
+        // Helm makes the namespace, if it is asked to.
+        wanted.retain(|(kind, ..), _| kind != "Namespace");
+        let values = helm.values(values)?;
+        let chart = Helm::chart();
+        let args = ["template", "backup", &chart, "--namespace", namespace, "--values", &values];
+        let args = [&args[..], &["--kube-version", "1.34.0"]].concat();
+        let made = helm.succeeds(&args).await?;
+        let mut found = by_name(serde_saphyr::from_multiple(&made.stdout)?);
+        for ((kind, ..), object) in &mut found {
+            let annotations = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+            let kept = annotations.and_then(|annotations| annotations.remove("helm.sh/resource-policy"));
+            ensure!(
+                (kept == Some(json!("keep"))) == (kind == "CustomResourceDefinition"),
+                "{kind}: {kept:?}"
+            );
+        }
+        same(&wanted, &found).with_context(|| format!("values {values}"))?;
+    }
+    Ok(())
+}
+
+async fn a_value_that_the_chart_does_not_know_is_refused(world: &mut World) -> anyhow::Result<()> {
+    let helm = world.helm()?;
+    let chart = Helm::chart();
+    helm.succeeds(&["lint", "--strict", &chart]).await?;
+    for (wrong, field) in [
+        ("mode=both", "mode"),
+        ("controler.replicas=3", "controler"),
+        ("webhook.replicas=0", "replicas"),
+        ("profiles={acme}", "profiles"),
+        ("controller.scratchSize=big", "scratchSize"),
+    ] {
+        let ran = helm.run(&["template", "backup", &chart, "--set", wrong]).await?;
+        ensure!(ran.code != 0 && ran.stderr.contains(field), "{wrong} is taken: {ran:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! Words that stand in the manifests where the chart has a value, and what takes their place.
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+/// Stands for the namespace of the release.
+pub(super) const NAMESPACE: &str = "helm-release-namespace";
+
+/// A word on a line of its own, and the lines for it. `{n}` is the column of the line, `{m}` that of what is below it, `{program}`
+/// the key of the program in the values.
+const LINES: [(&str, &str); 8] = [
+    ("helm-replicas", "replicas: {{ .Values.{program}.replicas }}"),
+    ("helm-image", "image: {{ include \"backup.image\" (list . .Values.{program}.image) | quote }}"),
+    ("helm-pull-policy", "imagePullPolicy: {{ .Values.image.pullPolicy }}"),
+    ("helm-args", "{{- include \"backup.{program}.args\" . | nindent {n} }}"),
+    ("helm-resources", "resources:\n  {{- toYaml .Values.{program}.resources | nindent {m} }}"),
+    ("helm-scratch", "sizeLimit: {{ .Values.controller.scratchSize }}"),
+    (
+        "helm-pull-secrets",
+        "{{- with .Values.image.pullSecrets }}\nimagePullSecrets:\n  {{- toYaml . | nindent {m} }}\n{{- end }}",
+    ),
+    (
+        "helm-init",
+        "{{- with .Values.controller.initContainers }}\ninitContainers:\n  {{- toYaml . | nindent {m} }}\n{{- end }}",
+    ),
+];
+
+/// Puts the words into a Deployment where the chart has values; other objects stay.
+pub(super) fn put_placeholders(object: &mut Value) -> anyhow::Result<()> {
+    let Some(program) = super::program_of(object) else { return Ok(()) };
+    let is_controller = program == "backup-controller";
+    object["spec"]["replicas"] = json!("helm-replicas");
+    let pod = object.pointer_mut("/spec/template/spec").context("no pod")?;
+    if is_controller {
+        let scratch =
+            pod["volumes"].as_array_mut().into_iter().flatten().find(|volume| volume["name"] == "scratch");
+        scratch.context("no volume scratch")?["emptyDir"]["sizeLimit"] = json!("helm-scratch");
+        pod["helm-init"] = json!("");
+    }
+    pod["helm-pull-secrets"] = json!("");
+    let container = &mut pod["containers"][0];
+    container["image"] = json!("helm-image");
+    container["imagePullPolicy"] = json!("helm-pull-policy");
+    container["resources"] = json!("helm-resources");
+    let args = container["args"].as_array_mut().context("no arguments")?;
+    // These come by the values, in the order in which kustomize adds them.
+    args.retain(|arg| !arg.as_str().is_some_and(|arg| arg.starts_with("--guard=")));
+    args.push(json!("helm-args"));
+    Ok(())
+}
+
+/// An object as a template.
+pub(super) fn templated(object: &Value) -> anyhow::Result<String> {
+    let text = serde_saphyr::to_string(object)?;
+    ensure!(!text.contains("{{"), "Helm would read this as a template: {text}");
+    let program = super::program_of(object).map_or("", |program| program.trim_start_matches("backup-"));
+    let mut result = String::new();
+    for line in text.lines() {
+        let known = LINES.iter().find(|(word, _)| line.contains(word));
+        let Some((_, lines)) = known else {
+            result = result + &line.replace(NAMESPACE, "{{ .Release.Namespace }}") + "\n";
+            continue;
+        };
+        // An entry of a list lies below its dash.
+        let column = line.len() - line.trim_start().len();
+        for more in lines.lines() {
+            let more = more.replace("{program}", program);
+            let more = more.replace("{n}", &column.to_string()).replace("{m}", &(column + 2).to_string());
+            result = result + &" ".repeat(column) + &more + "\n";
+        }
+    }
+    Ok(result)
+}
