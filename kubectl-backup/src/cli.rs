@@ -1,6 +1,7 @@
 //! The command line: what can be typed.
 
 mod backup;
+mod install;
 mod installation;
 mod locations;
 mod locks;
@@ -20,6 +21,7 @@ pub(crate) use backup::{
     DescribeBackupArgs, DiffArgs, DownloadArgs, GetArgs, GetBackupsArgs, LogsArgs, LsArgs, OperationsArgs,
     SearchArgs, Until, UntilArgs, VerifyArgs, WaitForArgs,
 };
+pub(crate) use install::{InstallArgs, RolloutArgs, UninstallArgs, UpgradeArgs};
 pub(crate) use installation::{
     CheckProfilesArgs, CompletionArgs, DescribeOneArgs, ProfilesArgs, ProfilesCommand, Shell,
     ShowProfilesArgs, StatusArgs, SyncArgs, VersionArgs,
@@ -113,6 +115,12 @@ pub(crate) enum Command {
     Profiles(ProfilesArgs),
     /// Show which namespaces are protected, and why others are not; what runs, and where it is stored
     Status(StatusArgs),
+    /// Install the webhook and the controller in the cluster
+    Install(Box<InstallArgs>),
+    /// Bring the installation to the version of this program, or change what was chosen
+    Upgrade(Box<UpgradeArgs>),
+    /// Remove the webhook and the controller; what they work on stays
+    Uninstall(UninstallArgs),
     /// Check that everything is in place: CRDs, webhook configuration, certificate, permissions, controller, locations, clock
     Doctor(DocumentArgs),
     /// Show the versions of this program, the controller and the API server

@@ -10,6 +10,7 @@ mod doctor;
 mod download;
 mod get;
 mod guarded;
+mod install;
 mod items;
 mod known_profiles;
 mod locations;
@@ -25,6 +26,7 @@ mod schedules;
 mod selection;
 mod spec;
 mod status;
+mod uninstall;
 mod verify;
 mod version;
 mod wait;
@@ -76,6 +78,9 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
             Some(ProfilesCommand::Check(args)) => profiles::check::run(&args, terminal),
         },
         Command::Status(args) => Box::pin(status::run(args, terminal)).await,
+        Command::Install(args) => Box::pin(install::install(*args, terminal)).await,
+        Command::Upgrade(args) => Box::pin(install::upgrade(*args, terminal)).await,
+        Command::Uninstall(args) => Box::pin(uninstall::run(args, terminal)).await,
         Command::Doctor(args) => Box::pin(doctor::run(args, terminal)).await,
         Command::Version(args) => Box::pin(version::run(args, terminal)).await,
         Command::Completion(args) => {

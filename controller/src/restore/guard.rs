@@ -5,7 +5,8 @@
 
 use backup_actions::restore::json::{self, Object};
 use backup_core::{
-    labels::{INSTALLATION, PART_OF},
+    cluster::INSTALLATION,
+    labels::PART_OF,
     resources::{DEFINITIONS, NAMESPACES},
 };
 

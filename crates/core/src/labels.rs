@@ -48,10 +48,8 @@ pub const SUM_ANNOTATION: &str = "backup-lock/sum";
 pub const INSTALLATIONS_ANNOTATION: &str = "backup-lock/installations";
 /// Our label of ledgers and markers: name of the profile.
 pub const PROFILE_LABEL: &str = "backup-lock/profile";
-/// Label of everything that belongs to the installation; the value is [`INSTALLATION`].
+/// Label of everything that belongs to the installation; the value is `backup`.
 pub const PART_OF: &str = "app.kubernetes.io/part-of";
-/// The value of [`PART_OF`].
-pub const INSTALLATION: &str = "backup";
 /// Our annotation of a Backup or Restore: why it is admitted whatever is in the way. Needs the verb `break-glass`.
 pub const BREAK_GLASS_ANNOTATION: &str = "backup-lock/break-glass";
 /// Our annotation of a Backup or Restore: what to do when somebody is in the way, `deny`, `queue` or `wait`.

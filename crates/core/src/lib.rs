@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod bucket;
+pub mod cluster;
 pub mod config_map;
 pub mod cron;
 pub mod deletion;

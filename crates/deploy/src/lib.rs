@@ -9,7 +9,7 @@ mod options;
 #[cfg(test)]
 mod tests;
 
-use backup_core::labels::{INSTALLATION, PART_OF};
+use backup_core::{cluster::INSTALLATION, labels::PART_OF};
 use serde_json::{Value, json};
 
 pub use kinds::{KINDS, Kind, Stage, kind};

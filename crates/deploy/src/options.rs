@@ -101,6 +101,7 @@ impl Options {
         let image = container["image"].as_str().unwrap_or_default();
         let (name, tag) = image.rsplit_once(':').unwrap_or((image, ""));
         let registry = self.registry.as_ref().map(|registry| registry.trim_end_matches('/'));
+        let registry = registry.filter(|registry| !registry.is_empty());
         let name = registry.map_or_else(|| name.to_owned(), |registry| format!("{registry}/{program}"));
         container["image"] = json!(format!("{name}:{}", self.tag.as_deref().unwrap_or(tag)));
     }

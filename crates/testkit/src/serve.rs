@@ -153,6 +153,12 @@ pub(crate) async fn serve(
     }
 }
 
+/// Whether a patch is a server-side apply.
+fn is_apply(request: &Request) -> bool {
+    let kind = request.headers.get("content-type").and_then(|value| value.to_str().ok());
+    kind.is_some_and(|kind| kind.contains("apply-patch"))
+}
+
 impl FakeApi {
     fn answer(&self, request: &Request) -> Response {
         let target = Target::of(&request.path);
@@ -180,6 +186,10 @@ impl FakeApi {
                     }
                 }
                 ("PUT", Some(name)) => state.replace(&target, name, &request.body),
+                // What is applied and not there is created.
+                ("PATCH", Some(_)) if is_apply(request) && !state.objects.contains_key(&target.path) => {
+                    Answer(201, state.store(&target.path, request.body.clone()))
+                }
                 ("PATCH", Some(name)) => state.patch(&target, name, &request.body),
                 ("DELETE", Some(name)) => state.delete(&target, name, &request.body),
                 (_, name) => target.refuse(405, "MethodNotAllowed", name.as_deref().unwrap_or_default()),

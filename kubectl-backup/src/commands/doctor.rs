@@ -1,9 +1,9 @@
 //! `doctor`: is everything in place? Every check is asked at the same time, has two seconds, and says what to do.
 
-mod cluster;
+pub(super) mod cluster;
 mod installation;
 mod replicas;
-mod webhook;
+pub(super) mod webhook;
 
 use std::{fmt::Write as _, path::PathBuf};
 
@@ -137,6 +137,17 @@ pub(crate) struct Finding {
     pub(crate) remedy: Option<String>,
 }
 
+impl Finding {
+    /// A line, and its remedy below.
+    pub(crate) fn lines(&self, style: Style) -> String {
+        let Self { check, tone, text, remedy } = self;
+        let sign = style.tone(*tone, tone.sign());
+        let text = if *tone == Tone::Bad { style.bad(text) } else { text.clone() };
+        let remedy = remedy.as_ref().map_or_else(String::new, |remedy| format!("  {:<23}{remedy}\n", ""));
+        format!("{sign} {check:<23}{text}\n{remedy}")
+    }
+}
+
 /// What findings are about.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Topic(pub(crate) &'static str);
@@ -163,16 +174,8 @@ impl Report {
     /// A line each, and its remedy below.
     pub(crate) fn text(&self, style: Style) -> String {
         let mut text = String::new();
-        for Finding { check, tone, text: seen, remedy } in &self.findings {
-            let sign = style.tone(*tone, tone.sign());
-            let _ = writeln!(
-                text,
-                "{sign} {check:<23}{}",
-                if *tone == Tone::Bad { style.bad(seen) } else { seen.clone() }
-            );
-            if let Some(remedy) = remedy {
-                let _ = writeln!(text, "  {:<23}{remedy}", "");
-            }
+        for finding in &self.findings {
+            text += &finding.lines(style);
         }
         let count = |tone: Tone| self.findings.iter().filter(|finding| finding.tone == tone).count();
         let (bad, warn, unknown) = (count(Tone::Bad), count(Tone::Warn), count(Tone::Unknown));

@@ -83,7 +83,7 @@ impl<'a> About<'a> {
             }
             404 if details.is_some_and(|details| details.kind == "namespaces") => {
                 Problem::new(Kind::NoNamespace, format!("namespace {namespace} does not exist")).with_remedy(
-                    "Install first (kubectl apply -k deploy/once, then deploy), or choose the installation's namespace with -n.",
+                    "Install first (kubectl backup install), or choose the installation's namespace with -n.",
                 )
             }
             // A missing object is named in the answer; a missing kind is not.
@@ -95,7 +95,7 @@ impl<'a> About<'a> {
             404 => {
                 let message = format!("velero.io/v1 {} are not served by this cluster", self.plural);
                 Problem::new(Kind::NotServed, message).with_remedy(
-                    "Install the CRDs from deploy/crds (kubectl apply -k deploy/crds), or choose another cluster with --context.",
+                    "Install first (kubectl backup install), or choose another cluster with --context.",
                 )
             }
             409 if status.is_already_exists() => self.exists(namespace),

@@ -31,6 +31,7 @@ mod hostile_archives;
 mod idle;
 mod incomplete_backups;
 mod incomplete_restores;
+mod install_command;
 mod item_blocks;
 mod kubectl_backup;
 mod large_journal;
@@ -256,6 +257,7 @@ fn suites() -> Vec<Suite> {
                 policy::phases::TESTS,
                 policy::read_keys::TESTS,
                 policy::registration::TESTS,
+                install_command::TESTS,
             ],
             World::builder().webhooks(0).controllers(0),
         ),

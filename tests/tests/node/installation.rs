@@ -1,4 +1,4 @@
-//! Installed as the documentation says, used, and removed as it says.
+//! Installed by the command, used, and removed by it; then by kustomize, as the documentation says.
 
 use std::time::Duration;
 
@@ -27,10 +27,13 @@ fn folder(name: &str) -> String {
     root().join(name).display().to_string()
 }
 
-pub(crate) async fn both_programs_become_ready_as_they_are_deployed(node: &mut Node) -> anyhow::Result<()> {
+pub(crate) async fn both_programs_become_ready_as_they_are_installed(node: &mut Node) -> anyhow::Result<()> {
     let kubectl = node.kubectl()?;
-    kubectl.succeeds(&["apply", "-k", &folder("deploy/once")]).await?;
-    kubectl.succeeds(&["apply", "-k", &folder("deploy")]).await?;
+    let installed = node.kubectl_backup().succeeds(&["install", "--timeout=90s"]).await?;
+    ensure!(
+        installed.stderr.contains("it answers: a backup that makes no sense was refused"),
+        "{installed:?}"
+    );
     for program in PROGRAMS {
         rolled_out(node, program).await?;
         for pod in pods(node, program).await? {
@@ -84,11 +87,44 @@ pub(crate) async fn replicas_are_found_by_their_name(node: &mut Node) -> anyhow:
     Ok(())
 }
 
-/// The commands are those of docs/operate/install.md.
+/// The rollout is by the command, as is the way back to what was there.
+pub(crate) async fn an_upgrade_that_cannot_start_says_why_and_another_goes_on(
+    node: &mut Node,
+) -> anyhow::Result<()> {
+    let plugin = node.kubectl_backup();
+    // No image comes from there; the replicas that run go on.
+    let late = plugin.fails(124, &["upgrade", "--registry=127.0.0.1:1", "--timeout=15s"]).await?;
+    for reason in ["127.0.0.1:1/backup-webhook", "ImagePull"] {
+        ensure!(late.stderr.contains(reason), "no reason: {late:?}");
+    }
+    plugin.succeeds(&["doctor"]).await?;
+    plugin.succeeds(&["upgrade", "--registry=", "--timeout=90s"]).await?;
+    // An end that the program itself explains is shown with its words.
+    let crashes = plugin.fails(124, &["upgrade", "--controller-arg=--no-such-flag", "--timeout=15s"]).await?;
+    ensure!(crashes.stderr.contains("ends with exit code"), "no reason: {crashes:?}");
+    plugin.succeeds(&["upgrade", "--controller-arg=none", "--timeout=90s"]).await.map(drop)
+}
+
 pub(crate) async fn removal_leaves_what_the_programs_worked_on(node: &mut Node) -> anyhow::Result<()> {
+    let removed = node.kubectl_backup().succeeds(&["uninstall", "--yes", "--timeout=90s"]).await?;
+    ensure!(removed.stderr.contains("Stayed: namespace velero"), "{removed:?}");
+    all_is_left(node).await?;
+    // No webhook is asked any more, so nothing stands in the way of a Backup; nothing runs it either.
+    let kubectl = node.kubectl()?;
+    let later = with_kind(&Backup::new("later", backup_core::api::BackupSpec::default()));
+    kubectl.succeeds(&["create", "-f", &kubectl.manifest(&later)?]).await.map(drop)
+}
+
+/// What stayed is gone on with, however it is installed again. The commands are those of docs/operate/install.md.
+pub(crate) async fn kustomize_installs_and_removes_the_same(node: &mut Node) -> anyhow::Result<()> {
+    let kubectl = node.kubectl()?;
+    kubectl.succeeds(&["apply", "-k", &folder("deploy")]).await?;
+    for program in PROGRAMS {
+        rolled_out(node, program).await?;
+    }
     let page = std::fs::read_to_string(root().join("docs/operate/install.md"))?;
     let chapter = page.split("## Uninstall").nth(1).context("no chapter on how to uninstall")?;
-    let block = chapter.split("```").nth(1).context("no commands")?;
+    let block = chapter.split("```").find(|block| block.contains("-k deploy")).context("no commands")?;
     let commands: Vec<&str> = block.lines().filter(|line| line.starts_with("kubectl ")).collect();
     ensure!(commands.len() == 3, "other commands than this test knows: {commands:?}");
     let kubectl = node.kubectl()?;
@@ -98,6 +134,11 @@ pub(crate) async fn removal_leaves_what_the_programs_worked_on(node: &mut Node) 
         let args: Vec<&str> = words.map(|word| if word == "deploy" { &deploy } else { word }).collect();
         kubectl.succeeds(&args).await?;
     }
+    all_is_left(node).await
+}
+
+/// The objects and credentials are there, and no pod of the programs.
+async fn all_is_left(node: &Node) -> anyhow::Result<()> {
     let backups: Api<Backup> = Api::namespaced(node.client.clone(), NAMESPACE);
     ensure!(backups.exists("first").await?, "the Backup is gone");
     let kept = objects_in(&node.client, NAMESPACE, "v1", "Secret");
@@ -110,11 +151,7 @@ pub(crate) async fn removal_leaves_what_the_programs_worked_on(node: &mut Node) 
             format!("{:?}", left.iter().map(ResourceExt::name_any).collect::<Vec<_>>()),
         ))
     })
-    .await?;
-    // No webhook is asked any more, so nothing stands in the way of a Backup; nothing runs it either.
-    let later = with_kind(&Backup::new("later", backup_core::api::BackupSpec::default()));
-    kubectl.succeeds(&["create", "-f", &kubectl.manifest(&later)?]).await?;
-    Ok(())
+    .await
 }
 
 pub(crate) async fn rolled_out(node: &Node, program: &str) -> anyhow::Result<()> {

@@ -23,14 +23,16 @@ macro_rules! tests {
 }
 
 const TESTS: &[Test] = tests![
-    installation::both_programs_become_ready_as_they_are_deployed,
+    installation::both_programs_become_ready_as_they_are_installed,
     installation::a_namespace_with_running_pods_comes_back,
     installation::replicas_are_found_by_their_name,
     disturbances::a_killed_webhook_is_out_of_the_way_within_seconds,
     disturbances::a_kubelet_that_is_killed_takes_no_pod_along,
     disturbances::a_rollout_of_both_fails_no_creation,
     disturbances::a_drain_waits_until_another_replica_is_ready,
+    installation::an_upgrade_that_cannot_start_says_why_and_another_goes_on,
     installation::removal_leaves_what_the_programs_worked_on,
+    installation::kustomize_installs_and_removes_the_same,
 ];
 
 fn main() -> anyhow::Result<ExitCode> {

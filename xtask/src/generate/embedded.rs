@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use backup_tests::binaries::root;
 
 /// Folders of `deploy/` that are made from the others, or are for other tools.
-const LEFT_OUT: [&str; 2] = ["chart", "krew"];
+const LEFT_OUT: [&str; 3] = ["chart", "gitops", "krew"];
 
 /// The list, as the source of a module. `generated` are the files that are about to be written.
 pub(super) fn file<'a>(generated: impl Iterator<Item = &'a PathBuf>) -> anyhow::Result<(PathBuf, String)> {

@@ -18,7 +18,7 @@ use super::{
     VeleroKind,
     kind::{GROUP, for_each_kind},
 };
-use crate::labels::{INSTALLATION, PART_OF};
+use crate::{cluster::INSTALLATION, labels::PART_OF};
 
 /// All definitions, sorted by name.
 pub fn all() -> Vec<CustomResourceDefinition> {

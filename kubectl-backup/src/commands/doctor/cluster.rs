@@ -54,7 +54,7 @@ pub(crate) async fn definitions(session: &Session) -> Result<Vec<Finding>, Probl
     for (name, phases) in PHASES {
         let about = About::of::<CustomResourceDefinition>("get", name);
         let Some(found) = optional(session.call(about, api.get(name)).await)? else {
-            let remedy = "Install the definitions: kubectl apply -k deploy/crds";
+            let remedy = "Install them: kubectl backup install";
             findings.push(on.bad(format!("{name} is not installed"), remedy));
             continue;
         };
@@ -67,7 +67,7 @@ pub(crate) async fn definitions(session: &Session) -> Result<Vec<Finding>, Probl
         if !missing.is_empty() {
             findings.push(on.bad(
                 format!("{name} does not know the phase {}: it could not be written", missing.join(", ")),
-                "Replace the definitions by ours: kubectl apply -k deploy/crds",
+                "Put ours in their place: kubectl backup install --replace-definitions; where it is installed, kubectl backup upgrade",
             ));
         }
     }
@@ -99,32 +99,20 @@ const NEEDED: [(&str, &str, &str, &str, &str, &str); 8] = [
 /// What of that the person may not do. It is no fault: not everybody is to do everything.
 pub(crate) async fn permissions(session: &Session) -> Result<Vec<Finding>, Problem> {
     let on = Topic("permissions");
-    let api: Api<SelfSubjectAccessReview> = Api::all(session.client.clone());
-    let post = PostParams::default();
     let asked = NEEDED.map(|(verb, group, resource, subresource, name, what)| {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        let review = SelfSubjectAccessReview {
-            spec: SelfSubjectAccessReviewSpec {
-                resource_attributes: Some(ResourceAttributes {
-                    namespace: Some(session.namespace.clone()),
-                    verb: some(verb),
-                    group: Some(group.to_owned()),
-                    resource: some(resource),
-                    subresource: some(subresource),
-                    name: some(name),
-                    ..ResourceAttributes::default()
-                }),
-                ..SelfSubjectAccessReviewSpec::default()
-            },
-            ..SelfSubjectAccessReview::default()
+        let attributes = ResourceAttributes {
+            namespace: Some(session.namespace.clone()),
+            verb: some(verb),
+            group: Some(group.to_owned()),
+            resource: some(resource),
+            subresource: some(subresource),
+            name: some(name),
+            ..ResourceAttributes::default()
         };
-        let api = &api;
-        let post = &post;
         async move {
-            let about = About::of::<SelfSubjectAccessReview>("create", "");
-            let answer = session.call(about, api.create(post, &review)).await?;
-            let allowed = answer.status.is_some_and(|status| status.allowed);
-            Ok::<_, Problem>((!allowed).then(|| format!("{verb} {resource} ({what})")))
+            let is_allowed = may(session, attributes).await?;
+            Ok::<_, Problem>((!is_allowed).then(|| format!("{verb} {resource} ({what})")))
         }
     });
     let lacking: Vec<String> = try_join_all(asked).await?.into_iter().flatten().collect();
@@ -134,4 +122,19 @@ pub(crate) async fn permissions(session: &Session) -> Result<Vec<Finding>, Probl
     let text = format!("you may not {} in namespace {}", lacking.join(", "), plain(&session.namespace));
     let remedy = "If you should: have ClusterRole backup-reader or backup-lock-operator, and rights on backups and restores, bound in that namespace.";
     Ok(vec![on.warn(text, remedy)])
+}
+
+/// Whether the person may do this.
+pub(crate) async fn may(session: &Session, attributes: ResourceAttributes) -> Result<bool, Problem> {
+    let review = SelfSubjectAccessReview {
+        spec: SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(attributes),
+            ..SelfSubjectAccessReviewSpec::default()
+        },
+        ..SelfSubjectAccessReview::default()
+    };
+    let api: Api<SelfSubjectAccessReview> = Api::all(session.client.clone());
+    let about = About::of::<SelfSubjectAccessReview>("create", "");
+    let answer = session.call(about, api.create(&PostParams::default(), &review)).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
 }

@@ -18,7 +18,7 @@ pub(super) const RENEWAL: &str = "It is replaced long before its end, by the web
 const ANSWER: Duration = Duration::from_millis(1800);
 /// What is in our refusal of what makes no sense, and in no other.
 const OURS: &str = "/kubectl-backup-doctor is not valid: ";
-const INSTALL: &str = "Install the webhook: kubectl apply -k deploy";
+const INSTALL: &str = "Install it: kubectl backup install; where it was, kubectl backup upgrade";
 
 /// What is registered, and until when its authority is good.
 pub(crate) async fn registration(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {

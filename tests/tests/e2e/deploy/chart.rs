@@ -1,4 +1,4 @@
-//! The Helm chart makes the same objects as the overlays of kustomize.
+//! The Helm chart and `kubectl backup install` make the same objects as the overlays of kustomize.
 
 use std::collections::BTreeMap;
 
@@ -10,30 +10,40 @@ use crate::prelude::*;
 
 crate::tests! {
     the_chart_makes_what_kustomize_makes,
+    the_command_makes_what_kustomize_makes,
     a_value_that_the_chart_does_not_know_is_refused,
 }
 
-/// One choice, as an overlay and as values of the chart.
+/// One choice, as an overlay, as values of the chart, and as flags of the command.
 struct Choice {
     namespace: &'static str,
     overlay: &'static str,
     values: &'static str,
+    flags: &'static [&'static str],
 }
 
 const CHOICES: [Choice; 4] = [
-    Choice { namespace: "velero", overlay: "resources: [DEPLOY/once, DEPLOY]\n", values: "" },
+    Choice { namespace: "velero", overlay: "resources: [DEPLOY/once, DEPLOY]\n", values: "", flags: &[] },
     Choice {
         namespace: "vault",
         overlay: "namespace: vault\nresources: [DEPLOY]\ntransformers: [DEPLOY/namespace]\n\
                   components: [DEPLOY/platforms/host-network, DEPLOY/modes/guard, DEPLOY/monitoring, \
                   DEPLOY/profiles/percona-ps, DEPLOY/profiles/cloudnative-pg]\n",
         values: "{mode: guard, hostNetwork: true, monitoring: true, profiles: [percona-ps, cloudnative-pg]}",
+        flags: &[
+            "--mode=guard",
+            "--host-network",
+            "--monitoring",
+            "--profile=percona-ps",
+            "--profile=cloudnative-pg",
+        ],
     },
     Choice {
         namespace: "vault",
         overlay: "namespace: vault\nresources: [DEPLOY/once, DEPLOY]\ntransformers: [DEPLOY/namespace]\n\
                   components: [DEPLOY/platforms/host-network, DEPLOY/profiles/percona-pxc]\n",
         values: "{hostNetwork: true, profiles: [percona-pxc]}",
+        flags: &["--host-network", "--profile=percona-pxc"],
     },
     Choice {
         namespace: "velero",
@@ -46,6 +56,13 @@ const CHOICES: [Choice; 4] = [
                   - {op: add, path: /spec/template/spec/containers/0/args/-, value: --log-level=debug}\n",
         values: "{image: {registry: r.example/b, tag: v9}, webhook: {replicas: 3}, \
                  controller: {replicas: 3, features: [EnableCSI], extraArgs: [--log-level=debug]}}",
+        flags: &[
+            "--registry=r.example/b",
+            "--tag=v9",
+            "--replicas=3",
+            "--features=EnableCSI",
+            "--controller-arg=--log-level=debug",
+        ],
     },
 ];
 
@@ -104,6 +121,26 @@ async fn the_chart_makes_what_kustomize_makes(world: &mut World) -> anyhow::Resu
             );
         }
         same(&wanted, &found).with_context(|| format!("values {values}"))?;
+    }
+    Ok(())
+}
+
+async fn the_command_makes_what_kustomize_makes(world: &mut World) -> anyhow::Result<()> {
+    for Choice { namespace, overlay, flags, .. } in &CHOICES {
+        let wanted = by_name(render(world, overlay).await?);
+        let args = ["install", "--dry-run=client", "-o", "yaml", "--namespace", namespace];
+        let made = world.kubectl_backup().succeeds(&[&args[..], flags].concat()).await?;
+        let mut found = by_name(serde_saphyr::from_multiple(&made.stdout)?);
+        for ((kind, _, name), object) in &mut found {
+            // How it was installed, for the next upgrade.
+            let annotations = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+            let options = annotations.and_then(|annotations| annotations.remove("kubectl-backup/options"));
+            ensure!(options.is_some() == (kind == "Deployment" && name == "backup-webhook"), "{kind} {name}");
+            if object.pointer("/metadata/annotations") == Some(&json!({})) {
+                object["metadata"].as_object_mut().context("no metadata")?.remove("annotations");
+            }
+        }
+        same(&wanted, &found).with_context(|| format!("flags {flags:?}"))?;
     }
     Ok(())
 }

@@ -1,0 +1,272 @@
+//! `install` and `upgrade`: checks first, then definitions, rights, policies and programs, and the registrations when a webhook
+//! can answer. Each step is applied by the server (server-side apply), so that it can be done again.
+//!
+//! 1. The checks ([`preflight`]) change nothing. What is broken ends the command.
+//! 2. Each stage is applied in the order of [`Stage::ALL`]. A crash leaves what was applied; `upgrade`, or `install` where no
+//!    program is there yet, goes on.
+//! 3. What the last version had and this one has not is removed, if this command has applied it.
+//! 4. The webhook is waited for, and then registered: until then creations pass as before.
+//! 5. The controller is waited for, and the webhook asked a question that it has to refuse.
+
+mod findings;
+pub(super) mod objects;
+mod plan;
+mod preflight;
+mod readiness;
+
+use std::collections::BTreeMap;
+
+use backup_deploy::{Mode, Options, PROGRAMS, Stage};
+use tokio::time::Instant;
+
+use self::{
+    objects::{Installed, Outcome, installed},
+    plan::Plan,
+    preflight::Observed,
+};
+use super::{
+    doctor::{Finding, webhook},
+    poll::{Look, poll},
+    prelude::*,
+};
+use crate::{
+    cli::{InstallArgs, RolloutArgs, UpgradeArgs},
+    client::installation_namespace,
+    print::Tone,
+};
+
+pub(super) async fn install(args: InstallArgs, terminal: &mut Terminal) -> CommandResult {
+    let options = args.choice.over(Options::default());
+    if args.rollout.dry_run.is_some() {
+        let namespace = installation_namespace(terminal);
+        return plan::show(&Plan::make(&namespace, options)?.objects, args.rollout.output, terminal);
+    }
+    let session = Session::connect(terminal).await?;
+    objects::check_home(&session).await?;
+    if let Some(before) = installed(&session).await? {
+        before.check_tool(&session.namespace)?;
+        let version = before.version;
+        let message = format!("an installation, {version}, is in namespace {} already", session.namespace);
+        return Err(Problem::other(message).with_remedy("Change or repair it: kubectl backup upgrade"));
+    }
+    let plan = Plan::make(&session.namespace, options)?;
+    let exit = roll_out(&session, &plan, args.replace_definitions, args.rollout, terminal).await?;
+    if exit == Exit::Done && plan.options.mode == Mode::Engine {
+        terminal.say(
+            "Next, describe a bucket: a BackupStorageLocation and its credentials. Check all: kubectl backup doctor",
+        );
+    }
+    Ok(exit)
+}
+
+pub(super) async fn upgrade(args: UpgradeArgs, terminal: &mut Terminal) -> CommandResult {
+    let session = Session::connect(terminal).await?;
+    let namespace = &session.namespace;
+    objects::check_home(&session).await?;
+    let Some(before) = installed(&session).await? else {
+        return Err(Problem::other(format!("nothing is installed in namespace {namespace}")).with_remedy(
+            "Install it (kubectl backup install), or choose the installation's namespace with -n.",
+        ));
+    };
+    before.check_tool(namespace)?;
+    let options = options_of(&before, args.choice.mode, namespace)?;
+    let plan = Plan::make(namespace, args.choice.over(options))?;
+    if args.rollout.dry_run.is_some() {
+        return plan::show(&plan.objects, args.rollout.output, terminal);
+    }
+    terminal.say(&format!("from {} to {} in namespace {namespace}", before.version, plan.version()));
+    roll_out(&session, &plan, false, args.rollout, terminal).await
+}
+
+/// How the installation was made. One that another tool has made is taken over by a person who names its mode.
+fn options_of(before: &Installed, mode: Option<Mode>, namespace: &str) -> Result<Options, Problem> {
+    if mode.is_some_and(|mode| mode != before.mode) {
+        let (mode, other) = (before.mode.as_str(), before.mode == Mode::Engine);
+        let other = if other { Mode::Guard.as_str() } else { Mode::Engine.as_str() };
+        let message = format!(
+            "the installation in namespace {namespace} is of mode {mode}: an upgrade does not change that"
+        );
+        return Err(Problem::other(message).with_remedy(format!(
+            "Remove it and install the other; objects and ledgers stay: kubectl backup uninstall, then kubectl backup \
+             install --mode={other}"
+        )));
+    }
+    match (&before.options, mode) {
+        (Some(options), _) => Ok(options.clone()),
+        (None, Some(mode)) => Ok(Options { mode, ..Options::default() }),
+        (None, None) => Err(Problem::other(format!(
+            "the installation in namespace {namespace} was not made by this command, so what was chosen is not known"
+        ))
+        .with_remedy(format!(
+            "Go on with the tool that made it (kubectl apply -k, helm upgrade), or name all that you want: kubectl backup \
+             upgrade --mode={} ...",
+            before.mode.as_str()
+        ))),
+    }
+}
+
+async fn roll_out(
+    session: &Session,
+    plan: &Plan,
+    replace_definitions: bool,
+    args: RolloutArgs,
+    terminal: &mut Terminal,
+) -> CommandResult {
+    let observed = preflight::observe(session, plan).await?;
+    let found = findings::judge(plan, &observed, replace_definitions, &session.namespace);
+    if !show(&found, terminal) {
+        terminal.say("Nothing was changed.");
+        return Ok(Exit::Failed);
+    }
+    let deadline = Instant::now() + args.timeout.as_std();
+    for stage in [Stage::Once, Stage::Rights, Stage::Policies, Stage::Programs] {
+        apply(session, plan, stage, &observed, terminal).await?;
+        if stage == Stage::Once && !established(session, plan, deadline, terminal).await? {
+            return Ok(Exit::TimedOut);
+        }
+    }
+    for name in objects::prune(session, plan).await? {
+        terminal.say(&format!("removed, as this version has it no more: {name}"));
+    }
+    let done =
+        format!("{} {} in namespace {}", plan.version(), plan.options.mode.as_str(), session.namespace);
+    if !args.wait {
+        apply(session, plan, Stage::Registrations, &observed, terminal).await?;
+        terminal.data(&format!("installed: {done}\n"))?;
+        terminal.say("Until the webhook is ready, creations of Backups and Restores are refused.");
+        return Ok(Exit::Done);
+    }
+    let [webhook, controller] = PROGRAMS;
+    for program in [webhook, controller] {
+        let waited = readiness::until_ready(session, program, deadline, terminal).await?;
+        if let Err(exit) = waited {
+            terminal.say(&not_ready(exit, program, program == webhook, args.timeout));
+            return Ok(exit);
+        }
+        if program == webhook {
+            apply(session, plan, Stage::Registrations, &observed, terminal).await?;
+        }
+    }
+    let answers = answers(session, deadline, terminal).await?;
+    if !show(&answers, terminal) {
+        return Ok(Exit::Failed);
+    }
+    terminal.data(&format!("installed: {done}\n"))?;
+    Ok(Exit::Done)
+}
+
+fn not_ready(exit: Exit, program: &str, is_webhook: bool, timeout: GoDuration) -> String {
+    let what = if exit == Exit::TimedOut {
+        format!("error: {program} is not ready after {timeout}")
+    } else {
+        format!("interrupted: {program} is not ready")
+    };
+    let registered = if is_webhook { "; the webhook is not registered by this run" } else { "" };
+    format!("{what}{registered}\n  Correct what is wrong, and go on: kubectl backup upgrade")
+}
+
+/// Shows findings, and whether none is broken.
+fn show(findings: &[Finding], terminal: &mut Terminal) -> bool {
+    let style = terminal.err_style();
+    for finding in findings {
+        terminal.talk_raw(&finding.lines(style));
+    }
+    findings.iter().all(|finding| finding.tone != Tone::Bad)
+}
+
+/// Applies the objects of a stage, and says what became of them.
+async fn apply(
+    session: &Session,
+    plan: &Plan,
+    stage: Stage,
+    observed: &Observed,
+    terminal: &mut Terminal,
+) -> Result<(), Problem> {
+    let mut counts = BTreeMap::<Outcome, usize>::new();
+    for object in plan.of_stage(stage) {
+        let outcome = objects::apply(session, object, observed.found(object)).await?;
+        *counts.entry(outcome).or_default() += 1;
+    }
+    if !counts.is_empty() {
+        let counts: Vec<String> =
+            counts.iter().map(|(outcome, count)| format!("{count} {}", outcome.as_str())).collect();
+        terminal.say(&format!("… {:<23}{}", stage.as_str(), counts.join(", ")));
+    }
+    Ok(())
+}
+
+/// Waits until the definitions are served. `false`: time ran out.
+async fn established(
+    session: &Session,
+    plan: &Plan,
+    deadline: Instant,
+    terminal: &mut Terminal,
+) -> Result<bool, Problem> {
+    let names = plan.names("CustomResourceDefinition");
+    let left = deadline.saturating_duration_since(Instant::now());
+    let waited = poll(session, terminal, left, async |_: &mut Terminal| {
+        for name in &names {
+            if !objects::is_established(session, name).await? {
+                return Ok(Look::Same);
+            }
+        }
+        Ok(Look::Found(()))
+    })
+    .await?;
+    if waited.is_err() {
+        terminal.say(
+            "error: the API server does not serve the definitions yet; go on with kubectl backup upgrade",
+        );
+    }
+    Ok(waited.is_ok())
+}
+
+/// Asks the webhook until it answers as it should, or time runs out: it puts its authority into the registration within seconds.
+async fn answers(
+    session: &Session,
+    deadline: Instant,
+    terminal: &mut Terminal,
+) -> Result<Vec<Finding>, Problem> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let mut last = Vec::new();
+    let waited = poll(session, terminal, left, async |_: &mut Terminal| {
+        last = webhook::answers(session).await?;
+        let is_good = last.iter().all(|finding| finding.tone != Tone::Bad);
+        Ok(if is_good { Look::Found(()) } else { Look::Same })
+    })
+    .await?;
+    let _ = waited;
+    Ok(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upgrade_keeps_the_mode_and_guesses_nothing() {
+        let chosen = Options { mode: Mode::Guard, replicas: Some(3), ..Options::default() };
+        for (options, is, given, expected) in [
+            (Some(&chosen), Mode::Guard, None, Ok(3)),
+            (Some(&chosen), Mode::Guard, Some(Mode::Guard), Ok(3)),
+            (Some(&chosen), Mode::Guard, Some(Mode::Engine), Err("--mode=engine")),
+            (None, Mode::Engine, Some(Mode::Guard), Err("--mode=guard")),
+            (None, Mode::Engine, Some(Mode::Engine), Ok(0)),
+            (None, Mode::Engine, None, Err("--mode=engine")),
+        ] {
+            let before = Installed {
+                options: options.cloned(),
+                mode: is,
+                version: "v0".to_owned(),
+                is_of_helm: false,
+            };
+            let found = options_of(&before, given, "velero")
+                .map(|options| options.replicas.unwrap_or(0))
+                .map_err(|problem| problem.remedy.unwrap_or_default());
+            match expected {
+                Ok(replicas) => assert_eq!(found.unwrap(), replicas),
+                Err(remedy) => assert!(found.unwrap_err().contains(remedy), "{remedy}"),
+            }
+        }
+    }
+}

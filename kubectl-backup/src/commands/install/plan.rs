@@ -1,0 +1,62 @@
+//! What is to be installed: the objects, and what was chosen.
+
+use backup_deploy::{Mode, Options, Stage, id, kind};
+
+use super::objects::{OPTIONS_ANNOTATION, full_name_of};
+use crate::{cli::Output, commands::prelude::*};
+
+/// The Deployment that says how the installation was made.
+const NOTED_ON: (&str, &str) = ("Deployment", "backup-webhook");
+
+pub(super) struct Plan {
+    pub(super) options: Options,
+    pub(super) objects: Vec<Value>,
+}
+
+impl Plan {
+    pub(super) fn make(namespace: &str, options: Options) -> Result<Self, Problem> {
+        let impossible = |error: backup_deploy::DeployError| Problem::other(error.to_string());
+        let mut objects = match options.mode {
+            Mode::Engine => backup_deploy::once(namespace).map_err(impossible)?,
+            Mode::Guard => Vec::new(),
+        };
+        objects.append(&mut backup_deploy::programs(namespace, &options).map_err(impossible)?);
+        let noted = serde_json::to_string(&options).map_err(|error| Problem::other(error.to_string()))?;
+        for object in objects.iter_mut().filter(|object| id(object) == NOTED_ON) {
+            object["metadata"]["annotations"][OPTIONS_ANNOTATION] = json!(noted);
+        }
+        Ok(Self { options, objects })
+    }
+
+    pub(super) fn of_stage(&self, stage: Stage) -> impl Iterator<Item = &Value> {
+        self.objects.iter().filter(move |object| kind(id(object).0).is_some_and(|kind| kind.stage == stage))
+    }
+
+    /// Names of the objects of a kind.
+    pub(super) fn names(&self, kind: &str) -> Vec<&str> {
+        self.objects.iter().map(id).filter(|(found, _)| *found == kind).map(|(_, name)| name).collect()
+    }
+
+    /// The version that is installed: the tag of the images.
+    pub(super) fn version(&self) -> &str {
+        let deployment = self.objects.iter().find(|object| id(object) == NOTED_ON);
+        deployment.map_or("", |deployment| super::objects::version_of(deployment))
+    }
+}
+
+/// Prints objects, as a dry run does.
+pub(crate) fn show(objects: &[Value], output: Option<Output>, terminal: &mut Terminal) -> CommandResult {
+    let names = |how: &str| objects.iter().map(|object| full_name_of(object) + how + "\n").collect();
+    let text: String = match output {
+        None => names(" (dry run)"),
+        Some(Output::Name) => names(""),
+        Some(Output::Yaml) => {
+            let documents: Result<Vec<String>, Problem> =
+                objects.iter().map(|object| json::object(object, Output::Yaml)).collect();
+            documents?.join("---\n")
+        }
+        Some(form) => json::object(&json::Document::list(&json!({ "items": objects })), form)?,
+    };
+    terminal.data(&text)?;
+    Ok(Exit::Done)
+}

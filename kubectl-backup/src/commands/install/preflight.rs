@@ -1,0 +1,109 @@
+//! What is there before anything is installed. Only reads.
+
+use std::collections::BTreeMap;
+
+use backup_core::cluster;
+use backup_deploy::{KINDS, Kind, Mode, id, kind};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::{api::authorization::v1::ResourceAttributes, apimachinery::pkg::version::Info};
+
+use super::{objects, plan::Plan};
+use crate::commands::{doctor::cluster::may, prelude::*};
+
+/// Requests at the same time.
+const AT_ONCE: usize = 8;
+
+/// What was found.
+pub(super) struct Observed {
+    pub(super) version: Info,
+    /// Metadata of what is there of the plan, and of the definitions and the namespace, by kind and name.
+    pub(super) there: BTreeMap<(&'static str, String), ObjectMeta>,
+    /// What the person may not do and would have to.
+    pub(super) lacking: Vec<String>,
+    /// Name of a Velero server that runs in the namespace.
+    pub(super) velero: Option<String>,
+    /// Whether the cluster knows PodMonitors.
+    pub(super) has_pod_monitors: bool,
+}
+
+impl Observed {
+    /// What is there in the place of an object.
+    pub(super) fn found(&self, object: &Value) -> Option<&ObjectMeta> {
+        let (name_of_kind, name) = id(object);
+        self.get(name_of_kind, name)
+    }
+
+    pub(super) fn get(&self, name_of_kind: &str, name: &str) -> Option<&ObjectMeta> {
+        let kind = kind(name_of_kind)?;
+        self.there.get(&(kind.kind, name.to_owned()))
+    }
+}
+
+/// The definitions that a guard needs of another server.
+pub(super) const GUARDED: [&str; 2] = ["backups.velero.io", "restores.velero.io"];
+const DEFINITION: &str = "CustomResourceDefinition";
+const POD_MONITORS: &str = "podmonitors.monitoring.coreos.com";
+
+pub(super) async fn observe(session: &Session, plan: &Plan) -> Result<Observed, Problem> {
+    let about = About::called("get", "version", "version", "");
+    let version = session.call(about, session.client.apiserver_version()).await?;
+    let planned = plan.objects.iter().map(id);
+    let more = [("Namespace", session.namespace.as_str()), (DEFINITION, POD_MONITORS)];
+    let guarded = GUARDED.iter().map(|name| (DEFINITION, *name));
+    let looked = planned
+        .chain(more)
+        .chain(guarded)
+        .filter_map(|(name_of_kind, name)| Some((kind(name_of_kind)?, name)));
+    let mut there: BTreeMap<(&'static str, String), ObjectMeta> = stream::iter(looked)
+        .map(async |(kind, name): (&'static Kind, &str)| {
+            let found = objects::metadata(session, kind, name).await?;
+            Ok::<_, Problem>(found.map(|found| ((kind.kind, name.to_owned()), found)))
+        })
+        .buffer_unordered(AT_ONCE)
+        .try_filter_map(async |found| Ok(found))
+        .try_collect()
+        .await?;
+    let has_pod_monitors = there.remove(&(DEFINITION, POD_MONITORS.to_owned())).is_some();
+    let lacking = lacking(session, plan).await?;
+    Ok(Observed { version, there, lacking, velero: velero(session).await?, has_pod_monitors })
+}
+
+async fn velero(session: &Session) -> Result<Option<String>, Problem> {
+    let Some(kind) = kind("Deployment") else { return Ok(None) };
+    let about = About::called("list", "deployment", kind.plural, "");
+    let keep =
+        |deployment: DynamicObject| cluster::runs_velero(&deployment.data).then(|| deployment.name_any());
+    let found = session.list(about, &objects::api(session, kind), ListParams::default(), keep).await?;
+    Ok(found.into_iter().next())
+}
+
+/// Rights that the person lacks: to apply each kind, and to give the controller what it has to have.
+async fn lacking(session: &Session, plan: &Plan) -> Result<Vec<String>, Problem> {
+    let kinds = KINDS.iter().filter(|kind| !plan.names(kind.kind).is_empty());
+    let asked = kinds
+        .flat_map(|kind| ["create", "patch"].map(|verb| (verb, kind.group, kind.plural, kind.namespaced)));
+    // Who gives rights must have them, or may give any.
+    let gives_all = (plan.options.mode == Mode::Engine).then_some(("*", "*", "*", false));
+    let asked = asked.chain(gives_all);
+    let lacking: Vec<Option<String>> = stream::iter(asked)
+        .map(async |(verb, group, plural, namespaced): (&str, &str, &str, bool)| {
+            let attributes = ResourceAttributes {
+                verb: Some(verb.to_owned()),
+                group: Some(group.to_owned()),
+                resource: Some(plural.to_owned()),
+                namespace: namespaced.then(|| session.namespace.clone()),
+                ..ResourceAttributes::default()
+            };
+            let is_allowed = may(session, attributes).await?;
+            let what = if verb == "*" {
+                "give the controller all rights".to_owned()
+            } else {
+                format!("{verb} {plural}")
+            };
+            Ok::<_, Problem>((!is_allowed).then_some(what))
+        })
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
+    Ok(lacking.into_iter().flatten().collect())
+}

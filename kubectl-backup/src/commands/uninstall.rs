@@ -1,0 +1,323 @@
+//! `uninstall`: registrations first, so that no creation hangs on a webhook that is gone; then policies, programs, and last their
+//! rights. What the programs work on stays, unless a person asks for it.
+
+use std::collections::BTreeSet;
+
+use backup_core::{
+    api::NamespacedKind,
+    cluster::INSTALLATION,
+    labels::{BACKUP_WORK_FINALIZER, PART_OF, PROFILE_LABEL, RESTORE_WORK_FINALIZER},
+};
+use backup_deploy::{Kind, Mode, PROGRAMS, Stage, kind};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{ConfigMap, Pod, Secret},
+};
+use kube::api::Preconditions;
+use tokio::time::{Instant, sleep};
+
+use super::{
+    install::objects::{self, Found, Installed, full_name, installed},
+    poll::{Look, poll},
+    prelude::*,
+    selection::no_terminal,
+};
+use crate::{
+    backoff::pauses,
+    cli::{Output, UninstallArgs},
+};
+
+/// The Secret with the webhook's certificate, and the Lease by which controllers choose a leader.
+const CERTIFICATE: &str = "backup-webhook-tls";
+const LEADER: &str = "backup-controller";
+/// How often a finalizer is tried to be taken off.
+const TRIES: usize = 8;
+
+pub(super) async fn run(args: UninstallArgs, terminal: &mut Terminal) -> CommandResult {
+    let session = Session::connect(terminal).await?;
+    let namespace = &session.namespace;
+    objects::check_home(&session).await?;
+    let before = installed(&session).await?;
+    if let Some(before) = &before {
+        before.check_tool(namespace)?;
+    }
+    let mode = before.as_ref().map(|before| before.mode);
+    if mode == Some(Mode::Guard) && (args.with_definitions || args.with_namespace) {
+        return Err(Problem::usage(
+            "definitions and namespace of a guard belong to the Velero server beside it",
+        )
+        .with_remedy("Leave out --with-definitions and --with-namespace."));
+    }
+    let all = ours(&session).await?;
+    if args.dry_run.is_some() {
+        return show(&all, args.output, terminal);
+    }
+    let extras = args.with_ledgers || args.with_definitions || args.with_namespace;
+    if all.is_empty() && !extras {
+        terminal.say(&format!("Nothing is installed in namespace {namespace}."));
+        return Ok(Exit::Done);
+    }
+    let running = running(&session).await;
+    if !running.is_empty() && mode != Some(Mode::Guard) && !args.force {
+        let message = format!(
+            "{} in namespace {namespace}, and would stop until a controller is there again",
+            running.join(", ")
+        );
+        return Err(Problem::other(message).with_remedy(
+            "Wait until nothing runs (kubectl backup wait --for=free), cancel it (kubectl backup cancel NAME), or add --force.",
+        ));
+    }
+    if !confirmed(&args, all.len(), before.as_ref(), namespace, terminal)? {
+        terminal.say("nothing was removed");
+        return Ok(Exit::Failed);
+    }
+    let deadline = Instant::now() + args.timeout.as_std();
+    for stage in Stage::REMOVAL {
+        remove(&session, &all, stage, terminal).await?;
+        // A controller that stops gives its lease and its work back; it still has its rights.
+        if stage == Stage::Programs && !stopped(&session, deadline, terminal).await? {
+            terminal.say(&format!(
+                "error: pods are still there after {}; their rights were left\n  See why they stay, and go on: kubectl backup uninstall",
+                args.timeout
+            ));
+            return Ok(Exit::TimedOut);
+        }
+    }
+    if args.with_ledgers {
+        remove_ledgers(&session, terminal).await?;
+    }
+    if args.with_definitions || args.with_namespace {
+        free::<Restore>(&session).await?;
+        free::<Backup>(&session).await?;
+    }
+    for (wanted, name) in
+        [(args.with_definitions, "CustomResourceDefinition"), (args.with_namespace, "Namespace")]
+    {
+        if let Some(kind) = kind(name).filter(|_| wanted) {
+            let names = once(&session, kind)?;
+            for name in &names {
+                objects::delete(&session, kind, name).await?;
+            }
+            terminal.say(&format!("… removed: {} {}", names.len(), kind.plural));
+        }
+    }
+    terminal.data(&format!("uninstalled from namespace {namespace}\n"))?;
+    if !args.with_namespace {
+        terminal.say(&stayed(&session, &args, mode).await);
+    }
+    Ok(Exit::Done)
+}
+
+/// What belongs to the installation: what this version can install, and what this command has installed, in whichever version.
+/// The label alone says too little: it is a common word.
+async fn ours(session: &Session) -> Result<Vec<Found>, Problem> {
+    let known =
+        backup_deploy::everything(&session.namespace).map_err(|error| Problem::other(error.to_string()))?;
+    let known: BTreeSet<(&str, &str)> = known.iter().map(backup_deploy::id).collect();
+    let mut all = objects::labelled(session).await?;
+    all.retain(|found| found.is_applied || known.contains(&(found.kind.kind, found.name.as_str())));
+    Ok(all)
+}
+
+/// Prints what would be removed, in the order of the removal.
+fn show(all: &[Found], output: Option<Output>, terminal: &mut Terminal) -> CommandResult {
+    let in_order = Stage::REMOVAL
+        .into_iter()
+        .flat_map(|stage| all.iter().filter(move |found| found.kind.stage == stage));
+    let names = |how: &str| -> String {
+        in_order.clone().map(|found| full_name(found.kind, &found.name) + how + "\n").collect()
+    };
+    let text = match output {
+        None => names(" (dry run)"),
+        Some(Output::Name) => names(""),
+        Some(form) => {
+            let items: Vec<Value> = in_order
+                .clone()
+                .map(|Found { kind, name, .. }| {
+                    let slash = if kind.group.is_empty() { "" } else { "/" };
+                    json!({ "apiVersion": format!("{}{slash}{}", kind.group, kind.version), "kind": kind.kind,
+                        "metadata": { "name": name } })
+                })
+                .collect();
+            json::object(&json::Document::list(&json!({ "items": items })), form)?
+        }
+    };
+    terminal.data(&text)?;
+    Ok(Exit::Done)
+}
+
+fn confirmed(
+    args: &UninstallArgs,
+    count: usize,
+    before: Option<&Installed>,
+    namespace: &str,
+    terminal: &mut Terminal,
+) -> Result<bool, Problem> {
+    if args.yes {
+        return Ok(true);
+    }
+    let version = before.map_or_else(String::new, |before| format!(" {}", before.version));
+    let more = [
+        (args.with_ledgers, "ledgers"),
+        (args.with_definitions, "DEFINITIONS WITH ALL BACKUPS, RESTORES AND SCHEDULES"),
+        (args.with_namespace, "THE NAMESPACE WITH ALL THAT IS IN IT"),
+    ];
+    let more: String =
+        more.iter().filter(|(wanted, _)| *wanted).map(|(_, what)| format!(", and {what}")).collect();
+    let what = format!("the installation{version} in namespace {namespace} ({count} objects){more}");
+    terminal.confirm(&format!("Remove {what}?")).ok_or_else(|| no_terminal("remove", &what))
+}
+
+async fn remove(
+    session: &Session,
+    all: &[Found],
+    stage: Stage,
+    terminal: &mut Terminal,
+) -> Result<(), Problem> {
+    let mut of_stage: Vec<&Found> = all.iter().filter(|found| found.kind.stage == stage).collect();
+    // A binding puts a policy into force, so it goes before the policy.
+    of_stage.sort_by_key(|found| std::cmp::Reverse(found.kind.kind));
+    for Found { kind, name, .. } in &of_stage {
+        objects::delete(session, kind, name).await?;
+    }
+    if !of_stage.is_empty() {
+        terminal.say(&format!("… {:<23}{} removed", stage.as_str(), of_stage.len()));
+    }
+    Ok(())
+}
+
+/// Waits until no pod of the programs is there. `false`: time ran out, or a person interrupted.
+async fn stopped(session: &Session, deadline: Instant, terminal: &mut Terminal) -> Result<bool, Problem> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let resource = ApiResource::erase::<Pod>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(session.client.clone(), &session.namespace, &resource);
+    let params = ListParams::default().labels(&format!("{PART_OF}={INSTALLATION}"));
+    let waited = poll(session, terminal, left, async |_: &mut Terminal| {
+        let about = About::of::<Pod>("list", "");
+        let keep = |pod: DynamicObject| {
+            let name = pod.labels().get("app.kubernetes.io/name").map(String::as_str);
+            name.is_some_and(|name| PROGRAMS.contains(&name)).then_some(())
+        };
+        let pods = session.list(about, &api, params.clone(), keep).await?;
+        Ok(if pods.is_empty() { Look::Found(()) } else { Look::Same })
+    })
+    .await?;
+    Ok(waited.is_ok())
+}
+
+/// Backups and Restores that are worked on: the finalizer stands for the worker.
+async fn running(session: &Session) -> Vec<String> {
+    let backups = with_finalizer::<Backup>(session, BACKUP_WORK_FINALIZER).await;
+    let restores = with_finalizer::<Restore>(session, RESTORE_WORK_FINALIZER).await;
+    let words = [("backup", backups), ("restore", restores)];
+    words
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .map(
+            |(what, count)| {
+                if count == 1 { format!("1 {what} runs") } else { format!("{count} {what}s run") }
+            },
+        )
+        .collect()
+}
+
+/// How many have this finalizer; none where the definitions are gone.
+async fn with_finalizer<K: NamespacedKind>(session: &Session, finalizer: &str) -> usize {
+    let api: Api<DeserializeGuard<K>> = session.api();
+    let keep = |item: DeserializeGuard<K>| item.finalizers().iter().any(|one| one == finalizer).then_some(());
+    let found = session.list(About::of::<K>("list", ""), &api, ListParams::default(), keep).await;
+    found.map_or(0, |found| found.len())
+}
+
+/// Takes finalizers off: those of our controller, and the one by which a Restore that has ended has its files deleted. Without a
+/// controller nothing takes them off, and definition and namespace would stay.
+async fn free<K: NamespacedKind>(session: &Session) -> Result<(), Problem> {
+    let api: Api<DeserializeGuard<K>> = session.api();
+    let keep =
+        |item: DeserializeGuard<K>| (!item.finalizers().is_empty()).then(|| (item.name_any(), item.uid()));
+    let listed = session.list(About::of::<K>("list", ""), &api, ListParams::default(), keep).await;
+    let held = match listed {
+        // The definitions are gone already.
+        Err(problem) if problem.kind == ProblemKind::NotServed => return Ok(()),
+        listed => listed?,
+    };
+    for (name, uid) in held {
+        // The API server forgets a policy a moment after it is gone.
+        let mut pauses = pauses().take(TRIES);
+        loop {
+            let patch = json!({ "metadata": { "finalizers": null } });
+            match session.patch::<K>(&name, uid.as_ref(), patch).await {
+                Err(problem) if problem.is_not_found() => break,
+                Err(problem) => match pauses.next() {
+                    Some(pause) => sleep(pause).await,
+                    None => return Err(problem),
+                },
+                Ok(_) => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Ledgers with their markers, the Lease of the leader, and the certificate.
+async fn remove_ledgers(session: &Session, terminal: &mut Terminal) -> Result<(), Problem> {
+    let leases = remove_labelled::<Lease>(session).await?;
+    remove_labelled::<ConfigMap>(session).await?;
+    session.delete::<Lease>(LEADER, Preconditions::default()).await?;
+    session.delete::<Secret>(CERTIFICATE, Preconditions::default()).await?;
+    terminal.say(&format!("… removed: {leases} ledgers with their markers, and the webhook's certificate"));
+    Ok(())
+}
+
+async fn remove_labelled<K: NamespacedKind>(session: &Session) -> Result<usize, Problem> {
+    let params = ListParams::default().labels(PROFILE_LABEL);
+    let names = session
+        .list(About::of::<K>("list", ""), &session.api::<K>(), params, |item| Some(item.name_any()))
+        .await?;
+    for name in &names {
+        session.delete::<K>(name, Preconditions::default()).await?;
+    }
+    Ok(names.len())
+}
+
+/// Names of what was applied once and can be removed: definitions of ours, or the namespace.
+fn once(session: &Session, kind: &Kind) -> Result<Vec<String>, Problem> {
+    let all = backup_deploy::once(&session.namespace).map_err(|error| Problem::other(error.to_string()))?;
+    let names = all.iter().map(backup_deploy::id).filter(|(found, _)| *found == kind.kind);
+    Ok(names.map(|(_, name)| name.to_owned()).collect())
+}
+
+/// What stays, and how it goes.
+async fn stayed(session: &Session, args: &UninstallArgs, mode: Option<Mode>) -> String {
+    let namespace = &session.namespace;
+    let mut stays = vec![format!("namespace {namespace} with its Secrets")];
+    if !args.with_definitions {
+        stays.push("the definitions".to_owned());
+        for (what, count) in [
+            ("backup", count::<Backup>(session).await),
+            ("restore", count::<Restore>(session).await),
+            ("schedule", count::<Schedule>(session).await),
+            ("location", count::<BackupStorageLocation>(session).await),
+        ] {
+            let ending = if count == Some(1) { "" } else { "s" };
+            stays.extend(count.map(|count| format!("{count} {what}{ending}")));
+        }
+    }
+    if !args.with_ledgers {
+        stays.push("the ledgers".to_owned());
+    }
+    let text = format!("Stayed: {}, and all that is in buckets.", stays.join(", "));
+    match mode {
+        Some(Mode::Guard) => format!("{text}\n  Definitions, objects and namespace are the Velero server's."),
+        _ => format!(
+            "{text}\n  Installed again, the programs go on with it. To remove it, too: --with-ledgers, --with-definitions, --with-namespace"
+        ),
+    }
+}
+
+/// How many there are in the namespace, if that can be known.
+async fn count<K: NamespacedKind>(session: &Session) -> Option<usize> {
+    let api: Api<DeserializeGuard<K>> = session.api();
+    let found = session.list(About::of::<K>("list", ""), &api, ListParams::default(), |_| Some(())).await;
+    found.ok().map(|found| found.len())
+}

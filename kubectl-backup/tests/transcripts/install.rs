@@ -1,0 +1,206 @@
+use crate::prelude::*;
+
+pub const REFUSED: &str = "admission webhook \"claims.backup-webhook.velero.io\" denied the request: Backup velero/kubectl-backup-doctor is not valid: spec.ttl: \"tomorrow\" is not a duration";
+const OURS: &str = "app.kubernetes.io/part-of";
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+fn version(minor: &str) -> Fault {
+    Fault::Answer(
+        200,
+        json!({
+            "major": "1", "minor": minor, "gitVersion": format!("v1.{minor}.4"), "gitCommit": "", "gitTreeState": "",
+            "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
+        }),
+    )
+}
+
+/// A cluster of this version with nothing in it.
+pub async fn empty(minor: &str) -> FakeApi {
+    let api = FakeApi::start().await;
+    api.on_get("/version", version(minor));
+    api
+}
+
+/// A Deployment of a program as a cluster has it.
+pub fn deployment(program: &str, over: &Value) -> Value {
+    let base = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": { "name": program, "namespace": "velero", "generation": 1, "labels": { OURS: "backup" } },
+        "spec": { "replicas": 2, "selector": {}, "template": { "spec": { "containers": [
+            { "name": "x", "image": format!("registry.example.com/backup/{program}:v0.0.9"), "args": [] }] } } },
+        "status": { "observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2 },
+    });
+    with(base, over)
+}
+
+fn ready(available: u32) -> Value {
+    json!({ "status": { "availableReplicas": available } })
+}
+
+/// What the rollout of a program comes by, after so many other looks at its Deployment.
+fn rolls_out(api: &FakeApi, program: &str, other_looks: usize, states: &[Value]) {
+    let end = format!("/deployments/{program}");
+    api.meets(&Method::GET, &end, vec![Fault::None; other_looks]);
+    api.becomes(&end, states.iter().map(|state| deployment(program, state)));
+}
+
+#[tokio::test]
+async fn an_installation_checks_applies_and_waits() {
+    let api = empty("34").await;
+    rolls_out(&api, "backup-webhook", 2, &[ready(0), ready(1), ready(2)]);
+    rolls_out(&api, "backup-controller", 2, &[ready(2)]);
+    api.has_at("/api/v1/namespaces/velero/pods/backup-webhook-1", json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": "backup-webhook-1", "labels": { "app.kubernetes.io/name": "backup-webhook" } },
+        "status": { "phase": "Running" },
+    }));
+    api.on_post("/backups", Fault::forbidden(REFUSED));
+    transcript!(Person::at(&api), "install --registry=registry.example.com/backup");
+    // The registration comes when a webhook can answer, and not before.
+    let seen = api.seen();
+    let at = |what: &str| seen.iter().position(|line| line.contains(what)).unwrap();
+    let registered =
+        at("PATCH /apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/backup-webhook?");
+    let last_look = seen
+        .iter()
+        .rposition(|line| line == "GET /apis/apps/v1/namespaces/velero/deployments/backup-webhook");
+    assert!(last_look.unwrap() < registered, "{seen:#?}");
+    let patched: Vec<_> = seen.iter().filter(|line| line.starts_with("PATCH")).collect();
+    assert!(patched.iter().all(|line| line.contains("fieldManager=kubectl-backup")), "{patched:#?}");
+}
+
+#[tokio::test]
+async fn whatever_stands_in_the_way_is_named_before_anything_is_changed() {
+    let api = empty("29").await;
+    let foreign = json!({ "metadata": { "name": "backups.velero.io", "labels": { "component": "velero" } } });
+    api.has_at(&format!("{CRDS}/backups.velero.io"), foreign);
+    let enforced = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
+    api.has_at("/api/v1/namespaces/velero", json!({ "metadata": { "name": "velero", "labels": enforced } }));
+    let velero = json!({ "metadata": { "name": "velero", "namespace": "velero" }, "spec": { "replicas": 1, "template": {
+        "spec": { "containers": [{ "image": "velero/velero:v1.18.0", "args": ["server"] }] } } } });
+    api.has_at("/apis/apps/v1/namespaces/velero/deployments/velero", velero);
+    let other = json!({ "metadata": { "name": "backup-webhook" } });
+    api.has_at("/apis/rbac.authorization.k8s.io/v1/clusterroles/backup-webhook", other);
+    api.forbids("clusterroles").forbids("*");
+    transcript!(Person::at(&api), "install --host-network --monitoring");
+    assert!(!api.seen().iter().any(|line| line.starts_with("PATCH")), "{:?}", api.seen());
+}
+
+#[tokio::test]
+async fn a_guard_needs_a_velero_server_and_leaves_its_definitions() {
+    let api = empty("34").await;
+    let person = Person::at(&api);
+    let mut all = person.types("install --mode=guard").await;
+    api.on_get("/version", version("34"));
+    for name in ["backups", "restores"] {
+        let foreign = json!({ "metadata": { "name": format!("{name}.velero.io") } });
+        api.has_at(&format!("{CRDS}/{name}.velero.io"), foreign);
+    }
+    api.has_at("/api/v1/namespaces/velero", json!({ "metadata": { "name": "velero" } }));
+    all += "\n";
+    all += &person.types("install --mode=guard --wait=false").await;
+    assert_snapshot!(all);
+    let patched = |what: &str| api.seen().iter().any(|line| line.starts_with("PATCH") && line.contains(what));
+    assert!(
+        patched("/deployments/")
+            && !patched("/customresourcedefinitions/")
+            && !patched("/namespaces/velero?")
+    );
+}
+
+#[tokio::test]
+async fn what_keeps_a_program_from_being_ready_is_told_when_time_is_over() {
+    let api = empty("34").await;
+    rolls_out(&api, "backup-webhook", 2, &[ready(0)]);
+    let pulls = json!({ "reason": "ImagePullBackOff", "message": "Back-off pulling image \"backup-webhook:v0.1.0\"" });
+    api.has_at("/api/v1/namespaces/velero/pods/backup-webhook-1", json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": "backup-webhook-1", "labels": { "app.kubernetes.io/name": "backup-webhook" } },
+        "status": { "phase": "Pending", "containerStatuses": [{ "state": { "waiting": pulls } }] },
+    }));
+    transcript!(Person::at(&api), "install --timeout=1s");
+    let registered =
+        |line: &String| line.starts_with("PATCH") && line.contains("validatingwebhookconfigurations");
+    assert!(!api.seen().iter().any(registered));
+}
+
+#[tokio::test]
+async fn an_upgrade_keeps_what_was_chosen_and_removes_what_is_gone() {
+    let api = empty("34").await;
+    let noted = json!({ "metadata": { "annotations": {
+        "kubectl-backup/options": "{\"mode\":\"engine\",\"registry\":\"registry.example.com/backup\",\"features\":[\"EnableCSI\"]}" } } });
+    for program in ["backup-webhook", "backup-controller"] {
+        api.has(deployment(program, &noted));
+    }
+    let old = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {
+        "name": "backup-of-old", "labels": { OURS: "backup" },
+        "managedFields": [{ "manager": "kubectl-backup", "operation": "Apply" }] } });
+    api.has_at("/apis/rbac.authorization.k8s.io/v1/clusterroles/backup-of-old", old);
+    let somebodys = json!({ "metadata": { "name": "backup-of-somebody", "labels": { OURS: "backup" } } });
+    api.has_at("/apis/rbac.authorization.k8s.io/v1/clusterroles/backup-of-somebody", somebodys);
+    api.on_post("/backups", Fault::forbidden(REFUSED));
+    transcript!(Person::at(&api), "upgrade --profile=percona-ps");
+    let applied = api.stored("deployments", "backup-controller").unwrap();
+    let container = &applied["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["image"], "registry.example.com/backup/backup-controller:v0.1.0");
+    let args = container["args"].to_string();
+    assert!(args.contains("--guard=percona-ps") && args.contains("--features=EnableCSI"), "{args}");
+}
+
+#[tokio::test]
+async fn what_is_installed_is_known_before_it_is_changed() {
+    let person = |api: &FakeApi| Person::at(api);
+    let nothing = FakeApi::start().await;
+    let mut all = person(&nothing).types("upgrade").await;
+    for (over, lines) in [
+        (json!({}), &["install", "upgrade"][..]),
+        (
+            json!({ "metadata": { "annotations": { "kubectl-backup/options": "{}" } } }),
+            &["upgrade --mode=guard"],
+        ),
+        (
+            json!({ "metadata": { "labels": { "app.kubernetes.io/managed-by": "Helm" } } }),
+            &["upgrade --mode=engine", "uninstall --yes"],
+        ),
+    ] {
+        for line in lines {
+            let api = empty("34").await;
+            api.has(deployment("backup-webhook", &over));
+            all += "\n";
+            all += &person(&api).types(line).await;
+        }
+    }
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn a_dry_run_of_an_installation_asks_no_cluster() {
+    let person = Person::without_cluster();
+    transcript!(person, "install --dry-run=client --mode=guard");
+    let yaml = person.types("install --dry-run=client -o yaml -n vault").await;
+    assert!(yaml.contains("\n---\n") && yaml.contains("namespace: vault\n"), "{yaml}");
+    let list = person.reads("install --dry-run=client -o json").await;
+    assert_eq!(list["kind"], "List");
+    assert!(list["items"].as_array().unwrap().len() > 40);
+}
+
+#[tokio::test]
+async fn an_installation_in_another_namespace_is_left_alone() {
+    let api = FakeApi::start().await;
+    let service = json!({ "service": { "name": "backup-webhook", "namespace": "vault" } });
+    let metadata = json!({ "name": "backup-webhook", "labels": { OURS: "backup" } });
+    let registration =
+        json!({ "metadata": metadata, "webhooks": [{ "name": "claims", "clientConfig": service }] });
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/backup-webhook";
+    api.has_at(path, registration);
+    transcript!(Person::at(&api), "install", "upgrade", "uninstall --yes --with-namespace");
+    // Of one that was removed halfway the rights are left.
+    let halfway = FakeApi::start().await;
+    let rights =
+        json!({ "metadata": metadata, "subjects": [{ "kind": "ServiceAccount", "namespace": "vault" }] });
+    halfway.has_at("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/backup-webhook", rights);
+    let seen = Person::at(&halfway).types("uninstall --yes").await;
+    assert!(seen.contains("is in namespace vault, not in velero"), "{seen}");
+    let writes = |api: &FakeApi| api.seen().iter().any(|line| !line.starts_with("GET"));
+    assert!(!writes(&api) && !writes(&halfway));
+}
