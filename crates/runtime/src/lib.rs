@@ -15,6 +15,8 @@ pub mod page;
 pub mod path;
 pub mod queue;
 pub mod retry;
+// Of programs of a cluster, which run on Linux; the command is built for Windows, too.
+#[cfg(unix)]
 pub mod signal;
 pub mod walk;
 pub mod watch;

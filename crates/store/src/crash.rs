@@ -9,9 +9,6 @@ use std::sync::{
     atomic::{AtomicI64, Ordering},
 };
 
-#[cfg(unix)]
-use rustix::process::{Signal, getpid, kill_process};
-
 /// Every point of a backup without operations, in the order in which it comes past them.
 pub const POINTS: &[&str] = &[
     "after-owner-marker",
@@ -86,19 +83,28 @@ pub const SYNC_POINTS: [&str; 2] = ["after-synced", "after-extras"];
 pub fn point(name: &str) {
     static CRASH: LazyLock<Option<Nth>> = LazyLock::new(|| Nth::from_env("BACKUP_CRASH_AT"));
     static PAUSE: LazyLock<Option<Nth>> = LazyLock::new(|| Nth::from_env("BACKUP_PAUSE_AT"));
-    if !cfg!(debug_assertions) || !cfg!(unix) {
+    if !cfg!(debug_assertions) {
         return;
     }
-    #[cfg(unix)]
     if CRASH.as_ref().is_some_and(|at| at.is_now(name)) {
         // No destructor, no flush, no message: what a lost machine leaves.
-        let _ = kill_process(getpid(), Signal::KILL);
+        stop(true);
     }
-    #[cfg(unix)]
     if PAUSE.as_ref().is_some_and(|at| at.is_now(name)) {
-        let _ = kill_process(getpid(), Signal::STOP);
+        stop(false);
     }
 }
+
+/// Has the system end this process, or pause it.
+#[cfg(unix)]
+fn stop(for_good: bool) {
+    use rustix::process::{Signal, getpid, kill_process};
+    let _ = kill_process(getpid(), if for_good { Signal::KILL } else { Signal::STOP });
+}
+
+/// The programs that have such points run on Linux; the command is built for Windows, too.
+#[cfg(not(unix))]
+fn stop(_: bool) {}
 
 /// A point, and how often it is still passed before something happens there.
 struct Nth {
