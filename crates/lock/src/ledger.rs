@@ -19,6 +19,7 @@ mod room;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use format::MAX_EPOCH;
 pub use format::{FORMAT_VERSION, FormatError};
 pub use release::by;
 pub use room::Room;

@@ -4,7 +4,7 @@ use std::{
     collections::HashSet,
     fmt,
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    io::BufReader,
+    io::{BufReader, Read as _},
 };
 
 use flate2::read::MultiGzDecoder;
@@ -14,6 +14,10 @@ use crate::{Contents, Location, StoreError, layout::RESOURCE_LIST};
 
 /// Lists that are larger than this are refused before they are decompressed (bytes): a million names take about 10 MiB.
 const MAX_LIST: u64 = 64 * 1024 * 1024;
+
+/// Length of the names on an average, as far as a list may unpack (bytes): a text without an end would fill memory. Names and
+/// namespaces that are usual have 60.
+const MEAN_NAME: u64 = 256;
 
 /// Of each name in a list, whatever its type, a hash.
 #[derive(Debug, Default)]
@@ -57,14 +61,17 @@ impl ListedNames {
 impl Location {
     /// The names of the items of a backup; none if there is no list.
     ///
-    /// Errors: [`StoreError::Corrupt`] for a file that is no list, or has more than `max` names.
+    /// Errors: [`StoreError::Corrupt`] for a file that is no list, or has more than `max` names, or far longer ones than are usual.
     pub async fn listed_names(&self, backup: &str, max: usize) -> Result<Option<ListedNames>, StoreError> {
         let key = self.layout().backup(backup)?.file(RESOURCE_LIST);
         let Some(bytes) = self.get_small(&key, MAX_LIST).await? else { return Ok(None) };
         let mut names = ListedNames::default();
-        let mut json = serde_json::Deserializer::from_reader(BufReader::new(MultiGzDecoder::new(&bytes[..])));
+        let unpacked = MultiGzDecoder::new(&bytes[..]).take(MEAN_NAME.saturating_mul(max as u64));
+        let mut json = serde_json::Deserializer::from_reader(BufReader::new(unpacked));
         let read = List { names: &mut names, max }.deserialize(&mut json).and_then(|()| json.end());
-        read.map_err(|error| self.corrupt(&key, format!("it is no gzipped list of items: {error}")))?;
+        read.map_err(|error| {
+            self.corrupt(&key, format!("it is no gzipped list of items, of at most {max}: {error}"))
+        })?;
         Ok(Some(names))
     }
 }
@@ -149,5 +156,16 @@ mod tests {
             assert_eq!(location.listed_names("b", 2).await.unwrap_err().category(), "corrupt", "{bad}");
         }
         assert!(location.listed_names("other", 2).await.unwrap().is_none());
+    }
+
+    /// It is small as long as it is compressed, and would be in memory as a whole.
+    #[tokio::test]
+    async fn a_name_that_is_far_longer_than_names_are_is_refused() {
+        let location = memory("");
+        let list = format!(r#"{{"v1/Pod":["{}"]}}"#, "x".repeat(2 << 20));
+        let list = crate::gzip::member(list.as_bytes()).unwrap();
+        put(&location, "backups/b/b-resource-list.json.gz", &list).await;
+        let error = location.listed_names("b", 1_000).await.unwrap_err();
+        assert!(error.to_string().contains("b-resource-list.json.gz"), "{error}");
     }
 }

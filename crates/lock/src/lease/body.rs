@@ -85,7 +85,8 @@ pub(crate) fn lease_of(
     let mut annotations = old.metadata.annotations.unwrap_or_default();
     let last: u64 =
         annotations.get(SERIAL_ANNOTATION).and_then(|serial| serial.parse().ok()).unwrap_or_default();
-    let serial = last + 1;
+    // One that was edited may be the last there is.
+    let serial = last.saturating_add(1);
     let uid = old.metadata.uid.clone().unwrap_or_default();
     annotations.insert(SUM_ANNOTATION.to_owned(), sum(&uid, &serial.to_string(), &text));
     annotations.insert(SERIAL_ANNOTATION.to_owned(), serial.to_string());

@@ -12,6 +12,7 @@ use kube::{
 };
 
 use super::{LedgerError, LedgerStore, Stored, body, bounded, lease_name};
+use crate::ledger::MAX_EPOCH;
 
 /// How far ahead of a ledger's epoch its marker is written.
 pub(super) const EPOCHS: u64 = 1000;
@@ -28,7 +29,9 @@ pub(super) struct Marker {
 impl Marker {
     fn of(object: ConfigMap) -> Self {
         let ledger = text(&object, "ledger");
-        Self { ledger, epoch: text(&object, "epoch").parse().unwrap_or_default(), object }
+        // What was edited must leave room for epochs: a ledger that goes on from here has to be readable.
+        let epoch: u64 = text(&object, "epoch").parse().unwrap_or_default();
+        Self { ledger, epoch: epoch.min(MAX_EPOCH / 2), object }
     }
 
     /// A marker that was listed, with the scope that it says it is of.
@@ -118,4 +121,18 @@ impl LedgerStore {
 fn data(scope: &str, ledger: &str, epoch: u64) -> BTreeMap<String, String> {
     let pairs = [("scope", scope.to_owned()), ("ledger", ledger.to_owned()), ("epoch", epoch.to_string())];
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_an_epoch_after_that_of_any_marker() {
+        for (text, expected) in [("7", 7), ("", 0), ("many", 0), ("18446744073709551615", MAX_EPOCH / 2)] {
+            let data = [("epoch".to_owned(), text.to_owned())].into();
+            let marker = Marker::of(ConfigMap { data: Some(data), ..ConfigMap::default() });
+            assert_eq!(marker.epoch, expected, "{text:?}");
+        }
+    }
 }

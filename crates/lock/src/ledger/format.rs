@@ -21,6 +21,10 @@ const LISTS_VERSION: u32 = 3;
 /// checksum nor marker.
 const OLDEST_VERSION: u32 = 2;
 
+/// No ledger has an epoch beyond this: a grant each microsecond takes 140,000 years. One that says so was edited, and may
+/// have no next epoch.
+pub(crate) const MAX_EPOCH: u64 = 1 << 62;
+
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
     /// Written by a newer version. Nothing may be written over it.
@@ -158,6 +162,11 @@ impl Ledger {
         }
         let wire = if found < LISTS_VERSION { older::read(text) } else { serde_json::from_str::<Wire>(text) };
         let wire = wire.map_err(|e| unreadable(&e))?;
+        let entries = wire.claims.iter().flat_map(|claim| claim.3.iter().map(|entry| entry.3));
+        let highest = entries.chain([wire.epoch, wire.bound]).max().unwrap_or_default();
+        if highest > MAX_EPOCH {
+            return Err(unreadable(&format!("it has epoch {highest}, which no ledger reaches")));
+        }
         let mut keys = HashSet::with_capacity(wire.claims.len());
         let mut claims = Vec::with_capacity(wire.claims.len());
         for WireClaim(kind, namespace, name, stored) in wire.claims {

@@ -21,6 +21,14 @@ use super::*;
 #[case::no_bound(r#"{"v":4,"epoch":1,"footprints":[],"claims":[]}"#, "bound")]
 #[case::unknown_status(r#"{"v":4,"status":"Ajar","epoch":1,"bound":1,"footprints":[],"claims":[]}"#, "Ajar")]
 #[case::unknown_state(r#"{"v":4,"epoch":1,"bound":1,"footprints":[{"ns":"all"}],"claims":[["Backup","v","b",[["1",0,"Asleep",1,""]]]]}"#, "Asleep")]
+#[case::last_epoch(
+    r#"{"v":4,"epoch":18446744073709551615,"bound":0,"footprints":[],"claims":[]}"#,
+    "no ledger reaches"
+)]
+#[case::last_bound(
+    r#"{"v":4,"epoch":1,"bound":18446744073709551615,"footprints":[],"claims":[]}"#,
+    "no ledger reaches"
+)]
 #[case::dangling(
     r#"{"v":4,"epoch":1,"bound":1,"footprints":[],"claims":[["Backup","v","b",[["1",0,"Reserved",1,""]]]]}"#,
     "footprint 0"
@@ -51,7 +59,7 @@ fn the_text_begins_with_its_version() {
 }
 
 /// As a program wrote it that knows format 2 only: a hold, what works, and who waits for it.
-const FORMAT_2: &str = r#"{"v":2,"epoch":7,"bound":40,"footprints":[
+pub(super) const FORMAT_2: &str = r#"{"v":2,"epoch":7,"bound":40,"footprints":[
     {"ns":{"only":["a"]}},{"ns":{"only":["a","b"]},"backup":"v/b"}],"claims":[
     {"kind":"Hold","ns":"","name":"upgrade","entries":[
     {"uid":"h","fp":0,"state":"Reserved","epoch":5,"since":"2026-11-21T10:00:00Z","note":"maintenance"}]},
@@ -60,7 +68,7 @@ const FORMAT_2: &str = r#"{"v":2,"epoch":7,"bound":40,"footprints":[
     {"kind":"Restore","ns":"v","name":"r2","entries":[
     {"uid":"2","fp":0,"state":"Waiting","epoch":7,"since":"2026-11-21T10:02:00Z","suspect":true}]}]}"#;
 /// The same in format 3.
-const FORMAT_3: &str = concat!(
+pub(super) const FORMAT_3: &str = concat!(
     r#"{"v":3,"epoch":7,"bound":40,"footprints":[{"ns":{"only":["a"]}},{"ns":{"only":["a","b"]},"backup":"v/b"}],"#,
     r#""claims":[["Hold","","upgrade",[["h",0,"Reserved",5,"2026-11-21T10:00:00Z",{"note":"maintenance"}]]],"#,
     r#"["Restore","v","r",[["1",1,"Active",6,"2026-11-21T10:01:00Z",{"forced":true}]]],"#,
@@ -151,7 +159,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     let state = (
         proptest::sample::select(&State::ALL[..]),
         proptest::sample::select(&WORDS[..]),
-        any::<u64>(),
+        0..=MAX_EPOCH,
         any::<u32>(),
         any::<[bool; 2]>(),
     );
@@ -187,7 +195,7 @@ fn any_ledger() -> impl Strategy<Value = Ledger> {
     let kind = proptest::sample::select(&ObjectKind::ALL[..]);
     let key = (kind, any_text(), any_text()).prop_map(|(kind, ns, name)| ObjectKey::new(kind, &ns, &name));
     let claims = proptest::collection::btree_map(key, proptest::collection::vec(any_entry(), 1..4), 0..6);
-    (proptest::sample::select(&STATUSES[..]), any::<u64>(), any::<u64>(), claims).prop_map(
+    (proptest::sample::select(&STATUSES[..]), 0..=MAX_EPOCH, 0..=MAX_EPOCH, claims).prop_map(
         |(status, epoch, bound, claims): (_, _, _, BTreeMap<ObjectKey, Vec<Entry>>)| Ledger {
             status,
             epoch,
