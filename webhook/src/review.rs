@@ -358,6 +358,9 @@ pub(crate) fn no_review(code: StatusCode, message: &str) -> Response {
 }
 
 #[cfg(test)]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,7 +1,8 @@
-//! `cargo xtask demo · test · bench · histories · mutants · rules · generate`: what a developer runs.
+//! `cargo xtask demo · test · bench · histories · fuzz · mutants · rules · generate`: what a developer runs.
 
 mod bench;
 mod demo;
+mod fuzz;
 mod generate;
 mod histories;
 mod messages;
@@ -40,6 +41,8 @@ enum Task {
     Bench(bench::Args),
     /// Plays histories: clients side by side while things go wrong, judged by what the design promises.
     Histories(histories::Args),
+    /// Gives to whatever reads texts of others what is nearly right.
+    Fuzz(fuzz::Args),
     /// Changes the code that decides in one place at a time: a test has to fail. Needs cargo-mutants, and hours.
     Mutants(mutants::Args),
     /// Checks that each rule of docs/evidence/rules.md has a test, and each message of docs/operate/troubleshooting.md a source.
@@ -62,6 +65,7 @@ fn main() -> anyhow::Result<()> {
         Task::Test { only } => test::run(only.as_deref()),
         Task::Bench(args) => block_on(bench::run(args)),
         Task::Histories(args) => block_on(histories::run(args)),
+        Task::Fuzz(args) => fuzz::run(&args),
         Task::Mutants(args) => mutants::run(&args),
         Task::Rules => rules::check().and_then(|()| messages::check()),
         Task::Generate { check } => generate::run(check),

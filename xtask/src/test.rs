@@ -30,6 +30,7 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
     }
     // One selection of packages in all builds: another one would have other features, and build the world again.
     step("unit tests and properties", cargo(&["test", "--workspace", "--lib", "--bins", "--quiet"]))?;
+    timed("fuzzing", || crate::fuzz::run(&crate::fuzz::Args { minutes: 1, seed: 1 }))?;
     step("the model of the lock", cargo(&["test", "--workspace", "--test", "model", "--quiet"]))?;
     step("transcripts of the plugin", cargo(&["test", "--workspace", "--test", "transcripts", "--quiet"]))?;
     if Command::new("go").arg("version").output().is_ok_and(|output| output.status.success()) {

@@ -179,7 +179,7 @@ pub(crate) fn ids(all: Vec<wire::ResourceIdentifier>) -> Result<Vec<ItemId>, Str
     all.into_iter().map(id).collect()
 }
 
-fn progress_of(progress: wire::OperationProgress) -> OperationProgress {
+pub(crate) fn progress_of(progress: wire::OperationProgress) -> OperationProgress {
     OperationProgress {
         completed: progress.completed,
         error: progress.err,

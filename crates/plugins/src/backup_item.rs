@@ -74,7 +74,11 @@ impl ItemBlockAction for PluginAction {
 }
 
 /// What an answer says about an item that was sent as these bytes; the error says what is wrong with it.
-fn read(sent: &[u8], item: &Value, answer: wire::ExecuteResponse) -> Result<BackupActionOutput, String> {
+pub(crate) fn read(
+    sent: &[u8],
+    item: &Value,
+    answer: wire::ExecuteResponse,
+) -> Result<BackupActionOutput, String> {
     let wire::ExecuteResponse { item: answered, additional_items, operation_id, post_operation_items } =
         answer;
     Ok(BackupActionOutput {

@@ -17,6 +17,8 @@ pub mod configured;
 mod connection;
 mod discover;
 pub mod error;
+#[cfg(test)]
+mod fuzz;
 mod handshake;
 mod host;
 mod lines;

@@ -81,7 +81,7 @@ impl RestoreItemAction for PluginAction {
 }
 
 /// What an answer says about an item that was sent as these bytes; the error says what is wrong with it.
-fn read(
+pub(crate) fn read(
     plugin: &str,
     sent: &[u8],
     item: &Object,

@@ -29,6 +29,8 @@ pub mod tarball;
 mod upload;
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod testing;
 
 pub use backup_core::results::{ResultSet, Results, Scope};

@@ -1,5 +1,7 @@
 //! For tests without a cluster: an API server in memory that can be told to fail, and the objects that tests begin with.
 //!
+//! And fuzzing: mutations of good inputs for what reads texts of others.
+//!
 //! A dev-dependency of the other crates, and part of no program.
 
 #![allow(
@@ -12,12 +14,14 @@
 )]
 
 mod fake_api;
+mod fuzz;
 mod objects;
 mod request;
 mod serve;
 mod watch;
 
 pub use fake_api::{FakeApi, LastWrite};
+pub use fuzz::Fuzz;
 pub use objects::{LEDGER_PATH, MARKER_PATH, ledger_path, marker_path, velero_path};
 pub use request::{Fault, Request, failure, status};
 

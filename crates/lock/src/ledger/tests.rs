@@ -7,6 +7,7 @@ mod activation;
 mod conflicts;
 mod ends;
 mod format;
+mod fuzz;
 mod intents;
 mod queue;
 mod random;
