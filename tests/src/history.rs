@@ -3,10 +3,12 @@
 //!
 //! `plan` and `check` are pure. `faults` knows who is to be hit where; `tap` is where single requests are hit.
 //! `whose` says whose objects a history is about. `operator` plays the engine, or an operator that is guarded, `clients` the
-//! people; `etcd` sees what is really stored. `run` puts it together.
+//! people, `soak_op` what they do in a soak only; `disturbances` are those of a soak. `etcd` sees what is really stored. `run` puts it together.
 
+mod buckets;
 mod check;
 mod clients;
+mod disturbances;
 mod etcd;
 mod faults;
 mod fleet;
@@ -16,6 +18,7 @@ mod random;
 mod record;
 mod report;
 mod run;
+mod soak_op;
 mod stage;
 mod tap;
 mod timeline;

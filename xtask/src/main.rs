@@ -1,4 +1,4 @@
-//! `cargo xtask demo · test · bench · histories · fuzz · mutants · rules · generate`: what a developer runs.
+//! `cargo xtask demo · test · bench · histories · soak · fuzz · mutants · rules · generate`: what a developer runs.
 
 mod bench;
 mod demo;
@@ -8,6 +8,7 @@ mod histories;
 mod messages;
 mod mutants;
 mod rules;
+mod soak;
 mod test;
 
 use clap::{Parser, Subcommand};
@@ -41,6 +42,8 @@ enum Task {
     Bench(bench::Args),
     /// Plays histories: clients side by side while things go wrong, judged by what the design promises.
     Histories(histories::Args),
+    /// Lets all programs work for a while, as people would use them, while everything that can goes wrong.
+    Soak(soak::Args),
     /// Gives to whatever reads texts of others what is nearly right.
     Fuzz(fuzz::Args),
     /// Changes the code that decides in one place at a time: a test has to fail. Needs cargo-mutants, and hours.
@@ -65,6 +68,7 @@ fn main() -> anyhow::Result<()> {
         Task::Test { only } => test::run(only.as_deref()),
         Task::Bench(args) => block_on(bench::run(args)),
         Task::Histories(args) => block_on(histories::run(args)),
+        Task::Soak(args) => block_on(soak::run(args)),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Mutants(args) => mutants::run(&args),
         Task::Rules => rules::check().and_then(|()| messages::check()),

@@ -48,6 +48,7 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
         );
     }
     step("end-to-end tests", cargo(&["test", "--workspace", "--test", "e2e"]))?;
+    timed("a soak", || crate::block_on(crate::soak::of_the_tests()))?;
     step("what is shipped, on a node", cargo(&["test", "--workspace", "--test", "node"]))?;
     println!("==> all checks passed in {}", seconds(start.elapsed()));
     Ok(())

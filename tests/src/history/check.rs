@@ -1,11 +1,15 @@
 //! Judges the record of a history by what the design promises, and by nothing of the code under test.
 
+mod outcomes;
+
 use std::{fmt, time::Duration};
 
 use super::{
     plan::Kind,
     record::{Answer, At, Attempt, Life, Record, Span, Standing, Work, Write},
 };
+
+pub(crate) use outcomes::OPERATIONS;
 
 /// What the kit may see late: a creation is seen when etcd tells, a little after it was stored.
 const SLACK: Duration = Duration::from_secs(2);
@@ -24,6 +28,8 @@ pub(crate) struct Rules {
     pub freed_within: Duration,
     /// Whether what works has a claim: not behind the naive webhook.
     pub claims: bool,
+    /// Whether real controllers work.
+    pub controllers: bool,
 }
 
 /// A promise that was broken.
@@ -51,6 +57,16 @@ pub enum Promise {
     DryRunWritesNothing,
     /// What a client was told is so.
     ToldTheTruth,
+    /// P4: `Completed` and `PartiallyFailed` mean that contents and metadata are in the bucket.
+    EndIsStored,
+    /// P5: phases only move forward.
+    PhasesForward,
+    /// P6 and P7: nothing fails for an outage or a crash.
+    FailedForAReason,
+    /// P8: operations end.
+    OperationsEnd,
+    /// P9: synchronisation starts, revives and removes nothing that it should not.
+    SafeSync,
 }
 
 impl fmt::Display for Violation {
@@ -76,6 +92,11 @@ pub(crate) fn check(record: &Record, rules: Rules) -> Vec<Violation> {
     refused_for_a_reason(record, &mut found);
     dry_run_writes_nothing(record, &mut found);
     told_the_truth(record, &mut found);
+    outcomes::ends_are_stored(record, &mut found);
+    outcomes::phases_move_forward(record, &mut found);
+    outcomes::failed_for_a_reason(record, rules, &mut found);
+    outcomes::operations_end(record, rules, &mut found);
+    outcomes::synchronisation_is_safe(record, &mut found);
     found
 }
 
@@ -331,7 +352,8 @@ fn told_the_truth(record: &Record, found: &mut Vec<Violation>) {
         let admitted = |review: &super::record::Review| {
             review.uid == life.uid && !review.dry_run && review.allowed != Some(false)
         };
-        if !record.reviews.iter().any(admitted) {
+        // What comes from a bucket bears no mark of the kit.
+        if !life.is_imported() && !record.reviews.iter().any(admitted) {
             found.push(broken(Promise::ToldTheTruth, format!("{life:?} was stored and never admitted")));
         }
     }

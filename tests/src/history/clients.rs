@@ -17,6 +17,7 @@ use tokio::{
 };
 
 use super::{
+    buckets::Buckets,
     faults::{Faults, Point},
     operator::Wishes,
     plan::{Create, How, Kind, Op, Plan, Step},
@@ -31,7 +32,7 @@ use crate::{
 /// Requests under way at the same time, of all clients together.
 const IN_FLIGHT: usize = 32;
 /// What a client waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(15);
+pub(super) const PATIENCE: Duration = Duration::from_secs(15);
 /// What one waits whose API server is going to stand still: less than that.
 const LITTLE_PATIENCE: Duration = Duration::from_secs(3);
 /// How long who wants to revive a restore waits for one that fails.
@@ -51,27 +52,29 @@ pub(crate) struct Clients {
     pub wishes: Arc<Wishes>,
     /// For releases by force, where real controllers work.
     pub ledgers: Option<LedgerStore>,
+    /// Those of a soak put backups of another cluster there.
+    pub buckets: Option<Buckets>,
     in_flight: Semaphore,
     attempts: AtomicU64,
 }
 
 /// What an API server is asked.
-struct Request<'a> {
-    method: http::Method,
-    path: String,
+pub(super) struct Request<'a> {
+    pub method: http::Method,
+    pub path: String,
     /// With its type.
-    body: Option<(&'a str, Value)>,
+    pub body: Option<(&'a str, Value)>,
     /// Whom to act as.
-    user: Option<&'a str>,
+    pub user: Option<&'a str>,
     /// The API server to ask.
-    server: usize,
+    pub server: usize,
     /// Whether to ask the tap before it, which loses the answer.
-    lose: bool,
-    patience: Duration,
+    pub lose: bool,
+    pub patience: Duration,
 }
 
 /// What came back: the code and the body.
-type Got = Option<(u16, Value)>;
+pub(super) type Got = Option<(u16, Value)>;
 
 impl Clients {
     pub(crate) fn new(
@@ -84,7 +87,9 @@ impl Clients {
         ledgers: Option<LedgerStore>,
     ) -> Self {
         let in_flight = Semaphore::new(IN_FLIGHT);
-        Self { http, token, tap, timeline, faults, wishes, ledgers, in_flight, attempts: AtomicU64::new(1) }
+        let attempts = AtomicU64::new(1);
+        let buckets = None;
+        Self { http, token, tap, timeline, faults, wishes, ledgers, buckets, in_flight, attempts }
     }
 
     pub(crate) async fn play(&self, plan: &Plan, steps: &[Step]) {
@@ -101,20 +106,24 @@ impl Clients {
                 }
                 Op::Finish(kind, name) => {
                     self.wishes.finish(*kind, name);
-                    self.timeline.record(plan.number, |record| record.other_operations += 1);
+                    self.timeline.record(plan.number, |record| record.did("finished"));
                 }
                 Op::Release => {
                     self.release(&plan.prefix).await;
-                    self.timeline.record(plan.number, |record| record.other_operations += 1);
+                    self.timeline.record(plan.number, |record| record.did("releases by force"));
                 }
                 Op::Revive => {
                     self.revive(plan, step.server).await;
-                    self.timeline.record(plan.number, |record| record.other_operations += 1);
+                    self.timeline.record(plan.number, |record| record.did("revivals"));
                 }
                 Op::Delete(kind, name) => {
+                    self.timeline.record(plan.number, |record| {
+                        record.cancellations.insert(name.clone());
+                        record.did("deletions");
+                    });
                     self.delete(plan, *kind, name, step.server).await;
-                    self.timeline.record(plan.number, |record| record.other_operations += 1);
                 }
+                Op::Soak(op) => self.soak(plan, step, op).await,
             }
         }
     }
@@ -202,7 +211,7 @@ impl Clients {
         let _ = ledgers.change(VELERO_SCOPE, Instant::now() + PATIENCE, change).await;
     }
 
-    async fn send(&self, what: Request<'_>) -> Got {
+    pub(super) async fn send(&self, what: Request<'_>) -> Got {
         let direct = self.faults.servers.order_from(what.server).first().copied().unwrap_or(self.tap);
         let address = if what.lose { self.tap } else { direct };
         let mut request = self

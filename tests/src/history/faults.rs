@@ -5,7 +5,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -44,6 +44,33 @@ pub(crate) enum Point {
     OperatorStopped,
     /// The operator is lost in the middle of its work; another one begins.
     OperatorCrashed,
+    /// The store refuses connections, and those that there are break.
+    StoreRefused,
+    /// The store takes what is sent, and answers nothing.
+    StoreStalled,
+    StoreSlow,
+    /// What our programs ask the API servers takes long.
+    NetworkSlow,
+    /// Of what our programs ask the API servers, every second request or answer is lost.
+    NetworkLossy,
+    CertificateReplaced,
+}
+
+/// The network between our programs and the API servers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum Link {
+    #[default]
+    Good,
+    Slow(Duration),
+    Lossy,
+}
+
+/// What becomes of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passage {
+    Whole,
+    RequestLost,
+    AnswerLost,
 }
 
 impl Point {
@@ -66,6 +93,16 @@ impl Point {
         Self::OperatorStopped,
     ];
 
+    /// What is done around the programs in a soak.
+    pub(crate) const OF_A_SOAK: [Self; 6] = [
+        Self::StoreRefused,
+        Self::StoreStalled,
+        Self::StoreSlow,
+        Self::NetworkSlow,
+        Self::NetworkLossy,
+        Self::CertificateReplaced,
+    ];
+
     fn describe(self) -> &'static str {
         match self {
             Self::WebhookReplyCut => "webhook's answer cut after its claim",
@@ -80,6 +117,12 @@ impl Point {
             Self::ApiServerStopped => "API server stopped 6 s at the webhook's answer",
             Self::OperatorStopped => "operator stopped at work",
             Self::OperatorCrashed => "operator lost at work",
+            Self::StoreRefused => "store refuses connections",
+            Self::StoreStalled => "store stands still",
+            Self::StoreSlow => "store is slow",
+            Self::NetworkSlow => "network to the API servers is slow",
+            Self::NetworkLossy => "network to the API servers loses messages",
+            Self::CertificateReplaced => "certificate of the webhook replaced",
         }
     }
 }
@@ -113,6 +156,9 @@ pub(crate) struct Faults {
     owed: Mutex<VecDeque<Point>>,
     /// One process at a time.
     busy: AtomicBool,
+    link: Mutex<Link>,
+    /// Requests that came to a lossy network.
+    passing: AtomicU64,
     pub servers: Fleet,
     pub webhooks: Fleet,
     /// Real ones; empty where the kit plays the operator.
@@ -129,6 +175,8 @@ impl Faults {
             of_history: Mutex::default(),
             owed: Mutex::default(),
             busy: AtomicBool::new(false),
+            link: Mutex::default(),
+            passing: AtomicU64::new(0),
             servers,
             webhooks,
             controllers,
@@ -180,6 +228,27 @@ impl Faults {
     /// A fault that is still owed.
     pub(crate) fn take_owed(&self) -> Option<Point> {
         locked(&self.owed).pop_front()
+    }
+
+    pub(crate) fn set_link(&self, link: Link) {
+        *locked(&self.link) = link;
+    }
+
+    /// What becomes of a request of our programs to the API servers, after what it takes on its way.
+    pub(crate) async fn passage(&self) -> Passage {
+        let link = *locked(&self.link);
+        match link {
+            Link::Good => Passage::Whole,
+            Link::Slow(time) => {
+                tokio::time::sleep(time).await;
+                Passage::Whole
+            }
+            Link::Lossy => match self.passing.fetch_add(1, Ordering::Relaxed) % 4 {
+                0 => Passage::RequestLost,
+                2 => Passage::AnswerLost,
+                _ => Passage::Whole,
+            },
+        }
     }
 
     /// Whether some process stands still or is down.

@@ -5,7 +5,12 @@ use std::{fmt, time::Duration};
 use backup_lock::ObjectKey;
 use serde_json::Value;
 
-use super::{faults::Point, random::Random, whose::Whose};
+use super::{
+    faults::Point,
+    random::Random,
+    soak_op::{self, SoakOp},
+    whose::Whose,
+};
 
 /// Namespaces that a history's backups and restores are about.
 pub(crate) const NAMESPACES: usize = 3;
@@ -111,6 +116,8 @@ pub(crate) enum Op {
     /// Takes a failed restore of the history back to life, as its operator may.
     Revive,
     Delete(Kind, String),
+    /// One of those of a soak only.
+    Soak(SoakOp),
 }
 
 /// An operation, the pause before it, and the API server that it goes to.
@@ -142,6 +149,8 @@ pub(crate) struct Setting {
     pub controllers: bool,
     /// Some histories are about objects of an operator that we guard.
     pub guarded: bool,
+    /// Clients do what only those of a soak do, too.
+    pub soak: bool,
 }
 
 /// What the names of a history begin with.
@@ -152,6 +161,11 @@ pub(crate) fn prefix(number: u64) -> String {
 /// The history that a name belongs to.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     name.strip_prefix('h')?.get(..6)?.parse().ok().filter(|_| name.as_bytes().get(7) == Some(&b'-'))
+}
+
+/// Whether this is the name of a backup that was put into a bucket as another cluster would have.
+pub(crate) fn is_foreign(name: &str) -> bool {
+    number_of(name).is_some() && name.as_bytes().get(8) == Some(&b'x')
 }
 
 /// The name of a history's namespace; it needs not exist.
@@ -284,6 +298,9 @@ fn draw_op(random: &mut Random, prefix: &str, fixed: [Area; 2], setting: Setting
         3..=4 if matches!(whose, Whose::Installations { .. }) => Op::Release,
         3..=4 => Op::Finish(kind, name),
         5..=9 if matches!(whose, Whose::Operators { .. }) => Op::Revive,
+        _ if setting.soak && matches!(whose, Whose::Installations { .. }) && random.one_in(3) => {
+            Op::Soak(soak_op::draw(random, prefix))
+        }
         sort => {
             let how = match (sort, which) {
                 (5..=7, _) => How::Generate,

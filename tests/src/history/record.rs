@@ -1,7 +1,10 @@
 //! What is known of a history: what its clients asked and were told, what the webhook was asked and said, who worked when,
 //! and what stood in etcd at which revision. The checker looks at nothing else.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    time::Duration,
+};
 
 use super::plan::{Kind, Object};
 
@@ -89,23 +92,65 @@ pub(crate) struct Life {
     pub ended: Option<At>,
     pub gone: Option<At>,
     pub phase: String,
+    /// Every phase that it has been in, and when it came to that.
+    pub phases: Vec<(String, At)>,
+    /// When it needed nothing of the cluster and so no claim: a backup of ours that only its bucket has still to take
+    /// (`docs/design/lock.md`).
+    pub rests: Vec<Span>,
+    /// What the bucket held when its terminal phase was seen; none where that was not looked at.
+    pub stored: Option<StoredEnd>,
+    /// Why it failed, as its status says.
+    pub failure_reason: String,
     pub deleting: bool,
     pub finalizer: bool,
     /// Its resourceVersion: the revision at which it was written last.
     pub version: u64,
 }
 
+/// What a bucket holds of a backup.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StoredEnd {
+    /// Of the metadata; empty if there is none.
+    pub uid: String,
+    pub phase: String,
+    /// Whether there are contents.
+    pub contents: bool,
+}
+
 impl Life {
+    /// Whether it was made as one that has ended: from a bucket.
+    pub(crate) fn is_imported(&self) -> bool {
+        self.ended.is_some_and(|ended| ended.revision == self.created.revision)
+    }
+
     /// The first moment at which it no longer could work: ended, or gone.
     pub(crate) fn over(&self) -> Option<At> {
         [self.ended, self.gone].into_iter().flatten().min_by_key(|at| at.revision)
     }
 
-    /// Whether it was stored and not over at some revision that the other was, too.
+    /// Whether it was stored, not over, and did not rest, at some revision that the other did so, too.
     pub(crate) fn meets(&self, other: &Self) -> bool {
-        let before =
-            |one: &Self, other: &Self| other.over().is_none_or(|over| one.created.revision < over.revision);
-        before(self, other) && before(other, self)
+        let meet = |one: &Span, other: &Span| {
+            let before =
+                |from: At, until: Option<At>| until.is_none_or(|until| from.revision < until.revision);
+            before(one.from, other.until) && before(other.from, one.until)
+        };
+        let (own, others) = (self.awake(self.created, self.over()), other.awake(other.created, other.over()));
+        own.iter().any(|one| others.iter().any(|other| meet(one, other)))
+    }
+
+    /// Of this time, all but what it rested.
+    fn awake(&self, from: At, until: Option<At>) -> Vec<Span> {
+        let (mut spans, mut begin) = (Vec::new(), Some(from));
+        for rest in &self.rests {
+            if let Some(from) = begin.filter(|from| from.revision < rest.from.revision) {
+                spans.push(Span { from, until: Some(rest.from) });
+            }
+            begin = rest.until;
+        }
+        let last = begin.filter(|from| until.is_none_or(|until| from.revision < until.revision));
+        spans.extend(last.map(|from| Span { from, until }));
+        spans
     }
 }
 
@@ -167,22 +212,37 @@ pub(crate) struct Record {
     pub releases: HashMap<String, At>,
     /// What restores wrote, where real ones did.
     pub writes: Vec<Write>,
-    /// Other operations: finished, released, deleted.
-    pub other_operations: u64,
+    /// Operations that create nothing that is looked at, by what they are.
+    pub other_operations: BTreeMap<&'static str, u64>,
+    /// Names of backups that a person asked to be deleted with their files.
+    pub deletions: HashSet<String>,
+    /// Names that a person cancelled or deleted.
+    pub cancellations: HashSet<String>,
+    /// What changed in the ledger, for people.
+    pub ledger: Vec<String>,
+    /// When the kit began to take the history's objects away.
+    pub swept: Option<Duration>,
     /// What the operator met, for people.
     pub operator_errors: Vec<String>,
     pub closed: Duration,
 }
 
 impl Record {
+    pub(crate) fn did(&mut self, operation: &'static str) {
+        *self.other_operations.entry(operation).or_default() += 1;
+    }
+
     /// Takes the phases of the objects for the work of real controllers. Work whose claim was taken by force has until then.
     pub(crate) fn work_by_phases(&mut self) {
         for life in self.lives.values() {
             let Some(began) = life.began else { continue };
             let ends = [life.over(), self.releases.get(&life.uid).copied()];
-            let (uid, object) = (life.uid.clone(), life.object.clone());
-            let end = ends.into_iter().flatten().map(|at| at.time).min();
-            self.work.push(Work { uid, object, token: None, begin: began.time, end });
+            let end = ends.into_iter().flatten().min_by_key(|at| at.revision);
+            for Span { from, until } in life.awake(began, end) {
+                let (uid, object) = (life.uid.clone(), life.object.clone());
+                let end = until.map(|at| at.time);
+                self.work.push(Work { uid, object, token: None, begin: from.time, end });
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a run of histories has shown, as numbers.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
 use super::{
     check::{self, Promise, Rules, Violation},
@@ -13,12 +13,16 @@ const SHOWN: usize = 10;
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub(crate) seed: u64,
+    /// Where logs are, and the records of histories with a violation.
+    pub(crate) folder: PathBuf,
     pub histories: u64,
     /// Histories with a conflict: only they count.
     pub(crate) counted: u64,
     /// Pairs of creations that were in each other's way.
     pub conflicts: u64,
     pub(crate) operations: u64,
+    /// Those that create nothing which is looked at, by what they are.
+    pub(crate) other_operations: BTreeMap<&'static str, u64>,
     pub(crate) admitted: u64,
     /// Creations that our webhook refused because of others.
     pub(crate) refused: u64,
@@ -37,6 +41,10 @@ pub struct Report {
     pub(crate) writes: u64,
     /// The phases that objects came to.
     pub(crate) ends: BTreeMap<String, u64>,
+    /// Why objects failed: reasons without names and numbers.
+    pub(crate) reasons: BTreeMap<String, u64>,
+    /// Backups that came from a bucket.
+    pub(crate) imported: u64,
     /// Objects that were stored after their claim had been collected.
     pub(crate) late: u64,
     /// Objects that were stored after their history had been judged.
@@ -64,7 +72,11 @@ impl Report {
         let conflicts = check::conflicts(record) as u64;
         self.counted += u64::from(conflicts > 0);
         self.conflicts += conflicts;
-        self.operations += record.attempts.len() as u64 + record.other_operations;
+        self.operations += record.attempts.len() as u64;
+        for (what, count) in &record.other_operations {
+            self.operations += count;
+            *self.other_operations.entry(what).or_default() += count;
+        }
         for attempt in &record.attempts {
             match &attempt.answer {
                 _ if attempt.dry_run => self.dry_runs += 1,
@@ -82,7 +94,11 @@ impl Report {
         self.writes += record.writes.len() as u64;
         for (key, life) in &record.lives {
             self.revivals += u64::from(*key != life.uid);
+            self.imported += u64::from(life.is_imported());
             *self.ends.entry(life.phase.clone()).or_default() += 1;
+            if !life.failure_reason.is_empty() {
+                *self.reasons.entry(shape_of(&life.failure_reason)).or_default() += 1;
+            }
         }
         self.late += check::late_arrivals(record, rules) as u64;
         self.operator_errors += record.operator_errors.len() as u64;
@@ -133,9 +149,13 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "  {} revivals, {} claims taken by force, {} items written; ends {:?}",
-            self.revivals, self.releases, self.writes, self.ends
+            "  {} revivals, {} claims taken by force, {} items written, {} imports; ends {:?}",
+            self.revivals, self.releases, self.writes, self.imported, self.ends
         )?;
+        writeln!(f, "  besides: {:?}", self.other_operations)?;
+        for (reason, count) in &self.reasons {
+            writeln!(f, "  {count} failed: {reason}")?;
+        }
         for (code, count) in &self.failed {
             let example = self.examples.get(code).map(String::as_str).unwrap_or_default();
             let what =
@@ -163,6 +183,18 @@ impl fmt::Display for Report {
         for (history, violation) in self.violations.iter().take(SHOWN) {
             writeln!(f, "  history {history}: {violation}")?;
         }
+        if !self.violations.is_empty() {
+            writeln!(f, "  records and logs: {}", self.folder.display())?;
+        }
         Ok(())
     }
+}
+
+/// A reason without the words that have digits in them, such as names.
+fn shape_of(reason: &str) -> String {
+    let word = |word: &str| {
+        if word.contains(|letter: char| letter.is_ascii_digit()) { "…".to_owned() } else { word.to_owned() }
+    };
+    let words: Vec<String> = reason.split(' ').take(16).map(word).collect();
+    words.join(" ")
 }

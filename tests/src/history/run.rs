@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    ops::Range,
+    path::Path,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -15,6 +15,7 @@ use tokio::{
 
 use super::{
     check::Rules,
+    disturbances::disturb,
     faults::Point,
     locked,
     plan::{self, Plan, Setting},
@@ -29,8 +30,10 @@ use crate::{World, binaries::target, wait};
 const AT_ONCE: usize = 12;
 /// Histories that are not over yet: their claims are waited for.
 const OPEN: usize = 120;
-/// One history in so many has the fault of a process: in a short run, and in a long one.
-const PROCESS_FAULT_EVERY: [u64; 2] = [32, 60];
+/// The same in a soak, which ends when they are over.
+const OPEN_IN_A_SOAK: usize = 30;
+/// One history in so many has the fault of a process: in a short run, in a long one, and in a soak.
+const PROCESS_FAULT_EVERY: [u64; 3] = [32, 60, 12];
 /// From here on a run is long.
 const LONG: u64 = 1000;
 /// Histories that are added at most to get to the points that were missed.
@@ -39,6 +42,8 @@ const EXTRA: u64 = 60;
 const ENDS_WITHIN: Duration = Duration::from_secs(45);
 /// The same with real controllers: until another one leads, and asks again what an API server refused that had just started.
 const LEADS_WITHIN: Duration = Duration::from_secs(90);
+/// What the disturbances of a soak add to that: each is over within ten seconds, and work is tried again later and later.
+const DISTURBED: Duration = Duration::from_mins(1);
 const TOLD_EVERY: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]
@@ -50,11 +55,15 @@ pub struct Options {
     pub naive: bool,
     /// Real controllers of two installations work, and not the operator that the kit plays.
     pub controllers: bool,
+    /// A soak: histories begin for this long, and `count` does not matter; clients do more, and more goes wrong.
+    pub soak: Option<Duration>,
     pub progress: bool,
 }
 
 /// Plays them in a world without webhooks and controllers.
 pub async fn run(world: &mut World, options: &Options) -> anyhow::Result<Report> {
+    let folder = target().join(if options.soak.is_some() { "soak" } else { "histories" });
+    std::fs::create_dir_all(&folder)?;
     let stage = Arc::new(Stage::start(world, options).await?);
     let start = Instant::now();
     let run = Run {
@@ -65,18 +74,23 @@ pub async fn run(world: &mut World, options: &Options) -> anyhow::Result<Report>
         wanted: Mutex::default(),
         clusters: (0..CLUSTERS).map(|_| Turn::default()).collect(),
         doing: Mutex::default(),
-        report: Mutex::new(Report { seed: options.seed, ..Report::default() }),
-        rules: Rules { freed_within: ends_within(options), grace: GRACE, claims: !options.naive },
+        report: Mutex::new(Report { seed: options.seed, folder: folder.clone(), ..Report::default() }),
+        rules: Rules {
+            freed_within: ends_within(options),
+            grace: GRACE,
+            claims: !options.naive,
+            controllers: options.controllers,
+        },
     };
-    if options.progress {
-        tokio::select! {
-            () = run.all() => {}
-            () = run.tell() => {}
+    tokio::select! {
+        () = run.all() => {}
+        () = run.tell(), if options.progress => {}
+        Err(error) = disturb(world, &stage.faults, options.seed), if options.soak.is_some() => {
+            run.trouble(&format!("disturbances: {error:#}"));
         }
-    } else {
-        run.all().await;
     }
-    let missed = if options.faults { run.missed() } else { Vec::new() };
+    // A soak has no history that is added for what was missed.
+    let missed = if options.faults && options.soak.is_none() { run.missed() } else { Vec::new() };
     let Run { stage: of_the_run, report, .. } = run;
     drop(of_the_run);
     let mut report = report.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -89,23 +103,22 @@ pub async fn run(world: &mut World, options: &Options) -> anyhow::Result<Report>
     let (versions, largest, trouble) = stage.timeline.ledger_seen();
     report.ledger = (versions, largest);
     report.trouble.extend(trouble);
-    keep_logs(&stage)?;
+    keep_logs(&stage, &folder)?;
     let stage = Arc::try_unwrap(stage).map_err(|_| anyhow::anyhow!("a history is still at it"))?;
     stage.end(world).await?;
     Ok(report)
 }
 
 /// The logs of what was tested outlive the run, for who looks into what it found.
-fn keep_logs(stage: &Stage) -> anyhow::Result<()> {
-    let folder = target().join("histories");
-    std::fs::create_dir_all(&folder)?;
+fn keep_logs(stage: &Stage, folder: &Path) -> anyhow::Result<()> {
     std::fs::write(folder.join("webhooks.log"), stage.faults.webhooks.logs(usize::MAX))?;
     std::fs::write(folder.join("controllers.log"), stage.faults.controllers.logs(usize::MAX))?;
     Ok(())
 }
 
 fn ends_within(options: &Options) -> Duration {
-    ENDS_WITHIN + if options.controllers { LEADS_WITHIN } else { Duration::ZERO }
+    let soak = if options.soak.is_some() { DISTURBED } else { Duration::ZERO };
+    soak + ENDS_WITHIN + if options.controllers { LEADS_WITHIN } else { Duration::ZERO }
 }
 
 struct Run {
@@ -126,7 +139,12 @@ struct Run {
 impl Run {
     /// All histories, and then those that are added for the points that were missed.
     async fn all(&self) {
-        let Options { count, faults, .. } = self.options;
+        let Options { count, faults, soak, .. } = self.options;
+        if let Some(time) = soak {
+            let end = Instant::now() + time;
+            self.play((0..).take_while(|_| Instant::now() < end)).await;
+            return;
+        }
         self.play(0..count).await;
         let mut extra = count;
         while faults && !self.missed().is_empty() && extra < count + EXTRA {
@@ -138,9 +156,10 @@ impl Run {
         }
     }
 
-    async fn play(&self, numbers: Range<u64>) {
+    async fn play(&self, numbers: impl Iterator<Item = u64>) {
+        let open = if self.options.soak.is_some() { OPEN_IN_A_SOAK } else { OPEN };
         let histories = stream::iter(numbers).map(|number| self.history(number));
-        histories.buffer_unordered(OPEN).for_each(async |()| {}).await;
+        histories.buffer_unordered(open).for_each(async |()| {}).await;
     }
 
     fn missed(&self) -> Vec<Point> {
@@ -151,7 +170,8 @@ impl Run {
 
     /// The fault of a process that is planned for a history.
     fn planned(&self, number: u64) -> Option<Point> {
-        let every = PROCESS_FAULT_EVERY[usize::from(self.options.count >= LONG)];
+        let Options { count, soak, .. } = self.options;
+        let every = PROCESS_FAULT_EVERY[if soak.is_some() { 2 } else { usize::from(count >= LONG) }];
         let due = self.options.faults && number % every == every / 4;
         let turn = usize::try_from(number / every).unwrap_or_default();
         due.then(|| Point::OF_A_PROCESS[turn % Point::OF_A_PROCESS.len()])
@@ -192,6 +212,7 @@ impl Run {
             faults: self.options.faults,
             controllers,
             guarded: !self.options.naive,
+            soak: self.options.soak.is_some(),
         };
         let mut plan = Plan::new(seed, number, setting, planned);
         let cluster = match plan.whose {
@@ -224,6 +245,11 @@ impl Run {
             self.until(self.rules.freed_within, || !faults.busy()).await;
         }
         drop(turn);
+        if self.options.soak.is_some() {
+            self.doing(number, "schedules and holds end");
+            self.stage.clients.end_schedules(&plan.prefix).await;
+            self.stage.clients.end_hold(&plan.prefix).await;
+        }
         self.doing(number, "objects end");
         self.clean_up(number).await;
         drop(cluster);
@@ -260,6 +286,8 @@ impl Run {
             if !freed {
                 self.trouble(&format!("history {number}: the ledger still names it"));
             }
+            let now = timeline.now();
+            timeline.record(number, |record| *record.swept.get_or_insert(now));
             if let Err(error) = self.stage.sweep(&prefix).await {
                 self.trouble(&format!("history {number} is not swept away: {error:#}"));
             }
@@ -273,6 +301,11 @@ impl Run {
         let mut report = locked(&self.report);
         let before = report.violations.len();
         report.add(number, record, self.rules);
+        if report.violations.len() > before {
+            // For who looks into it.
+            let file = report.folder.join(format!("history-{number}.txt"));
+            let _ = std::fs::write(file, format!("{:#?}\n{record:#?}", &report.violations[before..]));
+        }
         for (_, violation) in &report.violations[before..] {
             if self.options.progress {
                 println!("history {number}: {violation}");

@@ -14,6 +14,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::{
+    buckets::Buckets,
     clients::Clients,
     etcd,
     faults::Faults,
@@ -36,6 +37,7 @@ use crate::{
     replica::{self, Addresses},
     served::Served,
     sibling::Sibling,
+    snapshots::SnapshotController,
     wait::{eventually, when},
 };
 
@@ -62,6 +64,7 @@ pub(crate) struct Stage {
     tasks: Vec<JoinHandle<()>>,
     _served: Vec<Served>,
     _naive: Option<Served>,
+    _volumes: Option<SnapshotController>,
     sibling: Option<Sibling>,
 }
 
@@ -87,7 +90,8 @@ impl Stage {
         let http = tap::client(&pki_ca)?;
         let etcd_url = world.plane.etcd_url.clone().context("no etcd")?;
         let mut making = Making { world, pki_ca, identity, http, served: Vec::new() };
-        let (timeline, [changes, guarded]) = Timeline::new();
+        let buckets = if options.controllers { Some(Buckets::of(making.world)?) } else { None };
+        let (timeline, [changes, guarded]) = Timeline::new(buckets.clone());
         let timeline = Arc::new(timeline);
 
         let servers = std::mem::take(&mut making.world.plane.api_servers);
@@ -136,7 +140,8 @@ impl Stage {
         let ledgers = options.controllers.then_some(store);
         let (http, told, hit, wanted) =
             (making.http.clone(), timeline.clone(), faults.clone(), wishes.clone());
-        let clients = Clients::new(http, token, tap, told, hit, wanted, ledgers);
+        let mut clients = Clients::new(http, token, tap, told, hit, wanted, ledgers);
+        clients.buckets = buckets.filter(|_| options.soak.is_some());
         making.asked_by_all(&clients, &to_webhook, options.naive).await?;
         making.served.push(to_webhook);
 
@@ -154,8 +159,10 @@ impl Stage {
             .await
             .context("etcd does not answer")?
             .context("the watch on etcd broke")?;
+        let mut volumes = None;
         if options.controllers {
-            controllers::start(making.world, to_api, &faults, &addresses).await?;
+            volumes =
+                controllers::start(making.world, to_api, &faults, &addresses, options.soak.is_some()).await?;
             let supervised = faults.clone();
             tasks.push(tokio::spawn(async move { supervised.controllers.supervise().await }));
             let client = making.world.client.clone();
@@ -187,6 +194,7 @@ impl Stage {
             tasks,
             _served: served,
             _naive: naive,
+            _volumes: volumes,
             sibling,
         })
     }
@@ -197,6 +205,15 @@ impl Stage {
             [Kind::Backup, Kind::Restore].into_iter().flat_map(|kind| [(kind, NAMESPACE), (kind, SECOND)])
         {
             etcd::sweep(&self.etcd_url, &format!("velero.io/{}/{home}/{prefix}", kind.plural())).await?;
+        }
+        if let Some(buckets) = &self.clients.buckets {
+            buckets.sweep(prefix);
+            for (plural, home) in ["deletebackuprequests", "schedules"]
+                .into_iter()
+                .flat_map(|plural| [(plural, NAMESPACE), (plural, SECOND)])
+            {
+                etcd::sweep(&self.etcd_url, &format!("velero.io/{plural}/{home}/{prefix}")).await?;
+            }
         }
         for kind in [Kind::Backup, Kind::Restore] {
             let key =

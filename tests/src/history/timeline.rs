@@ -6,11 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use backup_core::labels::COLLECTS_AGAIN_ANNOTATION;
 use backup_lock::{Ledger, ObjectKind, State};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::{
+    buckets::Buckets,
     etcd::Change,
     locked,
     plan::{self, Area, Kind, Object},
@@ -47,6 +49,8 @@ struct Seen {
     stored: HashMap<String, (u64, String)>,
     /// Every object that was ever stored: uid to history.
     histories: HashMap<String, u64>,
+    /// Where the ends of backups are stored; none: that is not looked at.
+    buckets: Option<Buckets>,
     /// By key in etcd.
     ledgers: HashMap<String, LastLedger>,
     versions: u64,
@@ -59,17 +63,18 @@ struct Seen {
 #[derive(Default)]
 struct LastLedger {
     text: String,
-    /// Open spans: uid, and whether it is a place, to history.
-    standing: HashMap<(String, bool), u64>,
+    /// Open spans: uid, and whether it is a place, to history and state.
+    standing: HashMap<(String, bool), (u64, String)>,
 }
 
 impl Timeline {
     /// Nothing seen yet. The receivers hear of every object that changes: of ours, and of those that are guarded.
-    pub(crate) fn new() -> (Self, [mpsc::UnboundedReceiver<String>; 2]) {
+    pub(crate) fn new(buckets: Option<Buckets>) -> (Self, [mpsc::UnboundedReceiver<String>; 2]) {
         let (tell, ours) = mpsc::unbounded_channel();
         let (tell_operator, guarded) = mpsc::unbounded_channel();
         let changed = [tell, tell_operator];
-        (Self { start: Instant::now(), seen: Mutex::default(), changed }, [ours, guarded])
+        let seen = Mutex::new(Seen { buckets, ..Seen::default() });
+        (Self { start: Instant::now(), seen, changed }, [ours, guarded])
     }
 
     /// Time since the start of the run: the one clock of all records.
@@ -167,7 +172,7 @@ impl Seen {
             "restores" | "perconaservermysqlrestores" => Kind::Restore,
             _ => return None,
         };
-        let name = parts.nth(1)?;
+        let (home, name) = (parts.next()?, parts.next()?);
         let Some(value) = value else {
             let (history, uid) = self.stored.remove(key)?;
             let life = self.records.get_mut(&history)?.lives.get_mut(&uid)?;
@@ -199,21 +204,43 @@ impl Seen {
             ended: None,
             gone: None,
             phase: String::new(),
+            phases: Vec::new(),
+            rests: Vec::new(),
+            stored: None,
+            failure_reason: String::new(),
             deleting: false,
             finalizer: false,
             version: 0,
         });
         life.version = at.revision;
+        if life.phases.last().is_none_or(|(last, _)| last != phase) {
+            life.phases.push((phase.to_owned(), at));
+        }
         phase.clone_into(&mut life.phase);
         life.deleting = object["metadata"]["deletionTimestamp"].is_string();
         life.finalizer = object["metadata"]["finalizers"]
             .as_array()
             .is_some_and(|all| all.iter().any(|one| one == FINALIZER));
+        let collects = object["metadata"]["annotations"][COLLECTS_AGAIN_ANNOTATION].is_string();
+        let rests = kind == Kind::Backup && !guarded && phase.starts_with("Finalizing") && !collects;
+        match life.rests.last_mut().filter(|last| last.until.is_none()) {
+            None if rests => life.rests.push(Span { from: at, until: None }),
+            Some(last) if !rests => last.until = Some(at),
+            _ => {}
+        }
         if life.began.is_none() && phase == "InProgress" {
             life.began = Some(at);
         }
         if life.ended.is_none() && OVER.contains(&phase) {
             life.ended = Some(at);
+            object["status"]["failureReason"]
+                .as_str()
+                .unwrap_or_default()
+                .clone_into(&mut life.failure_reason);
+            if kind == Kind::Backup && !guarded {
+                // At once: what is written after the phase is not there yet.
+                life.stored = self.buckets.as_ref().map(|buckets| buckets.stored(home, name));
+            }
         }
         Some(uid)
     }
@@ -239,14 +266,18 @@ impl Seen {
         let mut last = self.ledgers.remove(key).unwrap_or_default();
         last.text = text;
         let mut gone = std::mem::take(&mut last.standing);
-        for Seat { history, place, released, mut standing } in entries {
+        for Seat { history, place, released, state, mut standing } in entries {
             if released {
                 let releases = &mut self.records.entry(history).or_default().releases;
                 releases.entry(standing.uid.clone()).or_insert(at);
             }
             let seat = (standing.uid.clone(), place);
-            let stood = gone.remove(&seat).is_some();
+            let before = gone.remove(&seat);
+            let stood = before.is_some();
             let record = self.records.entry(history).or_default();
+            if before.is_none_or(|(_, before)| before != state) {
+                record.ledger.push(told(at, &standing, &state));
+            }
             let known = if place { &mut record.standings } else { &mut record.marks };
             if let Some(known) = known.get_mut(&standing.uid) {
                 known.object.area = standing.object.area;
@@ -257,11 +288,12 @@ impl Seen {
                 standing.spans.push(Span { from: at, until: None });
                 known.insert(standing.uid.clone(), standing);
             }
-            last.standing.insert(seat, history);
+            last.standing.insert(seat, (history, state));
         }
         self.ledgers.insert(key.to_owned(), last);
-        for ((uid, place), history) in gone {
+        for ((uid, place), (history, state)) in gone {
             let Some(record) = self.records.get_mut(&history) else { continue };
+            record.ledger.push(format!("{at:?}: {uid} is no longer {state}"));
             let known = if place { &mut record.standings } else { &mut record.marks };
             if let Some(span) = known.get_mut(&uid).and_then(|standing| standing.spans.last_mut()) {
                 span.until = Some(at);
@@ -286,11 +318,16 @@ fn ledger_text(value: &[u8]) -> Option<String> {
     Some(values.next()?.ok()?.get().to_owned())
 }
 
+fn told(at: At, standing: &Standing, state: &str) -> String {
+    format!("{at:?}: {} {} ({}) is {state}", standing.object.kind, standing.object.name, standing.uid)
+}
+
 /// An entry of the ledger; `place`: it keeps others out for the sake of its object.
 struct Seat {
     history: u64,
     place: bool,
     released: bool,
+    state: String,
     standing: Standing,
 }
 
@@ -311,9 +348,10 @@ fn entries(text: &str) -> anyhow::Result<Vec<Seat>> {
             let area = Area::of(&prefix, |namespace| entry.footprint.includes(namespace));
             let object = Object { kind, name: claim.key.name.clone(), area };
             let standing = Standing { uid: entry.uid.clone(), object, spans: Vec::new() };
-            let place = of_object && PLACES.contains(&entry.state.to_string().as_str());
+            let state = entry.state.to_string();
+            let place = of_object && PLACES.contains(&state.as_str());
             let released = entry.state == State::Released;
-            all.push(Seat { history, place, released, standing });
+            all.push(Seat { history, place, released, state, standing });
         }
     }
     Ok(all)

@@ -21,6 +21,10 @@ pub enum Part {
     Epoch,
     /// The controller works on what was admitted once, whatever the ledger says now.
     SecondLook,
+    /// The webhook admits what asks for a claim, and claims nothing.
+    Claim,
+    /// The metadata of a backup is written after its end was published.
+    MetadataFirst,
 }
 
 /// Code, and what takes its place.
@@ -41,6 +45,25 @@ impl Part {
         let done = work.await;
 ",
             ),
+            Self::Claim => (
+                "webhook/src/review.rs",
+                "            claims.claim(&scope, claim_request, deadline).await
+",
+                "            Verdict::Granted
+",
+            ),
+            Self::MetadataFirst => (
+                "crates/store/src/backup.rs",
+                "        let stored = plan.commit(&Staged::Inline(metadata)).await?;
+",
+                "        let stored = plan.outcome.clone();
+        let (location, key) = (plan.location.clone(), plan.keys.metadata());
+        tokio::spawn(async move {
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            let _ = location.publish(&key, &Staged::Inline(metadata)).await;
+        });
+",
+            ),
             Self::Epoch => ("crates/lock/src/ledger.rs", "            self.epoch += 1;\n", ""),
             Self::SecondLook => (
                 "crates/lock/src/activate.rs",
@@ -56,21 +79,23 @@ impl Part {
     }
 
     /// The promises of which it has to break one.
-    pub(super) fn breaks(self) -> &'static [Promise] {
+    pub(crate) fn breaks(self) -> &'static [Promise] {
         match self {
             Self::Fence | Self::SecondLook => &[Promise::UnderClaim, Promise::WorkApart],
             // Two pieces of work have one fencing token.
             Self::Epoch => &[Promise::WorkApart],
+            Self::Claim => &[Promise::AdmittedApart, Promise::UnderClaim, Promise::WorkApart],
+            Self::MetadataFirst => &[Promise::EndIsStored],
         }
     }
 
     /// Whether it is one of the controllers: then real ones work.
     pub(super) fn is_of_controllers(self) -> bool {
-        matches!(self, Self::Fence | Self::SecondLook)
+        matches!(self, Self::Fence | Self::SecondLook | Self::MetadataFirst)
     }
 
     /// Builds a copy of the project without it. The folder of the programs.
-    pub(super) fn build(self) -> anyhow::Result<PathBuf> {
+    pub(crate) fn build(self) -> anyhow::Result<PathBuf> {
         let folder = target().join("broken");
         let source = folder.join("source");
         let (file, right, wrong) = self.change();
@@ -107,4 +132,22 @@ fn write(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     }
     fs::create_dir_all(path.parent().unwrap_or(path))?;
     fs::write(path, content).with_context(|| format!("write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum as _;
+
+    use super::*;
+
+    /// Otherwise the copy would be found unbuildable, or whole, an hour later.
+    #[test]
+    fn every_part_is_where_it_is_taken_out() {
+        for part in Part::value_variants() {
+            let (file, right, wrong) = part.change();
+            let text = fs::read_to_string(root().join(file)).unwrap();
+            assert_eq!(text.matches(right).count(), 1, "{part:?}: {right:?} in {file}");
+            assert_ne!(right, wrong);
+        }
+    }
 }

@@ -1,13 +1,19 @@
 //! Handmade histories: a good one, and for each rule ones that it must find fault with.
 
+mod outcomes;
+
 use super::*;
 use crate::history::{
     plan::{Area, Kind, Object},
     record::{At, Review, Span, Write},
 };
 
-const RULES: Rules =
-    Rules { grace: Duration::from_secs(2), freed_within: Duration::from_secs(10), claims: true };
+const RULES: Rules = Rules {
+    grace: Duration::from_secs(2),
+    freed_within: Duration::from_secs(10),
+    claims: true,
+    controllers: true,
+};
 
 /// A moment at which revision and seconds go together.
 fn at(moment: u64) -> At {
@@ -39,6 +45,10 @@ impl Record {
             ended: ended.map(at),
             gone: None,
             phase: String::new(),
+            phases: Vec::new(),
+            rests: Vec::new(),
+            stored: None,
+            failure_reason: String::new(),
             deleting: false,
             finalizer: false,
             version: created,
@@ -239,6 +249,26 @@ fn two_objects_that_conflict_and_are_stored_together_are_found() {
     let dropped =
         good().claimed("b", &[(9, Some(14))]).lived("r", 16, Some(40)).claimed("r", &[(15, Some(41))]);
     assert!(broken(&dropped).contains(&Promise::AdmittedApart));
+}
+
+/// A backup gives its place back when only its bucket has still to take it.
+#[test]
+fn a_backup_that_rests_is_in_nobodys_way() {
+    let rests = |from: u64, until: u64| {
+        let mut record =
+            good().claimed("b", &[(9, Some(14))]).lived("r", 16, Some(40)).claimed("r", &[(15, Some(41))]);
+        let life = record.lives.get_mut(&uid("b")).unwrap();
+        life.began = Some(at(12));
+        life.rests = vec![Span { from: at(from), until: Some(at(until)) }];
+        record.work.clear();
+        record.lives.get_mut(&uid("r")).unwrap().began = Some(at(18));
+        record.work_by_phases();
+        broken(&record)
+    };
+    assert_eq!(rests(14, 20), []);
+    // It began too late to rest, and it works again.
+    assert_eq!(rests(17, 20), [Promise::AdmittedApart]);
+    assert_eq!(rests(14, 17), [Promise::WorkApart, Promise::AdmittedApart]);
 }
 
 /// Stored at 35, when its claim had been collected after the grace, and the restore was there: the one exception.

@@ -1,7 +1,7 @@
 use super::*;
 
 fn on(faults: bool) -> Setting {
-    Setting { servers: 2, faults, controllers: false, guarded: true }
+    Setting { servers: 2, faults, controllers: false, guarded: true, soak: false }
 }
 
 #[test]
@@ -49,6 +49,19 @@ fn a_backup_and_a_restore_of_one_namespace_collide_and_backups_do_not() {
     ] {
         assert_eq!(object(left).collides(&object(right)), expected, "{left:?} {right:?}");
     }
+}
+
+#[test]
+fn a_soak_does_everything_that_only_a_soak_does() {
+    let done = |setting: Setting| {
+        let plans = (0..300).map(|number| Plan::new(1, number, setting, None));
+        let steps = plans.flat_map(|plan| plan.clients.concat());
+        let soak = |step: Step| if let Op::Soak(op) = step.op { Some(op.name()) } else { None };
+        steps.filter_map(soak).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    let controllers = Setting { controllers: true, ..on(true) };
+    assert_eq!(done(controllers), 0);
+    assert_eq!(done(Setting { soak: true, ..controllers }), 7);
 }
 
 #[test]

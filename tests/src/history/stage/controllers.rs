@@ -14,12 +14,15 @@ use crate::{
     history::{
         faults::Faults,
         plan::{self, NAMESPACES},
+        soak_op::VOLUMES,
         timeline::Timeline,
         whose::{SECOND, Whose, installation},
     },
     install::{NAMESPACE, ensure_namespace},
     process::Process,
     replica::answers,
+    skip::Skip,
+    snapshots::{self, Behaviour, SnapshotController},
     world::controllers::{is_of, lease_holder},
 };
 
@@ -35,8 +38,10 @@ pub(super) async fn start(
     tap: SocketAddr,
     faults: &Faults,
     addresses: &[SocketAddr],
-) -> anyhow::Result<()> {
+    soak: bool,
+) -> anyhow::Result<Option<SnapshotController>> {
     let client = &world.client;
+    let volumes = if soak { volumes(client).await? } else { None };
     ensure_namespace(client, SECOND).await?;
     world.second_installation(SECOND).await?;
     world.name_installation(SECOND).await?;
@@ -45,6 +50,9 @@ pub(super) async fn start(
         let kubeconfig = world.plane.service_account_kubeconfig_by(tap, home, "backup-controller").await?;
         let mut flags = vec![format!("--namespace={home}"), format!("--metrics-address={address}")];
         flags.extend(["--backup-sync-period=0", "--concurrent-backups=8"].map(str::to_owned));
+        if volumes.is_some() {
+            flags.extend(["--features=EnableCSI", "--item-operation-sync-frequency=1s"].map(str::to_owned));
+        }
         let (name, program) = (format!("history-controller-{number}"), &world.programs().controller);
         let mut process = Process::start_program(&name, program, flags, &kubeconfig, world.folder())?;
         answers(&mut process, *address, "/livez").await?;
@@ -77,7 +85,22 @@ pub(super) async fn start(
             backups.wait_until(name, "is Completed", SOON, completed).await?;
         }
     }
-    Ok(())
+    Ok(volumes)
+}
+
+/// Plays a storage driver, and makes a claim whose snapshots become ready and one whose snapshots never do. None where the
+/// definitions of snapshots cannot be had.
+async fn volumes(client: &Client) -> anyhow::Result<Option<SnapshotController>> {
+    let driver = match SnapshotController::start(client).await {
+        Err(error) if error.is::<Skip>() => return Ok(None),
+        driver => driver?,
+    };
+    let behaviours = [Behaviour::Ready(Duration::from_secs(2)), Behaviour::NeverReady];
+    for (namespace, behaviour) in VOLUMES.into_iter().zip(behaviours) {
+        snapshots::class(client, namespace, behaviour, false).await?;
+        snapshots::claim(client, namespace, "data", namespace).await?;
+    }
+    Ok(Some(driver))
 }
 
 /// The namespaces that are restored into those of a history.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::history::{
     clients::SERVER,
-    faults::{Faults, Point},
+    faults::{Faults, Passage, Point},
     plan,
     record::Review,
     tap,
@@ -64,9 +64,16 @@ async fn between_writer_and_api(State(state): State<ToApi>, request: tap::Reques
     if request.method != Method::GET && item_of(&request.path).is_some_and(is_slow) {
         tokio::time::sleep(SLOW).await;
     }
+    let passage = state.faults.passage().await;
+    if passage == Passage::RequestLost {
+        return tap::cut();
+    }
     let Ok(answer) = request.send(&state.http, &state.faults.servers.order()).await else {
         return tap::cut();
     };
+    if passage == Passage::AnswerLost {
+        return tap::cut();
+    }
     let writes = request.method == Method::PUT && request.path.contains("/leases/backup-lock-");
     if writes && answer.status().is_success() {
         let text = String::from_utf8_lossy(&request.body);

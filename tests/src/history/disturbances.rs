@@ -1,0 +1,64 @@
+//! What goes wrong around the programs in a soak, one thing after another and beside the faults of the histories: the store
+//! and the network are slow, lose what is asked, or stand still; and the webhook's certificate is replaced.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::sleep;
+
+use super::{
+    faults::{Faults, Link, Point},
+    random::Random,
+};
+use crate::{World, proxy::Fault};
+
+/// Longest time of a disturbance, and between two (seconds).
+const LONGEST: u64 = 8;
+const BETWEEN: u64 = 6;
+/// What each piece of data takes when store or network are slow.
+const SLOW: Duration = Duration::from_millis(150);
+
+/// Disturbs for ever. What was disturbed is as it should be when this is dropped.
+pub(crate) async fn disturb(world: &World, faults: &Arc<Faults>, seed: u64) -> anyhow::Result<()> {
+    let store = &world.s3()?.front;
+    let calm = Calm { world, faults };
+    let mut random = Random::of(seed, u64::MAX);
+    loop {
+        sleep(Duration::from_secs(2 + random.below(BETWEEN))).await;
+        let point = random.pick(&Point::OF_A_SOAK);
+        match point {
+            Point::StoreRefused => store.set(Fault::Refuse),
+            Point::StoreStalled => store.set(Fault::Stall),
+            Point::StoreSlow => store.set(Fault::Delay(SLOW)),
+            Point::NetworkSlow => faults.set_link(Link::Slow(SLOW)),
+            Point::NetworkLossy => faults.set_link(Link::Lossy),
+            // Replicas find new files by themselves; the authority is the same.
+            Point::CertificateReplaced => {
+                drop(world.plane.pki().map(|pki| pki.server("histories")).transpose()?);
+            }
+            _ => {}
+        }
+        faults.count(point);
+        sleep(Duration::from_secs(1 + random.below(LONGEST))).await;
+        calm.restore();
+    }
+}
+
+struct Calm<'a> {
+    world: &'a World,
+    faults: &'a Faults,
+}
+
+impl Calm<'_> {
+    fn restore(&self) {
+        if let Some(s3) = &self.world.s3 {
+            s3.front.set(Fault::None);
+        }
+        self.faults.set_link(Link::Good);
+    }
+}
+
+impl Drop for Calm<'_> {
+    fn drop(&mut self) {
+        self.restore();
+    }
+}

@@ -1,0 +1,62 @@
+//! All programs at work for a while, in several replicas, with clients of every kind, while everything that can goes wrong.
+
+use std::time::Duration;
+
+use anyhow::{bail, ensure};
+use backup_tests::{
+    World,
+    binaries::Programs,
+    history::{self, Options},
+};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::histories::without::Part;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// For how long clients begin something new. What is under way is then waited for.
+    #[arg(long, default_value_t = 120)]
+    minutes: u64,
+    /// Seed of what clients do and what goes wrong.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Build ours without this part: it has to be caught.
+    #[arg(long, value_name = "PART")]
+    without: Option<Part>,
+}
+
+/// Runs it, prints what it has seen, and fails for a broken promise. Everything that was started ends with it, also when it is
+/// interrupted.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let profile = std::env::var("BACKUP_TESTS_PROFILE").unwrap_or_else(|_| "release".to_owned());
+    let Args { minutes, seed, without } = args;
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::select! {
+        done = soak(Duration::from_mins(minutes), seed, without, &profile) => done,
+        _ = interrupt.recv() => bail!("interrupted"),
+        _ = terminate.recv() => bail!("terminated"),
+    }
+}
+
+/// The programs as the tests have built them, for two minutes.
+pub async fn of_the_tests() -> anyhow::Result<()> {
+    soak(Duration::from_mins(2), 1, None, "dev").await
+}
+
+async fn soak(time: Duration, seed: u64, without: Option<Part>, profile: &str) -> anyhow::Result<()> {
+    let mut builder = World::builder().profile(profile).api_servers(2).webhooks(0).controllers(0);
+    if let Some(part) = without {
+        builder = builder.programs(Programs::in_folder(&part.build()?));
+    }
+    let mut world = builder.start().await?;
+    let (faults, controllers, progress) = (true, true, true);
+    let options = Options { count: 0, seed, faults, naive: false, controllers, soak: Some(time), progress };
+    println!("{time:?} with seed {seed}");
+    let report = history::run(&mut world, &options).await?;
+    println!("{report}");
+    let Some(part) = without else { return report.verdict() };
+    let found = report.broken();
+    ensure!(part.breaks().iter().any(|promise| found.contains_key(promise)), "it was not caught: {found:?}");
+    println!("it was caught, as it must be");
+    Ok(())
+}
