@@ -1,8 +1,10 @@
 //! From flags, environment and kubeconfig to a client and the namespace of the installation.
 
-use std::{fmt::Debug, future::Future, path::PathBuf, time::Duration};
+use std::{fmt::Debug, future::Future, net::IpAddr, path::PathBuf, time::Duration};
 
 use backup_core::{api::NamespacedKind, text::causes};
+use http::Uri;
+use hyper_util::client::proxy::matcher::Matcher;
 use k8s_openapi::NamespaceResourceScope;
 use kube::{
     Api, Client, Config, Resource,
@@ -16,7 +18,7 @@ use serde_json::Value;
 use crate::{
     Terminal,
     cli::{GlobalArgs, Token},
-    error::{About, Problem, ProblemKind},
+    error::{About, Problem, ProblemKind, no_credentials},
 };
 
 /// How long a single request may take unless `--request-timeout` says otherwise.
@@ -49,6 +51,7 @@ impl Session {
         if let Some(server) = &flags.server {
             config.cluster_url = parse_server(server)?;
         }
+        config.proxy_url = proxy(terminal, &config.cluster_url)?;
         check_server_by(&mut config, flags);
         act_as(&mut config.auth_info, flags);
         // A person sits before it: our own few retries with short steps instead of 15 with steps of minutes.
@@ -60,11 +63,12 @@ impl Session {
         };
         config.connect_timeout = Some(request_timeout.min(REQUEST_TIMEOUT));
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-        let client = Client::try_from(config).map_err(|error| {
-            Problem::other(format!("cannot set up the connection to {server}: {}", causes(&error)))
+        let client = Client::try_from(config).map_err(|error| match error {
+            kube::Error::Auth(error) => no_credentials(&server, &error),
+            error => Problem::other(format!("cannot set up the connection to {server}: {}", causes(&error)))
                 .with_remedy(
                     "Check the certificates, keys and proxy of this cluster and user in the kubeconfig.",
-                )
+                ),
         })?;
         Ok(Self { client, namespace: installation_namespace(terminal), server, request_timeout })
     }
@@ -181,6 +185,41 @@ impl Session {
             }
         }
     }
+}
+
+/// The proxy on the way to the API server: that of its cluster in the kubeconfig, else the one that the environment names, as kubectl
+/// has it (Go's `net/http`, `ProxyFromEnvironment`). kube holds NO_PROXY against the address of the proxy (5.0), so it is asked here.
+fn proxy(terminal: &Terminal, server: &Uri) -> Result<Option<Uri>, Problem> {
+    let given =
+        match kubeconfig(terminal).and_then(|kubeconfig| proxy_of_cluster(kubeconfig, &terminal.flags)) {
+            Some(url) => Some(url),
+            None => proxy_of_environment(terminal, server),
+        };
+    let Some(given) = given else { return Ok(None) };
+    let url = if given.contains("://") { given } else { format!("http://{given}") };
+    // It may hold a password.
+    let parsed = url.parse().map_err(|error| {
+        Problem::other(format!("the address of the proxy is no URL: {error}"))
+            .with_remedy("Correct HTTPS_PROXY, or the cluster's proxy-url in the kubeconfig.")
+    })?;
+    Ok(Some(parsed))
+}
+
+fn proxy_of_cluster(kubeconfig: Kubeconfig, flags: &GlobalArgs) -> Option<String> {
+    let context = flags.context.clone().or(kubeconfig.current_context);
+    let of_context = kubeconfig.contexts.into_iter().find(|one| Some(&one.name) == context.as_ref());
+    let name = flags.cluster.clone().or_else(|| Some(of_context?.context?.cluster))?;
+    let cluster = kubeconfig.clusters.into_iter().find(|one| one.name == name)?.cluster?;
+    cluster.proxy_url.filter(|url| !url.is_empty())
+}
+
+fn proxy_of_environment(terminal: &Terminal, server: &Uri) -> Option<String> {
+    let var = |name: &str| terminal.var(name).or_else(|| terminal.var(&name.to_lowercase()));
+    let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
+    let is_local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    let without = Matcher::builder().all("http://proxy").no(var("NO_PROXY").unwrap_or_default()).build();
+    let name = if server.scheme_str() == Some("https") { "HTTPS_PROXY" } else { "HTTP_PROXY" };
+    var(name).filter(|_| !is_local && without.intercept(server).is_some())
 }
 
 /// Flags about the API server's certificate go over the kubeconfig.

@@ -4,7 +4,7 @@ mod explain;
 
 use std::{fmt, io, time::Duration};
 
-pub(crate) use explain::{About, GUARDED, slow};
+pub(crate) use explain::{About, GUARDED, no_credentials, slow};
 
 /// How a command ended. The numbers are a promise: `kubectl backup options` lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

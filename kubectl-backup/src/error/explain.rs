@@ -49,10 +49,7 @@ impl<'a> About<'a> {
         let no_answer = |message| self.failed(0, None, message);
         match error {
             kube::Error::Api(status) => self.answer(&status, server, namespace),
-            kube::Error::Auth(error) => {
-                Problem::other(format!("cannot get credentials for {server}: {}", causes(&error)))
-                    .with_remedy("Check the user's exec plugin or token in the kubeconfig, or log in again.")
-            }
+            kube::Error::Auth(error) => no_credentials(server, &error),
             kube::Error::Service(error) => unreachable(server, &causes(error.as_ref())),
             kube::Error::HyperError(error) => unreachable(server, &causes(&error)),
             kube::Error::ProxyProtocolDisabled { proxy_url, .. }
@@ -155,6 +152,13 @@ impl<'a> About<'a> {
             remedy: remedy.map(str::to_owned),
         }
     }
+}
+
+/// What the kubeconfig says of the user gives no credentials: an exec plugin, a token, an identity provider.
+pub(crate) fn no_credentials(server: &str, error: &(dyn std::error::Error + 'static)) -> Problem {
+    Problem::other(format!("cannot get credentials for {server}: {}", causes(error))).with_remedy(
+        "Check the user's exec plugin (is it installed?) or token in the kubeconfig, or log in again.",
+    )
 }
 
 /// No answer in time; `doing` is what was asked.

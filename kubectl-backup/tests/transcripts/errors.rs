@@ -106,3 +106,57 @@ async fn a_kubeconfig_whose_path_is_no_text_is_not_passed_over() {
     assert_eq!(ran.status.code(), Some(1));
     assert!(ran.stdout.is_empty() && String::from_utf8(ran.stderr).unwrap().contains("does not exist"));
 }
+
+/// Takes the way to any server to this API server.
+async fn proxy(api: &FakeApi) -> String {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let target = api.url.trim_start_matches("http://").to_owned();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(client.read_u8().await.unwrap());
+            }
+            assert!(head.starts_with(b"CONNECT cluster.example:80 "), "{}", String::from_utf8_lossy(&head));
+            client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+            let mut server = tokio::net::TcpStream::connect(&target).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut client, &mut server).await });
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn a_cluster_is_reached_by_the_proxy_that_kubectl_would_take() {
+    let api = FakeApi::with([completed_backup("b")]).await;
+    let url = proxy(&api).await;
+    let reached = |seen: String| seen.ends_with("b\n--- exit 0\n");
+    let person = || Person::at_url("http://cluster.example");
+    assert!(!reached(person().types("get -o name").await));
+    let by_environment =
+        |no_proxy: &str| person().with_var("HTTP_PROXY", &url).with_var("NO_PROXY", no_proxy);
+    for (no_proxy, expected) in [("", true), ("other.example,", true), (".example", false), ("*", false)] {
+        let seen = by_environment(no_proxy).types("get -o name").await;
+        assert_eq!(reached(seen.clone()), expected, "{no_proxy:?}: {seen}");
+    }
+    // HTTPS_PROXY is for other servers; NO_PROXY is not for what the kubeconfig says.
+    assert!(!reached(person().with_var("HTTPS_PROXY", &url).types("get -o name").await));
+    let by_kubeconfig = by_environment("*");
+    let path = by_kubeconfig.home.path().join(".kube/config");
+    let kubeconfig = std::fs::read_to_string(&path).unwrap();
+    let cluster = format!("\"http://cluster.example\", proxy-url: \"{url}\"");
+    std::fs::write(path, kubeconfig.replace("\"http://cluster.example\"", &cluster)).unwrap();
+    assert!(reached(by_kubeconfig.types("get -o name").await));
+}
+
+#[tokio::test]
+async fn an_exec_plugin_that_is_missing_is_told_as_that() {
+    let person = Person::at_url("https://cluster");
+    let path = person.home.path().join(".kube/config");
+    let kubeconfig = std::fs::read_to_string(&path).unwrap();
+    let exec = "user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: no-such-plugin, interactiveMode: Never}}";
+    std::fs::write(path, kubeconfig.replace("user: {}", exec)).unwrap();
+    transcript!(person, "get");
+}
