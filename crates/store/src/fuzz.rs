@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::{
     StoreError, gzip,
-    job::record::{Contents as Recorded, Record},
+    job::record::{Contents as Recorded, Record, held},
     layout::Layout,
     tarball::{Contents, Limits},
     testing::{backup, memory, put},
@@ -124,7 +124,7 @@ fn records(file: &[u8]) -> Vec<Record> {
             contents,
             status: json!({ "progress": { "totalItems": 3 } }),
             operations_after: 0,
-            files: files.clone(),
+            files: held(files.clone()),
         })
         .into()
 }
@@ -133,14 +133,24 @@ fn records(file: &[u8]) -> Vec<Record> {
 fn any_record_is_read_or_refused() {
     let seeds = records(b"").iter().map(|record| record.encode().unwrap().to_vec()).collect();
     let fuzz = Fuzz::new(FOLDER, "record", seeds);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let read = |bytes: &[u8]| {
+        let location = memory("p");
+        let keys = location.layout().backup("b").unwrap();
+        runtime.block_on(async {
+            put(&location, "p/backups/b/.private/record-1", bytes).await;
+            location.read_record(&keys, 1).await.map(Option::unwrap)
+        })
+    };
     Fuzz { wrap: repaired, ..fuzz }.run(|bytes| {
-        let folder = Path::from("p/backups/b");
-        let record = match Record::decode(&Bytes::copy_from_slice(bytes), &folder) {
+        let record = match read(bytes) {
             Ok(record) => record,
-            Err(error) => return error,
+            Err(error) => {
+                assert!(error.to_string().contains("s3://bucket/p/backups/b/.private/record-1"), "{error}");
+                return error.to_string();
+            }
         };
-        let again = record.encode().unwrap();
-        let back = Record::decode(&again, &folder).unwrap();
+        let back = read(&record.encode().unwrap()).unwrap();
         assert_eq!(format!("{back:?}"), format!("{record:?}"));
         format!("{:?} {}", record.contents, record.files.len())
     });
