@@ -133,7 +133,7 @@ async fn a_cluster_is_reached_by_the_proxy_that_kubectl_would_take() {
     let api = FakeApi::with([completed_backup("b")]).await;
     let url = proxy(&api).await;
     let reached = |seen: String| seen.ends_with("b\n--- exit 0\n");
-    let person = || Person::at_url("http://cluster.example");
+    let person = || Person::at_url("http://cluster.example:80");
     assert!(!reached(person().types("get -o name").await));
     let by_environment =
         |no_proxy: &str| person().with_var("HTTP_PROXY", &url).with_var("NO_PROXY", no_proxy);
@@ -146,8 +146,8 @@ async fn a_cluster_is_reached_by_the_proxy_that_kubectl_would_take() {
     let by_kubeconfig = by_environment("*");
     let path = by_kubeconfig.home.path().join(".kube/config");
     let kubeconfig = std::fs::read_to_string(&path).unwrap();
-    let cluster = format!("\"http://cluster.example\", proxy-url: \"{url}\"");
-    std::fs::write(path, kubeconfig.replace("\"http://cluster.example\"", &cluster)).unwrap();
+    let cluster = format!("\"http://cluster.example:80\", proxy-url: \"{url}\"");
+    std::fs::write(path, kubeconfig.replace("\"http://cluster.example:80\"", &cluster)).unwrap();
     assert!(reached(by_kubeconfig.types("get -o name").await));
 }
 
