@@ -89,7 +89,7 @@ async fn the_page_on_disaster_recovery_brings_an_application_back(here: &mut Wor
     for controller in &mut there.controllers {
         controller.kill().await?;
     }
-    let [_, with_objects] = &commands(INSTALLATION, "Uninstall")?[..] else {
+    let [_, _, with_objects] = &commands(INSTALLATION, "Uninstall")?[..] else {
         bail!("{INSTALLATION} has other steps than this test knows");
     };
     run(&there, folder.path(), with_objects).await?;

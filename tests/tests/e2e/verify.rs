@@ -21,7 +21,7 @@ async fn a_backup_is_verified_until_somebody_cuts_its_tarball(world: &mut World)
     let (key, bucket) = (format!("backups/{name}/{name}.tar.gz").into(), world.s3()?.bucket(BUCKET)?);
     let whole = bucket.get(&key).await?.bytes().await?;
     bucket.put(&key, whole.slice(..whole.len() / 2).into()).await?;
-    let seen = person.fails(1, &["verify", name, "-o", "json"]).await?;
+    let seen = person.fails(3, &["verify", name, "-o", "json"]).await?;
     let document: Value = serde_json::from_str(&seen.stdout)?;
     let findings = document["findings"].as_array().context("no findings")?;
     ensure!(document["good"] == false && findings.len() == 1, "{document}");
