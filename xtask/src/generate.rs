@@ -34,7 +34,7 @@ pub fn run(check: bool) -> anyhow::Result<()> {
     wanted.insert(root().join("docs/operate/reference.md"), reference::page()?);
     wanted.extend(profiles::files()?);
     wanted.extend(metrics::files()?);
-    let (list, text) = embedded::file(wanted.keys())?;
+    let (list, text) = embedded::file(&wanted)?;
     wanted.insert(list, text);
     wanted.extend(chart::files()?);
     for parent in wanted.keys().filter_map(|path| path.parent()) {

@@ -57,7 +57,7 @@ const ADMISSION: &str = "admissionregistration.k8s.io";
 const FLOW: &str = "flowcontrol.apiserver.k8s.io";
 
 /// All kinds of `deploy/`.
-pub const KINDS: [Kind; 17] = [
+pub const KINDS: [Kind; 19] = [
     of("Namespace", "", "v1", "namespaces", false, Stage::Once),
     of(
         "CustomResourceDefinition",
@@ -87,6 +87,8 @@ pub const KINDS: [Kind; 17] = [
     of("Deployment", "apps", "v1", "deployments", true, Stage::Programs),
     of("Service", "", "v1", "services", true, Stage::Programs),
     of("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets", true, Stage::Programs),
+    of("ConfigMap", "", "v1", "configmaps", true, Stage::Programs),
+    of("PrometheusRule", "monitoring.coreos.com", "v1", "prometheusrules", true, Stage::Programs),
     of("PodMonitor", "monitoring.coreos.com", "v1", "podmonitors", true, Stage::Programs),
     of(
         "ValidatingWebhookConfiguration",

@@ -51,7 +51,27 @@ struct Kustomization {
     #[serde(default)]
     images: Vec<Image>,
     #[serde(default)]
+    config_map_generator: Vec<GeneratedMap>,
+    #[serde(default)]
     common_annotations: Map<String, Value>,
+}
+
+/// A ConfigMap of files, under a name that does not change with them.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GeneratedMap {
+    name: String,
+    namespace: String,
+    files: Vec<String>,
+    options: MapOptions,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct MapOptions {
+    disable_name_suffix_hash: bool,
+    #[serde(default)]
+    labels: Map<String, Value>,
 }
 
 #[derive(Deserialize)]
@@ -100,6 +120,9 @@ pub(crate) fn add_component(objects: &mut Vec<Value>, folder: &str) -> Result<()
             objects.append(&mut build(&below)?);
         }
     }
+    for map in &kustomization.config_map_generator {
+        objects.push(map.object(folder, &path)?);
+    }
     for patch in &kustomization.patches {
         patch.change(&path, objects)?;
     }
@@ -111,6 +134,24 @@ pub(crate) fn add_component(objects: &mut Vec<Value>, folder: &str) -> Result<()
         }
     }
     Ok(())
+}
+
+impl GeneratedMap {
+    fn object(&self, folder: &str, path: &str) -> Result<Value, DeployError> {
+        if !self.options.disable_name_suffix_hash {
+            let why = format!(
+                "the name of the ConfigMap {} changes with its files, which is not known here",
+                self.name
+            );
+            return Err(DeployError::Unreadable { path: path.to_owned(), why });
+        }
+        let mut data = Map::new();
+        for name in &self.files {
+            data.insert(name.clone(), json!(file(&join(folder, name))?));
+        }
+        Ok(json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": data,
+            "metadata": { "name": self.name, "namespace": self.namespace, "labels": self.options.labels } }))
+    }
 }
 
 impl TargetedPatch {

@@ -50,7 +50,7 @@ pub(crate) struct ChoiceArgs {
     /// Whether the programs listen in the network of their nodes, for a control plane that does not reach pods
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) host_network: Option<bool>,
-    /// Whether there are PodMonitors for Prometheus' operator
+    /// Whether there are PodMonitors and alerts for Prometheus' operator, and a dashboard
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) monitoring: Option<bool>,
     /// Features of the controller, such as EnableCSI

@@ -52,9 +52,8 @@ pub(super) async fn install(args: InstallArgs, terminal: &mut Terminal) -> Comma
     let plan = Plan::make(&session.namespace, options)?;
     let exit = roll_out(&session, &plan, args.replace_definitions, args.rollout, terminal).await?;
     if exit == Exit::Done && plan.options.mode == Mode::Engine {
-        terminal.say(
-            "Next, describe a bucket: a BackupStorageLocation and its credentials. Check all: kubectl backup doctor",
-        );
+        terminal
+            .say("Next, name a bucket: kubectl backup locations create. Check all: kubectl backup doctor");
     }
     Ok(exit)
 }

@@ -98,6 +98,14 @@ pub(super) async fn run(args: UninstallArgs, terminal: &mut Terminal) -> Command
             for name in &names {
                 objects::delete(&session, kind, name).await?;
             }
+            // One after the other: a definition takes its objects along, and so does a namespace.
+            if !gone(&session, kind, &names, deadline, terminal).await? {
+                terminal.say(&format!(
+                    "error: {} are still there after {}\n  See what they wait for (kubectl describe), and go on: kubectl backup uninstall",
+                    kind.plural, args.timeout
+                ));
+                return Ok(Exit::TimedOut);
+            }
             terminal.say(&format!("… removed: {} {}", names.len(), kind.plural));
         }
     }
@@ -200,6 +208,27 @@ async fn stopped(session: &Session, deadline: Instant, terminal: &mut Terminal) 
         };
         let pods = session.list(about, &api, params.clone(), keep).await?;
         Ok(if pods.is_empty() { Look::Found(()) } else { Look::Same })
+    })
+    .await?;
+    Ok(waited.is_ok())
+}
+
+/// Waits until none of these objects is there. `false`: time ran out, or a person interrupted.
+async fn gone(
+    session: &Session,
+    kind: &Kind,
+    names: &[String],
+    deadline: Instant,
+    terminal: &mut Terminal,
+) -> Result<bool, Problem> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let waited = poll(session, terminal, left, async |_: &mut Terminal| {
+        for name in names {
+            if objects::metadata(session, kind, name).await?.is_some() {
+                return Ok(Look::Same);
+            }
+        }
+        Ok(Look::Found(()))
     })
     .await?;
     Ok(waited.is_ok())

@@ -141,7 +141,9 @@ async fn removes(cluster: &Cluster) -> anyhow::Result<()> {
     says(&removed.stderr, &["Stayed: namespace velero", "the definitions", "--with-definitions"])?;
     for object in backup_deploy::everything(NAMESPACE)? {
         let (name_of_kind, name) = id(&object);
-        let Some(kind) = kind(name_of_kind).filter(|kind| kind.kind != "PodMonitor") else { continue };
+        let Some(kind) = kind(name_of_kind).filter(|kind| kind.group != "monitoring.coreos.com") else {
+            continue;
+        };
         let version =
             if kind.group.is_empty() { "v1".to_owned() } else { format!("{}/{}", kind.group, kind.version) };
         let api = if kind.namespaced {
@@ -164,25 +166,16 @@ async fn removes(cluster: &Cluster) -> anyhow::Result<()> {
     says(&plugin.fails(1, &["uninstall", "--yes"]).await?.stderr, &["1 backup runs", "--force"])?;
     plugin.succeeds(&["uninstall", "--yes", "--force"]).await?;
 
-    // Finalizers would keep definitions and namespace.
-    plugin
-        .succeeds(&[
-            "uninstall",
-            "--yes",
-            "--force",
-            "--with-ledgers",
-            "--with-definitions",
-            "--with-namespace",
-        ])
-        .await?;
+    // Finalizers would keep definitions and namespace. It waits until all of it is gone.
+    let all = ["uninstall", "--yes", "--force", "--with-ledgers", "--with-definitions", "--with-namespace"];
+    let removed = plugin.run(&[&all[..], &["--timeout=2m"]].concat()).await?;
+    let definitions = cluster.definitions().list_all().await?;
     let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
-    eventually("all of it is gone", SOON, async || {
-        let definitions = cluster.definitions().list_all().await?;
-        let namespace = namespaces.get_opt(NAMESPACE).await?;
-        let is_gone = definitions.is_empty() && namespace.is_none();
-        anyhow::Ok(when(is_gone, format!("{} definitions, {namespace:?}", definitions.len())))
-    })
-    .await
+    let namespace = namespaces.get_opt(NAMESPACE).await?;
+    let left: Vec<_> =
+        definitions.iter().map(|one| (one.name_any(), &one.data["status"]["conditions"])).collect();
+    ensure!(left.is_empty() && namespace.is_none(), "left: {left:?} {namespace:?} {removed:?}");
+    removed.expect_code(0).map(drop)
 }
 
 async fn a_guard_leaves_what_is_the_other_servers(world: &mut World) -> anyhow::Result<()> {

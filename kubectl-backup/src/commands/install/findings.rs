@@ -30,8 +30,8 @@ pub(super) fn judge(
         others(plan, observed),
         permissions(observed),
     ];
-    if plan.options.monitoring && !observed.has_pod_monitors {
-        let text = "the cluster does not know PodMonitors";
+    if plan.options.monitoring && !observed.has_monitoring {
+        let text = "the cluster does not know PodMonitors and PrometheusRules";
         all.push(
             Topic("monitoring").bad(text, "Install Prometheus' operator first, or leave out --monitoring."),
         );

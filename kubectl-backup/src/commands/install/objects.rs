@@ -106,7 +106,7 @@ fn is_same(before: &ObjectMeta, after: &ObjectMeta) -> bool {
 }
 
 /// The metadata of an object, if it is there.
-pub(super) async fn metadata(
+pub(crate) async fn metadata(
     session: &Session,
     kind: &Kind,
     name: &str,

@@ -22,8 +22,8 @@ pub(super) struct Observed {
     pub(super) lacking: Vec<String>,
     /// Name of a Velero server that runs in the namespace.
     pub(super) velero: Option<String>,
-    /// Whether the cluster knows PodMonitors.
-    pub(super) has_pod_monitors: bool,
+    /// Whether the cluster knows PodMonitors and PrometheusRules.
+    pub(super) has_monitoring: bool,
 }
 
 impl Observed {
@@ -42,17 +42,17 @@ impl Observed {
 /// The definitions that a guard needs of another server.
 pub(super) const GUARDED: [&str; 2] = ["backups.velero.io", "restores.velero.io"];
 const DEFINITION: &str = "CustomResourceDefinition";
-const POD_MONITORS: &str = "podmonitors.monitoring.coreos.com";
+const MONITORING: [&str; 2] = ["podmonitors.monitoring.coreos.com", "prometheusrules.monitoring.coreos.com"];
 
 pub(super) async fn observe(session: &Session, plan: &Plan) -> Result<Observed, Problem> {
     let about = About::called("get", "version", "version", "");
     let version = session.call(about, session.client.apiserver_version()).await?;
     let planned = plan.objects.iter().map(id);
-    let more = [("Namespace", session.namespace.as_str()), (DEFINITION, POD_MONITORS)];
-    let guarded = GUARDED.iter().map(|name| (DEFINITION, *name));
+    let more = [("Namespace", session.namespace.as_str())];
+    let definitions = GUARDED.iter().chain(&MONITORING).map(|name| (DEFINITION, *name));
     let looked = planned
         .chain(more)
-        .chain(guarded)
+        .chain(definitions)
         .filter_map(|(name_of_kind, name)| Some((kind(name_of_kind)?, name)));
     let mut there: BTreeMap<(&'static str, String), ObjectMeta> = stream::iter(looked)
         .map(async |(kind, name): (&'static Kind, &str)| {
@@ -63,9 +63,10 @@ pub(super) async fn observe(session: &Session, plan: &Plan) -> Result<Observed, 
         .try_filter_map(async |found| Ok(found))
         .try_collect()
         .await?;
-    let has_pod_monitors = there.remove(&(DEFINITION, POD_MONITORS.to_owned())).is_some();
+    let has_monitoring =
+        MONITORING.iter().all(|name| there.remove(&(DEFINITION, (*name).to_owned())).is_some());
     let lacking = lacking(session, plan).await?;
-    Ok(Observed { version, there, lacking, velero: velero(session).await?, has_pod_monitors })
+    Ok(Observed { version, there, lacking, velero: velero(session).await?, has_monitoring })
 }
 
 async fn velero(session: &Session) -> Result<Option<String>, Problem> {

@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 /// Stands for the namespace of the release.
 pub(super) const NAMESPACE: &str = "helm-release-namespace";
 
+/// Stands for braces that are no template of ours.
+const BRACES: &str = "helm-open-braces";
+
 /// A word on a line of its own, and the lines for it. `{n}` is the column of the line, `{m}` that of what is below it, `{program}`
 /// the key of the program in the values.
 const LINES: [(&str, &str); 8] = [
@@ -52,7 +55,9 @@ pub(super) fn put_placeholders(object: &mut Value) -> anyhow::Result<()> {
 /// An object as a template.
 pub(super) fn templated(object: &Value) -> anyhow::Result<String> {
     let text = serde_saphyr::to_string(object)?;
-    ensure!(!text.contains("{{"), "Helm would read this as a template: {text}");
+    ensure!(!text.contains(BRACES), "{BRACES} stands for something else here: {text}");
+    // Templates of others, such as those of alerts, stay as they are.
+    let text = text.replace("{{", BRACES);
     let program = super::program_of(object).map_or("", |program| program.trim_start_matches("backup-"));
     let mut result = String::new();
     for line in text.lines() {
@@ -69,5 +74,5 @@ pub(super) fn templated(object: &Value) -> anyhow::Result<String> {
             result = result + &" ".repeat(column) + &more + "\n";
         }
     }
-    Ok(result)
+    Ok(result.replace(BRACES, "{{ \"{{\" }}"))
 }
