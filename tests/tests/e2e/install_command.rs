@@ -166,6 +166,16 @@ async fn removes(cluster: &Cluster) -> anyhow::Result<()> {
     says(&plugin.fails(1, &["uninstall", "--yes"]).await?.stderr, &["1 backup runs", "--force"])?;
     plugin.succeeds(&["uninstall", "--yes", "--force"]).await?;
 
+    // An API server (1.34) may never remove a definition of seconds ago whose objects nobody has asked for ("storage is
+    // (re)initializing"). In a cluster that is used the controllers have.
+    for definition in cluster.definitions().list_all().await? {
+        let spec = &definition.data["spec"];
+        let kind = spec["names"]["kind"].as_str().context("no kind")?;
+        let version = spec["versions"][0]["name"].as_str().context("no version")?;
+        let objects = all_objects(&cluster.client, &format!("velero.io/{version}"), kind);
+        let what = format!("{kind} is served");
+        eventually(&what, SOON, async || objects.list_all().await.map(|_| Probe::Ready(()))).await?;
+    }
     // Finalizers would keep definitions and namespace. It waits until all of it is gone.
     let all = ["uninstall", "--yes", "--force", "--with-ledgers", "--with-definitions", "--with-namespace"];
     let removed = plugin.run(&[&all[..], &["--timeout=2m"]].concat()).await?;

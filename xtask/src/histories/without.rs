@@ -54,13 +54,13 @@ impl Part {
             ),
             Self::MetadataFirst => (
                 "crates/store/src/backup.rs",
-                "        let stored = plan.commit(&Staged::Inline(metadata)).await?;
+                "        let stored = plan.commit(&metadata).await?;
 ",
                 "        let stored = plan.outcome.clone();
         let (location, key) = (plan.location.clone(), plan.keys.metadata());
         tokio::spawn(async move {
             tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-            let _ = location.publish(&key, &Staged::Inline(metadata)).await;
+            let _ = location.publish(&key, &metadata).await;
         });
 ",
             ),
