@@ -36,7 +36,7 @@ pub struct Args {
     pub metrics_address: SocketAddr,
 
     /// Address under which stored files are given to those who can reach the API server and not the store (HTTPS, through
-    /// the API server's service proxy). Without it nobody is given any.
+    /// the API server's service proxy). Without it no stored file is given.
     #[arg(long, value_name = "ADDR")]
     pub files_address: Option<SocketAddr>,
 

@@ -56,6 +56,25 @@ fn count_snapshots<const N: usize>(
     }
 }
 
+/// Counters of the backups of a schedule, by their outcomes.
+fn by_outcome(series: &ControllerMetrics) -> [&Series<Counter, 1>; 5] {
+    [
+        &series.backup_attempt,
+        &series.backup_success,
+        &series.backup_partial_failure,
+        &series.backup_failure,
+        &series.backup_validation_failure,
+    ]
+}
+
+fn csi_snapshots(series: &ControllerMetrics) -> [&Series<Counter, 2>; 3] {
+    [&series.csi_snapshot_attempt, &series.csi_snapshot_success, &series.csi_snapshot_failure]
+}
+
+fn native_snapshots(series: &ControllerMetrics) -> [&Series<Counter, 1>; 3] {
+    [&series.volume_snapshot_attempt, &series.volume_snapshot_success, &series.volume_snapshot_failure]
+}
+
 /// `schedule` is the value of the label `velero.io/schedule-name` of the backup, or empty.
 impl Metrics {
     pub(crate) fn backup(&self, outcome: Outcome, schedule: &str) {
@@ -82,16 +101,11 @@ impl Metrics {
             let seconds = end.0.duration_since(start.0).as_secs_f64();
             series.backup_duration_seconds.of([schedule]).observe(seconds.max(0.0));
         }
-        let native = [
-            &series.volume_snapshot_attempt,
-            &series.volume_snapshot_success,
-            &series.volume_snapshot_failure,
-        ];
         let (attempted, completed) = (status.volume_snapshots_attempted, status.volume_snapshots_completed);
-        count_snapshots(native, [schedule], attempted, completed);
-        let csi = [&series.csi_snapshot_attempt, &series.csi_snapshot_success, &series.csi_snapshot_failure];
+        count_snapshots(native_snapshots(series), [schedule], attempted, completed);
         let attempted = status.csi_volume_snapshots_attempted;
-        count_snapshots(csi, [schedule, name], attempted, status.csi_volume_snapshots_completed);
+        let completed = status.csi_volume_snapshots_completed;
+        count_snapshots(csi_snapshots(series), [schedule, name], attempted, completed);
     }
 
     pub(crate) fn restore(&self, outcome: Outcome, schedule: &str) {
@@ -120,14 +134,7 @@ impl Metrics {
     /// Shows the counters of a schedule from 0 on, so that its first backup is a change.
     pub(crate) fn show_schedule(&self, name: &str) {
         let (schedule, series) = (valid_value(name), &self.series);
-        for counters in [
-            &series.backup_attempt,
-            &series.backup_success,
-            &series.backup_partial_failure,
-            &series.backup_failure,
-            &series.backup_validation_failure,
-            &series.schedule_skipped,
-        ] {
+        for counters in by_outcome(series).into_iter().chain([&series.schedule_skipped]) {
             counters.of([&schedule]);
         }
     }
@@ -135,12 +142,7 @@ impl Metrics {
     /// Forgets what was counted of a schedule that is gone. What of it still ends or is deleted counts from 0 on.
     pub(crate) fn forget_schedule(&self, name: &str) {
         let (schedule, series) = (valid_value(name), &self.series);
-        for counters in [
-            &series.backup_attempt,
-            &series.backup_success,
-            &series.backup_partial_failure,
-            &series.backup_failure,
-            &series.backup_validation_failure,
+        let others = [
             &series.restore_attempt,
             &series.restore_success,
             &series.restore_partial_failure,
@@ -150,11 +152,9 @@ impl Metrics {
             &series.backup_deletion_success,
             &series.backup_deletion_failure,
             &series.backup_warning,
-            &series.volume_snapshot_attempt,
-            &series.volume_snapshot_success,
-            &series.volume_snapshot_failure,
             &series.schedule_skipped,
-        ] {
+        ];
+        for counters in by_outcome(series).into_iter().chain(native_snapshots(series)).chain(others) {
             counters.remove([&schedule]);
         }
         series.backup_tarball_size_bytes.remove([&schedule]);
@@ -164,10 +164,7 @@ impl Metrics {
 
     /// Forgets what was counted of a backup that is gone: Velero's series about CSI snapshots name the backup.
     fn forget_backup(&self, schedule: &str, name: &str) {
-        let series = &self.series;
-        for counters in
-            [&series.csi_snapshot_attempt, &series.csi_snapshot_success, &series.csi_snapshot_failure]
-        {
+        for counters in csi_snapshots(&self.series) {
             counters.remove([schedule, name]);
         }
     }

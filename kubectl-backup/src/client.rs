@@ -47,11 +47,11 @@ impl Session {
     /// Reads the configuration. Nothing is sent yet.
     pub(crate) async fn connect(terminal: &Terminal) -> Result<Self, Problem> {
         let flags = &terminal.flags;
-        let mut config = read_config(terminal).await?;
+        let (mut config, proxy_of_cluster) = read_config(terminal).await?;
         if let Some(server) = &flags.server {
             config.cluster_url = parse_server(server)?;
         }
-        config.proxy_url = proxy(terminal, &config.cluster_url)?;
+        config.proxy_url = proxy(proxy_of_cluster, terminal, &config.cluster_url)?;
         check_server_by(&mut config, flags);
         act_as(&mut config.auth_info, flags);
         // A person sits before it: our own few retries with short steps instead of 15 with steps of minutes.
@@ -153,6 +153,16 @@ impl Session {
         Ok(page.items.into_iter().filter_map(|item| item.0.ok()).collect())
     }
 
+    /// Lists the installation's objects of a kind as [`Self::list`] does, without those that cannot be decoded.
+    pub(crate) async fn list_readable<K: NamespacedKind, T>(
+        &self,
+        params: ListParams,
+        mut keep: impl FnMut(K) -> Option<T>,
+    ) -> Result<Vec<T>, Problem> {
+        let api: Api<DeserializeGuard<K>> = self.api();
+        self.list(About::of::<K>("list", ""), &api, params, |item| keep(item.0.ok()?)).await
+    }
+
     /// Lists page by page, and keeps of each object what `keep` gives: no more than a page of whole objects is in memory.
     /// A list that expires between two pages (410) is read again, once.
     pub(crate) async fn list<K, T>(
@@ -189,13 +199,8 @@ impl Session {
 
 /// The proxy on the way to the API server: that of its cluster in the kubeconfig, else the one that the environment names, as kubectl
 /// has it (Go's `net/http`, `ProxyFromEnvironment`). kube holds NO_PROXY against the address of the proxy (5.0), so it is asked here.
-fn proxy(terminal: &Terminal, server: &Uri) -> Result<Option<Uri>, Problem> {
-    let given =
-        match kubeconfig(terminal).and_then(|kubeconfig| proxy_of_cluster(kubeconfig, &terminal.flags)) {
-            Some(url) => Some(url),
-            None => proxy_of_environment(terminal, server),
-        };
-    let Some(given) = given else { return Ok(None) };
+fn proxy(of_cluster: Option<String>, terminal: &Terminal, server: &Uri) -> Result<Option<Uri>, Problem> {
+    let Some(given) = of_cluster.or_else(|| proxy_of_environment(terminal, server)) else { return Ok(None) };
     let url = if given.contains("://") { given } else { format!("http://{given}") };
     // It may hold a password.
     let parsed = url.parse().map_err(|error| {
@@ -205,12 +210,12 @@ fn proxy(terminal: &Terminal, server: &Uri) -> Result<Option<Uri>, Problem> {
     Ok(Some(parsed))
 }
 
-fn proxy_of_cluster(kubeconfig: Kubeconfig, flags: &GlobalArgs) -> Option<String> {
-    let context = flags.context.clone().or(kubeconfig.current_context);
-    let of_context = kubeconfig.contexts.into_iter().find(|one| Some(&one.name) == context.as_ref());
-    let name = flags.cluster.clone().or_else(|| Some(of_context?.context?.cluster))?;
-    let cluster = kubeconfig.clusters.into_iter().find(|one| one.name == name)?.cluster?;
-    cluster.proxy_url.filter(|url| !url.is_empty())
+fn proxy_of_cluster(kubeconfig: &Kubeconfig, flags: &GlobalArgs) -> Option<String> {
+    let context = flags.context.as_ref().or(kubeconfig.current_context.as_ref());
+    let of_context = kubeconfig.contexts.iter().find(|one| Some(&one.name) == context);
+    let name = flags.cluster.as_ref().or_else(|| Some(&of_context?.context.as_ref()?.cluster))?;
+    let cluster = kubeconfig.clusters.iter().find(|one| one.name == *name)?.cluster.as_ref()?;
+    cluster.proxy_url.clone().filter(|url| !url.is_empty())
 }
 
 fn proxy_of_environment(terminal: &Terminal, server: &Uri) -> Option<String> {
@@ -280,19 +285,21 @@ pub(crate) fn installation_namespace(terminal: &Terminal) -> String {
         .unwrap_or_else(|| "velero".to_owned())
 }
 
-async fn read_config(terminal: &Terminal) -> Result<Config, Problem> {
+/// The configuration, and the proxy that the kubeconfig has for the cluster.
+async fn read_config(terminal: &Terminal) -> Result<(Config, Option<String>), Problem> {
     let flags = &terminal.flags;
     let Some((kubeconfig, source)) = read_kubeconfig(terminal)? else {
         if let Some(server) = &flags.server {
-            return Ok(Config::new(parse_server(server)?));
+            return Ok((Config::new(parse_server(server)?), None));
         }
         if terminal.has_var("KUBERNETES_SERVICE_HOST") {
-            return Config::incluster().map_err(|error| {
+            let config = Config::incluster().map_err(|error| {
                 Problem::other(format!("cannot use the service account of this pod: {}", causes(&error)))
                     .with_remedy(
                         "Mount a service account token into the pod, or name a file with --kubeconfig.",
                     )
-            });
+            })?;
+            return Ok((config, None));
         }
         return Err(Problem::other(
             "there is no kubeconfig: --kubeconfig and $KUBECONFIG name none, and ~/.kube/config does not exist",
@@ -311,11 +318,13 @@ async fn read_config(terminal: &Terminal) -> Result<Config, Problem> {
         return Err(Problem::other(format!("{source} has no user {user:?}"))
             .with_remedy("`kubectl config get-users` lists them."));
     }
+    let proxy = proxy_of_cluster(&kubeconfig, flags);
     let read = Config::from_custom_kubeconfig(kubeconfig, &options).await;
     if let (Err(KubeconfigError::CurrentContextNotSet), Some(server)) = (&read, &flags.server) {
-        return Ok(Config::new(parse_server(server)?));
+        return Ok((Config::new(parse_server(server)?), proxy));
     }
-    read.map_err(|error| explain_config(&error, &source, &contexts))
+    let config = read.map_err(|error| explain_config(&error, &source, &contexts))?;
+    Ok((config, proxy))
 }
 
 /// The kubeconfig that the flags choose, if there is one that can be read.

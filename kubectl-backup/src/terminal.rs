@@ -53,7 +53,7 @@ impl Terminal {
             err_is_terminal: std::io::stderr().is_terminal(),
             in_is_terminal: std::io::stdin().is_terminal(),
             width: None,
-            // What is no UTF-8 is not there for whoever looks for it, but it is not unset.
+            // A path that is no UTF-8 is not found under its name, but the variable is not unset.
             var: Box::new(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())),
             now: Box::new(Timestamp::now),
             flags: GlobalArgs::default(),

@@ -62,7 +62,7 @@ pub struct Args {
     /// What to do on a conflict: refuse, or admit with a warning and count it. Over what the profiles say.
     #[arg(long, value_enum)]
     pub mode: Option<ModeArg>,
-    /// What to do with a restore that our controller runs when somebody is in its way: refuse it, or let it wait for its
+    /// What to do with a restore that our controller runs when another is in its way: refuse it, or let it wait for its
     /// turn. Over what the profile says.
     #[arg(long, value_enum)]
     pub on_conflict_restore: Option<OnConflictArg>,
@@ -96,7 +96,7 @@ pub enum ModeArg {
     Warn,
 }
 
-/// What becomes of a restore when somebody is in its way.
+/// What becomes of a restore when another is in its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnConflictArg {
     /// It is refused.

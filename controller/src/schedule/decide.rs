@@ -100,7 +100,7 @@ mod tests {
             (Some(ten), None, "", "2026-01-10T10:05:00Z", Some(ten)),
             (Some(ten), None, "", "2026-01-10T11:05:00Z", Some(eleven)),
             (Some(ten), Some(eleven), refused, "2026-01-10T11:05:00Z", Some(eleven)),
-            // As somebody asked for it, also after one that was refused.
+            // As a person asked for it, also after one that was refused.
             (Some(ten), Some(eleven), "", "2026-01-10T11:05:00Z", Some(ten)),
             (Some(ten), Some("2026-01-10T12:00:00Z"), refused, "2026-01-10T12:05:00Z", Some(ten)),
         ] {

@@ -52,7 +52,7 @@ pub const PROFILE_LABEL: &str = "backup-lock/profile";
 pub const PART_OF: &str = "app.kubernetes.io/part-of";
 /// Our annotation of a Backup or Restore: why it is admitted whatever is in the way. Needs the verb `break-glass`.
 pub const BREAK_GLASS_ANNOTATION: &str = "backup-lock/break-glass";
-/// Our annotation of a Backup or Restore: what to do when somebody is in the way, `deny`, `queue` or `wait`.
+/// Our annotation of a Backup or Restore: what to do when another is in the way, `deny`, `queue` or `wait`.
 pub const ON_CONFLICT_ANNOTATION: &str = "backup-lock/on-conflict";
 /// Our finalizer of a Backup that is worked on: a deleted one stays until its worker has let it go.
 pub const BACKUP_WORK_FINALIZER: &str = "backup-controller.velero.io/work";

@@ -116,7 +116,7 @@ fn a_query_with_a_name_or_a_label_that_is_gone_is_found() {
     }
 }
 
-/// Whoever is woken by an alert finds what to do, and what it says was tried.
+/// A person who is woken by an alert finds what to do, and what it says was tried.
 #[test]
 fn every_alert_has_its_runbook_and_a_test_in_which_it_fires() {
     let page = read("docs/operate/monitoring.md");

@@ -26,7 +26,7 @@ use self::{
 };
 use super::{
     doctor::{Finding, webhook},
-    poll::{Look, poll},
+    poll::{Look, Polled, in_vain, poll},
     prelude::*,
 };
 use crate::{
@@ -120,8 +120,12 @@ async fn roll_out(
     let deadline = Instant::now() + args.timeout.as_std();
     for stage in [Stage::Once, Stage::Rights, Stage::Policies, Stage::Programs] {
         apply(session, plan, stage, &observed, terminal).await?;
-        if stage == Stage::Once && !established(session, plan, deadline, terminal).await? {
-            return Ok(Exit::TimedOut);
+        if stage == Stage::Once
+            && let Err(exit) = established(session, plan, deadline, terminal).await?
+        {
+            let text = in_vain(exit, "the API server does not serve the definitions", args.timeout);
+            terminal.say(&format!("{text}; go on with kubectl backup upgrade"));
+            return Ok(exit);
         }
     }
     for name in objects::prune(session, plan).await? {
@@ -146,20 +150,20 @@ async fn roll_out(
             apply(session, plan, Stage::Registrations, &observed, terminal).await?;
         }
     }
-    let answers = answers(session, deadline, terminal).await?;
+    let (answers, waited) = answers(session, deadline, terminal).await?;
     if !show(&answers, terminal) {
         return Ok(Exit::Failed);
+    }
+    if let Err(exit) = waited {
+        terminal.say(&in_vain(exit, "the webhook has not answered", args.timeout));
+        return Ok(exit);
     }
     terminal.data(&format!("installed: {done}\n"))?;
     Ok(Exit::Done)
 }
 
 fn not_ready(exit: Exit, program: &str, is_webhook: bool, timeout: GoDuration) -> String {
-    let what = if exit == Exit::TimedOut {
-        format!("error: {program} is not ready after {timeout}")
-    } else {
-        format!("interrupted: {program} is not ready")
-    };
+    let what = in_vain(exit, &format!("{program} is not ready"), timeout);
     let registered = if is_webhook { "; the webhook is not registered by this run" } else { "" };
     format!("{what}{registered}\n  Correct what is wrong, and go on: kubectl backup upgrade")
 }
@@ -194,16 +198,16 @@ async fn apply(
     Ok(())
 }
 
-/// Waits until the definitions are served. `false`: time ran out.
+/// Waits until the definitions are served.
 async fn established(
     session: &Session,
     plan: &Plan,
     deadline: Instant,
     terminal: &mut Terminal,
-) -> Result<bool, Problem> {
+) -> Result<Polled<()>, Problem> {
     let names = plan.names("CustomResourceDefinition");
     let left = deadline.saturating_duration_since(Instant::now());
-    let waited = poll(session, terminal, left, async |_: &mut Terminal| {
+    poll(session, terminal, left, async |_: &mut Terminal| {
         for name in &names {
             if !objects::is_established(session, name).await? {
                 return Ok(Look::Same);
@@ -211,21 +215,16 @@ async fn established(
         }
         Ok(Look::Found(()))
     })
-    .await?;
-    if waited.is_err() {
-        terminal.say(
-            "error: the API server does not serve the definitions yet; go on with kubectl backup upgrade",
-        );
-    }
-    Ok(waited.is_ok())
+    .await
 }
 
-/// Asks the webhook until it answers as it should, or time runs out: it puts its authority into the registration within seconds.
+/// Asks the webhook until it answers as it should: it puts its authority into the registration within seconds. What was found last, and
+/// how the wait ended.
 async fn answers(
     session: &Session,
     deadline: Instant,
     terminal: &mut Terminal,
-) -> Result<Vec<Finding>, Problem> {
+) -> Result<(Vec<Finding>, Polled<()>), Problem> {
     let left = deadline.saturating_duration_since(Instant::now());
     let mut last = Vec::new();
     let waited = poll(session, terminal, left, async |_: &mut Terminal| {
@@ -234,8 +233,7 @@ async fn answers(
         Ok(if is_good { Look::Found(()) } else { Look::Same })
     })
     .await?;
-    let _ = waited;
-    Ok(last)
+    Ok((last, waited))
 }
 
 #[cfg(test)]

@@ -125,14 +125,19 @@ struct ListedPlace {
     items: Option<usize>,
 }
 
-pub(super) async fn ls(args: LsArgs, terminal: &mut Terminal) -> CommandResult {
+/// Opens a backup by its name; `None`: a person interrupted.
+async fn open(name: &str, terminal: &mut Terminal) -> Result<Option<Contents>, Problem> {
     let session = Session::connect(terminal).await?;
-    let backup = session.get::<Backup>(&args.name).await?;
+    let backup = session.get::<Backup>(name).await?;
     verify::has_files(&backup)?;
-    let contents = tokio::select! {
-        contents = contents(&session, &backup, terminal) => contents?,
-        _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
-    };
+    tokio::select! {
+        contents = contents(&session, &backup, terminal) => contents.map(Some),
+        _ = tokio::signal::ctrl_c() => Ok(None),
+    }
+}
+
+pub(super) async fn ls(args: LsArgs, terminal: &mut Terminal) -> CommandResult {
+    let Some(contents) = open(&args.name, terminal).await? else { return Ok(Exit::Interrupted) };
     let listing = listing(&args.name, args.place.as_deref(), &stored(&contents)?);
     if let (Some(place), true) = (&args.place, listing.items.is_empty()) {
         return Err(Problem::new(
@@ -203,13 +208,7 @@ impl Listing {
 
 pub(super) async fn cat(args: CatArgs, terminal: &mut Terminal) -> CommandResult {
     let wanted = ItemName::parse(&args.item)?;
-    let session = Session::connect(terminal).await?;
-    let backup = session.get::<Backup>(&args.name).await?;
-    verify::has_files(&backup)?;
-    let contents = tokio::select! {
-        contents = contents(&session, &backup, terminal) => contents?,
-        _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
-    };
+    let Some(contents) = open(&args.name, terminal).await? else { return Ok(Exit::Interrupted) };
     let all = stored(&contents)?;
     let Some(item) = all.iter().find(|item| wanted.is(item)) else {
         let place = wanted.namespace.unwrap_or(CLUSTER);

@@ -17,6 +17,14 @@ pub(super) const LONGEST: Duration = Duration::from_hours(24 * 365);
 /// What was found; or the exit code, where time ran out or a person interrupted.
 pub(super) type Polled<T> = Result<T, Exit>;
 
+/// What is said of something that was waited for in vain: `what` is how it is.
+pub(super) fn in_vain(exit: Exit, what: &str, timeout: GoDuration) -> String {
+    match exit {
+        Exit::TimedOut => format!("error: {what} after {timeout}"),
+        _ => format!("interrupted: {what}"),
+    }
+}
+
 pub(super) enum Look<T> {
     Found(T),
     Changed,

@@ -69,11 +69,9 @@ async fn check_backup(name: &str, session: &Session) -> Result<(), Problem> {
 
 /// The newest backup of a schedule that has ended with something to restore, as velero's own command finds it.
 async fn latest(schedule: &str, session: &Session) -> Result<String, Problem> {
-    let api: Api<DeserializeGuard<Backup>> = session.api();
     let params = ListParams::default().labels(&format!("{SCHEDULE_NAME}={}", valid_value(schedule)));
     let ended = session
-        .list(About::of::<Backup>("list", ""), &api, params, |item| {
-            let backup = item.0.ok()?;
+        .list_readable(params, |backup: Backup| {
             let status = backup.status();
             status.is_whole().then(|| (status.started, backup.name_any()))
         })

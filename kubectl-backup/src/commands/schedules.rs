@@ -57,9 +57,8 @@ async fn describe(args: &DescribeOneArgs, terminal: &mut Terminal) -> CommandRes
 /// Its backups, by their label; those that cannot be decoded are left out.
 pub(super) async fn backups(session: &Session, name: &str) -> Fetched<Vec<Backup>> {
     let params = ListParams::default().labels(&format!("{SCHEDULE_NAME}={}", valid_value(name)));
-    let api: Api<DeserializeGuard<Backup>> = session.api();
     // All of them: a list is in the order of names, so that the newest come last.
-    fetched(session.list(About::of::<Backup>("list", ""), &api, params, |item| item.0.ok())).await
+    fetched(session.list_readable(params, Some)).await
 }
 
 async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResult {

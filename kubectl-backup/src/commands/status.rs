@@ -63,24 +63,10 @@ fn show(status: &ClusterStatus, args: &StatusArgs, terminal: &mut Terminal) -> R
 /// Lists everything side by side, and keeps little of it.
 async fn read(session: &Session, args: &StatusArgs, now: Timestamp) -> Result<ClusterStatus, Problem> {
     let all = ListParams::default;
-    let backups = async {
-        let api: Api<DeserializeGuard<Backup>> = session.api();
-        let keep = |one: DeserializeGuard<Backup>| Some(BackupFacts::of(&one.0.ok()?, now));
-        session.list(About::of::<Backup>("list", ""), &api, all(), keep).await
-    };
-    let restores = async {
-        let api: Api<DeserializeGuard<Restore>> = session.api();
-        let keep = |one: DeserializeGuard<Restore>| WorkLine::of(&one.0.ok()?, now);
-        session.list(About::of::<Restore>("list", ""), &api, all(), keep).await
-    };
-    let schedules = async {
-        let api: Api<DeserializeGuard<Schedule>> = session.api();
-        session.list(About::of::<Schedule>("list", ""), &api, all(), |one| one.0.ok()).await
-    };
-    let locations = async {
-        let api: Api<DeserializeGuard<BackupStorageLocation>> = session.api();
-        session.list(About::of::<BackupStorageLocation>("list", ""), &api, all(), |one| one.0.ok()).await
-    };
+    let backups = session.list_readable(all(), |one: Backup| Some(BackupFacts::of(&one, now)));
+    let restores = session.list_readable(all(), |one: Restore| WorkLine::of(&one, now));
+    let schedules = session.list_readable(all(), |one: Schedule| Some(one));
+    let locations = session.list_readable(all(), |one: BackupStorageLocation| Some(one));
     let namespaces = async { Ok(fetched(namespaces(session)).await) };
     let lock = async { Ok(fetched(lock(session)).await) };
     let (backups, restores, schedules, locations, namespaces, lock) =

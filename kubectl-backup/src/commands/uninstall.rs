@@ -18,13 +18,14 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     install::objects::{self, Found, Installed, full_name, installed},
-    poll::{Look, poll},
+    poll::{Look, Polled, in_vain, poll},
     prelude::*,
     selection::no_terminal,
 };
 use crate::{
     backoff::pauses,
     cli::{Output, UninstallArgs},
+    view::counted,
 };
 
 /// The Secret with the webhook's certificate, and the Lease by which controllers choose a leader.
@@ -75,12 +76,14 @@ pub(super) async fn run(args: UninstallArgs, terminal: &mut Terminal) -> Command
     for stage in Stage::REMOVAL {
         remove(&session, &all, stage, terminal).await?;
         // A controller that stops gives its lease and its work back; it still has its rights.
-        if stage == Stage::Programs && !stopped(&session, deadline, terminal).await? {
+        if stage == Stage::Programs
+            && let Err(exit) = stopped(&session, deadline, terminal).await?
+        {
+            let text = in_vain(exit, "pods are still there", args.timeout);
             terminal.say(&format!(
-                "error: pods are still there after {}; their rights were left\n  See why they stay, and go on: kubectl backup uninstall",
-                args.timeout
+                "{text}; their rights were left\n  See why they stay, and go on: kubectl backup uninstall"
             ));
-            return Ok(Exit::TimedOut);
+            return Ok(exit);
         }
     }
     if args.with_ledgers {
@@ -99,12 +102,12 @@ pub(super) async fn run(args: UninstallArgs, terminal: &mut Terminal) -> Command
                 objects::delete(&session, kind, name).await?;
             }
             // One after the other: a definition takes its objects along, and so does a namespace.
-            if !gone(&session, kind, &names, deadline, terminal).await? {
+            if let Err(exit) = gone(&session, kind, &names, deadline, terminal).await? {
+                let text = in_vain(exit, &format!("{} are still there", kind.plural), args.timeout);
                 terminal.say(&format!(
-                    "error: {} are still there after {}\n  See what they wait for (kubectl describe), and go on: kubectl backup uninstall",
-                    kind.plural, args.timeout
+                    "{text}\n  See what they wait for (kubectl describe), and go on: kubectl backup uninstall"
                 ));
-                return Ok(Exit::TimedOut);
+                return Ok(exit);
             }
             terminal.say(&format!("… removed: {} {}", names.len(), kind.plural));
         }
@@ -194,13 +197,17 @@ async fn remove(
     Ok(())
 }
 
-/// Waits until no pod of the programs is there. `false`: time ran out, or a person interrupted.
-async fn stopped(session: &Session, deadline: Instant, terminal: &mut Terminal) -> Result<bool, Problem> {
+/// Waits until no pod of the programs is there.
+async fn stopped(
+    session: &Session,
+    deadline: Instant,
+    terminal: &mut Terminal,
+) -> Result<Polled<()>, Problem> {
     let left = deadline.saturating_duration_since(Instant::now());
     let resource = ApiResource::erase::<Pod>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(session.client.clone(), &session.namespace, &resource);
     let params = ListParams::default().labels(&format!("{PART_OF}={INSTALLATION}"));
-    let waited = poll(session, terminal, left, async |_: &mut Terminal| {
+    poll(session, terminal, left, async |_: &mut Terminal| {
         let about = About::of::<Pod>("list", "");
         let keep = |pod: DynamicObject| {
             let name = pod.labels().get("app.kubernetes.io/name").map(String::as_str);
@@ -209,20 +216,19 @@ async fn stopped(session: &Session, deadline: Instant, terminal: &mut Terminal) 
         let pods = session.list(about, &api, params.clone(), keep).await?;
         Ok(if pods.is_empty() { Look::Found(()) } else { Look::Same })
     })
-    .await?;
-    Ok(waited.is_ok())
+    .await
 }
 
-/// Waits until none of these objects is there. `false`: time ran out, or a person interrupted.
+/// Waits until none of these objects is there.
 async fn gone(
     session: &Session,
     kind: &Kind,
     names: &[String],
     deadline: Instant,
     terminal: &mut Terminal,
-) -> Result<bool, Problem> {
+) -> Result<Polled<()>, Problem> {
     let left = deadline.saturating_duration_since(Instant::now());
-    let waited = poll(session, terminal, left, async |_: &mut Terminal| {
+    poll(session, terminal, left, async |_: &mut Terminal| {
         for name in names {
             if objects::metadata(session, kind, name).await?.is_some() {
                 return Ok(Look::Same);
@@ -230,32 +236,24 @@ async fn gone(
         }
         Ok(Look::Found(()))
     })
-    .await?;
-    Ok(waited.is_ok())
+    .await
 }
 
 /// Backups and Restores that are worked on: the finalizer stands for the worker.
 async fn running(session: &Session) -> Vec<String> {
     let backups = with_finalizer::<Backup>(session, BACKUP_WORK_FINALIZER).await;
     let restores = with_finalizer::<Restore>(session, RESTORE_WORK_FINALIZER).await;
-    let words = [("backup", backups), ("restore", restores)];
-    words
-        .into_iter()
-        .filter(|(_, count)| *count > 0)
-        .map(
-            |(what, count)| {
-                if count == 1 { format!("1 {what} runs") } else { format!("{count} {what}s run") }
-            },
-        )
-        .collect()
+    let words = [("backup", backups), ("restore", restores)].into_iter().filter(|(_, count)| *count > 0);
+    let verb = |count| if count == 1 { "runs" } else { "run" };
+    words.map(|(what, count)| format!("{} {}", counted(count, what), verb(count))).collect()
 }
 
 /// How many have this finalizer; none where the definitions are gone.
-async fn with_finalizer<K: NamespacedKind>(session: &Session, finalizer: &str) -> usize {
+async fn with_finalizer<K: NamespacedKind>(session: &Session, finalizer: &str) -> i64 {
     let api: Api<DeserializeGuard<K>> = session.api();
     let keep = |item: DeserializeGuard<K>| item.finalizers().iter().any(|one| one == finalizer).then_some(());
     let found = session.list(About::of::<K>("list", ""), &api, ListParams::default(), keep).await;
-    found.map_or(0, |found| found.len())
+    found.map_or(0, |found| number(&found))
 }
 
 /// Takes finalizers off: those of our controller, and the one by which a Restore that has ended has its files deleted. Without a
@@ -328,8 +326,7 @@ async fn stayed(session: &Session, args: &UninstallArgs, mode: Option<Mode>) -> 
             ("schedule", count::<Schedule>(session).await),
             ("location", count::<BackupStorageLocation>(session).await),
         ] {
-            let ending = if count == Some(1) { "" } else { "s" };
-            stays.extend(count.map(|count| format!("{count} {what}{ending}")));
+            stays.extend(count.map(|count| counted(count, what)));
         }
     }
     if !args.with_ledgers {
@@ -345,8 +342,12 @@ async fn stayed(session: &Session, args: &UninstallArgs, mode: Option<Mode>) -> 
 }
 
 /// How many there are in the namespace, if that can be known.
-async fn count<K: NamespacedKind>(session: &Session) -> Option<usize> {
+async fn count<K: NamespacedKind>(session: &Session) -> Option<i64> {
     let api: Api<DeserializeGuard<K>> = session.api();
     let found = session.list(About::of::<K>("list", ""), &api, ListParams::default(), |_| Some(())).await;
-    found.ok().map(|found| found.len())
+    found.ok().map(|found| number(&found))
+}
+
+fn number(found: &[()]) -> i64 {
+    i64::try_from(found.len()).unwrap_or(i64::MAX)
 }

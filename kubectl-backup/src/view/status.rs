@@ -197,11 +197,11 @@ pub(crate) fn status(namespace: &str, seen: Observed, asked: &Asked<'_>, now: Ti
     };
     let newest = newest(&backups);
     let promises: Vec<Promise<'_>> = schedules.iter().map(|one| promise(one, now)).collect();
-    let down: BTreeMap<String, String> = locations
+    let locations: Vec<LocationLine> = locations.iter().map(location).collect();
+    let down: BTreeMap<&str, &str> = locations
         .iter()
-        .map(|location| LocationSummary::of(location, ""))
-        .filter(LocationSummary::is_unavailable)
-        .map(|location| (location.name, location.message.unwrap_or_default()))
+        .filter(|location| location.tone == Tone::Bad)
+        .map(|location| (location.name.as_str(), location.message.as_deref().unwrap_or_default()))
         .collect();
     let is_excepted = |name: &String| IncludesExcludes::new(asked.except, &[]).names(name);
     let (except, names): (Vec<String>, Vec<String>) = names.into_iter().partition(is_excepted);
@@ -214,7 +214,7 @@ pub(crate) fn status(namespace: &str, seen: Observed, asked: &Asked<'_>, now: Ti
         namespaces,
         except,
         running,
-        locations: locations.iter().map(location).collect(),
+        locations,
         lock,
         unchecked,
     }
@@ -280,7 +280,7 @@ fn of_namespace(
     name: &str,
     newest: &[Newest<'_>],
     promises: &[Promise<'_>],
-    down: &BTreeMap<String, String>,
+    down: &BTreeMap<&str, &str>,
     rpo: Option<SignedDuration>,
     now: Timestamp,
 ) -> NamespaceStatus {
@@ -319,7 +319,7 @@ fn of_good(
     good: &BackupFacts,
     namespace: &str,
     promised: Option<&Promise<'_>>,
-    down: &BTreeMap<String, String>,
+    down: &BTreeMap<&str, &str>,
     rpo: Option<SignedDuration>,
     now: Timestamp,
 ) -> Vec<String> {
@@ -345,7 +345,7 @@ fn of_good(
         }
         _ => {}
     }
-    if let Some(why) = down.get(&good.location) {
+    if let Some(why) = down.get(good.location.as_str()) {
         let why = if why.is_empty() { String::new() } else { format!(": {why}") };
         reasons
             .push(format!("location {}, which has its last good backup, is Unavailable{why}", good.location));

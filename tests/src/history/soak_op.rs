@@ -110,7 +110,7 @@ impl Clients {
                 self.write(Method::POST, collection(name, "deletebackuprequests"), JSON, request, server)
                     .await;
             }
-            // What was there once is not put there again: nobody could tell whether it came back by itself.
+            // What was there once is not put there again: it could not be told whether it came back by itself.
             SoakOp::Import { name, .. }
                 if self.timeline.record(plan.number, |record| record.deletions.contains(name)) => {}
             SoakOp::Import { name, phase } => {

@@ -98,7 +98,7 @@ async fn the_command_installs_upgrades_and_removes(world: &mut World) -> anyhow:
     }
     says(&plugin.fails(1, &["install"]).await?.stderr, &["already", "kubectl backup upgrade"])?;
 
-    // Why it is not ready is told, and what to do.
+    // It says why it is not ready, and what to do.
     let late = plugin.fails(124, &["upgrade", "--timeout=5s"]).await?;
     says(
         &late.stderr,
@@ -166,7 +166,7 @@ async fn removes(cluster: &Cluster) -> anyhow::Result<()> {
     says(&plugin.fails(1, &["uninstall", "--yes"]).await?.stderr, &["1 backup runs", "--force"])?;
     plugin.succeeds(&["uninstall", "--yes", "--force"]).await?;
 
-    // An API server (1.34) may never remove a definition of seconds ago whose objects nobody has asked for ("storage is
+    // An API server (1.34) may never remove a definition of seconds ago whose objects were never asked for ("storage is
     // (re)initializing"). In a cluster that is used the controllers have.
     for definition in cluster.definitions().list_all().await? {
         let spec = &definition.data["spec"];

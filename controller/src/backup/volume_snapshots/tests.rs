@@ -220,7 +220,7 @@ async fn what_was_begun_is_noted_before_the_next_attempt() {
 
 /// As when leadership is lost: who leads now reads the journal.
 #[tokio::test(start_paused = true)]
-async fn what_nobody_waits_for_ends_with_the_journal() {
+async fn what_is_not_waited_for_ends_with_the_journal() {
     let (disks, journal) = (slow(), MemoryJournal::default());
     let mut snapshots = attempt(&journal, &[("only", &disks)]);
     begin(&mut snapshots, &["a"]);

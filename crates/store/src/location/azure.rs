@@ -149,7 +149,7 @@ fn account_key(
     services: Services,
     account: Account,
 ) -> Result<AccountKey, StoreError> {
-    // A machine is told who it is over HTTP. The other services have addresses of their own scheme.
+    // A machine asks over HTTP who it is. The other services have addresses of their own scheme.
     let client = http_client::connector()
         .connect(&options.clone().with_allow_http(true))
         .map_err(|error| StoreError::from_store("open", &services.resource_manager, &error))?;

@@ -100,7 +100,7 @@ fn findings(seen: Vec<(String, Served)>, now: Timestamp) -> Vec<Finding> {
     findings
 }
 
-/// Trusts the authorities of a bundle, and nobody else.
+/// Trusts the authorities of a bundle, and no others.
 fn trust(bundle: &[u8]) -> Option<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok));

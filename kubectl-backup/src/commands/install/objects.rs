@@ -73,17 +73,11 @@ pub(super) async fn apply(
     };
     let (api, lower) = (api(session, kind), kind.kind.to_lowercase());
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    let mut pauses = pauses().take(TRIES - 1);
-    let applied = loop {
+    let applied = while_away(async || {
         let about = About::called("apply", &lower, kind.plural, name);
-        match session.call(about, api.patch(name, &params, &Patch::Apply(object))).await {
-            Err(problem) if problem.is_transient() => match pauses.next() {
-                Some(pause) => sleep(pause).await,
-                None => return Err(problem),
-            },
-            other => break other?,
-        }
-    };
+        session.call(about, api.patch(name, &params, &Patch::Apply(object))).await
+    })
+    .await?;
     Ok(match before {
         None => Outcome::Created,
         Some(before) if is_same(before, &applied.metadata) => Outcome::Unchanged,
@@ -190,16 +184,23 @@ pub(crate) async fn delete(session: &Session, kind: &Kind, name: &str) -> Result
     let policy = if with_pods { PropagationPolicy::Foreground } else { PropagationPolicy::Background };
     let params = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
     let api = api(session, kind);
+    let deleted = while_away(async || {
+        let about = About::called("delete", &lower, kind.plural, name);
+        session.call(about, api.delete(name, &params)).await
+    });
+    match deleted.await {
+        Err(problem) if is_absent(&problem) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Sends a request that may be sent twice, and sends it again while the API server is away.
+async fn while_away<T>(mut send: impl AsyncFnMut() -> Result<T, Problem>) -> Result<T, Problem> {
     let mut pauses = pauses().take(TRIES - 1);
     loop {
-        let about = About::called("delete", &lower, kind.plural, name);
-        match session.call(about, api.delete(name, &params)).await {
-            Err(problem) if is_absent(&problem) => return Ok(()),
-            Err(problem) if problem.is_transient() => match pauses.next() {
-                Some(pause) => sleep(pause).await,
-                None => return Err(problem),
-            },
-            other => return other.map(drop),
+        match (send().await, pauses.next()) {
+            (Err(problem), Some(pause)) if problem.is_transient() => sleep(pause).await,
+            (answer, _) => return answer,
         }
     }
 }

@@ -6,9 +6,12 @@ use kube::api::LogParams;
 use tokio::time::Instant;
 
 use super::objects;
-use crate::commands::{
-    poll::{Look, Polled, poll},
-    prelude::*,
+use crate::{
+    commands::{
+        poll::{Look, Polled, poll},
+        prelude::*,
+    },
+    print::Tone,
 };
 
 /// Waits until all replicas of this version are ready. Each change is a line.
@@ -22,15 +25,18 @@ pub(super) async fn until_ready(
     let mut said = String::new();
     poll(session, terminal, left, async |terminal: &mut Terminal| {
         let state = look(session, program).await?;
-        if said != state.text {
-            let (sign, style) = (if state.is_ready { "✓" } else { "…" }, terminal.err_style());
-            let tone = if state.is_ready { crate::print::Tone::Good } else { crate::print::Tone::Busy };
-            let line = format!("{} {program:<23}{}", style.tone(tone, sign), state.text);
-            terminal.say(&line);
+        let is_new = said != state.text;
+        if is_new {
+            let tone = if state.is_ready { Tone::Good } else { Tone::Busy };
+            let sign = terminal.err_style().tone(tone, tone.sign());
+            terminal.say(&format!("{sign} {program:<23}{}", state.text));
             said.clone_from(&state.text);
-            return Ok(if state.is_ready { Look::Found(()) } else { Look::Changed });
         }
-        Ok(if state.is_ready { Look::Found(()) } else { Look::Same })
+        Ok(match is_new {
+            _ if state.is_ready => Look::Found(()),
+            true => Look::Changed,
+            false => Look::Same,
+        })
     })
     .await
 }

@@ -47,11 +47,8 @@ pub(crate) async fn run(args: SearchArgs, terminal: &mut Terminal) -> CommandRes
 async fn search(args: &SearchArgs, terminal: &mut Terminal) -> CommandResult {
     let wanted = ItemName::parse(&args.item)?;
     let session = Session::connect(terminal).await?;
-    let api: Api<DeserializeGuard<Backup>> = session.api();
-    let is_stored = |backup: &Backup| backup.status().is_whole();
-    let keep = |one: DeserializeGuard<Backup>| one.0.ok().filter(is_stored);
-    let mut backups =
-        session.list(About::of::<Backup>("list", ""), &api, ListParams::default(), keep).await?;
+    let keep = |backup: Backup| backup.status().is_whole().then_some(backup);
+    let mut backups = session.list_readable(ListParams::default(), keep).await?;
     backups.sort_by_key(|backup| std::cmp::Reverse(began(backup)));
     let listed = stream::iter(&backups).map(async |backup| {
         let file = StoredFile::of(DownloadTargetKind::BackupResourceList, &backup.metadata);

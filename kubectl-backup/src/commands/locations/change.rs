@@ -102,12 +102,10 @@ fn changes(flags: &LocationFlags, terminal: &mut Terminal) -> Result<Value, Prob
 
 /// With two defaults a server takes the one that it finds first.
 async fn no_other_default(session: &Session, name: &str, terminal: &mut Terminal) -> Result<(), Problem> {
-    let api: Api<DeserializeGuard<BackupStorageLocation>> = session.api();
-    let about = About::of::<BackupStorageLocation>("list", "");
-    let is_other = |one: DeserializeGuard<BackupStorageLocation>| {
-        one.0.ok().filter(|location| location.spec.default == Some(true) && location.name_any() != name)
-    };
-    for other in session.list(about, &api, ListParams::default(), is_other).await? {
+    let is_other =
+        |location: &BackupStorageLocation| location.spec.default == Some(true) && location.name_any() != name;
+    let keep = |location| Some(location).filter(is_other);
+    for other in session.list_readable(ListParams::default(), keep).await? {
         let other_name = other.name_any();
         let patch = json!({ "spec": { "default": false } });
         session.patch::<BackupStorageLocation>(&other_name, other.metadata.uid.as_ref(), patch).await?;

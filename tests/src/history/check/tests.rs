@@ -253,7 +253,7 @@ fn two_objects_that_conflict_and_are_stored_together_are_found() {
 
 /// A backup gives its place back when only its bucket has still to take it.
 #[test]
-fn a_backup_that_rests_is_in_nobodys_way() {
+fn a_backup_that_rests_is_in_the_way_of_none() {
     let rests = |from: u64, until: u64| {
         let mut record =
             good().claimed("b", &[(9, Some(14))]).lived("r", 16, Some(40)).claimed("r", &[(15, Some(41))]);

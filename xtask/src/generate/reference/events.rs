@@ -28,7 +28,7 @@ const EVENTS: &[(&str, &str, &str)] = &[
     ("FailedValidation", "Backup, Restore, Schedule", "it was refused; every field that is wrong"),
     ("FilesLeft", "Restore", "it was deleted, and its files are still in the store"),
     ("FoldersPruned", "BackupStorageLocation", "folders of backups that never ended were removed"),
-    ("ForcedEnd", "Backup, Restore", "somebody with break-glass ended it while it was at work"),
+    ("ForcedEnd", "Backup, Restore", "a person with break-glass ended it while it was at work"),
     (
         "ForcedRelease",
         "Backup, Restore, Lease",

@@ -35,7 +35,7 @@ fn work_on(mut ledger: Ledger) -> String {
         ledger.conflicts(key, &everything);
         let _ = ledger.activate(key, uid);
         ledger.suspect(key, uid);
-        ledger.force_release(key, uid, "somebody");
+        ledger.force_release(key, uid, "a person");
         ledger.release(key, uid);
     }
     let held = ledger.hold(&hold("h"), "h", &everything, "", "ann");
