@@ -22,7 +22,7 @@ use super::{
     faults::{Faults, Point},
     plan::{self, Area, Kind},
     record::{Life, Work},
-    timeline::{FINALIZER, Timeline},
+    timeline::Timeline,
 };
 use crate::{install::NAMESPACE, percona};
 
@@ -323,7 +323,8 @@ impl Operator {
                 timeout(REQUEST, api.patch_status(name, &params, &Patch::Merge(patch))).await?
             } else {
                 patch["status"] = json!({ "phase": phase });
-                patch["metadata"]["finalizers"] = if begins { json!([FINALIZER]) } else { Value::Null };
+                let finalizer = life.object.kind.work_finalizer();
+                patch["metadata"]["finalizers"] = if begins { json!([finalizer]) } else { Value::Null };
                 timeout(REQUEST, api.patch(name, &params, &Patch::Merge(patch))).await?
             };
             match written {

@@ -2,6 +2,7 @@
 
 use std::{fmt, time::Duration};
 
+use backup_core::labels::{BACKUP_WORK_FINALIZER, RESTORE_WORK_FINALIZER};
 use backup_lock::ObjectKey;
 use serde_json::Value;
 
@@ -28,6 +29,14 @@ impl Kind {
         match self {
             Self::Backup => "Backup",
             Self::Restore => "Restore",
+        }
+    }
+
+    /// What keeps an object of ours while it is worked on. The lock takes one that is deleted and does not have it for over.
+    pub(crate) fn work_finalizer(self) -> &'static str {
+        match self {
+            Self::Backup => BACKUP_WORK_FINALIZER,
+            Self::Restore => RESTORE_WORK_FINALIZER,
         }
     }
 

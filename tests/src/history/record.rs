@@ -253,6 +253,13 @@ impl Record {
         self.lives.values().find(failed).map(|life| life.object.name.clone())
     }
 
+    /// Names and phases of what is stored and not over, and the last error of its operator.
+    pub(crate) fn unended(&self) -> String {
+        let lives = self.lives.values().filter(|life| life.over().is_none());
+        let names: Vec<_> = lives.map(|life| format!("{} {:?}", life.object.name, life.phase)).collect();
+        format!("{}; operator: {:?}", names.join(", "), self.operator_errors.last())
+    }
+
     /// Whether something may still be on its way.
     pub(crate) fn is_unsure(&self) -> bool {
         self.attempts.iter().any(Attempt::is_unsure)

@@ -30,6 +30,8 @@ use crate::{World, binaries::target, wait};
 const AT_ONCE: usize = 12;
 /// Histories that are not over yet: their claims are waited for.
 const OPEN: usize = 120;
+/// The same with real controllers, whose slots are few: the rest would only wait for one.
+const OPEN_WITH_CONTROLLERS: usize = 40;
 /// The same in a soak, which ends when they are over.
 const OPEN_IN_A_SOAK: usize = 30;
 /// One history in so many has the fault of a process: in a short run, in a long one, and in a soak.
@@ -157,7 +159,11 @@ impl Run {
     }
 
     async fn play(&self, numbers: impl Iterator<Item = u64>) {
-        let open = if self.options.soak.is_some() { OPEN_IN_A_SOAK } else { OPEN };
+        let open = match self.options {
+            Options { soak: Some(_), .. } => OPEN_IN_A_SOAK,
+            Options { controllers: true, .. } => OPEN_WITH_CONTROLLERS,
+            _ => OPEN,
+        };
         let histories = stream::iter(numbers).map(|number| self.history(number));
         histories.buffer_unordered(open).for_each(async |()| {}).await;
     }
@@ -276,7 +282,9 @@ impl Run {
         }
         wishes.work(number, Duration::ZERO);
         if !self.until(self.rules.freed_within, || self.all_over(number)).await {
-            self.trouble(&format!("history {number}: some objects never ended"));
+            let (unended, record) = timeline.record(number, |record| (record.unended(), record.clone()));
+            self.trouble(&format!("history {number}: some objects never ended: {unended}"));
+            write_for_readers(&locked(&self.report).folder, number, &format!("{unended}\n{record:#?}"));
         }
         // A claim of which its client heard nothing may be written while the rest is swept away already.
         loop {
@@ -291,7 +299,12 @@ impl Run {
             if let Err(error) = self.stage.sweep(&prefix).await {
                 self.trouble(&format!("history {number} is not swept away: {error:#}"));
             }
-            if !freed || !timeline.in_ledger(&prefix) {
+            if !timeline.in_ledger(&prefix) {
+                return;
+            }
+            if !freed {
+                // What has just been swept away has its claim for a little longer.
+                self.until(self.rules.freed_within, || !timeline.in_ledger(&prefix)).await;
                 return;
             }
         }
@@ -302,9 +315,11 @@ impl Run {
         let before = report.violations.len();
         report.add(number, record, self.rules);
         if report.violations.len() > before {
-            // For who looks into it.
-            let file = report.folder.join(format!("history-{number}.txt"));
-            let _ = std::fs::write(file, format!("{:#?}\n{record:#?}", &report.violations[before..]));
+            write_for_readers(
+                &report.folder,
+                number,
+                &format!("{:#?}\n{record:#?}", &report.violations[before..]),
+            );
         }
         for (_, violation) in &report.violations[before..] {
             if self.options.progress {
@@ -322,4 +337,9 @@ impl Run {
     async fn until(&self, time: Duration, so: impl Fn() -> bool) -> bool {
         wait::until("it is so", time, async || anyhow::Ok(so())).await.is_ok()
     }
+}
+
+/// For whoever looks into what a history did.
+fn write_for_readers(folder: &Path, number: u64, text: &str) {
+    let _ = std::fs::write(folder.join(format!("history-{number}.txt")), text);
 }

@@ -32,8 +32,6 @@ const OVER: [&str; 7] =
     ["FailedValidation", "Completed", "PartiallyFailed", "Failed", "Deleting", "Succeeded", "Error"];
 /// States of an entry that keeps others out for the sake of its object.
 const PLACES: [&str; 3] = ["Reserved", "Active", "Settling"];
-/// The finalizer of what is worked on.
-pub(crate) const FINALIZER: &str = "backup-controller.velero.io/work";
 
 /// All that was seen in etcd.
 pub(crate) struct Timeline {
@@ -220,7 +218,7 @@ impl Seen {
         life.deleting = object["metadata"]["deletionTimestamp"].is_string();
         life.finalizer = object["metadata"]["finalizers"]
             .as_array()
-            .is_some_and(|all| all.iter().any(|one| one == FINALIZER));
+            .is_some_and(|all| all.iter().any(|one| one == kind.work_finalizer()));
         let collects = object["metadata"]["annotations"][COLLECTS_AGAIN_ANNOTATION].is_string();
         let rests = kind == Kind::Backup && !guarded && phase.starts_with("Finalizing") && !collects;
         match life.rests.last_mut().filter(|last| last.until.is_none()) {
