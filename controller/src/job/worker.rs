@@ -11,7 +11,7 @@ use backup_lock::{ActivateError, ObjectKey, Token};
 use backup_runtime::{
     backoff::Backoff,
     errors::found,
-    retry::{self, PatchOutcome},
+    retry::{self, PatchOutcome, WriteError},
 };
 use backup_store::{AwaitingOperations, CommittedPlan, FoundJob, Location, StoredJob};
 use kube::Resource as _;
@@ -42,6 +42,8 @@ pub(crate) use error::WorkerError;
 
 /// Between looks at the ledger while it cannot be read.
 const LEDGER_STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(5) };
+/// Between tries of writing that the work begins.
+const BEGIN_STEPS: Backoff = Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(2) };
 const READ_BUDGET: Duration = Duration::from_secs(30);
 
 pub(crate) struct Worker<L: Lifecycle> {
@@ -227,13 +229,15 @@ impl<L: Lifecycle> Worker<L> {
                     return self.refuse(&object, &validation_errors, &prepared.facts).await;
                 }
                 (Plan::Begin, Some(prepared)) => {
-                    if claim.is_none() {
-                        match self.claim(&mut object).await? {
-                            ControlFlow::Continue(granted) => claim = Some(granted),
+                    let granted = match claim.take() {
+                        Some(granted) => granted,
+                        None => match self.claim(&mut object).await? {
+                            ControlFlow::Continue(granted) => granted,
                             ControlFlow::Break(next) => return Ok(next),
-                        }
-                    }
-                    object = self.begin(&object, &prepared.facts).await?;
+                        },
+                    };
+                    object = self.begin(&object, &prepared.facts, &granted.token).await?;
+                    claim = Some(granted);
                 }
                 (Plan::Work, Some(Prepared { facts, .. })) => {
                     // Decided only after a look.
@@ -328,11 +332,37 @@ impl<L: Lifecycle> Worker<L> {
         Ok(Looked { stored, location, record, end })
     }
 
-    async fn begin(&self, object: &L::Object, facts: &L::Facts) -> Result<L::Object, WorkerError> {
+    /// Writes that the work begins, tried for `--resource-timeout`. Others may have been let in while a write hung: the claim
+    /// is looked at before each other try.
+    async fn begin(
+        &self,
+        object: &L::Object,
+        facts: &L::Facts,
+        token: &Token,
+    ) -> Result<L::Object, WorkerError> {
         // Only what was claimed: a spec that was edited since is read, and claimed, again.
         let patch =
             |now: &L::Object| now.has_spec_of(object).then(|| self.kind.begin_patch(now, facts)).flatten();
-        let begun = self.publish(object, patch).await?;
+        let cluster = &self.ctx.cluster;
+        let (api, started) = (cluster.api(), Instant::now());
+        let (mut now, mut tries) = (object.clone(), 0);
+        let begun = loop {
+            let once = Duration::ZERO;
+            match retry::status_patch_in(&api, &cluster.leadership, once, &now, patch).await {
+                Ok(PatchOutcome::Written(begun)) => break begun,
+                Ok(PatchOutcome::Gone | PatchOutcome::Stale) => return Err(WorkerError::Conflict),
+                Err(WriteError::Exhausted { .. }) if started.elapsed() < cluster.patch_budget => {}
+                Err(error) => return Err(error.into()),
+            }
+            tries += 1;
+            tokio::time::sleep(BEGIN_STEPS.delay(tries)).await;
+            self.still_claimed(token).await?;
+            now = self.read().await?.ok_or(WorkerError::Conflict)?;
+            // The answer was lost, and not the write.
+            if now.stage() != object.stage() {
+                break now;
+            }
+        };
         L::count(&self.ctx.metrics, Some(&begun), metrics::Outcome::Attempt);
         L::started(self, &begun, facts);
         Ok(begun)

@@ -1,7 +1,8 @@
 //! Restores whose claim is taken while they work.
 
 use backup_lock::{Ledger, VELERO_SCOPE};
-use tokio::time::Instant;
+use backup_testkit::Fault;
+use tokio::{sync::Notify, time::Instant};
 
 use super::*;
 
@@ -114,6 +115,31 @@ async fn a_restore_that_was_released_before_it_began_ends_without_having_started
     assert_eq!((&status["phase"], &status["startTimestamp"]), (&json!("Failed"), &Value::Null), "{status}");
     assert_eq!(status["failureReason"], "not started: its claim was released by force by ann: it hangs");
     assert_eq!((fake.get(ITEM), claims(&ctx).await), (None, 0));
+}
+
+/// The API server stood still, say.
+#[tokio::test]
+async fn a_restore_that_is_released_while_its_beginning_is_written_does_not_begin() {
+    let (fake, _folder, ctx) = prepared(None).await;
+    let failed = Arc::new(Notify::new());
+    let tell = Arc::clone(&failed);
+    fake.fault(move |_, request| {
+        let begins = request.method == "PATCH" && request.body["status"]["phase"] == "InProgress";
+        begins.then(|| {
+            tell.notify_one();
+            Fault::unavailable()
+        })
+    });
+    let mut worker = worker(&ctx);
+    let (stopped, ()) = tokio::join!(step(&mut worker), async {
+        failed.notified().await;
+        force_release(&ctx).await;
+        fake.fault(|_, _| None);
+    });
+    assert_eq!(stopped, Step::Again("Conflict".to_owned()));
+    assert_eq!(step(&mut worker).await, Step::Done);
+    let status = status(&fake);
+    assert_eq!((&status["phase"], &status["startTimestamp"]), (&json!("Failed"), &Value::Null), "{status}");
 }
 
 /// Its worker was gone when the claim was released, and the next one finds that.
