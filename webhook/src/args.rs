@@ -70,6 +70,10 @@ pub struct Args {
     /// profiles say.
     #[arg(long, value_parser = seconds)]
     pub intent: Option<Duration>,
+    /// Refuse a Restore whose author may not do everything (verb * on resource *.*) in each namespace that it reads or
+    /// writes, or in the cluster if it may touch all of it.
+    #[arg(long)]
+    pub check_restore_rights: bool,
     /// Addresses of all replicas, this one included, so that one of them does all the writing of one ledger.
     #[arg(long, value_delimiter = ',', requires = "identity")]
     pub peers: Vec<SocketAddr>,

@@ -1,4 +1,4 @@
-//! Who may break the glass, and the Event that says it was done.
+//! What a user may do, and the Event that says that the glass was broken.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,20 +26,39 @@ pub(crate) struct Authorization {
     reviews: Api<SubjectAccessReview>,
     recorder: Recorder,
     permits: Arc<Semaphore>,
+    /// Whether a Restore needs rights where it reads and writes.
+    pub(crate) checks_restores: bool,
 }
 
 impl Authorization {
-    pub(crate) fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client, checks_restores: bool) -> Self {
         let reporter = Reporter { controller: "backup-webhook".to_owned(), instance: None };
         Self {
             reviews: Api::all(client.clone()),
             recorder: Recorder::new(client, reporter),
             permits: Arc::new(Semaphore::new(IN_FLIGHT)),
+            checks_restores,
         }
     }
 
     /// Whether this user may break the glass in a namespace: the verb `break-glass` on `locks` of `velero.io`.
     pub(crate) async fn may_break_glass(&self, user: &UserInfo, namespace: &str) -> Result<bool, String> {
+        self.may(user, "break-glass", "velero.io", "locks", namespace).await
+    }
+
+    /// Whether this user may do everything in a namespace, or in the whole cluster if that is empty.
+    pub(crate) async fn may_do_everything(&self, user: &UserInfo, namespace: &str) -> Result<bool, String> {
+        self.may(user, "*", "*", "*", namespace).await
+    }
+
+    async fn may(
+        &self,
+        user: &UserInfo,
+        verb: &str,
+        group: &str,
+        resource: &str,
+        namespace: &str,
+    ) -> Result<bool, String> {
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
                 user: user.username.clone(),
@@ -47,9 +66,9 @@ impl Authorization {
                 uid: user.uid.clone(),
                 extra: user.extra.clone(),
                 resource_attributes: Some(ResourceAttributes {
-                    group: Some("velero.io".to_owned()),
-                    resource: Some("locks".to_owned()),
-                    verb: Some("break-glass".to_owned()),
+                    group: Some(group.to_owned()),
+                    resource: Some(resource.to_owned()),
+                    verb: Some(verb.to_owned()),
                     namespace: Some(namespace.to_owned()),
                     ..ResourceAttributes::default()
                 }),
@@ -61,9 +80,7 @@ impl Authorization {
         match timeout(ASK, self.reviews.create(&PostParams::default(), &review)).await {
             Ok(Ok(answer)) => Ok(answer.status.is_some_and(|status| status.allowed)),
             Ok(Err(error)) => Err(backup_lock::errors::plain(&error)),
-            Err(_) => {
-                Err(format!("the API server did not say in {} s who may break the glass", ASK.as_secs()))
-            }
+            Err(_) => Err(format!("the API server did not say in {} s what a user may do", ASK.as_secs())),
         }
     }
 

@@ -12,6 +12,7 @@ mod metrics;
 mod peers;
 mod registrations;
 mod repair;
+mod restore_rights;
 mod review;
 mod self_signed;
 mod server;
@@ -98,7 +99,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let (look, asked) = mpsc::channel(registrations::CALLERS);
     tokio::spawn(registrations.follow(asked));
     let peers = args.peers(followed)?.map(peers::Peers::start).transpose()?;
-    let authorization = authorization::Authorization::new(client.clone());
+    let authorization = authorization::Authorization::new(client.clone(), args.check_restore_rights);
     let callers = callers::Callers::new(paths, look);
     let webhook = review::Webhook::new(
         profiles.clone(),

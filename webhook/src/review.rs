@@ -11,10 +11,9 @@ use axum::{
 };
 use backup_core::profile::{Mode, OnConflict, Profile, ScopeRule};
 use backup_lock::{
-    ObjectKey, ObjectKind, ProtectedProfile,
+    Footprint, ObjectKey, ObjectKind, ProtectedProfile,
     admission::{ClaimRequest, Running},
     ledger::Ask,
-    observe::ObserveError,
     protected_profile::UnusableProfile,
 };
 use k8s_openapi::api::authentication::v1::UserInfo;
@@ -22,6 +21,7 @@ use kube::core::{
     DynamicObject, Status,
     admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, Operation},
 };
+use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
@@ -35,6 +35,7 @@ use crate::{
     external_leases::ExternalLeases,
     metrics::Metrics,
     peers::{self, Peers},
+    restore_rights,
 };
 
 /// Every request is answered by then; the API server waits 10 s.
@@ -123,7 +124,7 @@ impl Webhook {
         let answer = match decision {
             Decision::Pass => return Answer::pass("passed"),
             Decision::Refuse(status) => return Answer::refuse(*status, "invalid"),
-            Decision::Change(change) => in_time(deadline, self.change(claims.protected(), *change)).await,
+            Decision::Change(change) => self.change(claims.protected(), *change, user, deadline).await,
             Decision::Claim(claiming) => self.claim(claims, *claiming, user, deadline).await,
         };
         answer.unwrap_or_else(|why| Answer::trouble(&why))
@@ -142,6 +143,9 @@ impl Webhook {
         let protected = claims.protected();
         let group = &protected.profile.group;
         let footprint = in_time(deadline, protected.store.objects().footprint(&key, &spec)).await?;
+        if let Some(refusal) = self.lacking(protected, &key, &spec, &footprint, user, deadline).await? {
+            return Ok(Answer::refuse(refusal, "denied"));
+        }
         let mut ask = Ask {
             queue: on_conflict == OnConflict::Queue,
             insists: on_conflict == OnConflict::Wait,
@@ -223,15 +227,45 @@ impl Webhook {
     }
 
     /// An object that runs, or may soon, cannot come to touch more than it was admitted for.
-    async fn change(&self, protected: &ProtectedProfile, change: Change) -> Result<Answer, ObserveError> {
+    async fn change(
+        &self,
+        protected: &ProtectedProfile,
+        change: Change,
+        user: &UserInfo,
+        deadline: Instant,
+    ) -> Result<Answer, String> {
         let Change { key, old, new } = change;
-        let objects = protected.store.objects();
-        let (old, new) = (objects.footprint(&key, &old).await?, objects.footprint(&key, &new).await?);
-        Ok(if old.covers(&new) {
-            Answer::pass("passed")
-        } else {
-            Answer::refuse(denial::grows(&protected.profile.group, &key, &old, &new), "denied")
-        })
+        let (objects, group) = (protected.store.objects(), &protected.profile.group);
+        let before = in_time(deadline, objects.footprint(&key, &old)).await?;
+        let after = in_time(deadline, objects.footprint(&key, &new)).await?;
+        if !before.covers(&after) {
+            return Ok(Answer::refuse(denial::grows(group, &key, &before, &after), "denied"));
+        }
+        let lacking = self.lacking(protected, &key, &new, &after, user, deadline).await?;
+        Ok(lacking.map_or(Answer::pass("passed"), |status| Answer::refuse(status, "denied")))
+    }
+
+    /// The refusal of a Restore that does what its author may not do by hand.
+    async fn lacking(
+        &self,
+        protected: &ProtectedProfile,
+        key: &ObjectKey,
+        spec: &Value,
+        written: &Footprint,
+        user: &UserInfo,
+        deadline: Instant,
+    ) -> Result<Option<Status>, String> {
+        let of_velero = protected.profile.is_velero() && key.kind == ObjectKind::Restore;
+        let asks = self.authorization.checks_restores && !is_of_installation(name_of(user), key);
+        if !of_velero || !asks {
+            return Ok(None);
+        }
+        let unmapped = restore_rights::unmapped(spec);
+        let read = in_time(deadline, protected.store.objects().footprint(key, &unmapped)).await?;
+        let reach = restore_rights::reach(spec, written, &read);
+        let lacking = in_time(deadline, restore_rights::lacking(&self.authorization, user, reach)).await?;
+        Ok(lacking
+            .map(|lacking| denial::lacks_rights(&protected.profile.group, key, name_of(user), &lacking)))
     }
 
     /// Whether the namespace of an object is being deleted: then nothing keeps its objects.
@@ -265,13 +299,18 @@ async fn in_time<T, E: ToString>(
 /// it for; empty: it takes no share. Any other user may write what they like on an object.
 fn requester(user: &UserInfo, profile: &Profile, key: &ObjectKey, schedule: Option<&str>) -> String {
     let name = name_of(user);
-    let account = name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
-    let own = profile.is_velero() && account.is_some_and(|(namespace, _)| namespace == key.namespace);
+    let own = profile.is_velero() && is_of_installation(name, key);
     match schedule {
         Some(schedule) if own => format!("schedule {}/{schedule}", key.namespace),
         None if own => String::new(),
         _ => format!("user {name:?}"),
     }
+}
+
+/// Whether this user is an account of the namespace of the object, which is that of its installation.
+fn is_of_installation(user: &str, key: &ObjectKey) -> bool {
+    let account = user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+    account.is_some_and(|(namespace, _)| namespace == key.namespace)
 }
 
 fn name_of(user: &UserInfo) -> &str {

@@ -72,7 +72,7 @@ impl Replica {
         let profiles: Vec<ProtectedProfile> = profiles.into_iter().map(protected).collect();
         let store =
             profiles.iter().find(|protected| protected.profile.name == "velero").unwrap().store.clone();
-        let authorization = Authorization::new(api.client());
+        let authorization = Authorization::new(api.client(), false);
         let (path, paths) = (SecretPaths::make().unwrap(), SecretPaths::default());
         paths.saw(&path, Instant::now());
         let callers = Callers::new(paths, mpsc::channel(1).0);

@@ -172,6 +172,14 @@ impl Footprint {
         }
     }
 
+    /// Its namespaces, if each of them is known by its name.
+    pub fn names(&self) -> Option<&BTreeSet<String>> {
+        match &self.namespaces {
+            Namespaces::Only(names) if names.iter().all(|name| is_plain(name)) => Some(names),
+            _ => None,
+        }
+    }
+
     pub fn includes_cluster(&self) -> bool {
         self.cluster
     }

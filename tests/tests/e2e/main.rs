@@ -53,6 +53,7 @@ mod requests;
 mod restore_hooks;
 mod restore_item_plugins;
 mod restore_plans;
+mod restore_rights;
 mod runner;
 mod schedules;
 mod store_faults;
@@ -286,8 +287,11 @@ fn suites() -> Vec<Suite> {
         ),
         suite(
             "another operator's databases, and replicas that know one another",
-            &[percona::TESTS],
-            World::builder().peers().webhook_args(&["--guard=percona-ps"]).controllers(0),
+            &[percona::TESTS, restore_rights::TESTS],
+            World::builder()
+                .peers()
+                .webhook_args(&["--guard=percona-ps", "--check-restore-rights"])
+                .controllers(0),
         ),
         suite(
             "databases of four more operators",

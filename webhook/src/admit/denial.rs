@@ -21,6 +21,8 @@ use kube::core::{
     response::{StatusCause, StatusDetails},
 };
 
+use crate::restore_rights::Lacking;
+
 /// Seconds after which trying again may make sense, as a hint to programs.
 const TRY_AGAIN_SECONDS: u32 = 30;
 /// The same for clients that come again by themselves; they try about ten times.
@@ -238,6 +240,17 @@ pub(crate) fn may_not_break(group: &str, key: &ObjectKey, user: &str) -> Status 
     );
     let field = format!("metadata.annotations[{BREAK_GLASS_ANNOTATION}]");
     forbidden(group, key, &message, vec![invalid_field(&field, "is not allowed for this user")], 0)
+}
+
+/// A restore would do what its author may not do by hand.
+pub(crate) fn lacks_rights(group: &str, key: &ObjectKey, user: &str, lacking: &Lacking) -> Status {
+    let Lacking { field, everything_in, instead } = lacking;
+    let message = format!(
+        "{user:?} may not create {key}: its items are read and written with the controller's rights, and {user:?} may not do \
+         everything (verb * on resource *.*) in {everything_in}. Either {instead}, or ask someone who may"
+    );
+    let cause = invalid_field(field, &format!("needs the right to do everything in {everything_in}"));
+    forbidden(group, key, &message, vec![cause], 0)
 }
 
 /// What an object is about cannot be changed under way.

@@ -1,0 +1,126 @@
+//! Whether somebody who asks for a Restore may do by hand what it does (`--check-restore-rights`): our controller writes with
+//! its own rights, which are those of an administrator.
+
+use std::collections::BTreeSet;
+
+use backup_lock::footprint::Footprint;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::authentication::v1::UserInfo;
+use serde_json::Value;
+
+use crate::authorization::Authorization;
+
+/// Namespaces that are asked about at a time.
+const AT_A_TIME: usize = 16;
+
+/// Where a restore reads and writes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// In every namespace, or beside all of them; the field of the spec that says so, and how to make it less.
+    Cluster {
+        field: &'static str,
+        instead: &'static str,
+    },
+    Namespaces(BTreeSet<String>),
+}
+
+/// What a user lacks for a restore.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Lacking {
+    pub field: &'static str,
+    /// A clause that names where.
+    pub everything_in: String,
+    pub instead: &'static str,
+}
+
+/// The spec of the same restore if it mapped nothing: what it touches then is what it reads.
+pub(crate) fn unmapped(spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    if let Some(fields) = spec.as_object_mut() {
+        fields.remove("namespaceMapping");
+    }
+    spec
+}
+
+/// Objects without a namespace come along with others (volumes, roles of an account) unless they are left out explicitly.
+pub(crate) fn reach(spec: &Value, written: &Footprint, read: &Footprint) -> Reach {
+    if spec["includeClusterResources"] != Value::Bool(false) {
+        return Reach::Cluster {
+            field: "spec.includeClusterResources",
+            instead: "set spec.includeClusterResources to false",
+        };
+    }
+    match (written.names(), read.names()) {
+        (Some(written), Some(read)) => Reach::Namespaces(written.union(read).cloned().collect()),
+        _ => Reach::Cluster {
+            field: "spec.includedNamespaces",
+            instead: "name each namespace in spec.includedNamespaces, without wildcards",
+        },
+    }
+}
+
+/// What the user lacks to do by hand what a restore of this reach does; none: nothing.
+pub(crate) async fn lacking(
+    authorization: &Authorization,
+    user: &UserInfo,
+    reach: Reach,
+) -> Result<Option<Lacking>, String> {
+    if authorization.may_do_everything(user, "").await? {
+        return Ok(None);
+    }
+    let namespaces = match reach {
+        Reach::Cluster { field, instead } => {
+            return Ok(Some(Lacking { field, everything_in: "the whole cluster".to_owned(), instead }));
+        }
+        Reach::Namespaces(namespaces) => namespaces,
+    };
+    let answers = stream::iter(namespaces).map(async |namespace| {
+        let may = authorization.may_do_everything(user, &namespace).await?;
+        Ok::<_, String>((!may).then_some(namespace))
+    });
+    let lacking: BTreeSet<String> =
+        answers.buffer_unordered(AT_A_TIME).try_filter_map(async |lacking| Ok(lacking)).try_collect().await?;
+    if lacking.is_empty() {
+        return Ok(None);
+    }
+    let (s, names) = (if lacking.len() == 1 { "" } else { "s" }, Vec::from_iter(lacking).join(", "));
+    Ok(Some(Lacking {
+        field: "spec.includedNamespaces",
+        everything_in: format!("namespace{s} {names}"),
+        instead: "leave them out",
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_a_restore_reads_and_what_it_writes_both_count() {
+        let footprint = |names: &[&str]| Footprint::namespaces(names.iter().copied());
+        let field = |spec: Value, written: &Footprint, read: &Footprint| match reach(&spec, written, read) {
+            Reach::Cluster { field, .. } => field.to_owned(),
+            Reach::Namespaces(names) => Vec::from_iter(names).join(" "),
+        };
+        let alone = json!({ "includeClusterResources": false });
+        let (mine, prod) = (footprint(&["mine"]), footprint(&["prod"]));
+        for (spec, written, read, expected) in [
+            (&alone, &mine, &mine, "mine"),
+            (&alone, &mine, &prod, "mine prod"),
+            (&json!({}), &mine, &mine, "spec.includeClusterResources"),
+            (&json!({ "includeClusterResources": true }), &mine, &mine, "spec.includeClusterResources"),
+            (&alone, &footprint(&["team-*"]), &mine, "spec.includedNamespaces"),
+            (&alone, &mine, &Footprint::everything(), "spec.includedNamespaces"),
+        ] {
+            assert_eq!(field(spec.clone(), written, read), expected, "{spec} {written} {read}");
+        }
+    }
+
+    #[test]
+    fn a_restore_reads_what_it_maps_from() {
+        let spec = json!({ "includedNamespaces": ["prod"], "namespaceMapping": { "prod": "mine" } });
+        assert_eq!(unmapped(&spec), json!({ "includedNamespaces": ["prod"] }));
+    }
+}
