@@ -16,7 +16,11 @@ use std::{
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use backup_actions::restore::json::Object;
-use backup_runtime::{backoff::Backoff, errors::plain, path};
+use backup_runtime::{
+    backoff::Backoff,
+    errors::{is_of_start, plain},
+    path,
+};
 use json_patch::{AddOperation, PatchOperation, jsonptr::PointerBuf};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::{
@@ -363,6 +367,7 @@ fn classify(error: kube::Error) -> (Retry, CallError) {
                 // A conflict on creation is one between the server's own writes (a quota, for example).
                 409 if !status.is_already_exists() && !names_version(&status) => Retry::FewTimes,
                 500 => Retry::WhileNothingSucceeds,
+                403 if is_of_start(&status) => Retry::WhileNothingSucceeds,
                 _ => Retry::Never,
             };
             (retry, CallError::Refused(status))

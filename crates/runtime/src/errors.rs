@@ -1,18 +1,25 @@
 //! Errors of the API server: what they mean for the next step, and how a person wants to read them.
 
 pub use backup_lock::errors::plain;
+use kube::core::Status;
 
-/// Whether the same request may succeed later without anyone doing anything: the server is overloaded, down or
-/// unreachable.
+/// Whether the same request may succeed later without anyone doing anything: the server is overloaded, down, unreachable, or has
+/// just started.
 pub fn is_transient(error: &kube::Error) -> bool {
     match error {
-        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+        kube::Error::Api(status) => status.code == 429 || status.code >= 500 || is_of_start(status),
         kube::Error::HyperError(_)
         | kube::Error::Service(_)
         | kube::Error::ReadEvents(_)
         | kube::Error::Auth(_) => true,
         _ => false,
     }
+}
+
+/// Whether an API server forbids what it will allow in a moment: it knows the bindings, and has not loaded the roles yet
+/// (Kubernetes `plugin/pkg/auth/authorizer/rbac/rbac.go`, `Authorize`). A binding to a role that does not exist looks the same.
+pub fn is_of_start(status: &Status) -> bool {
+    status.code == 403 && status.message.contains("RBAC: ") && status.message.contains(" not found")
 }
 
 /// Whether the API server says that the object *of this name* is not there. A kind that is not served is "not found" too,
@@ -39,4 +46,24 @@ pub fn is_conflict(error: &kube::Error) -> bool {
 /// Malformed, too large or invalid: repeating it changes nothing. A denial (401, 403) can pass: tokens and rules change.
 pub fn is_final(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 405 | 413 | 415 | 422))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_api_server_that_has_not_loaded_its_roles_will_answer_soon() {
+        let forbidden = "backups.velero.io \"b\" is forbidden: User \"u\" cannot get resource \"backups\"";
+        let role = "clusterrole.rbac.authorization.k8s.io \"backup-controller\" not found";
+        for (message, code, expected) in [
+            (format!("{forbidden}: RBAC: {role}"), 403, true),
+            (format!("{forbidden}: RBAC: [{role}, {role}]"), 403, true),
+            (forbidden.to_owned(), 403, false),
+            (format!("{forbidden}: RBAC: {role}"), 404, false),
+        ] {
+            let status = Status::failure(&message, "Forbidden").with_code(code);
+            assert_eq!(is_transient(&kube::Error::Api(Box::new(status))), expected, "{code} {message}");
+        }
+    }
 }

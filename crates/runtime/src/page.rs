@@ -14,7 +14,7 @@ use kube::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::errors::plain;
+use crate::errors::{is_of_start, plain};
 
 /// How long one page may take. The API server gives up after 60 s by itself.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(70);
@@ -116,6 +116,7 @@ impl PageError {
                 404 => Remedy::Vanished,
                 // 401: a token is replaced from time to time.
                 401 | 408 | 429 | 500..=599 => Remedy::Retry,
+                403 if is_of_start(status) => Remedy::Retry,
                 _ => Remedy::GiveUp,
             },
             Self::Api(kube::Error::BuildRequest(_)) => Remedy::GiveUp,
