@@ -234,6 +234,7 @@ impl Record {
 
     /// Takes the phases of the objects for the work of real controllers. Work whose claim was taken by force has until then.
     pub(crate) fn work_by_phases(&mut self) {
+        self.settle_rests();
         for life in self.lives.values() {
             let Some(began) = life.began else { continue };
             let ends = [life.over(), self.releases.get(&life.uid).copied()];
@@ -243,6 +244,34 @@ impl Record {
                 let end = until.map(|at| at.time);
                 self.work.push(Work { uid, object, token: None, begin: from.time, end });
             }
+        }
+    }
+
+    /// A backup that rested marks itself, then asks for its claim, and rests again where it is refused: until it has the claim it
+    /// has not stopped resting.
+    fn settle_rests(&mut self) {
+        for life in self.lives.values_mut() {
+            let spans = self.standings.get(&life.uid).map_or(&[][..], |standing| &standing.spans);
+            let claimed = |from: At, until: At| {
+                let stood = |span: &&Span| {
+                    let ended = span.until.is_some_and(|end| end.revision <= from.revision);
+                    span.from.revision < until.revision && !ended
+                };
+                spans.iter().filter(stood).map(|span| span.from).min_by_key(|at| at.revision)
+            };
+            let mut rests: Vec<Span> = Vec::new();
+            for rest in life.rests.drain(..) {
+                let last = rests.last_mut().and_then(|last| Some((last.until?, last)));
+                match last.map(|(woke, last)| (claimed(woke, rest.from), woke, last)) {
+                    Some((None, _, last)) => last.until = rest.until,
+                    Some((Some(claim), woke, last)) => {
+                        last.until = Some(if claim.revision > woke.revision { claim } else { woke });
+                        rests.push(rest);
+                    }
+                    None => rests.push(rest),
+                }
+            }
+            life.rests = rests;
         }
     }
 

@@ -254,21 +254,24 @@ fn two_objects_that_conflict_and_are_stored_together_are_found() {
 /// A backup gives its place back when only its bucket has still to take it.
 #[test]
 fn a_backup_that_rests_is_in_the_way_of_none() {
-    let rests = |from: u64, until: u64| {
+    let rests = |times: &[(u64, u64)]| {
         let mut record =
             good().claimed("b", &[(9, Some(14))]).lived("r", 16, Some(40)).claimed("r", &[(15, Some(41))]);
         let life = record.lives.get_mut(&uid("b")).unwrap();
         life.began = Some(at(12));
-        life.rests = vec![Span { from: at(from), until: Some(at(until)) }];
+        life.rests =
+            times.iter().map(|(from, until)| Span { from: at(*from), until: Some(at(*until)) }).collect();
         record.work.clear();
         record.lives.get_mut(&uid("r")).unwrap().began = Some(at(18));
         record.work_by_phases();
         broken(&record)
     };
-    assert_eq!(rests(14, 20), []);
+    assert_eq!(rests(&[(14, 20)]), []);
     // It began too late to rest, and it works again.
-    assert_eq!(rests(17, 20), [Promise::AdmittedApart]);
-    assert_eq!(rests(14, 17), [Promise::WorkApart, Promise::AdmittedApart]);
+    assert_eq!(rests(&[(17, 20)]), [Promise::AdmittedApart]);
+    assert_eq!(rests(&[(14, 17)]), [Promise::WorkApart, Promise::AdmittedApart]);
+    // It asked for its claim in between, in vain.
+    assert_eq!(rests(&[(14, 17), (18, 20)]), []);
 }
 
 /// Stored at 35, when its claim had been collected after the grace, and the restore was there: the one exception.
