@@ -10,7 +10,7 @@ use backup_core::{
     labels::RESTORE_STATUS_ANNOTATION,
     resource_policy::{FilterPolicies, PolicyRule},
     resources::{DEFINITIONS, NAMESPACES, ResourceFilter, ResourceType, RestoreOrder},
-    selection::{IncludesExcludes, LabelFilter},
+    selection::{IncludesExcludes, LabelFilter, ObjectName},
 };
 use backup_store::{Contents, ItemRef, StoreError};
 use serde::Deserialize;
@@ -30,6 +30,19 @@ pub(super) struct Selection {
     guarded: Vec<String>,
     /// Types whose status is restored, if the spec has any.
     status: Option<IncludesExcludes>,
+    /// Nothing else is selected, unless this is empty.
+    objects: Vec<NamedObject>,
+}
+
+/// An object that the spec names.
+#[derive(Debug)]
+struct NamedObject {
+    /// As the spec has it.
+    text: String,
+    namespace: Option<String>,
+    /// None: neither the cluster nor the backup has such a type.
+    group_resource: Option<String>,
+    name: String,
 }
 
 #[derive(Debug)]
@@ -66,6 +79,26 @@ impl Selection {
         };
         let resolve = |name: &str| served.resolve(name).or_else(|| in_backup(&name.to_ascii_lowercase()));
         let types = ResourceFilter::for_restore(spec, &resolve);
+        // What cannot be read is found before any work.
+        let objects = spec.included_objects.iter().filter_map(|text| {
+            let object = ObjectName::parse(text)?;
+            Some(NamedObject {
+                text: text.clone(),
+                namespace: object.namespace.map(str::to_owned),
+                group_resource: resolve(object.of_type),
+                name: object.name.to_owned(),
+            })
+        });
+        let objects: Vec<NamedObject> = objects.collect();
+        let namespaces = if objects.is_empty() {
+            IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces)
+        } else {
+            // What comes along with an object stays within what the claim is for.
+            let theirs: BTreeSet<&str> =
+                objects.iter().filter_map(|object| object.namespace.as_deref()).collect();
+            let nothing = if theirs.is_empty() { vec!["*".to_owned()] } else { Vec::new() };
+            IncludesExcludes::new(&theirs.into_iter().map(str::to_owned).collect::<Vec<_>>(), &nothing)
+        };
         let guarded = guarded.iter().filter(|name| !types.asks_for(name)).cloned().collect();
         let unserved = if filters.is_empty() { Vec::new() } else { unserved_kinds(contents, served)? };
         let (filters, problems) = filters.resolved(&|name| {
@@ -80,7 +113,8 @@ impl Selection {
             status: ResourceFilter::status_in_restore(spec, &resolve),
             types,
             guarded,
-            namespaces: IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces),
+            objects,
+            namespaces,
             labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
         })
     }
@@ -150,12 +184,49 @@ impl Selection {
         if self.types.needs(group_resource) {
             return Ok(true);
         }
+        if !self.objects.is_empty() {
+            let (namespace, name) = (contents.namespace_of(item), contents.name_of(item)?);
+            if !self.names(group_resource, namespace, &name) {
+                return Ok(false);
+            }
+        }
         match self.filters.rule(group_resource, contents.namespace_of(item)) {
             PolicyRule::None => labels_match(&self.labels, contents, item),
             PolicyRule::Unlisted => Ok(false),
             PolicyRule::Filter(filter) => Ok(filter.names.includes(&contents.name_of(item)?)
                 && labels_match(&filter.labels, contents, item)?),
         }
+    }
+
+    /// Whether this is one of the objects that the spec names.
+    fn names(&self, group_resource: &str, namespace: Option<&str>, name: &str) -> bool {
+        self.objects.iter().any(|object| {
+            object.group_resource.as_deref() == Some(group_resource)
+                && object.namespace.as_deref() == namespace
+                && object.name == name
+        })
+    }
+
+    /// The objects that the spec names and that are not restored, as it has them.
+    pub(super) fn unselected_objects(&self, contents: &Contents) -> Result<Vec<&str>, StoreError> {
+        let mut unselected = Vec::new();
+        for object in &self.objects {
+            let selected = match &object.group_resource {
+                // Namespaces are made with what is in them.
+                Some(of_type) if of_type == NAMESPACES => {
+                    contents.find(of_type, None, &object.name).is_some()
+                }
+                Some(of_type) => match contents.find(of_type, object.namespace.as_deref(), &object.name) {
+                    Some(item) => self.items(contents, of_type)?.contains(&item),
+                    None => false,
+                },
+                None => false,
+            };
+            if !selected {
+                unselected.push(object.text.as_str());
+            }
+        }
+        Ok(unselected)
     }
 
     /// The definitions that are restored: the selected ones, and those that selected custom resources need while the
@@ -195,6 +266,7 @@ impl Selection {
     pub(super) fn takes_empty_namespace(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
         self.types.includes(&named(NAMESPACES, false))
             && self.takes_namespace(name)
+            && (self.objects.is_empty() || self.names(NAMESPACES, None, name))
             && match self.filters.rule(NAMESPACES, None) {
                 PolicyRule::Filter(filter) => filter.selects(name, || labels.clone()),
                 _ => self.labels.matches(labels),

@@ -220,6 +220,12 @@ impl Work<'_> {
         for problem in &selection.problems {
             self.report.warn(Scope::Velero, format!("the resource policy: {problem}"));
         }
+        for object in selection.unselected_objects(self.contents)? {
+            self.report.error(
+                Scope::Velero,
+                format!("spec.includedObjects: {object} is not in the backup, or left out by another filter of the spec"),
+            );
+        }
         let batches = selection.batches(self.contents, &served, self.order)?;
         self.report.expect(batches.iter().map(|batch| batch.items.len()).sum());
         self.report_repository_data(&selection)?;

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt};
 use backup_core::{
     api::{BackupSpec, RestoreSpec},
     names::is_object_name,
-    selection::{glob_match, globs_may_overlap},
+    selection::{ObjectName, glob_match, globs_may_overlap},
 };
 use serde::{Deserialize, Serialize};
 
@@ -98,11 +98,17 @@ impl Footprint {
     /// `backup` is the spec of the backup it restores from, where that is known: a restore of everything touches what
     /// that backup holds. Unknown counts as everything.
     pub fn of_restore(spec: &RestoreSpec, backup: Option<&BackupSpec>) -> Self {
-        let asked = Namespaces::selected(&spec.included_namespaces, &spec.excluded_namespaces);
+        let objects = named_objects(spec);
+        let asked = match &objects {
+            Some(objects) => Namespaces::Only(objects.iter().flatten().map(ToString::to_string).collect()),
+            None => Namespaces::selected(&spec.included_namespaces, &spec.excluded_namespaces),
+        };
         let source = backup.map_or_else(Self::everything, Self::of_backup);
-        let cluster = match spec.include_cluster_resources {
-            Some(explicit) => explicit,
-            None => asked == Namespaces::All && source.cluster,
+        let cluster = match (spec.include_cluster_resources, objects) {
+            (Some(false), _) => false,
+            (_, Some(objects)) => objects.contains(&None),
+            (Some(true), None) => true,
+            (None, None) => asked == Namespaces::All && source.cluster,
         };
         let sources = match asked {
             Namespaces::Only(names) => Namespaces::Only(names),
@@ -218,6 +224,15 @@ impl Footprint {
             backup: String::new(),
         }
     }
+}
+
+/// The namespaces of the objects that a Restore names one by one, none for an object without one; `None` if it names none, or if
+/// not all of them can be read.
+fn named_objects(spec: &RestoreSpec) -> Option<Vec<Option<&str>>> {
+    let names = spec.included_objects.iter();
+    let namespaces: Option<Vec<_>> =
+        names.map(|text| ObjectName::parse(text).map(|object| object.namespace)).collect();
+    namespaces.filter(|all| !all.is_empty())
 }
 
 impl Namespaces {

@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use backup_core::api::{GoDuration, restore::RestoreResourceHookSpec};
+use backup_core::{
+    api::{GoDuration, restore::RestoreResourceHookSpec},
+    selection::ObjectName,
+};
 use clap::{Args, Subcommand};
 
 use super::{
@@ -72,6 +75,10 @@ pub(crate) struct RestoreCreateArgs {
     pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) items: ItemArgs,
+    /// The only objects to restore, such as shop/deployment/web, or clusterrole/reader; may be repeated
+    #[arg(long = "object", value_name = "NAMESPACE/TYPE/NAME", value_parser = object, conflicts_with_all = [
+        "include_namespaces", "exclude_namespaces", "include_resources", "exclude_resources", "selector"])]
+    pub(crate) objects: Vec<String>,
     /// Namespaces to restore under another name, such as shop:shop-copy
     #[arg(long, value_delimiter = ',', value_name = "FROM:TO", value_parser = mapping)]
     pub(crate) namespace_mappings: Vec<(String, String)>,
@@ -125,4 +132,9 @@ pub(super) fn mapping(text: &str) -> Result<(String, String), String> {
         }
         _ => Err("expected from:to".to_owned()),
     }
+}
+
+fn object(text: &str) -> Result<String, String> {
+    let named = ObjectName::parse(text).map(|_| text.to_owned());
+    named.ok_or_else(|| "expected NAMESPACE/TYPE/NAME, or TYPE/NAME where there is no namespace".to_owned())
 }

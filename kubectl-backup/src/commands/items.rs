@@ -4,7 +4,7 @@ pub(super) mod search;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use backup_core::api::download_request::DownloadTargetKind;
+use backup_core::{api::download_request::DownloadTargetKind, selection::ObjectName};
 use backup_store::{Contents, ItemRef, Limits, StoreError};
 use serde::Serialize;
 
@@ -14,9 +14,6 @@ use crate::{
     print::table,
     stored::{StoredFile, piped},
 };
-
-/// Stands for what is in no namespace.
-const CLUSTER: &str = ".";
 
 /// Reads the tarball of a backup, which is kept in a temporary file.
 pub(super) async fn contents(
@@ -59,30 +56,17 @@ pub(super) fn stored(contents: &Contents) -> Result<Vec<Stored>, Problem> {
     Ok(all)
 }
 
-/// What a person calls an item by: `shop/deployments/web`, or `persistentvolumes/pv-1`.
-#[derive(Debug, PartialEq, Eq)]
-struct ItemName<'a> {
-    namespace: Option<&'a str>,
-    of_type: &'a str,
-    name: &'a str,
+fn item_name(text: &str) -> Result<ObjectName<'_>, Problem> {
+    ObjectName::parse(text).ok_or_else(|| {
+        Problem::usage(format!("{text:?} names no item"))
+            .with_remedy("Name one as NAMESPACE/TYPE/NAME, or TYPE/NAME: shop/deployments/web")
+    })
 }
 
-impl<'a> ItemName<'a> {
-    fn parse(text: &'a str) -> Result<Self, Problem> {
-        let parts: Vec<&str> = text.split('/').collect();
-        match *parts.as_slice() {
-            [of_type, name] | [CLUSTER, of_type, name] => Ok(Self { namespace: None, of_type, name }),
-            [namespace, of_type, name] => Ok(Self { namespace: Some(namespace), of_type, name }),
-            _ => Err(Problem::usage(format!("{text:?} names no item"))
-                .with_remedy("Name one as NAMESPACE/TYPE/NAME, or TYPE/NAME: shop/deployments/web")),
-        }
-    }
-
-    fn is(&self, item: &Stored) -> bool {
-        self.namespace == item.namespace.as_deref()
-            && self.name == item.name
-            && is_type(self.of_type, &item.group_resource)
-    }
+fn is(name: &ObjectName<'_>, item: &Stored) -> bool {
+    name.namespace == item.namespace.as_deref()
+        && name.name == item.name
+        && is_type(name.of_type, &item.group_resource)
 }
 
 /// Whether a person means this type: `deployments.apps` by that, or by `deployments`, `deployment` or `Deployment`.
@@ -158,7 +142,7 @@ fn listing(of: &str, place: Option<&str>, items: &[Stored]) -> Listing {
         None => (None, ""),
         Some((namespace, of_type)) => (Some(namespace), of_type),
     };
-    let place_of = |item: &Stored| item.namespace.clone().unwrap_or_else(|| CLUSTER.to_owned());
+    let place_of = |item: &Stored| item.namespace.clone().unwrap_or_else(|| ObjectName::CLUSTER.to_owned());
     let inside = items.iter().filter(|item| namespace.is_none_or(|namespace| place_of(item) == namespace));
     let (headers, items): (&'static [&'static str], _) = match (namespace, of_type) {
         (None, _) => {
@@ -207,11 +191,11 @@ impl Listing {
 }
 
 pub(super) async fn cat(args: CatArgs, terminal: &mut Terminal) -> CommandResult {
-    let wanted = ItemName::parse(&args.item)?;
+    let wanted = item_name(&args.item)?;
     let Some(contents) = open(&args.name, terminal).await? else { return Ok(Exit::Interrupted) };
     let all = stored(&contents)?;
-    let Some(item) = all.iter().find(|item| wanted.is(item)) else {
-        let place = wanted.namespace.unwrap_or(CLUSTER);
+    let Some(item) = all.iter().find(|item| is(&wanted, item)) else {
+        let place = wanted.namespace.unwrap_or(ObjectName::CLUSTER);
         let message = format!("backup {} has no {}", args.name, args.item);
         return Err(Problem::new(ProblemKind::NotFound, message)
             .with_remedy(format!("`kubectl backup ls {} {place}` lists what is there.", args.name)));
@@ -239,15 +223,5 @@ mod tests {
         for typed in ["deployments.extensions", "deploy", "", "deployments.apps.x"] {
             assert!(!is_type(typed, "deployments.apps"), "{typed}");
         }
-    }
-
-    #[test]
-    fn an_item_is_named_with_its_namespace_or_without() {
-        let in_namespace = ItemName { namespace: Some("shop"), of_type: "pods", name: "web" };
-        assert_eq!(ItemName::parse("shop/pods/web").unwrap(), in_namespace);
-        let in_none = ItemName { namespace: None, of_type: "persistentvolumes", name: "pv-1" };
-        assert_eq!(ItemName::parse("./persistentvolumes/pv-1").unwrap(), in_none);
-        assert_eq!(ItemName::parse("persistentvolumes/pv-1").unwrap(), in_none);
-        assert!(ItemName::parse("web").is_err() && ItemName::parse("a/b/c/d").is_err());
     }
 }

@@ -1,10 +1,14 @@
 //! `restore create`, also without the word `create`.
 
+use std::collections::BTreeSet;
+
 use backup_core::{
     api::{RestoreSpec, restore::RestoreStatusSpec},
     labels::{SCHEDULE_NAME, valid_value},
     names,
     phase::Stage,
+    selection::ObjectName,
+    validate::Finding,
 };
 
 use super::{
@@ -14,7 +18,7 @@ use super::{
     spec::{self, config_map, over, select, set},
 };
 use crate::{
-    cli::{DryRun, FileArgs, RestoreCreateArgs},
+    cli::{CreationArgs, DryRun, FileArgs, RestoreCreateArgs},
     view::verdict,
 };
 
@@ -48,7 +52,33 @@ pub(crate) async fn run(
         let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
         return plan::run(session, &restore, terminal).await;
     }
+    if !restore.spec.included_objects.is_empty() && args.creation.dry_run.is_none() {
+        keeps_objects(&restore, &findings, &args.creation, &connection, terminal).await?;
+    }
     finish(restore, &findings, &args.creation, &connection, terminal).await
+}
+
+/// The definition of Velero knows no `includedObjects`: an API server drops the field, and much more would be restored.
+async fn keeps_objects(
+    restore: &Restore,
+    findings: &[Finding],
+    creation: &CreationArgs,
+    connection: &Connection,
+    terminal: &mut Terminal,
+) -> Result<(), Problem> {
+    let tried = CreationArgs {
+        dry_run: Some(DryRun::Server),
+        retry_for: creation.retry_for,
+        ..CreationArgs::default()
+    };
+    let made = make(restore.clone(), findings, &tried, connection, terminal).await?;
+    let (Made::Dry(kept, _) | Made::Stored(kept)) = made;
+    if kept.spec.included_objects == restore.spec.included_objects {
+        return Ok(());
+    }
+    Err(Problem::other("the definition of restores.velero.io in this cluster does not know spec.includedObjects, so all of the \
+                        namespaces would be restored")
+        .with_remedy("Bring the definitions up to date: `kubectl backup upgrade`. That of a Velero server cannot do it."))
 }
 
 /// Says at once what the server would say only after a while. A phase that we don't know is left to the server.
@@ -92,6 +122,9 @@ fn fill(spec: &mut RestoreSpec, args: &RestoreCreateArgs) {
     set(&mut spec.excluded_resources, &items.exclude_resources);
     over(&mut spec.include_cluster_resources, items.include_cluster_resources.as_ref());
     select(&mut spec.label_selector, &mut spec.or_label_selectors, items);
+    if !args.objects.is_empty() {
+        select_objects(spec, &args.objects);
+    }
     if !args.namespace_mappings.is_empty() {
         spec.namespace_mapping = args.namespace_mappings.iter().cloned().collect();
     }
@@ -118,4 +151,15 @@ fn fill(spec: &mut RestoreSpec, args: &RestoreCreateArgs) {
         config.parallel_files_download =
             args.parallel_files_download.unwrap_or(config.parallel_files_download);
     }
+}
+
+/// Only these objects, and only their namespaces.
+fn select_objects(spec: &mut RestoreSpec, objects: &[String]) {
+    let named = || objects.iter().filter_map(|text| ObjectName::parse(text));
+    let namespaces: BTreeSet<&str> = named().filter_map(|object| object.namespace).collect();
+    spec.included_namespaces = namespaces.into_iter().map(str::to_owned).collect();
+    if named().any(|object| object.namespace.is_none()) {
+        spec.include_cluster_resources.get_or_insert(true);
+    }
+    spec.included_objects = objects.to_vec();
 }

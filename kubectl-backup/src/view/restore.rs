@@ -145,6 +145,9 @@ impl Workload for Restore {
 
 /// What the restore is about, defaults left out.
 fn scope(spec: &RestoreSpec) -> String {
+    if !spec.included_objects.is_empty() {
+        return format!("only {}", list(&spec.included_objects));
+    }
     let mut parts = vec![namespaces(&spec.included_namespaces, &spec.excluded_namespaces)];
     if !is_everything(&spec.included_resources) {
         parts.push(format!("resources {}", list(&spec.included_resources)));

@@ -12,6 +12,7 @@ crate::tests! {
     a_plan_says_what_the_restore_does_then_and_nothing_stays_behind,
     what_the_cluster_would_refuse_is_named_before_anything_is_written,
     a_restore_that_would_not_start_has_no_plan,
+    one_object_is_restored_and_nothing_else,
 }
 
 /// The list of items of a plan, and of a restore: what is under the title, without what begins a section.
@@ -101,4 +102,37 @@ async fn a_restore_that_would_not_start_has_no_plan(world: &mut World) -> anyhow
     let seen = world.kubectl_backup().fails(1, &args).await?;
     says(&seen.stderr, &["would not start", "there is no ConfigMap \"not-there\""])?;
     world.delete_namespace(name).await
+}
+
+async fn one_object_is_restored_and_nothing_else(world: &mut World) -> anyhow::Result<()> {
+    world.config_maps("one-object", 3).await?;
+    world.back_up("one-object", of_namespaces(&["one-object"])).await?;
+    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), "one-object");
+    let all: Vec<String> =
+        maps.list(&ListParams::default()).await?.iter().map(ResourceExt::name_any).collect();
+    let names: Vec<&String> = all.iter().filter(|name| *name != "kube-root-ca.crt").collect();
+    for name in &names {
+        maps.delete_object(name).await?;
+    }
+    let person = world.kubectl_backup();
+    let object = format!("--object=one-object/configmap/{}", names[1]);
+    let create = ["restore", "one-object", "--name=one-object", &object];
+    let plan = person.succeeds(&[&create[..], &["--dry-run=server"]].concat()).await?.stdout;
+    says(&plan, &[&format!("one-object/{}(created)", names[1])])?;
+    ensure!(!plan.contains(names[0].as_str()), "{plan}");
+
+    person.succeeds(&[&create[..], &["--wait"]].concat()).await?;
+    ensure!(maps.get_opt(names[1]).await?.is_some(), "it was not restored");
+    for name in [names[0], names[2]] {
+        ensure!(maps.get_opt(name).await?.is_none(), "{name} was restored, too");
+    }
+    let screen = person.succeeds(&["restore", "describe", "one-object"]).await?.stdout;
+    says(&screen, &[&format!("only one-object/configmap/{}", names[1])])?;
+
+    let missing =
+        ["restore", "one-object", "--name=one-object-missing", "--object=one-object/configmap/no", "--wait"];
+    person.fails(3, &missing).await?;
+    let restore = world.restores().get("one-object-missing").await?;
+    ensure!(restore.phase() == RestorePhase::PartiallyFailed, "{:?}", restore.status);
+    Ok(())
 }

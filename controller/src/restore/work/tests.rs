@@ -447,6 +447,7 @@ mod filters;
 mod hooks;
 mod modifiers;
 mod namespaces;
+mod objects;
 mod plan;
 mod related;
 mod status;

@@ -53,6 +53,9 @@ api_struct! {
         included_resources?: Vec<String>,
         /// Resources to leave out.
         excluded_resources?: Vec<String>,
+        /// The only objects to restore, each as NAMESPACE/TYPE/NAME, or TYPE/NAME where there is no namespace; empty is all. Velero
+        /// does not have this field.
+        included_objects?: Vec<String>,
         /// Namespace of the backup to the namespace to restore it into.
         namespace_mapping?: BTreeMap<String, String>,
         /// Labels that items must have. Exclusive with orLabelSelectors.

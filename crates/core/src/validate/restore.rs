@@ -14,7 +14,11 @@ use crate::{
     },
     names::{is_dns_label, is_object_name},
     resources::NON_RESTORABLE,
+    selection::{IncludesExcludes, ObjectName},
 };
+
+/// Objects that a Restore names one by one, at most.
+const MAX_OBJECTS: usize = 100;
 
 /// Everything wrong in the spec of a Restore that can be found without the cluster.
 pub fn restore(spec: &RestoreSpec) -> Vec<Finding> {
@@ -31,6 +35,7 @@ pub fn restore(spec: &RestoreSpec) -> Vec<Finding> {
             .in_field("spec.restoreStatus")
             .check_scoped(&mut found);
     }
+    included_objects(spec, &mut found);
     namespace_mapping(spec, &mut found);
     selectors::check(spec.label_selector.as_ref(), spec.or_label_selectors.as_ref(), &mut found);
     if let Some(policy) = spec.existing_resource_policy.as_deref()
@@ -72,6 +77,35 @@ fn source(spec: &RestoreSpec, found: &mut Findings) {
     for (field, kind, name) in names {
         if let Some(name) = name.as_deref().filter(|name| !name.is_empty() && !is_object_name(name)) {
             found.say(format!("spec.{field}"), format!("{name:?} cannot be the name of a {kind}"));
+        }
+    }
+}
+
+/// Each names one object, of a namespace that is restored.
+fn included_objects(spec: &RestoreSpec, found: &mut Findings) {
+    let field = |at: usize| format!("spec.includedObjects[{at}]");
+    if spec.included_objects.len() > MAX_OBJECTS {
+        let message = format!(
+            "{} are more than {MAX_OBJECTS}; select by types and labels",
+            spec.included_objects.len()
+        );
+        return found.say("spec.includedObjects", message);
+    }
+    let namespaces = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
+    for (at, text) in spec.included_objects.iter().enumerate() {
+        let Some(object) = ObjectName::parse(text) else {
+            found.say(
+                field(at),
+                format!("{text:?} names no object; expected NAMESPACE/TYPE/NAME or TYPE/NAME"),
+            );
+            continue;
+        };
+        if let Some(namespace) = object.namespace {
+            if !is_dns_label(namespace) {
+                found.say(field(at), format!("{namespace:?} cannot be the name of a namespace"));
+            } else if !namespaces.includes(namespace) {
+                found.say(field(at), format!("{namespace:?} is not among the namespaces that are restored"));
+            }
         }
     }
 }

@@ -370,3 +370,27 @@ fn a_restore_of_everything_touches_the_cluster_if_its_backup_may_hold_some_of_it
         assert_eq!(Footprint::of_restore(&restore, source).cluster, expected, "{restore:?} {source:?}");
     }
 }
+
+#[test]
+fn a_restore_of_objects_touches_their_namespaces_and_nothing_else() {
+    let of = |objects: &[&str], spec: RestoreSpec| {
+        let included_objects = objects.iter().map(ToString::to_string).collect();
+        Footprint::of_restore(&RestoreSpec { included_objects, ..spec }, None)
+    };
+    let everything = || restore(&[], &[], &[]);
+    for (objects, spec, expected) in [
+        (&["a/deployments/web"][..], everything(), "namespace a"),
+        (&["a/deployments/web", "b/secrets/s"], restore(&["a", "b", "c"], &[], &[]), "namespaces a, b"),
+        (&["a/deployments/web"], restore(&[], &[], &[("a", "z"), ("b", "y")]), "namespace z"),
+        (&["a/pods/p", "pv/x"], everything(), "namespace a and cluster-scoped resources"),
+        (
+            &["a/pods/p", "pv/x"],
+            RestoreSpec { include_cluster_resources: Some(false), ..everything() },
+            "namespace a",
+        ),
+        // What cannot be read may be anything.
+        (&["a/pods/p", "nonsense"], everything(), "all namespaces and cluster-scoped resources"),
+    ] {
+        assert_eq!(of(objects, spec).to_string(), expected, "{objects:?}");
+    }
+}

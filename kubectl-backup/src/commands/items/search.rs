@@ -1,11 +1,11 @@
 //! `search`: which backups have an item, and whether it is in them as it is in the cluster.
 
 use backup_actions::restore::existing;
-use backup_core::api::download_request::DownloadTargetKind;
+use backup_core::{api::download_request::DownloadTargetKind, selection::ObjectName};
 use futures::{StreamExt as _, stream};
 use serde::Serialize;
 
-use super::{ItemName, contents, is_type, plurals, stored};
+use super::{contents, is, is_type, item_name, plurals, stored};
 use crate::{
     cli::{DiffArgs, SearchArgs},
     commands::{diff::Comparison, prelude::*},
@@ -45,7 +45,7 @@ pub(crate) async fn run(args: SearchArgs, terminal: &mut Terminal) -> CommandRes
 }
 
 async fn search(args: &SearchArgs, terminal: &mut Terminal) -> CommandResult {
-    let wanted = ItemName::parse(&args.item)?;
+    let wanted = item_name(&args.item)?;
     let session = Session::connect(terminal).await?;
     let keep = |backup: Backup| backup.status().is_whole().then_some(backup);
     let mut backups = session.list_readable(ListParams::default(), keep).await?;
@@ -97,7 +97,7 @@ fn rows(hits: &[Hit], compared: bool, with_headers: bool, now: Timestamp) -> std
 }
 
 /// Whether the list, which has names by `group/version/Kind`, has the item.
-fn has(list: &ResourceList, wanted: &ItemName<'_>) -> bool {
+fn has(list: &ResourceList, wanted: &ObjectName<'_>) -> bool {
     let name = match wanted.namespace {
         Some(namespace) => format!("{namespace}/{}", wanted.name),
         None => wanted.name.to_owned(),
@@ -121,12 +121,12 @@ fn is_kind(typed: &str, kind: &str) -> bool {
 async fn compared(
     session: &Session,
     backup: &Backup,
-    wanted: &ItemName<'_>,
+    wanted: &ObjectName<'_>,
     terminal: &mut Terminal,
 ) -> Result<String, Problem> {
     let contents = contents(session, backup, terminal).await?;
     let all = stored(&contents)?;
-    let Some(item) = all.iter().find(|item| wanted.is(item)) else {
+    let Some(item) = all.iter().find(|item| is(wanted, item)) else {
         return Ok("not in the tarball of the backup".to_owned());
     };
     let args = DiffArgs { all: true, ..DiffArgs::default() };
@@ -186,7 +186,7 @@ mod tests {
             ("pv/pv-1", false),
             ("persistentvolume/pv-1", true),
         ] {
-            assert_eq!(has(&list, &ItemName::parse(text).unwrap()), expected, "{text}");
+            assert_eq!(has(&list, &item_name(text).unwrap()), expected, "{text}");
         }
     }
 

@@ -132,6 +132,16 @@ fn nonsense() -> Vec<(String, Value, &'static str)> {
             words,
         ));
     }
+    for (objects, field, words) in [
+        (json!(["web"]), "spec.includedObjects[0]", "names no object"),
+        (json!(["pv/a", "shop/deployments/"]), "spec.includedObjects[1]", "names no object"),
+        (json!(["Shop/deployments/web"]), "spec.includedObjects[0]", "name of a namespace"),
+        (json!(["bank/deployments/web"]), "spec.includedObjects[0]", "not among the namespaces"),
+        (json!(vec!["pv/a"; 101]), "spec.includedObjects", "more than 100"),
+    ] {
+        let spec = json!({ "includedObjects": objects, "includedNamespaces": ["shop"] });
+        table.push((field.to_owned(), spec, words));
+    }
     let twice = json!({ "namespaceMapping": { "a": "x", "b": "x" } });
     table.push(("spec.namespaceMapping.b".into(), twice, "needs a target of its own"));
     for (selector, field, words) in [
