@@ -121,6 +121,9 @@ pub(crate) struct RestoreCreateArgs {
     /// Files written at once to one volume
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(i64).range(1..))]
     pub(crate) parallel_files_download: Option<i64>,
+    /// Show what would become of each item, and restore nothing: as --dry-run=server does
+    #[arg(long, conflicts_with_all = ["dry_run", "output", "wait", "retry_for"])]
+    pub(crate) plan: bool,
     #[command(flatten)]
     pub(crate) creation: CreationArgs,
 }

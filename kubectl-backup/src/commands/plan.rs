@@ -1,4 +1,4 @@
-//! `restore create --dry-run=server`: what the restore would do with each item, as the controller finds out by requests that change
+//! `restore create --plan`: what the restore would do with each item, as the controller finds out by requests that change
 //! nothing.
 
 use backup_core::restore_plan::{PlanLine, RestorePlan};

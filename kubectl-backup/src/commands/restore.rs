@@ -24,9 +24,12 @@ use crate::{
 
 pub(crate) async fn run(
     positional: Option<String>,
-    args: RestoreCreateArgs,
+    mut args: RestoreCreateArgs,
     terminal: &mut Terminal,
 ) -> CommandResult {
+    if args.plan {
+        args.creation.dry_run = Some(DryRun::Server);
+    }
     let connection = Connection::new();
     if let (Some(backup), false) = (&args.source.from_backup, args.creation.dry_run == Some(DryRun::Client)) {
         check_backup(backup, connection.get_or_try_init(|| Session::connect(terminal)).await?).await?;

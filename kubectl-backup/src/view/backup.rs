@@ -169,7 +169,7 @@ impl Workload for Backup {
         let (stage, location) = (self.phase().stage(), location.value());
         let unavailable = location.is_some_and(LocationSummary::is_unavailable);
         // What a restore would do comes before the restore.
-        let restore = format!("kubectl backup restore {name} --dry-run=server");
+        let restore = format!("kubectl backup restore {name} --plan");
         let mut next = Vec::new();
         if unavailable || matches!(stage, Stage::Finalizing { .. }) && *tone == Tone::Warn {
             let one = location.map(|location| format!("kubectl backup locations describe {}", location.name));

@@ -64,8 +64,14 @@ async fn what_a_restore_would_do_is_shown_item_by_item() {
         "again",
         planned(&[json!({ "progress": { "done": 2, "total": 6 } }), plan]),
     );
-    transcript!(Person::at(&api), "restore create again --from-backup=nightly --dry-run=server");
+    let plan = "restore create again --from-backup=nightly";
+    transcript!(Person::at(&api), &format!("{plan} --plan"));
     assert_eq!(api.stored("restores", "again"), None);
+    let seen = Person::at(&api).types(&format!("{plan} --dry-run=server")).await;
+    assert_eq!(
+        seen.replace("--dry-run=server", "--plan"),
+        Person::at(&api).types(&format!("{plan} --plan")).await
+    );
     let asked = api.stored("downloadrequests", "read-1").unwrap();
     let spec = asked["metadata"]["annotations"]["backup-controller/plan-restore"].as_str().unwrap();
     assert_eq!(serde_json::from_str::<Value>(spec).unwrap(), json!({ "backupName": "nightly" }));

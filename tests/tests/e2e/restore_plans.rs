@@ -1,4 +1,4 @@
-//! `restore --dry-run=server`: what a restore would do, item by item, before anything is written.
+//! `restore --plan`, and `--dry-run=server`: what a restore would do, item by item, before anything is written.
 
 use std::collections::BTreeSet;
 
@@ -88,7 +88,7 @@ async fn what_the_cluster_would_refuse_is_named_before_anything_is_written(
     let status = Patch::Merge(json!({ "status": full }));
     quotas.patch_status("full", &PatchParams::default(), &status).await?;
     let from = format!("--from-backup={name}");
-    let seen = world.kubectl_backup().fails(3, &["restore", &from, "--dry-run=server"]).await?;
+    let seen = world.kubectl_backup().fails(3, &["restore", &from, "--plan"]).await?;
     says(&seen.stdout, &["It would be PartiallyFailed, with 3 errors", "exceeded quota: full", "(failed)"])?;
     world.delete_namespace(name).await
 }
