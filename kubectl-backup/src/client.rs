@@ -24,6 +24,9 @@ use crate::{
 /// How long a single request may take unless `--request-timeout` says otherwise.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long a part of what is shown may take, with all its requests, unless one request alone may take longer.
+const PART_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Objects in one page of a list.
 pub(crate) const PAGE: u32 = 500;
 
@@ -41,6 +44,8 @@ pub(crate) struct Session {
     pub(crate) server: String,
     /// How long a single request may take.
     pub(crate) request_timeout: Duration,
+    /// How long a part of what is shown may take.
+    pub(crate) part_timeout: Duration,
 }
 
 impl Session {
@@ -56,11 +61,11 @@ impl Session {
         act_as(&mut config.auth_info, flags);
         // A person sits before it: our own few retries with short steps instead of 15 with steps of minutes.
         config.default_retry = false;
-        let request_timeout = match flags.request_timeout {
-            None => REQUEST_TIMEOUT,
-            Some(timeout) if timeout.is_zero() => Duration::from_hours(24 * 365),
-            Some(timeout) => timeout.as_std(),
-        };
+        let given = flags
+            .request_timeout
+            .map(|timeout| if timeout.is_zero() { Duration::from_hours(24 * 365) } else { timeout.as_std() });
+        let request_timeout = given.unwrap_or(REQUEST_TIMEOUT);
+        let part_timeout = given.unwrap_or_default().max(PART_TIMEOUT);
         config.connect_timeout = Some(request_timeout.min(REQUEST_TIMEOUT));
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let client = Client::try_from(config).map_err(|error| match error {
@@ -70,7 +75,8 @@ impl Session {
                     "Check the certificates, keys and proxy of this cluster and user in the kubeconfig.",
                 ),
         })?;
-        Ok(Self { client, namespace: installation_namespace(terminal), server, request_timeout })
+        let namespace = installation_namespace(terminal);
+        Ok(Self { client, namespace, server, request_timeout, part_timeout })
     }
 
     /// The installation's objects of a kind.

@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::{error::Problem, print::plain};
-
-/// How long a person waits for a part of what is shown.
-const PATIENCE: Duration = Duration::from_secs(2);
+use crate::{client::Session, error::Problem, print::plain};
 
 /// Something that was fetched, or why it could not be. Never an error of the whole.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -55,9 +52,12 @@ impl<T> Fetched<Option<T>> {
     }
 }
 
-/// Fetches within two seconds.
-pub(crate) async fn fetched<T>(fetch: impl Future<Output = Result<T, Problem>>) -> Fetched<T> {
-    within(PATIENCE, fetch).await
+/// Fetches a part of what is shown, for as long as a person waits for one.
+pub(crate) async fn fetched<T>(
+    session: &Session,
+    fetch: impl Future<Output = Result<T, Problem>>,
+) -> Fetched<T> {
+    within(session.part_timeout, fetch).await
 }
 
 pub(crate) async fn within<T>(

@@ -27,7 +27,7 @@ use futures::{
 use error::{Problem, ProblemKind};
 
 pub use error::Exit;
-pub use terminal::Terminal;
+pub use terminal::{Size, Terminal};
 
 /// The command line, for those who look at all commands.
 pub fn command() -> clap::Command {

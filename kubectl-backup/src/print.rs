@@ -3,10 +3,12 @@
 mod age;
 pub(crate) mod describe;
 pub(crate) mod json;
+mod page;
 
 use std::io::Write;
 
 pub(crate) use age::{ago, human, seconds, since, took, until};
+pub(crate) use page::{page, row};
 
 /// How something stands. Signs carry the meaning where there are no colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]

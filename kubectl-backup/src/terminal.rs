@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
+use anstream::AutoStream;
 use jiff::Timestamp;
 
 use crate::{
@@ -11,6 +12,15 @@ use crate::{
 
 /// Gives an environment variable's value.
 pub type Variables = Box<dyn Fn(&str) -> Option<String>>;
+
+/// Columns and rows of a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Characters in a row.
+    pub columns: usize,
+    /// Rows in the window.
+    pub rows: usize,
+}
 
 /// Streams, environment, clock and global flags of one run. Tests bring their own.
 pub struct Terminal {
@@ -28,6 +38,8 @@ pub struct Terminal {
     pub in_is_terminal: bool,
     /// Columns for help; unset: as the terminal has.
     pub width: Option<usize>,
+    /// How large the terminal is now; nothing where that is not known.
+    pub size: Box<dyn Fn() -> Option<Size>>,
     /// An environment variable's value.
     pub var: Variables,
     /// The time, for display and for names made from it.
@@ -45,14 +57,20 @@ fn quoted(word: &str) -> String {
 impl Terminal {
     /// Streams, environment and clock of the process.
     pub fn standard() -> Self {
+        let size = || {
+            let (columns, rows) = terminal_size::terminal_size()?;
+            Some(Size { columns: columns.0.into(), rows: rows.0.into() })
+        };
         Self {
-            out: Box::new(std::io::stdout()),
-            err: Box::new(std::io::stderr()),
+            // A console of Windows is told to take colours, or they are translated for it.
+            out: Box::new(AutoStream::always(std::io::stdout())),
+            err: Box::new(AutoStream::always(std::io::stderr())),
             input: Box::new(std::io::BufReader::new(std::io::stdin())),
             out_is_terminal: std::io::stdout().is_terminal(),
             err_is_terminal: std::io::stderr().is_terminal(),
             in_is_terminal: std::io::stdin().is_terminal(),
             width: None,
+            size: Box::new(size),
             // A path that is no UTF-8 is not found under its name, but the variable is not unset.
             var: Box::new(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())),
             now: Box::new(Timestamp::now),
@@ -70,6 +88,7 @@ impl Terminal {
             err_is_terminal: false,
             in_is_terminal: false,
             width: Some(100),
+            size: Box::new(|| None),
             var: Box::new(|_| None),
             now: Box::new(move || now),
             flags: GlobalArgs::default(),

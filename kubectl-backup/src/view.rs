@@ -21,4 +21,4 @@ pub(crate) use description::{
 pub(crate) use related::{DeletionView, EventView, HolderView, LocationSummary, LockView, RunView};
 pub(crate) use stored::{Message, ResourceList, Stored};
 pub(crate) use table_kind::{Columns, KindTable, TableKind, full_name, unreadable_warning};
-pub(crate) use workload::{WorkStatus, Workload, WorkloadFacts, verdict};
+pub(crate) use workload::{WorkStatus, Workload, WorkloadParts, verdict};

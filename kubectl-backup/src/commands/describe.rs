@@ -1,6 +1,6 @@
-//! `describe`: fetches the object, then everything about it side by side, each part within 2 s.
+//! `describe`: fetches the object, then everything about it side by side, each part within its time.
 
-use std::fmt::Write as _;
+use std::cell::RefCell;
 
 use backup_core::{
     api::{DeleteBackupRequest, download_request::DownloadTargetKind},
@@ -8,9 +8,10 @@ use backup_core::{
     phase::Stage,
 };
 use backup_lock::{Ledger, LedgerError, LedgerStore, VELERO_SCOPE, lease::lease_name};
-use futures::join;
+use futures::{FutureExt as _, future::LocalBoxFuture, join};
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Event};
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
 use super::{
     poll::{LONGEST, Look, poll},
@@ -20,10 +21,10 @@ use super::{
 };
 use crate::{
     cli::DescribeArgs,
-    print::describe::text,
+    print::{describe::text, page},
     stored::{StoredFile, document},
     view::{
-        DeletionView, Description, LocationSummary, RunView, Stored, WorkloadFacts,
+        DeletionView, Description, LocationSummary, RunView, Stored, WorkloadParts,
         progress::{Share, bar, share},
         related,
         stored::operations,
@@ -34,8 +35,8 @@ use crate::{
 /// Events and requests read at most: a screen shows a few.
 const FEW: u32 = 100;
 
-/// From the upper left corner on, and nothing of what was there before.
-pub(super) const CLEAR: &str = "\x1b[H\x1b[2J";
+/// With `-w` the screen waits at most so long for its parts. Those that take longer come with a later one.
+const REDRAW: Duration = Duration::from_secs(2);
 
 pub(super) async fn run<W: Workload>(args: DescribeArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
@@ -67,26 +68,30 @@ async fn newest<W: Workload>(session: &Session) -> Result<String, Problem> {
 
 /// Everything about a workload. What cannot be fetched says so.
 async fn describe<W: Workload>(session: &Session, work: &W, now: Timestamp) -> Description {
+    let parts = RefCell::new(WorkloadParts::unread());
+    Box::pin(fetch(session, work, &parts)).await;
+    workload::describe(work, parts.into_inner(), now)
+}
+
+/// Fetches everything about a workload. Each part is there as soon as it is fetched.
+async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<WorkloadParts>) {
     let source = async {
         let source = source(session, work.source()).await;
         let location = match work.as_backup().or(source.value()) {
             Some(backup) => location(session, backup).await,
             None => Fetched::Known(None),
         };
-        (source, location)
+        let mut parts = parts.borrow_mut();
+        (parts.source, parts.location) = (source, location);
     };
-    let ((source, location), deletions, previous, events, ledger, stored) = join!(
+    join!(
         source,
-        deletions(session, work.as_backup()),
-        previous(session, work.as_backup()),
-        events::<W>(session, work.meta()),
-        fetched(read_ledger(session)),
-        files(session, work)
+        deletions(session, work.as_backup()).map(|all| parts.borrow_mut().deletions = all),
+        previous(session, work.as_backup()).map(|run| parts.borrow_mut().previous = run),
+        events::<W>(session, work.meta()).map(|events| parts.borrow_mut().events = events),
+        fetched(session, read_ledger(session)).map(|ledger| parts.borrow_mut().ledger = ledger),
+        files(session, work).map(|stored| parts.borrow_mut().stored = stored)
     );
-    workload::describe(
-        WorkloadFacts { work, source, location, deletions, previous, events, ledger, stored },
-        now,
-    )
 }
 
 fn show(description: &Description, args: &DescribeArgs, terminal: &mut Terminal) -> Result<(), Problem> {
@@ -96,7 +101,7 @@ fn show(description: &Description, args: &DescribeArgs, terminal: &mut Terminal)
 
 async fn source(session: &Session, name: Option<&str>) -> Fetched<Option<Backup>> {
     let Some(name) = name else { return Fetched::Known(None) };
-    fetched(async { optional(session.get(name).await) }).await
+    fetched(session, async { optional(session.get(name).await) }).await
 }
 
 async fn location(session: &Session, backup: &Backup) -> Fetched<Option<LocationSummary>> {
@@ -104,8 +109,9 @@ async fn location(session: &Session, backup: &Backup) -> Fetched<Option<Location
         return Fetched::Known(None);
     };
     let about = About::called("get", "location", "backupstoragelocations", name);
-    let location = fetched(session.call(about, session.api::<BackupStorageLocation>().get(name))).await;
-    location.map(|location| Some(LocationSummary::of(&location, &backup.name_any())))
+    let locations = session.api::<BackupStorageLocation>();
+    let get = session.call(about, locations.get(name));
+    fetched(session, get).await.map(|location| Some(LocationSummary::of(&location, &backup.name_any())))
 }
 
 async fn previous(session: &Session, backup: Option<&Backup>) -> Fetched<Option<RunView>> {
@@ -121,7 +127,7 @@ async fn deletions(session: &Session, backup: Option<&Backup>) -> Fetched<Vec<De
     let Some(backup) = backup.map(ResourceExt::name_any) else { return Fetched::Known(Vec::new()) };
     let label = format!("{}={}", labels::BACKUP_NAME, labels::valid_value(&backup));
     let params = ListParams::default().labels(&label).limit(FEW);
-    let requests = fetched(session.page::<DeleteBackupRequest>(&params)).await;
+    let requests = fetched(session, session.page::<DeleteBackupRequest>(&params)).await;
     requests.map(|requests| related::deletions(&requests, &backup))
 }
 
@@ -132,7 +138,7 @@ async fn events<W: Workload>(session: &Session, meta: &ObjectMeta) -> Fetched<Ve
         meta.name.as_deref().unwrap_or_default(),
         meta.uid.as_deref().unwrap_or_default()
     );
-    fetched(session.page(&ListParams::default().fields(&fields).limit(FEW))).await
+    fetched(session, session.page(&ListParams::default().fields(&fields).limit(FEW))).await
 }
 
 /// The ledger of our own backups and restores; none if there is none yet.
@@ -175,7 +181,7 @@ async fn file<W: Workload, T: DeserializeOwned>(
         return Fetched::Known(None);
     }
     let file = StoredFile::of(kind, work.meta());
-    fetched(Box::pin(document(session, &file))).await.map(Some)
+    fetched(session, Box::pin(document(session, &file))).await.map(Some)
 }
 
 /// `-w`: on a terminal the screen is drawn again while it runs; elsewhere changes are lines, and the end is shown.
@@ -197,13 +203,28 @@ async fn watch<W: Workload>(
         return Ok(exit);
     }
     let mut first: Option<(Share, Timestamp)> = None;
+    let parts = &RefCell::new(WorkloadParts::unread());
+    let mut fetching: Option<LocalBoxFuture<'_, ()>> = None;
     let waited = poll(session, terminal, LONGEST, async |terminal: &mut Terminal| {
         let work = session.get::<W>(name).await?;
-        // Large: many requests at a time.
-        let description = Box::pin(describe(session, &work, terminal.now())).await;
+        let ended = work.status().ended();
+        if ended.is_some() {
+            // What is still on its way is of the time before.
+            fetching = None;
+            Box::pin(fetch(session, &work, parts)).await;
+        } else {
+            let of = work.clone();
+            let begun = fetching.get_or_insert_with(|| {
+                async move { Box::pin(fetch(session, &of, parts)).await }.boxed_local()
+            });
+            if timeout(REDRAW, begun).await.is_ok() {
+                fetching = None;
+            }
+        }
         let now = terminal.now();
+        let description = workload::describe(&work, parts.borrow().clone(), now);
         let shown = text(&description, now, terminal.out_style(), args.details);
-        let mut screen = CLEAR.to_owned() + &terminal.pasteable(&shown);
+        let mut foot = String::new();
         if let Some(share) = share(&description) {
             // How fast it goes is measured from the first look at this stage.
             let (begin, at) = *first.get_or_insert((share, now));
@@ -211,10 +232,13 @@ async fn watch<W: Workload>(
                 first = Some((share, now));
             }
             let passed = now.duration_since(at).as_secs_f64();
-            let _ = writeln!(screen, "\n  {}", bar(share, begin, passed));
+            foot = format!("\n  {}\n", bar(share, begin, passed));
         }
+        // The last screen stays, so that it may be longer than the window.
+        let size = (terminal.size)().filter(|_| ended.is_none());
+        let screen = page(&terminal.pasteable(&shown), &foot, size);
         terminal.data(&screen)?;
-        Ok(work.status().ended().map_or(Look::Same, Look::Found))
+        Ok(ended.map_or(Look::Same, Look::Found))
     })
     .await?;
     Ok(waited.map_or_else(|exit| exit, Exit::of_end))

@@ -90,7 +90,7 @@ pub(crate) async fn describe(
 
 /// Every ledger of the installation, or why they are not known.
 async fn ledgers(session: &Session, known: &KnownProfiles) -> Fetched<Vec<FoundLedger>> {
-    let read = fetched(Ledgers::read(session, known, Within::Installation)).await;
+    let read = fetched(session, Ledgers::read(session, known, Within::Installation)).await;
     read.map(|ledgers| ledgers.all)
 }
 

@@ -55,7 +55,7 @@ impl KnownProfiles {
 
 /// Asks the cluster. Where it does not answer, only the built-in profiles are known.
 pub(crate) async fn known_profiles(session: &Session) -> KnownProfiles {
-    let pod = match fetched(pod(session)).await {
+    let pod = match fetched(session, pod(session)).await {
         Fetched::Known(pod) => pod,
         Fetched::Missing { unavailable } => {
             let doubt = format!("what the webhook was started with is not known: {unavailable}");
@@ -69,7 +69,7 @@ pub(crate) async fn known_profiles(session: &Session) -> KnownProfiles {
     let built_in = || ProfileSet { profiles: Profile::builtin(), refused: Vec::new() };
     let (ProfileSet { profiles, refused }, doubt) = match values(&flags, "--profiles").last() {
         None => (built_in(), None),
-        Some(folder) => match fetched(files(session, &pod, folder)).await {
+        Some(folder) => match fetched(session, files(session, &pod, folder)).await {
             Fetched::Known(set) => {
                 let errors: Vec<String> =
                     set.refused.iter().map(|one| plain(&one.error.to_string())).collect();

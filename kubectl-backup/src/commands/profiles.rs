@@ -32,7 +32,7 @@ pub(crate) async fn run(args: ShowProfilesArgs, terminal: &mut Terminal) -> Comm
     }
     let mut all = Vec::new();
     for profile in profiles {
-        let served = fetched(kinds::of_profile(&session, &profile)).await;
+        let served = fetched(&session, kinds::of_profile(&session, &profile)).await;
         let served = served.map(|kinds| kinds.into_iter().map(|one| one.resource.plural).collect());
         all.push(view(profile, &served, &flags));
     }

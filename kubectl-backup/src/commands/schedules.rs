@@ -58,7 +58,7 @@ async fn describe(args: &DescribeOneArgs, terminal: &mut Terminal) -> CommandRes
 pub(super) async fn backups(session: &Session, name: &str) -> Fetched<Vec<Backup>> {
     let params = ListParams::default().labels(&format!("{SCHEDULE_NAME}={}", valid_value(name)));
     // All of them: a list is in the order of names, so that the newest come last.
-    fetched(session.list_readable(params, Some)).await
+    fetched(session, session.list_readable(params, Some)).await
 }
 
 async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResult {

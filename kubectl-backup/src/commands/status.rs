@@ -6,12 +6,13 @@ use k8s_openapi::api::core::v1::Namespace;
 use tokio::time::Instant;
 
 use super::{
-    describe::{CLEAR, read_ledger},
+    describe::read_ledger,
     poll::{LONGEST, Look, poll},
     prelude::*,
 };
 use crate::{
     cli::StatusArgs,
+    print::page,
     view::{
         locks::named,
         status::{self as view, Asked, BackupFacts, ClusterStatus, Observed, WorkLine},
@@ -27,7 +28,8 @@ pub(super) async fn run(args: StatusArgs, terminal: &mut Terminal) -> CommandRes
         return watch(&session, &args, terminal).await;
     }
     let status = Box::pin(read(&session, &args, terminal.now())).await?;
-    show(&status, &args, terminal)?;
+    let text = text(&status, &args, terminal)?;
+    terminal.data(&text)?;
     Ok(if status.protected { Exit::Done } else { Exit::Failed })
 }
 
@@ -38,24 +40,23 @@ async fn watch(session: &Session, args: &StatusArgs, terminal: &mut Terminal) ->
             return Ok(Look::<()>::Same);
         }
         let status = Box::pin(read(session, args, terminal.now())).await?;
-        if terminal.out_is_terminal {
-            terminal.data(CLEAR)?;
-        }
-        show(&status, args, terminal)?;
+        let text = text(&status, args, terminal)?;
+        let size = (terminal.size)().filter(|_| args.output.form.is_table());
+        terminal.data(&if terminal.out_is_terminal { page(&text, "", size) } else { text })?;
         due = Instant::now() + PERIOD;
         Ok(Look::Same)
     });
     Ok(watched.await?.err().unwrap_or(Exit::Done))
 }
 
-fn show(status: &ClusterStatus, args: &StatusArgs, terminal: &mut Terminal) -> Result<(), Problem> {
+fn text(status: &ClusterStatus, args: &StatusArgs, terminal: &Terminal) -> Result<String, Problem> {
     let output = &args.output;
     // Those that are not protected: what a script wants to go through.
     let names = || {
         let bad = status.namespaces.iter().filter(|one| !one.protected);
         bad.fold(String::new(), |all, one| all + "namespace/" + &one.name + "\n")
     };
-    json::show_list("ClusterStatus", ("namespaces", status), output, terminal, names, |now, style| {
+    json::list_text("ClusterStatus", ("namespaces", status), output, terminal, names, |now, style| {
         Ok(view::text(status, now, style, output.is_wide())?)
     })
 }
@@ -67,8 +68,8 @@ async fn read(session: &Session, args: &StatusArgs, now: Timestamp) -> Result<Cl
     let restores = session.list_readable(all(), |one: Restore| WorkLine::of(&one, now));
     let schedules = session.list_readable(all(), |one: Schedule| Some(one));
     let locations = session.list_readable(all(), |one: BackupStorageLocation| Some(one));
-    let namespaces = async { Ok(fetched(namespaces(session)).await) };
-    let lock = async { Ok(fetched(lock(session)).await) };
+    let namespaces = async { Ok(fetched(session, namespaces(session)).await) };
+    let lock = async { Ok(fetched(session, lock(session)).await) };
     let (backups, restores, schedules, locations, namespaces, lock) =
         try_join!(backups, restores, schedules, locations, namespaces, lock)?;
     let seen = Observed { namespaces, backups, restores, schedules, locations, lock };

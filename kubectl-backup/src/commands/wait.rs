@@ -18,6 +18,7 @@ use super::{
 use crate::{
     backoff::pauses,
     cli::{Until, UntilArgs, WaitForArgs},
+    print::row,
     view::{
         Count, WorkStatus,
         locks::{few, named, touches},
@@ -257,6 +258,7 @@ impl ProgressLine {
             .map_or_else(String::new, |items| format!(", {} of {} items", items.done, items.total));
         let line = format!("{}: {}{items}", self.subject, self.phase);
         if self.rewrite {
+            let line = row(&line, (terminal.size)());
             terminal.talk_raw(&format!("\r{line}\x1b[K"));
         } else {
             terminal.say(&line);

@@ -68,20 +68,32 @@ pub(crate) fn show(
 /// in the document.
 pub(crate) fn show_list(
     kind: &'static str,
-    (items, list): (&str, &impl Serialize),
+    list: (&str, &impl Serialize),
     output: &OutputArgs,
     terminal: &mut Terminal,
     names: impl FnOnce() -> String,
     rows: impl FnOnce(Timestamp, Style) -> Result<String, Problem>,
 ) -> Result<(), Problem> {
-    let text = match &output.form {
-        Form::Plain(Output::Name) => names(),
-        Form::Plain(Output::Table | Output::Wide) => {
-            terminal.pasteable(&rows(terminal.now(), terminal.out_style())?)
-        }
-        form => in_form(&Document::of(kind, list), items, form, !output.no_headers)?,
-    };
+    let text = list_text(kind, list, output, terminal, names, rows)?;
     Ok(terminal.data(&text)?)
+}
+
+/// What [`show_list`] shows.
+pub(crate) fn list_text(
+    kind: &'static str,
+    (items, list): (&str, &impl Serialize),
+    output: &OutputArgs,
+    terminal: &Terminal,
+    names: impl FnOnce() -> String,
+    rows: impl FnOnce(Timestamp, Style) -> Result<String, Problem>,
+) -> Result<String, Problem> {
+    match &output.form {
+        Form::Plain(Output::Name) => Ok(names()),
+        Form::Plain(Output::Table | Output::Wide) => {
+            Ok(terminal.pasteable(&rows(terminal.now(), terminal.out_style())?))
+        }
+        form => in_form(&Document::of(kind, list), items, form, !output.no_headers),
+    }
 }
 
 /// What kubectl shows where nothing is.

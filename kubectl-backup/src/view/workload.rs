@@ -239,8 +239,9 @@ fn waiting_for_controller(created: Option<Timestamp>, now: Timestamp) -> Verdict
         .because(Some(format!("No controller has picked it up for {}: is one running?", human(waited))))
 }
 
-pub(crate) struct WorkloadFacts<'a, W> {
-    pub(crate) work: &'a W,
+/// What is shown beside a workload, each part fetched for itself.
+#[derive(Clone)]
+pub(crate) struct WorkloadParts {
     /// The backup that a restore reads; nothing if it names none, or there is none of that name.
     pub(crate) source: Fetched<Option<Backup>>,
     /// Where the backup is stored; nothing if it names no location yet.
@@ -253,8 +254,29 @@ pub(crate) struct WorkloadFacts<'a, W> {
     pub(crate) stored: Stored,
 }
 
-pub(crate) fn describe<W: Workload>(facts: WorkloadFacts<'_, W>, now: Timestamp) -> Description {
-    let WorkloadFacts { work, source, location, deletions, previous, events, ledger, stored } = facts;
+impl WorkloadParts {
+    /// Nothing of it is there yet.
+    pub(crate) fn unread() -> Self {
+        const WHY: &str = "not read yet";
+        Self {
+            source: Fetched::missing(WHY),
+            location: Fetched::missing(WHY),
+            deletions: Fetched::missing(WHY),
+            previous: Fetched::missing(WHY),
+            events: Fetched::missing(WHY),
+            ledger: Fetched::missing(WHY),
+            stored: Stored {
+                messages: Fetched::missing(WHY),
+                item_operations: Fetched::missing(WHY),
+                contents: Fetched::missing(WHY),
+                volumes: Fetched::missing(WHY),
+            },
+        }
+    }
+}
+
+pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timestamp) -> Description {
+    let WorkloadParts { source, location, deletions, previous, events, ledger, stored } = parts;
     let (meta, status) = (work.meta(), work.status());
     let name = meta.name.clone().unwrap_or_default();
     let namespace = meta.namespace.clone().unwrap_or_default();

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use kubectl_backup::Terminal;
+use kubectl_backup::{Size, Terminal};
 use tempfile::TempDir;
 
 use crate::fake_api::FakeApi;
@@ -23,6 +23,7 @@ pub struct Person {
     vars: BTreeMap<String, String>,
     answer: Option<&'static str>,
     terminal: bool,
+    window: Option<Size>,
     server: Option<String>,
 }
 
@@ -49,7 +50,7 @@ impl Person {
     pub fn without_cluster() -> Self {
         let home = tempfile::tempdir().unwrap();
         let vars = [("HOME".to_owned(), home.path().display().to_string())].into();
-        Self { home, vars, answer: None, terminal: false, server: None }
+        Self { home, vars, answer: None, terminal: false, window: None, server: None }
     }
 
     /// With a kubeconfig that names this server.
@@ -89,6 +90,11 @@ impl Person {
     pub fn at_terminal(mut self, answer: &'static str) -> Self {
         (self.terminal, self.answer) = (true, Some(answer));
         self
+    }
+
+    /// Sits at a terminal whose window is so large.
+    pub fn in_window(self, columns: usize, rows: usize) -> Self {
+        Self { window: Some(Size { columns, rows }), ..self.at_terminal("") }
     }
 
     /// Types a line behind `kubectl backup`: stdout, stderr, exit code. A space that breaks no word is U+00A0. Ports and temporary
@@ -152,6 +158,8 @@ impl Person {
             Terminal::piped(Box::new(out.clone()), Box::new(err.clone()), NOW.parse().unwrap());
         let vars = self.vars.clone();
         terminal.var = Box::new(move |name| vars.get(name).cloned());
+        let window = self.window;
+        terminal.size = Box::new(move || window);
         if self.terminal {
             (terminal.in_is_terminal, terminal.out_is_terminal, terminal.err_is_terminal) =
                 (true, true, true);

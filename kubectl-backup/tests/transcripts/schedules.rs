@@ -45,7 +45,11 @@ async fn a_schedule_is_described_with_what_came_of_it() {
         "schedules describe either"
     );
     api.on_get("/backups", Fault::Hang);
-    transcript!(person, "schedules describe paused -o yaml", "schedules describe gone");
+    transcript!(
+        person,
+        "schedules describe paused -o yaml --request-timeout=500ms",
+        "schedules describe gone"
+    );
 }
 
 #[tokio::test]

@@ -89,3 +89,11 @@ async fn on_a_terminal_one_line_is_written_over() {
     let seen = Person::at(&api).at_terminal("").types("create b --wait").await;
     assert_snapshot!(seen.replace('\r', "␍"));
 }
+
+#[tokio::test]
+async fn a_line_that_is_written_over_is_no_wider_than_the_window() {
+    let api = FakeApi::start().await;
+    api.becomes("/b", [items(10), items(20), json!({"phase": "Completed"})].map(b));
+    let seen = Person::at(&api).in_window(20, 24).types("create b --wait").await;
+    assert!(seen.contains("\rbackup b: InProgre…␛[K") && !seen.contains("of 40"), "{seen}");
+}

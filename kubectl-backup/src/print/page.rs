@@ -1,0 +1,94 @@
+//! Pages and lines that are written over by the next one. They take no more rows than the terminal has: what has wrapped or scrolled
+//! away cannot be written over.
+
+use anstream::adapter::strip_str;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr};
+
+use crate::terminal::Size;
+
+/// From the upper left corner on, and nothing of what was there before.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// As many lines of the text as there is room for above the foot; all of them where the size is not known.
+pub(crate) fn page(text: &str, foot: &str, size: Option<Size>) -> String {
+    let whole = || [CLEAR, text, foot].concat();
+    let Some(Size { columns, rows }) = size else { return whole() };
+    let rows_of = |line: &str| width(line).div_ceil(columns.max(1)).max(1);
+    let all_rows = |text: &str| text.lines().map(rows_of).sum::<usize>();
+    // The cursor stands in a row below.
+    let room = rows.saturating_sub(all_rows(foot) + 1);
+    if all_rows(text) <= room {
+        return whole();
+    }
+    // One row says how much is missing.
+    let mut left = room.saturating_sub(1);
+    let fits = |line: &&str| left.checked_sub(rows_of(line)).inspect(|rest| left = *rest).is_some();
+    let shown: Vec<&str> = text.lines().take_while(fits).collect();
+    let missing = text.lines().count() - shown.len();
+    let shown: String = shown.iter().map(|line| format!("{line}\n")).collect();
+    format!("{CLEAR}{shown}  and {missing} more lines, for which the window is too small\n{foot}")
+}
+
+/// As much of a line without colours as fits into one row. The last column stays free: where the cursor is behind it depends on the
+/// terminal.
+pub(crate) fn row(line: &str, size: Option<Size>) -> String {
+    let Some(Size { columns, .. }) = size.filter(|size| line.width() >= size.columns) else {
+        return line.to_owned();
+    };
+    let mut left = columns.saturating_sub(2);
+    let fits = |c: &char| {
+        let rest = left.checked_sub(c.width().unwrap_or_default());
+        rest.inspect(|rest| left = *rest).is_some()
+    };
+    line.chars().take_while(fits).chain(['…']).collect()
+}
+
+/// Columns of a line, without its colours.
+fn width(line: &str) -> usize {
+    strip_str(line).map(UnicodeWidthStr::width).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_written_over_takes_one_row() {
+        for (line, columns, expected) in [
+            ("backup shop: InProgress", 80, "backup shop: InProgress"),
+            ("backup shop", 12, "backup shop"),
+            ("backup shop", 11, "backup sh…"),
+            ("备份备份", 9, "备份备份"),
+            ("备份备份", 8, "备份备…"),
+            ("备份备份", 7, "备份…"),
+            ("backup", 1, "…"),
+            ("", 1, ""),
+        ] {
+            let shown = row(line, Some(Size { columns, rows: 24 }));
+            assert_eq!(shown, expected, "{line} in {columns}");
+            assert!(columns < 2 || shown.width() < columns, "{shown} in {columns}");
+        }
+        assert_eq!(row("backup", None), "backup");
+    }
+
+    #[test]
+    fn a_page_takes_no_more_rows_than_there_are() {
+        let too_small = |shown: &str, missing: usize| {
+            format!("{CLEAR}{shown}  and {missing} more lines, for which the window is too small\n\nbar\n")
+        };
+        let whole = format!("{CLEAR}a\nb\nc\n\nbar\n");
+        for (text, columns, rows, expected) in [
+            ("a\nb\nc\n", 80, 6, whole.clone()),
+            ("a\nb\nc\n", 80, 5, too_small("a\n", 2)),
+            ("a\nb\nc\n", 80, 2, too_small("", 3)),
+            // Escape sequences take no column, and a long line two rows.
+            ("\x1b[31maaaa\x1b[0m\nb\nc\n", 4, 6, format!("{CLEAR}\x1b[31maaaa\x1b[0m\nb\nc\n\nbar\n")),
+            ("aaaaa\nb\nc\n", 4, 6, too_small("aaaaa\n", 2)),
+            ("aaaaa\nb\nc\n", 4, 7, format!("{CLEAR}aaaaa\nb\nc\n\nbar\n")),
+        ] {
+            let shown = page(text, "\nbar\n", Some(Size { columns, rows }));
+            assert_eq!(shown, expected, "{text:?} in {columns}x{rows}");
+        }
+        assert_eq!(page("a\nb\nc\n", "\nbar\n", None), whole);
+    }
+}
