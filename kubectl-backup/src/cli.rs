@@ -26,7 +26,11 @@ pub(crate) use installation::{
     CheckProfilesArgs, CompletionArgs, DescribeOneArgs, ProfilesArgs, ProfilesCommand, Shell,
     ShowProfilesArgs, StatusArgs, SyncArgs, VersionArgs,
 };
-pub(crate) use locations::{LocationCreateArgs, LocationFlags, LocationSetArgs, LocationsCommand};
+pub(crate) use locations::{
+    LocationCreateArgs, LocationFlags, LocationSetArgs, LocationsCommand, ProviderFlags,
+    SnapshotLocationCreateArgs, SnapshotLocationSetArgs, SnapshotLocationsArgs, SnapshotLocationsCommand,
+    TrialArgs,
+};
 pub(crate) use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs, Target};
 pub(crate) use output::{Column, DocumentArgs, Form, ListFlags, Output, OutputArgs, Shown};
 pub(crate) use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Command;
 
 /// The plugin and the kubeconfig it is used with.
@@ -27,10 +28,29 @@ pub struct Ran {
 
 impl Ran {
     /// Runs a command to its end; one that takes more than three minutes is an error.
-    pub async fn of(mut command: Command) -> anyhow::Result<Self> {
+    pub async fn of(command: Command) -> anyhow::Result<Self> {
+        Self::interrupted(command, std::future::pending()).await
+    }
+
+    /// The same, and interrupts it once `when` is over, as Ctrl-C does.
+    async fn interrupted(
+        mut command: Command,
+        when: impl Future<Output = anyhow::Result<()>>,
+    ) -> anyhow::Result<Self> {
         let start = Instant::now();
         let shown = format!("{:?}", command.as_std());
-        let run = command.stdin(Stdio::null()).kill_on_drop(true).output();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let child = command.spawn().with_context(|| format!("{shown} cannot be started"))?;
+        let id = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        let mut end = std::pin::pin!(child.wait_with_output());
+        let run = async {
+            tokio::select! {
+                output = &mut end => return Ok(output?),
+                is_time = when => is_time?,
+            }
+            kill_process(id.context("it has no id")?, Signal::INT)?;
+            anyhow::Ok(end.await?)
+        };
         let output = tokio::time::timeout(Duration::from_mins(3), run)
             .await
             .with_context(|| format!("{shown} does not end"))??;
@@ -76,8 +96,21 @@ impl KubectlBackup {
 
     /// Runs it with these arguments; a run of more than three minutes is an error.
     pub async fn run(&self, args: &[&str]) -> anyhow::Result<Ran> {
+        Ran::of(self.command(args)).await
+    }
+
+    /// Runs it with these arguments, and interrupts it once `when` is over.
+    pub async fn interrupted(
+        &self,
+        args: &[&str],
+        when: impl Future<Output = anyhow::Result<()>>,
+    ) -> anyhow::Result<Ran> {
+        Ran::interrupted(self.command(args), when).await
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(args).env("KUBECONFIG", &self.kubeconfig).env_remove("VELERO_NAMESPACE");
-        Ran::of(command).await
+        command
     }
 }

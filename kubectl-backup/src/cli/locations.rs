@@ -13,8 +13,8 @@ use super::{
 pub(crate) enum LocationsCommand {
     /// List locations (the default)
     Get(GetArgs),
-    /// List the VolumeSnapshotLocations: by which plugin snapshots of volumes are taken, and where
-    Snapshots(GetArgs),
+    /// List the VolumeSnapshotLocations, by whose plugins snapshots of volumes are taken; create, change and delete them
+    Snapshots(SnapshotLocationsArgs),
     /// Show one location: can it be used, what its bucket keeps, when it was compared
     Describe(DescribeOneArgs),
     /// Create a location
@@ -25,15 +25,45 @@ pub(crate) enum LocationsCommand {
     Delete(DeletionArgs),
 }
 
-/// What may be changed of a location.
+#[derive(Args, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    subcommand_value_name = "COMMAND"
+)]
+pub(crate) struct SnapshotLocationsArgs {
+    #[command(flatten)]
+    pub(crate) get: GetArgs,
+    #[command(subcommand)]
+    pub(crate) command: Option<SnapshotLocationsCommand>,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum SnapshotLocationsCommand {
+    /// Create a location of snapshots
+    Create(SnapshotLocationCreateArgs),
+    /// Change a location of snapshots: credential, settings
+    Set(SnapshotLocationSetArgs),
+    /// Delete locations of snapshots; the snapshots stay
+    Delete(DeletionArgs),
+}
+
+/// How a provider is reached.
 #[derive(Args, Debug, Default)]
-pub(crate) struct LocationFlags {
+pub(crate) struct ProviderFlags {
     /// Settings of the provider, such as region=eu-central-1; KEY= takes one away
     #[arg(long, value_delimiter = ',', value_name = "KEY=VALUE", value_parser = key_value)]
     pub(crate) config: Vec<(String, String)>,
     /// Secret and key with the credentials, such as cloud-credentials=cloud
     #[arg(long, value_name = "SECRET=KEY", value_parser = key_value)]
     pub(crate) credential: Option<(String, String)>,
+}
+
+/// What may be changed of a location.
+#[derive(Args, Debug, Default)]
+pub(crate) struct LocationFlags {
+    #[command(flatten)]
+    pub(crate) provider: ProviderFlags,
     /// Backups that name no location go there; no other location is the default then
     #[arg(long)]
     pub(crate) default: bool,
@@ -68,12 +98,11 @@ pub(crate) struct LocationCreateArgs {
     pub(crate) flags: LocationFlags,
     #[command(flatten)]
     pub(crate) object: ObjectArgs,
-    /// Wait until the controller has tried it; exit with 3 if it cannot be used
+    #[command(flatten)]
+    pub(crate) trial: TrialArgs,
+    /// Wait until the location itself was validated, too; exit with 3 if it cannot be used
     #[arg(short, long, conflicts_with = "dry_run")]
     pub(crate) wait: bool,
-    /// How long to wait at most; exit with 124 then
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "2m", requires = "wait")]
-    pub(crate) timeout: GoDuration,
     /// Store nothing: client only checks here, server asks the cluster
     #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true)]
     pub(crate) dry_run: Option<DryRun>,
@@ -88,4 +117,44 @@ pub(crate) struct LocationSetArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) flags: LocationFlags,
+    #[command(flatten)]
+    pub(crate) trial: TrialArgs,
+}
+
+/// The try of a bucket before anything is stored.
+#[derive(Args, Debug)]
+pub(crate) struct TrialArgs {
+    /// Don't try the bucket first
+    #[arg(long)]
+    pub(crate) no_verify: bool,
+    /// How long the controller may take to answer; exit with 124 then
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "2m")]
+    pub(crate) timeout: GoDuration,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SnapshotLocationCreateArgs {
+    /// Name of the location
+    pub(crate) name: String,
+    /// Plugin that takes the snapshots
+    #[arg(long, value_name = "NAME")]
+    pub(crate) provider: String,
+    #[command(flatten)]
+    pub(crate) flags: ProviderFlags,
+    #[command(flatten)]
+    pub(crate) object: ObjectArgs,
+    /// Store nothing: client only checks here, server asks the cluster
+    #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true)]
+    pub(crate) dry_run: Option<DryRun>,
+    /// Print the object: json, yaml or name
+    #[arg(short, long, value_parser = one_of(["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true)]
+    pub(crate) output: Option<Output>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SnapshotLocationSetArgs {
+    /// Name of the location
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) flags: ProviderFlags,
 }

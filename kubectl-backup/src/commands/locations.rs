@@ -1,9 +1,11 @@
 //! `locations`: where backups are stored, and snapshots of volumes kept; and `sync`, which shows what came of comparing buckets
 //! with the cluster, and asks for a comparison by annotation.
 
-use backup_core::{api::VolumeSnapshotLocation, labels::SYNC_REQUEST_ANNOTATION, sync::Request};
-
 mod change;
+mod snapshots;
+mod trial;
+
+use backup_core::{labels::SYNC_REQUEST_ANNOTATION, sync::Request};
 
 use super::{
     delete, get,
@@ -24,10 +26,10 @@ use crate::{
 pub(crate) async fn run(command: LocationsCommand, terminal: &mut Terminal) -> CommandResult {
     match command {
         LocationsCommand::Get(args) => get::run::<BackupStorageLocation>(args, terminal).await,
-        LocationsCommand::Snapshots(args) => get::run::<VolumeSnapshotLocation>(args, terminal).await,
+        LocationsCommand::Snapshots(args) => snapshots::run(args, terminal).await,
         LocationsCommand::Describe(args) => one(&args, terminal).await,
         LocationsCommand::Create(args) => Box::pin(change::create(*args, terminal)).await,
-        LocationsCommand::Set(args) => change::set(&args, terminal).await,
+        LocationsCommand::Set(args) => Box::pin(change::set(&args, terminal)).await,
         LocationsCommand::Delete(deletion) => {
             let what = "; their buckets stay, and the Backups in them leave the cluster";
             let args = DeleteArgs { deletion, wait: false, timeout: GoDuration::default() };

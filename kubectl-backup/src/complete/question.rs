@@ -151,7 +151,7 @@ fn noun(id: &str, path: &[&str]) -> Option<Noun> {
             [.., "create"] | ["locks", ..] => return None,
             ["restore" | "restores", ..] => Noun::Restore,
             ["schedules", ..] => Noun::Schedule,
-            ["locations", "snapshots"] => Noun::SnapshotLocation,
+            ["locations", "snapshots", ..] => Noun::SnapshotLocation,
             ["locations", ..] => Noun::Location,
             _ => Noun::Backup,
         },
@@ -185,6 +185,8 @@ mod tests {
             ("create --include-namespaces=a,b", Some(Noun::Namespace), "b", "--include-namespaces=a,"),
             ("sync ", Some(Noun::Location), "", ""),
             ("locations snapshots ", Some(Noun::SnapshotLocation), "", ""),
+            ("locations snapshots delete ", Some(Noun::SnapshotLocation), "", ""),
+            ("locations snapshots create ", None, "", ""),
             (
                 "create --volume-snapshot-locations=a,",
                 Some(Noun::SnapshotLocation),

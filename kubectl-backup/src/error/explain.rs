@@ -129,9 +129,14 @@ impl<'a> About<'a> {
     /// The problem for a name that is taken.
     pub(crate) fn exists(&self, namespace: &str) -> Problem {
         let Self { kind, name, .. } = self;
-        let of_kind = if kind == "restore" { "restore " } else { "" };
-        let remedy =
-            format!("Choose another name, or see what it is with `kubectl backup {of_kind}describe {name}`.");
+        let shows = match kind.as_ref() {
+            "restore" => "restore describe",
+            "schedule" => "schedules describe",
+            "backupstoragelocation" => "locations describe",
+            "volumesnapshotlocation" => "locations snapshots",
+            _ => "describe",
+        };
+        let remedy = format!("Choose another name, or see what it is with `kubectl backup {shows} {name}`.");
         Problem::new(Kind::Exists, format!("{kind} {name:?} already exists in namespace {namespace}"))
             .with_remedy(remedy)
     }

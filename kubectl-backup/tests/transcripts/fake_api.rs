@@ -77,6 +77,8 @@ struct Inner {
     /// Resources that may not be used.
     forbidden: Vec<String>,
     faults: VecDeque<(Method, String, Fault)>,
+    /// What the controller finds out about each location that is created; nothing while none is at work.
+    validation: Value,
     created: u32,
 }
 
@@ -172,6 +174,12 @@ impl FakeApi {
     /// Says no to the question whether a person may do something with this resource.
     pub fn forbids(&self, resource: &str) -> &Self {
         self.inner.lock().unwrap().forbidden.push(resource.to_owned());
+        self
+    }
+
+    /// Each location that is created from now on is validated with this outcome.
+    pub fn validates(&self, status: Value) -> &Self {
+        self.inner.lock().unwrap().validation = status;
         self
     }
 
@@ -307,6 +315,9 @@ impl Inner {
         json_patch::merge(&mut object["metadata"], &metadata);
         if plural == "downloadrequests" {
             object["status"] = json!({"phase": "Processed", "downloadURL": format!("{FILES}{name}")});
+        }
+        if plural == "backupstoragelocations" && !self.validation.is_null() {
+            object["status"] = self.validation.clone();
         }
         if !request.query.contains_key("dryRun") {
             api.put(&path, object.clone());

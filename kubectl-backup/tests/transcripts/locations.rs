@@ -48,6 +48,7 @@ async fn one_bad_location_of_snapshots_hides_no_other() {
 #[tokio::test]
 async fn a_location_is_created_changed_and_deleted_without_a_manifest() {
     let api = FakeApi::with([with(location("Available", ""), &json!({"spec": {"default": true}}))]).await;
+    api.validates(json!({"phase": "Available"}));
     let person = Person::at(&api);
     person.writes("ca.pem", "PEM");
     let create = "locations create second --provider=aws --bucket=b --prefix=p --config=region=eu-1,s3Url=https://s3 \
@@ -70,18 +71,89 @@ async fn a_location_is_created_changed_and_deleted_without_a_manifest() {
 #[tokio::test]
 async fn whether_a_new_location_can_be_used_is_waited_for() {
     let api = FakeApi::start().await;
+    let person = Person::at(&api);
+    let create = "locations create new --provider=aws --bucket=b --wait --no-verify";
     for (status, code) in [
         (json!({"phase": "Available"}), 0),
         (json!({"phase": "Unavailable", "message": "403 AccessDenied"}), 3),
     ] {
-        let tried = with(location("", ""), &json!({"metadata": {"name": "new"}, "status": status}));
-        api.becomes("/new", [tried]);
-        let seen = Person::at(&api).types("locations create new --provider=aws --bucket=b --wait").await;
+        api.validates(status);
+        let seen = person.types(create).await;
         assert!(seen.ends_with(&format!("--- exit {code}\n")), "{seen}");
-        assert!(Person::at(&api).types("locations delete new --yes").await.ends_with("--- exit 0\n"));
+        assert!(person.types("locations delete new --yes").await.ends_with("--- exit 0\n"));
     }
-    let seen = Person::at(&api)
-        .types("locations create late --provider=aws --bucket=b --wait --timeout=300ms")
-        .await;
+    api.validates(Value::Null);
+    let seen = person.types(&format!("{create} --timeout=300ms")).await;
     assert!(seen.ends_with("--- exit 124\n"), "{seen}");
+}
+
+fn names(api: &FakeApi) -> Vec<String> {
+    let all = api.all("backupstoragelocations");
+    all.iter().map(|one| one["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_location_that_cannot_be_used_is_not_stored() {
+    let default = with(location("Available", ""), &json!({"spec": {"default": true}}));
+    let api = FakeApi::with([default.clone()]).await;
+    let why = "BackupStorageLocation new-try-20261103051412: the store has no bucket b";
+    api.validates(json!({"phase": "Unavailable", "message": why}));
+    let person = Person::at(&api);
+    let mut seen = String::new();
+    for line in [
+        "locations create new --provider=aws --bucket=b --default",
+        "locations create default --provider=aws --bucket=b",
+        "locations set default --config=region=eu-2",
+        "locations set default --access-mode=ReadWrite --default",
+    ] {
+        seen += &person.types(line).await;
+    }
+    assert_eq!(names(&api), ["default"]);
+    assert_eq!(api.stored("backupstoragelocations", "default").unwrap()["spec"], default["spec"]);
+    // Nothing else is asked of the bucket than before.
+    seen += &person.types("locations set default --access-mode=ReadOnly --validation-frequency=1m").await;
+    seen += &person.types("locations create new --provider=aws --bucket=b --no-verify").await;
+    assert_eq!(names(&api), ["default", "new"]);
+    assert_snapshot!(seen);
+}
+
+#[tokio::test]
+async fn what_a_try_leaves_is_named() {
+    let api = FakeApi::start().await;
+    let person = Person::at(&api);
+    let create = "locations create new --provider=aws --bucket=b --default --validation-frequency=0s";
+    let mut seen = person.types(&format!("{create} --timeout=300ms")).await;
+    assert!(names(&api).is_empty(), "{seen}");
+
+    let trial = "/new-try-20261103051412";
+    api.validates(json!({"phase": "Available"})).next(Method::DELETE, trial, Fault::forbidden("no"));
+    seen += &person.types(create).await;
+    assert_eq!(names(&api), [&trial[1..]]);
+    // It is the default of nothing, and nothing comes from its bucket.
+    let spec = api.all("backupstoragelocations").remove(0)["spec"].take();
+    let expected = json!({"provider": "aws", "objectStorage": {"bucket": "b"}, "backupSyncPeriod": "0s"});
+    assert_eq!(spec, expected);
+    assert_snapshot!(seen);
+}
+
+#[tokio::test]
+async fn a_location_of_snapshots_needs_no_manifest() {
+    let api = FakeApi::start().await;
+    let person = Person::at(&api);
+    let create = "locations snapshots create east --provider=acme/disks --config=region=e1,pool=a --credential=cloud=acme --labels=team=shop";
+    let mut all = person.types(&format!("{create} --dry-run=client -o yaml")).await;
+    for line in [
+        create,
+        create,
+        "locations snapshots set east --config=region=e2,pool= --credential=new=acme",
+        "locations snapshots -o wide",
+        "locations snapshots set east",
+        "locations snapshots set gone --config=a=b",
+        "locations snapshots -o name delete east",
+        "locations snapshots delete east --yes",
+        "locations snapshots",
+    ] {
+        all += &person.types(line).await;
+    }
+    assert_snapshot!(all);
 }

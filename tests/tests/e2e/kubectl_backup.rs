@@ -2,14 +2,16 @@
 
 use std::path::Path;
 
-use backup_core::api::LocationPhase;
-use backup_tests::kubectl_backup::KubectlBackup;
+use backup_core::api::{LocationPhase, VolumeSnapshotLocation};
+use backup_tests::{faulty_s3::Mood, kubectl_backup::KubectlBackup};
 
 use crate::prelude::*;
 
 crate::tests! {
     create_get_describe_restore_and_delete_do_what_they_say,
     schedules_locations_and_waiting_do_what_they_say,
+    a_bucket_is_tried_before_its_location_is_stored,
+    locations_of_snapshots_need_no_manifest,
     without_files_of_the_controller_urls_of_the_store_are_read,
     the_doctor_finds_what_is_broken_and_nothing_else,
     a_backup_that_does_not_complete_ends_with_code_3,
@@ -105,6 +107,69 @@ async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> 
     let free = ["wait", "--for=free", "--namespaces=cli-times", "--timeout=1m"];
     plugin.succeeds(&free).await?;
     plugin.fails(3, &["wait", &backup, "--for=phase=Failed"]).await?;
+    Ok(())
+}
+
+/// The location of a try is gone, and the others are as they were.
+async fn a_bucket_is_tried_before_its_location_is_stored(world: &mut World) -> anyhow::Result<()> {
+    let (plugin, name) = (world.kubectl_backup(), "cli-tried");
+    let names = async || {
+        let all = world.locations().list_all().await?;
+        anyhow::Ok(
+            all.iter().map(ResourceExt::name_any).filter(|one| one.starts_with(name)).collect::<Vec<_>>(),
+        )
+    };
+    let front = world.faulty_s3().await?;
+    let config = |url: &str| format!("--config=region=us-east-1,s3ForcePathStyle=true,s3Url={url}");
+    let (config, held) = (config(&world.s3()?.url()), config(&front.url()));
+    let create = ["locations", "create", name, "--provider=aws", "--bucket=cli-tried"];
+    let create = [&create[..], &["--credential=cloud-credentials=cloud"]].concat();
+
+    let refused = plugin.fails(1, &[&create[..], &[&config, "--default"]].concat()).await?;
+    says(&refused.stderr, &["would be Unavailable, so nothing was created", "does not exist"])?;
+    ensure!(names().await?.is_empty(), "left: {:?}", names().await?);
+    ensure!(world.locations().get("default").await?.spec.default == Some(true), "no longer the default");
+
+    front.rule(|_| Mood::Held);
+    let is_tried = front.wait_for_request("the bucket is tried", Duration::from_secs(30), |_| true);
+    let ran = plugin.interrupted(&[&create[..], &[&held]].concat(), is_tried).await?.expect_code(130)?;
+    says(&ran.stderr, &["interrupted: nothing was created"])?;
+    ensure!(!ran.stderr.contains("left"), "{ran:?}");
+    ensure!(names().await?.is_empty(), "left: {:?}", names().await?);
+    front.calm();
+
+    world.s3()?.create_bucket(name).await?;
+    plugin.succeeds(&[&create[..], &[&config]].concat()).await?;
+    world.location_available(name).await?;
+    ensure!(names().await? == [name], "left: {:?}", names().await?);
+    let spec = world.locations().get(name).await?.spec;
+    let wrong = plugin.fails(1, &["locations", "set", name, "--credential=cli-wrong=cloud"]).await?;
+    says(&wrong.stderr, &["so nothing was changed", "cli-wrong"])?;
+    ensure!(world.locations().get(name).await?.spec == spec, "it was changed");
+    plugin.succeeds(&["locations", "set", name, &held]).await?;
+    ensure!(names().await? == [name], "left: {:?}", names().await?);
+    let config = world.locations().get(name).await?.spec.config;
+    ensure!(config["s3Url"] == front.url(), "{config:?}");
+    plugin.succeeds(&["locations", "delete", name, "--yes"]).await?;
+    Ok(())
+}
+
+async fn locations_of_snapshots_need_no_manifest(world: &mut World) -> anyhow::Result<()> {
+    let (plugin, name) = (world.kubectl_backup(), "cli-disks");
+    let of = |what| ["locations", "snapshots", what, name];
+    let create = [
+        "--provider=acme.example/disks",
+        "--config=region=e1,pool=a",
+        "--credential=cloud-credentials=cloud",
+    ];
+    plugin.succeeds(&[&of("create")[..], &create].concat()).await?;
+    plugin.succeeds(&[&of("set")[..], &["--config=region=e2,pool="]].concat()).await?;
+    let spec = world.api::<VolumeSnapshotLocation>().get(name).await?.spec;
+    let expected = json!({ "provider": "acme.example/disks", "config": { "region": "e2" },
+        "credential": { "name": "cloud-credentials", "key": "cloud" } });
+    ensure!(serde_json::to_value(&spec)? == expected, "{spec:?}");
+    plugin.succeeds(&[&of("delete")[..], &["--yes"]].concat()).await?;
+    plugin.fails(1, &["locations", "snapshots", name]).await?;
     Ok(())
 }
 

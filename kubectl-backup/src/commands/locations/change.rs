@@ -1,14 +1,14 @@
 //! `locations create` and `set`.
 
-use backup_core::api::{
-    BackupStorageLocationSpec, backup_storage_location::LocationPhase, common::SecretKey,
-};
+use backup_core::api::{BackupStorageLocationSpec, LocationPhase, common::SecretKey};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Map;
 
+use super::trial;
 use crate::{
-    cli::{CreationArgs, LocationCreateArgs, LocationFlags, LocationSetArgs},
+    cli::{CreationArgs, DryRun, LocationCreateArgs, LocationFlags, LocationSetArgs, ProviderFlags},
     commands::{
         create::{self, Connection, Made},
-        poll::{Look, poll},
         prelude::*,
         spec,
     },
@@ -19,15 +19,23 @@ pub(super) async fn create(args: LocationCreateArgs, terminal: &mut Terminal) ->
         BackupStorageLocationSpec { provider: args.provider, ..BackupStorageLocationSpec::default() };
     spec.object_storage.bucket = args.bucket;
     spec.object_storage.prefix = args.prefix;
-    let flags = changes(&args.flags, terminal)?;
-    let mut value = json!({ "spec": spec });
-    json_patch::merge(&mut value, &json!({ "spec": flags }));
-    let spec =
-        serde_json::from_value(value["spec"].take()).map_err(|error| Problem::other(error.to_string()))?;
+    let spec = merged(&spec, &changes(&args.flags, terminal)?)?;
     let mut location = BackupStorageLocation::new(&args.name, spec);
     spec::describe_object(&mut location.metadata, &args.object);
-    let creation = CreationArgs { dry_run: args.dry_run, output: args.output, ..CreationArgs::default() };
     let connection = Connection::new();
+    let is_tried = !args.trial.no_verify && args.dry_run.is_none();
+    if is_tried {
+        // What is refused anyway is not tried.
+        let creation = CreationArgs { dry_run: Some(DryRun::Server), ..CreationArgs::default() };
+        create::make(location.clone(), &[], &creation, &connection, terminal).await?;
+        let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
+        let spec = location.spec.clone();
+        let kept = "nothing was created";
+        if let Err(exit) = trial::check(session, &args.name, spec, &args.trial, kept, terminal).await? {
+            return Ok(exit);
+        }
+    }
+    let creation = CreationArgs { dry_run: args.dry_run, ..CreationArgs::default() };
     let created = match create::make(location, &[], &creation, &connection, terminal).await? {
         Made::Dry(location, how) => {
             create::print(&location, args.output, how, terminal)?;
@@ -41,43 +49,83 @@ pub(super) async fn create(args: LocationCreateArgs, terminal: &mut Terminal) ->
         no_other_default(session, &args.name, terminal).await?;
     }
     if args.wait {
-        return until_tried(session, &created, args.timeout, terminal).await;
+        return until_validated(session, &args.name, args.trial.timeout, terminal).await;
     }
-    terminal.say(&format!("Whether it can be used: kubectl backup locations describe {}", args.name));
+    if !is_tried {
+        terminal.say(&format!("Whether it can be used: kubectl backup locations describe {}", args.name));
+    }
     Ok(Exit::Done)
 }
 
 pub(super) async fn set(args: &LocationSetArgs, terminal: &mut Terminal) -> CommandResult {
-    let name = &args.name;
-    let changes = changes(&args.flags, terminal)?;
-    if changes.as_object().is_none_or(serde_json::Map::is_empty) {
-        return Err(
-            Problem::usage("nothing is to be changed").with_remedy("kubectl backup locations set --help")
-        );
+    let (name, flags) = (&args.name, &args.flags);
+    let changes = changes(flags, terminal)?;
+    if changes.is_empty() {
+        let remedy = "kubectl backup locations set --help";
+        return Err(Problem::usage("nothing is to be changed").with_remedy(remedy));
     }
     let session = Session::connect(terminal).await?;
-    let found = session.get_metadata::<BackupStorageLocation>(name).await?;
-    let uid = found.metadata.uid.as_ref();
-    session.patch::<BackupStorageLocation>(name, uid, json!({ "spec": changes })).await?;
-    terminal.data(&format!("{} changed\n", full_name::<BackupStorageLocation>(name)))?;
-    if args.flags.default {
+    // The bucket is used as before where only periods or the default change, and less is needed of one that is only read.
+    let is_used_otherwise = flags.cacert.is_some()
+        || flags.access_mode.as_deref() == Some("ReadWrite")
+        || !provider_changes(&flags.provider).is_empty();
+    if is_used_otherwise && !args.trial.no_verify {
+        let stored = session.get::<BackupStorageLocation>(name).await?;
+        let spec = merged(&stored.spec, &changes)?;
+        let kept = "nothing was changed";
+        if let Err(exit) = trial::check(&session, name, spec, &args.trial, kept, terminal).await? {
+            return Ok(exit);
+        }
+    }
+    patch_spec::<BackupStorageLocation>(&session, name, &changes, terminal).await?;
+    if flags.default {
         no_other_default(&session, name, terminal).await?;
     }
     Ok(Exit::Done)
 }
 
-/// What the flags say, as a merge patch of the spec.
-fn changes(flags: &LocationFlags, terminal: &mut Terminal) -> Result<Value, Problem> {
-    let mut spec = serde_json::Map::new();
+/// A spec with these changes, which are a merge patch of it.
+pub(super) fn merged<T: Serialize + DeserializeOwned>(
+    spec: &T,
+    changes: &Map<String, Value>,
+) -> Result<T, Problem> {
+    let merged = serde_json::to_value(spec).and_then(|mut value| {
+        json_patch::merge(&mut value, &Value::Object(changes.clone()));
+        serde_json::from_value(value)
+    });
+    merged.map_err(|error| Problem::other(error.to_string()))
+}
+
+/// Changes the spec of an object that is there, and says so.
+pub(super) async fn patch_spec<K: TableKind>(
+    session: &Session,
+    name: &str,
+    changes: &Map<String, Value>,
+    terminal: &mut Terminal,
+) -> Result<(), Problem> {
+    let found = session.get_metadata::<K>(name).await?;
+    session.patch::<K>(name, found.metadata.uid.as_ref(), json!({ "spec": changes })).await?;
+    Ok(terminal.data(&format!("{} changed\n", full_name::<K>(name)))?)
+}
+
+/// What the flags say of a provider, as a merge patch of the spec.
+pub(super) fn provider_changes(flags: &ProviderFlags) -> Map<String, Value> {
+    let mut spec = Map::new();
     if !flags.config.is_empty() {
         let value = |value: &String| if value.is_empty() { Value::Null } else { json!(value) };
         let config = flags.config.iter().map(|(key, text)| (key.clone(), value(text)));
-        spec.insert("config".to_owned(), config.collect::<serde_json::Map<_, _>>().into());
+        spec.insert("config".to_owned(), config.collect::<Map<_, _>>().into());
     }
     if let Some((name, key)) = &flags.credential {
         let credential = SecretKey { name: name.clone(), key: key.clone(), ..SecretKey::default() };
         spec.insert("credential".to_owned(), json!(credential));
     }
+    spec
+}
+
+/// The same of all flags.
+fn changes(flags: &LocationFlags, terminal: &mut Terminal) -> Result<Map<String, Value>, Problem> {
+    let mut spec = provider_changes(&flags.provider);
     if flags.default {
         spec.insert("default".to_owned(), json!(true));
     }
@@ -97,7 +145,7 @@ fn changes(flags: &LocationFlags, terminal: &mut Terminal) -> Result<Value, Prob
     {
         spec.extend(period.map(|period| (field.to_owned(), json!(period))));
     }
-    Ok(Value::Object(spec))
+    Ok(spec)
 }
 
 /// With two defaults a server takes the one that it finds first.
@@ -114,19 +162,14 @@ async fn no_other_default(session: &Session, name: &str, terminal: &mut Terminal
     Ok(())
 }
 
-/// Until the controller has looked whether it can be used.
-async fn until_tried(
+/// Until the controller has said whether it can be used.
+async fn until_validated(
     session: &Session,
-    created: &BackupStorageLocation,
+    name: &str,
     timeout: GoDuration,
     terminal: &mut Terminal,
 ) -> CommandResult {
-    let name = created.name_any();
-    let tried = poll(session, terminal, timeout.as_std(), async |_: &mut Terminal| {
-        let status = session.get::<BackupStorageLocation>(&name).await?.status;
-        Ok(status.phase.map_or(Look::Same, |phase| Look::Found((phase, status.message))))
-    });
-    Ok(match tried.await? {
+    Ok(match trial::validated(session, name, timeout, terminal).await? {
         Ok((LocationPhase::Available, _)) => {
             terminal.say(&format!("location {name} can be used"));
             Exit::Done
@@ -140,7 +183,7 @@ async fn until_tried(
         Err(exit) => {
             if exit == Exit::TimedOut {
                 terminal.say(&format!(
-                    "error: location {name} was not tried within {timeout}: does the controller run?"
+                    "error: location {name} was not validated within {timeout}: does the controller run?"
                 ));
             }
             exit
