@@ -40,9 +40,10 @@ use crate::cli::{
 pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> CommandResult {
     match command {
         Command::Create(args) => Box::pin(create::run(*args, terminal)).await,
-        Command::Get(args) => match &args.guarded.kind {
-            None => get::run::<Backup>(args.get, terminal).await,
-            Some(kind) => Box::pin(guarded::get(kind, &args, terminal)).await,
+        Command::Get(args) => match (&args.guarded.kind, &args.containing) {
+            (None, None) => get::run::<Backup>(args.get, terminal).await,
+            (None, Some(namespace)) => Box::pin(get::containing::run(namespace, &args.get, terminal)).await,
+            (Some(kind), _) => Box::pin(guarded::get(kind, &args, terminal)).await,
         },
         Command::Describe(args) => match &args.guarded.kind {
             None => Box::pin(describe::run::<Backup>(args.describe, terminal)).await,

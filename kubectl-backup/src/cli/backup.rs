@@ -27,6 +27,9 @@ pub(crate) struct CreateArgs {
 
 #[derive(Args, Debug, Default)]
 pub(crate) struct GetBackupsArgs {
+    /// Only those that hold this namespace, newest first: their lists of items are read
+    #[arg(long, value_name = "NAMESPACE", conflicts_with_all = ["names", "all_namespaces", "watch", "kind"])]
+    pub(crate) containing: Option<String>,
     #[command(flatten)]
     pub(crate) get: GetArgs,
     #[command(flatten)]

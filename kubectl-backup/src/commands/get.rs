@@ -1,5 +1,6 @@
 //! `get` of every kind: lists objects, or shows those that are named.
 
+pub(super) mod containing;
 mod follow;
 mod lines;
 
@@ -40,13 +41,8 @@ pub(crate) async fn list(
         return follow::run(session, &api, lines, terminal).await;
     }
     let problems = if args.names.is_empty() {
-        let params = ListParams {
-            label_selector: args.selector.clone(),
-            field_selector: args.field_selector.clone(),
-            ..ListParams::default()
-        };
         let line = |object| Some(lines.line(object, None));
-        let all = session.list(table.about("list", ""), &api, params, line).await?;
+        let all = session.list(table.about("list", ""), &api, chosen(args), line).await?;
         lines.set(all);
         Vec::new()
     } else {
@@ -62,6 +58,14 @@ pub(crate) async fn list(
         terminal.data(&text)?;
     }
     report(problems, terminal)
+}
+
+fn chosen(args: &GetArgs) -> ListParams {
+    ListParams {
+        label_selector: args.selector.clone(),
+        field_selector: args.field_selector.clone(),
+        ..ListParams::default()
+    }
 }
 
 /// Gets those that are named, as NAME or NAMESPACE/NAME. One that is missing does not hide the others: what was wrong is

@@ -142,7 +142,9 @@ fn noun(id: &str, path: &[&str]) -> Option<Noun> {
         "from_schedule" => Noun::Schedule,
         "storage_location" | "location" => Noun::Location,
         "volume_snapshot_locations" => Noun::SnapshotLocation,
-        "namespace" | "namespaces" | "include_namespaces" | "exclude_namespaces" => Noun::Namespace,
+        "namespace" | "namespaces" | "include_namespaces" | "exclude_namespaces" | "containing" => {
+            Noun::Namespace
+        }
         "context" => Noun::Context,
         "cluster" => Noun::Cluster,
         "user" => Noun::User,
@@ -187,6 +189,7 @@ mod tests {
             ("locations snapshots ", Some(Noun::SnapshotLocation), "", ""),
             ("locations snapshots delete ", Some(Noun::SnapshotLocation), "", ""),
             ("locations snapshots create ", None, "", ""),
+            ("get --containing=", Some(Noun::Namespace), "", "--containing="),
             (
                 "create --volume-snapshot-locations=a,",
                 Some(Noun::SnapshotLocation),

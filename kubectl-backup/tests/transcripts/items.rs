@@ -83,3 +83,25 @@ async fn the_backups_that_have_an_item_are_found_newest_first() {
         "search shop/configmaps/nowhere"
     );
 }
+
+#[tokio::test]
+async fn the_backups_that_hold_a_namespace_are_listed_newest_first() {
+    let api = stored().await;
+    let person = Person::at(&api);
+    // What cannot hold it is not read: this one has no list.
+    let elsewhere = json!({"spec": {"includedNamespaces": ["db"]}});
+    api.has(with(completed_backup("elsewhere"), &elsewhere)).has(new_backup("early"));
+    transcript!(
+        person,
+        "get --containing=shop",
+        "get --containing=shop -o name",
+        "get --containing=shop -o custom-columns=NAME:.metadata.name --sort-by=.metadata.name",
+        "get --containing=nowhere",
+        "get nightly --containing=shop",
+        "get -w --containing=shop"
+    );
+    let seen = person.reads("get --containing=shop -o json").await;
+    assert_eq!(seen["items"].as_array().unwrap().len(), 2);
+    api.has(with(new_backup("worse"), &json!({"spec": {"ttl": "tomorrow"}})));
+    transcript!("get containing unread" => person, "get --containing=db -o name");
+}

@@ -40,6 +40,8 @@ async fn create_get_describe_restore_and_delete_do_what_they_say(world: &mut Wor
         ["get", "cli", "-o", "custom-columns=NAME:.metadata.name,PHASE:.status.phase", "--no-headers"];
     let row = plugin.succeeds(&columns).await?.stdout;
     ensure!(row == "cli   Completed\n", "{row:?}");
+    let held = plugin.succeeds(&["get", "--containing=cli", "-o", "name"]).await?.stdout;
+    ensure!(held == "backup.velero.io/cli\n", "{held:?}");
     let typed = plugin.succeeds(&["__complete", "describe", "cl"]).await?.stdout;
     ensure!(typed.starts_with("cli\n") && typed.ends_with("\n:4\n"), "{typed:?}");
     let versions = plugin.succeeds(&["version"]).await?.stdout;

@@ -20,6 +20,8 @@ pub(crate) struct Lines<'a> {
     now: Timestamp,
     style: Style,
     to_terminal: bool,
+    /// Whether they are shown in the order in which they come.
+    is_in_order: bool,
     all: Vec<Line>,
 }
 
@@ -38,7 +40,12 @@ pub(crate) struct Line {
 impl<'a> Lines<'a> {
     pub(crate) fn new(args: &'a GetArgs, table: &'a KindTable, terminal: &Terminal) -> Self {
         let (now, style, to_terminal) = (terminal.now(), terminal.out_style(), terminal.out_is_terminal);
-        Self { args, table, now, style, to_terminal, all: Vec::new() }
+        Self { args, table, now, style, to_terminal, is_in_order: false, all: Vec::new() }
+    }
+
+    /// Those that come first are shown first, unless a person sorts them.
+    pub(crate) fn in_order(self) -> Self {
+        Self { is_in_order: self.args.list.sort_by.is_none(), ..self }
     }
 
     pub(crate) const fn args(&self) -> &'a GetArgs {
@@ -157,7 +164,9 @@ impl<'a> Lines<'a> {
     }
 
     pub(crate) fn text(&mut self) -> Result<String, Problem> {
-        self.all.sort_by(order);
+        if !self.is_in_order {
+            self.all.sort_by(order);
+        }
         let whole: Vec<&Value> = self.all.iter().filter_map(|line| line.whole.as_ref()).collect();
         match &self.args.output.form {
             Form::Plain(Output::Name) => Ok(self.all.iter().map(|line| self.name_of(&line.name)).collect()),

@@ -2,7 +2,7 @@
 
 use backup_actions::restore::existing;
 use backup_core::{api::download_request::DownloadTargetKind, selection::ObjectName};
-use futures::{StreamExt as _, stream};
+use futures::{Stream, StreamExt as _, stream};
 use serde::Serialize;
 
 use super::{contents, is, is_type, item_name, plurals, stored};
@@ -50,16 +50,13 @@ async fn search(args: &SearchArgs, terminal: &mut Terminal) -> CommandResult {
     let keep = |backup: Backup| backup.status().is_whole().then_some(backup);
     let mut backups = session.list_readable(ListParams::default(), keep).await?;
     backups.sort_by_key(|backup| std::cmp::Reverse(began(backup)));
-    let listed = stream::iter(&backups).map(async |backup| {
-        let file = StoredFile::of(DownloadTargetKind::BackupResourceList, &backup.metadata);
-        (backup, document::<ResourceList>(&session, &file).await)
-    });
-    let listed: Vec<_> = listed.buffered(AT_A_TIME).collect().await;
+    let has_it = |list: &ResourceList| has(list, &wanted);
+    let looked_into: Vec<_> = look_into(&session, &backups, &has_it).collect().await;
     let mut found = SearchResult { item: args.item.clone(), items: Vec::new() };
-    for (backup, list) in listed {
+    for (backup, has_it) in looked_into {
         let name = backup.name_any();
-        let has_it = match list {
-            Ok(list) => has(&list, &wanted),
+        let has_it = match has_it {
+            Ok(has_it) => has_it,
             Err(problem) => {
                 terminal.say(&format!("warning: backup {name} was not searched: {problem}"));
                 continue;
@@ -84,6 +81,20 @@ async fn search(args: &SearchArgs, terminal: &mut Terminal) -> CommandResult {
         Ok(rows(&found.items, args.compare, !args.output.no_headers, now)?)
     })?;
     Ok(Exit::Done)
+}
+
+/// Whether the list of items of each backup has something, in the order of the backups. No more than a few lists are in memory.
+pub(in crate::commands) fn look_into<'a>(
+    session: &'a Session,
+    backups: &'a [Backup],
+    has: &'a dyn Fn(&ResourceList) -> bool,
+) -> impl Stream<Item = (&'a Backup, Result<bool, Problem>)> {
+    let look = move |backup: &'a Backup| async move {
+        let file = StoredFile::of(DownloadTargetKind::BackupResourceList, &backup.metadata);
+        let list = document::<ResourceList>(session, &file).await;
+        (backup, list.map(|list| has(&list)))
+    };
+    stream::iter(backups).map(look).buffered(AT_A_TIME)
 }
 
 fn rows(hits: &[Hit], compared: bool, with_headers: bool, now: Timestamp) -> std::io::Result<String> {
