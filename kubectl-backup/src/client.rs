@@ -19,6 +19,7 @@ use crate::{
     Terminal,
     cli::{GlobalArgs, Token},
     error::{About, Problem, ProblemKind, no_credentials},
+    home::home,
 };
 
 /// How long a single request may take unless `--request-timeout` says otherwise.
@@ -283,7 +284,7 @@ pub(crate) fn installation_namespace(terminal: &Terminal) -> String {
         .namespace
         .clone()
         .or_else(|| {
-            let path = PathBuf::from(terminal.var("HOME")?).join(".config/velero/config.json");
+            let path = home(terminal)?.join(".config/velero/config.json");
             let config: serde_json::Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
             config.get("namespace")?.as_str().filter(|name| !name.is_empty()).map(str::to_owned)
         })
@@ -362,8 +363,8 @@ fn read_kubeconfig(terminal: &Terminal) -> Result<Option<(Kubeconfig, String)>, 
         }
         return Ok(Some((merged, format!("$KUBECONFIG ({list})"))));
     }
-    let Some(home) = terminal.var("HOME") else { return Ok(None) };
-    let path = PathBuf::from(home).join(".kube/config");
+    let Some(home) = home(terminal) else { return Ok(None) };
+    let path = home.join(".kube/config");
     if path.exists() { Ok(Some((read(&path)?, path.display().to_string()))) } else { Ok(None) }
 }
 

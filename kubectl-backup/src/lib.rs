@@ -10,6 +10,7 @@ mod commands;
 mod complete;
 mod error;
 mod fetched;
+mod home;
 mod jsonpath;
 mod print;
 mod stored;
