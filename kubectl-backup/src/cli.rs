@@ -332,14 +332,46 @@ mod tests {
         for line in examples(&command()).into_iter().flat_map(|(_, lines)| lines) {
             let typed =
                 line.split(" | ").next().unwrap_or(&line).split(" > ").next().unwrap_or(&line).to_owned();
-            // What is in quotes is one word.
-            let mut is_quoted = false;
-            let words = typed.trim().strip_prefix("kubectl ").unwrap().split(|c: char| {
-                is_quoted ^= c == '\'';
-                c == ' ' && !is_quoted
-            });
-            Cli::try_parse_from(words.map(|word| word.replace('\'', "")))
-                .unwrap_or_else(|error| panic!("{line}\n{error}"));
+            accepted(&typed, '\'');
         }
+    }
+
+    /// Fails unless the line can be typed. What is in quotes is one word.
+    fn accepted(line: &str, quote: char) {
+        let mut is_quoted = false;
+        let words = line.trim().strip_prefix("kubectl ").unwrap().split(|c: char| {
+            is_quoted ^= c == quote;
+            c == ' ' && !is_quoted
+        });
+        Cli::try_parse_from(words.map(|word| word.replace(quote, "")))
+            .unwrap_or_else(|error| panic!("{line}\n{error}"));
+    }
+
+    #[test]
+    fn the_shortcuts_of_k9s_can_be_typed() {
+        let file = include_str!("../../deploy/k9s/plugins.yaml");
+        let file: serde_json::Value = serde_saphyr::from_str(file).unwrap();
+        let plugins = file["plugins"].as_object().unwrap();
+        let mut keys = std::collections::BTreeSet::new();
+        for (name, plugin) in plugins {
+            let text = |field: &str| plugin[field].as_str().unwrap();
+            let scope = plugin["scopes"][0].as_str().unwrap();
+            assert!(keys.insert((scope, text("shortCut"))), "{name}: its key is taken in {scope}");
+            let (plural, kind) = (scope.strip_suffix(".velero.io").unwrap(), name.split('-').next().unwrap());
+            assert_eq!(plural, format!("{kind}s"), "{name}");
+            assert!(!text("description").is_empty() && text("command") == "sh", "{name}");
+            assert_eq!(plugin["args"][0], "-c", "{name}");
+            let line = plugin["args"][1].as_str().unwrap();
+            let command = line.split(" 2>&1").next().unwrap().split(';').next().unwrap();
+            // Only those of the view: each names its object, installation and cluster.
+            let group =
+                if kind == "backup" { "kubectl backup " } else { &format!("kubectl backup {plural} ") };
+            let verb = name.split('-').nth(1).unwrap();
+            let begin = format!("{group}{verb} \"$NAME\" -n \"$NAMESPACE\" --context \"$CONTEXT\"");
+            assert!(command.starts_with(&begin), "{name}: {command}");
+            assert_eq!(plugin["dangerous"] == true, verb == "delete", "{name}");
+            accepted(command, '"');
+        }
+        assert_eq!(plugins.len(), 10);
     }
 }
