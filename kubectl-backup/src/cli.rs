@@ -1,6 +1,7 @@
 //! The command line: what can be typed.
 
 mod backup;
+mod debug;
 mod install;
 mod installation;
 mod locations;
@@ -21,6 +22,7 @@ pub(crate) use backup::{
     DescribeBackupArgs, DiffArgs, DownloadArgs, GetArgs, GetBackupsArgs, LogsArgs, LsArgs, OperationsArgs,
     SearchArgs, Until, UntilArgs, VerifyArgs, WaitForArgs,
 };
+pub(crate) use debug::DebugArgs;
 pub(crate) use install::{InstallArgs, RolloutArgs, UninstallArgs, UpgradeArgs};
 pub(crate) use installation::{
     CheckProfilesArgs, CompletionArgs, DescribeOneArgs, ProfilesArgs, ProfilesCommand, Shell,
@@ -127,6 +129,8 @@ pub(crate) enum Command {
     Uninstall(UninstallArgs),
     /// Check that everything is in place: CRDs, webhook configuration, certificate, permissions, controller, locations, clock
     Doctor(DocumentArgs),
+    /// Write an archive with what is needed to report a problem; secrets are taken out
+    Debug(DebugArgs),
     /// Show the versions of this program, the controller and the API server
     Version(VersionArgs),
     /// Print the script that completes commands and names in a shell

@@ -52,6 +52,9 @@ pub(crate) struct Session {
 impl Session {
     /// Reads the configuration. Nothing is sent yet.
     pub(crate) async fn connect(terminal: &Terminal) -> Result<Self, Problem> {
+        if let Some(session) = &terminal.session {
+            return Ok(session.clone());
+        }
         let flags = &terminal.flags;
         let (mut config, proxy_of_cluster) = read_config(terminal).await?;
         if let Some(server) = &flags.server {

@@ -3,6 +3,7 @@
 mod cancel;
 mod changes;
 mod create;
+mod debug;
 mod delete;
 mod describe;
 mod diff;
@@ -83,6 +84,7 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
         Command::Upgrade(args) => Box::pin(install::upgrade(*args, terminal)).await,
         Command::Uninstall(args) => Box::pin(uninstall::run(args, terminal)).await,
         Command::Doctor(args) => Box::pin(doctor::run(args, terminal)).await,
+        Command::Debug(args) => Box::pin(debug::run(args, terminal)).await,
         Command::Version(args) => Box::pin(version::run(args, terminal)).await,
         Command::Completion(args) => {
             terminal.data(crate::complete::script(args.shell))?;

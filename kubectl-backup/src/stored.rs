@@ -39,7 +39,7 @@ use crate::{
     print::plain,
 };
 
-pub(crate) use reader::{document, piped, sized};
+pub(crate) use reader::{document, piped, sized, unpacked};
 
 /// How long it is tried without a byte coming.
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -1,17 +1,21 @@
 //! What a command may see of the world beside the cluster: streams, environment, clock.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::{
+    io::{BufRead, IsTerminal, Write},
+    rc::Rc,
+};
 
 use anstream::AutoStream;
 use jiff::Timestamp;
 
 use crate::{
     cli::{Colour, GlobalArgs},
+    client::Session,
     print::Style,
 };
 
 /// Gives an environment variable's value.
-pub type Variables = Box<dyn Fn(&str) -> Option<String>>;
+pub type Variables = Rc<dyn Fn(&str) -> Option<String>>;
 
 /// Columns and rows of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +50,8 @@ pub struct Terminal {
     pub now: Box<dyn Fn() -> Timestamp>,
     /// The flags of every command.
     pub(crate) flags: GlobalArgs,
+    /// A connection that is there already.
+    pub(crate) session: Option<Session>,
 }
 
 /// A word as a shell takes it.
@@ -72,9 +78,10 @@ impl Terminal {
             width: None,
             size: Box::new(size),
             // A path that is no UTF-8 is not found under its name, but the variable is not unset.
-            var: Box::new(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())),
+            var: Rc::new(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())),
             now: Box::new(Timestamp::now),
             flags: GlobalArgs::default(),
+            session: None,
         }
     }
 
@@ -89,9 +96,20 @@ impl Terminal {
             in_is_terminal: false,
             width: Some(100),
             size: Box::new(|| None),
-            var: Box::new(|_| None),
+            var: Rc::new(|_| None),
             now: Box::new(move || now),
             flags: GlobalArgs::default(),
+            session: None,
+        }
+    }
+
+    /// For a command whose output is kept: the same environment, time, flags and connection.
+    pub(crate) fn captured(&self, session: &Session, out: Box<dyn Write>, err: Box<dyn Write>) -> Self {
+        Self {
+            var: self.var.clone(),
+            flags: GlobalArgs { color: Colour::Never, ..self.flags.clone() },
+            session: Some(session.clone()),
+            ..Self::piped(out, err, self.now())
         }
     }
 

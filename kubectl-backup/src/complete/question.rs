@@ -139,6 +139,8 @@ fn value(arg: &Arg, path: &[&str], word: &str, before: String) -> Question {
 fn noun(id: &str, path: &[&str]) -> Option<Noun> {
     Some(match id {
         "from_backup" => Noun::Backup,
+        "backup" if path == ["debug"] => Noun::Backup,
+        "restore" if path == ["debug"] => Noun::Restore,
         "from_schedule" => Noun::Schedule,
         "storage_location" | "location" => Noun::Location,
         "volume_snapshot_locations" => Noun::SnapshotLocation,
@@ -196,6 +198,8 @@ mod tests {
                 "",
                 "--volume-snapshot-locations=a,",
             ),
+            ("debug --backup=", Some(Noun::Backup), "", "--backup="),
+            ("debug --restore ", Some(Noun::Restore), "", ""),
             ("get --context ", Some(Noun::Context), "", ""),
             ("get -n ", Some(Noun::Namespace), "", ""),
             ("describe -- -a", Some(Noun::Backup), "-a", ""),

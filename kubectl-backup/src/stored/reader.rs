@@ -42,6 +42,18 @@ pub(crate) async fn sized<T: DeserializeOwned>(
     Ok((document, size))
 }
 
+/// Reads a file and writes it unpacked.
+pub(crate) async fn unpacked(
+    session: &Session,
+    file: &StoredFile<'_>,
+    into: impl io::Write,
+) -> Result<(), Problem> {
+    let mut text = MultiGzDecoder::new(into);
+    let sink = |bytes: &[u8]| text.write_all(bytes).map_err(|error| damaged(file, &error));
+    read(session, file, sink, |_| ()).await?;
+    text.try_finish().map_err(|error| damaged(file, &error))
+}
+
 fn damaged(file: &StoredFile<'_>, error: &dyn std::fmt::Display) -> Problem {
     Problem::bad_file(format!("{} cannot be read: {error}", file.title()))
 }

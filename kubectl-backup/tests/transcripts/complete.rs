@@ -105,7 +105,7 @@ async fn a_real_bash_completes_words_also_where_it_takes_them_apart() {
     let person = Person::at(&api);
     // As bash hands the words over.
     for (words, expected) in [
-        ("de", "describe delete"),
+        ("de", "describe delete debug"),
         ("get -o js", "json jsonpath="),
         ("get --output = js", "json jsonpath="),
         ("get --output = ''", "wide json yaml name jsonpath= custom-columns="),

@@ -6,6 +6,7 @@
 mod cancel;
 mod complete;
 mod create;
+mod debug;
 mod delete;
 mod describe;
 mod diff;

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     io::{Cursor, Write},
+    rc::Rc,
     sync::{Arc, Mutex},
 };
 
@@ -157,7 +158,7 @@ impl Person {
         let mut terminal =
             Terminal::piped(Box::new(out.clone()), Box::new(err.clone()), NOW.parse().unwrap());
         let vars = self.vars.clone();
-        terminal.var = Box::new(move |name| vars.get(name).cloned());
+        terminal.var = Rc::new(move |name| vars.get(name).cloned());
         let window = self.window;
         terminal.size = Box::new(move || window);
         if self.terminal {

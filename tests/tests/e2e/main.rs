@@ -15,6 +15,7 @@ mod collection;
 mod collisions;
 mod crash_points;
 mod csi;
+mod debug_command;
 mod deleted_halfway;
 mod deletion;
 mod deploy;
@@ -171,6 +172,7 @@ fn suites() -> Vec<Suite> {
                 verify::TESTS,
                 restore_plans::TESTS,
                 disaster_recovery::TESTS,
+                debug_command::TESTS,
             ],
             World::builder()
                 .webhooks(1)

@@ -9,7 +9,7 @@ use crate::{
     print::{seconds, until},
 };
 
-pub(super) const NAME: &str = "backup-webhook";
+pub(crate) const NAME: &str = "backup-webhook";
 const CLAIMS: &str = "claims.backup-webhook.velero.io";
 /// Certificates are replaced long before their end: one that ends this soon is not.
 pub(super) const SOON: i64 = 7 * 24 * 60 * 60;

@@ -1,0 +1,60 @@
+//! Objects as the API server has them, without what may be secret.
+
+use std::io::Write as _;
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::{Resource, core::TypeMeta};
+
+use super::part::Kept;
+use crate::{cli::Output, commands::prelude::*, print::json, redact::redact};
+
+/// Objects of a list at most; a cluster keeps an hour of events.
+const MOST: usize = 5_000;
+
+pub(super) struct Listed {
+    pub(super) objects: Vec<Value>,
+    /// How many there are.
+    found: usize,
+}
+
+/// Lists the objects of the installation's namespace.
+pub(super) async fn list<K>(session: &Session, params: ListParams) -> Result<Listed, Problem>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    let kind = ApiResource::erase::<K>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(session.client.clone(), &session.namespace, &kind);
+    let mut found = 0;
+    let keep = |object: DynamicObject| {
+        found += 1;
+        (found <= MOST).then(|| plain_value(object, &kind))
+    };
+    let objects = session.list(About::of::<K>("list", ""), &api, params, keep).await?;
+    Ok(Listed { objects, found })
+}
+
+/// Reads an object that is in no namespace.
+pub(super) async fn get<K: Resource<DynamicType = ()>>(
+    session: &Session,
+    name: &str,
+) -> Result<Listed, Problem> {
+    let kind = ApiResource::erase::<K>(&());
+    let api: Api<DynamicObject> = Api::all_with(session.client.clone(), &kind);
+    let object = session.call(About::of::<K>("get", name), api.get(name)).await?;
+    Ok(Listed { objects: vec![plain_value(object, &kind)], found: 1 })
+}
+
+fn plain_value(mut object: DynamicObject, kind: &ApiResource) -> Value {
+    // Objects of a list come without.
+    object.types = Some(TypeMeta { api_version: kind.api_version.clone(), kind: kind.kind.clone() });
+    let mut value = serde_json::to_value(object).unwrap_or_default();
+    redact(&mut value);
+    value
+}
+
+pub(super) fn write(Listed { objects, found }: Listed, mut kept: Kept) -> Result<(), Problem> {
+    let count = objects.len();
+    let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
+    kept.write_all(json::object(&list, Output::Yaml)?.as_bytes())?;
+    if count < found { Err(Problem::other(format!("{count} of {found} objects"))) } else { Ok(()) }
+}

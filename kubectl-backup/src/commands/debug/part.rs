@@ -1,0 +1,152 @@
+//! One part of the archive: what came within the time and the size, or why nothing did.
+
+use std::{
+    cell::RefCell,
+    io::{self, Write},
+    rc::Rc,
+};
+
+use clap::Parser as _;
+use futures::FutureExt as _;
+
+use super::PATIENCE;
+use crate::{
+    cli::Cli,
+    commands::{self, prelude::*},
+};
+
+/// The last bytes of a part that are kept.
+const MOST: usize = 10 << 20;
+/// Bytes that may come beyond that before the first ones go.
+const BEYOND: usize = 1 << 20;
+
+pub(super) struct Part {
+    /// Its path in the archive.
+    pub(super) name: String,
+    /// None: there is nothing of it.
+    pub(super) text: Option<String>,
+    /// Why it is not there, or not whole.
+    pub(super) note: Option<String>,
+}
+
+impl Part {
+    pub(super) fn missing(name: &str, why: &str) -> Self {
+        Self { name: name.to_owned(), text: None, note: Some(why.to_owned()) }
+    }
+}
+
+/// Reads a part. What has come before it failed, or before the time was over, is kept.
+pub(super) async fn gather(
+    name: impl Into<String>,
+    read: impl AsyncFnOnce(Kept) -> Result<(), Problem>,
+) -> Part {
+    let kept = Kept::default();
+    let ended = tokio::time::timeout(PATIENCE, Box::pin(read(kept.clone()))).await;
+    let why = match ended {
+        Ok(Ok(())) => None,
+        Ok(Err(problem)) => Some(plain(&problem.to_string())),
+        Err(_) => Some(format!("no more within {PATIENCE:?}")),
+    };
+    let LastBytes { bytes, is_cut } = kept.0.take();
+    let text = String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+    let text = (why.is_none() || !text.is_empty()).then_some(text);
+    let cut = is_cut.then(|| "only its end".to_owned());
+    Part { name: name.into(), text, note: why.or(cut) }
+}
+
+/// What a person would see who types these words behind `kubectl backup`.
+pub(super) async fn command(
+    session: &Session,
+    terminal: &Terminal,
+    words: &[&str],
+    kept: Kept,
+) -> Result<(), Problem> {
+    let cli = Cli::try_parse_from(["kubectl-backup"].iter().chain(words));
+    let cli = cli.map_err(|error| Problem::other(error.to_string()))?;
+    let mut screen = terminal.captured(session, Box::new(kept.clone()), Box::new(kept));
+    // The code by which it ends is for programs: the text says why.
+    commands::dispatch(cli.command, &mut screen).boxed_local().await.map(drop)
+}
+
+/// Takes what is written, and keeps the last of it.
+#[derive(Clone, Default)]
+pub(super) struct Kept(Rc<RefCell<LastBytes>>);
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().push(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct LastBytes {
+    bytes: Vec<u8>,
+    is_cut: bool,
+}
+
+impl LastBytes {
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        if self.bytes.len() > MOST + BEYOND {
+            self.cut();
+        }
+    }
+
+    /// From the beginning of a line on: half a line may be half a secret.
+    fn cut(&mut self) {
+        let from = self.bytes.len().saturating_sub(MOST);
+        let line = self.bytes[from..].iter().position(|byte| *byte == b'\n');
+        let gone = line.map_or(self.bytes.len(), |line| from + line + 1);
+        self.bytes.drain(..gone);
+        self.is_cut = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn written(lines: usize, fails: bool) -> Part {
+        gather("x", async |mut kept: Kept| {
+            for line in 0..lines {
+                writeln!(kept, "{line:>99}")?;
+            }
+            if fails { Err(Problem::other("it broke")) } else { Ok(()) }
+        })
+        .await
+    }
+
+    #[tokio::test]
+    async fn the_last_lines_are_kept_and_the_size_is_bounded() {
+        let part = written(3, false).await;
+        assert_eq!((part.text.unwrap().lines().count(), part.note), (3, None));
+        let part = written(200_000, false).await;
+        let text = part.text.unwrap();
+        assert!(text.len() <= MOST + BEYOND && text.len() > MOST - 100, "{}", text.len());
+        assert!(text.starts_with("     ") && text.ends_with(" 199999\n") && text.len().is_multiple_of(100));
+        assert_eq!(part.note.as_deref(), Some("only its end"));
+    }
+
+    #[tokio::test]
+    async fn what_came_before_a_failure_is_kept_with_the_reason() {
+        let part = written(1, true).await;
+        assert_eq!((part.text.unwrap().len(), part.note.as_deref()), (100, Some("it broke")));
+        let part = written(0, true).await;
+        assert_eq!((part.text, part.note.as_deref()), (None, Some("it broke")));
+        // A log may be empty.
+        let part = written(0, false).await;
+        assert_eq!((part.text.as_deref(), part.note), (Some(""), None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_that_does_not_come_ends_with_its_time() {
+        let part = gather("x", async |_: Kept| std::future::pending().await).await;
+        assert_eq!((part.text, part.note.as_deref()), (None, Some("no more within 30s")));
+    }
+}

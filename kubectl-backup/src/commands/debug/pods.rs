@@ -1,0 +1,106 @@
+//! Logs of the pods of controller and webhook: of each container, and of the one before it where it has restarted.
+
+use std::io::Write as _;
+
+use backup_deploy::PROGRAMS;
+use futures::AsyncReadExt as _;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::LogParams;
+
+use super::{PIECE, part::Kept};
+use crate::commands::prelude::*;
+
+/// The label by which a pod names its program.
+const PROGRAM: &str = "/metadata/labels/app.kubernetes.io~1name";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LogSource {
+    pod: String,
+    container: String,
+    /// That of the container that was there before a restart.
+    previous: bool,
+}
+
+impl LogSource {
+    pub(super) fn file(&self) -> String {
+        let previous = if self.previous { ".previous" } else { "" };
+        format!("logs/{}/{}{previous}.txt", self.pod, self.container)
+    }
+}
+
+/// The logs that there are of a pod; none unless it is of the controller or the webhook.
+pub(super) fn logs(pod: &Value) -> Vec<LogSource> {
+    let text = |at: &str| pod.pointer(at).and_then(Value::as_str).unwrap_or_default();
+    if !PROGRAMS.contains(&text(PROGRAM)) {
+        return Vec::new();
+    }
+    let each = |at: &str| pod.pointer(at).and_then(Value::as_array).into_iter().flatten();
+    let has_restarted = |name: &str| {
+        each("/status/containerStatuses").chain(each("/status/initContainerStatuses")).any(|status| {
+            status["name"] == name && status["restartCount"].as_u64().is_some_and(|times| times > 0)
+        })
+    };
+    let mut logs = Vec::new();
+    for container in each("/spec/initContainers").chain(each("/spec/containers")) {
+        let Some(name) = container["name"].as_str() else { continue };
+        let log =
+            LogSource { pod: text("/metadata/name").to_owned(), container: name.to_owned(), previous: false };
+        let before = has_restarted(name).then(|| LogSource { previous: true, ..log.clone() });
+        logs.extend([Some(log), before].into_iter().flatten());
+    }
+    logs
+}
+
+/// Reads a log as it comes.
+pub(super) async fn read(
+    session: &Session,
+    log: &LogSource,
+    lines: u32,
+    mut kept: Kept,
+) -> Result<(), Problem> {
+    let params = LogParams {
+        container: Some(log.container.clone()),
+        previous: log.previous,
+        tail_lines: Some(lines.into()),
+        ..LogParams::default()
+    };
+    let api: Api<Pod> = session.api();
+    let about = About::called("read", "log of pod", "pods/log", &log.pod);
+    let mut stream = std::pin::pin!(session.call(about, api.log_stream(&log.pod, &params)).await?);
+    let mut piece = vec![0; PIECE];
+    loop {
+        let read = stream.read(&mut piece).await;
+        let read = read.map_err(|error| Problem::other(format!("the log broke off: {error}")))?;
+        if read == 0 {
+            return Ok(());
+        }
+        kept.write_all(&piece[..read])?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(program: &str) -> Value {
+        json!({
+            "metadata": { "name": "p", "labels": { "app.kubernetes.io/name": program } },
+            "spec": { "initContainers": [{ "name": "plugin" }], "containers": [{ "name": "main" }, { "name": "side" }] },
+            "status": {
+                "initContainerStatuses": [{ "name": "plugin", "restartCount": 0 }],
+                "containerStatuses": [{ "name": "main", "restartCount": 2 }, { "name": "side", "restartCount": 0 }],
+            },
+        })
+    }
+
+    #[test]
+    fn every_container_of_our_programs_has_a_log_and_a_restarted_one_two() {
+        let files =
+            ["plugin.txt", "main.txt", "main.previous.txt", "side.txt"].map(|file| format!("logs/p/{file}"));
+        for program in PROGRAMS {
+            assert_eq!(logs(&pod(program)).iter().map(LogSource::file).collect::<Vec<_>>(), files);
+        }
+        assert_eq!(logs(&pod("velero")), []);
+        assert_eq!(logs(&json!({})), []);
+    }
+}
