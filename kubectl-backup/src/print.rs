@@ -4,11 +4,13 @@ mod age;
 pub(crate) mod describe;
 pub(crate) mod json;
 mod page;
+mod size;
 
 use std::io::Write;
 
-pub(crate) use age::{ago, human, seconds, since, took, until};
+pub(crate) use age::{ago, day, human, minute, moment, seconds, since, took, until};
 pub(crate) use page::{page, row};
+pub(crate) use size::size;
 
 /// How something stands. Signs carry the meaning where there are no colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]

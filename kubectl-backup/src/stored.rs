@@ -36,7 +36,7 @@ use crate::{
     backoff::{self, backoff},
     client::Session,
     error::{About, Problem, ProblemKind, slow},
-    print::plain,
+    print::{plain, size},
 };
 
 pub(crate) use reader::{document, piped, sized, unpacked};
@@ -309,7 +309,7 @@ impl FileReader<'_> {
     }
 
     fn broken(&self, why: &str) -> Problem {
-        self.other(format!("it broke off after {} bytes: {why}", self.offset))
+        self.other(format!("it broke off after {}: {why}", size(self.offset)))
     }
 
     fn explain(&self, error: kube::Error) -> Problem {

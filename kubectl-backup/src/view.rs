@@ -15,9 +15,7 @@ pub(crate) mod sync;
 pub(crate) mod table_kind;
 pub(crate) mod workload;
 
-pub(crate) use description::{
-    Attempts, Count, Description, Fact, Moment, Restorable, Verdict, counted, troubles,
-};
+pub(crate) use description::{Attempts, Count, Description, Fact, Moment, Restorable, Verdict, troubles};
 pub(crate) use related::{DeletionView, EventView, HolderView, LocationSummary, LockView, RunView};
 pub(crate) use stored::{Message, ResourceList, Stored};
 pub(crate) use table_kind::{Columns, KindTable, TableKind, full_name, unreadable_warning};

@@ -6,6 +6,7 @@ use backup_actions::backup::{BackupVolumes, VolumeDecision, VolumePolicy};
 use backup_core::{
     api::{Backup, BackupPhase, BackupSpec},
     resource_policy::{ResourcePolicy, Volume, VolumePlan, plan},
+    text::counted,
 };
 use backup_runtime::{
     Cluster,
@@ -169,10 +170,10 @@ impl Worker<Backups> {
         let volume_snapshots = records::encode(&collected.snapshots)?;
         remember_failure(&mut report, backup);
         report.info(&format!(
-            "collected {} items, {} warnings, {} errors",
-            progress.written(),
-            report.warnings(),
-            report.errors()
+            "collected {}, {}, {}",
+            counted(progress.written(), "item"),
+            counted(report.warnings(), "warning"),
+            counted(report.errors(), "error")
         ));
         let (results, log) = report.into_parts();
         Ok(JobFiles {

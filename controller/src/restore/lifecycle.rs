@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use backup_core::{
-    api::{GoDuration, Restore, RestorePhase, RestoreStatus},
+    api::{GoDuration, Restore, RestorePhase},
     labels,
     operation::{Counts, RestoreOperation},
     phase::{Phase as _, Stage},
     resources::RestoreOrder,
+    text::counted,
 };
 use backup_plugins::Host;
 use backup_store::{
-    AwaitingRestore, Claimant, CommittedRestore, JobFiles, Limits, Location, PendingRestore, Scope,
-    StoreError,
+    AwaitingRestore, Claimant, CommittedRestore, JobFiles, Limits, Location, PendingRestore, RestoreEnd,
+    Scope, StoreError,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -163,7 +164,7 @@ impl Lifecycle for Restores {
         status::operating(now, next, &operations::counts(now, files, operations))
     }
 
-    fn terminal_patch(now: &Restore, outcome: &RestoreStatus) -> Option<Value> {
+    fn terminal_patch(now: &Restore, outcome: &RestoreEnd) -> Option<Value> {
         status::published(now, outcome)
     }
 
@@ -172,16 +173,17 @@ impl Lifecycle for Restores {
         files: &JobFiles,
         summary: &Summary,
         at: Timestamp,
-    ) -> Result<RestoreStatus, StoreError> {
+    ) -> Result<RestoreEnd, StoreError> {
         let operations: Vec<RestoreOperation> = records::decode(&files.item_operations)?;
         let (warnings, errors) = (files.results.warnings(), files.results.errors());
         let operations = Counts::of_all(&operations);
         let counts = status::Counts { warnings, errors, summary: summary.clone(), operations };
-        Ok(status::outcome(restore, RestorePhase::ended(errors > 0), &counts, at))
+        let status = status::outcome(restore, RestorePhase::ended(errors > 0), &counts, at);
+        Ok(status::end(status, &files.volume_info, &summary.left))
     }
 
     /// Nothing that is visible in the store says how a restore has ended.
-    fn stored_end(_: &RestoreStatus) -> (String, Stage) {
+    fn stored_end(_: &RestoreEnd) -> (String, Stage) {
         (String::new(), Stage::Unknown)
     }
 
@@ -256,7 +258,7 @@ impl Lifecycle for Restores {
         let may_fail = Self::KIND.may_fail(restore.phase().stage());
         let progress = restore.status.progress.clone().unwrap_or_default();
         let begun = i64::from(restore.phase() != RestorePhase::New);
-        let summary = Summary { progress, hooks: None };
+        let summary = Summary { progress, ..Summary::default() };
         let mut counts = status::Counts { errors: begun, summary, ..status::Counts::default() };
         let interrupted = worker.interrupted.take();
         if let Some(Interrupted { files, summary }) = &interrupted {
@@ -267,8 +269,10 @@ impl Lifecycle for Restores {
             counts.errors = restore.status.errors.max(1);
         }
         let phase = if may_fail { RestorePhase::Failed } else { RestorePhase::ended(true) };
-        let mut outcome = status::outcome(restore, phase, &counts, Timestamp::now());
-        outcome.failure_reason = Some(reason.to_owned());
+        let mut status = status::outcome(restore, phase, &counts, Timestamp::now());
+        status.failure_reason = Some(reason.to_owned());
+        let volumes = interrupted.as_ref().map_or(&[][..], |one| one.files.volume_info.as_slice());
+        let outcome = status::end(status, volumes, &counts.summary.left);
         if let Some(location) = location {
             worker.cancellation.check()?;
             let files = if let Some(interrupted) = interrupted {
@@ -315,8 +319,11 @@ impl Lifecycle for Restores {
         let progress = status.progress.clone().unwrap_or_default();
         status.failure_reason.clone().unwrap_or_else(|| {
             format!(
-                "{} of {} items, {} warnings, {} errors",
-                progress.items_restored, progress.total_items, status.warnings, status.errors
+                "{} of {}, {}, {}",
+                progress.items_restored,
+                counted(progress.total_items, "item"),
+                counted(status.warnings, "warning"),
+                counted(status.errors, "error")
             )
         })
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use backup_core::{
     api::{Restore, RestorePhase, restore::RestoreProgress},
+    left_items::LeftItems,
     operation::{
         Counts as Numbers, OperationStatus, ResourceIdentifier, RestoreOperation, RestoreOperationSpec,
     },
@@ -15,7 +16,7 @@ use kube::ResourceExt as _;
 
 use super::{
     Restores, files,
-    status::{Counts, Summary},
+    status::{self, Counts, Summary},
     work::Started,
 };
 use crate::job::{
@@ -64,6 +65,7 @@ pub(super) fn counts(restore: &Restore, files: &JobFiles, operations: &[RestoreO
                 ..RestoreProgress::default()
             },
             hooks: None,
+            left: LeftItems::default(),
         },
         operations: Numbers::of_all(operations),
     }
@@ -75,6 +77,7 @@ pub(super) fn completed(
     awaiting: AwaitingRestore,
     operations: &[RestoreOperation],
 ) -> Result<(JobFiles, Summary), StoreError> {
+    let left = status::left_items(awaiting.status());
     let mut files = awaiting.into_files();
     files.item_operations = records::encode(operations)?;
     let at = Timestamp::now();
@@ -87,7 +90,7 @@ pub(super) fn completed(
         files.log.line("error", sentence, &[], at);
         files.results.error(Scope::Velero, sentence);
     }
-    let summary = counts(restore, &files, &[]).summary;
+    let summary = Summary { left, ..counts(restore, &files, &[]).summary };
     Ok((files, summary))
 }
 

@@ -1,6 +1,9 @@
 //! What a restore has done so far: messages, the list of resources, the log, and the counts, all from one place.
 
-use backup_core::api::{common::HookStatus, restore::RestoreProgress};
+use backup_core::{
+    api::{common::HookStatus, restore::RestoreProgress},
+    left_items::LeftItems,
+};
 use backup_store::{JobFiles, LogFile, ResourceList, Scope};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -8,6 +11,7 @@ use serde_json::Value;
 use super::{
     apply::{Applied, Outcome},
     status::Summary,
+    volume_outcomes::VolumeOutcomes,
 };
 use crate::job::{report, worker::WorkerError};
 use backup_plugins::log_line::{Level, LogLine};
@@ -23,6 +27,8 @@ struct Inner {
     report: report::Report,
     list: ResourceList,
     volumes: Vec<Value>,
+    volume_outcomes: VolumeOutcomes,
+    left: LeftItems,
     total: i64,
     done: i64,
     hooks: HookStatus,
@@ -44,6 +50,8 @@ impl Report {
             report: report::Report::new(None)?,
             list: ResourceList::default(),
             volumes: Vec::new(),
+            volume_outcomes: VolumeOutcomes::default(),
+            left: LeftItems::default(),
             total: 0,
             done: 0,
             hooks: HookStatus::default(),
@@ -115,6 +123,16 @@ impl Report {
     }
 
     pub(crate) fn item(&self, about: About<'_>, applied: Applied) {
+        self.with(|inner| {
+            inner.volume_outcomes.add(about, &applied);
+            if applied.outcome == Outcome::Skipped && applied.warning.is_some() {
+                inner.left.add(about.kind, about.namespace, about.name);
+            }
+        });
+        self.list(about, applied);
+    }
+
+    fn list(&self, about: About<'_>, applied: Applied) {
         let scope = about.namespace.map_or(Scope::Cluster, Scope::Namespace);
         self.with(|inner| {
             inner.done += 1;
@@ -138,13 +156,18 @@ impl Report {
 
     /// One item was left out on purpose; the log says why.
     pub(crate) fn left_out(&self, about: About<'_>, why: &str) {
-        self.item(about, Applied::quiet(Outcome::Skipped));
+        self.list(about, Applied::quiet(Outcome::Skipped));
         self.info(&format!("left out {} {:?}: {why}", about.kind, about.name));
     }
 
     /// What volumes were made of, as `-volumeinfo.json.gz` tells it.
     pub(crate) fn volumes(&self, entries: Vec<Value>) {
         self.with(|inner| inner.volumes = entries);
+    }
+
+    /// What became of volumes and their claims so far.
+    pub(crate) fn volume_outcomes(&self) -> VolumeOutcomes {
+        self.with(|inner| inner.volume_outcomes.clone())
     }
 
     /// So many more commands in pods are to be run.
@@ -157,8 +180,9 @@ impl Report {
     }
 
     pub(crate) fn summary(&self) -> Summary {
-        let hooks = self.with(|inner| inner.hooks.clone());
-        Summary { progress: self.progress(), hooks: Some(hooks).filter(|hooks| hooks.hooks_attempted > 0) }
+        let (hooks, left) = self.with(|inner| (inner.hooks.clone(), inner.left.clone()));
+        let hooks = Some(hooks).filter(|hooks| hooks.hooks_attempted > 0);
+        Summary { progress: self.progress(), hooks, left }
     }
 
     pub(crate) fn progress(&self) -> RestoreProgress {

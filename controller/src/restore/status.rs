@@ -5,9 +5,12 @@
 use backup_core::time::whole_seconds;
 use backup_core::{
     api::{Restore, RestorePhase, RestoreSpec, RestoreStatus, common::HookStatus, restore::RestoreProgress},
-    labels::BLOCKED_ANNOTATION,
+    labels::{BLOCKED_ANNOTATION, LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION},
+    left_items::LeftItems,
     operation::Counts as Operations,
+    volume_data::MissingData,
 };
+use backup_store::RestoreEnd;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize as _;
@@ -22,6 +25,7 @@ pub(crate) struct Summary {
     pub progress: RestoreProgress,
     /// `None` if no pod had a hook, or where it is published already.
     pub hooks: Option<HookStatus>,
+    pub left: LeftItems,
 }
 
 /// Counts of a restore that has come to its end.
@@ -94,10 +98,18 @@ pub(crate) fn outcome(
     status
 }
 
+/// A status at the end, with what annotations say besides: of the volumes in `-volumeinfo.json.gz`, and of items.
+pub(crate) fn end(status: RestoreStatus, volume_info: &[Value], left: &LeftItems) -> RestoreEnd {
+    let missing = MissingData::of(volume_info).map(|data| data.annotation());
+    let said = [(MISSING_DATA_ANNOTATION, missing), (LEFT_ITEMS_ANNOTATION, left.annotation())];
+    let annotations = said.into_iter().filter_map(|(name, said)| Some((name.to_owned(), said?)));
+    RestoreEnd { status, annotations: annotations.collect() }
+}
+
 /// The end; none if the Restore cannot go there from where it is. A failure that was recorded while another replica came further
 /// ends as PartiallyFailed.
-pub(crate) fn published(restore: &Restore, end: &RestoreStatus) -> Option<Value> {
-    let mut end = end.clone();
+pub(crate) fn published(restore: &Restore, end: &RestoreEnd) -> Option<Value> {
+    let RestoreEnd { status: mut end, annotations } = end.clone();
     let now = restore.phase();
     if end.phase == Some(RestorePhase::Failed) && !now.can_become(&RestorePhase::Failed) {
         end.phase = Some(RestorePhase::PartiallyFailed);
@@ -105,7 +117,10 @@ pub(crate) fn published(restore: &Restore, end: &RestoreStatus) -> Option<Value>
     if !end.phase.as_ref().is_some_and(|phase| now.can_become(phase)) {
         return None;
     }
-    let metadata = finalizers::ended_metadata::<Restores>(restore);
+    let mut metadata = finalizers::ended_metadata::<Restores>(restore);
+    for name in [MISSING_DATA_ANNOTATION, LEFT_ITEMS_ANNOTATION] {
+        metadata["annotations"][name] = json!(annotations.get(name));
+    }
     Some(json!({"metadata": metadata, "status": on_the_wire(&end)}))
 }
 
@@ -130,9 +145,14 @@ pub(crate) fn worked(restore: &Restore, recorded: &Value) -> Option<Value> {
         .then(|| json!({"status": {"hookStatus": hook_status(&hooks)}}))
 }
 
-/// What [`worked`] reads.
+/// What [`worked`] and [`left_items`] read.
 pub(crate) fn recorded(summary: &Summary) -> Value {
-    json!({"hookStatus": summary.hooks})
+    json!({"hookStatus": summary.hooks, "leftItems": summary.left})
+}
+
+/// Items that were left when the restore was recorded with its operations. Earlier versions have not recorded any.
+pub(crate) fn left_items(recorded: &Value) -> LeftItems {
+    recorded.get("leftItems").and_then(|left| LeftItems::deserialize(left).ok()).unwrap_or_default()
 }
 
 fn hook_status(hooks: &HookStatus) -> Value {
@@ -166,8 +186,14 @@ fn so_far(phase: &RestorePhase, counts: &Counts) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use backup_core::volume_data;
+
     use super::*;
     use crate::job::lifecycle::Lifecycle as _;
+
+    fn bare(status: RestoreStatus) -> RestoreEnd {
+        end(status, &[], &LeftItems::default())
+    }
 
     fn restore(phase: RestorePhase) -> Restore {
         let mut restore = Restore::new("r", RestoreSpec::default());
@@ -180,7 +206,7 @@ mod tests {
     #[test]
     fn a_terminal_restore_is_never_written_again() {
         let (counts, at) = (Counts::default(), Timestamp::UNIX_EPOCH);
-        let end = |phase| outcome(&restore(RestorePhase::InProgress), phase, &counts, at);
+        let end = |phase| bare(outcome(&restore(RestorePhase::InProgress), phase, &counts, at));
         for phase in [
             RestorePhase::Completed,
             RestorePhase::PartiallyFailed,
@@ -202,12 +228,34 @@ mod tests {
         let mut restore = restore(RestorePhase::Finalizing);
         restore.metadata.annotations =
             Some([(BLOCKED_ANNOTATION.to_owned(), "store away".to_owned())].into());
-        let end = outcome(&restore, RestorePhase::Completed, &Counts::default(), Timestamp::UNIX_EPOCH);
-        let patch = published(&restore, &end).unwrap();
+        let status = outcome(&restore, RestorePhase::Completed, &Counts::default(), Timestamp::UNIX_EPOCH);
+        let patch = published(&restore, &bare(status)).unwrap();
         assert_eq!(patch["metadata"]["finalizers"], json!(["other/one"]));
-        assert_eq!(patch["metadata"]["annotations"], json!({BLOCKED_ANNOTATION: null}));
+        assert_eq!(
+            patch["metadata"]["annotations"],
+            json!({BLOCKED_ANNOTATION: null, MISSING_DATA_ANNOTATION: null, LEFT_ITEMS_ANNOTATION: null})
+        );
         assert_eq!(patch["status"]["phase"], "Completed");
         assert_eq!(patch["status"]["completionTimestamp"], "1970-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn what_was_not_restored_is_said_together_with_the_end() {
+        let restore = restore(RestorePhase::Finalizing);
+        let status = outcome(&restore, RestorePhase::Completed, &Counts::default(), Timestamp::UNIX_EPOCH);
+        let mut left = LeftItems::default();
+        left.add("ConfigMap", Some("shop"), "settings");
+        let volumes = [volume_data::not_restored("shop", "data", "pv-1", "its snapshot was not restored")];
+        let patch = published(&restore, &end(status, &volumes, &left)).unwrap();
+        assert_eq!(patch["status"]["phase"], "Completed");
+        let said = |name: &str| patch["metadata"]["annotations"][name].as_str();
+        let data = MissingData::read(said(MISSING_DATA_ANNOTATION)).unwrap();
+        assert_eq!((data.missing, data.of), (1, 1));
+        assert_eq!(data.volumes["shop/data"], "its snapshot was not restored");
+        assert_eq!(LeftItems::read(said(LEFT_ITEMS_ANNOTATION)), Some(left.clone()));
+        let summary = Summary { left: left.clone(), ..Summary::default() };
+        assert_eq!(left_items(&recorded(&summary)), left, "operations that go on keep it");
+        assert_eq!(left_items(&json!({"hookStatus": null})), LeftItems::default());
     }
 
     #[test]
@@ -246,7 +294,7 @@ mod tests {
     fn errors_seen_before_a_restart_are_not_forgotten_by_the_phase() {
         let restore = restore(RestorePhase::FinalizingPartiallyFailed);
         let (counts, at) = (Counts::default(), Timestamp::UNIX_EPOCH);
-        let end = |phase| outcome(&restore, phase, &counts, at);
+        let end = |phase| bare(outcome(&restore, phase, &counts, at));
         assert_eq!(published(&restore, &end(RestorePhase::Completed)), None);
         assert!(published(&restore, &end(RestorePhase::PartiallyFailed)).is_some());
     }
@@ -263,7 +311,7 @@ mod tests {
     #[test]
     fn a_failure_that_comes_too_late_is_published_as_partial() {
         let late = restore(RestorePhase::Finalizing);
-        let end = outcome(&late, RestorePhase::Failed, &Counts::default(), Timestamp::UNIX_EPOCH);
-        assert_eq!(published(&late, &end).unwrap()["status"]["phase"], "PartiallyFailed");
+        let status = outcome(&late, RestorePhase::Failed, &Counts::default(), Timestamp::UNIX_EPOCH);
+        assert_eq!(published(&late, &bare(status)).unwrap()["status"]["phase"], "PartiallyFailed");
     }
 }

@@ -15,7 +15,7 @@ use backup_core::{
     api::Restore,
     resource_policy::FilterPolicies,
     resources::{NAMESPACES, RestoreOrder, VersionPriorities},
-    text::shortened,
+    text::{counted, shortened},
 };
 use backup_lock::Footprint;
 use backup_plugins::PluginLog;
@@ -191,7 +191,7 @@ impl Work<'_> {
         };
         runner.report_left();
         self.actions.log.settle(|lines| self.report.said(lines)).await;
-        self.report.volumes(self.snapshots.restored().entries());
+        self.report.volumes(self.volume_entries());
         done.map(|()| started.into_inner())
     }
 
@@ -400,7 +400,11 @@ impl Work<'_> {
             let targets = sources.into_iter().map(|source| self.rules.target(source).to_owned()).collect();
             self.ensure_all(restorer.namespaces, targets).await?;
         }
-        self.report.info(&format!("restoring {} items of {}", batch.items.len(), batch.group_resource));
+        self.report.info(&format!(
+            "restoring {} of {}",
+            counted(batch.items.len(), "item"),
+            batch.group_resource
+        ));
         restorer.report_version(&batch.group_resource);
         let kind = ResourceKind { group_resource: &batch.group_resource, resource };
         let others = restorer.existing(kind, &batch.items).await?;
@@ -415,9 +419,9 @@ impl Work<'_> {
             self.report.warn(
                 Scope::Velero,
                 format!(
-                    "{} items of {group_resource} were left out: their operator would run them once more; to restore them all the same, \
-                     name the type in spec.includedResources of a restore of its own",
-                    items.len()
+                    "left out: {} of {group_resource}, which the operator would run once more; to restore all the same, name the type in \
+                     spec.includedResources of a restore of its own",
+                    counted(items.len(), "item")
                 ),
             );
         }
@@ -429,10 +433,10 @@ impl Work<'_> {
         self.report.error(
             Scope::Velero,
             format!(
-                "the cluster does not serve {}: {} items were not restored; install what serves it, see that it answers \
+                "the cluster does not serve {}: {} not restored; install what serves it, see that it answers \
                  (`kubectl api-resources`), and restore again",
                 batch.group_resource,
-                batch.items.len()
+                counted(batch.items.len(), "item")
             ),
         );
         self.list(&batch.items, Outcome::Failed);

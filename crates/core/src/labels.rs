@@ -68,8 +68,15 @@ pub const FORGET_DATA_ANNOTATION: &str = "backup-controller/forget-data";
 /// Our annotation of a Backup whose deletion has hidden its files, while the store keeps versions of them
 /// ([`crate::deletion::Waits`]).
 pub const DELETION_WAITS_ANNOTATION: &str = "backup-controller/deletion-waits";
-/// Our annotation of a Backup that is stored: the volumes whose data is not in it ([`crate::volume_data::MissingData`]).
+/// Our annotation of a Backup that is stored: the volumes whose data is not in it ([`crate::volume_data::MissingData`]); of a Restore
+/// that has ended: those whose data was not restored.
 pub const MISSING_DATA_ANNOTATION: &str = "backup-controller/missing-data";
+/// Our annotation of a Restore that has ended: the items that were there, differ from the backup, and were left as they are
+/// ([`crate::left_items::LeftItems`]).
+pub const LEFT_ITEMS_ANNOTATION: &str = "backup-controller/left-items";
+/// Our annotation of a Backup: when its stored files were verified last, and how many things were wrong with them
+/// ([`crate::verification::Verification`]).
+pub const VERIFIED_ANNOTATION: &str = "backup-controller/verified";
 /// Our annotation of a DeleteBackupRequest that is InProgress and waits for the same: it works on nothing until then, and holds no
 /// place in the ledger. Any value.
 pub const DELETION_RESTS_ANNOTATION: &str = "backup-controller/deletion-rests";

@@ -1,6 +1,6 @@
 //! Texts for people.
 
-use std::error::Error;
+use std::{error::Error, fmt::Display};
 
 /// An error and its causes, as far as its own text does not name them.
 pub fn causes(error: &dyn Error) -> String {
@@ -15,6 +15,12 @@ pub fn causes(error: &dyn Error) -> String {
         next = cause.source();
     }
     text
+}
+
+/// "1 item", "2 items".
+pub fn counted<N: Copy + Display + PartialEq + From<u8>>(count: N, what: &str) -> String {
+    let ending = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {what}{ending}")
 }
 
 /// The beginning of a text that has more than so many characters.

@@ -2,12 +2,17 @@
 //!
 //! Velero: `internal/volume/volumes_information.go` and `pkg/restore/restore.go`, v1.18.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-/// What a backup says of a volume.
+use crate::{
+    repository_data::RepositoryVolume,
+    text::{counted, shortened},
+};
+
+/// What a backup, or a restore, says of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct VolumeRecord {
@@ -20,6 +25,17 @@ pub struct VolumeRecord {
     skipped_reason: String,
     result: String,
     pv_info: Option<VolumeProperties>,
+    pvb_info: Option<PodVolume>,
+    pvr_info: Option<PodVolume>,
+}
+
+/// A volume of a pod whose files were read, or are to be written, through the pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PodVolume {
+    pod_namespace: String,
+    pod_name: String,
+    volume_name: String,
 }
 
 /// What a volume that is provisioned again does not get from its class.
@@ -52,7 +68,7 @@ impl VolumeRecord {
         &self.pvc_name
     }
 
-    /// Why its data is not in the backup; none if it is.
+    /// Why its data is not in the backup, or was not restored; none if it is there.
     fn missing(&self) -> Option<&str> {
         match self.skipped_reason.as_str() {
             _ if self.result == "failed" => Some(SNAPSHOT_FAILED),
@@ -64,10 +80,13 @@ impl VolumeRecord {
 
     /// As people call it: its claim, or the volume where no claim is known.
     fn name(&self) -> String {
-        if self.pvc_name.is_empty() {
-            self.pv_name.clone()
-        } else {
-            format!("{}/{}", self.pvc_namespace, self.pvc_name)
+        let of_pod = self.pvb_info.as_ref().or(self.pvr_info.as_ref());
+        match of_pod {
+            _ if !self.pvc_name.is_empty() => format!("{}/{}", self.pvc_namespace, self.pvc_name),
+            Some(PodVolume { pod_namespace, pod_name, volume_name }) if self.pv_name.is_empty() => {
+                format!("volume {volume_name} of pod {pod_namespace}/{pod_name}")
+            }
+            _ => self.pv_name.clone(),
         }
     }
 
@@ -80,11 +99,29 @@ impl VolumeRecord {
 pub const SNAPSHOT_FAILED: &str = "its snapshot failed";
 pub const NOTHING_SAVED: &str = "nothing of it was saved";
 
+/// An entry of the file of a restore for a claim whose data did not come back. Velero writes none; its command passes it over.
+pub fn not_restored(namespace: &str, claim: &str, volume: &str, why: &str) -> Value {
+    json!({
+        "pvcNamespace": namespace, "pvcName": claim, "pvName": volume, "skipped": true, "skippedReason": why,
+    })
+}
+
+/// The same for a volume of a pod without a claim, whose pod goes to this namespace; none if it is not known which volume it is.
+pub fn not_restored_of_pod(namespace: &str, volume: &RepositoryVolume, why: &str) -> Option<Value> {
+    let (pod, name) = volume.mount.as_ref().filter(|_| volume.claim.is_none())?;
+    Some(json!({
+        "pvrInfo": { "podNamespace": namespace, "podName": pod, "volumeName": name },
+        "skipped": true, "skippedReason": why,
+    }))
+}
+
 /// Volumes that are named; the others are counted.
 const NAMED: usize = 8;
+/// The longest reason (characters): it may be what a driver says.
+const LONGEST_REASON: usize = 200;
 
-/// The volumes of a backup whose data is not in it: what lies in our annotation of the Backup, as Velero's status has no field
-/// for it.
+/// The volumes of a backup whose data is not in it, or those of a restore whose data was not restored: what lies in our annotation
+/// of the Backup or Restore, as Velero's status has no field for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MissingData {
@@ -111,7 +148,7 @@ impl MissingData {
             let Some(why) = why else { continue };
             found.missing += 1;
             if found.volumes.len() < NAMED {
-                found.volumes.insert(name, why);
+                found.volumes.insert(name, shortened(&why, LONGEST_REASON));
             }
         }
         (found.missing > 0).then_some(found)
@@ -125,17 +162,16 @@ impl MissingData {
     pub fn annotation(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
-}
 
-impl fmt::Display for MissingData {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// "the data of 1 of 3 volumes is not in it: db/data (its snapshot failed)"; `what` is the verb.
+    pub fn sentence(&self, what: &str) -> String {
         let Self { missing, of, volumes } = self;
         let named: Vec<String> = volumes.iter().map(|(name, why)| format!("{name} ({why})")).collect();
-        write!(f, "the data of {missing} of {of} volumes is not in it: {}", named.join(", "))?;
-        match missing.saturating_sub(volumes.len()) {
-            0 => Ok(()),
-            more => write!(f, " and {more} more"),
-        }
+        let more = match missing.saturating_sub(volumes.len()) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("the data of {missing} of {} {what}: {}{more}", counted(*of, "volume"), named.join(", "))
     }
 }
 
@@ -220,7 +256,7 @@ mod tests {
         let silent = json!({"pvName": "pv-9", "skipped": true});
         let missing = MissingData::of(&[good, failed.clone(), skipped, silent]).unwrap();
         assert_eq!(
-            missing.to_string(),
+            missing.sentence("is not in it"),
             "the data of 3 of 4 volumes is not in it: db/pgdata-7 (its snapshot failed), pv-8 (no driver), \
              pv-9 (nothing of it was saved)"
         );
@@ -229,8 +265,30 @@ mod tests {
         let many: Vec<Value> =
             (0..30).map(|n| json!({"pvName": format!("pv-{n:02}"), "result": "failed"})).collect();
         let missing = MissingData::of(&many).unwrap();
-        assert!(missing.to_string().ends_with("pv-07 (its snapshot failed) and 22 more"), "{missing}");
+        let text = missing.sentence("is not in it");
+        assert!(text.ends_with("pv-07 (its snapshot failed) and 22 more"), "{text}");
         assert!(missing.annotation().len() < 1000);
+        let long = MissingData::among([("pv".to_owned(), Some("x".repeat(1_000_000)))]).unwrap();
+        assert!(long.annotation().len() < 1000);
+    }
+
+    #[test]
+    fn a_volume_that_did_not_come_back_is_missing_in_the_file_of_its_restore() {
+        let of_pod = RepositoryVolume {
+            namespace: "shop".to_owned(),
+            claim: None,
+            mount: Some(("web".to_owned(), "cache".to_owned())),
+        };
+        let restored = json!({"pvcNamespace": "shop", "pvcName": "a", "restoreMethod": "CSISnapshot"});
+        let missing = not_restored("shop", "data", "pv-1", "its snapshot was not restored");
+        let pod = not_restored_of_pod("copy", &of_pod, "elsewhere").unwrap();
+        let data = MissingData::of(&[restored, missing, pod]).unwrap();
+        assert_eq!(
+            data.sentence("was not restored"),
+            "the data of 2 of 3 volumes was not restored: shop/data (its snapshot was not restored), \
+             volume cache of pod copy/web (elsewhere)"
+        );
+        assert_eq!(not_restored_of_pod("copy", &RepositoryVolume::unnamed(), "elsewhere"), None);
     }
 
     #[rstest]

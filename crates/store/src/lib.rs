@@ -51,5 +51,5 @@ pub use logfile::LogFile;
 pub use object_plugin::{Body, Fault, ObjectPlugin, PluginFault};
 pub use reading::{FileIdentity, LookupResult, StoredFile};
 pub use resource_list::ResourceList;
-pub use restore::{AwaitingRestore, CommittedRestore, PendingRestore};
+pub use restore::{AwaitingRestore, CommittedRestore, PendingRestore, RestoreEnd};
 pub use tarball::{Contents, ItemPath, ItemRef, Limits};

@@ -3,7 +3,10 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use backup_core::api::{Restore, RestorePhase, RestoreStatus};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
@@ -19,9 +22,19 @@ pub type PendingRestore = PendingUpload<Restore>;
 pub type CommittedRestore = CommittedPlan<Restore>;
 pub type AwaitingRestore = AwaitingOperations<Restore>;
 
+/// What is published in a Restore at its end. Earlier versions have recorded the status alone.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RestoreEnd {
+    #[serde(flatten)]
+    pub status: RestoreStatus,
+    /// Annotations of the Restore that say what the status has no field for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+}
+
 impl StoredJob for Restore {
-    /// The status at the end. It has no final key of its own.
-    type Outcome = RestoreStatus;
+    /// It has no final key of its own.
+    type Outcome = RestoreEnd;
     // The results are last: Velero's command line asks for this file, so once it is there, all is there.
     const FILES: &'static [&'static str] = &[LOG, RESOURCE_LIST, ITEM_OPERATIONS, VOLUME_INFO, RESULTS];
 
@@ -29,8 +42,8 @@ impl StoredJob for Restore {
         layout.restore(name)?.of_uid(uid)
     }
 
-    fn check(status: &RestoreStatus, name: &str, _uid: &str) -> Result<(), StoreError> {
-        match status.phase {
+    fn check(end: &RestoreEnd, name: &str, _uid: &str) -> Result<(), StoreError> {
+        match end.status.phase {
             Some(RestorePhase::Completed | RestorePhase::PartiallyFailed | RestorePhase::Failed) => Ok(()),
             ref other => {
                 let message = format!(

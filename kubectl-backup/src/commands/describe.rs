@@ -25,7 +25,7 @@ use crate::{
     stored::{StoredFile, document},
     view::{
         DeletionView, Description, LocationSummary, RunView, Stored, WorkloadParts,
-        progress::{Share, bar, share},
+        progress::{Meter, share},
         related,
         stored::operations,
         workload,
@@ -202,7 +202,7 @@ async fn watch<W: Workload>(
         }
         return Ok(exit);
     }
-    let mut first: Option<(Share, Timestamp)> = None;
+    let mut meter = Meter::default();
     let parts = &RefCell::new(WorkloadParts::unread());
     let mut fetching: Option<LocalBoxFuture<'_, ()>> = None;
     let waited = poll(session, terminal, LONGEST, async |terminal: &mut Terminal| {
@@ -225,14 +225,8 @@ async fn watch<W: Workload>(
         let description = workload::describe(&work, parts.borrow().clone(), now);
         let shown = text(&description, now, terminal.out_style(), args.details);
         let mut foot = String::new();
-        if let Some(share) = share(&description) {
-            // How fast it goes is measured from the first look at this stage.
-            let (begin, at) = *first.get_or_insert((share, now));
-            if begin.unit != share.unit {
-                first = Some((share, now));
-            }
-            let passed = now.duration_since(at).as_secs_f64();
-            foot = format!("\n  {}\n", bar(share, begin, passed));
+        if let Some(share) = share(&work.status()) {
+            foot = format!("\n  {}\n", meter.bar(share, now));
         }
         // The last screen stays, so that it may be longer than the window.
         let size = (terminal.size)().filter(|_| ended.is_none());

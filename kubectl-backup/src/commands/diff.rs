@@ -12,6 +12,7 @@ use backup_core::{
     labels,
     resources::{NAMESPACES, NON_RESTORABLE},
     selection::IncludesExcludes,
+    text::counted,
 };
 use backup_store::Contents;
 use futures::{StreamExt as _, stream};
@@ -272,6 +273,9 @@ impl BackupDiff {
     fn summary(&self) -> String {
         let missing = self.objects.iter().filter(|object| object.state == State::Missing).count();
         let differ = self.objects.len() - missing;
-        format!("{} objects compared: {differ} differ, {missing} are not in the cluster", self.compared)
+        let compared = counted(self.compared, "object");
+        let differ = if differ == 1 { "1 differs".to_owned() } else { format!("{differ} differ") };
+        let missing = if missing == 1 { "1 is".to_owned() } else { format!("{missing} are") };
+        format!("{compared} compared: {differ}, {missing} not in the cluster")
     }
 }

@@ -11,6 +11,7 @@ use super::prelude::*;
 use crate::{
     cli::DownloadArgs,
     new_file::NewFile,
+    print::size,
     stored::{StoredFile, read},
 };
 
@@ -45,7 +46,7 @@ pub(super) async fn run(args: DownloadArgs, terminal: &mut Terminal) -> CommandR
         _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
     };
     file.keep()?;
-    terminal
-        .say(&format!("{} ({length} bytes): everything of backup {name}, Secrets included", path.display()));
+    let (path, size) = (path.display(), size(length));
+    terminal.say(&format!("{path} ({size}): everything of backup {name}, Secrets included"));
     Ok(Exit::Done)
 }

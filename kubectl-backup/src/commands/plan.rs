@@ -1,7 +1,10 @@
 //! `restore create --plan`: what the restore would do with each item, as the controller finds out by requests that change
 //! nothing.
 
-use backup_core::restore_plan::{PlanLine, RestorePlan};
+use backup_core::{
+    restore_plan::{PlanLine, RestorePlan},
+    text::counted,
+};
 
 use super::prelude::*;
 use crate::{
@@ -49,7 +52,7 @@ async fn read(
             }
             match serde_json::from_slice(&line).map_err(|error| nonsense(&error.to_string()))? {
                 PlanLine::Progress { done, total } if shows_progress => {
-                    terminal.say(&format!("{done} of {total} items were looked at"));
+                    terminal.say(&format!("{done} of {} looked at", counted(total, "item")));
                 }
                 PlanLine::Progress { .. } => {}
                 last => end = Some(last),

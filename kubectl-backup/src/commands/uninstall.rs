@@ -7,6 +7,7 @@ use backup_core::{
     api::NamespacedKind,
     cluster::INSTALLATION,
     labels::{BACKUP_WORK_FINALIZER, PART_OF, PROFILE_LABEL, RESTORE_WORK_FINALIZER},
+    text::counted,
 };
 use backup_deploy::{Kind, Mode, PROGRAMS, Stage, kind};
 use k8s_openapi::api::{
@@ -25,7 +26,6 @@ use super::{
 use crate::{
     backoff::pauses,
     cli::{Output, UninstallArgs},
-    view::counted,
 };
 
 /// The Secret with the webhook's certificate, and the Lease by which controllers choose a leader.
@@ -109,7 +109,7 @@ pub(super) async fn run(args: UninstallArgs, terminal: &mut Terminal) -> Command
                 ));
                 return Ok(exit);
             }
-            terminal.say(&format!("… removed: {} {}", names.len(), kind.plural));
+            terminal.say(&format!("… removed: {} ({})", kind.plural, names.len()));
         }
     }
     terminal.data(&format!("uninstalled from namespace {namespace}\n"))?;
@@ -175,7 +175,8 @@ fn confirmed(
     ];
     let more: String =
         more.iter().filter(|(wanted, _)| *wanted).map(|(_, what)| format!(", and {what}")).collect();
-    let what = format!("the installation{version} in namespace {namespace} ({count} objects){more}");
+    let what =
+        format!("the installation{version} in namespace {namespace} ({}){more}", counted(count, "object"));
     terminal.confirm(&format!("Remove {what}?")).ok_or_else(|| no_terminal("remove", &what))
 }
 
@@ -292,7 +293,10 @@ async fn remove_ledgers(session: &Session, terminal: &mut Terminal) -> Result<()
     remove_labelled::<ConfigMap>(session).await?;
     session.delete::<Lease>(LEADER, Preconditions::default()).await?;
     session.delete::<Secret>(CERTIFICATE, Preconditions::default()).await?;
-    terminal.say(&format!("… removed: {leases} ledgers with their markers, and the webhook's certificate"));
+    terminal.say(&format!(
+        "… removed: {} with the markers, and the webhook's certificate",
+        counted(leases, "ledger")
+    ));
     Ok(())
 }
 

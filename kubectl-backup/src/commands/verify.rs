@@ -7,8 +7,12 @@ use std::io::Write as _;
 
 use backup_core::{
     api::{BackupPhase, download_request::DownloadTargetKind as Kind},
+    labels::VERIFIED_ANNOTATION,
     operation::BackupOperation,
     results::Results,
+    text::counted,
+    time::whole_seconds,
+    verification,
 };
 use flate2::write::MultiGzDecoder;
 use serde::{Serialize, de::DeserializeOwned};
@@ -16,7 +20,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::prelude::*;
 use crate::{
     cli::VerifyArgs,
-    print::{Screen, Style, Tone, table},
+    print::{Screen, Style, Tone, size, table},
     stored::{StoredFile, piped, read, sized},
     view::{LocationSummary, ResourceList, stored::volumes::VolumeView, table_kind::dash},
 };
@@ -44,11 +48,26 @@ pub(crate) async fn run(args: VerifyArgs, terminal: &mut Terminal) -> CommandRes
     if !findings.is_empty() {
         can_be_read(&session, &backup).await?;
     }
+    keep(&session, &backup, findings.len(), terminal).await;
     let (of, phase) = (args.name, backup.status().phase);
     let verification = Verification { of, phase, good: findings.is_empty(), files, findings };
     let screen = |_, style| verification.text(style);
     json::show("BackupVerification", &verification, args.document, terminal, screen)?;
     Ok(if verification.good { Exit::Done } else { Exit::NotGood })
+}
+
+/// Writes to the Backup when its files were verified, which `describe` shows. Who may only read it has verified it all the same.
+async fn keep(session: &Session, backup: &Backup, findings: usize, terminal: &mut Terminal) {
+    let verification = verification::Verification { at: whole_seconds(terminal.now()), findings };
+    let patch = json!({ "metadata": { "annotations": { VERIFIED_ANNOTATION: verification.annotation() } } });
+    let name = backup.name_any();
+    let Err(problem) = session.patch::<Backup>(&name, backup.metadata.uid.as_ref(), patch).await else {
+        return;
+    };
+    if problem.kind != ProblemKind::Forbidden {
+        terminal
+            .say(&format!("the time of this verification could not be written to backup {name}: {problem}"));
+    }
 }
 
 /// Files are promised of what has ended well, in whole or in part. Whether a newer server's phase promises them, they show.
@@ -95,30 +114,31 @@ impl FileReader<'_> {
         let backup = self.backup;
         let status = &backup.status;
         let of_list = |list: &ResourceList| {
-            (format!("{} names", list.values().map(Vec::len).sum::<usize>()), counts::list(backup, list))
+            (counted(list.values().map(Vec::len).sum::<usize>(), "name"), counts::list(backup, list))
         };
         let list = self.document(Kind::BackupResourceList, true, of_list).await?;
         let of_results = |results: &Results| {
-            let found = format!("{} errors, {} warnings", results.errors(), results.warnings());
+            let found =
+                format!("{}, {}", counted(results.errors(), "error"), counted(results.warnings(), "warning"));
             (found, counts::results(status, results))
         };
         let has_messages = status.errors + status.warnings > 0;
         let results = self.document(Kind::BackupResults, has_messages, of_results).await?;
         let of_operations = |all: &Option<Vec<BackupOperation>>| {
             let all = all.as_deref().unwrap_or_default();
-            (format!("{} operations", all.len()), counts::operations(status, all))
+            (counted(all.len(), "operation"), counts::operations(status, all))
         };
         let operated = status.backup_item_operations_attempted > 0;
         self.document(Kind::BackupItemOperations, operated, of_operations).await?;
         let of_volumes = |all: &Option<Vec<VolumeView>>| {
             let all = all.as_deref().unwrap_or_default();
-            (format!("{} volumes", all.len()), counts::volumes(status, all))
+            (counted(all.len(), "volume"), counts::volumes(status, all))
         };
         let by_csi = status.csi_volume_snapshots_attempted > 0;
         self.document(Kind::BackupVolumeInfos, by_csi, of_volumes).await?;
         let of_snapshots = |all: &Option<Vec<Value>>| {
             let count = all.as_ref().map_or(0, Vec::len);
-            (format!("{count} native snapshots"), counts::snapshots(status, count))
+            (counted(count, "native snapshot"), counts::snapshots(status, count))
         };
         let native = status.volume_snapshots_attempted > 0;
         self.document(Kind::BackupVolumeSnapshots, native, of_snapshots).await?;
@@ -145,18 +165,18 @@ impl FileReader<'_> {
     async fn log(&mut self) -> Result<(), Problem> {
         let kind = Kind::BackupLog;
         let damaged = |error: std::io::Error| Problem::bad_file(format!("it cannot be read: {error}"));
-        let (mut text, mut length) = (MultiGzDecoder::new(Vec::new()), 0);
+        let (mut text, mut length) = (MultiGzDecoder::new(Vec::new()), 0_usize);
         let file = StoredFile::of(kind.clone(), &self.backup.metadata);
         let sink = |bytes: &[u8]| {
             text.write_all(bytes).map_err(damaged)?;
             length += std::mem::take(text.get_mut()).len();
             Ok(())
         };
-        let size = read(self.session, &file, sink, |line| self.terminal.say(line)).await;
-        let read = size.and_then(|size| text.try_finish().map(|()| size).map_err(damaged));
+        let stored = read(self.session, &file, sink, |line| self.terminal.say(line)).await;
+        let read = stored.and_then(|stored| text.try_finish().map(|()| stored).map_err(damaged));
         length += text.get_ref().len();
-        if let Some(size) = self.usable(&kind, true, read)? {
-            self.seen(&kind, size, format!("{length} bytes of text"));
+        if let Some(stored) = self.usable(&kind, true, read)? {
+            self.seen(&kind, stored, format!("{} of text", size(length as u64)));
         }
         Ok(())
     }
@@ -262,10 +282,10 @@ impl Verification {
         let mut screen = Screen::of(style, tone, of, &[&format!("{phase}: {verdict}")]);
         screen.line("");
         let rows = files.iter().map(|file| {
-            let size = file.size.map_or_else(dash, |size| size.to_string());
+            let size = file.size.map_or_else(dash, size);
             vec![file.file.clone(), size, file.found.clone()]
         });
-        screen.lines(table(&["FILE", "BYTES", "FOUND"], true, rows)?.lines());
+        screen.lines(table(&["FILE", "SIZE", "FOUND"], true, rows)?.lines());
         if !findings.is_empty() {
             screen.section("WRONG");
         }

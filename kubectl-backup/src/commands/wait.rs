@@ -20,8 +20,9 @@ use crate::{
     cli::{Until, UntilArgs, WaitForArgs},
     print::row,
     view::{
-        Count, WorkStatus,
+        WorkStatus,
         locks::{few, named, touches},
+        progress::{self, Meter, Share},
         verdict,
     },
 };
@@ -218,12 +219,13 @@ fn tell_end<W: Workload>(work: &W, is_there: bool, is_end_wanted: bool, terminal
     if completed && is_end_wanted { Exit::Done } else { Exit::NotGood }
 }
 
-/// Shows progress: a line for each change, or on a terminal one line that is written over.
+/// Shows progress: a line for each change, or on a terminal one line with a bar that is written over.
 struct ProgressLine {
     subject: String,
     rewrite: bool,
     phase: String,
-    items: Option<Count>,
+    share: Option<Share>,
+    meter: Meter,
     shown: Instant,
 }
 
@@ -233,18 +235,20 @@ impl ProgressLine {
             subject: format!("{kind} {name}"),
             rewrite,
             phase: String::new(),
-            items: None,
+            share: None,
+            meter: Meter::default(),
             shown: Instant::now(),
         }
     }
 
     fn show(&mut self, status: &WorkStatus<'_>, terminal: &mut Terminal) -> bool {
-        let WorkStatus { phase, items, .. } = status;
+        let phase = &status.phase;
+        let share = if self.rewrite { progress::share(status) } else { progress::items(status) };
         let new_phase = *phase != self.phase;
-        if !new_phase && *items == self.items {
+        if !new_phase && share == self.share {
             return false;
         }
-        self.items = *items;
+        self.share = share;
         if status.ended().is_some() {
             return true; // the end is shown with its verdict
         }
@@ -253,15 +257,14 @@ impl ProgressLine {
         }
         self.phase.clone_from(phase);
         self.shown = Instant::now();
-        let items = items
-            .filter(|items| items.total > 0)
-            .map_or_else(String::new, |items| format!(", {} of {} items", items.done, items.total));
-        let line = format!("{}: {}{items}", self.subject, self.phase);
+        let line = format!("{}: {}", self.subject, self.phase);
         if self.rewrite {
-            let line = row(&line, (terminal.size)());
+            let bar = share.map(|share| format!("  {}", self.meter.bar(share, terminal.now())));
+            let line = row(&(line + &bar.unwrap_or_default()), (terminal.size)());
             terminal.talk_raw(&format!("\r{line}\x1b[K"));
         } else {
-            terminal.say(&line);
+            let items = share.map(|share| format!(", {share}"));
+            terminal.say(&(line + &items.unwrap_or_default()));
         }
         true
     }

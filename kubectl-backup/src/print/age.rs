@@ -1,4 +1,4 @@
-//! Times for people: "3d4h", "14m", "in 29d".
+//! Times for people: "3d4h", "14m", "in 29d"; and where the time itself counts, in UTC: "2026-12-03 03:00Z".
 
 use jiff::Timestamp;
 
@@ -45,6 +45,21 @@ pub(crate) fn ago(then: Timestamp, now: Timestamp) -> String {
 pub(crate) fn until(then: Timestamp, now: Timestamp) -> String {
     let left = seconds(now, then);
     if left > 0 { format!("in {}", human(left)) } else { ago(then, now) }
+}
+
+/// "2026-12-03".
+pub(crate) fn day(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%d").to_string()
+}
+
+/// "2026-12-03 03:00Z".
+pub(crate) fn minute(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%d %H:%MZ").to_string()
+}
+
+/// "2026-12-03 03:00:00Z".
+pub(crate) fn moment(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
 /// How long something took: exact below a day, "14m12s", "3h0m7s", as a stopwatch.
@@ -130,5 +145,7 @@ mod tests {
             assert_eq!(until(then.parse().unwrap(), now), text);
         }
         assert_eq!(ago("2026-11-03T05:15:12Z".parse().unwrap(), now), "just now");
+        let shown = [day(now), minute(now), moment(now)];
+        assert_eq!(shown, ["2026-11-03", "2026-11-03 05:14Z", "2026-11-03 05:14:12Z"]);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
-use super::{Screen, Style, Tone, ago, human, seconds, took, until};
+use super::{Screen, Style, Tone, ago, day, human, moment, seconds, took, until};
 use crate::{
     fetched::Fetched,
     view::{
@@ -73,7 +73,7 @@ fn times(description: &Description, now: Timestamp) -> String {
     }
     if let Some(at) = expires {
         let verb = if *at > now { "expires" } else { "expired" };
-        times.push(format!("{verb} {} ({})", until(*at, now), at.strftime("%-d %b")));
+        times.push(format!("{verb} {} ({})", until(*at, now), day(*at)));
     }
     times.join("   ")
 }
@@ -83,7 +83,7 @@ fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
     let Description { location, previous, stored, lock, deletions, .. } = description;
     let mut lines = Vec::new();
     let mut add = |title, text: Option<String>| lines.extend(text.map(|text| (title, text)));
-    add("Restorable", description.restorable.as_ref().map(show_restorable));
+    add("Restorable", description.restorable.as_ref().map(|restorable| show_restorable(restorable, now)));
     let place = if description.kind == "BackupDescription" { "Stored in" } else { "Read from" };
     add(
         place,
@@ -116,15 +116,22 @@ fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
     lines
 }
 
-fn show_restorable(restorable: &Restorable) -> String {
-    let why = if restorable.why.is_empty() { String::new() } else { format!(", {}", restorable.why) };
-    format!("{}{why}", restorable.answer)
+fn show_restorable(restorable: &Restorable, now: Timestamp) -> String {
+    let Restorable { answer, why, verified } = restorable;
+    let mut parts = vec![(*answer).to_owned()];
+    parts.extend((!why.is_empty()).then(|| why.clone()));
+    match verified {
+        Some(last) => parts.push(format!("verified {}", ago(last.at, now))),
+        None if matches!(*answer, "yes" | "partly") => parts.push("never verified".to_owned()),
+        None => {}
+    }
+    parts.join(", ")
 }
 
-/// "created 03:00:00, started +2s, ended +14m12s": the time of day in UTC, then how long after that.
+/// "created 2026-11-03 03:00:00Z, started +2s, ended +14m12s": when it began, then how long after that.
 fn show_timeline(moments: &[Moment]) -> Option<String> {
     let (first, rest) = moments.split_first().filter(|(_, rest)| !rest.is_empty())?;
-    let mut text = format!("{} {}Z", first.what, first.at.strftime("%H:%M:%S"));
+    let mut text = format!("{} {}", first.what, moment(first.at));
     for moment in rest {
         let _ = write!(text, ", {} +{}", moment.what, took(seconds(first.at, moment.at)));
     }
@@ -286,7 +293,7 @@ fn volume(volume: &VolumeView, style: Style) -> String {
         None if method.is_empty() => format!("by other means{failed}"),
         None => format!("{method}{failed}"),
     }];
-    parts.extend((*size > 0).then(|| format!("{size} bytes")));
+    parts.extend(u64::try_from(*size).ok().filter(|size| *size > 0).map(super::size));
     parts.extend((!handle.is_empty()).then(|| handle.clone()));
     format!("{} {claim}  {}", style.tone(tone, tone.sign()), parts.join(", "))
 }

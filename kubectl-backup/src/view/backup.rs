@@ -3,10 +3,11 @@
 use backup_core::{
     api::{Backup, BackupSpec, download_request::DownloadTargetKind},
     deletion::Waits,
-    labels,
+    labels::{self, VERIFIED_ANNOTATION},
     operation::BackupOperation,
     phase::{Phase as _, Stage},
-    volume_data::MissingData,
+    text::counted,
+    verification::Verification,
 };
 use backup_lock::{Footprint, ObjectKey};
 use jiff::Timestamp;
@@ -14,7 +15,7 @@ use kube::ResourceExt as _;
 
 use super::{
     Attempts, Columns, Count, Description, Fact, LocationSummary, Restorable, TableKind, Verdict, WorkStatus,
-    Workload, counted,
+    Workload,
     table_kind::dash,
     workload::{
         Files, Words, cells, controller_log, filters, is_everything, list, namespaces, selectors, work_status,
@@ -22,7 +23,7 @@ use super::{
 };
 use crate::{
     fetched::Fetched,
-    print::{Style, Tone, human, plain, until},
+    print::{Style, Tone, human, minute, plain, until},
 };
 
 impl TableKind for Backup {
@@ -40,7 +41,7 @@ impl TableKind for Backup {
         let spec = &self.spec;
         let remark = match self.phase().stage() {
             Stage::Deleting => locked(self),
-            _ => self.missing_data().map(|data| format!("{} without data", volumes(&data))),
+            _ => self.missing_data().map(|data| format!("{} without data", counted(data.missing, "volume"))),
         };
         let remark = remark.map_or_else(String::new, |remark| format!(" ({remark})"));
         let (progress, items) = cells(self, &remark, now, style);
@@ -61,6 +62,7 @@ impl Workload for Backup {
         processed: "collected",
         done: "saved",
         rest: "; the rest can be restored",
+        lacks: "is not in it",
         storing: "All items are collected and are being stored",
         too_late: "everything is collected, and it is being stored",
         failed: "It failed: there is nothing to restore from.",
@@ -107,10 +109,6 @@ impl Workload for Backup {
         }
     }
 
-    fn missing_data(&self) -> Option<MissingData> {
-        MissingData::read(self.annotations().get(labels::MISSING_DATA_ANNOTATION).map(String::as_str))
-    }
-
     fn key(namespace: &str, name: &str) -> ObjectKey {
         ObjectKey::backup(namespace, name)
     }
@@ -147,13 +145,23 @@ impl Workload for Backup {
             (description.tone, description.causes) = (Tone::Bad, failed.errors.clone());
         }
         let place = description.location.value();
-        let mut restorable = restorable(stage, place);
+        let verified = Verification::read(self.annotations().get(VERIFIED_ANNOTATION).map(String::as_str));
+        let mut restorable = restorable(stage, place, verified);
         if let ("yes", Some(data)) = (restorable.answer, &description.missing_data) {
-            restorable.why = format!("without the data of {}", volumes(data));
+            restorable.why = format!("without the data of {}", counted(data.missing, "volume"));
         }
         if let (Tone::Good | Tone::Warn, "no", Some(place)) = (description.tone, restorable.answer, place) {
             let cause = format!("It cannot be read now: location {} is Unavailable.", place.name);
             description.tone = Tone::Warn;
+            description.causes.push(cause);
+        }
+        if let ("yes" | "partly", Some(faults)) = (restorable.answer, faults(verified)) {
+            (restorable.answer, restorable.why) = ("unknown", format!("{faults} in its files"));
+            let cause = format!(
+                "When its files were verified, they were not all that they should be: `kubectl backup verify {}` says more.",
+                description.name
+            );
+            description.tone = if description.tone == Tone::Good { Tone::Warn } else { description.tone };
             description.causes.push(cause);
         }
         description.restorable = Some(restorable);
@@ -189,10 +197,6 @@ impl Workload for Backup {
     }
 }
 
-fn volumes(data: &MissingData) -> String {
-    counted(i64::try_from(data.missing).unwrap_or(i64::MAX), "volume")
-}
-
 /// What the store has locked of a backup that is being deleted.
 fn waits(backup: &Backup) -> Option<Waits> {
     Waits::read(backup.annotations().get(labels::DELETION_WAITS_ANNOTATION).map(String::as_str))
@@ -202,7 +206,7 @@ fn waits(backup: &Backup) -> Option<Waits> {
 fn deletion(backup: &Backup) -> Verdict {
     let verdict = Verdict::new(Tone::Busy, "It is being deleted, with all that is stored of it.");
     let Some(waits) = waits(backup) else { return verdict };
-    let again = waits.again.strftime("%Y-%m-%dT%H:%M:%SZ");
+    let again = minute(waits.again);
     verdict.because([
         plain(&format!("{waits}.")),
         format!("It ends by itself; it is looked at again at {again}."),
@@ -211,11 +215,21 @@ fn deletion(backup: &Backup) -> Verdict {
 
 /// Until when the store has locked it, for a list.
 fn locked(backup: &Backup) -> Option<String> {
-    let until = |at: Timestamp| format!("locked until {}", at.strftime("%Y-%m-%d %H:%MZ"));
+    let until = |at: Timestamp| format!("locked until {}", minute(at));
     Some(waits(backup)?.until.map_or_else(|| "legal hold".to_owned(), until))
 }
 
-fn restorable(stage: Stage, location: Option<&LocationSummary>) -> Restorable {
+/// What the last verification has found, if that is anything.
+fn faults(verified: Option<Verification>) -> Option<String> {
+    let Verification { findings, .. } = verified.filter(|last| last.findings > 0)?;
+    Some(counted(findings, "fault"))
+}
+
+fn restorable(
+    stage: Stage,
+    location: Option<&LocationSummary>,
+    verified: Option<Verification>,
+) -> Restorable {
     let (answer, why) = match stage {
         Stage::Completed => ("yes", ""),
         Stage::PartiallyFailed => ("partly", "all but the items with errors"),
@@ -225,9 +239,10 @@ fn restorable(stage: Stage, location: Option<&LocationSummary>) -> Restorable {
     };
     match location {
         Some(location) if location.is_unavailable() && matches!(answer, "yes" | "partly") => {
-            Restorable { answer: "no", why: format!("as long as location {} is Unavailable", location.name) }
+            let why = format!("as long as location {} is Unavailable", location.name);
+            Restorable { answer: "no", why, verified }
         }
-        _ => Restorable { answer, why: why.to_owned() },
+        _ => Restorable { answer, why: why.to_owned(), verified },
     }
 }
 

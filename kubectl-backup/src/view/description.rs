@@ -1,6 +1,9 @@
 //! The document behind `describe`: what a person sees, and what `-o json` prints.
 
-use backup_core::{api::common::HookStatus, volume_data::MissingData};
+use backup_core::{
+    api::common::HookStatus, left_items::LeftItems, text::counted, verification::Verification,
+    volume_data::MissingData,
+};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -36,9 +39,12 @@ pub(crate) struct Description {
     pub(crate) operations: Option<Attempts>,
     pub(crate) hooks: Option<Attempts>,
     pub(crate) snapshots: Option<Attempts>,
-    /// The volumes whose data is not in a backup.
+    /// The volumes whose data is not in a backup, or was not restored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) missing_data: Option<MissingData>,
+    /// Items that a restore has left as they are, although they differ from the backup.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) left_items: Option<LeftItems>,
     /// Facts that differ from the defaults, as title and text.
     pub(crate) facts: Vec<Fact>,
     /// What happened when, oldest first, as far as it is written down.
@@ -100,6 +106,8 @@ pub(crate) struct Restorable {
     pub(crate) answer: &'static str,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) why: String,
+    /// The last verification of what is stored; none if it was never verified.
+    pub(crate) verified: Option<Verification>,
 }
 
 /// How something stands: the sign, the sentence, the causes.
@@ -120,10 +128,6 @@ impl Verdict {
         self.causes.extend(causes.into_iter().filter(|cause| !cause.is_empty()));
         self
     }
-}
-
-pub(crate) fn counted(n: i64, what: &str) -> String {
-    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
 /// "2 errors and 17 warnings", "1 warning"; nothing for none.

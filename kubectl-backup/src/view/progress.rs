@@ -1,9 +1,12 @@
 //! How far something that runs has come: a bar, how fast it goes, and how long it will take.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Display, Formatter, Write as _};
 
-use super::{Attempts, Count, Description};
-use crate::print::{Tone, human};
+use backup_core::{phase::Stage, text::counted};
+use jiff::Timestamp;
+
+use super::{Count, WorkStatus};
+use crate::print::human;
 
 const WIDTH: i64 = 30;
 
@@ -11,37 +14,60 @@ const WIDTH: i64 = 30;
 pub(crate) struct Share {
     pub(crate) done: i64,
     pub(crate) total: i64,
+    /// One of what is counted: `item`.
     pub(crate) unit: &'static str,
 }
 
 /// Operations once they are all that is waited for, items before that; nothing for what does not run or cannot be counted.
-pub(crate) fn share(description: &Description) -> Option<Share> {
-    if description.completed.is_some() || !matches!(description.tone, Tone::Busy | Tone::Warn) {
+pub(crate) fn share(status: &WorkStatus<'_>) -> Option<Share> {
+    let ended = status.completed.is_some() || status.stage.is_terminal();
+    if ended || matches!(status.stage, Stage::Deleting | Stage::Unknown) {
         return None;
     }
-    let operations = |all: Attempts| Share { done: all.ended(), total: all.attempted, unit: "operations" };
-    let items = |Count { done, total }| Share { done, total, unit: "items" };
-    let share = if description.phase.starts_with("Waiting") {
-        description.operations.map(operations)
-    } else {
-        description.items.map(items)
-    };
+    if matches!(status.stage, Stage::WaitingForOperations { .. }) {
+        let all = status.operations;
+        let share = Share { done: all.ended(), total: all.attempted, unit: "operation" };
+        return Some(share).filter(|share| share.total > 0);
+    }
+    items(status)
+}
+
+/// Items alone.
+pub(crate) fn items(status: &WorkStatus<'_>) -> Option<Share> {
+    let share = status.items.map(|Count { done, total }| Share { done, total, unit: "item" });
     share.filter(|share| share.total > 0)
 }
 
+impl Display for Share {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { done, total, unit } = self;
+        write!(f, "{done} of {}", counted(*total, unit))
+    }
+}
+
+/// Measures how fast it goes, from the first look at what is counted now.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    begin: Option<(Share, Timestamp)>,
+}
+
+impl Meter {
+    pub(crate) fn bar(&mut self, share: Share, now: Timestamp) -> String {
+        let begin = self.begin.filter(|(begin, _)| begin.unit == share.unit);
+        let (begin, at) = *self.begin.insert(begin.unwrap_or((share, now)));
+        bar(share, begin, now.duration_since(at).as_secs_f64())
+    }
+}
+
 /// `[█████░░░░░]  50%  2400 of 4812 items, 48 a second, about 50s left`. `begin` is how far it had come `seconds` ago.
-pub(crate) fn bar(share: Share, begin: Share, seconds: f64) -> String {
-    let Share { done, total, unit } = share;
+fn bar(share: Share, begin: Share, seconds: f64) -> String {
+    let Share { done, total, .. } = share;
     let part = |of: i64| (done.clamp(0, total) * of).checked_div(total).unwrap_or_default();
     let (full, percent) = (part(WIDTH), part(100));
     let repeat = |what: &str, count: i64| what.repeat(usize::try_from(count).unwrap_or_default());
-    let mut text = format!(
-        "[{}{}] {percent:>3}%  {done} of {total} {unit}",
-        repeat("█", full),
-        repeat("░", WIDTH - full)
-    );
+    let mut text = format!("[{}{}] {percent:>3}%  {share}", repeat("█", full), repeat("░", WIDTH - full));
     let came = done - begin.done;
-    if seconds > 0.0 && came > 0 && begin.unit == unit {
+    if seconds > 0.0 && came > 0 {
         // Whole numbers of items are far below where a double is exact.
         #[allow(clippy::cast_precision_loss)]
         let (rate, left) = (came as f64 / seconds, (total - done).max(0) as f64);
@@ -62,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_bar_says_how_far_how_fast_and_how_long() {
-        let items = |done, total| Share { done, total, unit: "items" };
+        let items = |done, total| Share { done, total, unit: "item" };
         for (share, begin, seconds, ends) in [
             (items(0, 10), items(0, 10), 0.0, "░]   0%  0 of 10 items"),
             (items(5, 10), items(5, 10), 3.0, "░]  50%  5 of 10 items"),
@@ -75,11 +101,24 @@ mod tests {
             (items(1, 4), items(0, 4), 60.0, "░]  25%  1 of 4 items, 1.0 a minute, about 3m left"),
             (items(10, 10), items(0, 10), 1.0, "█] 100%  10 of 10 items, 10 a second, about 0s left"),
             (items(12, 10), items(12, 10), 1.0, "█] 100%  12 of 10 items"),
-            (items(3, 10), Share { done: 0, total: 1, unit: "operations" }, 1.0, "░]  30%  3 of 10 items"),
+            (items(0, 1), items(0, 1), 1.0, "░]   0%  0 of 1 item"),
         ] {
             let text = bar(share, begin, seconds);
             assert!(text.ends_with(ends), "{text}");
             assert_eq!(text.chars().filter(|c| "█░".contains(*c)).count(), 30);
         }
+    }
+
+    #[test]
+    fn how_fast_it_goes_is_measured_from_the_first_look_at_what_is_counted() {
+        let mut meter = Meter::default();
+        let at = |second: i64| Timestamp::from_second(1_000 + second).unwrap();
+        let items = |done| Share { done, total: 100, unit: "item" };
+        assert!(meter.bar(items(10), at(0)).ends_with("10 of 100 items"));
+        assert!(meter.bar(items(30), at(10)).ends_with("30 of 100 items, 2 a second, about 35s left"));
+        let operations = |done| Share { done, total: 4, unit: "operation" };
+        assert!(meter.bar(operations(1), at(20)).ends_with("1 of 4 operations"));
+        let text = meter.bar(operations(2), at(80));
+        assert!(text.ends_with("2 of 4 operations, 1.0 a minute, about 2m left"), "{text}");
     }
 }

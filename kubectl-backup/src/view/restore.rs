@@ -2,9 +2,12 @@
 
 use backup_core::{
     api::{Backup, BackupSpec, Restore, RestoreSpec, download_request::DownloadTargetKind},
+    labels::LEFT_ITEMS_ANNOTATION,
+    left_items::LeftItems,
     operation::RestoreOperation,
     phase::{Phase as _, Stage},
     resources::NON_RESTORABLE,
+    text::counted,
 };
 use backup_lock::{Footprint, ObjectKey};
 use jiff::Timestamp;
@@ -32,7 +35,12 @@ impl TableKind for Restore {
 
     fn row(&self, now: Timestamp, style: Style) -> Vec<String> {
         let spec = &self.spec;
-        let (progress, items) = cells(self, "", now, style);
+        let left = self.left_items().map(|all| format!("{} left as they were", counted(all.left, "item")));
+        let empty =
+            self.missing_data().map(|data| format!("{} without data", counted(data.missing, "volume")));
+        let remarks: Vec<String> = left.into_iter().chain(empty).collect();
+        let remark = if remarks.is_empty() { String::new() } else { format!(" ({})", remarks.join(", ")) };
+        let (progress, items) = cells(self, &remark, now, style);
         let rest = [
             items,
             spec.schedule_name.as_deref().map_or_else(dash, plain),
@@ -49,6 +57,7 @@ impl Workload for Restore {
         processed: "restored",
         done: "restored",
         rest: "",
+        lacks: "was not restored",
         storing: "All items are restored; the last steps are being done",
         too_late: "everything is restored, and its results are being stored",
         failed: "It failed; what it had restored by then stays.",
@@ -78,6 +87,10 @@ impl Workload for Restore {
             .deletion_timestamp
             .as_ref()
             .map(|_| Verdict::new(Tone::Busy, "It is being deleted; what it restored stays."))
+    }
+
+    fn left_items(&self) -> Option<LeftItems> {
+        LeftItems::read(self.annotations().get(LEFT_ITEMS_ANNOTATION).map(String::as_str))
     }
 
     fn key(namespace: &str, name: &str) -> ObjectKey {

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     fetched::Fetched,
-    print::{Screen, Style, Tone, ago, aligned, plain, seconds, took, until},
+    print::{Screen, Style, Tone, ago, aligned, minute, plain, seconds, took, until},
 };
 
 const BACKUPS: usize = 5;
@@ -63,7 +63,7 @@ impl TableKind for Schedule {
 }
 
 fn short(runs: &[Timestamp]) -> String {
-    runs.iter().map(|at| at.strftime("%-d %b %H:%M").to_string()).collect::<Vec<_>>().join(", ")
+    runs.iter().map(|at| minute(*at)).collect::<Vec<_>>().join(", ")
 }
 
 /// How it stands, in a word.

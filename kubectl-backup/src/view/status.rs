@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use backup_core::{
     api::{Backup, BackupSpec, BackupStorageLocation, Schedule, schedule::SchedulePhase},
     selection::IncludesExcludes,
+    text::counted,
     volume_data::MissingData,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -358,7 +359,10 @@ fn of_good(
         reasons.extend(data.volumes.iter().filter_map(of_namespace));
         let unnamed = data.missing.saturating_sub(data.volumes.len());
         if unnamed > 0 {
-            reasons.push(format!("the data of {unnamed} more volumes, perhaps of this namespace, is not in its last good backup"));
+            reasons.push(format!(
+                "the data of {}, perhaps of this namespace, is not in its last good backup",
+                counted(unnamed, "more volume")
+            ));
         }
     }
     reasons

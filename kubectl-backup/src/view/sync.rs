@@ -5,6 +5,7 @@ use backup_core::{
     bucket::Facts,
     labels::{BUCKET_ANNOTATION, SYNC_ANNOTATION, SYNC_REQUEST_ANNOTATION},
     sync::Summary,
+    text::counted,
 };
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -127,13 +128,16 @@ pub(crate) fn one(location: &SyncedLocation, now: Timestamp) -> std::io::Result<
         if skips.is_empty() { "0".to_owned() } else { format!("{} ({})", pass.skips(), skips.join(", ")) };
     lines.extend([
         ("Took", format!("{}.{:03} s", pass.millis / 1000, pass.millis % 1000)),
-        ("Found", format!("{} folders in the bucket", pass.found)),
+        ("Found", format!("{} in the bucket", counted(pass.found, "folder"))),
         ("Created", pass.created.to_string()),
         ("Skipped", skipped),
         ("Removed", pass.removed.to_string()),
     ]);
     if pass.pruned > 0 {
-        lines.push(("Pruned", format!("{} folders without a backup, from the bucket", pass.pruned)));
+        lines.push((
+            "Pruned",
+            format!("{} without a backup, from the bucket", counted(pass.pruned, "folder")),
+        ));
     }
     if pass.refused > 0 {
         lines.push(("Not removed", format!("{}: see below", pass.refused)));

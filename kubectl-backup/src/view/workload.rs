@@ -2,8 +2,11 @@
 
 use backup_core::{
     api::{Backup, BackupSpec, download_request::DownloadTargetKind},
+    labels::MISSING_DATA_ANNOTATION,
+    left_items::LeftItems,
     operation::Operation,
     phase::Stage,
+    text::counted,
     volume_data::MissingData,
 };
 use backup_lock::{Footprint, ObjectKey};
@@ -13,7 +16,7 @@ use serde::de::DeserializeOwned;
 
 use super::{
     Attempts, Count, DeletionView, Description, Fact, HolderView, LocationSummary, LockView, Moment, RunView,
-    Stored, TableKind, Verdict, counted,
+    Stored, TableKind, Verdict,
     related::{self},
     stored::{operations::OperationView, volumes::VolumeView},
     table_kind::{age, dash},
@@ -22,7 +25,7 @@ use super::{
 use crate::{
     cli::selector,
     fetched::Fetched,
-    print::{Style, Tone, human, plain, seconds, took},
+    print::{Style, Tone, human, moment, plain, seconds, took},
 };
 
 /// After this long without a sign of a controller, describe says so. Seconds.
@@ -42,8 +45,13 @@ pub(crate) trait Workload: TableKind + Sync {
     /// The verdict where it is that of this kind alone.
     fn own_verdict(&self, status: &WorkStatus<'_>) -> Option<Verdict>;
 
-    /// The volumes whose data is not in a backup, as the controller has said so.
+    /// The volumes whose data is not in a backup, or was not restored, as the controller has said so.
     fn missing_data(&self) -> Option<MissingData> {
+        MissingData::read(self.meta().annotations.as_ref()?.get(MISSING_DATA_ANNOTATION).map(String::as_str))
+    }
+
+    /// The items that a restore has left as they are, although they differ.
+    fn left_items(&self) -> Option<LeftItems> {
         None
     }
 
@@ -76,6 +84,8 @@ pub(crate) struct Words {
     pub(crate) done: &'static str,
     /// What stands behind what was not done.
     pub(crate) rest: &'static str,
+    /// What is said of data that is missing.
+    pub(crate) lacks: &'static str,
     /// The sentence while results are stored.
     pub(crate) storing: &'static str,
     /// Why it can no longer be cancelled while results are stored.
@@ -173,7 +183,10 @@ fn verdict_with<W: Workload>(work: &W, missing: Option<&MissingData>, now: Times
     if let Some(own) = work.own_verdict(&status) {
         return own;
     }
-    let Words { processed, done, rest, storing, failed, .. } = W::WORDS;
+    let Words { processed, done, rest, lacks, storing, failed, .. } = W::WORDS;
+    let left = work.left_items();
+    let gaps = [left.as_ref().map(ToString::to_string), missing.map(|data| data.sentence(lacks))];
+    let gaps: Vec<String> = gaps.into_iter().flatten().map(|gap| plain(&gap)).collect();
     let busy = |sentence: &str| Verdict::new(Tone::Busy, status.with_troubles(sentence));
     if status.is_cancelled && !status.stage.is_terminal() && !status.is_storing() {
         return busy("It was cancelled, and is coming to its end");
@@ -186,7 +199,8 @@ fn verdict_with<W: Workload>(work: &W, missing: Option<&MissingData>, now: Times
         Stage::Queued => Verdict::new(Tone::Busy, "It is in the queue."),
         Stage::ReadyToStart => Verdict::new(Tone::Busy, "It is about to start."),
         Stage::InProgress => {
-            let progress = status.items.map(|Count { done, total }| format!(": {done} of {total} items"));
+            let of = |Count { done, total }| format!(": {done} of {}", counted(total, "item"));
+            let progress = status.items.map(of);
             busy(&format!("Items are being {processed}{}", progress.unwrap_or_default()))
         }
         Stage::WaitingForOperations { .. } => {
@@ -200,13 +214,12 @@ fn verdict_with<W: Workload>(work: &W, missing: Option<&MissingData>, now: Times
                 ..=0 => String::new(),
                 warnings => format!(", with {}", counted(warnings, "warning")),
             };
-            match missing {
-                None => Verdict::new(Tone::Good, format!("Everything was {done}{with}.")),
-                Some(data) => {
-                    let sentence = format!("All items were {done}{with}, but {data}.");
-                    Verdict::new(Tone::Warn, plain(&sentence))
-                }
+            if gaps.is_empty() {
+                return Verdict::new(Tone::Good, format!("Everything was {done}{with}."));
             }
+            let items = if left.is_some() { "The other items" } else { "All items" };
+            let sentence = format!("{items} were {done}{with}, but {}.", gaps.join(", and "));
+            Verdict::new(Tone::Warn, sentence)
         }
         Stage::PartiallyFailed => {
             let troubles = troubles(status.errors, status.warnings);
@@ -214,7 +227,7 @@ fn verdict_with<W: Workload>(work: &W, missing: Option<&MissingData>, now: Times
             let cancelled = if status.is_cancelled { "It was cancelled. " } else { "" };
             Verdict::new(Tone::Bad, format!("{cancelled}Something was not {done}{troubles}{rest}."))
                 .because(status.failure_reason.map(plain))
-                .because(missing.map(|data| plain(&format!("Besides, {data}."))))
+                .because(gaps.iter().map(|gap| format!("Besides, {gap}.")))
         }
         Stage::Failed => {
             let reason = status.failure_reason.map_or_else(|| "The server gave no reason.".to_owned(), plain);
@@ -287,10 +300,9 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         related::lock(ledger.as_ref(), &W::key(&namespace, &name), &uid, &footprint)
     });
     // An older server says it in the file alone.
-    let missing_data = work.missing_data().or_else(|| {
-        work.as_backup()?;
-        MissingData::among(stored.volumes.value()?.iter().map(VolumeView::missing_data))
-    });
+    let missing_data = work
+        .missing_data()
+        .or_else(|| MissingData::among(stored.volumes.value()?.iter().map(VolumeView::missing_data)));
     let mut verdict = verdict_with(work, missing_data.as_ref(), now);
     if !status.stage.is_terminal() {
         verdict = waits_for_turn(&lock, status.stage == Stage::New).unwrap_or(verdict);
@@ -316,6 +328,7 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         hooks: status.hooks.filter(|hooks| hooks.attempted > 0),
         snapshots: None,
         missing_data,
+        left_items: work.left_items(),
         facts: work.facts(&source),
         timeline: timeline(created, &status, &stored),
         phase: status.phase,
@@ -345,6 +358,7 @@ fn waits_for_turn(lock: &Fetched<LockView>, untouched: bool) -> Option<Verdict> 
 fn in_the_way(lock: &Fetched<LockView>) -> Vec<String> {
     let Some(lock) = lock.known().filter(|lock| !lock.is_active()) else { return Vec::new() };
     let sentence = |HolderView { kind, namespace, name, state, since }: &HolderView| {
+        let since = since.parse().map_or_else(|_| since.clone(), moment);
         format!("{kind} {namespace}/{name} is in the way ({state} since {since}).")
     };
     lock.in_the_way.iter().map(sentence).collect()

@@ -343,6 +343,41 @@ async fn a_completed_backup_without_the_data_of_all_volumes_says_so() {
     );
 }
 
+/// What the controller, or the file alone, says of volumes and of items that were there.
+#[tokio::test]
+async fn a_completed_restore_that_has_not_brought_everything_says_so() {
+    let api = FakeApi::start().await;
+    let data = r#"{"missing": 1, "of": 3, "volumes": {"shop/pgdata": "its snapshot was not restored"}}"#;
+    let items = r#"{"left": 9, "items": ["ConfigMap shop/settings", "Service shop/web"]}"#;
+    let said = |annotations: Value| json!({"metadata": {"annotations": annotations}});
+    let both = said(json!({"backup-controller/missing-data": data, "backup-controller/left-items": items}));
+    let restore = |name: &str, over: &Value| with(completed_restore(name, "nightly"), over);
+    api.has(restore("both", &both))
+        .has(with(restore("half", &both), &json!({"status": {"phase": "PartiallyFailed", "errors": 1}})))
+        .has(restore("empty", &said(json!({"backup-controller/missing-data": data}))))
+        .has(restore("left", &said(json!({"backup-controller/left-items": items}))));
+    let person = Person::at(&api);
+    transcript!(
+        person,
+        "restore get",
+        "restore describe both",
+        "restore describe half",
+        "restore wait both",
+        "restore wait empty",
+        "restore wait left"
+    );
+    let document = person.reads("restore describe both -o json").await;
+    assert_eq!((&document["missingData"]["missing"], &document["tone"]), (&json!(1), &json!("warn")));
+    assert_eq!(document["leftItems"]["left"], 9);
+
+    api.has(completed_restore("file", "nightly"));
+    has_files(&api, "Restore", "file");
+    let volumes = json!([{"pvcNamespace": "db", "pvcName": "data", "skipped": true, "skippedReason": "why"}]);
+    api.has_file("RestoreVolumeInfo", "file", &volumes);
+    let seen = person.types("restore describe file").await;
+    assert!(seen.contains("but the data of 1 of 1 volume was not restored: db/data (why)"), "{seen}");
+}
+
 #[tokio::test]
 async fn the_newest_is_described_where_none_is_named() {
     let api = FakeApi::with([completed_backup("older"), new_backup("nightly")]).await;

@@ -63,6 +63,47 @@ async fn the_files_of_a_good_backup_are_told_with_what_is_in_each() {
 }
 
 #[tokio::test]
+async fn a_backup_says_when_it_was_verified_last_and_what_came_of_it() {
+    let api = stored(json!({})).await;
+    let person = Person::at(&api);
+    let restorable = async || {
+        let seen = person.types("describe nightly").await;
+        seen.lines().find(|line| line.contains("Restorable")).unwrap_or_default().trim().to_owned()
+    };
+    let mut all = vec![restorable().await];
+    verify(&api).await;
+    all.push(restorable().await);
+    let document = person.reads("describe nightly -o json").await;
+    assert_eq!(document["restorable"]["verified"], json!({ "at": "2026-11-03T05:14:12Z", "findings": 0 }));
+    api.has_file("BackupResourceList", "nightly", &json!({ "v1/ConfigMap": ["shop/a"] }));
+    verify(&api).await;
+    all.push(restorable().await);
+    let document = person.reads("describe nightly -o json").await;
+    assert_eq!((&document["tone"], &document["restorable"]["answer"]), (&json!("warn"), &json!("unknown")));
+    assert_eq!(
+        all,
+        [
+            "Restorable  yes, never verified",
+            "Restorable  yes, verified just now",
+            "Restorable  unknown, 2 faults in its files, verified just now",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn who_may_not_change_backups_verifies_them_all_the_same() {
+    let api = stored(json!({})).await;
+    let good = verify(&api).await;
+    let forbidden = "backups.velero.io \"nightly\" is forbidden: User \"jane\" cannot patch resource";
+    api.next(Method::PATCH, "/nightly", Fault::forbidden(forbidden));
+    assert_eq!(verify(&api).await, good);
+    api.next(Method::PATCH, "/nightly", Fault::refused(500, "InternalError", "etcdserver: no space"));
+    let seen = verify(&api).await;
+    assert!(seen.contains("could not be written to backup nightly"), "{seen}");
+    assert!(seen.ends_with("--- exit 0\n"), "{seen}");
+}
+
+#[tokio::test]
 async fn files_that_do_not_agree_are_told_with_exit_code_3() {
     let api = stored(json!({ "phase": "PartiallyFailed", "errors": 3, "backupItemOperationsCompleted": 2, "csiVolumeSnapshotsCompleted": 2 })).await;
     api.has_file(

@@ -3,7 +3,8 @@
 
 use backup_core::{
     api::{BackupStatus, GoDuration},
-    labels::CANCEL_ANNOTATION,
+    labels::{CANCEL_ANNOTATION, MISSING_DATA_ANNOTATION},
+    volume_data::MissingData,
 };
 use backup_tests::snapshots::{self, Behaviour, SnapshotController};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -181,11 +182,16 @@ async fn a_restore_whose_snapshot_is_not_usable_is_not_completed(world: &mut Wor
         driver.lose(&handle);
     }
     let spec = into_namespace("csi-lost", "csi-lost-copy");
-    world.run_restore("csi-lost", spec, RestorePhase::PartiallyFailed).await?;
+    let restore = world.run_restore("csi-lost", spec, RestorePhase::PartiallyFailed).await?;
+    let missing = MissingData::read(restore.annotations().get(MISSING_DATA_ANNOTATION).map(String::as_str));
+    let missing = missing.context("nothing is said of the data")?;
+    ensure!((missing.missing, missing.of) == (1, 1), "{missing:?}");
+    ensure!(missing.volumes.contains_key("csi-lost-copy/data"), "{missing:?}");
     let errors = world.restore_errors("csi-lost").await?;
     ensure!(errors.contains("data") && errors.contains("there is no snapshot"), "{errors}");
     let info = restored_volumes(world, "csi-lost").await?;
-    ensure!(info.as_array().is_some_and(Vec::is_empty), "{info}");
+    ensure!(info.as_array().is_some_and(|told| told.len() == 1), "{info}");
+    ensure!(info[0]["pvcName"] == "data" && info[0]["skipped"] == true, "{info}");
     take_away(world).await
 }
 

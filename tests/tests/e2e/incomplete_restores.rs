@@ -1,5 +1,9 @@
 //! What a restore could leave out without a word.
 
+use backup_core::{
+    labels::{LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION},
+    left_items::LeftItems,
+};
 use backup_tests::{
     install::{api_services, define_kind, register_unreachable_group},
     percona::{NAMESPACE as DATABASES, RESTORE, VERSION},
@@ -20,6 +24,7 @@ crate::tests! {
     a_type_whose_server_is_away_is_waited_for,
     what_is_being_deleted_is_restored_once_it_is_gone,
     a_volume_whose_claim_is_gone_is_there_for_the_restored_claim,
+    what_differs_and_is_left_is_named_by_its_restore,
     namespaces_that_would_become_one_are_refused,
     a_server_that_fails_for_a_while_costs_no_item,
     a_status_is_restored_where_that_is_asked_for,
@@ -53,7 +58,7 @@ async fn a_type_that_is_not_served_is_an_error_of_its_restore(world: &mut World)
     stored_with_its_kind_gone(world, name).await?;
     let restore = world.run_restore(name, without_definitions(name), RestorePhase::PartiallyFailed).await?;
     ensure!(restore.status.errors == 1, "{:?}", restore.status);
-    says(&world.restore_errors(name).await?, &["gadgets.not-served.example.com", "1 items"])?;
+    says(&world.restore_errors(name).await?, &["gadgets.not-served.example.com", "1 item not restored"])?;
     ensure!(world.count_config_maps(name).await? >= 2, "the rest is not there");
     Ok(())
 }
@@ -113,6 +118,20 @@ async fn a_volume_whose_claim_is_gone_is_there_for_the_restored_claim(
     ensure!(free && reference.name.as_deref() == Some("data"), "{reference:?}");
     let claim = claim.spec.unwrap_or_default();
     ensure!(claim.volume_name.as_deref() == Some(volume), "{claim:?}");
+    Ok(())
+}
+
+async fn what_differs_and_is_left_is_named_by_its_restore(world: &mut World) -> anyhow::Result<()> {
+    let name = "left";
+    world.backed_up(name, 2).await?;
+    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), name);
+    maps.merge_patch("item-1", json!({ "data": { "changed": "since" } })).await?;
+    let restore = world.restore(name, from_backup(name)).await?;
+    let left = LeftItems::read(restore.annotations().get(LEFT_ITEMS_ANNOTATION).map(String::as_str));
+    let left = left.context("nothing is said of what was left")?;
+    ensure!(left.items.contains("ConfigMap left/item-1"), "{left:?}");
+    ensure!(!left.items.contains("ConfigMap left/item-0"), "{left:?}");
+    ensure!(restore.annotations().get(MISSING_DATA_ANNOTATION).is_none(), "{:?}", restore.metadata);
     Ok(())
 }
 

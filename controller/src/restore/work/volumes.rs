@@ -9,13 +9,18 @@ use backup_actions::{
 use backup_core::{
     names::is_object_name,
     repository_data::RepositoryVolume,
-    volume_data::{DataSource, Evidence, VolumeRecord},
+    volume_data::{self, DataSource, Evidence, VolumeRecord},
 };
 use backup_store::{ItemRef, Scope, StoreError};
 use parking_lot::Mutex;
+use serde_json::Value;
 
 use super::{Work, provisioned::Provisioned};
-use crate::restore::{report::About, select::Selection};
+use crate::restore::{
+    report::About,
+    select::Selection,
+    volume_outcomes::{IN_REPOSITORY, PlannedClaim},
+};
 
 pub(crate) const VOLUMES: &str = "persistentvolumes";
 pub(super) const CLAIMS: &str = "persistentvolumeclaims";
@@ -24,9 +29,19 @@ pub(super) const PODS: &str = "pods";
 /// Where the data of each claim comes from, by its namespace and name in the backup.
 #[derive(Debug, Default)]
 pub(crate) struct VolumePlan {
-    by_claim: BTreeMap<(String, String), (DataSource, Option<VolumeRecord>)>,
+    by_claim: BTreeMap<(String, String), PlannedVolume>,
+    /// Entries of volumes of pods, without claims, whose data does not come back.
+    of_pods: Mutex<Vec<Value>>,
     /// Claims that were created, and get other volumes than they had.
     pub(super) provisioned: Mutex<Vec<Provisioned>>,
+}
+
+#[derive(Debug)]
+struct PlannedVolume {
+    /// Its name in the backup.
+    volume: String,
+    data: DataSource,
+    record: Option<VolumeRecord>,
 }
 
 impl Work<'_> {
@@ -77,10 +92,11 @@ impl Work<'_> {
                 self.report.warn(Scope::Cluster, message);
             }
             if source.restores_volume() {
-                self.rules.kept_volumes.insert(volume);
+                self.rules.kept_volumes.insert(volume.clone());
             }
             if !claim.is_empty() {
-                self.plan.by_claim.insert((namespace, claim), (source, record.cloned()));
+                let planned = PlannedVolume { volume, data: source, record: record.cloned() };
+                self.plan.by_claim.insert((namespace, claim), planned);
             }
         }
     }
@@ -88,7 +104,7 @@ impl Work<'_> {
     /// Says what becomes of the data of a claim that was created; `source` is its namespace in the backup.
     pub(super) fn report_claim(&self, source: Option<&str>, claim: About<'_>) {
         let key = (source.unwrap_or_default().to_owned(), claim.name.to_owned());
-        let Some((data, record)) = self.plan.by_claim.get(&key) else { return };
+        let Some(PlannedVolume { data, record, .. }) = self.plan.by_claim.get(&key) else { return };
         let scope = claim.namespace.map_or(Scope::Cluster, Scope::Namespace);
         let name = claim.name;
         match data {
@@ -119,6 +135,24 @@ impl Work<'_> {
         }
     }
 
+    /// What volumes were made of, and those whose data did not come back; where volumes are wanted at all.
+    pub(super) fn volume_entries(&self) -> Vec<Value> {
+        let mut entries = self.snapshots.restored().entries();
+        if self.restore.spec.restore_pvs == Some(false) {
+            return entries;
+        }
+        let outcomes = self.report.volume_outcomes();
+        let missing = self.plan.by_claim.iter().filter_map(|((namespace, name), planned)| {
+            let PlannedVolume { volume, data, .. } = planned;
+            let namespace = self.rules.target(namespace);
+            outcomes.missing(PlannedClaim { namespace, name, volume, data }, &entries)
+        });
+        let missing: Vec<Value> = missing.collect();
+        entries.extend(missing);
+        entries.append(&mut self.plan.of_pods.lock());
+        entries
+    }
+
     /// Says of each volume that is restored, and whose data is in a repository of files, that it comes back empty.
     pub(super) fn report_repository_data(&self, selection: &Selection) -> Result<(), StoreError> {
         if self.saved.in_repository.is_empty() {
@@ -135,11 +169,10 @@ impl Work<'_> {
                 (None, None) => true,
             };
             if selected {
-                let scope = if namespace.is_empty() {
-                    Scope::Velero
-                } else {
-                    Scope::Namespace(self.rules.target(namespace))
-                };
+                let target = self.rules.target(namespace);
+                let entry = volume_data::not_restored_of_pod(target, volume, IN_REPOSITORY);
+                self.plan.of_pods.lock().extend(entry);
+                let scope = if namespace.is_empty() { Scope::Velero } else { Scope::Namespace(target) };
                 self.report.error(
                     scope,
                     format!(

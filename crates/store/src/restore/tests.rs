@@ -10,9 +10,21 @@ use crate::{
 
 const AT: &str = "2026-01-01T00:00:00.5Z";
 
-fn ended(errors: i64) -> RestoreStatus {
+fn ended(errors: i64) -> RestoreEnd {
     let phase = if errors > 0 { RestorePhase::PartiallyFailed } else { RestorePhase::Completed };
-    RestoreStatus { phase: Some(phase), errors, ..RestoreStatus::default() }
+    let status = RestoreStatus { phase: Some(phase), errors, ..RestoreStatus::default() };
+    RestoreEnd { status, annotations: [("of".to_owned(), errors.to_string())].into() }
+}
+
+#[test]
+fn an_end_that_an_earlier_version_has_recorded_is_a_status_alone() {
+    let status = ended(1).status;
+    let recorded = serde_json::to_value(&status).unwrap();
+    let read: RestoreEnd = serde_json::from_value(recorded.clone()).unwrap();
+    assert_eq!(read, RestoreEnd { status, ..RestoreEnd::default() });
+    assert_eq!(serde_json::to_value(&read).unwrap(), recorded);
+    let read: RestoreEnd = serde_json::from_value(serde_json::to_value(ended(2)).unwrap()).unwrap();
+    assert_eq!(read, ended(2));
 }
 
 fn files() -> JobFiles {
@@ -199,7 +211,7 @@ async fn visible(location: &Location) -> Vec<(String, Vec<u8>)> {
 }
 
 /// Goes on like a process that has just started: with what is stored, and nothing else. What it restores differs.
-async fn go_on(location: &Location) -> Result<RestoreStatus, StoreError> {
+async fn go_on(location: &Location) -> Result<RestoreEnd, StoreError> {
     match found(location, "u").await {
         FoundJob::Committed(mut plan) => plan.publish().await,
         FoundJob::Nothing => {
@@ -226,7 +238,7 @@ async fn whatever_write_fails_the_next_process_ends_with_the_same_bytes() {
             let published = plan.publish().await;
             if !dies && published.is_err() { plan.publish().await } else { published }
         };
-        let first: Result<RestoreStatus, StoreError> = first.await;
+        let first: Result<RestoreEnd, StoreError> = first.await;
         if let Err(error) = &first {
             assert!(error.is_transient(), "{case}: {error}");
         }
@@ -234,7 +246,7 @@ async fn whatever_write_fails_the_next_process_ends_with_the_same_bytes() {
         let bytes = visible(&location).await;
         assert_eq!(go_on(&location).await.unwrap(), stored, "{case}");
         assert_eq!(visible(&location).await, bytes, "{case}");
-        let again = stored.errors == 7;
+        let again = stored.status.errors == 7;
         assert_eq!(again, file == WRITES[0] && fault == Fault::Fail, "{case}");
         let expected = memory("p");
         let opened = expected.open_restore("r", &of("u")).await.unwrap();

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     commands::prelude::*,
-    print::{seconds, until},
+    print::{day, seconds, until},
 };
 
 const ON: Topic = Topic("replicas");
@@ -93,7 +93,7 @@ fn findings(seen: Vec<(String, Served)>, now: Timestamp) -> Vec<Finding> {
         let text = format!(
             "{number}{what} that the API server takes; the first ends {} ({})",
             until(end, now),
-            end.strftime("%-d %b %Y")
+            day(end)
         );
         findings.push(if seconds(now, end) < SOON { ON.warn(text, RENEWAL) } else { ON.good(text) });
     }
@@ -299,7 +299,7 @@ mod tests {
         };
         let found = of(vec![Served::Trusted(day(60)), Served::Trusted(day(30))]);
         let text =
-            "2 replicas serve certificates that the API server takes; the first ends in 30d (3 Dec 2026)";
+            "2 replicas serve certificates that the API server takes; the first ends in 30d (2026-12-03)";
         assert_eq!(found, [(Tone::Good, text.to_owned())]);
         assert_eq!(of(vec![Served::Trusted(day(6))])[0].0, Tone::Warn);
         let found = of(vec![Served::Trusted(day(60)), Served::Refused("Expired".to_owned())]);

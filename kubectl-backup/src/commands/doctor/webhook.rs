@@ -6,7 +6,7 @@ use x509_parser::pem::Pem;
 use super::{Finding, Topic};
 use crate::{
     commands::prelude::*,
-    print::{seconds, until},
+    print::{day, seconds, until},
 };
 
 pub(crate) const NAME: &str = "backup-webhook";
@@ -87,7 +87,7 @@ fn certificate(webhook: &ValidatingWebhook, now: Timestamp) -> Finding {
     else {
         return on.unknown("the caBundle cannot be read", None);
     };
-    let text = format!("the webhook's authority ends {} ({})", until(at, now), at.strftime("%-d %b %Y"));
+    let text = format!("the webhook's authority ends {} ({})", until(at, now), day(at));
     match seconds(now, at) {
         left if left <= 0 => on.bad(text, RENEWAL),
         left if left < SOON => on.warn(text, RENEWAL),

@@ -1,7 +1,7 @@
 //! `search`: which backups have an item, and whether it is in them as it is in the cluster.
 
 use backup_actions::restore::existing;
-use backup_core::{api::download_request::DownloadTargetKind, selection::ObjectName};
+use backup_core::{api::download_request::DownloadTargetKind, selection::ObjectName, text::counted};
 use futures::{Stream, StreamExt as _, stream};
 use serde::Serialize;
 
@@ -71,7 +71,7 @@ async fn search(args: &SearchArgs, terminal: &mut Terminal) -> CommandResult {
         found.items.push(Hit { backup: name, phase, began: began(backup), cluster });
     }
     if found.items.is_empty() {
-        let message = format!("none of {} backups has {}", backups.len(), args.item);
+        let message = format!("none of {} has {}", counted(backups.len(), "backup"), args.item);
         return Err(Problem::new(ProblemKind::NotFound, message)
             .with_remedy("`kubectl backup ls NAME` lists what is in a backup."));
     }

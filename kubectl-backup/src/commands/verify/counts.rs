@@ -4,19 +4,20 @@ use backup_core::{
     api::{Backup, BackupStatus},
     operation::{BackupOperation, Operation as _, OperationPhase},
     results::Results,
+    text::counted,
 };
 
 use crate::view::{ResourceList, stored::volumes::VolumeView};
 
 fn difference(what: &str, status: i64, file: usize) -> Option<String> {
     let same = usize::try_from(status).is_ok_and(|status| status == file);
-    (!same).then(|| format!("the status of the backup says {status} {what}, the file has {file}"))
+    (!same).then(|| format!("the status of the backup says {}, the file has {file}", counted(status, what)))
 }
 
 pub(super) fn list(backup: &Backup, list: &ResourceList) -> Vec<String> {
     let listed = list.values().map(Vec::len).sum();
     let progress = backup.status.progress.as_ref();
-    progress.and_then(|progress| difference("items", progress.items_backed_up, listed)).into_iter().collect()
+    progress.and_then(|progress| difference("item", progress.items_backed_up, listed)).into_iter().collect()
 }
 
 /// Errors and warnings. A Velero server counts operations that failed as errors, and does not write them into the file.
@@ -24,8 +25,8 @@ pub(super) fn results(status: &BackupStatus, results: &Results) -> Vec<String> {
     let (errors, warnings) = (results.errors(), results.warnings());
     let explained = (errors..=errors + status.backup_item_operations_failed).contains(&status.errors);
     let count = |number: i64| usize::try_from(number).unwrap_or_default();
-    let errors = if explained { None } else { difference("errors", status.errors, count(errors)) };
-    errors.into_iter().chain(difference("warnings", status.warnings, count(warnings))).collect()
+    let errors = if explained { None } else { difference("error", status.errors, count(errors)) };
+    errors.into_iter().chain(difference("warning", status.warnings, count(warnings))).collect()
 }
 
 /// Operations, and that all of them have ended.
@@ -33,14 +34,17 @@ pub(super) fn operations(status: &BackupStatus, operations: &[BackupOperation]) 
     let of = |phase: &OperationPhase| operations.iter().filter(|one| one.status().phase == *phase).count();
     let going = operations.iter().filter(|one| !one.status().phase.has_ended()).count();
     [
-        difference("operations", status.backup_item_operations_attempted, operations.len()),
+        difference("operation", status.backup_item_operations_attempted, operations.len()),
         difference(
-            "completed operations",
+            "completed operation",
             status.backup_item_operations_completed,
             of(&OperationPhase::Completed),
         ),
-        difference("failed operations", status.backup_item_operations_failed, of(&OperationPhase::Failed)),
-        (going > 0).then(|| format!("{going} operations have not ended, though the backup has")),
+        difference("failed operation", status.backup_item_operations_failed, of(&OperationPhase::Failed)),
+        (going > 0).then(|| {
+            let have = if going == 1 { "has" } else { "have" };
+            format!("{} {have} not ended, though the backup has", counted(going, "operation"))
+        }),
     ]
     .into_iter()
     .flatten()
@@ -52,12 +56,12 @@ pub(super) fn volumes(status: &BackupStatus, volumes: &[VolumeView]) -> Vec<Stri
     let entries = volumes.iter().filter(|one| one.method.ends_with("CSI snapshot")).count();
     let completed = status.csi_volume_snapshots_completed;
     let is_enough = i64::try_from(entries).is_ok_and(|entries| entries >= completed);
-    if is_enough { Vec::new() } else { difference("CSI snapshots", completed, entries).into_iter().collect() }
+    if is_enough { Vec::new() } else { difference("CSI snapshot", completed, entries).into_iter().collect() }
 }
 
 /// Native snapshots, of which the file has so many.
 pub(super) fn snapshots(status: &BackupStatus, count: usize) -> Vec<String> {
-    difference("native snapshots", status.volume_snapshots_attempted, count).into_iter().collect()
+    difference("native snapshot", status.volume_snapshots_attempted, count).into_iter().collect()
 }
 
 #[cfg(test)]
@@ -91,7 +95,7 @@ mod tests {
         let going: Vec<BackupOperation> = serde_json::from_value(json!([operation("InProgress")])).unwrap();
         assert_eq!(
             operations(&counts(1, 0, 0), &going),
-            ["1 operations have not ended, though the backup has"]
+            ["1 operation has not ended, though the backup has"]
         );
     }
 

@@ -5,7 +5,7 @@ use std::{
     io::Read,
 };
 
-use backup_core::results::Results;
+use backup_core::{results::Results, text::counted};
 use backup_store::{
     StoreError,
     tarball::{Entry, MAX_TOTAL, walk},
@@ -91,7 +91,7 @@ impl Tarball {
     /// "4812 items of 31 types".
     pub(super) fn summary(&self) -> String {
         let types: BTreeSet<&str> = self.items.keys().filter_map(|key| key.split(' ').next()).collect();
-        format!("{} items of {} types", self.items.len(), types.len())
+        format!("{} of {}", counted(self.items.len(), "item"), counted(types.len(), "type"))
     }
 
     /// What is wrong with it, each a sentence. What an error of the backup names may be missing.

@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use backup_core::text::counted;
 use jiff::Timestamp;
 
 use super::{ClusterStatus, NamespaceStatus, WorkLine};
 use crate::{
     fetched::Fetched,
     print::{Screen, Style, Tone, table, until},
-    view::{
-        counted,
-        table_kind::{age, dash},
-    },
+    view::table_kind::{age, dash},
 };
 
 /// Rows of namespaces that are not protected, unless all are shown.
@@ -28,7 +26,7 @@ pub(crate) fn text(
     all: bool,
 ) -> std::io::Result<String> {
     let (good, bad): (Vec<_>, Vec<_>) = status.namespaces.iter().partition(|one| one.protected);
-    let total = counted(i64::try_from(status.namespaces.len()).unwrap_or(i64::MAX), "namespace");
+    let total = counted(status.namespaces.len(), "namespace");
     let (tone, verdict) = match bad.len() {
         0 if good.is_empty() => (Tone::Unknown, "no namespace is looked at".to_owned()),
         0 if status.unchecked.is_empty() => (Tone::Good, format!("{total}, all protected")),

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::{
-    print::{Style, Tone, plain, table},
+    print::{Style, Tone, plain, size, table},
     view::table_kind::{age, dash},
 };
 
@@ -44,12 +44,17 @@ pub(crate) struct OperationView {
 }
 
 impl OperationView {
-    /// "3 of 10 bytes", "3 bytes", or nothing.
+    /// "3 of 10 files", "1.0 GiB of 2.5 GiB", "3 files", or nothing.
     pub(crate) fn progress(&self) -> String {
+        // Velero's own actions write "Byte" (`pkg/backup/actions/csi/pvc_action.go`).
+        let are_bytes = ["byte", "bytes"].iter().any(|unit| self.units.eq_ignore_ascii_case(unit));
+        let amount =
+            |n: i64| if are_bytes { size(u64::try_from(n).unwrap_or_default()) } else { n.to_string() };
+        let units = if are_bytes { "" } else { self.units.as_str() };
         let text = match (self.done, self.total) {
             (0, 0) => return String::new(),
-            (done, 0) => format!("{done} {}", self.units),
-            (done, total) => format!("{done} of {total} {}", self.units),
+            (done, 0) => format!("{} {units}", amount(done)),
+            (done, total) => format!("{} of {} {units}", amount(done), amount(total)),
         };
         text.trim_end().to_owned()
     }

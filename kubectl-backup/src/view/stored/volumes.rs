@@ -35,8 +35,8 @@ struct Entry {
     result: Option<String>,
     csi_snapshot_info: Option<Snapshot>,
     native_snapshot_info: Option<Snapshot>,
-    pvb_info: Option<Snapshot>,
-    pvr_info: Option<Snapshot>,
+    pvb_info: Option<PodVolume>,
+    pvr_info: Option<PodVolume>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -46,19 +46,30 @@ struct Snapshot {
     snapshot_handle: Option<String>,
 }
 
+/// A volume of a pod whose files were read, or are to be written, through the pod.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodVolume {
+    pod_namespace: String,
+    pod_name: String,
+    volume_name: String,
+    #[serde(flatten)]
+    snapshot: Snapshot,
+}
+
 impl From<Entry> for VolumeView {
     fn from(entry: Entry) -> Self {
         let text = |text: Option<String>| text.map(|text| plain(&text)).filter(|text| !text.is_empty());
+        let of_pod = entry.pvb_info.or(entry.pvr_info);
+        let pod_volume = of_pod.as_ref().map(|PodVolume { pod_namespace, pod_name, volume_name, .. }| {
+            plain(&format!("volume {volume_name} of pod {pod_namespace}/{pod_name}"))
+        });
         let claim = match (text(entry.pvc_namespace), text(entry.pvc_name)) {
             (Some(namespace), Some(name)) => format!("{namespace}/{name}"),
-            (_, name) => name.or(text(entry.pv_name)).unwrap_or_default(),
+            (_, name) => name.or(text(entry.pv_name)).or(pod_volume).unwrap_or_default(),
         };
-        let snapshot = entry
-            .csi_snapshot_info
-            .or(entry.native_snapshot_info)
-            .or(entry.pvb_info)
-            .or(entry.pvr_info)
-            .unwrap_or_default();
+        let of_pod = of_pod.map(|of| of.snapshot);
+        let snapshot = entry.csi_snapshot_info.or(entry.native_snapshot_info).or(of_pod).unwrap_or_default();
         let method = text(entry.backup_method.or(entry.restore_method)).unwrap_or_default();
         let skipped = entry.skipped.unwrap_or_default();
         Self {
@@ -135,12 +146,16 @@ mod tests {
             volume(
                 r#"{"pvcNamespace":"shop","pvcName":"b","restoreMethod":"CSISnapshot","snapshotDataMoved":true}"#,
             ),
+            volume(
+                r#"{"pvrInfo":{"podNamespace":"shop","podName":"web","volumeName":"cache","size":7},"skipped":true}"#,
+            ),
         ];
         assert_eq!(
             summary(&all),
-            "1 by CSI snapshot, 1 by moved CSI snapshot, 1 failed, 1 without their data"
+            "1 by CSI snapshot, 1 by moved CSI snapshot, 1 failed, 2 without their data"
         );
         assert_eq!((all[0].claim.as_str(), all[0].size, all[0].handle.as_str()), ("shop/a", 5, "h"));
         assert_eq!((all[2].claim.as_str(), all[2].skipped.as_deref()), ("pv-2", Some("no driver")));
+        assert_eq!((all[4].claim.as_str(), all[4].size), ("volume cache of pod shop/web", 7));
     }
 }

@@ -1,5 +1,9 @@
 //! Restores whose items are done, and whose operations go on.
 
+use backup_core::{
+    labels::{LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION},
+    volume_data::not_restored,
+};
 use backup_store::{Claimant, FoundJob, Scope};
 
 use super::*;
@@ -18,6 +22,7 @@ async fn kept(phase: &str, operations: &[&str], errors: usize) -> (FakeApi, temp
     let mut files = testing::no_files();
     files.item_operations = operations.iter().enumerate().map(operation).collect();
     files.resource_list.add("v1", "ConfigMap", Some("a"), "c", Some("created"));
+    files.volume_info = vec![not_restored("a", "data", "pv", "its snapshot was not restored")];
     for n in 0..errors {
         files.results.error(Scope::Cluster, format!("error {n}"));
     }
@@ -27,7 +32,11 @@ async fn kept(phase: &str, operations: &[&str], errors: usize) -> (FakeApi, temp
         .open_restore("r", &claimant)
         .await
         .unwrap()
-        .await_operations(&files, json!({"hookStatus": {"hooksAttempted": 2, "hooksFailed": 1}}))
+        .await_operations(
+            &files,
+            json!({"hookStatus": {"hooksAttempted": 2, "hooksFailed": 1},
+                "leftItems": {"left": 1, "items": ["ConfigMap a/left"]}}),
+        )
         .await
         .unwrap();
     (fake, folder, ctx)
@@ -58,6 +67,10 @@ async fn what_was_recorded_is_gone_on_with_whatever_the_phase_says_and_no_item_i
         assert_eq!(status["restoreItemOperationsFailed"], failed);
         assert_eq!(status["progress"], json!({"totalItems": 1, "itemsRestored": 1}));
         assert_eq!(status["hookStatus"], json!({"hooksAttempted": 2, "hooksFailed": 1}));
+        let annotations = &fake.get(RESTORE).unwrap()["metadata"]["annotations"];
+        let said = |name: &str| annotations[name].as_str().unwrap_or_default().to_owned();
+        assert!(said(MISSING_DATA_ANNOTATION).contains("a/data"), "{annotations}");
+        assert!(said(LEFT_ITEMS_ANNOTATION).contains("ConfigMap a/left"), "{annotations}");
         assert!(!fake.log().iter().any(|line| is_item(line)), "{phase}");
         let results = file(&folder, "results.gz");
         assert_eq!(status["errors"] == 0, end == "Completed", "{status} {results}");

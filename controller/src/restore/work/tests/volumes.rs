@@ -1,5 +1,7 @@
 //! What becomes of the data of volumes.
 
+use backup_core::volume_data::MissingData;
+
 use super::*;
 
 #[tokio::test]
@@ -40,7 +42,11 @@ async fn what_became_of_the_data_of_each_volume_is_told() {
         let world = World { saved, ..World::new(&fake, &calls, &claimed) };
         let (report, done) = world.run(&items, json!({"restorePVs": volumes})).await;
         done.unwrap();
+        assert_eq!(report.summary().left.left, 1, "the claim that was there");
         let files = report.into_files();
+        let missing = MissingData::of(&files.volume_info).map(|data| data.volumes.into_keys().collect());
+        let expected = ["a/also-filed", "a/filed", "a/lost", "a/skipped"].map(str::to_owned).to_vec();
+        assert_eq!(missing, volumes.then_some(expected), "{:?}", files.volume_info);
         let told = |list: &[String]| list.iter().filter(|text| !text.contains("exists and differs")).count();
         let of = |results: &std::collections::BTreeMap<String, Vec<String>>| {
             told(results.get("a").map_or(&[], Vec::as_slice))

@@ -46,7 +46,7 @@ fn a_tarball_of_the_listed_items_has_no_findings() {
         vec![("metadata/version", "1"), (PLAIN, ITEM)],
     ] {
         assert_eq!(findings(&files, &list(&["shop/a"])), Vec::<String>::new(), "{files:?}");
-        assert_eq!(read("b", tarball(&files).as_slice()).unwrap().summary(), "1 items of 1 types");
+        assert_eq!(read("b", tarball(&files).as_slice()).unwrap().summary(), "1 item of 1 type");
     }
 }
 
