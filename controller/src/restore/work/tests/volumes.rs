@@ -42,7 +42,6 @@ async fn what_became_of_the_data_of_each_volume_is_told() {
         let world = World { saved, ..World::new(&fake, &calls, &claimed) };
         let (report, done) = world.run(&items, json!({"restorePVs": volumes})).await;
         done.unwrap();
-        assert_eq!(report.summary().left.left, 1, "the claim that was there");
         let files = report.into_files();
         let missing = MissingData::of(&files.volume_info).map(|data| data.volumes.into_keys().collect());
         let expected = ["a/also-filed", "a/filed", "a/lost", "a/skipped"].map(str::to_owned).to_vec();
