@@ -143,21 +143,6 @@ pub(crate) fn plain(text: &str) -> String {
     text.split(char::is_control).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// A number of bytes, as people read it.
-pub(crate) fn size(bytes: u64) -> String {
-    let unit = ["KiB", "MiB", "GiB", "TiB"].into_iter().zip(1_u32..);
-    // In tenths, rounded.
-    let tenths = |power: u32| {
-        let unit = 1_u128 << (10 * power);
-        (u128::from(bytes) * 10 + unit / 2) / unit
-    };
-    let fits = |(_, power): &(&str, u32)| tenths(*power) < 10_240 || *power == 4;
-    match unit.into_iter().find(fits).filter(|_| bytes >= 1024) {
-        Some((unit, power)) => format!("{}.{} {unit}", tenths(power) / 10, tenths(power) % 10),
-        None => format!("{bytes} B"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,22 +156,6 @@ mod tests {
         ];
         let text = table(&["NAME", "N"], true, rows).unwrap();
         assert_eq!(text, "NAME        N\n\u{1b}[32mnächtlich\u{1b}[0m   1\n备份        2\nb\n");
-    }
-
-    #[test]
-    fn sizes_have_one_digit_behind_the_point() {
-        for (bytes, expected) in [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1.0 KiB"),
-            (1_048_524, "1023.9 KiB"),
-            (1_048_525, "1.0 MiB"),
-            (10 << 20, "10.0 MiB"),
-            (5 << 40, "5.0 TiB"),
-            (u64::MAX, "16777216.0 TiB"),
-        ] {
-            assert_eq!(size(bytes), expected, "{bytes}");
-        }
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl Selection {
             })
         });
         let objects: Vec<NamedObject> = objects.collect();
-        let namespaces = if objects.is_empty() {
+        let within = if objects.is_empty() {
             IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces)
         } else {
             // What comes along with an object stays within what the claim is for.
@@ -114,7 +114,7 @@ impl Selection {
             types,
             guarded,
             objects,
-            namespaces,
+            namespaces: within,
             labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
         })
     }
