@@ -24,6 +24,32 @@ async fn a_restore_is_created_with_and_without_the_word() {
 }
 
 #[tokio::test]
+async fn objects_are_named_one_by_one() {
+    let api = FakeApi::with([completed_backup("nightly")]).await;
+    let person = Person::at(&api);
+    transcript!(
+        person,
+        "restore nightly --name=one --object=shop/deployment/web --object=clusterrole/reader"
+    );
+    assert_eq!(
+        api.stored("restores", "one").unwrap()["spec"],
+        json!({"backupName": "nightly", "includedNamespaces": ["shop"], "includeClusterResources": true,
+            "includedObjects": ["shop/deployment/web", "clusterrole/reader"]})
+    );
+    // As an API server with Velero's definition answers: it drops the field.
+    let dropped = json!({"apiVersion": "velero.io/v1", "kind": "Restore", "metadata": {"name": "two", "namespace": "velero"},
+        "spec": {"backupName": "nightly", "includedNamespaces": ["shop"]}});
+    api.on_post("/restores", Fault::Answer(201, dropped));
+    transcript!(
+        person,
+        "restore nightly --name=two --object=shop/deployment/web",
+        "restore nightly --object=web",
+        "restore nightly --object=shop/deployment/web --include-namespaces=shop"
+    );
+    assert_eq!(api.stored("restores", "two"), None);
+}
+
+#[tokio::test]
 async fn a_backup_that_cannot_be_restored_is_told_at_once() {
     let api = FakeApi::with([
         new_backup("early"),

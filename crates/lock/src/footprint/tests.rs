@@ -389,7 +389,7 @@ fn a_restore_of_objects_touches_their_namespaces_and_nothing_else() {
             "namespace a",
         ),
         // What cannot be read may be anything.
-        (&["a/pods/p", "nonsense"], everything(), "all namespaces and cluster-scoped resources"),
+        (&["a/pods/p", "nonsense"], everything(), "all namespaces"),
     ] {
         assert_eq!(of(objects, spec).to_string(), expected, "{objects:?}");
     }

@@ -130,7 +130,7 @@ fn every_reason_is_told() {
             vec![missing(json!({}))],
             vec![daily()],
             false,
-            "the data of 1 more volumes, perhaps of this namespace, is not in its last good backup",
+            "the data of 1 more volume, perhaps of this namespace, is not in its last good backup",
         ),
     ] {
         assert_eq!(shop(&backups, &schedules, None), (protected, why.to_owned()));
