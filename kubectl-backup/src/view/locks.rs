@@ -298,7 +298,7 @@ impl EntryView {
         }
         match self.state.as_str() {
             "Intent" if self.lapsed => parts.push("was refused; keeps nobody out any more".to_owned()),
-            "Intent" => parts.push("was refused; keeps new backups out for a while".to_owned()),
+            "Intent" => parts.push("was refused; blocks new backups for a while".to_owned()),
             "Collected" => parts.push("never came; keeps restores out for a while".to_owned()),
             "Released" => parts.push("was released by force, and is not claimed again".to_owned()),
             "Settling" => parts.push("has ended; what it worked on settles".to_owned()),

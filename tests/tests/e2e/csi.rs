@@ -128,7 +128,10 @@ async fn a_restore_provisions_missing_claims_from_their_snapshots(world: &mut Wo
 
         let info = restored_volumes(world, name).await?;
         let count = info.as_array().context("no list")?.len();
-        ensure!(count == 1 + usize::from(mapped.is_some()), "{info}");
+        ensure!(count == 2, "{info}");
+        // That one was there, and keeps its data.
+        let kept = info.as_array().into_iter().flatten().find(|told| told["pvcName"] == "kept");
+        ensure!(kept.is_some_and(|kept| (kept["skipped"] == true) == mapped.is_none()), "{info}");
         let told = info.as_array().into_iter().flatten().find(|told| told["pvcName"] == "data");
         let told = told.context("nothing is told of the claim")?;
         ensure!(told["restoreMethod"] == "CSISnapshot" && told["pvcNamespace"] == namespace, "{info}");

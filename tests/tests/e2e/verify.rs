@@ -66,7 +66,7 @@ async fn a_backup_is_compared_with_the_cluster(world: &mut World) -> anyhow::Res
     maps.delete_object("config-0004").await?;
     let seen = person.fails(1, &["diff", "compared"]).await?;
     says(&seen.stdout, &["-  number: changed", "+  number: \"3\"", "config-0004"])?;
-    says(&seen.stderr, &["1 differ, 1 are not in the cluster"])?;
+    says(&seen.stderr, &["1 differs, 1 is not in the cluster"])?;
     world
         .restore(
             "compared",
