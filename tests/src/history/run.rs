@@ -286,6 +286,12 @@ impl Run {
             self.trouble(&format!("history {number}: some objects never ended: {unended}"));
             write_for_readers(&locked(&self.report).folder, number, &format!("{unended}\n{record:#?}"));
         }
+        // As a person does who reads what such a backup says.
+        if timeline
+            .record(number, |record| record.lives.values().any(|life| life.stuck && life.over().is_none()))
+        {
+            self.sweep(number, &prefix).await;
+        }
         // A claim of which its client heard nothing may be written while the rest is swept away already.
         loop {
             self.doing(number, "claims are freed");
@@ -294,11 +300,7 @@ impl Run {
             if !freed {
                 self.trouble(&format!("history {number}: the ledger still names it"));
             }
-            let now = timeline.now();
-            timeline.record(number, |record| *record.swept.get_or_insert(now));
-            if let Err(error) = self.stage.sweep(&prefix).await {
-                self.trouble(&format!("history {number} is not swept away: {error:#}"));
-            }
+            self.sweep(number, &prefix).await;
             if !timeline.in_ledger(&prefix) {
                 return;
             }
@@ -307,6 +309,15 @@ impl Run {
                 self.until(self.rules.freed_within, || !timeline.in_ledger(&prefix)).await;
                 return;
             }
+        }
+    }
+
+    async fn sweep(&self, number: u64, prefix: &str) {
+        let timeline = &self.stage.timeline;
+        let now = timeline.now();
+        timeline.record(number, |record| *record.swept.get_or_insert(now));
+        if let Err(error) = self.stage.sweep(prefix).await {
+            self.trouble(&format!("history {number} is not swept away: {error:#}"));
         }
     }
 

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use backup_core::labels::COLLECTS_AGAIN_ANNOTATION;
+use backup_core::labels::{BLOCKED_ANNOTATION, COLLECTS_AGAIN_ANNOTATION};
 use backup_lock::{Ledger, ObjectKind, State};
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -133,12 +133,12 @@ impl Timeline {
         seen.stored.values().filter(unfinished).map(|(_, uid)| uid.clone()).collect()
     }
 
-    /// How many objects of a history are stored, and how many of them are not over.
+    /// How many objects of a history are stored, and how many of them are not over and will be.
     pub(crate) fn left(&self, history: u64) -> (usize, usize) {
         let seen = locked(&self.seen);
         let Some(record) = seen.records.get(&history) else { return (0, 0) };
         let stored = || record.lives.values().filter(|life| life.gone.is_none());
-        (stored().count(), stored().filter(|life| life.ended.is_none()).count())
+        (stored().count(), stored().filter(|life| life.ended.is_none() && !life.stuck).count())
     }
 
     /// The histories of which there are records.
@@ -207,6 +207,7 @@ impl Seen {
             stored: None,
             failure_reason: String::new(),
             deleting: false,
+            stuck: false,
             finalizer: false,
             version: 0,
         });
@@ -216,6 +217,8 @@ impl Seen {
         }
         phase.clone_into(&mut life.phase);
         life.deleting = object["metadata"]["deletionTimestamp"].is_string();
+        let blocked = object["metadata"]["annotations"][BLOCKED_ANNOTATION].as_str().unwrap_or_default();
+        life.stuck = blocked.contains("released by force") && blocked.ends_with("; delete the backup");
         life.finalizer = object["metadata"]["finalizers"]
             .as_array()
             .is_some_and(|all| all.iter().any(|one| one == kind.work_finalizer()));

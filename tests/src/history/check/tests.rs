@@ -50,6 +50,7 @@ impl Record {
             stored: None,
             failure_reason: String::new(),
             deleting: false,
+            stuck: false,
             finalizer: false,
             version: created,
         };
