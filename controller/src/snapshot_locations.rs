@@ -6,7 +6,7 @@ pub(crate) mod zone;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use backup_core::{api::VolumeSnapshotLocation, snapshot::VolumeSnapshot};
+use backup_core::{api::VolumeSnapshotLocation, snapshot::VolumeSnapshot, text::listed};
 use backup_plugins::{
     Host, PluginLog, PluginNames,
     configured::{Credentials, Settings},
@@ -167,8 +167,6 @@ impl SnapshotLocations {
 fn not_deleted(snapshots: &[&VolumeSnapshot], error: &SnapshotLocationError) -> String {
     const SHOWN: usize = 5;
     let ids = snapshots.iter().take(SHOWN).map(|one| one.status.provider_snapshot_id.as_str());
-    let shown = ids.collect::<Vec<_>>().join(", ");
-    let more = snapshots.len().saturating_sub(SHOWN);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("snapshots {shown}{more} stay in the storage system: {error}")
+    let shown = listed(&ids.collect::<Vec<_>>(), snapshots.len());
+    format!("snapshots {shown} stay in the storage system: {error}")
 }

@@ -1,4 +1,4 @@
-//! Whether somebody who asks for a Restore may do by hand what it does (`--check-restore-rights`): our controller writes with
+//! Whether the author of a Restore may do by hand what it does (`--check-restore-rights`): our controller writes with
 //! its own rights, which are those of an administrator.
 
 use std::collections::BTreeSet;
@@ -59,15 +59,12 @@ pub(crate) fn reach(spec: &Value, written: &Footprint, read: &Footprint) -> Reac
     }
 }
 
-/// What the user lacks to do by hand what a restore of this reach does; none: nothing.
+/// What a user who may not do everything in the cluster lacks to do by hand what a restore of this reach does; none: nothing.
 pub(crate) async fn lacking(
     authorization: &Authorization,
     user: &UserInfo,
     reach: Reach,
 ) -> Result<Option<Lacking>, String> {
-    if authorization.may_do_everything(user, "").await? {
-        return Ok(None);
-    }
     let namespaces = match reach {
         Reach::Cluster { field, instead } => {
             return Ok(Some(Lacking { field, everything_in: "the whole cluster".to_owned(), instead }));

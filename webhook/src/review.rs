@@ -260,6 +260,10 @@ impl Webhook {
         if !of_velero || !asks {
             return Ok(None);
         }
+        // Nothing more is read for an administrator.
+        if in_time(deadline, self.authorization.may_do_everything(user, "")).await? {
+            return Ok(None);
+        }
         let unmapped = restore_rights::unmapped(spec);
         let read = in_time(deadline, protected.store.objects().footprint(key, &unmapped)).await?;
         let reach = restore_rights::reach(spec, written, &read);

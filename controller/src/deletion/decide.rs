@@ -6,6 +6,7 @@ use backup_core::{
     api::{Backup, BackupPhase, DeleteBackupRequest, DeleteBackupRequestPhase as Phase},
     deletion::Waits,
     labels,
+    text::listed,
 };
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -130,10 +131,7 @@ fn refuse<'a>(error: String) -> Plan<'a> {
 
 fn some_of(names: &[String]) -> String {
     const SHOWN: usize = 5;
-    match names.len().checked_sub(SHOWN) {
-        None | Some(0) => names.join(", "),
-        Some(more) => format!("{} and {more} more", names[..SHOWN].join(", ")),
-    }
+    listed(&names[..names.len().min(SHOWN)], names.len())
 }
 
 /// Whether the backup may have files. One that was refused never wrote any; those under its name are of another.

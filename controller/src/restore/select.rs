@@ -165,18 +165,33 @@ impl Selection {
     }
 
     fn filtered(&self, contents: &Contents, group_resource: &str) -> Result<Vec<ItemRef>, StoreError> {
-        let takes = [true, false].map(|namespaced| self.types.includes(&named(group_resource, namespaced)));
+        let takes = self.takes(group_resource);
         let mut chosen = Vec::new();
         for item in contents.items(group_resource) {
-            let selected = match contents.namespace_of(item) {
-                Some(namespace) => takes[0] && self.namespaces.includes(namespace),
-                None => takes[1],
-            };
-            if selected && self.passes(contents, group_resource, item)? {
+            if self.selects(takes, contents, group_resource, item)? {
                 chosen.push(*item);
             }
         }
         Ok(chosen)
+    }
+
+    /// Whether items of a type are selected that have a namespace, and those that have none.
+    fn takes(&self, group_resource: &str) -> [bool; 2] {
+        [true, false].map(|namespaced| self.types.includes(&named(group_resource, namespaced)))
+    }
+
+    fn selects(
+        &self,
+        takes: [bool; 2],
+        contents: &Contents,
+        group_resource: &str,
+        item: &ItemRef,
+    ) -> Result<bool, StoreError> {
+        let selected = match contents.namespace_of(item) {
+            Some(namespace) => takes[0] && self.namespaces.includes(namespace),
+            None => takes[1],
+        };
+        Ok(selected && self.passes(contents, group_resource, item)?)
     }
 
     /// Whether an item passes what a policy says of it, or else the label selectors of the spec.
@@ -217,8 +232,10 @@ impl Selection {
                     contents.find(of_type, None, &object.name).is_some()
                 }
                 Some(of_type) => match contents.find(of_type, object.namespace.as_deref(), &object.name) {
-                    Some(item) => self.items(contents, of_type)?.contains(&item),
-                    None => false,
+                    Some(item) if !self.keeps_type(of_type) => {
+                        self.selects(self.takes(of_type), contents, of_type, &item)?
+                    }
+                    _ => false,
                 },
                 None => false,
             };

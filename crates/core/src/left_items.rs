@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use crate::text::counted;
+use crate::text::{counted, listed};
 
 /// Items that are named; the others are counted.
 const NAMED: usize = 8;
@@ -46,11 +46,12 @@ impl fmt::Display for LeftItems {
         let named: Vec<&str> = items.iter().map(String::as_str).collect();
         let (differ, were) =
             if *left == 1 { ("differs", "was left as it is") } else { ("differ", "were left as they are") };
-        write!(f, "{} that {differ} from the backup {were}: {}", counted(*left, "item"), named.join(", "))?;
-        match left.saturating_sub(items.len()) {
-            0 => Ok(()),
-            more => write!(f, " and {more} more"),
-        }
+        write!(
+            f,
+            "{} that {differ} from the backup {were}: {}",
+            counted(*left, "item"),
+            listed(&named, *left)
+        )
     }
 }
 

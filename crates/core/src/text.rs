@@ -1,6 +1,6 @@
 //! Texts for people.
 
-use std::{error::Error, fmt::Display};
+use std::{borrow::Borrow, error::Error, fmt::Display};
 
 /// An error and its causes, as far as its own text does not name them.
 pub fn causes(error: &dyn Error) -> String {
@@ -21,6 +21,15 @@ pub fn causes(error: &dyn Error) -> String {
 pub fn counted<N: Copy + Display + PartialEq + From<u8>>(count: N, what: &str) -> String {
     let ending = if count == N::from(1) { "" } else { "s" };
     format!("{count} {what}{ending}")
+}
+
+/// "a, b and 3 more": those that are named, of so many in all.
+pub fn listed<S: Borrow<str>>(named: &[S], total: usize) -> String {
+    let text = named.join(", ");
+    match total.saturating_sub(named.len()) {
+        0 => text,
+        more => format!("{text} and {more} more"),
+    }
 }
 
 /// The beginning of a text that has more than so many characters.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     repository_data::RepositoryVolume,
-    text::{counted, shortened},
+    text::{counted, listed, shortened},
 };
 
 /// What a backup, or a restore, says of a volume.
@@ -167,11 +167,7 @@ impl MissingData {
     pub fn sentence(&self, what: &str) -> String {
         let Self { missing, of, volumes } = self;
         let named: Vec<String> = volumes.iter().map(|(name, why)| format!("{name} ({why})")).collect();
-        let more = match missing.saturating_sub(volumes.len()) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        format!("the data of {missing} of {} {what}: {}{more}", counted(*of, "volume"), named.join(", "))
+        format!("the data of {missing} of {} {what}: {}", counted(*of, "volume"), listed(&named, *missing))
     }
 }
 

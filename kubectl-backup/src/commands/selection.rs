@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 
+use backup_core::text::listed;
 use futures::FutureExt as _;
 
 use super::prelude::*;
@@ -127,9 +128,5 @@ pub(super) fn no_terminal(verb: &str, what: &str) -> Problem {
 
 /// The first of them, and how many more.
 fn named(all: &[String]) -> String {
-    let names = all[..all.len().min(NAMED)].join(", ");
-    match all.len().saturating_sub(NAMED) {
-        0 => names,
-        more => format!("{names} and {more} more"),
-    }
+    listed(&all[..all.len().min(NAMED)], all.len())
 }

@@ -66,8 +66,8 @@ async fn read(session: &Session, args: &StatusArgs, now: Timestamp) -> Result<Cl
     let all = ListParams::default;
     let backups = session.list_readable(all(), |one: Backup| Some(BackupFacts::of(&one, now)));
     let restores = session.list_readable(all(), |one: Restore| WorkLine::of(&one, now));
-    let schedules = session.list_readable(all(), |one: Schedule| Some(one));
-    let locations = session.list_readable(all(), |one: BackupStorageLocation| Some(one));
+    let schedules = session.list_readable(all(), Some::<Schedule>);
+    let locations = session.list_readable(all(), Some::<BackupStorageLocation>);
     let namespaces = async { Ok(fetched(session, namespaces(session)).await) };
     let lock = async { Ok(fetched(session, lock(session)).await) };
     let (backups, restores, schedules, locations, namespaces, lock) =

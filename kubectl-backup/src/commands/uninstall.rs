@@ -250,11 +250,11 @@ async fn running(session: &Session) -> Vec<String> {
 }
 
 /// How many have this finalizer; none where the definitions are gone.
-async fn with_finalizer<K: NamespacedKind>(session: &Session, finalizer: &str) -> i64 {
+async fn with_finalizer<K: NamespacedKind>(session: &Session, finalizer: &str) -> usize {
     let api: Api<DeserializeGuard<K>> = session.api();
     let keep = |item: DeserializeGuard<K>| item.finalizers().iter().any(|one| one == finalizer).then_some(());
     let found = session.list(About::of::<K>("list", ""), &api, ListParams::default(), keep).await;
-    found.map_or(0, |found| number(&found))
+    found.map_or(0, |found| found.len())
 }
 
 /// Takes finalizers off: those of our controller, and the one by which a Restore that has ended has its files deleted. Without a
@@ -346,12 +346,8 @@ async fn stayed(session: &Session, args: &UninstallArgs, mode: Option<Mode>) -> 
 }
 
 /// How many there are in the namespace, if that can be known.
-async fn count<K: NamespacedKind>(session: &Session) -> Option<i64> {
+async fn count<K: NamespacedKind>(session: &Session) -> Option<usize> {
     let api: Api<DeserializeGuard<K>> = session.api();
     let found = session.list(About::of::<K>("list", ""), &api, ListParams::default(), |_| Some(())).await;
-    found.ok().map(|found| number(&found))
-}
-
-fn number(found: &[()]) -> i64 {
-    i64::try_from(found.len()).unwrap_or(i64::MAX)
+    found.ok().map(|found| found.len())
 }

@@ -41,7 +41,7 @@ impl TableKind for Backup {
         let spec = &self.spec;
         let remark = match self.phase().stage() {
             Stage::Deleting => locked(self),
-            _ => self.missing_data().map(|data| format!("{} without data", counted(data.missing, "volume"))),
+            _ => self.without_data(),
         };
         let remark = remark.map_or_else(String::new, |remark| format!(" ({remark})"));
         let (progress, items) = cells(self, &remark, now, style);

@@ -36,9 +36,7 @@ impl TableKind for Restore {
     fn row(&self, now: Timestamp, style: Style) -> Vec<String> {
         let spec = &self.spec;
         let left = self.left_items().map(|all| format!("{} left as they were", counted(all.left, "item")));
-        let empty =
-            self.missing_data().map(|data| format!("{} without data", counted(data.missing, "volume")));
-        let remarks: Vec<String> = left.into_iter().chain(empty).collect();
+        let remarks: Vec<String> = left.into_iter().chain(self.without_data()).collect();
         let remark = if remarks.is_empty() { String::new() } else { format!(" ({})", remarks.join(", ")) };
         let (progress, items) = cells(self, &remark, now, style);
         let rest = [

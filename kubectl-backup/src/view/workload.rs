@@ -50,6 +50,11 @@ pub(crate) trait Workload: TableKind + Sync {
         MissingData::read(self.meta().annotations.as_ref()?.get(MISSING_DATA_ANNOTATION).map(String::as_str))
     }
 
+    /// The same in a list.
+    fn without_data(&self) -> Option<String> {
+        self.missing_data().map(|data| format!("{} without data", counted(data.missing, "volume")))
+    }
+
     /// The items that a restore has left as they are, although they differ.
     fn left_items(&self) -> Option<LeftItems> {
         None

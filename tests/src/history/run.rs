@@ -350,7 +350,7 @@ impl Run {
     }
 }
 
-/// For whoever looks into what a history did.
+/// For a person who looks into what a history did.
 fn write_for_readers(folder: &Path, number: u64, text: &str) {
     let _ = std::fs::write(folder.join(format!("history-{number}.txt")), text);
 }
