@@ -10,7 +10,7 @@ use backup_plugins::{
     Host, Missing,
     configured::{Credentials, Settings},
 };
-use backup_runtime::errors::{found, is_transient, plain};
+use backup_runtime::errors::{found, may_be_read_later, plain};
 use backup_store::{AllowedPlaces, Location, Regions, StoreError};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, Client, ResourceExt, api::ListParams, core::DeserializeGuard};
@@ -98,7 +98,9 @@ impl LocationError {
     /// Whether it may work later without anything being changed.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
-            Self::Unreadable { source, .. } | Self::SecretUnreadable { source, .. } => is_transient(source),
+            Self::Unreadable { source, .. } | Self::SecretUnreadable { source, .. } => {
+                may_be_read_later(source)
+            }
             Self::NoPlugin { may_come, .. } => *may_come,
             Self::Store { source, .. } => source.is_transient(),
             Self::NotFound { .. } | Self::NoDefault { .. } | Self::NoSecret { .. } | Self::NoKey { .. } => {
@@ -321,6 +323,7 @@ pub(crate) fn choose_default(locations: &[BackupStorageLocation], fallback: &str
 pub(crate) mod tests {
     use backup_core::api::BackupStorageLocationSpec;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use kube::core::Status;
 
     use super::*;
 
@@ -369,5 +372,22 @@ pub(crate) mod tests {
             "BackupStorageLocation default: Secret s3 has no key cloud: add it, or correct spec.credential.key"
         );
         assert!(!error.is_transient());
+    }
+
+    #[test]
+    fn what_may_not_be_read_now_may_be_read_later() {
+        // As an API server says it that has just started, and one that lacks a binding.
+        for (code, expected) in [(401, true), (403, true), (503, true), (400, false)] {
+            let status =
+                Status::failure("secrets \"s\" is forbidden: User \"u\" cannot get it", "").with_code(code);
+            let source = || kube::Error::Api(Box::new(status.clone()));
+            let of_secret = LocationError::SecretUnreadable {
+                name: String::new(),
+                secret: String::new(),
+                source: source(),
+            };
+            let of_location = LocationError::Unreadable { name: String::new(), source: source() };
+            assert_eq!([of_secret, of_location].map(|error| error.is_transient()), [expected; 2], "{code}");
+        }
     }
 }

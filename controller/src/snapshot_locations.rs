@@ -14,7 +14,7 @@ use backup_plugins::{
 };
 use backup_runtime::{
     Cluster,
-    errors::{found, is_transient, plain},
+    errors::{found, may_be_read_later, plain},
     leader::NotLeader,
     list, retry,
 };
@@ -53,7 +53,7 @@ impl SnapshotLocationError {
     /// Whether it may work later without anything being changed.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
-            Self::Api { source, .. } => is_transient(source),
+            Self::Api { source, .. } => may_be_read_later(source),
             Self::NoPlugin { may_come, .. } => *may_come,
             Self::NotFound(_) | Self::NoSecret { .. } => false,
         }

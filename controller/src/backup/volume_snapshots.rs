@@ -9,7 +9,7 @@ use backup_actions::{
 };
 use backup_core::{api::Backup, snapshot::VolumeSnapshot};
 use backup_plugins::PluginLog;
-use backup_runtime::errors::is_transient;
+use backup_runtime::errors::may_be_read_later;
 use backup_store::{Scope, StoreError};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -59,7 +59,7 @@ impl VolumeSnapshots {
         for name in &backup.spec.volume_snapshot_locations {
             match kind.snapshot_locations.open(name, Some(log)).await {
                 Ok(snapshotter) => locations.push(SnapshotLocation { name: name.clone(), snapshotter }),
-                Err(SnapshotLocationError::Api { source, .. }) if is_transient(&source) => {
+                Err(SnapshotLocationError::Api { source, .. }) if may_be_read_later(&source) => {
                     return Err(source);
                 }
                 Err(error) => report.error(Scope::Velero, format!("no snapshots are taken there: {error}")),

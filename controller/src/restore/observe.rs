@@ -9,7 +9,7 @@ use backup_core::{
     resources::VersionPriorities,
 };
 use backup_runtime::{
-    errors::{found, is_transient, plain},
+    errors::{found, may_be_read_later, plain},
     list, retry,
 };
 use k8s_openapi::{
@@ -32,7 +32,7 @@ const BUDGET: Duration = Duration::from_secs(10);
 /// Something could not be read; what it is stays unknown.
 fn unread(what: &str, error: &kube::Error) -> WorkerError {
     let reason = format!("{what} could not be read: {}", plain(error));
-    WorkerError::Blocked { reason, retryable: is_transient(error) }
+    WorkerError::Blocked { reason, retryable: may_be_read_later(error) }
 }
 
 /// One that cannot be decoded counts as missing; the backup controller reports it where people look. A name that no object can have

@@ -16,6 +16,12 @@ pub fn is_transient(error: &kube::Error) -> bool {
     }
 }
 
+/// The same for reading, which no admission webhook refuses. An API server that has just started forbids everything until it has
+/// loaded the bindings, and does not say that this will pass; and rights that are missing are given while work waits for them.
+pub fn may_be_read_later(error: &kube::Error) -> bool {
+    is_transient(error) || matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403))
+}
+
 /// Whether an API server forbids what it will allow in a moment: it knows the bindings, and has not loaded the roles yet
 /// (Kubernetes `plugin/pkg/auth/authorizer/rbac/rbac.go`, `Authorize`). A binding to a role that does not exist looks the same.
 pub fn is_of_start(status: &Status) -> bool {

@@ -3,6 +3,7 @@ use std::{sync::Arc, time::Duration};
 use backup_core::labels::BLOCKED_ANNOTATION;
 use backup_lock::ObjectKey;
 use backup_runtime::leader::Leadership;
+use backup_testkit::{Fault, Request};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -162,6 +163,23 @@ async fn a_restore_found_running_is_resumed_to_the_same_end() {
         let (fake, _folder, ctx) = prepared(Some(phase)).await;
         run(&ctx).await;
         assert_eq!(status(&fake)["phase"], "Completed", "{phase}");
+    }
+}
+
+#[tokio::test]
+async fn a_restore_whose_location_may_not_be_read_for_a_moment_goes_on_later() {
+    let forbidden = |_: &FakeApi, request: &Request| {
+        (request.path == LOCATION)
+            .then(|| Fault::refuse(403, "Forbidden", "it is forbidden: User \"u\" cannot get it"))
+    };
+    for phase in [None, Some("InProgress"), Some("Finalizing")] {
+        let (fake, _folder, ctx) = prepared(phase).await;
+        fake.fault(forbidden);
+        let blocked = step(&mut worker(&ctx)).await;
+        assert!(matches!(&blocked, Step::Again(why) if why.contains("forbidden")), "{phase:?}: {blocked:?}");
+        fake.fault(|_, _| None);
+        assert_eq!(step(&mut worker(&ctx)).await, Step::Done);
+        assert_eq!(status(&fake)["phase"], "Completed", "{phase:?}");
     }
 }
 
