@@ -90,6 +90,8 @@ pub(crate) enum ProblemKind {
     NoFile,
     /// A file in the store is not what it should be.
     BadFile,
+    /// A file in the store is no longer the one that was read before.
+    Changed,
     /// What was to be compared could not be; another exit code says that it differs.
     NotCompared,
     Other,

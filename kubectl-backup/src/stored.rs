@@ -5,9 +5,10 @@
 //! followed, as its own command does. A connection that breaks is continued where it broke; a key that is used up or over by
 //! then is replaced by a new one.
 
+pub(crate) mod archive;
 mod reader;
 
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 use backup_core::{
     api::{
@@ -30,6 +31,7 @@ use kube::{
     client::Body,
     core::Status,
 };
+use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
@@ -53,6 +55,23 @@ pub(crate) struct StoredFile<'a> {
     kind: DownloadTargetKind,
     pub(crate) name: &'a str,
     wanted: Wanted<'a>,
+    /// If not all of it is wanted.
+    part: Option<Part>,
+}
+
+/// Some of the bytes of a file that was read before.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) range: Range<u64>,
+    pub(crate) of: Version,
+}
+
+/// Which bytes a file consists of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Version {
+    /// The size of the whole (bytes).
+    pub(crate) size: u64,
+    e_tag: String,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,13 +86,28 @@ impl<'a> StoredFile<'a> {
     /// A file of the backup or restore with this metadata.
     pub(crate) fn of(kind: DownloadTargetKind, meta: &'a ObjectMeta) -> Self {
         let (name, uid) = (meta.name.as_deref(), meta.uid.as_deref());
-        Self { kind, name: name.unwrap_or_default(), wanted: Wanted::Stored { uid: uid.unwrap_or_default() } }
+        Self {
+            kind,
+            name: name.unwrap_or_default(),
+            wanted: Wanted::Stored { uid: uid.unwrap_or_default() },
+            part: None,
+        }
+    }
+
+    /// Only these bytes of it. That it has changed since is [`ProblemKind::Changed`].
+    pub(crate) fn part(self, part: Part) -> Self {
+        Self { part: Some(part), ..self }
     }
 
     /// What a restore of this name and spec would do ([`backup_core::restore_plan`]).
     pub(crate) fn plan(name: &'a str, spec: &'a str) -> Self {
         // A Velero server, which plans nothing, says that there is no such restore.
-        Self { kind: DownloadTargetKind::RestoreResourceList, name, wanted: Wanted::Plan { spec } }
+        Self {
+            kind: DownloadTargetKind::RestoreResourceList,
+            name,
+            wanted: Wanted::Plan { spec },
+            part: None,
+        }
     }
 
     fn is_plan(&self) -> bool {
@@ -88,20 +122,28 @@ impl<'a> StoredFile<'a> {
     }
 }
 
-/// Reads a file as it is stored; gives its length (bytes). `sink` gets the bytes in order, each once; `talk` what a person should
+/// What was read.
+pub(crate) struct FileRead {
+    /// The number of bytes that were given.
+    pub(crate) length: u64,
+    /// None if it cannot be read in part.
+    pub(crate) version: Option<Version>,
+}
+
+/// Reads a file as it is stored. `sink` gets the bytes in order, each once; `talk` what a person should
 /// know meanwhile.
 pub(crate) async fn read(
     session: &Session,
     file: &StoredFile<'_>,
     mut sink: impl FnMut(&[u8]) -> Result<(), Problem>,
     mut talk: impl FnMut(&str),
-) -> Result<u64, Problem> {
-    let mut reading = FileReader { session, file, grant: None, offset: 0, size: None, version: None };
+) -> Result<FileRead, Problem> {
+    let mut reading = FileReader::new(session, file);
     let (mut since, mut pauses, mut is_first) = (Instant::now(), backoff::pauses(), true);
     loop {
         let before = reading.offset;
         let problem = match reading.attempt(&mut sink).await {
-            Ok(()) => return Ok(reading.offset),
+            Ok(()) => return Ok(reading.done()),
             Err(ReadError::Final(problem)) => return Err(problem),
             Err(ReadError::Retryable(problem)) => problem,
         };
@@ -145,14 +187,32 @@ struct FileReader<'a> {
     session: &'a Session,
     file: &'a StoredFile<'a>,
     grant: Option<Grant>,
+    /// Where the next byte is.
     offset: u64,
     /// Of the whole, once that is known.
     size: Option<u64>,
     /// Which bytes these are, once that is known.
-    version: Option<String>,
+    e_tag: Option<String>,
 }
 
-impl FileReader<'_> {
+impl<'a> FileReader<'a> {
+    fn new(session: &'a Session, file: &'a StoredFile<'a>) -> Self {
+        let (offset, of) = file.part.as_ref().map_or((0, None), |part| (part.range.start, Some(&part.of)));
+        let (size, e_tag) = (of.map(|of| of.size), of.map(|of| of.e_tag.clone()));
+        Self { session, file, grant: None, offset, size, e_tag }
+    }
+
+    fn done(self) -> FileRead {
+        let begin = self.file.part.as_ref().map_or(0, |part| part.range.start);
+        let version = self.size.zip(self.e_tag).map(|(size, e_tag)| Version { size, e_tag });
+        FileRead { length: self.offset - begin, version }
+    }
+
+    /// Where the bytes end that are wanted, once that is known.
+    fn end(&self) -> Option<u64> {
+        self.file.part.as_ref().map(|part| part.range.end).or(self.size)
+    }
+
     async fn attempt(
         &mut self,
         sink: &mut impl FnMut(&[u8]) -> Result<(), Problem>,
@@ -184,13 +244,17 @@ impl FileReader<'_> {
             let known = skip.min(bytes.len() as u64);
             skip -= known;
             let _ = bytes.split_to(usize::try_from(known).unwrap_or(bytes.len()));
+            if let Some(end) = self.end() {
+                bytes.truncate(usize::try_from(end.saturating_sub(self.offset)).unwrap_or(usize::MAX));
+            }
             sink(&bytes).map_err(ReadError::Final)?;
             self.offset += bytes.len() as u64;
-        }
-        match self.size {
-            Some(size) if size != self.offset => {
-                Err(ReadError::Retryable(self.broken("the connection ended")))
+            if self.file.part.is_some() && self.end() == Some(self.offset) {
+                break;
             }
+        }
+        match self.end() {
+            Some(end) if end != self.offset => Err(ReadError::Retryable(self.broken("the connection ended"))),
             _ => Ok(()),
         }
     }
@@ -210,10 +274,11 @@ impl FileReader<'_> {
     }
 
     fn request(&self, mut request: request::Builder) -> Result<Request<Body>, Problem> {
-        if self.offset > 0 {
-            request = request.header(RANGE, format!("bytes={}-", self.offset));
-            if let Some(version) = &self.version {
-                request = request.header(IF_RANGE, version);
+        let last = self.file.part.as_ref().map(|part| part.range.end.saturating_sub(1).to_string());
+        if self.offset > 0 || last.is_some() {
+            request = request.header(RANGE, format!("bytes={}-{}", self.offset, last.unwrap_or_default()));
+            if let Some(e_tag) = &self.e_tag {
+                request = request.header(IF_RANGE, e_tag);
             }
         }
         request.body(Body::empty()).map_err(|error| self.other(error.to_string()))
@@ -222,16 +287,17 @@ impl FileReader<'_> {
     /// How many bytes of the answer are known already; none if it is no file.
     fn begin(&mut self, response: &Response<Bytes>) -> Result<Option<u64>, ReadError> {
         let (headers, code) = (response.headers(), response.status());
-        let version = text(headers, &ETAG);
+        let e_tag = text(headers, &ETAG);
         let changed = || {
             let why = format!("{} has changed while it was read", self.file.title());
-            ReadError::Final(Problem::other(why).with_remedy("Try again."))
+            ReadError::Final(Problem::new(ProblemKind::Changed, why).with_remedy("Try again."))
         };
-        let other_version = self.offset > 0 && version != self.version;
+        let is_known = self.offset > 0 || self.file.part.is_some();
+        let other_version = is_known && e_tag != self.e_tag;
         match code {
             StatusCode::OK if other_version => Err(changed()),
             StatusCode::OK => {
-                (self.size, self.version) = (number(text(headers, &CONTENT_LENGTH).as_deref()), version);
+                (self.size, self.e_tag) = (number(text(headers, &CONTENT_LENGTH).as_deref()), e_tag);
                 Ok(Some(self.offset))
             }
             StatusCode::PARTIAL_CONTENT => {

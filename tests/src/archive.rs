@@ -19,6 +19,31 @@ pub fn tarball(entries: &[(&str, &[u8])]) -> anyhow::Result<Vec<u8>> {
     gzipped(&tar)
 }
 
+/// Writes a tar archive as the controller does, in members of 1 MiB, and gives its size (bytes). A path has less than 100 bytes.
+pub fn write_members(
+    entries: impl Iterator<Item = (String, Vec<u8>)>,
+    mut to: impl std::io::Write,
+) -> anyhow::Result<usize> {
+    const MEMBER: usize = 1 << 20;
+    let (mut tar, mut size) = (Vec::new(), 0);
+    let mut cut = |tar: &mut Vec<u8>, least: usize| {
+        while tar.len() >= least && !tar.is_empty() {
+            let member = gzipped(&tar.drain(..tar.len().min(MEMBER)).collect::<Vec<u8>>())?;
+            size += member.len();
+            to.write_all(&member)?;
+        }
+        anyhow::Ok(size)
+    };
+    for (name, data) in std::iter::once(("metadata/version".to_owned(), b"1.1.0\n".to_vec())).chain(entries) {
+        tar.extend_from_slice(&header(&name, b'0', data.len()));
+        tar.extend_from_slice(&data);
+        tar.resize(tar.len().next_multiple_of(512), 0);
+        cut(&mut tar, MEMBER)?;
+    }
+    tar.resize(tar.len() + 1024, 0);
+    cut(&mut tar, 0)
+}
+
 /// A gzipped tar archive with a path of so many bytes, a multiple of 1 MiB below 8 GiB.
 pub fn tarball_with_long_path(bytes: usize) -> anyhow::Result<Vec<u8>> {
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());

@@ -10,6 +10,8 @@ use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Command;
 
+use crate::process::peak_memory_kib;
+
 /// The plugin and the kubeconfig it is used with.
 #[derive(Clone, Debug)]
 pub struct KubectlBackup {
@@ -108,9 +110,43 @@ impl KubectlBackup {
         Ran::interrupted(self.command(args), when).await
     }
 
+    /// Runs it, and gives the most memory that it had, looked at every few milliseconds. Errors: it ends with another code than 0
+    /// or 1.
+    pub async fn peak_memory_kib(&self, args: &[&str]) -> anyhow::Result<u64> {
+        let mut command = self.command(args);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true).spawn()?;
+        let id = child.id().context("it has no id")?;
+        let mut peak = 0;
+        loop {
+            if let Some(status) = child.try_wait()? {
+                anyhow::ensure!(
+                    matches!(status.code(), Some(0 | 1)) && peak > 0,
+                    "{args:?}: {status}, {peak} KiB"
+                );
+                return Ok(peak);
+            }
+            peak = peak_memory_kib(id).unwrap_or(peak);
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Removes what earlier runs have kept of backups.
+    pub fn forget(&self) -> anyhow::Result<()> {
+        let folder = self.cache();
+        if folder.exists() {
+            std::fs::remove_dir_all(folder)?;
+        }
+        Ok(())
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.kubeconfig.with_extension("cache")
+    }
+
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(args).env("KUBECONFIG", &self.kubeconfig).env_remove("VELERO_NAMESPACE");
+        command.env("KUBECACHEDIR", self.cache());
         command
     }
 }

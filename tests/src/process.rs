@@ -204,10 +204,7 @@ impl Process {
 
     /// The most memory it has used so far, in KiB (Linux: VmHWM).
     pub fn peak_memory_kib(&self) -> anyhow::Result<u64> {
-        let id = self.id().context("process has ended")?;
-        let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
-        let line = status.lines().find(|line| line.starts_with("VmHWM:")).context("no VmHWM")?;
-        Ok(line.split_whitespace().nth(1).context("no number")?.parse()?)
+        peak_memory_kib(self.id().context("process has ended")?)
     }
 
     pub fn tail(&self, lines: usize) -> String {
@@ -221,4 +218,11 @@ impl Process {
     pub fn log(&self) -> String {
         self.tail(usize::MAX)
     }
+}
+
+/// The most memory that a process has had so far.
+pub(crate) fn peak_memory_kib(id: u32) -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).context("no VmHWM")?;
+    Ok(line.split_whitespace().nth(1).context("no number")?.parse()?)
 }

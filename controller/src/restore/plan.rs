@@ -11,6 +11,7 @@ use backup_actions::ItemAction as _;
 use backup_core::{
     api::{Restore, RestoreSpec, restore::RestoreProgress},
     restore_plan::{PlanLine, RestorePlan},
+    volume_data::MissingData,
 };
 use backup_lock::Footprint;
 use backup_plugins::{PluginLog, catalog::Kind};
@@ -78,7 +79,7 @@ impl Planner {
         tokio::select! {
             planned = planned => {
                 let line = match planned {
-                    Ok(plan) => PlanLine::Plan(plan),
+                    Ok(plan) => PlanLine::Plan(Box::new(plan)),
                     Err(WorkerError::Blocked { reason, .. }) => PlanLine::Refused(reason),
                     Err(WorkerError::Stopped(reason)) => PlanLine::Refused(reason.to_string()),
                     Err(WorkerError::Conflict | WorkerError::Waiting) => return,
@@ -154,7 +155,8 @@ impl Planner {
         let files = report.into_files();
         let resource_list = serde_json::to_value(&files.resource_list).and_then(serde_json::from_value);
         let resource_list = resource_list.map_err(|error| refused(error.to_string()))?;
-        Ok(RestorePlan { results: files.results, resource_list, notes })
+        let missing_data = MissingData::of(&files.volume_info);
+        Ok(RestorePlan { results: files.results, resource_list, missing_data, notes })
     }
 
     /// What the actions of plugins are, as a sentence: what they would do is only known when they do it.

@@ -186,6 +186,7 @@ impl Snapshots {
             return Ok(volume);
         }
         if calls.is_dry_run() {
+            record(&volume);
             return Ok(volume);
         }
         let location = &snapshot.spec.location;

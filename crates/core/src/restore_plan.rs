@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::results::Results;
+use crate::{results::Results, volume_data::MissingData};
 
 /// A line of the answer. The last one is a plan, or says why there is none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -15,7 +15,7 @@ pub enum PlanLine {
         done: i64,
         total: i64,
     },
-    Plan(RestorePlan),
+    Plan(Box<RestorePlan>),
     /// There is no plan: the restore would not start, or what it depends on cannot be read.
     Refused(String),
 }
@@ -28,6 +28,9 @@ pub struct RestorePlan {
     pub results: Results,
     /// `namespace/name(created)` by `group/version/Kind`, as the list of resources of a Restore has it.
     pub resource_list: BTreeMap<String, Vec<String>>,
+    /// The volumes whose data would not come back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing_data: Option<MissingData>,
     /// What could not be tried, as sentences.
     pub notes: Vec<String>,
 }

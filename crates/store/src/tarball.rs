@@ -4,6 +4,7 @@
 
 mod contents;
 mod paths;
+mod places;
 mod walk;
 mod writer;
 
@@ -12,6 +13,7 @@ mod tests;
 
 pub use contents::{Contents, ItemRef};
 pub use paths::{Entry, ItemPath};
+pub use places::{Member, Place, places};
 pub use walk::walk;
 pub(crate) use writer::{Writer, now};
 

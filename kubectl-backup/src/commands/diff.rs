@@ -9,22 +9,23 @@ use std::collections::BTreeSet;
 
 use backup_actions::restore::{self, RestoreRules, existing, json::Object, transform};
 use backup_core::{
+    api::download_request::DownloadTargetKind,
     labels,
     resources::{NAMESPACES, NON_RESTORABLE},
     selection::IncludesExcludes,
     text::counted,
 };
-use backup_store::Contents;
+use backup_store::{Contents, ItemRef, Limits, StoreError};
 use futures::{StreamExt as _, stream};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{
-    items::{self, Stored},
-    prelude::*,
-    verify,
+use super::{prelude::*, verify};
+use crate::{
+    cli::DiffArgs,
+    print::json as documents,
+    stored::{StoredFile, archive::ItemName, piped},
 };
-use crate::{cli::DiffArgs, error::About, print::json as documents};
 use external::Sides;
 
 /// Requests at a time.
@@ -45,12 +46,14 @@ async fn compare(args: DiffArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let backup = session.get::<Backup>(&args.name).await?;
     verify::has_files(&backup)?;
-    let contents = items::contents(&session, &backup, terminal).await?;
+    let contents = contents(&session, &backup, terminal).await?;
     let comparison = Comparison::new(&session, &args);
-    let items = items::stored(&contents)?;
-    let selected = items.iter().filter(|item| comparison.selects(item));
-    let mut compared =
-        stream::iter(selected).map(|item| comparison.item(&contents, item)).buffered(CONNECTIONS);
+    let items = named(&contents)?;
+    let selected = items.iter().filter(|(item, _)| comparison.selects(item));
+    let compare = async |(item, place): &(ItemName, ItemRef)| {
+        comparison.item(item, contents.object(place).map_err(|error| unread(&error))?).await
+    };
+    let mut compared = stream::iter(selected).map(compare).buffered(CONNECTIONS);
     let mut sides = Sides::new()?;
     let mut found = BackupDiff { of: args.name.clone(), ..BackupDiff::default() };
     while let Some(result) = compared.next().await {
@@ -77,6 +80,32 @@ async fn compare(args: DiffArgs, terminal: &mut Terminal) -> CommandResult {
         terminal.say(&found.summary());
     }
     Ok(if differs { Exit::Failed } else { Exit::Done })
+}
+
+/// Reads the tarball of a backup, which is kept in a temporary file.
+async fn contents(session: &Session, backup: &Backup, terminal: &mut Terminal) -> Result<Contents, Problem> {
+    let file = StoredFile::of(DownloadTargetKind::BackupContents, &backup.metadata);
+    let title = format!("the tarball of {}", backup.name_any());
+    let work = move |source| Contents::index(&title, source, Limits::LOOSE);
+    let (contents, _) = piped(session, &file, work, |line| terminal.say(line)).await?;
+    contents.map_err(|error| unread(&error))
+}
+
+fn unread(error: &StoreError) -> Problem {
+    Problem::bad_file(error.to_string())
+}
+
+/// All items, by type.
+fn named(contents: &Contents) -> Result<Vec<(ItemName, ItemRef)>, Problem> {
+    let mut all = Vec::new();
+    for group_resource in contents.types() {
+        for place in contents.items(&group_resource) {
+            let name = contents.name_of(place).map_err(|error| unread(&error))?;
+            let namespace = contents.namespace_of(place).map(str::to_owned);
+            all.push((ItemName { group_resource: group_resource.clone(), namespace, name }, *place));
+        }
+    }
+    Ok(all)
 }
 
 /// What is compared, and by which rules.
@@ -111,7 +140,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    fn selects(&self, item: &Stored) -> bool {
+    fn selects(&self, item: &ItemName) -> bool {
         let types = IncludesExcludes::new(&self.types, &[]);
         let plural = item.group_resource.split('.').next().unwrap_or_default();
         let of_type = types.includes(&item.group_resource) || types.includes(plural);
@@ -124,8 +153,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// None for what a restore leaves out, and for what others make.
-    pub(super) async fn item(&self, contents: &Contents, item: &Stored) -> Result<Option<Compared>, Problem> {
-        let object = contents.object(&item.place).map_err(|error| items::unread(&error))?;
+    pub(super) async fn item(&self, item: &ItemName, object: Object) -> Result<Option<Compared>, Problem> {
         let mut rules = self.rules.clone();
         // A volume is compared whether a restore would keep it or not.
         rules.kept_volumes = BTreeSet::from([item.name.clone()]);
@@ -159,7 +187,7 @@ impl<'a> Comparison<'a> {
     /// The object in the cluster; none if there is none, or nothing of its type.
     async fn read(
         &self,
-        item: &Stored,
+        item: &ItemName,
         api_version: &str,
         kind: &str,
         namespace: Option<&str>,

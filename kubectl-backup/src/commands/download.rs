@@ -33,7 +33,7 @@ pub(super) async fn run(args: DownloadArgs, terminal: &mut Terminal) -> CommandR
         let Terminal { out, err, .. } = &mut *terminal;
         let sink = |bytes: &[u8]| out.write_all(bytes).map_err(Problem::from);
         tokio::select! {
-            length = read(&session, &contents, sink, |line| drop(writeln!(err, "{line}"))) => length?,
+            read = read(&session, &contents, sink, |line| drop(writeln!(err, "{line}"))) => read?,
             _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
         };
         terminal.data("")?;
@@ -42,7 +42,7 @@ pub(super) async fn run(args: DownloadArgs, terminal: &mut Terminal) -> CommandR
     let mut file = NewFile::create(path.clone(), args.force)?;
     let sink = |bytes: &[u8]| file.write(bytes);
     let length = tokio::select! {
-        length = read(&session, &contents, sink, |line| terminal.say(line)) => length?,
+        read = read(&session, &contents, sink, |line| terminal.say(line)) => read?.length,
         _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
     };
     file.keep()?;

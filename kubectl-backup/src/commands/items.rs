@@ -4,57 +4,15 @@ pub(super) mod search;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use backup_core::{api::download_request::DownloadTargetKind, selection::ObjectName};
-use backup_store::{Contents, ItemRef, Limits, StoreError};
+use backup_core::selection::ObjectName;
 use serde::Serialize;
 
 use super::{diff::hide_values, prelude::*, verify};
 use crate::{
     cli::{CatArgs, LsArgs},
     print::table,
-    stored::{StoredFile, piped},
+    stored::archive::{self, ArchiveIndex, ItemName},
 };
-
-/// Reads the tarball of a backup, which is kept in a temporary file.
-pub(super) async fn contents(
-    session: &Session,
-    backup: &Backup,
-    terminal: &mut Terminal,
-) -> Result<Contents, Problem> {
-    let file = StoredFile::of(DownloadTargetKind::BackupContents, &backup.metadata);
-    let title = format!("the tarball of {}", backup.name_any());
-    let work = move |source| Contents::index(&title, source, Limits::LOOSE);
-    let (contents, _) = piped(session, &file, work, |line| terminal.say(line)).await?;
-    contents.map_err(|error| unread(&error))
-}
-
-pub(super) fn unread(error: &StoreError) -> Problem {
-    Problem::bad_file(error.to_string())
-}
-
-/// An item of a backup.
-pub(super) struct Stored {
-    /// `deployments.apps`.
-    pub(super) group_resource: String,
-    pub(super) namespace: Option<String>,
-    pub(super) name: String,
-    pub(super) place: ItemRef,
-}
-
-pub(super) fn stored(contents: &Contents) -> Result<Vec<Stored>, Problem> {
-    let mut all = Vec::new();
-    for group_resource in contents.types() {
-        for place in contents.items(&group_resource) {
-            all.push(Stored {
-                group_resource: group_resource.clone(),
-                namespace: contents.namespace_of(place).map(str::to_owned),
-                name: contents.name_of(place).map_err(|error| unread(&error))?,
-                place: *place,
-            });
-        }
-    }
-    Ok(all)
-}
 
 fn item_name(text: &str) -> Result<ObjectName<'_>, Problem> {
     ObjectName::parse(text).ok_or_else(|| {
@@ -63,7 +21,7 @@ fn item_name(text: &str) -> Result<ObjectName<'_>, Problem> {
     })
 }
 
-fn is(name: &ObjectName<'_>, item: &Stored) -> bool {
+fn is(name: &ObjectName<'_>, item: &ItemName) -> bool {
     name.namespace == item.namespace.as_deref()
         && name.name == item.name
         && is_type(name.of_type, &item.group_resource)
@@ -109,20 +67,21 @@ struct ListedPlace {
     items: Option<usize>,
 }
 
-/// Opens a backup by its name; `None`: a person interrupted.
-async fn open(name: &str, terminal: &mut Terminal) -> Result<Option<Contents>, Problem> {
-    let session = Session::connect(terminal).await?;
+/// A backup that has a tarball.
+async fn backup(session: &Session, name: &str) -> Result<Backup, Problem> {
     let backup = session.get::<Backup>(name).await?;
     verify::has_files(&backup)?;
-    tokio::select! {
-        contents = contents(&session, &backup, terminal) => contents.map(Some),
-        _ = tokio::signal::ctrl_c() => Ok(None),
-    }
+    Ok(backup)
 }
 
 pub(super) async fn ls(args: LsArgs, terminal: &mut Terminal) -> CommandResult {
-    let Some(contents) = open(&args.name, terminal).await? else { return Ok(Exit::Interrupted) };
-    let listing = listing(&args.name, args.place.as_deref(), &stored(&contents)?);
+    let session = Session::connect(terminal).await?;
+    let backup = backup(&session, &args.name).await?;
+    let mut index = tokio::select! {
+        index = ArchiveIndex::open(&session, &backup, terminal) => index?,
+        _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
+    };
+    let listing = listing(&args.name, args.place.as_deref(), index.items().map(|item| Ok(item?.0)))?;
     if let (Some(place), true) = (&args.place, listing.items.is_empty()) {
         return Err(Problem::new(
             ProblemKind::NotFound,
@@ -137,47 +96,48 @@ pub(super) async fn ls(args: LsArgs, terminal: &mut Terminal) -> CommandResult {
     Ok(Exit::Done)
 }
 
-fn listing(of: &str, place: Option<&str>, items: &[Stored]) -> Listing {
+/// Keeps no more of the items than is listed.
+fn listing(
+    of: &str,
+    place: Option<&str>,
+    mut items: impl Iterator<Item = Result<ItemName, Problem>>,
+) -> Result<Listing, Problem> {
     let (namespace, of_type) = match place.map(|place| place.split_once('/').unwrap_or((place, ""))) {
         None => (None, ""),
         Some((namespace, of_type)) => (Some(namespace), of_type),
     };
-    let place_of = |item: &Stored| item.namespace.clone().unwrap_or_else(|| ObjectName::CLUSTER.to_owned());
-    let inside = items.iter().filter(|item| namespace.is_none_or(|namespace| place_of(item) == namespace));
-    let (headers, items): (&'static [&'static str], _) = match (namespace, of_type) {
-        (None, _) => {
-            let mut all: BTreeMap<String, (BTreeSet<&str>, usize)> = BTreeMap::new();
-            for item in inside {
-                let (types, items) = all.entry(place_of(item)).or_default();
-                types.insert(&item.group_resource);
-                *items += 1;
+    let counted = |name, types, items| ListedPlace { name, types, items };
+    let mut inside = BTreeMap::<String, (BTreeSet<String>, usize)>::new();
+    let mut names = Vec::new();
+    items.try_for_each(|item| {
+        let ItemName { group_resource, namespace: of_item, name } = item?;
+        let of_item = of_item.unwrap_or_else(|| ObjectName::CLUSTER.to_owned());
+        if namespace.is_some_and(|namespace| of_item != namespace) {
+            return Ok(());
+        }
+        let (below, of_type) = match (namespace, of_type) {
+            (None, _) => (of_item, Some(group_resource)),
+            (Some(_), "") => (group_resource, None),
+            (Some(_), typed) => {
+                names.extend(is_type(typed, &group_resource).then(|| counted(name, None, None)));
+                return Ok(());
             }
-            let listed = |(name, (types, items)): (String, (BTreeSet<&str>, usize))| ListedPlace {
-                name,
-                types: Some(types.len()),
-                items: Some(items),
-            };
-            (&["NAMESPACE", "TYPES", "ITEMS"], all.into_iter().map(listed).collect())
-        }
-        (Some(_), "") => {
-            let mut all: BTreeMap<&str, usize> = BTreeMap::new();
-            inside.for_each(|item| *all.entry(&item.group_resource).or_default() += 1);
-            let listed = |(name, items): (&str, usize)| ListedPlace {
-                name: name.to_owned(),
-                types: None,
-                items: Some(items),
-            };
-            (&["TYPE", "ITEMS"], all.into_iter().map(listed).collect())
-        }
-        (Some(_), typed) => {
-            let of_it = inside.filter(|item| is_type(typed, &item.group_resource));
-            let mut names: Vec<String> = of_it.map(|item| item.name.clone()).collect();
-            names.sort();
-            let listed = |name| ListedPlace { name, types: None, items: None };
-            (&["NAME"], names.into_iter().map(listed).collect())
-        }
+        };
+        let (types, items) = inside.entry(below).or_default();
+        types.extend(of_type);
+        *items += 1;
+        Ok::<(), Problem>(())
+    })?;
+    names.sort_by(|a, b| a.name.cmp(&b.name));
+    let headers: &'static [&'static str] = match (namespace, of_type) {
+        (None, _) => &["NAMESPACE", "TYPES", "ITEMS"],
+        (Some(_), "") => &["TYPE", "ITEMS"],
+        (Some(_), _) => &["NAME"],
     };
-    Listing { of: of.to_owned(), place: place.map(str::to_owned), headers, items }
+    let types = |types: &BTreeSet<String>| namespace.is_none().then_some(types.len());
+    let inside = inside.into_iter().map(|(name, (of, items))| counted(name, types(&of), Some(items)));
+    let items = inside.chain(names).collect();
+    Ok(Listing { of: of.to_owned(), place: place.map(str::to_owned), headers, items })
 }
 
 impl Listing {
@@ -192,15 +152,18 @@ impl Listing {
 
 pub(super) async fn cat(args: CatArgs, terminal: &mut Terminal) -> CommandResult {
     let wanted = item_name(&args.item)?;
-    let Some(contents) = open(&args.name, terminal).await? else { return Ok(Exit::Interrupted) };
-    let all = stored(&contents)?;
-    let Some(item) = all.iter().find(|item| is(&wanted, item)) else {
+    let session = Session::connect(terminal).await?;
+    let backup = backup(&session, &args.name).await?;
+    let found = tokio::select! {
+        found = archive::object(&session, &backup, |item| is(&wanted, item), terminal) => found?,
+        _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
+    };
+    let Some((item, mut object)) = found else {
         let place = wanted.namespace.unwrap_or(ObjectName::CLUSTER);
         let message = format!("backup {} has no {}", args.name, args.item);
         return Err(Problem::new(ProblemKind::NotFound, message)
             .with_remedy(format!("`kubectl backup ls {} {place}` lists what is there.", args.name)));
     };
-    let mut object = contents.object(&item.place).map_err(|error| unread(&error))?;
     if item.group_resource == "secrets" && !args.show_secrets {
         hide_values(&mut object);
         terminal.say("The values of the Secret are hidden; --show-secrets shows them.");

@@ -63,7 +63,7 @@ async fn read(
     };
     stored::read(session, file, sink, |_| ()).await?;
     match end {
-        Some(PlanLine::Plan(plan)) => Ok(plan),
+        Some(PlanLine::Plan(plan)) => Ok(*plan),
         Some(PlanLine::Refused(why)) => {
             Err(Problem::other(format!("restore {:?} would not start: {}", file.name, plain(&why))))
         }
@@ -72,13 +72,17 @@ async fn read(
 }
 
 fn screen(name: &str, plan: RestorePlan, terminal: &Terminal) -> String {
-    let RestorePlan { results, resource_list, notes } = plan;
+    let RestorePlan { results, resource_list, missing_data, notes } = plan;
     let (errors, warnings) = (results.errors(), results.warnings());
-    let (tone, verdict) = match (errors, warnings) {
-        (0, 0) => (Tone::Good, "It would be Completed.".to_owned()),
-        (0, _) => (Tone::Warn, format!("It would be Completed, with {}.", troubles(errors, warnings))),
-        _ => (Tone::Bad, format!("It would be PartiallyFailed, with {}.", troubles(errors, warnings))),
+    let (tone, phase) = match (errors, warnings) {
+        (0, 0) if missing_data.is_none() => (Tone::Good, "Completed"),
+        (0, _) => (Tone::Warn, "Completed"),
+        _ => (Tone::Bad, "PartiallyFailed"),
     };
+    let troubles = Some(troubles(errors, warnings)).filter(|troubles| !troubles.is_empty());
+    let with = troubles.map_or_else(String::new, |troubles| format!(", with {troubles}"));
+    let gap = missing_data.map(|data| format!(", but {}", plain(&data.sentence("would not come back"))));
+    let verdict = format!("It would be {phase}{with}{}.", gap.unwrap_or_default());
     let contents = Contents::from(resource_list);
     let mut screen = Screen::of(terminal.out_style(), tone, name, &["dry run: nothing was written"]);
     screen.lines([&verdict]);

@@ -173,7 +173,7 @@ impl FileReader<'_> {
             Ok(())
         };
         let stored = read(self.session, &file, sink, |line| self.terminal.say(line)).await;
-        let read = stored.and_then(|stored| text.try_finish().map(|()| stored).map_err(damaged));
+        let read = stored.and_then(|stored| text.try_finish().map(|()| stored.length).map_err(damaged));
         length += text.get_ref().len();
         if let Some(stored) = self.usable(&kind, true, read)? {
             self.seen(&kind, stored, format!("{} of text", size(length as u64)));
@@ -191,9 +191,9 @@ impl FileReader<'_> {
         let name = self.backup.name_any();
         let work = move |source| tarball::read(&name, source);
         let read = piped(self.session, &file, work, |line| self.terminal.say(line)).await;
-        let read = read.and_then(|(tarball, size)| {
+        let read = read.and_then(|(tarball, read)| {
             let damaged = |error: backup_store::StoreError| Problem::bad_file(error.to_string());
-            tarball.map(|tarball| (tarball, size)).map_err(damaged)
+            tarball.map(|tarball| (tarball, read.length)).map_err(damaged)
         });
         if let Some((tarball, size)) = self.usable(&kind, true, read)? {
             self.seen(&kind, size, tarball.summary());

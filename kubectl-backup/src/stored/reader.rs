@@ -8,7 +8,7 @@ use std::{
 use flate2::write::MultiGzDecoder;
 use serde::de::DeserializeOwned;
 
-use super::{StoredFile, read};
+use super::{FileRead, StoredFile, read};
 use crate::{client::Session, error::Problem};
 
 /// The largest document (bytes, unpacked): some 100,000 operations. It is in memory as a whole.
@@ -36,7 +36,7 @@ pub(crate) async fn sized<T: DeserializeOwned>(
         }
         Ok(())
     };
-    let size = read(session, file, sink, |_| ()).await?;
+    let size = read(session, file, sink, |_| ()).await?.length;
     let text = text.finish().map_err(|error| damaged(file, &error))?;
     let document = serde_json::from_slice(&text).map_err(|error| damaged(file, &error))?;
     Ok((document, size))
@@ -61,14 +61,13 @@ fn damaged(file: &StoredFile<'_>, error: &dyn std::fmt::Display) -> Problem {
 /// Pieces on their way to the reader; each has some 16 KiB.
 const PIECES: usize = 16;
 
-/// Reads a file through `work`: what it gave, and the length of what was read (bytes). Work that ends before the file does ends the
-/// reading, too.
+/// Reads a file through `work`: what it gave, and what was read. Work that ends before the file does ends the reading, too.
 pub(crate) async fn piped<T: Send + 'static>(
     session: &Session,
     file: &StoredFile<'_>,
     work: impl FnOnce(Pipe) -> T + Send + 'static,
     talk: impl FnMut(&str),
-) -> Result<(T, u64), Problem> {
+) -> Result<(T, FileRead), Problem> {
     let (pieces, incoming) = sync_channel::<Vec<u8>>(PIECES);
     let worker = tokio::task::spawn_blocking(|| work(Pipe { incoming, piece: io::Cursor::default() }));
     let (mut length, mut stopped) = (0, false);
@@ -83,10 +82,8 @@ pub(crate) async fn piped<T: Send + 'static>(
     let outcome = read(session, file, sink, talk).await;
     drop(pieces);
     let done = worker.await.map_err(|error| Problem::other(format!("cannot read on: {error}")))?;
-    if !stopped {
-        outcome?;
-    }
-    Ok((done, length))
+    let stopped_early = || FileRead { length, version: None };
+    Ok((done, if stopped { stopped_early() } else { outcome? }))
 }
 
 /// The file, as far as it has come.

@@ -10,9 +10,10 @@ use std::{
 
 use axum::{
     body::{Body, Bytes},
-    http::{Method, StatusCode},
+    http::{HeaderValue, Method, StatusCode},
     response::{IntoResponse as _, Response},
 };
+use backup_core::digest::short_sha256;
 use backup_testkit::{Request, failure, status};
 use flate2::{Compression, write::GzEncoder};
 use futures::StreamExt as _;
@@ -264,7 +265,7 @@ impl Inner {
             Fault::None => {}
         }
         if let Some(name) = request.path.strip_prefix(FILES) {
-            return Some(answer(self.file(api, name)));
+            return Some(answer(self.file(api, name, request.headers.get("range"))));
         }
         let is_version = request.path.starts_with("/apis/") && request.path.matches('/').count() == 3;
         if is_version && api.get(&request.path).is_none() {
@@ -274,14 +275,25 @@ impl Inner {
         (request.method == Method::POST).then(|| self.create(api, request)).flatten()
     }
 
-    /// What the controller gives for a request.
-    fn file(&self, api: &backup_testkit::FakeApi, request: &str) -> Response {
+    /// What the controller gives for a request: all of a file, or a part that is named by its first and last byte.
+    fn file(&self, api: &backup_testkit::FakeApi, request: &str, range: Option<&HeaderValue>) -> Response {
         let request = api.get(&path("downloadrequests", "velero", request)).unwrap();
         let text = |field: &str| request["spec"]["target"][field].as_str().unwrap().to_owned();
         let (kind, of) = (text("kind"), text("name"));
         let message = format!("there is no {kind} of {of} in the store");
         let missing = || status(404, failure(404, "NotFound", &message, json!({ "kind": "storedfiles" })));
-        self.files.get(&(kind, of)).map_or_else(missing, |file| file.clone().into_response())
+        let Some(file) = self.files.get(&(kind, of)) else { return missing() };
+        let e_tag = ("etag", format!("\"{}\"", short_sha256(file, 12)));
+        let Some(range) = range else {
+            return with_headers(file.clone().into_response(), vec![e_tag]);
+        };
+        let range = range.to_str().unwrap().strip_prefix("bytes=").unwrap();
+        let (first, last) = range.split_once('-').unwrap();
+        let Some(part) = file.get(first.parse().unwrap()..=last.parse().unwrap()) else {
+            return with_headers(file.clone().into_response(), vec![e_tag]);
+        };
+        let of = ("content-range", format!("bytes {range}/{}", file.len()));
+        with_headers((StatusCode::PARTIAL_CONTENT, part.to_vec()).into_response(), vec![e_tag, of])
     }
 
     /// Reviews are answered and not stored. Objects get names and times that are the same in every run.

@@ -72,6 +72,50 @@ async fn an_item_is_printed_and_secrets_stay_secret() {
 }
 
 #[tokio::test]
+async fn after_the_first_look_no_more_is_read_than_the_item_that_is_asked_for() {
+    let api = stored().await;
+    let person = Person::at(&api);
+    let reads = || api.seen().iter().filter(|line| line.contains("/proxy/files/")).count();
+    let folder = person.home.path().join(".kube/cache/kubectl-backup");
+    let index = || std::fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+
+    let first = person.types("ls nightly shop").await;
+    assert_eq!((person.types("ls nightly shop").await, reads()), (first, 1));
+    let kept = std::fs::read_to_string(index()).unwrap();
+    assert!(kept.contains("password") && !kept.contains("c2VjcmV0"), "names and no contents: {kept}");
+    let web = person.types("cat nightly shop/configmaps/web").await;
+    assert!(web.contains("colour: blue") && reads() == 2, "{web}");
+    assert!(api.headers().contains("\"range\": \"bytes=0-"), "{}", api.headers());
+
+    // Who put back another file is not shown what was there before.
+    let green = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "web", "namespace": "shop" },
+        "data": { "colour": "green" } });
+    let path = "resources/configmaps/namespaces/shop/web.json".to_owned();
+    api.has_bytes("BackupContents", "nightly", tar_of(&[(path, green)]));
+    let web = person.types("cat nightly shop/configmaps/web").await;
+    assert!(web.contains("colour: green") && !web.contains("error"), "{web}");
+
+    std::fs::write(index(), "what is this?").unwrap();
+    assert!(person.types("ls nightly").await.contains("shop"));
+    assert!(std::fs::read_to_string(index()).unwrap().starts_with("{\"members\":"));
+    let nowhere = Person::at(&api).with_var("KUBECACHEDIR", "~/.kube/config");
+    transcript!("nothing is kept" => nowhere, "cat nightly shop/configmaps/web");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn what_is_kept_of_a_backup_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let person = Person::at(&stored().await).with_var("KUBECACHEDIR", "~/cache");
+    person.types("ls nightly").await;
+    let folder = person.home.path().join("cache/kubectl-backup");
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&folder), 0o700);
+    let files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|file| mode(&file.unwrap().path())).collect();
+    assert_eq!(files, [0o600]);
+}
+
+#[tokio::test]
 async fn the_backups_that_have_an_item_are_found_newest_first() {
     let person = Person::at(&stored().await);
     transcript!(

@@ -82,6 +82,7 @@ async fn what_a_restore_would_do_is_shown_item_by_item() {
             "v1/Namespace": ["new(created)", "shop(skipped)"],
             "v1/Pod": ["shop/web-1(failed)"],
         },
+        "missingData": { "missing": 1, "of": 3, "volumes": { "shop/data": "its snapshot was not restored" } },
         "notes": ["1 item was not tried by the API server: namespace \"new\" is only made by the restore"],
     } });
     let api = FakeApi::with([completed_backup("nightly")]).await;

@@ -117,6 +117,14 @@ async fn a_restore_provisions_missing_claims_from_their_snapshots(world: &mut Wo
 
     // In place, where one claim is left, and into another namespace, where none is.
     for (name, mapped) in [("csi-in-place", None), ("csi-moved", Some(there))] {
+        let mapping = format!("--namespace-mappings={here}:{}", mapped.unwrap_or(here));
+        let plan = world.kubectl_backup().succeeds(&["restore", here, &mapping, "--plan"]).await?.stdout;
+        let kept =
+            "the data of 1 of 2 volumes would not come back: csi-back/kept (its claim was there already";
+        ensure!(plan.contains(kept) == mapped.is_none(), "{plan}");
+        ensure!(plan.contains("would not come back") == mapped.is_none(), "{plan}");
+        ensure!(driver.stored() == stored, "a plan has made or deleted snapshots: {:?}", driver.stored());
+
         let spec = mapped.map_or_else(|| from_backup(here), |to| into_namespace(here, to));
         world.restore(name, spec).await?;
         let namespace = mapped.unwrap_or(here);

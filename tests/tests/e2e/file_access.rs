@@ -33,6 +33,7 @@ crate::tests! {
     of_concurrent_readers_with_one_key_one_gets_the_whole,
     files_of_another_backup_of_the_name_are_not_given,
     a_large_tarball_is_read_in_ranges_with_little_memory,
+    of_a_large_tarball_that_was_looked_into_one_item_is_read_alone,
     a_download_goes_on_where_a_killed_controller_broke_it_off,
     a_store_that_hangs_takes_no_readers_from_other_stores,
 }
@@ -374,6 +375,31 @@ async fn a_large_tarball_is_read_in_ranges_with_little_memory(world: &mut World)
     let (code, message) = refusal(get(&[(header::RANGE, "bytes=0-0")]).await?).await?;
     ensure!(code == 403, "after the last byte: {code} {message}");
     used_up(world, &grant.request).await
+}
+
+async fn of_a_large_tarball_that_was_looked_into_one_item_is_read_alone(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    large(world).await?;
+    let person = world.kubectl_backup_as("reader", Some(ROLE)).await?;
+    let mut maps =
+        person.succeeds(&["ls", LARGE, &format!("{LARGE}/configmaps"), "-o", "name"]).await?.stdout;
+    let last = maps.split_off(maps.trim_end().rfind('\n').context("there is one item")? + 1);
+    let item = format!("{LARGE}/configmaps/{}", last.trim());
+    let reads = || {
+        let log = world.controllers[0].tail(100_000);
+        let reads: Vec<&str> = log.lines().filter(|line| line.contains("\"a file is read\"")).collect();
+        (reads.len(), reads.last().is_some_and(|line| !line.contains("\"from\":0,")))
+    };
+    let (before, _) = reads();
+    let printed = person.succeeds(&["cat", LARGE, &item, "-o", "json"]).await?.stdout;
+    let path = format!("configmaps/namespaces/{LARGE}/{}.json", last.trim());
+    let stored = world.backup_item(LARGE, &path).await?;
+    ensure!(serde_json::from_str::<serde_json::Value>(&printed)? == stored, "another item: {printed:.200}");
+    ensure!(reads() == (before + 1, true), "it was not read in part: {:?}", reads());
+    person.succeeds(&["ls", LARGE]).await?;
+    ensure!(reads().0 == before + 1, "the tarball was read again");
+    Ok(())
 }
 
 async fn a_download_goes_on_where_a_killed_controller_broke_it_off(world: &mut World) -> anyhow::Result<()> {

@@ -208,7 +208,7 @@ fn suites() -> Vec<Suite> {
         suite(
             "snapshots of CSI volumes, and all versions of items",
             &[csi::TESTS, api_versions::TESTS],
-            World::builder().controller_args(&[
+            World::builder().files().controller_args(&[
                 "--features=EnableCSI,EnableAPIGroupVersions",
                 "--item-operation-sync-frequency=1s",
                 csi::PATIENCE,

@@ -1,5 +1,8 @@
 //! `cargo xtask bench cli`: how long people wait for the command, beside curl and kubectl for the same.
 
+mod archive;
+mod status;
+
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -30,6 +33,8 @@ use super::{
 const RATIO: f64 = 1.5;
 /// … and its help so long (milliseconds).
 const HELP: f64 = 10.0;
+/// The memory that the command takes at most (MiB).
+const MEMORY: u32 = 64;
 /// Items and operations of the one backup.
 const ITEMS: usize = 10_000;
 const OPERATIONS: usize = 1_000;
@@ -84,9 +89,15 @@ async fn measure(world: &World, backups: usize, table: &mut Table) -> anyhow::Re
         met: Some(described <= RATIO * fetched),
     });
 
+    archive::measure(world, table).await?;
+
     eprintln!("creating {backups} backups");
     let all = (0..backups).map(async |number| {
-        api.create_object(&backup(&format!("nightly-{number:05}"))?).await?;
+        let mut one = backup(&format!("nightly-{number:05}"))?;
+        let schedule = number % status::SCHEDULES;
+        one.spec.included_namespaces = status::covered(schedule);
+        one.labels_mut().insert("velero.io/schedule-name".to_owned(), format!("tenants-{schedule:02}"));
+        api.create_object(&one).await?;
         anyhow::Ok(())
     });
     stream::iter(all).buffer_unordered(16).try_collect::<()>().await?;
@@ -102,7 +113,17 @@ async fn measure(world: &World, backups: usize, table: &mut Table) -> anyhow::Re
         asked: format!("{RATIO} times"),
         met: Some(ours <= RATIO * theirs),
     });
-    Ok(())
+    status::measure(world, backups, table).await
+}
+
+fn memory_row(table: &mut Table, what: &str, kib: u64) {
+    table.row(&Row {
+        what: format!("memory of {what}"),
+        found: format!("{} MiB", kib >> 10),
+        beside: "-".to_owned(),
+        asked: format!("{MEMORY} MiB"),
+        met: Some(kib <= u64::from(MEMORY) << 10),
+    });
 }
 
 /// The time in the middle of some runs (milliseconds).

@@ -138,6 +138,10 @@ impl Work<'_> {
     /// What volumes were made of, and those whose data did not come back; where volumes are wanted at all.
     pub(super) fn volume_entries(&self) -> Vec<Value> {
         let mut entries = self.snapshots.restored().entries();
+        if self.calls.is_dry_run() {
+            // Their snapshots would only come into being.
+            entries.extend(self.snapshots.restored().expected());
+        }
         if self.restore.spec.restore_pvs == Some(false) {
             return entries;
         }

@@ -32,6 +32,12 @@ impl RestoredVolumes {
         self.with(|state| state.claims.insert((namespace.into(), snapshot.into()), claim.into()));
     }
 
+    /// The claims that are to be provisioned from VolumeSnapshots, as they would be told.
+    pub fn expected(&self) -> Vec<Value> {
+        let one = |((namespace, _), claim): (&(String, String), &String)| json!({ "pvcName": claim, "pvcNamespace": namespace, "restoreMethod": "CSISnapshot" });
+        self.with(|state| state.claims.iter().map(one).collect())
+    }
+
     pub fn csi(&self, namespace: &str, snapshot: &str, info: &Value) {
         self.with(|state| {
             let claim = state.claims.get(&(namespace.to_owned(), snapshot.to_owned()));

@@ -1,4 +1,5 @@
 mod hostile;
+mod places;
 mod writers;
 
 use std::{collections::BTreeMap, io::Read};

@@ -13,6 +13,8 @@ use crate::StoreError;
 
 /// Extended headers larger than this are refused (bytes): a path has at most 4096, and GNU tar adds times and attributes.
 const MAX_HEADER: u64 = 64 * 1024;
+/// Of what is read from the source at a time (bytes).
+pub(super) const BUFFER: usize = 256 * 1024;
 /// A buffer that is larger after an item is given back (bytes).
 const KEPT: usize = 1024 * 1024;
 
@@ -26,8 +28,18 @@ pub fn walk(
     max: u64,
     mut visit: impl FnMut(&Entry<'_>, &[u8]) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    let decoder = MultiGzDecoder::new(BufReader::with_capacity(256 * 1024, source));
-    let mut archive = Archive::new(Tail { inner: decoder, max, total: 0, zeros: 0 });
+    let unpacked = MultiGzDecoder::new(BufReader::with_capacity(BUFFER, source));
+    walk_unpacked(url, unpacked, max, |entry, _, data| visit(entry, data)).map(drop)
+}
+
+/// The same for what a tarball unpacks to, which is given back. Shows also where the bytes of each file begin in it.
+pub(super) fn walk_unpacked<R: Read>(
+    url: &str,
+    unpacked: R,
+    max: u64,
+    mut visit: impl FnMut(&Entry<'_>, u64, &[u8]) -> Result<(), StoreError>,
+) -> Result<R, StoreError> {
+    let mut archive = Archive::new(Tail { inner: unpacked, max, total: 0, zeros: 0 });
     let mut last = "its beginning".to_owned();
     let mut end = 0;
     let mut data = Vec::new();
@@ -37,7 +49,8 @@ pub fn walk(
     for entry in entries.raw(true) {
         let mut entry = entry.map_err(|error| damaged(url, &last, &error))?;
         let size = entry.size();
-        end = entry.raw_file_position().saturating_add(size.next_multiple_of(512));
+        let begin = entry.raw_file_position();
+        end = begin.saturating_add(size.next_multiple_of(512));
         let kind = entry.header().entry_type();
         if let EntryType::GNULongName | EntryType::XHeader = kind {
             extended.read(kind, size, &mut entry).map_err(|error| {
@@ -84,7 +97,7 @@ pub fn walk(
         if parsed == Entry::Version {
             check_version(&data).map_err(|why| corrupt(url, &last, &why))?;
         }
-        visit(&parsed, &data).map_err(|error| match error {
+        visit(&parsed, begin, &data).map_err(|error| match error {
             StoreError::Corrupt { detail, .. } => corrupt(url, &last, &detail),
             error => error,
         })?;
@@ -101,7 +114,7 @@ pub fn walk(
     if extended != Extended::default() {
         return Err(corrupt(url, &last, "an extended header after it belongs to no entry"));
     }
-    Ok(())
+    Ok(tail.inner)
 }
 
 /// What extended headers say of the entry after them.

@@ -5,12 +5,12 @@ use backup_core::{api::download_request::DownloadTargetKind, selection::ObjectNa
 use futures::{Stream, StreamExt as _, stream};
 use serde::Serialize;
 
-use super::{contents, is, is_type, item_name, plurals, stored};
+use super::{is, is_type, item_name, plurals};
 use crate::{
     cli::{DiffArgs, SearchArgs},
     commands::{diff::Comparison, prelude::*},
     print::table,
-    stored::{StoredFile, document},
+    stored::{StoredFile, archive, document},
     view::{ResourceList, related::began, table_kind::age},
 };
 
@@ -135,13 +135,12 @@ async fn compared(
     wanted: &ObjectName<'_>,
     terminal: &mut Terminal,
 ) -> Result<String, Problem> {
-    let contents = contents(session, backup, terminal).await?;
-    let all = stored(&contents)?;
-    let Some(item) = all.iter().find(|item| is(wanted, item)) else {
+    let found = archive::object(session, backup, |item| is(wanted, item), terminal).await?;
+    let Some((item, object)) = found else {
         return Ok("not in the tarball of the backup".to_owned());
     };
     let args = DiffArgs { all: true, ..DiffArgs::default() };
-    let Some(both) = Comparison::new(session, &args).item(&contents, item).await? else {
+    let Some(both) = Comparison::new(session, &args).item(&item, object).await? else {
         return Ok("not compared: a restore leaves it out".to_owned());
     };
     Ok(match &both.cluster {

@@ -1,0 +1,127 @@
+//! Where the items of a tarball are, so that a single one can be read later without all that is before it.
+//!
+//! A tarball is gzipped, and can be unpacked only from where a member of gzip begins. [`super::Writer`] begins one every MiB. What
+//! Velero writes has one member: an item of it is reached by unpacking everything before it.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use flate2::bufread::GzDecoder;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    MAX_ITEM, MAX_TOTAL,
+    paths::Entry,
+    walk::{BUFFER, walk_unpacked},
+};
+use crate::StoreError;
+
+/// Members that begin closer to one another are not told apart (bytes, unpacked): an archive of empty ones takes no memory.
+const APART: u64 = 64 * 1024;
+
+/// A position in a tarball at which a member of gzip begins (bytes).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// In the file as it is stored.
+    pub stored: u64,
+    /// In what it unpacks to.
+    pub unpacked: u64,
+}
+
+/// Where the JSON of an item is in what a tarball unpacks to (bytes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    pub offset: u64,
+    pub size: u64,
+}
+
+/// Shows each item at its plain path, and where it is; gives the members, in their order. Reads the archive to its end and checks
+/// it as [`super::walk`] does. Errors: as those, and of `visit`.
+pub fn places(
+    url: &str,
+    source: impl Read,
+    mut visit: impl FnMut(&Entry<'_>, Place) -> Result<(), StoreError>,
+) -> Result<Vec<Member>, StoreError> {
+    let source = Counted { inner: BufReader::with_capacity(BUFFER, source), consumed: 0 };
+    let members =
+        Members { decoder: Some(GzDecoder::new(source)), unpacked: 0, all: vec![Member::default()] };
+    let members = walk_unpacked(url, members, MAX_TOTAL, |entry, offset, json| match entry {
+        Entry::Item { .. } => visit(entry, Place { offset, size: json.len() as u64 }),
+        _ => Ok(()),
+    })?;
+    Ok(members.all)
+}
+
+impl Place {
+    /// The last of these members that begins before the item, and where in the stored file one after the item begins, if one does.
+    pub fn members(&self, all: &[Member]) -> (Member, Option<u64>) {
+        let after = all.partition_point(|member| member.unpacked <= self.offset);
+        let first = after.checked_sub(1).and_then(|at| all.get(at)).copied().unwrap_or_default();
+        let end = self.offset.saturating_add(self.size);
+        (first, all.iter().skip(after).find(|member| member.unpacked >= end).map(|member| member.stored))
+    }
+
+    /// Reads the item from the stored bytes that begin with this member. Errors: they are damaged or end before it does.
+    pub fn read(&self, source: impl Read, first: Member) -> io::Result<Vec<u8>> {
+        if self.size > MAX_ITEM {
+            let why = format!("an item has {} bytes, at most {MAX_ITEM} are expected", self.size);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        let mut unpacked = flate2::read::MultiGzDecoder::new(source);
+        let before = self.offset.saturating_sub(first.unpacked);
+        io::copy(&mut (&mut unpacked).take(before), &mut io::sink())?;
+        let mut item = Vec::new();
+        unpacked.take(self.size).read_to_end(&mut item)?;
+        if item.len() as u64 == self.size { Ok(item) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+}
+
+/// Unpacks one member after the other, and notes where they begin.
+struct Members<R> {
+    /// Always there; it is taken out for a moment between two members.
+    decoder: Option<GzDecoder<Counted<R>>>,
+    unpacked: u64,
+    all: Vec<Member>,
+}
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(decoder) = &mut self.decoder {
+            let read = decoder.read(buffer)?;
+            self.unpacked += read as u64;
+            if read > 0 || buffer.is_empty() || decoder.get_mut().fill_buf()?.is_empty() {
+                return Ok(read);
+            }
+            let Some(source) = self.decoder.take().map(GzDecoder::into_inner) else { break };
+            let begins = Member { stored: source.consumed, unpacked: self.unpacked };
+            if self.all.last().is_none_or(|last| begins.unpacked - last.unpacked >= APART) {
+                self.all.push(begins);
+            }
+            self.decoder = Some(GzDecoder::new(source));
+        }
+        Ok(0)
+    }
+}
+
+struct Counted<R> {
+    inner: R,
+    consumed: u64,
+}
+
+impl<R: BufRead> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.consumed += read as u64;
+        Ok(read)
+    }
+}
+
+impl<R: BufRead> BufRead for Counted<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.inner.fill_buf()
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.inner.consume(amount);
+        self.consumed += amount as u64;
+    }
+}

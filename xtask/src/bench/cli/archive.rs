@@ -1,0 +1,77 @@
+//! Looking into a large archive: the first time, when it is read, and after that.
+
+use std::fs::File;
+
+use anyhow::ensure;
+use backup_tests::{World, api::ApiExt as _, archive::write_members, world::BUCKET};
+use kube::ResourceExt as _;
+
+use super::{Table, backup, middle, store};
+use crate::bench::table::Row;
+
+const ITEMS: usize = 100_000;
+const NAMESPACES: usize = 100;
+/// At most so long the first time, and so long after that (milliseconds).
+const FIRST: f64 = 2000.0;
+const AGAIN: f64 = 300.0;
+const NAME: &str = "archive";
+
+pub(super) async fn measure(world: &World, table: &mut Table) -> anyhow::Result<()> {
+    let created = world.backups().create_object(&backup(NAME)?).await?;
+    store(world, &created)?;
+    eprintln!("writing an archive of {ITEMS} items");
+    let path = world.stored_folder(BUCKET, NAME)?.join(format!("{NAME}.tar.gz"));
+    let file = File::create(path)?;
+    let size = write_members(items(), &file)? >> 20;
+    let person = world.kubectl_backup();
+    let place = format!("namespace-{}", NAMESPACES - 1);
+    let last = format!("{place}/configmaps/item-{:06}", ITEMS - 1);
+    for (line, expected) in [
+        (vec!["ls", NAME, &place], (ITEMS / NAMESPACES).to_string()),
+        (vec!["cat", NAME, &last], format!("name: item-{:06}", ITEMS - 1)),
+    ] {
+        let run = async |is_first: bool| {
+            if is_first {
+                person.forget()?;
+            }
+            let ran = person.succeeds(&line).await?;
+            ensure!(ran.stdout.contains(&expected), "{}", ran.stdout);
+            Ok(ran.elapsed)
+        };
+        for (when, is_first, most) in [("the first time", true, FIRST), ("after that", false, AGAIN)] {
+            let took = middle(async || run(is_first).await).await?;
+            table.row(&Row {
+                what: format!("{} in {ITEMS} items, {when}", line[0]),
+                found: format!("{took:.0} ms"),
+                beside: format!("{size} MiB in the bucket"),
+                asked: format!("{most} ms"),
+                met: Some(took <= most),
+            });
+        }
+    }
+    person.forget()?;
+    let kib = person
+        .peak_memory_kib(&["ls", NAME])
+        .await?
+        .max(person.peak_memory_kib(&["cat", NAME, &last]).await?);
+    super::memory_row(table, &format!("ls and cat in {ITEMS} items"), kib);
+    world.backups().delete(&created.name_any(), &kube::api::DeleteParams::default()).await?;
+    Ok(())
+}
+
+/// Each at both paths at which the controller writes it.
+fn items() -> impl Iterator<Item = (String, Vec<u8>)> {
+    (0..ITEMS).flat_map(|number| {
+        let namespace = format!("namespace-{}", number % NAMESPACES);
+        let text: String = (0..24)
+            .map(|part| format!("{:016x}", (number * 1_000_003 + part).wrapping_mul(0x9E37_79B9_7F4A_7C15)))
+            .collect();
+        let json = format!(
+            r#"{{"apiVersion":"v1","data":{{"text":"{text}"}},"kind":"ConfigMap","metadata":{{"name":"item-{number:06}","namespace":"{namespace}"}}}}"#
+        );
+        ["", "v1-preferredversion/"].map(|version| {
+            let path = format!("resources/configmaps/{version}namespaces/{namespace}/item-{number:06}.json");
+            (path, json.clone().into_bytes())
+        })
+    })
+}

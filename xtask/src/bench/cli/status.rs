@@ -1,0 +1,66 @@
+//! `status` of a large cluster, beside the lists that it needs.
+
+use backup_core::api::Schedule;
+use backup_tests::{
+    World,
+    api::ApiExt as _,
+    install::{NAMESPACE, ensure_namespace},
+};
+use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
+use serde_json::json;
+
+use super::{RATIO, Table, middle};
+use crate::bench::table::Row;
+
+const NAMESPACES: usize = 2_000;
+pub(super) const SCHEDULES: usize = 50;
+const CONNECTIONS: usize = 16;
+
+/// The namespaces that a schedule covers.
+pub(super) fn covered(schedule: usize) -> Vec<String> {
+    let each = NAMESPACES / SCHEDULES;
+    (schedule * each..(schedule + 1) * each).map(|number| format!("tenant-{number:04}")).collect()
+}
+
+pub(super) async fn measure(world: &World, backups: usize, table: &mut Table) -> anyhow::Result<()> {
+    eprintln!("creating {NAMESPACES} namespaces and {SCHEDULES} schedules");
+    let names: Vec<String> = (0..SCHEDULES).flat_map(covered).collect();
+    let create = stream::iter(&names).map(|name| ensure_namespace(&world.client, name));
+    create.buffer_unordered(CONNECTIONS).try_collect::<()>().await?;
+    for number in 0..SCHEDULES {
+        let schedule: Schedule = serde_json::from_value(json!({
+            "apiVersion": "velero.io/v1", "kind": "Schedule",
+            "metadata": { "name": format!("tenants-{number:02}"), "namespace": NAMESPACE },
+            "spec": { "schedule": "0 0 1 1 *", "skipImmediately": true,
+                "template": { "includedNamespaces": covered(number), "ttl": "720h0m0s" } },
+        }))?;
+        world.api::<Schedule>().create_object(&schedule).await?;
+    }
+    let person = world.kubectl_backup();
+    // Nothing is protected here: the backups are partial.
+    let took = middle(async || Ok(person.fails(1, &["status"]).await?.elapsed)).await?;
+    let lists = middle(async || {
+        let start = std::time::Instant::now();
+        let velero = format!("/apis/velero.io/v1/namespaces/{NAMESPACE}");
+        let kinds = ["backups", "restores", "schedules", "backupstoragelocations"];
+        let paths =
+            kinds.iter().map(|kind| format!("{velero}/{kind}")).chain(["/api/v1/namespaces".to_owned()]);
+        let get = async |path: String| {
+            world.client.request_text(http::Request::get(path).body(Vec::new())?).await?;
+            anyhow::Ok(())
+        };
+        try_join_all(paths.map(get)).await?;
+        Ok(start.elapsed())
+    })
+    .await?;
+    table.row(&Row {
+        what: format!("status of {NAMESPACES} namespaces, {backups} backups and {SCHEDULES} schedules"),
+        found: format!("{took:.0} ms, {:.2} times the lists", took / lists),
+        beside: format!("{lists:.0} ms: the lists, side by side, not decoded"),
+        asked: format!("{RATIO} times"),
+        met: Some(took <= RATIO * lists),
+    });
+    let kib = person.peak_memory_kib(&["status"]).await?;
+    super::memory_row(table, &format!("status of {backups} backups"), kib);
+    Ok(())
+}
