@@ -291,10 +291,11 @@ impl SyncController {
         }
         let first = |what: &str| now.notes.iter().find(|note| note.what == what);
         if now.refused > 0 && now.refused != before.refused {
+            let refused = now.refused;
             let why = first("refused").map_or("", |note| note.reason.as_str());
             let note = format!(
-                "{} Backups were not removed from the cluster: {why}. If they are to go, run `kubectl backup sync {name} --force`",
-                now.refused
+                "{refused} Backups were not removed from the cluster: {why}. If they are to go, run `kubectl backup locations sync \
+                 {name} --accept-removals={refused}`"
             );
             events.warning(location, "RemovalRefused", &note);
         }
@@ -309,7 +310,7 @@ impl SyncController {
         }
         if now.skipped_as(STRAY) > before.skipped_as(STRAY) {
             let note = format!(
-                "{} folders in the bucket hold no finished backup, and nothing writes to them: `kubectl backup sync {name}` \
+                "{} folders in the bucket hold no finished backup, and nothing writes to them: `kubectl backup locations sync {name}` \
                  shows them",
                 now.skipped_as(STRAY)
             );

@@ -26,12 +26,12 @@ pub(crate) use debug::DebugArgs;
 pub(crate) use install::{InstallArgs, RolloutArgs, UninstallArgs, UpgradeArgs};
 pub(crate) use installation::{
     CheckProfilesArgs, CompletionArgs, DescribeOneArgs, ProfilesArgs, ProfilesCommand, Shell,
-    ShowProfilesArgs, StatusArgs, SyncArgs, VersionArgs,
+    ShowProfilesArgs, StatusArgs, VersionArgs,
 };
 pub(crate) use locations::{
     LocationCreateArgs, LocationFlags, LocationSetArgs, LocationsCommand, ProviderFlags,
     SnapshotLocationCreateArgs, SnapshotLocationSetArgs, SnapshotLocationsArgs, SnapshotLocationsCommand,
-    TrialArgs,
+    SyncArgs, TrialArgs,
 };
 pub(crate) use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs, Target};
 pub(crate) use output::{Column, DocumentArgs, Form, ListFlags, Output, OutputArgs, Shown};
@@ -108,11 +108,9 @@ pub(crate) enum Command {
     /// List schedules with their next runs; show, create, pause, trigger and delete them
     #[command(visible_alias = "schedule")]
     Schedules(GroupArgs<SchedulesCommand>),
-    /// Manage the locations that backups are stored in: list, show, create, change and delete them
+    /// Manage the locations that backups are stored in: list, show, create, change, delete them, compare them with the cluster
     #[command(visible_alias = "location")]
     Locations(GroupArgs<LocationsCommand>),
-    /// Show the last comparisons of the buckets with the cluster; compare one now
-    Sync(SyncArgs),
     /// Show who holds the lock between backups and restores; release what hangs, hold it during maintenance
     #[command(visible_alias = "lock")]
     Locks(Box<LocksArgs>),

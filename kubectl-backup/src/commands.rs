@@ -69,7 +69,6 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
             Box::pin(locations::run(command, terminal)).await
         }
         Command::Delete(args) => delete::backups(args, terminal).await,
-        Command::Sync(args) => Box::pin(locations::sync(args, terminal)).await,
         Command::Locks(args) => match args.command {
             None => Box::pin(locks::list(args.list, terminal)).await,
             Some(LocksCommand::Release(args)) => Box::pin(locks::release::run(args, terminal)).await,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use backup_core::api::GoDuration;
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{DocumentArgs, ListFlags, OutputArgs, duration};
+use super::{DocumentArgs, OutputArgs, duration};
 
 /// One location or schedule.
 #[derive(Args, Debug)]
@@ -34,26 +34,6 @@ pub(crate) struct StatusArgs {
     /// Show it again every ten seconds, until interrupted
     #[arg(short, long)]
     pub(crate) watch: bool,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct SyncArgs {
-    /// BackupStorageLocation to show, with what was skipped and why [default: all, in short]
-    #[arg(conflicts_with = "all_namespaces")]
-    pub(crate) location: Option<String>,
-    /// Compare it now, and wait for the outcome
-    #[arg(long, requires = "location", conflicts_with = "watch")]
-    pub(crate) now: bool,
-    /// As --now, and have the Backups removed whose removal was refused as they were too many: so many at most
-    #[arg(long, value_name = "N", requires = "location", conflicts_with = "watch")]
-    pub(crate) accept_removals: Option<u64>,
-    #[command(flatten)]
-    pub(crate) list: ListFlags,
-    /// How long to wait at most, such as 30m; exit with 124 then
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10m")]
-    pub(crate) timeout: GoDuration,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

@@ -6,7 +6,8 @@ use backup_core::api::GoDuration;
 use clap::{Args, Subcommand};
 
 use super::{
-    DeletionArgs, DescribeOneArgs, DryRun, GetArgs, ObjectArgs, Output, duration, key_value, output::one_of,
+    DeletionArgs, DescribeOneArgs, DryRun, GetArgs, ListFlags, ObjectArgs, Output, OutputArgs, duration,
+    key_value, output::one_of,
 };
 
 #[derive(Subcommand, Debug)]
@@ -17,6 +18,8 @@ pub(crate) enum LocationsCommand {
     Snapshots(SnapshotLocationsArgs),
     /// Show one location: can it be used, what its bucket keeps, when it was compared
     Describe(DescribeOneArgs),
+    /// Show the last comparisons of the buckets with the cluster; compare one now
+    Sync(SyncArgs),
     /// Create a location
     Create(Box<LocationCreateArgs>),
     /// Change a location: the default, access, credential, settings
@@ -157,4 +160,24 @@ pub(crate) struct SnapshotLocationSetArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) flags: ProviderFlags,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SyncArgs {
+    /// BackupStorageLocation to show, with what was skipped and why [default: all, in short]
+    #[arg(conflicts_with = "all_namespaces")]
+    pub(crate) location: Option<String>,
+    /// Compare it now, and wait for the outcome
+    #[arg(long, requires = "location", conflicts_with = "watch")]
+    pub(crate) now: bool,
+    /// As --now, and have the Backups removed whose removal was refused as they were too many: so many at most
+    #[arg(long, value_name = "N", requires = "location", conflicts_with = "watch")]
+    pub(crate) accept_removals: Option<u64>,
+    #[command(flatten)]
+    pub(crate) list: ListFlags,
+    /// How long to wait at most, such as 30m; exit with 124 then
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10m")]
+    pub(crate) timeout: GoDuration,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }

@@ -28,6 +28,7 @@ pub(crate) async fn run(command: LocationsCommand, terminal: &mut Terminal) -> C
         LocationsCommand::Get(args) => get::run::<BackupStorageLocation>(args, terminal).await,
         LocationsCommand::Snapshots(args) => snapshots::run(args, terminal).await,
         LocationsCommand::Describe(args) => one(&args, terminal).await,
+        LocationsCommand::Sync(args) => Box::pin(sync(args, terminal)).await,
         LocationsCommand::Create(args) => Box::pin(change::create(*args, terminal)).await,
         LocationsCommand::Set(args) => Box::pin(change::set(&args, terminal)).await,
         LocationsCommand::Delete(deletion) => {
@@ -46,7 +47,7 @@ async fn one(args: &DescribeOneArgs, terminal: &mut Terminal) -> CommandResult {
     Ok(Exit::Done)
 }
 
-pub(crate) async fn sync(args: SyncArgs, terminal: &mut Terminal) -> CommandResult {
+async fn sync(args: SyncArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     if args.list.watch {
         return follow(&session, args, terminal).await;
@@ -74,7 +75,7 @@ pub(crate) async fn sync(args: SyncArgs, terminal: &mut Terminal) -> CommandResu
         Err(exit) => {
             if exit == Exit::TimedOut {
                 terminal.say(&format!(
-                    "It has not ended within {}. See what came of it with: kubectl backup sync {name}",
+                    "It has not ended within {}. See what came of it with: kubectl backup locations sync {name}",
                     args.timeout
                 ));
             }
@@ -163,7 +164,7 @@ fn show(
                 if *namespace == session.namespace { String::new() } else { format!(" -n {namespace}") };
             terminal.say(&format!(
                 "{} Backups of {name} are gone from the bucket and were not removed from the cluster, as they are too many at \
-                 once.\nCheck bucket, prefix and credentials. If they are to go: kubectl backup sync {name} --accept-removals={}{place}",
+                 once.\nCheck bucket, prefix and credentials. If they are to go: kubectl backup locations sync {name} --accept-removals={}{place}",
                 pass.refused, pass.refused
             ));
         }
@@ -183,11 +184,12 @@ fn agreed(
             let message =
                 format!("nothing was refused when location {name:?} was last compared with the cluster");
             Err(Problem::other(message)
-                .with_remedy(format!("Compare it first: kubectl backup sync {name} --now")))
+                .with_remedy(format!("Compare it first: kubectl backup locations sync {name} --now")))
         }
         refused if refused > accepted => {
             let message = format!("{refused} removals of location {name:?} were refused, not {accepted}");
-            Err(Problem::other(message).with_remedy(format!("See what is gone: kubectl backup sync {name}")))
+            Err(Problem::other(message)
+                .with_remedy(format!("See what is gone: kubectl backup locations sync {name}")))
         }
         _ => Ok(Some(accepted)),
     }

@@ -187,7 +187,7 @@ mod tests {
             ("-n x create --from-schedule=", Some(Noun::Schedule), "", "--from-schedule="),
             ("create ", None, "", ""),
             ("create --include-namespaces=a,b", Some(Noun::Namespace), "b", "--include-namespaces=a,"),
-            ("sync ", Some(Noun::Location), "", ""),
+            ("locations sync ", Some(Noun::Location), "", ""),
             ("locations snapshots ", Some(Noun::SnapshotLocation), "", ""),
             ("locations snapshots delete ", Some(Noun::SnapshotLocation), "", ""),
             ("locations snapshots create ", None, "", ""),

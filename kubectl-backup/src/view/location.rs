@@ -155,7 +155,7 @@ impl LocationDescription {
         screen.facts(13, facts);
         if self.sync_problem.is_some() {
             screen.section("NEXT");
-            screen.line(&format!("  kubectl backup sync {}", self.name));
+            screen.line(&format!("  kubectl backup locations sync {}", self.name));
         }
         screen.text
     }

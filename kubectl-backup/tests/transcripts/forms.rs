@@ -43,9 +43,9 @@ async fn what_is_printed_of_documents_can_be_chosen_too() {
     let api = FakeApi::with([location("Available", "")]).await;
     transcript!(
         Person::at(&api),
-        "sync -o jsonpath={.locations[*].phase}",
-        "sync -o custom-columns=WHERE:.name,HOW:.phase",
-        "sync --no-headers",
+        "locations sync -o jsonpath={.locations[*].phase}",
+        "locations sync -o custom-columns=WHERE:.name,HOW:.phase",
+        "locations sync --no-headers",
         "locks -o jsonpath={.kind}"
     );
 }

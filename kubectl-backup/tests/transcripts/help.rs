@@ -55,7 +55,7 @@ async fn mistakes_in_the_arguments_are_told_with_exit_code_2() {
         "restore --from-backup=a --existing-resource-policy=replace",
         "cancel",
         "delete",
-        "sync --now",
+        "locations sync --now",
         "locks -o xml",
         "locks release back-again --reason=x",
         "locks release restore/back-again",

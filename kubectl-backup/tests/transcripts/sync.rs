@@ -71,16 +71,16 @@ async fn what_came_of_the_last_comparisons_is_shown() {
     let person = Person::at(&api);
     transcript!(
         person,
-        "sync",
-        "sync default",
-        "sync fresh",
-        "sync other",
-        "sync second",
-        "sync -o name",
-        "sync default -o yaml",
-        "sync gone"
+        "locations sync",
+        "locations sync default",
+        "locations sync fresh",
+        "locations sync other",
+        "locations sync second",
+        "locations sync -o name",
+        "locations sync default -o yaml",
+        "locations sync gone"
     );
-    let list = person.reads("sync -o json").await;
+    let list = person.reads("locations sync -o json").await;
     assert_eq!(list["apiVersion"], "kubectl-backup/v1");
     assert_eq!(list["locations"][2]["lastPass"]["refused"], 40);
     assert!(api.seen().iter().all(|request| request.starts_with("GET")), "{:?}", api.seen());
@@ -91,7 +91,7 @@ async fn a_location_that_cannot_be_read_hides_no_other() {
     let api = cluster().await;
     let broken = with(named("broken", None), &json!({ "spec": { "backupSyncPeriod": "soon" } }));
     api.has(broken);
-    transcript!(Person::at(&api), "sync");
+    transcript!(Person::at(&api), "locations sync");
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn every_location_is_read_however_many_there_are() {
     for n in 0..501 {
         api.has(named(&format!("l-{n:03}"), None));
     }
-    let seen = Person::at(&api).types("sync --no-headers").await;
+    let seen = Person::at(&api).types("locations sync --no-headers").await;
     assert_eq!(seen.lines().filter(|line| line.starts_with("l-")).count(), 501);
     assert_eq!(api.seen().len(), 2, "{:?}", api.seen());
 }
@@ -118,10 +118,10 @@ async fn a_comparison_is_asked_for_and_waited_for() {
         api.on_get(get, Fault::Becomes(named("default", Some(&mixed()))));
         api.on_get(get, Fault::unavailable("starting"));
         api.on_get(get, Fault::Becomes(answered(pass)));
-        all += &person.types("sync default --now").await;
+        all += &person.types("locations sync default --now").await;
         all += "\n";
     }
-    all += &person.types("sync fresh --now --timeout=100ms").await;
+    all += &person.types("locations sync fresh --now --timeout=100ms").await;
     assert_snapshot!(all);
     let asked = api.stored("backupstoragelocations", "fresh").unwrap();
     let request = asked["metadata"]["annotations"][SYNC_REQUEST_ANNOTATION].as_str().unwrap();
@@ -132,10 +132,10 @@ async fn a_comparison_is_asked_for_and_waited_for() {
 async fn so_many_removals_are_agreed_to_and_no_more() {
     let api = cluster().await;
     let person = Person::at(&api);
-    let mut all = person.types("sync default --accept-removals=3").await;
-    all += &person.types("sync other --accept-removals=39").await;
+    let mut all = person.types("locations sync default --accept-removals=3").await;
+    all += &person.types("locations sync other --accept-removals=39").await;
     assert!(api.seen().iter().all(|request| request.starts_with("GET")), "{:?}", api.seen());
-    all += &person.types("sync other --accept-removals=40 --timeout=100ms").await;
+    all += &person.types("locations sync other --accept-removals=40 --timeout=100ms").await;
     assert_snapshot!(all);
     let asked = api.stored("backupstoragelocations", "other").unwrap();
     let request = asked["metadata"]["annotations"][SYNC_REQUEST_ANNOTATION].as_str().unwrap();
@@ -149,12 +149,12 @@ async fn comparisons_are_listed_in_the_ways_of_every_list() {
     api.has(with(named("elsewhere", Some(&mixed())), &elsewhere));
     transcript!(
         Person::at(&api),
-        "sync -A",
-        "sync -A -o custom-columns=WHERE:.namespace,NAME:.name",
-        "sync --sort-by=.lastPass.refused --no-headers",
-        "sync --sort-by=.name -w",
-        "sync -A default",
-        "sync default --now -w"
+        "locations sync -A",
+        "locations sync -A -o custom-columns=WHERE:.namespace,NAME:.name",
+        "locations sync --sort-by=.lastPass.refused --no-headers",
+        "locations sync --sort-by=.name -w",
+        "locations sync -A default",
+        "locations sync default --now -w"
     );
 }
 
@@ -171,7 +171,7 @@ async fn following_comparisons_appends_a_row_for_each_change() {
         let api = FakeApi::with([named("default", None)]).await;
         let changes = events(&[("MODIFIED", at(&mixed())), ("MODIFIED", at(&refused()))]);
         api.on_get("?watch", changes);
-        let seen = Person::at(&api).watches(&format!("sync -w{form}"), "40").await;
+        let seen = Person::at(&api).watches(&format!("locations sync -w{form}"), "40").await;
         assert_snapshot!(seen);
     }
 }

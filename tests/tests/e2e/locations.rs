@@ -259,7 +259,7 @@ async fn versions_and_object_lock_of_a_bucket_are_reported(world: &mut World) ->
     world.remove_location("keeps-quiet").await?;
     let note = told(world, "keeps-locked", "ObjectLock").await?;
     ensure!(note.contains("COMPLIANCE for 1 days"), "{note}");
-    let shown = world.kubectl_backup().run(&["sync", "keeps-locked"]).await?.stdout;
+    let shown = world.kubectl_backup().run(&["locations", "sync", "keeps-locked"]).await?.stdout;
     ensure!(shown.contains("COMPLIANCE for 1 days") && shown.contains("kept"), "{shown}");
     for name in ["keeps-nothing", "keeps-versions", "keeps-locked"] {
         world.remove_location(name).await?;
