@@ -97,7 +97,7 @@ async fn start(args: Args) -> anyhow::Result<()> {
         tracing::warn!(feature, "--features names a feature that is not known here; it changes nothing");
     }
     let (client, silent_client) = connect::clients(args.kubeconfig.as_deref()).await?;
-    let GuardedProfiles { profiles, unusable } =
+    let GuardedProfiles { profiles, unusable, .. } =
         protected_profile::profiles(args.profiles.as_deref(), &args.guard)?;
     startup::check(&client, &args.namespace, engine(&profiles)).await?;
     let installation = if engine(&profiles) {

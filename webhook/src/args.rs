@@ -7,10 +7,13 @@ use std::{
 };
 
 use anyhow::Context as _;
-use backup_core::profile::{Mode, OnConflict};
+use backup_core::profile::{
+    Mode, OnConflict, Profile,
+    published::{PublishedProfile, PublishedProfiles, UnusableProfile},
+};
 use backup_lock::{
     ProtectedProfile,
-    protected_profile::{self, GuardedProfiles, UnusableProfile},
+    protected_profile::{self, GuardedProfiles},
 };
 use clap::{Parser, ValueEnum};
 use tokio::sync::watch;
@@ -112,27 +115,45 @@ pub enum OnConflictArg {
 }
 
 impl Args {
-    /// The profiles that are guarded, with what the flags say over what they say.
-    pub(crate) fn profiles(&self) -> anyhow::Result<GuardedProfiles> {
-        let mut guarded = protected_profile::profiles(self.profiles.as_deref(), &self.guard)?;
-        for profile in &mut guarded.profiles {
-            let policy = &mut profile.policy;
-            if let Some(mode) = self.mode {
-                policy.mode = if mode == ModeArg::Warn { Mode::Warn } else { Mode::Enforce };
+    /// The profiles that are guarded, and what is published of all, with what the flags say over what they say.
+    pub(crate) fn profiles(&self) -> anyhow::Result<(GuardedProfiles, PublishedProfiles)> {
+        let mut found = protected_profile::profiles(self.profiles.as_deref(), &self.guard)?;
+        let mut published =
+            PublishedProfiles { unusable: found.unusable.clone(), ..PublishedProfiles::default() };
+        for (all, guarded) in [(&mut found.profiles, true), (&mut found.others, false)] {
+            for profile in all {
+                let over = self.put_over(profile);
+                published.profiles.push(PublishedProfile { profile: profile.clone(), guarded, over });
             }
-            if let Some(intent) = self.intent {
-                policy.intent = intent;
-            }
-            let wish = self.on_conflict_restore.map(|wish| match wish {
+        }
+        Ok((found, published))
+    }
+
+    /// Puts flags over the policy of a profile; those that did.
+    fn put_over(&self, profile: &mut Profile) -> Vec<String> {
+        let policy = &mut profile.policy;
+        let mut over = Vec::new();
+        if let Some(mode) = self.mode {
+            policy.mode = if mode == ModeArg::Warn { Mode::Warn } else { Mode::Enforce };
+            over.push(format!("--mode={}", word(&mode)));
+        }
+        if let Some(wish) = self.on_conflict_restore {
+            let restores = match wish {
                 OnConflictArg::Deny => OnConflict::Deny,
                 OnConflictArg::Wait => OnConflict::Wait,
                 OnConflictArg::Queue => OnConflict::Queue,
-            });
-            if let Some(wish) = wish {
-                policy.wish_for_restores(wish, profile.engine);
+            };
+            if policy.wish_for_restores(restores, profile.engine) {
+                over.push(format!("--on-conflict-restore={}", word(&wish)));
             }
         }
-        Ok(guarded)
+        if let Some(intent) = self.intent {
+            policy.intent = intent;
+            let text = jiff::SignedDuration::try_from(intent)
+                .map_or_else(|_| String::new(), |span| format!("{span:#}"));
+            over.push(format!("--intent={text}"));
+        }
+        over
     }
 
     /// Names of the profiles whose registrations lead here: those that are guarded, and those that should be.
@@ -177,6 +198,11 @@ impl Args {
     }
 }
 
+/// As it is typed.
+fn word(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
 /// A duration as `90s`, `2m`, `500ms`.
 fn seconds(text: &str) -> Result<Duration, String> {
     let error = |e: &dyn std::fmt::Display| format!("{text:?} is no duration such as 90s or 2m: {e}");
@@ -194,6 +220,8 @@ fn lifetime(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
+    use backup_core::profile::Policy;
+
     use super::*;
 
     fn parse(args: &[&str]) -> Result<Args, clap::Error> {
@@ -207,6 +235,57 @@ mod tests {
         assert!(parse(&["--tls-cert", "a", "--tls-key", "b", "--self-signed-service", "s"]).is_err());
         assert!(parse(&["--tls-cert", "a", "--tls-key", "b"]).is_ok());
         assert!(parse(&["--self-signed-service", "s"]).is_ok());
+    }
+
+    #[test]
+    fn flags_go_over_the_policy_of_profiles_and_are_published() {
+        let defaults = Policy::default();
+        let restores = |on_conflict_restore| Policy { on_conflict_restore, ..defaults.clone() };
+        let intent = Policy { intent: Duration::from_secs(90), ..defaults.clone() };
+        for (flags, engine, expected, over) in [
+            (&[][..], true, defaults.clone(), ""),
+            (&["--mode=warn"], true, Policy { mode: Mode::Warn, ..defaults.clone() }, "--mode=warn"),
+            (
+                &["--on-conflict-restore=queue"],
+                true,
+                restores(OnConflict::Queue),
+                "--on-conflict-restore=queue",
+            ),
+            // Only our controller makes a restore wait for its turn.
+            (&["--on-conflict-restore=queue"], false, defaults.clone(), ""),
+            (
+                &["--on-conflict-restore=wait"],
+                false,
+                restores(OnConflict::Wait),
+                "--on-conflict-restore=wait",
+            ),
+            (&["--intent=90s"], true, intent, "--intent=1m 30s"),
+        ] {
+            let args = parse(&[&["--self-signed-service", "s"], flags].concat()).unwrap();
+            let mut profile = Profile { engine, ..Profile::velero() };
+            profile.policy = defaults.clone();
+            assert_eq!(
+                (args.put_over(&mut profile).join(" "), profile.policy),
+                (over.to_owned(), expected),
+                "{flags:?}"
+            );
+        }
+        let args = parse(&["--self-signed-service", "s", "--guard=percona-ps", "--mode=warn"]).unwrap();
+        let (guarded, published) = args.profiles().unwrap();
+        let names: Vec<&str> = guarded.profiles.iter().map(|profile| profile.name.as_str()).collect();
+        let kept: Vec<&str> = published
+            .profiles
+            .iter()
+            .filter(|one| one.guarded)
+            .map(|one| one.profile.name.as_str())
+            .collect();
+        assert!(
+            names.len() == 2 && kept.len() == 2 && names.iter().all(|name| kept.contains(name)),
+            "{kept:?}"
+        );
+        assert!(
+            published.profiles.len() > 2 && published.profiles.iter().all(|one| one.over == ["--mode=warn"])
+        );
     }
 
     #[test]

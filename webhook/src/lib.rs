@@ -10,6 +10,7 @@ mod claims;
 mod external_leases;
 mod metrics;
 mod peers;
+mod published;
 mod registrations;
 mod repair;
 mod restore_rights;
@@ -53,7 +54,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let client = client(&args).await?;
     let installations = Installations::default();
     installations.update([args.namespace.clone()].into());
-    let GuardedProfiles { profiles, unusable } = args.profiles()?;
+    let (GuardedProfiles { profiles, unusable, .. }, published) = args.profiles()?;
     let profiles: Vec<ProtectedProfile> = profiles
         .into_iter()
         .map(|profile| ProtectedProfile::new(client.clone(), &args.namespace, profile, args.orphan_grace))
@@ -110,6 +111,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         Arc::clone(&metrics),
     );
 
+    tokio::spawn(published::keep(client.clone(), args.namespace.clone(), published));
     let handle = axum_server::Handle::new();
     tokio::spawn(server::shut_down_on(stop_signal()?, health.clone(), handle.clone()));
     tokio::spawn(server::become_ready(profiles.clone(), health.clone()));

@@ -9,12 +9,11 @@ use axum::{
     http::{StatusCode, Uri},
     response::{IntoResponse, Response},
 };
-use backup_core::profile::{Mode, OnConflict, Profile, ScopeRule};
+use backup_core::profile::{Mode, OnConflict, Profile, ScopeRule, published::UnusableProfile};
 use backup_lock::{
     Footprint, ObjectKey, ObjectKind, ProtectedProfile,
     admission::{ClaimRequest, Running},
     ledger::Ask,
-    protected_profile::UnusableProfile,
 };
 use k8s_openapi::api::authentication::v1::UserInfo;
 use kube::core::{

@@ -13,10 +13,10 @@ use axum::{
     body::to_bytes,
     http::{Request, StatusCode},
 };
-use backup_core::profile::{Mode, OnConflict, Profile};
+use backup_core::profile::{Mode, OnConflict, Profile, published::UnusableProfile};
 use backup_lock::{
     Installations, LedgerStore, ObjectKey, ProtectedProfile, State, VELERO_SCOPE, activate,
-    admission::REFUSAL_MEMORY, protected_profile::UnusableProfile,
+    admission::REFUSAL_MEMORY,
 };
 use backup_testkit::{FakeApi, Fault, LEDGER_PATH, Request as ApiRequest};
 use kube::{Client, client::Body};

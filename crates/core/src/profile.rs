@@ -14,6 +14,7 @@ mod foreign;
 mod path;
 mod policy;
 mod predicate;
+pub mod published;
 mod read;
 
 use std::fmt;

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use backup_core::profile::{Profile, ProfileSet};
+use backup_core::profile::{Profile, ProfileSet, published::UnusableProfile};
 use kube::Client;
 
 use crate::{collect::Collector, lease::LedgerStore, registration::Installations, transition::Times};
@@ -74,16 +74,10 @@ impl ProfilesError {
 pub struct GuardedProfiles {
     /// Always `velero`, which our controller runs unless it is named, and those that are named.
     pub profiles: Vec<Profile>,
+    /// Those that are known besides.
+    pub others: Vec<Profile>,
     /// Files that cannot be used, and profiles that are named and not there because of them.
     pub unusable: Vec<UnusableProfile>,
-}
-
-/// A profile that cannot be used. What it is about is refused until it can.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnusableProfile {
-    pub name: String,
-    /// Which file, what is wrong with it, and what was expected.
-    pub why: String,
 }
 
 /// The profiles of an installation that guards those of these names.
@@ -91,7 +85,7 @@ pub struct UnusableProfile {
 /// Files in `folder` come before what is built in. A file that cannot be used does not stop the others.
 pub fn profiles(folder: Option<&Path>, guarded: &[String]) -> Result<GuardedProfiles, ProfilesError> {
     let files = folder.map(read_folder).transpose()?.unwrap_or_default();
-    let ProfileSet { mut profiles, refused } =
+    let ProfileSet { profiles, refused } =
         Profile::with_files(files.iter().map(|(name, text)| (name.as_str(), text.as_str())));
     let mut unusable: Vec<UnusableProfile> = refused
         .into_iter()
@@ -110,7 +104,9 @@ pub fn profiles(folder: Option<&Path>, guarded: &[String]) -> Result<GuardedProf
         }
         unusable.push(UnusableProfile { name: (*name).to_owned(), why: unknown.to_string() });
     }
-    profiles.retain(|profile| profile.is_velero() || names.contains(profile.name.as_str()));
+    let (mut profiles, others): (Vec<_>, Vec<_>) = profiles
+        .into_iter()
+        .partition(|profile| profile.is_velero() || names.contains(profile.name.as_str()));
     for profile in &mut profiles {
         profile.engine &= !names.contains(profile.name.as_str());
     }
@@ -122,7 +118,7 @@ pub fn profiles(folder: Option<&Path>, guarded: &[String]) -> Result<GuardedProf
              takes it, and start the program again"
         );
     }
-    Ok(GuardedProfiles { profiles, unusable })
+    Ok(GuardedProfiles { profiles, others, unusable })
 }
 
 /// Whether a file of the folder is taken for a profile, by the ending of its name.

@@ -2,13 +2,14 @@
 
 pub(crate) mod check;
 
-use backup_core::profile::{KindRule, Mode, OnConflict, Policy, Profile, ScopeRule};
-use jiff::SignedDuration;
+use backup_core::profile::{
+    KindRule, Mode, OnConflict, Policy, Profile, ScopeRule, published::PublishedProfile,
+};
 use serde::Serialize;
 
 use super::{
     guarded::kinds,
-    known_profiles::{KnownProfiles, known_profiles, values},
+    known_profiles::{KnownProfiles, known_profiles},
     prelude::*,
 };
 use crate::{
@@ -18,7 +19,9 @@ use crate::{
 
 pub(crate) async fn run(args: ShowProfilesArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
-    let KnownProfiles { mut profiles, flags, doubt, .. } = known_profiles(&session).await;
+    let known = known_profiles(&session).await;
+    let mut profiles = known.profiles();
+    let KnownProfiles { published, doubt, .. } = known;
     if let Some(name) = &args.profile {
         let known = profiles.iter().map(|one| one.name.clone()).collect::<Vec<_>>().join(", ");
         profiles.retain(|profile| profile.name == *name);
@@ -34,7 +37,9 @@ pub(crate) async fn run(args: ShowProfilesArgs, terminal: &mut Terminal) -> Comm
     for profile in profiles {
         let served = fetched(&session, kinds::of_profile(&session, &profile)).await;
         let served = served.map(|kinds| kinds.into_iter().map(|one| one.resource.plural).collect());
-        all.push(view(profile, &served, &flags));
+        let published =
+            published.clone().map(|all| all.into_iter().find(|one| one.profile.name == profile.name));
+        all.push(view(profile, &served, &published));
     }
     let note = |doubt| format!("{doubt}; these are the profiles that this program knows");
     let list = ProfileList { profiles: all, notes: doubt.map(note).into_iter().collect() };
@@ -95,57 +100,27 @@ struct PolicyView {
     intent_seconds: u64,
 }
 
-/// One profile, with the plurals that the cluster serves of it and the flags of the webhook.
-fn view(definition: Profile, served: &Fetched<Vec<String>>, flags: &Fetched<Vec<String>>) -> ProfileView {
+/// One profile, with the plurals that the cluster serves of it and what the webhook tells of it.
+fn view(
+    definition: Profile,
+    served: &Fetched<Vec<String>>,
+    published: &Fetched<Option<PublishedProfile>>,
+) -> ProfileView {
     let kind = |rule: &KindRule| KindView {
         resource: format!("{}.{}", rule.plural, definition.group),
         is_served: served.clone().map(|all| all.contains(&rule.plural)),
     };
-    let mut policy = definition.policy.clone();
-    let policy_from = flags.clone().map(|flags| {
-        let over = apply(&mut policy, &flags, definition.engine && !is_named(&definition, &flags));
-        std::iter::once("profile".to_owned()).chain(over).collect()
-    });
+    let over = |one: Option<PublishedProfile>| one.map(|one| one.over).unwrap_or_default();
     ProfileView {
         name: definition.name.clone(),
         kinds: vec![kind(&definition.backup), kind(&definition.restore)],
-        is_guarded: flags.clone().map(|flags| definition.is_velero() || is_named(&definition, &flags)),
-        policy: PolicyView::of(&policy),
-        policy_from,
+        is_guarded: published.clone().map(|one| one.is_some_and(|one| one.guarded)),
+        policy: PolicyView::of(&definition.policy),
+        policy_from: published
+            .clone()
+            .map(|one| std::iter::once("profile".to_owned()).chain(over(one)).collect()),
         definition,
     }
-}
-
-fn is_named(profile: &Profile, flags: &[String]) -> bool {
-    values(flags, "--guard").any(|name| name == profile.name)
-}
-
-/// Puts flags over a policy, by the webhook's own rules (its `Args::profiles`); those that did.
-fn apply(policy: &mut Policy, flags: &[String], runs_here: bool) -> Vec<String> {
-    let mut over = Vec::new();
-    let last =
-        |name: &'static str| values(flags, name).last().map(|value| (format!("{name}={value}"), value));
-    if let Some((flag, value)) = last("--mode") {
-        policy.mode = if value == "warn" { Mode::Warn } else { Mode::Enforce };
-        over.push(flag);
-    }
-    if let Some((flag, value)) = last("--on-conflict-restore") {
-        let wish: Option<OnConflict> = serde_json::from_value(value.into()).ok();
-        if wish.is_some_and(|wish| policy.wish_for_restores(wish, runs_here)) {
-            over.push(flag);
-        }
-    }
-    if let Some((flag, value)) = last("--intent")
-        && let Some(intent) = span(value)
-    {
-        policy.intent = intent;
-        over.push(flag);
-    }
-    over
-}
-
-fn span(text: &str) -> Option<Duration> {
-    text.parse::<SignedDuration>().ok().and_then(|span| Duration::try_from(span).ok())
 }
 
 impl PolicyView {
@@ -252,37 +227,5 @@ fn word<T: serde::Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
         _ => String::new(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn policy(flags: &[&str], runs_here: bool) -> (PolicyView, Vec<String>) {
-        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let mut policy = Policy::default();
-        let over = apply(&mut policy, &flags, runs_here);
-        (PolicyView::of(&policy), over)
-    }
-
-    #[test]
-    fn flags_go_over_the_policy_by_the_rules_of_the_webhook() {
-        let plain = PolicyView::of(&Policy::default());
-        let restore = |on_conflict_restore| PolicyView { on_conflict_restore, ..plain.clone() };
-        for (flags, runs_here, expected) in [
-            (&["--listen=x", "--models=warn"][..], true, plain.clone()),
-            (&["--mode=warn"], true, PolicyView { mode: Mode::Warn, ..plain.clone() }),
-            (&["--mode", "warn", "--mode=enforce"], true, plain.clone()),
-            (&["--on-conflict-restore=queue"], true, restore(OnConflict::Queue)),
-            (&["--on-conflict-restore=queue"], false, plain.clone()),
-            (&["--on-conflict-restore", "wait"], false, restore(OnConflict::Wait)),
-            (&["--intent=30s"], true, PolicyView { intent_seconds: 30, ..plain.clone() }),
-            (&["--intent=soon"], true, plain.clone()),
-        ] {
-            assert_eq!(policy(flags, runs_here).0, expected, "{flags:?}");
-        }
-        assert_eq!(policy(&["--mode", "warn"], true).1, ["--mode=warn"]);
-        assert_eq!(policy(&["--on-conflict-restore=queue"], false).1, Vec::<String>::new());
     }
 }

@@ -7,6 +7,7 @@ use backup_core::{
     api::NamespacedKind,
     cluster::INSTALLATION,
     labels::{BACKUP_WORK_FINALIZER, PART_OF, PROFILE_LABEL, RESTORE_WORK_FINALIZER},
+    profile::published::CONFIG_MAP,
     text::counted,
 };
 use backup_deploy::{Kind, Mode, PROGRAMS, Stage, kind};
@@ -126,7 +127,11 @@ async fn ours(session: &Session) -> Result<Vec<Found>, Problem> {
         backup_deploy::everything(&session.namespace).map_err(|error| Problem::other(error.to_string()))?;
     let known: BTreeSet<(&str, &str)> = known.iter().map(backup_deploy::id).collect();
     let mut all = objects::labelled(session).await?;
-    all.retain(|found| found.is_applied || known.contains(&(found.kind.kind, found.name.as_str())));
+    // What the webhook has written goes with it.
+    let is_published = |found: &Found| found.kind.kind == "ConfigMap" && found.name == CONFIG_MAP;
+    all.retain(|found| {
+        found.is_applied || known.contains(&(found.kind.kind, found.name.as_str())) || is_published(found)
+    });
     Ok(all)
 }
 

@@ -1,36 +1,49 @@
+use backup_core::profile::{
+    Mode, Profile, ProfileSet, RefusedProfile,
+    published::{CONFIG_MAP, KEY, PublishedProfile, PublishedProfiles, UnusableProfile},
+};
+
 use crate::prelude::*;
 
 fn kinds(plurals: [&str; 2]) -> Value {
     plurals.map(|plural| json!({"name": plural, "singularName": "", "kind": "Any", "namespaced": true, "verbs": ["list"]})).into()
 }
 
-fn webhook(args: &[&str]) -> Value {
-    let container = json!({"name": "webhook", "args": args});
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "backup-webhook", "namespace": "velero"},
-        "spec": {"selector": {}, "template": {"spec": {"containers": [container]}}},
-    })
+/// What the webhook publishes: `change` is made to the profiles that are built in and these.
+fn published(own: &[&str], change: impl Fn(&mut PublishedProfile)) -> Value {
+    let own = own.iter().map(|text| ("acme.yaml", *text));
+    let ProfileSet { profiles, refused } = Profile::with_files(own);
+    let known = |profile: Profile| {
+        let mut one = PublishedProfile { guarded: profile.is_velero(), profile, over: Vec::new() };
+        change(&mut one);
+        one
+    };
+    let unusable = |one: RefusedProfile| UnusableProfile { name: one.name, why: one.error.to_string() };
+    let all = PublishedProfiles {
+        profiles: profiles.into_iter().map(known).collect(),
+        unusable: refused.into_iter().map(unusable).collect(),
+    };
+    json!({ "kind": "ConfigMap", "metadata": { "name": CONFIG_MAP, "namespace": "velero" },
+        "data": { KEY: serde_json::to_string(&all).unwrap() } })
 }
 
-async fn cluster(args: &[&str]) -> FakeApi {
+async fn cluster(published: Value) -> FakeApi {
     let api = FakeApi::start().await;
-    api.serves("velero.io/v1", &kinds(["backups", "restores"])).has(webhook(args));
+    api.serves("velero.io/v1", &kinds(["backups", "restores"])).has(published);
     api
 }
 
 #[tokio::test]
 async fn profiles_are_listed_with_the_policy_in_force() {
-    let api = cluster(&["--listen=0.0.0.0:9443"]).await;
+    let api = cluster(published(&[], |_| ())).await;
     let mut all = Person::at(&api).types("profiles").await;
-    let api = cluster(&[
-        "--guard=percona-ps",
-        "--mode",
-        "warn",
-        "--on-conflict-restore=queue",
-        "--intent=30s",
-        "--profiles=/etc/profiles",
-    ])
-    .await;
+    let over = |one: &mut PublishedProfile| {
+        one.guarded |= one.profile.name == "percona-ps";
+        one.profile.policy.mode = Mode::Warn;
+        one.profile.policy.intent = std::time::Duration::from_secs(30);
+        one.over = ["--mode=warn", "--intent=30s"].map(str::to_owned).into();
+    };
+    let api = cluster(published(&[], over)).await;
     api.serves("ps.percona.com/v1", &kinds(["perconaservermysqlbackups", "perconaservermysqlrestores"]));
     all += &Person::at(&api)
         .types_all([
@@ -46,16 +59,9 @@ async fn profiles_are_listed_with_the_policy_in_force() {
     assert_snapshot!(all);
 }
 
-/// The webhook reads profiles from a ConfigMap.
-async fn with_own_profiles(files: &Value) -> FakeApi {
-    let mut webhook = webhook(&["--guard=acme", "--profiles=/etc/backup-profiles"]);
-    let pod = &mut webhook["spec"]["template"]["spec"];
-    pod["containers"][0]["volumeMounts"] = json!([{"name": "profiles", "mountPath": "/etc/backup-profiles"}]);
-    pod["volumes"] = json!([{"name": "profiles", "configMap": {"name": "backup-profiles"}}]);
-    let api = FakeApi::start().await;
-    let map = json!({"kind": "ConfigMap", "metadata": {"name": "backup-profiles", "namespace": "velero"}, "data": files});
-    api.has(webhook).has(map);
-    api.serves("velero.io/v1", &kinds(["backups", "restores"]));
+/// The webhook guards a profile of this file.
+async fn with_own_profile(text: &str) -> FakeApi {
+    let api = cluster(published(&[text], |one| one.guarded |= one.profile.name == "acme")).await;
     api.serves("acme.example/v1", &kinds(["dumps", "loads"]));
     api
 }
@@ -71,8 +77,8 @@ restore: { kind: Load, plural: loads, statusSubresource: true, phase: status.pha
 ";
 
 #[tokio::test]
-async fn profiles_of_the_webhooks_config_map_are_known() {
-    let api = with_own_profiles(&json!({"acme.yaml": ACME, "notes.txt": "not: a profile"})).await;
+async fn profiles_that_the_webhook_publishes_are_known() {
+    let api = with_own_profile(ACME).await;
     let dump = json!({"apiVersion": "acme.example/v1", "kind": "Dump", "metadata": {"name": "night", "namespace": "db", "uid": "u", "creationTimestamp": "2026-11-03T05:00:00Z"}, "spec": {"cluster": "main"}, "status": {"phase": "Dumping"}});
     api.has(dump);
     transcript!(Person::at(&api), "profiles", "get --kind=dump", "describe --kind=dumps db/night", "locks");
@@ -80,7 +86,7 @@ async fn profiles_of_the_webhooks_config_map_are_known() {
 
 #[tokio::test]
 async fn profiles_that_cannot_be_read_are_named() {
-    let api = with_own_profiles(&json!({"acme.yaml": "name: acme\ncolour: blue\n"})).await;
+    let api = with_own_profile("name: acme\ncolour: blue\n").await;
     let seen = Person::at(&api).types("doctor").await;
     assert!(
         seen.contains(
@@ -89,8 +95,8 @@ async fn profiles_that_cannot_be_read_are_named() {
         "{seen}"
     );
     let mut all = Person::at(&api).types_all(["profiles -o name", "get --kind=dump", "profiles acme"]).await;
-    let no = "configmaps \"backup-profiles\" is forbidden: User \"jane\" cannot get resource";
-    api.on_get("/configmaps/backup-profiles", Fault::forbidden(no));
+    let newer = json!({ "kind": "ConfigMap", "metadata": { "name": CONFIG_MAP, "namespace": "velero" }, "data": { KEY: "[]" } });
+    api.has(newer);
     all += &Person::at(&api).types("profiles -o name").await;
     assert_snapshot!(all);
 }
@@ -114,8 +120,8 @@ async fn profiles_are_checked_before_they_are_rolled_out() {
 #[tokio::test]
 async fn what_of_a_policy_cannot_be_known_says_so() {
     let api = FakeApi::start().await;
-    let no = "deployments.apps \"backup-webhook\" is forbidden: User \"jane\" cannot get resource";
-    api.on_get("/deployments/backup-webhook", Fault::forbidden(no));
+    let no = "configmaps \"backup-lock-profiles\" is forbidden: User \"jane\" cannot get resource";
+    api.on_get("/configmaps/backup-lock-profiles", Fault::forbidden(no));
     let mut all = Person::at(&api).types("profiles").await;
     all += &Person::at(&api).types("profiles").await;
     let hidden = "forbidden: User \"jane\" cannot get path";

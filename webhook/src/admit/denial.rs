@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use backup_core::{
     labels::{BREAK_GLASS_ANNOTATION, INSTALLATIONS_ANNOTATION, ON_CONFLICT_ANNOTATION},
-    profile::{Profile, ScopeRule},
+    profile::{Profile, ScopeRule, published::UnusableProfile},
     text::shortened,
     validate::Finding,
 };
 use backup_lock::{
     Claim, Footprint, ObjectKey, ObjectKind, Registration, State, claim::Word, observe::Observed,
-    protected_profile::UnusableProfile,
 };
 use kube::core::{
     GroupVersionKind, Status,

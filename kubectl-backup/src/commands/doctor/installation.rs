@@ -1,6 +1,6 @@
 //! Whether a controller does the work, and whether there is a place to store backups in.
 
-use backup_core::{api::backup_storage_location::LocationPhase, profile::RefusedProfile};
+use backup_core::{api::backup_storage_location::LocationPhase, profile::published::UnusableProfile};
 use k8s_openapi::api::coordination::v1::Lease;
 
 use super::{Finding, Topic};
@@ -42,11 +42,11 @@ pub(super) async fn profiles(session: &Session) -> Result<Vec<Finding>, Problem>
          backup-webhook backup-controller",
         session.namespace
     );
-    let judge = |refused: &RefusedProfile| {
-        let (name, why) = (plain(&refused.name), plain(&refused.error.to_string()));
+    let judge = |unusable: &UnusableProfile| {
+        let (name, why) = (plain(&unusable.name), plain(&unusable.why));
         on.bad(format!("{name} cannot be used, and what it is about is refused: {why}"), remedy.clone())
     };
-    Ok(known_profiles(session).await.refused.iter().map(judge).collect())
+    Ok(known_profiles(session).await.unusable.iter().map(judge).collect())
 }
 
 const LOCATIONS: Topic = Topic("locations");

@@ -113,7 +113,7 @@ pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandRe
     if key.kind == ObjectKind::Deletion || !runs {
         return Ok(Exit::Done);
     }
-    if !read.is_known || known.is_guarded(&read.profile) {
+    if !read.is_known || !read.profile.engine {
         terminal.say(&format!(
             "Whether its worker has stopped cannot be known: another operator runs {}, and does not look at the lock. It is not \
              claimed again. See that it has ended before you start what would collide with it.",

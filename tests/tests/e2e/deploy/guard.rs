@@ -9,11 +9,28 @@ use super::{of_kind, render};
 use crate::prelude::*;
 
 crate::tests! {
+    what_the_webhook_guards_is_published,
     a_guard_keeps_its_ledger_with_rights_to_read_only,
 }
 
 const CONTROLLER: &str = "system:serviceaccount:velero:backup-controller";
 const SOON: Duration = Duration::from_mins(1);
+
+async fn what_the_webhook_guards_is_published(world: &mut World) -> anyhow::Result<()> {
+    let person = world.kubectl_backup_as("viewer", Some("backup-lock-view")).await?;
+    let velero = eventually("the webhook publishes what it guards", SOON, async || {
+        let seen = person.succeeds(&["profiles", "velero", "-o", "json"]).await?.stdout;
+        let velero = serde_json::from_str::<Value>(&seen)?["profiles"][0].clone();
+        anyhow::Ok(match velero["isGuarded"].as_bool() {
+            Some(_) => Probe::Ready(velero),
+            None => Probe::NotYet(seen),
+        })
+    })
+    .await?;
+    ensure!(velero["isGuarded"] == true && velero["policyFrom"] == json!(["profile"]), "{velero}");
+    ensure!(velero["definition"]["engine"] == false, "the guard is told to run nothing: {velero}");
+    Ok(())
+}
 
 async fn a_guard_keeps_its_ledger_with_rights_to_read_only(world: &mut World) -> anyhow::Result<()> {
     let objects = render(world, "resources: [DEPLOY]\ncomponents: [DEPLOY/modes/guard]\n").await?;
