@@ -152,9 +152,9 @@ fn show(
     }
     let name = |one: &SyncedLocation| full_name::<BackupStorageLocation>(&one.name) + "\n";
     let names = || list.locations.iter().map(name).collect();
-    json::show_list("SyncList", ("locations", &list), &args.output, terminal, names, |now, _| {
+    json::show_list("SyncList", ("locations", &list), &args.output, terminal, names, |now, style| {
         Ok(match list.locations.as_slice() {
-            [one] if args.location.is_some() => view::one(one, now)?,
+            [one] if args.location.is_some() => view::one(one, now, style)?,
             _ => view::rows(&list, args.output.shown(&args.list), now)?,
         })
     })?;

@@ -141,15 +141,7 @@ impl LocationDescription {
             ("Access", self.access.clone()),
             ("Checked", when(self.checked)),
         ];
-        if let Some(bucket) = &self.bucket {
-            facts.extend(bucket.versions.map(|versions| ("Versions", versions.to_string())));
-            let unknown = bucket.unknown.as_ref().map(|why| format!("not known: {}", plain(why)));
-            let lock = bucket.lock.as_ref().map(ToString::to_string).or(unknown);
-            facts.extend(lock.map(|lock| ("Object lock", lock)));
-            facts.extend(bucket.writes().map(|how| ("Writes", how.to_owned())));
-            let refused = bucket.not_removable.as_ref();
-            facts.extend(refused.map(|why| ("Deletions", format!("refused: {}", plain(why)))));
-        }
+        facts.extend(self.bucket.iter().flat_map(sync::bucket));
         let problem = self.sync_problem.as_ref().map_or_else(String::new, |why| format!(": {why}"));
         facts.push(("Synced", format!("{}{problem}", when(self.synced))));
         screen.facts(13, facts);

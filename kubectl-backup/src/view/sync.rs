@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::Columns;
 use crate::{
     cli::Shown,
-    print::{ago, aligned, plain, table},
+    print::{Screen, Style, Tone, ago, plain, table},
 };
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -114,13 +114,20 @@ fn problem(pass: &Summary) -> String {
     }
 }
 
-pub(crate) fn one(location: &SyncedLocation, now: Timestamp) -> std::io::Result<String> {
-    let mut lines = vec![("Location", plain(&location.name)), ("Phase", location.phase.clone())];
-    lines.extend(location.message.iter().map(|message| ("Message", plain(message))));
-    lines.extend(location.bucket.iter().flat_map(bucket));
+pub(crate) fn one(location: &SyncedLocation, now: Timestamp, style: Style) -> std::io::Result<String> {
+    let tone = match location.phase.as_str() {
+        "Available" => Tone::Good,
+        "Unavailable" => Tone::Bad,
+        _ => Tone::Busy,
+    };
+    let mut screen = Screen::of(style, tone, &plain(&location.name), &[&style.tone(tone, &location.phase)]);
+    screen.lines(location.message.iter().map(|message| style.tone(tone, &plain(message))));
+    screen.line("");
+    let mut lines: Vec<_> = location.bucket.iter().flat_map(bucket).collect();
     lines.push(("Synced", synced(location, now)));
     let Some(pass) = &location.last_pass else {
-        return facts(&lines);
+        screen.facts(13, lines);
+        return Ok(screen.text);
     };
     let skips =
         pass.skipped.iter().map(|(what, count)| format!("{count} {}", plain(what))).collect::<Vec<_>>();
@@ -133,34 +140,25 @@ pub(crate) fn one(location: &SyncedLocation, now: Timestamp) -> std::io::Result<
         ("Skipped", skipped),
         ("Removed", pass.removed.to_string()),
     ]);
-    if pass.pruned > 0 {
-        lines.push((
-            "Pruned",
-            format!("{} without a backup, from the bucket", counted(pass.pruned, "folder")),
-        ));
-    }
-    if pass.refused > 0 {
-        lines.push(("Not removed", format!("{}: see below", pass.refused)));
-    }
-    if let Some(error) = &pass.error {
-        lines.push(("Error", plain(error)));
-    }
-    let mut text = facts(&lines)?;
+    let pruned = || format!("{} without a backup, from the bucket", counted(pass.pruned, "folder"));
+    lines.extend((pass.pruned > 0).then(|| ("Pruned", pruned())));
+    lines.extend((pass.refused > 0).then(|| ("Not removed", format!("{}: see below", pass.refused))));
+    lines.extend(pass.error.iter().map(|error| ("Error", plain(error))));
+    screen.facts(13, lines);
     if !pass.notes.is_empty() {
-        let rows = pass
-            .notes
-            .iter()
-            .map(|note| vec![format!("  {}", plain(&note.name)), plain(&note.what), plain(&note.reason)]);
-        text = text + "\n" + &table(&["  BACKUP", "WHAT", "WHY"], true, rows)?;
+        screen.section("LEFT AS THEY ARE");
+        let rows =
+            pass.notes.iter().map(|note| vec![plain(&note.name), plain(&note.what), plain(&note.reason)]);
+        screen.lines(table(&["BACKUP", "WHAT", "WHY"], true, rows)?.lines());
         if pass.more > 0 {
-            let more = format!("  and {} more\n", pass.more);
-            text.push_str(&more);
+            screen.line(&format!("  and {} more", pass.more));
         }
     }
-    Ok(text)
+    Ok(screen.text)
 }
 
-fn bucket(facts: &Facts) -> Vec<(&'static str, String)> {
+/// What is known of a bucket, by titles.
+pub(super) fn bucket(facts: &Facts) -> Vec<(&'static str, String)> {
     let unknown = || format!("not known: {}", plain(facts.unknown.as_deref().unwrap_or_default()));
     let mut lines = vec![
         ("Versions", facts.versions.map_or_else(unknown, |versions| versions.to_string())),
@@ -169,8 +167,4 @@ fn bucket(facts: &Facts) -> Vec<(&'static str, String)> {
     lines.extend(facts.writes().map(|how| ("Writes", how.to_owned())));
     lines.extend(facts.not_removable.iter().map(|why| ("Deletions", format!("refused: {}", plain(why)))));
     lines
-}
-
-fn facts(lines: &[(&str, String)]) -> std::io::Result<String> {
-    aligned(lines.iter().map(|(label, value)| vec![format!("{label}:"), value.clone()]))
 }
