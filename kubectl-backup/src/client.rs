@@ -10,7 +10,7 @@ use kube::{
     Api, Client, Config, Resource,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
     config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError},
-    core::{DeserializeGuard, PartialObjectMeta},
+    core::PartialObjectMeta,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -20,6 +20,7 @@ use crate::{
     cli::{GlobalArgs, Token},
     error::{About, Problem, ProblemKind, no_credentials},
     home::home,
+    readable::Readable,
 };
 
 /// How long a single request may take unless `--request-timeout` says otherwise.
@@ -158,9 +159,9 @@ impl Session {
 
     /// The first page of a list, without objects that cannot be decoded.
     pub(crate) async fn page<K: NamespacedKind>(&self, params: &ListParams) -> Result<Vec<K>, Problem> {
-        let api: Api<DeserializeGuard<K>> = Api::namespaced(self.client.clone(), &self.namespace);
+        let api: Api<Readable<K>> = self.api();
         let page = self.call(About::of::<K>("list", ""), api.list(params)).await?;
-        Ok(page.items.into_iter().filter_map(|item| item.0.ok()).collect())
+        Ok(page.items.into_iter().filter_map(|item| item.object).collect())
     }
 
     /// Lists the installation's objects of a kind as [`Self::list`] does, without those that cannot be decoded.
@@ -169,8 +170,8 @@ impl Session {
         params: ListParams,
         mut keep: impl FnMut(K) -> Option<T>,
     ) -> Result<Vec<T>, Problem> {
-        let api: Api<DeserializeGuard<K>> = self.api();
-        self.list(About::of::<K>("list", ""), &api, params, |item| keep(item.0.ok()?)).await
+        let api: Api<Readable<K>> = self.api();
+        self.list(About::of::<K>("list", ""), &api, params, |item| keep(item.object?)).await
     }
 
     /// Lists page by page, and keeps of each object what `keep` gives: no more than a page of whole objects is in memory.

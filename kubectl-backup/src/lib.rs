@@ -14,6 +14,7 @@ mod home;
 mod jsonpath;
 mod new_file;
 mod print;
+mod readable;
 mod redact;
 mod stored;
 mod terminal;

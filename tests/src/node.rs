@@ -137,6 +137,20 @@ impl Node {
         self.folder.path()
     }
 
+    /// Gives the images of the project another tag, too.
+    pub async fn tag_images(&self, tag: &str) -> anyhow::Result<()> {
+        for program in ["backup-webhook", "backup-controller"] {
+            let mut command = Command::new("ctr");
+            command.args(["--namespace=k8s.io", "images", "tag"]);
+            command.args(
+                [image_of(program), format!("{program}:{tag}")]
+                    .map(|image| format!("docker.io/library/{image}")),
+            );
+            Ran::of(command).await?.expect_code(0)?;
+        }
+        Ok(())
+    }
+
     /// Kills one of the processes in pods that were started as this program.
     pub fn kill_one(&self, program: &str) -> anyhow::Result<()> {
         for entry in std::fs::read_dir("/proc")? {

@@ -204,7 +204,8 @@ pub(crate) fn status(namespace: &str, seen: Observed, asked: &Asked<'_>, now: Ti
         .filter(|location| location.tone == Tone::Bad)
         .map(|location| (location.name.as_str(), location.message.as_deref().unwrap_or_default()))
         .collect();
-    let is_excepted = |name: &String| IncludesExcludes::new(asked.except, &[]).names(name);
+    let excepted = IncludesExcludes::new(asked.except, &[]);
+    let is_excepted = |name: &String| excepted.names(name);
     let (except, names): (Vec<String>, Vec<String>) = names.into_iter().partition(is_excepted);
     let namespaces: Vec<NamespaceStatus> =
         names.iter().map(|name| of_namespace(name, &newest, &promises, &down, asked.rpo, now)).collect();

@@ -2,14 +2,20 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
+use backup_core::{
+    api::{Restore, RestorePhase, RestoreSpec},
+    labels::ON_CONFLICT_ANNOTATION,
+};
 use backup_tests::{
+    api::ApiExt as _,
     install::NAMESPACE,
     node::{NAME, Node},
     wait::{eventually, when},
 };
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
+use kube::{Api, ResourceExt};
 
 use crate::{
     creations::Creations,
@@ -54,6 +60,78 @@ pub(crate) async fn a_rollout_of_both_fails_no_creation(node: &mut Node) -> anyh
     // One of the new controllers has taken over.
     let args = ["create", "after-the-rollout", "--include-namespaces=shop", "--wait"];
     node.kubectl_backup().succeeds(&args).await.map(drop)
+}
+
+/// Another tag of the same images stands for another version: as yet there is one.
+pub(crate) async fn a_rollout_to_another_tag_and_back_keeps_holds_and_the_queue(
+    node: &mut Node,
+) -> anyhow::Result<()> {
+    const QUEUED: &str = "queued";
+    let plugin = node.kubectl_backup();
+    node.tag_images("next").await?;
+    plugin.succeeds(&["locks", "hold", "maintenance", "--namespaces=held", "--reason=a rollout"]).await?;
+    let restores: Api<Restore> = Api::namespaced(node.client.clone(), NAMESPACE);
+    let spec = RestoreSpec {
+        backup_name: "first".to_owned(),
+        included_namespaces: vec!["held".to_owned()],
+        ..RestoreSpec::default()
+    };
+    let mut restore = Restore::new(QUEUED, spec);
+    restore.annotations_mut().insert(ON_CONFLICT_ANNOTATION.to_owned(), "queue".to_owned());
+    restores.create_object(&restore).await?;
+    let creations = Creations::begin(node).await?;
+    for tag in ["next", concat!("v", env!("CARGO_PKG_VERSION"))] {
+        plugin.succeeds(&["upgrade", &format!("--tag={tag}"), "--timeout=90s"]).await?;
+        for program in PROGRAMS {
+            for pod in pods(node, program).await? {
+                let image = pod.spec.as_ref().and_then(|spec| spec.containers.first()?.image.as_deref());
+                ensure!(image.is_some_and(|image| image.ends_with(&format!("{program}:{tag}"))), "{image:?}");
+            }
+        }
+        let locks = plugin.succeeds(&["locks"]).await?.stdout;
+        ensure!(locks.contains("maintenance") && locks.contains(QUEUED), "with {tag}: {locks}");
+        let phase = restores.get(QUEUED).await?.status.phase;
+        ensure!(phase.is_none_or(|phase| phase == RestorePhase::New), "with {tag} it began within a hold");
+    }
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    creations.end_without_failure().await?;
+    plugin.succeeds(&["locks", "release", "hold/maintenance", "--reason=it is over", "--yes"]).await?;
+    let completed = |restore: &Restore| restore.status.phase == Some(RestorePhase::Completed);
+    restores.wait_until(QUEUED, "is completed", SOON, completed).await.map(drop)
+}
+
+/// Whoever reaches a port can send what he likes. The limit is the one that `deploy/` has.
+pub(crate) async fn large_requests_by_the_hundred_take_no_webhook_beyond_its_limit(
+    node: &mut Node,
+) -> anyhow::Result<()> {
+    const SENDERS: usize = 64;
+    const SIZE: usize = 8 << 20;
+    let before = identities(node).await?;
+    let creations = Creations::begin(node).await?;
+    let client = reqwest::Client::builder().danger_accept_invalid_certs(true).build()?;
+    let body = bytes::Bytes::from(vec![b' '; SIZE]);
+    let mut urls = Vec::new();
+    for pod in pods(node, "backup-webhook").await? {
+        let address = pod.status.and_then(|status| status.pod_ip).context("no address")?;
+        urls.push(format!("https://{address}:9443/validate"));
+    }
+    let end = tokio::time::Instant::now() + Duration::from_secs(10);
+    let sent = join_all((0..SENDERS).map(async |number| {
+        let mut sent = 0;
+        while tokio::time::Instant::now() < end {
+            // It is refused before or after it was read; whichever, no answer is waited for long.
+            let request = client.post(&urls[number % urls.len()]).body(body.clone());
+            let _ = request.timeout(Duration::from_secs(5)).send().await;
+            sent += 1;
+        }
+        sent
+    }))
+    .await;
+    println!("    {} requests of {} MiB were sent", sent.iter().sum::<usize>(), SIZE >> 20);
+    creations.end().await?;
+    let after = identities(node).await?;
+    ensure!(before == after, "a webhook was started again: {before:?}, {after:?}");
+    Ok(())
 }
 
 /// Without a kubelet no pod is looked after, and what runs goes on; when it comes back it takes the pods for its own.

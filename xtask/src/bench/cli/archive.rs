@@ -6,7 +6,7 @@ use anyhow::ensure;
 use backup_tests::{World, api::ApiExt as _, archive::write_members, world::BUCKET};
 use kube::ResourceExt as _;
 
-use super::{Table, backup, middle, store};
+use super::{Table, backup, middle};
 use crate::bench::table::Row;
 
 const ITEMS: usize = 100_000;
@@ -18,7 +18,7 @@ const NAME: &str = "archive";
 
 pub(super) async fn measure(world: &World, table: &mut Table) -> anyhow::Result<()> {
     let created = world.backups().create_object(&backup(NAME)?).await?;
-    store(world, &created)?;
+    world.store_backup(BUCKET, NAME, &serde_json::to_value(&created)?)?;
     eprintln!("writing an archive of {ITEMS} items");
     let path = world.stored_folder(BUCKET, NAME)?.join(format!("{NAME}.tar.gz"));
     let file = File::create(path)?;
@@ -35,7 +35,7 @@ pub(super) async fn measure(world: &World, table: &mut Table) -> anyhow::Result<
                 person.forget()?;
             }
             let ran = person.succeeds(&line).await?;
-            ensure!(ran.stdout.contains(&expected), "{}", ran.stdout);
+            ensure!(ran.stdout.contains(&expected) && ran.stderr.is_empty(), "{}{}", ran.stdout, ran.stderr);
             Ok(ran.elapsed)
         };
         for (when, is_first, most) in [("the first time", true, FIRST), ("after that", false, AGAIN)] {
