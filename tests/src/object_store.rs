@@ -232,6 +232,13 @@ impl S3 {
         Ok(keys)
     }
 
+    /// Writes an object as a client does: the server knows its ETag, and does not compute it for each reader.
+    pub async fn write(&self, bucket: &str, key: &str, bytes: Vec<u8>) -> anyhow::Result<()> {
+        use object_store::ObjectStoreExt as _;
+        self.bucket(bucket)?.put(&key.into(), bytes.into()).await?;
+        Ok(())
+    }
+
     pub async fn read(&self, bucket: &str, key: &str) -> anyhow::Result<Bytes> {
         use object_store::ObjectStoreExt as _;
         Ok(self.bucket(bucket)?.get(&key.into()).await?.bytes().await?)

@@ -392,7 +392,9 @@ async fn of_a_large_tarball_that_was_looked_into_one_item_is_read_alone(
         (reads.len(), reads.last().is_some_and(|line| !line.contains("\"from\":0,")))
     };
     let (before, _) = reads();
-    let printed = person.succeeds(&["cat", LARGE, &item, "-o", "json"]).await?.stdout;
+    let cat = person.succeeds(&["cat", LARGE, &item, "-o", "json"]).await?;
+    println!("  one item of it is read within {:?}", cat.elapsed);
+    let printed = cat.stdout;
     let path = format!("configmaps/namespaces/{LARGE}/{}.json", last.trim());
     let stored = world.backup_item(LARGE, &path).await?;
     ensure!(serde_json::from_str::<serde_json::Value>(&printed)? == stored, "another item: {printed:.200}");

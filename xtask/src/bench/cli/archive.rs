@@ -1,8 +1,6 @@
 //! Looking into a large archive: the first time, when it is read, and after that.
 
-use std::fs::File;
-
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use backup_tests::{World, api::ApiExt as _, archive::write_members, world::BUCKET};
 use kube::ResourceExt as _;
 
@@ -20,9 +18,10 @@ pub(super) async fn measure(world: &World, table: &mut Table) -> anyhow::Result<
     let created = world.backups().create_object(&backup(NAME)?).await?;
     world.store_backup(BUCKET, NAME, &serde_json::to_value(&created)?)?;
     eprintln!("writing an archive of {ITEMS} items");
-    let path = world.stored_folder(BUCKET, NAME)?.join(format!("{NAME}.tar.gz"));
-    let file = File::create(path)?;
-    let size = write_members(items(), &file)? >> 20;
+    let mut archive = Vec::new();
+    let size = write_members(items(), &mut archive)? >> 20;
+    let s3 = world.s3.as_ref().context("no S3 server")?;
+    s3.write(BUCKET, &format!("backups/{NAME}/{NAME}.tar.gz"), archive).await?;
     let person = world.kubectl_backup();
     let place = format!("namespace-{}", NAMESPACES - 1);
     let last = format!("{place}/configmaps/item-{:06}", ITEMS - 1);
