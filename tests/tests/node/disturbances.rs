@@ -72,7 +72,7 @@ pub(crate) async fn a_rollout_to_another_tag_and_back_keeps_holds_and_the_queue(
     plugin.succeeds(&["locks", "hold", "maintenance", "--namespaces=held", "--reason=a rollout"]).await?;
     let restores: Api<Restore> = Api::namespaced(node.client.clone(), NAMESPACE);
     let spec = RestoreSpec {
-        backup_name: "first".to_owned(),
+        backup_name: Some("first".to_owned()),
         included_namespaces: vec!["held".to_owned()],
         ..RestoreSpec::default()
     };
