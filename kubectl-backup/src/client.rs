@@ -5,14 +5,14 @@ use std::{fmt::Debug, future::Future, net::IpAddr, path::PathBuf, time::Duration
 use backup_core::{api::NamespacedKind, text::causes};
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
-use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ListMeta};
 use kube::{
     Api, Client, Config, Resource,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
     config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError},
-    core::PartialObjectMeta,
+    core::{ObjectList, PartialObjectMeta},
 };
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
@@ -34,6 +34,20 @@ pub(crate) const PAGE: u32 = 500;
 
 /// Who writes, for the managed fields of objects.
 pub(crate) const FIELD_MANAGER: &str = "kubectl-backup";
+
+/// How a page of a list begins, or ends.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default)]
+    metadata: ListMeta,
+}
+
+/// A page of a list as it comes.
+async fn page_text<K: Resource + Clone>(api: &Api<K>, params: ListParams) -> kube::Result<String> {
+    let request = kube::core::Request::new(api.resource_url()).list(&params);
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    api.clone().into_client().request_text(request).await
+}
 
 /// A connection to a cluster and the installation in it.
 #[derive(Clone)]
@@ -184,27 +198,37 @@ impl Session {
         mut keep: impl FnMut(K) -> Option<T>,
     ) -> Result<Vec<T>, Problem>
     where
-        K: Clone + DeserializeOwned + Debug,
+        K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     {
-        let mut params = params.limit(PAGE);
-        let (mut kept, mut is_second) = (Vec::new(), false);
+        let params = params.limit(PAGE);
+        let first = || self.call(about.clone(), page_text(api, params.clone()));
+        let (mut text, mut kept, mut is_second) = (first().await?, Vec::new(), false);
         loop {
-            let page = match self.call(about.clone(), api.list(&params)).await {
-                Err(Problem { kind: ProblemKind::Api { code: 410, .. }, .. })
-                    if params.continue_token.is_some() && !is_second =>
-                {
-                    (params.continue_token, is_second) = (None, true);
-                    kept.clear();
-                    continue;
-                }
-                answer => answer?,
+            let Head { metadata } = self.decoded(&about, serde_json::from_str(&text))?;
+            let next = metadata.continue_.filter(|token| !token.is_empty());
+            // A page is decoded while the API server makes the next one.
+            let decoding = tokio::task::spawn_blocking(move || serde_json::from_str::<ObjectList<K>>(&text));
+            let following = async {
+                let params = ListParams { continue_token: Some(next?), ..params.clone() };
+                Some(self.call(about.clone(), page_text(api, params)).await)
             };
-            kept.extend(page.items.into_iter().filter_map(&mut keep));
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => params.continue_token = Some(token),
+            let (page, following) = tokio::join!(decoding, following);
+            let page = page.map_err(|error| Problem::other(format!("a list cannot be read: {error}")))?;
+            kept.extend(self.decoded(&about, page)?.items.into_iter().filter_map(&mut keep));
+            text = match following {
                 None => return Ok(kept),
-            }
+                Some(Err(Problem { kind: ProblemKind::Api { code: 410, .. }, .. })) if !is_second => {
+                    is_second = true;
+                    kept.clear();
+                    first().await?
+                }
+                Some(answer) => answer?,
+            };
         }
+    }
+
+    fn decoded<T>(&self, about: &About<'_>, decoded: Result<T, serde_json::Error>) -> Result<T, Problem> {
+        decoded.map_err(|error| self.explain(about, kube::Error::SerdeError(error)))
     }
 }
 
