@@ -42,13 +42,6 @@ struct Head {
     metadata: ListMeta,
 }
 
-/// A page of a list as it comes.
-async fn page_text<K: Resource + Clone>(api: &Api<K>, params: ListParams) -> kube::Result<String> {
-    let request = kube::core::Request::new(api.resource_url()).list(&params);
-    let request = request.map_err(kube::Error::BuildRequest)?;
-    api.clone().into_client().request_text(request).await
-}
-
 /// A connection to a cluster and the installation in it.
 #[derive(Clone)]
 pub(crate) struct Session {
@@ -201,7 +194,7 @@ impl Session {
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     {
         let params = params.limit(PAGE);
-        let first = || self.call(about.clone(), page_text(api, params.clone()));
+        let first = || self.call(about.clone(), self.page_text(api, params.clone()));
         let (mut text, mut kept, mut is_second) = (first().await?, Vec::new(), false);
         loop {
             let Head { metadata } = self.decoded(&about, serde_json::from_str(&text))?;
@@ -210,7 +203,7 @@ impl Session {
             let decoding = tokio::task::spawn_blocking(move || serde_json::from_str::<ObjectList<K>>(&text));
             let following = async {
                 let params = ListParams { continue_token: Some(next?), ..params.clone() };
-                Some(self.call(about.clone(), page_text(api, params)).await)
+                Some(self.call(about.clone(), self.page_text(api, params)).await)
             };
             let (page, following) = tokio::join!(decoding, following);
             let page = page.map_err(|error| Problem::other(format!("a list cannot be read: {error}")))?;
@@ -225,6 +218,12 @@ impl Session {
                 Some(answer) => answer?,
             };
         }
+    }
+
+    /// A page of a list as it comes.
+    async fn page_text<K: Resource>(&self, api: &Api<K>, params: ListParams) -> kube::Result<String> {
+        let request = kube::core::Request::new(api.resource_url()).list(&params);
+        self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await
     }
 
     fn decoded<T>(&self, about: &About<'_>, decoded: Result<T, serde_json::Error>) -> Result<T, Problem> {

@@ -11,12 +11,17 @@ use crate::binaries::build_control_plane;
 pub fn tarball(entries: &[(&str, &[u8])]) -> anyhow::Result<Vec<u8>> {
     let mut tar = Vec::new();
     for (name, data) in entries {
-        tar.extend_from_slice(&header(name, b'0', data.len()));
-        tar.extend_from_slice(data);
-        tar.resize(tar.len().next_multiple_of(512), 0);
+        add(&mut tar, name, data);
     }
     tar.resize(tar.len() + 1024, 0);
     gzipped(&tar)
+}
+
+/// Adds an entry, padded to whole blocks.
+fn add(tar: &mut Vec<u8>, name: &str, data: &[u8]) {
+    tar.extend_from_slice(&header(name, b'0', data.len()));
+    tar.extend_from_slice(data);
+    tar.resize(tar.len().next_multiple_of(512), 0);
 }
 
 /// Writes a tar archive as the controller does, in members of 1 MiB, and gives its size (bytes). A path has less than 100 bytes.
@@ -35,9 +40,7 @@ pub fn write_members(
         anyhow::Ok(size)
     };
     for (name, data) in std::iter::once(("metadata/version".to_owned(), b"1.1.0\n".to_vec())).chain(entries) {
-        tar.extend_from_slice(&header(&name, b'0', data.len()));
-        tar.extend_from_slice(&data);
-        tar.resize(tar.len().next_multiple_of(512), 0);
+        add(&mut tar, &name, &data);
         cut(&mut tar, MEMBER)?;
     }
     tar.resize(tar.len() + 1024, 0);

@@ -22,14 +22,15 @@ const AGAIN: Duration = Duration::from_secs(5);
 pub(crate) async fn keep(client: Client, namespace: String, profiles: PublishedProfiles) {
     let api = Api::namespaced(client, &namespace);
     loop {
-        let failed = match put(&api, &profiles).await {
-            Ok(()) => None,
-            Err(error) => Some(format!("{error:#}")),
+        let pause = match put(&api, &profiles).await {
+            Ok(()) => PERIOD,
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::warn!(error, "which profiles there are is not published; trying again");
+                AGAIN
+            }
         };
-        if let Some(error) = &failed {
-            tracing::warn!(error, "which profiles there are is not published; trying again");
-        }
-        tokio::time::sleep(if failed.is_some() { AGAIN } else { PERIOD }).await;
+        tokio::time::sleep(pause).await;
     }
 }
 

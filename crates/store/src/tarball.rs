@@ -11,7 +11,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use contents::{Contents, ItemRef};
+pub use contents::{Contents, ItemRef, decoded};
 pub use paths::{Entry, ItemPath};
 pub use places::{Member, Place, places};
 pub use walk::walk;

@@ -112,7 +112,7 @@ fn named(contents: &Contents) -> Result<Vec<(ItemName, ItemRef)>, Problem> {
 pub(super) struct Comparison<'a> {
     session: &'a Session,
     namespaces: IncludesExcludes,
-    types: Vec<String>,
+    types: IncludesExcludes,
     rules: RestoreRules,
     all: bool,
 }
@@ -128,10 +128,11 @@ pub(super) struct Compared {
 
 impl<'a> Comparison<'a> {
     pub(super) fn new(session: &'a Session, args: &DiffArgs) -> Self {
+        let types: Vec<String> = args.include_resources.iter().map(|name| name.to_lowercase()).collect();
         Self {
             session,
             namespaces: IncludesExcludes::new(&args.include_namespaces, &[]),
-            types: args.include_resources.iter().map(|name| name.to_lowercase()).collect(),
+            types: IncludesExcludes::new(&types, &[]),
             rules: RestoreRules {
                 namespaces: args.namespace_mappings.iter().cloned().collect(),
                 ..RestoreRules::default()
@@ -141,9 +142,8 @@ impl<'a> Comparison<'a> {
     }
 
     fn selects(&self, item: &ItemName) -> bool {
-        let types = IncludesExcludes::new(&self.types, &[]);
         let plural = item.group_resource.split('.').next().unwrap_or_default();
-        let of_type = types.includes(&item.group_resource) || types.includes(plural);
+        let of_type = self.types.includes(&item.group_resource) || self.types.includes(plural);
         let of_namespace = match (&item.namespace, item.group_resource.as_str()) {
             (Some(namespace), _) => self.namespaces.includes(namespace),
             (None, NAMESPACES) => self.namespaces.includes(&item.name),

@@ -9,53 +9,53 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use super::prelude::*;
 
 pub(crate) struct KnownProfiles {
-    pub(crate) published: Fetched<Vec<PublishedProfile>>,
+    /// As they are published, else those built in.
+    pub(crate) all: Vec<PublishedProfile>,
+    /// Why they are those built in: what is guarded and which flags there are is not known.
+    pub(crate) unavailable: Option<String>,
     /// What the webhook was told to guard and cannot, and files of profiles that cannot be used.
     pub(crate) unusable: Vec<UnusableProfile>,
-    /// Why there may be others, or others in their place.
-    pub(crate) doubt: Option<String>,
 }
 
 impl KnownProfiles {
-    pub(crate) fn profiles(&self) -> Vec<Profile> {
-        let of_published = |all: &Vec<PublishedProfile>| all.iter().map(|one| one.profile.clone()).collect();
-        self.published.known().map_or_else(Profile::builtin, of_published)
-    }
-
-    pub(crate) fn get(&self, name: &str) -> Option<Profile> {
-        self.profiles().into_iter().find(|profile| profile.name == name)
+    pub(crate) fn get(&self, name: &str) -> Option<&Profile> {
+        self.all.iter().map(|one| &one.profile).find(|profile| profile.name == name)
     }
 
     /// The profile of this name. Of one that is not known only the name counts: releases and holds depend on nothing else.
     pub(crate) fn get_or_stand_in(&self, name: &str) -> Profile {
         let stand_in = || Profile { name: name.to_owned(), engine: false, ..Profile::velero() };
-        self.get(name).unwrap_or_else(stand_in)
+        self.get(name).cloned().unwrap_or_else(stand_in)
+    }
+
+    /// Why there may be others, or others in their place.
+    pub(crate) fn doubt(&self) -> Option<String> {
+        if let Some(why) = &self.unavailable {
+            return Some(format!("which profiles the webhook has is not known: {why}"));
+        }
+        let all: Vec<String> = self.unusable.iter().map(|one| plain(&one.why)).collect();
+        (!all.is_empty()).then(|| format!("this cannot be used: {}", all.join("; ")))
     }
 
     /// That a profile is not known, and why it may not be.
     pub(crate) fn misses(&self, name: &str) -> String {
-        let doubt = self.doubt.as_ref().map_or_else(String::new, |doubt| format!(" ({doubt})"));
+        let doubt = self.doubt().map_or_else(String::new, |doubt| format!(" ({doubt})"));
         format!("this program does not know profile {}{doubt}", plain(name))
     }
 }
 
 /// Asks the cluster. Where it does not answer, only the built-in profiles are known.
 pub(crate) async fn known_profiles(session: &Session) -> KnownProfiles {
-    let (published, unusable) = match fetched(session, published(session)).await {
-        Fetched::Known(PublishedProfiles { profiles, unusable }) => (Fetched::Known(profiles), unusable),
-        Fetched::Missing { unavailable } => (Fetched::missing(unavailable), Vec::new()),
-    };
-    let doubt = match &published {
+    match fetched(session, published(session)).await {
+        Fetched::Known(PublishedProfiles { profiles, unusable }) => {
+            KnownProfiles { all: profiles, unavailable: None, unusable }
+        }
         Fetched::Missing { unavailable } => {
-            Some(format!("which profiles the webhook has is not known: {unavailable}"))
+            let unguarded = |profile| PublishedProfile { profile, guarded: false, over: Vec::new() };
+            let all = Profile::builtin().into_iter().map(unguarded).collect();
+            KnownProfiles { all, unavailable: Some(unavailable), unusable: Vec::new() }
         }
-        Fetched::Known(_) if unusable.is_empty() => None,
-        Fetched::Known(_) => {
-            let all: Vec<String> = unusable.iter().map(|one| plain(&one.why)).collect();
-            Some(format!("this cannot be used: {}", all.join("; ")))
-        }
-    };
-    KnownProfiles { published, unusable, doubt }
+    }
 }
 
 async fn published(session: &Session) -> Result<PublishedProfiles, Problem> {

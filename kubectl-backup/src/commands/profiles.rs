@@ -7,11 +7,7 @@ use backup_core::profile::{
 };
 use serde::Serialize;
 
-use super::{
-    guarded::kinds,
-    known_profiles::{KnownProfiles, known_profiles},
-    prelude::*,
-};
+use super::{guarded::kinds, known_profiles::known_profiles, prelude::*};
 use crate::{
     cli::{Output, ShowProfilesArgs},
     print::{Screen, Style, table},
@@ -20,26 +16,23 @@ use crate::{
 pub(crate) async fn run(args: ShowProfilesArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let known = known_profiles(&session).await;
-    let mut profiles = known.profiles();
-    let KnownProfiles { published, doubt, .. } = known;
-    if let Some(name) = &args.profile {
-        let known = profiles.iter().map(|one| one.name.clone()).collect::<Vec<_>>().join(", ");
-        profiles.retain(|profile| profile.name == *name);
-        if profiles.is_empty() {
-            let remedy = match doubt {
-                Some(doubt) => format!("It knows {known}; {doubt}"),
-                None => format!("It knows {known}."),
-            };
-            return Err(Problem::other(format!("this program knows no profile {name:?}")).with_remedy(remedy));
-        }
-    }
     let mut all = Vec::new();
-    for profile in profiles {
-        let served = fetched(&session, kinds::of_profile(&session, &profile)).await;
+    for one in &known.all {
+        if args.profile.as_ref().is_some_and(|name| one.profile.name != *name) {
+            continue;
+        }
+        let served = fetched(&session, kinds::of_profile(&session, &one.profile)).await;
         let served = served.map(|kinds| kinds.into_iter().map(|one| one.resource.plural).collect());
-        let published =
-            published.clone().map(|all| all.into_iter().find(|one| one.profile.name == profile.name));
-        all.push(view(profile, &served, &published));
+        all.push(view(one, &served, known.unavailable.as_deref()));
+    }
+    let doubt = known.doubt();
+    if let (Some(name), true) = (&args.profile, all.is_empty()) {
+        let known = known.all.iter().map(|one| one.profile.name.as_str()).collect::<Vec<_>>().join(", ");
+        let remedy = match doubt {
+            Some(doubt) => format!("It knows {known}; {doubt}"),
+            None => format!("It knows {known}."),
+        };
+        return Err(Problem::other(format!("this program knows no profile {name:?}")).with_remedy(remedy));
     }
     let note = |doubt| format!("{doubt}; these are the profiles that this program knows");
     let list = ProfileList { profiles: all, notes: doubt.map(note).into_iter().collect() };
@@ -100,26 +93,23 @@ struct PolicyView {
     intent_seconds: u64,
 }
 
-/// One profile, with the plurals that the cluster serves of it and what the webhook tells of it.
-fn view(
-    definition: Profile,
-    served: &Fetched<Vec<String>>,
-    published: &Fetched<Option<PublishedProfile>>,
-) -> ProfileView {
+/// One profile, with the plurals that the cluster serves of it. If the webhook does not say what is guarded and by which flags, why.
+fn view(one: &PublishedProfile, served: &Fetched<Vec<String>>, unavailable: Option<&str>) -> ProfileView {
+    let PublishedProfile { profile: definition, guarded, over } = one;
     let kind = |rule: &KindRule| KindView {
         resource: format!("{}.{}", rule.plural, definition.group),
         is_served: served.clone().map(|all| all.contains(&rule.plural)),
     };
-    let over = |one: Option<PublishedProfile>| one.map(|one| one.over).unwrap_or_default();
+    let told = unavailable.map_or(Fetched::Known(()), Fetched::missing);
     ProfileView {
         name: definition.name.clone(),
         kinds: vec![kind(&definition.backup), kind(&definition.restore)],
-        is_guarded: published.clone().map(|one| one.is_some_and(|one| one.guarded)),
+        is_guarded: told.clone().map(|()| *guarded),
         policy: PolicyView::of(&definition.policy),
-        policy_from: published
-            .clone()
-            .map(|one| std::iter::once("profile".to_owned()).chain(over(one)).collect()),
-        definition,
+        policy_from: told.map(|()| {
+            std::iter::once("profile").chain(over.iter().map(String::as_str)).map(str::to_owned).collect()
+        }),
+        definition: definition.clone(),
     }
 }
 

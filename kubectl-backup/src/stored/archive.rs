@@ -1,7 +1,7 @@
 //! Which items the tarball of a backup has and where they are: read once, and kept for the next look.
 //!
 //! What is kept are names and places, none of the contents, in kubectl's cache folder, for its owner alone. An item is then read
-//! by a few MiB around it. A tarball that is another one by then is read anew.
+//! by a few MiB around it. A tarball that is another one by then is read again.
 
 use std::{
     fs::{self, File},
@@ -14,7 +14,7 @@ use backup_core::{
     api::{Backup, download_request::DownloadTargetKind},
     digest::short_sha256,
 };
-use backup_store::tarball::{Entry, Member, Place, places};
+use backup_store::tarball::{Entry, Member, Place, decoded, places};
 use kube::ResourceExt as _;
 use serde::{Deserialize, Serialize};
 
@@ -131,7 +131,11 @@ pub(crate) async fn object(
                 index = ArchiveIndex::read(session, backup, terminal).await?;
             }
             Err(problem) => return Err(problem),
-            Ok(json) => return decoded(&json, &item).map(|object| Some((item, object))),
+            Ok(json) => {
+                let unreadable = |why| Problem::bad_file(format!("{:?} in the tarball: {why}", item.name));
+                let object = decoded(&json, &item.name).map_err(unreadable)?;
+                return Ok(Some((item, object)));
+            }
         }
     }
 }
@@ -151,18 +155,6 @@ async fn read(session: &Session, backup: &Backup, head: &Head, place: Place) -> 
     })
 }
 
-fn decoded(json: &[u8], item: &ItemName) -> Result<Object, Problem> {
-    let name = &item.name;
-    let object: Object = serde_json::from_slice(json).map_err(|error| {
-        Problem::bad_file(format!("{name:?} in the tarball is no Kubernetes object: {error}"))
-    })?;
-    let found = object.get("metadata").and_then(|metadata| metadata.get("name"));
-    if found.is_some_and(|found| found == name) {
-        return Ok(object);
-    }
-    Err(Problem::bad_file(format!("the object in the tarball at the place of {name:?} has another name")))
-}
-
 /// Reads a tarball: a file with a line for each item, and where its members begin.
 fn list(title: &str, source: impl io::Read) -> Result<(File, Vec<Member>), Problem> {
     let mut items = BufWriter::new(tempfile::tempfile().map_err(|error| unwritten(&error))?);
@@ -170,8 +162,8 @@ fn list(title: &str, source: impl io::Read) -> Result<(File, Vec<Member>), Probl
     let members = places(title, source, |entry, Place { offset, size }| {
         if let (Entry::Item { group_resource, namespace, name }, Ok(())) = (entry, &written) {
             let line = (group_resource, namespace, name, offset, size);
-            written = serde_json::to_writer(&mut items, &line).map_err(io::Error::from);
-            written = std::mem::replace(&mut written, Ok(())).and_then(|()| items.write_all(b"\n"));
+            let line = serde_json::to_writer(&mut items, &line).map_err(io::Error::from);
+            written = line.and_then(|()| items.write_all(b"\n"));
         }
         Ok(())
     });

@@ -99,17 +99,12 @@ pub(crate) fn describe(location: &BackupStorageLocation) -> LocationDescription 
     let (spec, status) = (&location.spec, &location.status);
     let prefix = spec.object_storage.prefix.as_deref().filter(|prefix| !prefix.is_empty());
     let place = [Some(spec.object_storage.bucket.as_str()), prefix].into_iter().flatten().collect::<Vec<_>>();
-    let (phase, tone) = match &status.phase {
-        None => ("New".to_owned(), Tone::Busy),
-        Some(phase @ LocationPhase::Available) => (phase.to_string(), Tone::Good),
-        Some(phase @ LocationPhase::Unavailable) => (phase.to_string(), Tone::Bad),
-        Some(phase) => (plain(phase.as_str()), Tone::Unknown),
-    };
+    let phase = status.phase.as_ref().map(LocationPhase::as_str);
     let pass = sync::location(location).last_pass;
     LocationDescription {
         name: location.name_any(),
-        phase,
-        tone,
+        phase: phase.map_or_else(|| "New".to_owned(), plain),
+        tone: tone(phase),
         message: status.message.as_deref().map(plain).filter(|message| !message.is_empty()),
         provider: plain(&spec.provider),
         place: plain(&place.join("/")),
@@ -125,6 +120,16 @@ pub(crate) fn describe(location: &BackupStorageLocation) -> LocationDescription 
                 Some(format!("{refused} Backups are gone from the bucket and were not removed"))
             }
         }),
+    }
+}
+
+/// How it is with a location in this phase; one that was not looked at has none.
+pub(super) fn tone(phase: Option<&str>) -> Tone {
+    match phase.unwrap_or_default() {
+        "" => Tone::Busy,
+        "Available" => Tone::Good,
+        "Unavailable" => Tone::Bad,
+        _ => Tone::Unknown,
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) use screen::text;
 
 use super::{
     LocationSummary, WorkStatus, Workload,
+    location::tone,
     related::began,
     schedule::{next, reading},
     verdict,
@@ -389,12 +390,7 @@ fn no_schedule(namespace: &str, promises: &[Promise<'_>]) -> String {
 
 fn location(location: &BackupStorageLocation) -> LocationLine {
     let summary = LocationSummary::of(location, "");
-    let tone = match summary.phase.as_deref() {
-        Some("Available") => Tone::Good,
-        Some("Unavailable") => Tone::Bad,
-        None => Tone::Busy,
-        Some(_) => Tone::Unknown,
-    };
+    let tone = tone(summary.phase.as_deref());
     let phase = summary.phase.unwrap_or_else(|| "New".to_owned());
     let message = summary.message.filter(|_| tone == Tone::Bad);
     LocationLine { name: summary.name, phase, message, tone }

@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde::Serialize;
 
-use super::Columns;
+use super::{Columns, location::tone};
 use crate::{
     cli::Shown,
-    print::{Screen, Style, Tone, ago, plain, table},
+    print::{Screen, Style, ago, plain, table},
 };
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -115,11 +115,7 @@ fn problem(pass: &Summary) -> String {
 }
 
 pub(crate) fn one(location: &SyncedLocation, now: Timestamp, style: Style) -> std::io::Result<String> {
-    let tone = match location.phase.as_str() {
-        "Available" => Tone::Good,
-        "Unavailable" => Tone::Bad,
-        _ => Tone::Busy,
-    };
+    let tone = tone(Some(&location.phase));
     let mut screen = Screen::of(style, tone, &plain(&location.name), &[&style.tone(tone, &location.phase)]);
     screen.lines(location.message.iter().map(|message| style.tone(tone, &plain(message))));
     screen.line("");

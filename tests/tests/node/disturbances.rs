@@ -100,7 +100,7 @@ pub(crate) async fn a_rollout_to_another_tag_and_back_keeps_holds_and_the_queue(
     restores.wait_until(QUEUED, "is completed", SOON, completed).await.map(drop)
 }
 
-/// Whoever reaches a port can send what he likes. The limit is the one that `deploy/` has.
+/// Any client that reaches a port can send what it likes. The limit is the one that `deploy/` has.
 pub(crate) async fn large_requests_by_the_hundred_take_no_webhook_beyond_its_limit(
     node: &mut Node,
 ) -> anyhow::Result<()> {

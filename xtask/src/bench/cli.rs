@@ -116,16 +116,6 @@ async fn measure(world: &World, backups: usize, table: &mut Table) -> anyhow::Re
     status::measure(world, backups, table).await
 }
 
-fn memory_row(table: &mut Table, what: &str, kib: u64) {
-    table.row(&Row {
-        what: format!("memory of {what}"),
-        found: format!("{} MiB", kib >> 10),
-        beside: "-".to_owned(),
-        asked: format!("{MEMORY} MiB"),
-        met: Some(kib <= u64::from(MEMORY) << 10),
-    });
-}
-
 /// The time in the middle of some runs (milliseconds).
 async fn middle(run: impl AsyncFn() -> anyhow::Result<Duration>) -> anyhow::Result<f64> {
     let mut times = Sample::default();

@@ -37,11 +37,15 @@ pub async fn create_in(
         .await
 }
 
-async fn config_map(client: &Client, namespace: &str, metadata: &Value, number: usize) -> anyhow::Result<()> {
-    // Not the same letter over and over: that would flatter the compression.
-    let text: String = (0..32)
+/// So many parts of 32 bytes. Not the same letter over and over: that would flatter the compression.
+pub fn text(number: usize, parts: usize) -> String {
+    (0..parts)
         .map(|part| format!("{:032x}", (number * 1_000_003 + part).wrapping_mul(0x9E37_79B9_7F4A_7C15)))
-        .collect();
+        .collect()
+}
+
+async fn config_map(client: &Client, namespace: &str, metadata: &Value, number: usize) -> anyhow::Result<()> {
+    let text = text(number, 32);
     let mut object =
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "text": text }, "metadata": metadata });
     object["metadata"]["name"] = format!("item-{number:06}").into();

@@ -32,9 +32,14 @@ impl Table {
 
     /// Adds a line with the most memory that a controller has used so far, which may be so many MiB.
     pub fn peak_memory(&mut self, controller: &Process, beside: String, most: u32) -> anyhow::Result<()> {
-        let kib = u32::try_from(controller.peak_memory_kib()?)?;
+        self.memory("peak memory of the controller".to_owned(), controller.peak_memory_kib()?, beside, most)
+    }
+
+    /// Adds a line with an amount of memory, which may be so many MiB.
+    pub fn memory(&mut self, what: String, kib: u64, beside: String, most: u32) -> anyhow::Result<()> {
+        let kib = u32::try_from(kib)?;
         self.row(&Row {
-            what: "peak memory of the controller".to_owned(),
+            what,
             found: format!("{:.1} MiB", f64::from(kib) / 1024.0),
             beside,
             asked: format!("{most} MiB"),

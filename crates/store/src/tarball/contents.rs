@@ -182,20 +182,16 @@ impl Contents {
     }
 
     fn decode(&self, item: &ItemRef, json: &[u8]) -> Result<Map<String, Value>, StoreError> {
-        let object: Map<String, Value> =
-            serde_json::from_slice(json).map_err(|error| self.no_object(item, &error))?;
-        let name = object.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Value::as_str);
-        if name == Some(&self.name_of(item)?) {
-            return Ok(object);
+        let name = self.name_of(item)?;
+        match decoded(json, &name) {
+            Ok(object) => Ok(object),
+            Err(detail) => Err(StoreError::UnreadableItem { path: self.path_of(item)?, detail }),
         }
-        let name = shortened(name.unwrap_or_default(), 100);
-        let (path, detail) = (self.path_of(item)?, format!("the object in it is named {name:?}"));
-        Err(StoreError::UnreadableItem { path, detail })
     }
 
     fn read_sized(&self, item: &ItemRef) -> Result<(Vec<u8>, u64), StoreError> {
         let json = self.stored(item)?;
-        let size = json_size::decoded(&json).map_err(|error| self.no_object(item, &error))?;
+        let size = json_size::decoded(&json).map_err(|error| self.unreadable(item, &error))?;
         if size > self.item_memory {
             let detail = format!(
                 "it takes {size} bytes of memory when it is decoded, and at most {} are used for one item; if it is meant to be \
@@ -212,11 +208,9 @@ impl Contents {
         self.bytes(item.offset, item.len as usize)
     }
 
-    fn no_object(&self, item: &ItemRef, error: &serde_json::Error) -> StoreError {
+    fn unreadable(&self, item: &ItemRef, error: &serde_json::Error) -> StoreError {
         match self.path_of(item) {
-            Ok(path) => {
-                StoreError::UnreadableItem { path, detail: format!("it is no Kubernetes object: {error}") }
-            }
+            Ok(path) => StoreError::UnreadableItem { path, detail: no_object(error) },
             Err(error) => error,
         }
     }
@@ -249,6 +243,19 @@ impl Contents {
 
     pub fn is_empty(&self) -> bool {
         self.types.is_empty()
+    }
+}
+
+fn no_object(error: &serde_json::Error) -> String {
+    format!("it is no Kubernetes object: {error}")
+}
+
+/// An item, decoded. Errors: a sentence on what it is instead of the object of this name, by which its path calls it.
+pub fn decoded(json: &[u8], name: &str) -> Result<Map<String, Value>, String> {
+    let object: Map<String, Value> = serde_json::from_slice(json).map_err(|error| no_object(&error))?;
+    match object.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Value::as_str) {
+        Some(found) if found == name => Ok(object),
+        found => Err(format!("the object in it is named {:?}", shortened(found.unwrap_or_default(), 100))),
     }
 }
 

@@ -54,10 +54,10 @@ pub(crate) async fn of_profile(session: &Session, profile: &Profile) -> Result<V
 /// The one kind of the known profiles that is called so. One request for each profile.
 pub(crate) async fn find(session: &Session, known: &KnownProfiles, word: &str) -> Result<Served, Problem> {
     let mut all = Vec::new();
-    for profile in known.profiles() {
-        all.extend(of_profile(session, &profile).await?);
+    for one in &known.all {
+        all.extend(of_profile(session, &one.profile).await?);
     }
-    choose(&all, word, known.doubt.as_deref())
+    choose(&all, word, known.doubt().as_deref())
 }
 
 /// A doubt says why there may be others.

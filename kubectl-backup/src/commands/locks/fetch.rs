@@ -148,9 +148,9 @@ pub(super) async fn unended(
         let scopes = ledgers.all.iter().filter(|read| read.profile.name == name);
         namespaces.extend(scopes.filter_map(|read| read.scope.split('/').nth(1)));
         for kind in [ObjectKind::Restore, ObjectKind::Backup] {
-            let Some(resource) = resource(&profile, kind) else { continue };
+            let Some(resource) = resource(profile, kind) else { continue };
             let keep = |object: DynamicObject| {
-                let seen = Observed::of(&profile, kind, &object);
+                let seen = Observed::of(profile, kind, &object);
                 (!seen.over && seen.scope.is_some()).then_some(seen)
             };
             let read = async |api: Api<DynamicObject>| {

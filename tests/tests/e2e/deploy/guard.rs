@@ -28,7 +28,7 @@ async fn what_the_webhook_guards_is_published(world: &mut World) -> anyhow::Resu
     })
     .await?;
     ensure!(velero["isGuarded"] == true && velero["policyFrom"] == json!(["profile"]), "{velero}");
-    ensure!(velero["definition"]["engine"] == false, "the guard is told to run nothing: {velero}");
+    ensure!(velero["definition"]["engine"] == false, "a guard runs nothing: {velero}");
     Ok(())
 }
 

@@ -4,8 +4,8 @@ use anyhow::{Context as _, ensure};
 use backup_tests::{World, api::ApiExt as _, archive::write_members, world::BUCKET};
 use kube::ResourceExt as _;
 
-use super::{Table, backup, middle};
-use crate::bench::table::Row;
+use super::{MEMORY, Table, backup, middle};
+use crate::bench::{objects, table::Row};
 
 const ITEMS: usize = 100_000;
 const NAMESPACES: usize = 100;
@@ -53,7 +53,7 @@ pub(super) async fn measure(world: &World, table: &mut Table) -> anyhow::Result<
         .peak_memory_kib(&["ls", NAME])
         .await?
         .max(person.peak_memory_kib(&["cat", NAME, &last]).await?);
-    super::memory_row(table, &format!("ls and cat in {ITEMS} items"), kib);
+    table.memory(format!("memory of ls and cat in {ITEMS} items"), kib, "-".to_owned(), MEMORY)?;
     world.backups().delete(&created.name_any(), &kube::api::DeleteParams::default()).await?;
     Ok(())
 }
@@ -62,9 +62,7 @@ pub(super) async fn measure(world: &World, table: &mut Table) -> anyhow::Result<
 fn items() -> impl Iterator<Item = (String, Vec<u8>)> {
     (0..ITEMS).flat_map(|number| {
         let namespace = format!("namespace-{}", number % NAMESPACES);
-        let text: String = (0..24)
-            .map(|part| format!("{:016x}", (number * 1_000_003 + part).wrapping_mul(0x9E37_79B9_7F4A_7C15)))
-            .collect();
+        let text = objects::text(number, 12);
         let json = format!(
             r#"{{"apiVersion":"v1","data":{{"text":"{text}"}},"kind":"ConfigMap","metadata":{{"name":"item-{number:06}","namespace":"{namespace}"}}}}"#
         );

@@ -12,7 +12,7 @@ use kube::Client;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{RATIO, Table, middle};
+use super::{MEMORY, RATIO, Table, middle};
 use crate::bench::table::Row;
 
 const NAMESPACES: usize = 2_000;
@@ -62,8 +62,7 @@ pub(super) async fn measure(world: &World, backups: usize, table: &mut Table) ->
         met: Some(took <= RATIO * lists),
     });
     let kib = person.peak_memory_kib(&["status"]).await?;
-    super::memory_row(table, &format!("status of {backups} backups"), kib);
-    Ok(())
+    table.memory(format!("memory of status of {backups} backups"), kib, "-".to_owned(), MEMORY)
 }
 
 /// Reads a list page by page.
