@@ -6,17 +6,14 @@
 //! then is replaced by a new one.
 
 pub(crate) mod archive;
+mod grant;
 mod reader;
 
 use std::{ops::Range, time::Duration};
 
 use backup_core::{
-    api::{
-        DownloadRequest,
-        download_request::{DownloadRequestPhase, DownloadRequestSpec, DownloadTarget, DownloadTargetKind},
-    },
-    labels::{PLAN_ANNOTATION, READ_KEY_ANNOTATION, READ_UID_ANNOTATION},
-    reading::{FOLDER, KEY_HEADER, KEY_LENGTH, Key, PORT, STATUS_KIND},
+    api::download_request::DownloadTargetKind,
+    reading::{KEY_HEADER, STATUS_KIND},
     text::causes,
 };
 use http::{
@@ -25,28 +22,22 @@ use http::{
     request,
 };
 use http_body_util::{BodyExt as _, Limited, combinators::UnsyncBoxBody};
-use kube::{
-    ResourceExt as _,
-    api::{ObjectMeta, PostParams},
-    client::Body,
-    core::Status,
-};
+use kube::{api::ObjectMeta, client::Body, core::Status};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    backoff::{self, backoff},
+    backoff,
     client::Session,
     error::{About, Problem, ProblemKind, slow},
     print::{plain, size},
+    stored::grant::{Grant, ask, send_to_store},
 };
 
 pub(crate) use reader::{document, piped, sized, unpacked};
 
 /// How long it is tried without a byte coming.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// How long the controller gets to answer a request.
-const ANSWER: Duration = Duration::from_secs(30);
 /// The longest message of an error that is read (bytes).
 const MAX_STATUS: usize = 64 * 1024;
 
@@ -174,13 +165,6 @@ impl From<Problem> for ReadError {
     fn from(problem: Problem) -> Self {
         if problem.is_transient() { Self::Retryable(problem) } else { Self::Final(problem) }
     }
-}
-
-enum Grant {
-    /// The controller: where, by way of the API server, and with which key.
-    Path { path: String, key: Key },
-    /// A Velero server: a URL of the bucket that opens the file to everyone who has it. The key is not for that.
-    Url(String),
 }
 
 struct FileReader<'a> {
@@ -394,111 +378,4 @@ fn text(headers: &HeaderMap, name: &http::HeaderName) -> Option<String> {
 
 fn number(text: Option<&str>) -> Option<u64> {
     text.and_then(|text| text.trim().parse().ok())
-}
-
-/// Asks the controller, and waits for its answer. It removes the request itself, once it is used up or over.
-async fn ask(session: &Session, file: &StoredFile<'_>) -> Result<Grant, ReadError> {
-    let mut random = [0; KEY_LENGTH];
-    let random_source = rustls::crypto::ring::default_provider().secure_random;
-    random_source.fill(&mut random).map_err(|_| Problem::other("this machine gives no random numbers"))?;
-    let key = Key::new(random);
-    let (annotation, value) = match file.wanted {
-        Wanted::Stored { uid } => (READ_UID_ANNOTATION, uid),
-        Wanted::Plan { spec } => (PLAN_ANNOTATION, spec),
-    };
-    let annotations =
-        [(READ_KEY_ANNOTATION.to_owned(), key.hash()), (annotation.to_owned(), value.to_owned())];
-    let target =
-        DownloadTarget { kind: file.kind.clone(), name: file.name.to_owned(), ..DownloadTarget::default() };
-    let mut request =
-        DownloadRequest::new("", DownloadRequestSpec { target, ..DownloadRequestSpec::default() });
-    request.metadata = ObjectMeta {
-        generate_name: Some("read-".to_owned()),
-        annotations: Some(annotations.into()),
-        ..ObjectMeta::default()
-    };
-    let name = session.create(&request, &PostParams::default()).await?.name_any();
-    let end = Instant::now() + ANSWER.min(session.request_timeout);
-    for pause in backoff(Duration::from_millis(30), Duration::from_millis(500)) {
-        let status = session.get::<DownloadRequest>(&name).await?.status;
-        match status.phase {
-            Some(DownloadRequestPhase::Processed) => {
-                let url = status.download_url.unwrap_or_default();
-                if is_path(&url, &session.namespace, &name) {
-                    return Ok(Grant::Path { path: url, key });
-                }
-                if file.is_plan() {
-                    let message = "the server does not know how to tell what a restore would do";
-                    let problem = Problem::other(message)
-                        .with_remedy("`kubectl backup diff` compares a backup with the cluster.");
-                    return Err(ReadError::Final(problem));
-                }
-                if ["https://", "http://"].iter().any(|scheme| url.starts_with(scheme)) {
-                    return Ok(Grant::Url(url));
-                }
-                let (title, url) = (file.title(), plain(&url));
-                let message = format!("the server gives {title} by {url:?}, which is no URL");
-                return Err(ReadError::Final(Problem::other(message)));
-            }
-            Some(DownloadRequestPhase::Failed) => {
-                let message = plain(&status.message.unwrap_or_default());
-                return Err(ReadError::Final(Problem::new(ProblemKind::NotGiven, message)));
-            }
-            _ => {}
-        }
-        if Instant::now() >= end {
-            break;
-        }
-        sleep(pause).await;
-    }
-    let message = format!("the controller has not answered downloadrequest {name:?} within {ANSWER:?}");
-    let remedy = format!(
-        "Check that it runs: kubectl -n {} get pods -l app.kubernetes.io/name=backup-controller",
-        session.namespace
-    );
-    Err(ReadError::Final(Problem::new(ProblemKind::Unanswered, message).with_remedy(remedy)))
-}
-
-/// Sends a request to the URL of a bucket, as a Velero server gives it: without anything that the API server knows of us. The
-/// error is a sentence, without the URL: that opens the file.
-async fn send_to_store(request: Request<Body>) -> Result<Response<Bytes>, String> {
-    let explain =
-        |error: reqwest::Error| format!("the store cannot be reached: {}", causes(&error.without_url()));
-    let (parts, _) = request.into_parts();
-    let client = reqwest::Client::builder().build().map_err(explain)?;
-    let sent = client.get(parts.uri.to_string()).headers(parts.headers).send().await.map_err(explain)?;
-    Ok(Response::<reqwest::Body>::from(sent)
-        .map(|body| body.map_err(|error| error.without_url().into()).boxed_unsync()))
-}
-
-/// Whether this is a path to the file of this request, by some Service of the installation. The key goes nowhere else.
-fn is_path(path: &str, namespace: &str, request: &str) -> bool {
-    let start = format!("/api/v1/namespaces/{namespace}/services/https:");
-    let end = format!(":{PORT}/proxy{FOLDER}/{request}");
-    let service = path.strip_prefix(&start).and_then(|rest| rest.strip_suffix(&end));
-    service.is_some_and(|name| {
-        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_key_goes_to_a_service_of_the_installation_only() {
-        let good = backup_core::reading::path("velero", "backup-controller", "read-1");
-        assert!(is_path(&good, "velero", "read-1"));
-        for (path, namespace, request) in [
-            (good.as_str(), "other", "read-1"),
-            (&good, "velero", "read-2"),
-            (&format!("https://evil{good}"), "velero", "read-1"),
-            (&good.replace("https:", "http:"), "velero", "read-1"),
-            (&good.replace("backup-controller", "a:1/proxy/x?y="), "velero", "read-1"),
-            (&good.replace("backup-controller", ""), "velero", "read-1"),
-            ("", "velero", "read-1"),
-        ] {
-            assert!(!is_path(path, namespace, request), "{path}");
-        }
-    }
 }

@@ -1,9 +1,15 @@
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use backup_core::labels::BLOCKED_ANNOTATION;
 use backup_lock::ObjectKey;
 use backup_runtime::leader::Leadership;
-use backup_testkit::{Fault, Request};
+use backup_testkit::Fault;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -168,18 +174,27 @@ async fn a_restore_found_running_is_resumed_to_the_same_end() {
 
 #[tokio::test]
 async fn a_restore_whose_location_may_not_be_read_for_a_moment_goes_on_later() {
-    let forbidden = |_: &FakeApi, request: &Request| {
-        (request.path == LOCATION)
-            .then(|| Fault::refuse(403, "Forbidden", "it is forbidden: User \"u\" cannot get it"))
-    };
     for phase in [None, Some("InProgress"), Some("Finalizing")] {
-        let (fake, _folder, ctx) = prepared(phase).await;
-        fake.fault(forbidden);
-        let blocked = step(&mut worker(&ctx)).await;
-        assert!(matches!(&blocked, Step::Again(why) if why.contains("forbidden")), "{phase:?}: {blocked:?}");
-        fake.fault(|_, _| None);
-        assert_eq!(step(&mut worker(&ctx)).await, Step::Done);
-        assert_eq!(status(&fake)["phase"], "Completed", "{phase:?}");
+        // Each of the times that it is read.
+        for allowed in 0.. {
+            let (fake, _folder, ctx) = prepared(phase).await;
+            let reads = Arc::new(AtomicUsize::new(0));
+            let counter = Arc::clone(&reads);
+            fake.fault(move |_, request| {
+                let reading = request.path == LOCATION && request.method == "GET";
+                (reading && counter.fetch_add(1, Ordering::Relaxed) == allowed)
+                    .then(|| Fault::refuse(403, "Forbidden", "it is forbidden: User \"u\" cannot get it"))
+            });
+            let first = step(&mut worker(&ctx)).await;
+            if reads.load(Ordering::Relaxed) <= allowed {
+                assert_eq!(first, Step::Done);
+                assert!(allowed > 1, "{phase:?}: the location is read more than once");
+                break;
+            }
+            assert!(matches!(&first, Step::Again(why) if why.contains("forbidden")), "{phase:?}: {first:?}");
+            assert_eq!(step(&mut worker(&ctx)).await, Step::Done);
+            assert_eq!(status(&fake)["phase"], "Completed", "{phase:?}, after {allowed} reads");
+        }
     }
 }
 
