@@ -80,8 +80,15 @@ impl Kubectl {
         serde_json::from_str(&ran.stdout).with_context(|| format!("{ran:?}"))
     }
 
-    /// Runs commands of a page in a folder, as a person would in a shell: `kubectl`, and `kubectl backup`, which is this program.
+    /// Runs commands of a page in a folder, as a person would in a shell.
     pub async fn shell(&self, plugin: &Path, folder: &Path, commands: &str) -> anyhow::Result<Ran> {
+        let mut command = self.in_shell(plugin)?;
+        command.args(["-e", "-x", "-c", commands]).current_dir(folder);
+        Ran::of(command).await
+    }
+
+    /// A shell that has `kubectl`, and `kubectl backup`, which is this program.
+    pub fn in_shell(&self, plugin: &Path) -> anyhow::Result<Command> {
         let bin = self.folder.join("bin");
         std::fs::create_dir_all(&bin)?;
         let (kubectl, plugin) = (self.program.display(), plugin.display());
@@ -93,10 +100,9 @@ impl Kubectl {
         std::fs::set_permissions(&program, Permissions::from_mode(0o755))?;
         let path = std::env::var("PATH").unwrap_or_default();
         let mut command = Command::new("sh");
-        command.args(["-e", "-x", "-c", commands]).current_dir(folder).env_remove("VELERO_NAMESPACE");
-        command.env("PATH", format!("{}:{path}", bin.display()));
+        command.env("PATH", format!("{}:{path}", bin.display())).env_remove("VELERO_NAMESPACE");
         self.set_environment(&mut command);
-        Ran::of(command).await
+        Ok(command)
     }
 
     fn command(&self, name: &str, args: &[&str]) -> Command {

@@ -6,6 +6,7 @@
 
 mod images;
 pub mod machine;
+mod shop;
 
 use std::{
     collections::BTreeMap,
@@ -15,6 +16,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
+use backup_core::api::{BackupStorageLocation, LocationPhase};
 use images::Images;
 pub use images::{TOOLS, image_of};
 use k8s_openapi::api::core::v1::Node as NodeObject;
@@ -26,8 +28,10 @@ use tokio::process::Command;
 
 use crate::{
     KubectlBackup,
+    api::ApiExt as _,
     binaries::{Programs, build_clients, build_dns, build_node_programs},
     control_plane::ControlPlane,
+    install::{NAMESPACE, ensure_secret},
     kubectl::Kubectl,
     kubectl_backup::Ran,
     object_store::{S3, TlsFront},
@@ -107,11 +111,14 @@ impl Node {
         .await
     }
 
-    /// Where the pods find the bucket, with the credentials that `docs/use` expects in `cloud-credentials`.
-    pub fn location(&self) -> Value {
-        json!({
+    /// Creates the location `default`, which is the bucket, and its credentials as the README does, and waits until it is available:
+    /// the store's certificate is one that an authority in the image vouches for.
+    pub async fn create_location(&self) -> anyhow::Result<()> {
+        ensure_secret(&self.client, NAMESPACE, "cloud-credentials", "cloud", &S3::credentials()).await?;
+        let locations: Api<BackupStorageLocation> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let location = serde_json::from_value(json!({
             "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation",
-            "metadata": { "name": "default", "namespace": crate::install::NAMESPACE },
+            "metadata": { "name": "default" },
             "spec": {
                 "provider": "aws", "default": true,
                 "objectStorage": { "bucket": BUCKET },
@@ -120,7 +127,10 @@ impl Node {
                     "s3Url": format!("https://{}", self.store_front.address()),
                 },
             },
-        })
+        }))?;
+        locations.create_object(&location).await?;
+        let available = |one: &BackupStorageLocation| one.status.phase == Some(LocationPhase::Available);
+        locations.wait_until("default", "is available", START, available).await.map(drop)
     }
 
     /// kubectl as the cluster's administrator.

@@ -1,5 +1,7 @@
 //! The main job, narrated: an application is backed up, destroyed and restored, and colliding requests are refused.
 
+pub(crate) mod node;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};

@@ -25,11 +25,15 @@ struct Args {
 enum Task {
     /// Shows the main job on a real control plane: backup, loss, restore, refusal.
     Demo {
-        /// Leave everything running at the end, and say how to reach it.
+        /// On a real node: what is shipped is installed as a user would, and pods come back. Linux, root, and what docs/evidence/tests.md
+        /// names.
+        #[arg(long)]
+        node: bool,
+        /// Leave everything running at the end, and say how to reach it; with --node, a shell.
         #[arg(long)]
         keep: bool,
         /// A flag for the controller, such as --plugin-dir=FOLDER. Can be repeated.
-        #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
+        #[arg(long, value_name = "FLAG", allow_hyphen_values = true, conflicts_with = "node")]
         controller_arg: Vec<String>,
     },
     /// Runs every check and every test.
@@ -64,7 +68,8 @@ fn main() -> anyhow::Result<()> {
         return test::rustdoc();
     }
     match Args::parse().task {
-        Task::Demo { keep, controller_arg } => block_on(demo::run(keep, &controller_arg)),
+        Task::Demo { node: true, keep, .. } => block_on(demo::node::run(keep)),
+        Task::Demo { keep, controller_arg, .. } => block_on(demo::run(keep, &controller_arg)),
         Task::Test { only } => test::run(only.as_deref()),
         Task::Bench(args) => block_on(bench::run(args)),
         Task::Histories(args) => block_on(histories::run(args)),

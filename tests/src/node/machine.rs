@@ -94,8 +94,8 @@ pub fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Runs this program inside with these arguments. Whether it ended well.
-pub fn run_inside(arguments: &[String]) -> anyhow::Result<bool> {
+/// Runs this program inside with these arguments and this input. Whether it ended well.
+pub fn run_inside(arguments: &[String], input: Stdio) -> anyhow::Result<bool> {
     // Joins the groups before the `--`, and goes on as the command after it.
     const JOIN: &str =
         "until [ \"$1\" = -- ]; do echo $$ > \"$1/cgroup.procs\"; shift; done; shift; exec \"$@\"";
@@ -111,7 +111,7 @@ pub fn run_inside(arguments: &[String]) -> anyhow::Result<bool> {
     command.args(["--pdeathsig", "KILL", "sh", "-ec", JOIN, "sh"]).args(&groups.0).args(["--", "unshare"]);
     command.args(NAMESPACES).args(["catatonit", "--", "sh", "-ec", include_str!("prepare.sh")]);
     command.arg(ADDRESS.to_string()).arg(std::env::current_exe()?).args(arguments);
-    command.env(INSIDE, "yes").env(PROGRAMS, programs.folder()).stdin(Stdio::null());
+    command.env(INSIDE, "yes").env(PROGRAMS, programs.folder()).stdin(input);
     Ok(command.status().context("run setpriv")?.success())
 }
 

@@ -3,19 +3,17 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use backup_core::api::{Backup, LocationPhase};
+use backup_core::api::Backup;
 use backup_tests::{
     api::{ApiExt as _, objects_in},
     binaries::root,
-    install::{NAMESPACE, ensure_secret},
+    install::NAMESPACE,
     kubectl::with_kind,
-    node::{Node, TOOLS},
-    object_store::S3,
-    wait::{eventually, until, when},
+    node::Node,
+    wait::{eventually, when},
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
-use serde_json::{Value, json};
 
 /// Longest wait for a rollout.
 pub(crate) const ROLLOUT: &str = "--timeout=90s";
@@ -28,7 +26,6 @@ fn folder(name: &str) -> String {
 }
 
 pub(crate) async fn both_programs_become_ready_as_they_are_installed(node: &mut Node) -> anyhow::Result<()> {
-    let kubectl = node.kubectl()?;
     let installed = node.kubectl_backup().succeeds(&["install", "--timeout=90s"]).await?;
     ensure!(
         installed.stderr.contains("it answers: a backup that makes no sense was refused"),
@@ -40,16 +37,7 @@ pub(crate) async fn both_programs_become_ready_as_they_are_installed(node: &mut 
             ensure!(restarts(&pod) == 0, "{} was restarted: {:?}", pod.name_any(), pod.status);
         }
     }
-    ensure_secret(&node.client, NAMESPACE, "cloud-credentials", "cloud", &S3::credentials()).await?;
-    kubectl.succeeds(&["apply", "-f", &kubectl.manifest(&node.location())?]).await?;
-    // The store's certificate is one that an authority in the image vouches for.
-    let locations: Api<backup_core::api::BackupStorageLocation> =
-        Api::namespaced(node.client.clone(), NAMESPACE);
-    locations
-        .wait_until("default", "is available", SOON, |location| {
-            location.status.phase == Some(LocationPhase::Available)
-        })
-        .await?;
+    node.create_location().await?;
     let seen = node.kubectl_backup().succeeds(&["doctor"]).await?.stdout;
     let served = "2 replicas serve certificates that the API server takes";
     ensure!(seen.contains(served), "no {served:?} in {seen}");
@@ -58,14 +46,12 @@ pub(crate) async fn both_programs_become_ready_as_they_are_installed(node: &mut 
 
 pub(crate) async fn a_namespace_with_running_pods_comes_back(node: &mut Node) -> anyhow::Result<()> {
     let (kubectl, plugin) = (node.kubectl()?, node.kubectl_backup());
-    for object in shop() {
-        kubectl.succeeds(&["apply", "-f", &kubectl.manifest(&object)?]).await?;
-    }
-    available(node, "shop", "server").await?;
+    node.create_shop().await?;
+    node.wait_for_shop().await?;
     plugin.succeeds(&["create", "first", "--include-namespaces=shop", "--wait"]).await?;
     kubectl.succeeds(&["delete", "namespace", "shop", "--timeout=60s"]).await?;
     plugin.succeeds(&["restore", "--from-backup=first", "--name=back", "--wait"]).await?;
-    available(node, "shop", "server").await?;
+    node.wait_for_shop().await?;
     let settings = objects_in(&node.client, "shop", "v1", "ConfigMap").get("settings").await?;
     ensure!(settings.data["data"]["colour"] == "blue", "{:?}", settings.data);
     // By way of the API server's proxy to a controller's pod.
@@ -180,33 +166,4 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
 pub(crate) fn restarts(pod: &Pod) -> i32 {
     let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     containers.map(|container| container.restart_count).sum()
-}
-
-async fn available(node: &Node, namespace: &str, name: &str) -> anyhow::Result<()> {
-    let deployments = objects_in(&node.client, namespace, "apps/v1", "Deployment");
-    until(&format!("{name} is available"), SOON, async || {
-        let deployment = deployments.get(name).await?;
-        anyhow::Ok(deployment.data["status"]["availableReplicas"] == deployment.data["spec"]["replicas"])
-    })
-    .await
-}
-
-/// An application whose pods run, with its settings mounted.
-fn shop() -> Vec<Value> {
-    let labels = json!({ "app": "server" });
-    vec![
-        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } }),
-        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "settings", "namespace": "shop" },
-            "data": { "colour": "blue" } }),
-        json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "server", "namespace": "shop" },
-            "spec": { "replicas": 2, "selector": { "matchLabels": labels }, "template": {
-                "metadata": { "labels": labels },
-                "spec": {
-                    "terminationGracePeriodSeconds": 1,
-                    "containers": [{ "name": "server", "image": TOOLS,
-                        "args": ["httpd", "-f", "-p", "8080", "-h", "/settings"],
-                        "readinessProbe": { "httpGet": { "path": "/colour", "port": 8080 }, "periodSeconds": 1 },
-                        "volumeMounts": [{ "name": "settings", "mountPath": "/settings" }] }],
-                    "volumes": [{ "name": "settings", "configMap": { "name": "settings" } }] } } } }),
-    ]
 }

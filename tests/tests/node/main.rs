@@ -7,7 +7,10 @@ mod creations;
 mod disturbances;
 mod installation;
 
-use std::{process::ExitCode, time::Instant};
+use std::{
+    process::{ExitCode, Stdio},
+    time::Instant,
+};
 
 use backup_tests::node::{Node, machine};
 use futures::future::LocalBoxFuture;
@@ -55,7 +58,7 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    Ok(if machine::run_inside(&arguments)? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if machine::run_inside(&arguments, Stdio::null())? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 async fn run() -> anyhow::Result<ExitCode> {
