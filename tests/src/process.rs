@@ -185,6 +185,11 @@ impl Process {
         self.launch()
     }
 
+    /// What is started from now on is this program, with the flags as they are.
+    pub(crate) fn set_program(&mut self, program: &Path) {
+        program.clone_into(&mut self.spec.program);
+    }
+
     /// Stops it from running without ending it (SIGSTOP).
     pub fn pause(&self) -> anyhow::Result<()> {
         self.signal(Signal::STOP)

@@ -1,6 +1,6 @@
 //! All programs at work for a while, in several replicas, with clients of every kind, while everything that can goes wrong.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::{bail, ensure};
 use backup_tests::{
@@ -23,16 +23,18 @@ pub struct Args {
     /// Build ours without this part: it has to be caught.
     #[arg(long, value_name = "PART")]
     without: Option<Part>,
+    /// A folder with the programs of another version: rollouts go there and back.
+    #[arg(long, value_name = "FOLDER")]
+    other: Option<PathBuf>,
 }
 
 /// Runs it, prints what it has seen, and fails for a broken promise. Everything that was started ends with it, also when it is
 /// interrupted.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let profile = std::env::var("BACKUP_TESTS_PROFILE").unwrap_or_else(|_| "release".to_owned());
-    let Args { minutes, seed, without } = args;
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     tokio::select! {
-        done = soak(Duration::from_mins(minutes), seed, without, &profile) => done,
+        done = soak(args, &profile) => done,
         _ = interrupt.recv() => bail!("interrupted"),
         _ = terminate.recv() => bail!("terminated"),
     }
@@ -40,17 +42,21 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
 /// The programs as the tests have built them, for two minutes.
 pub async fn of_the_tests() -> anyhow::Result<()> {
-    soak(Duration::from_mins(2), 1, None, "dev").await
+    let args = Args { minutes: 2, seed: 1, without: None, other: None };
+    soak(args, "dev").await
 }
 
-async fn soak(time: Duration, seed: u64, without: Option<Part>, profile: &str) -> anyhow::Result<()> {
+async fn soak(args: Args, profile: &str) -> anyhow::Result<()> {
+    let Args { minutes, seed, without, other } = args;
+    let (time, other) = (Duration::from_mins(minutes), other.as_deref().map(Programs::in_folder));
     let mut builder = World::builder().profile(profile).api_servers(2).webhooks(0).controllers(0);
     if let Some(part) = without {
         builder = builder.programs(Programs::in_folder(&part.build()?));
     }
     let mut world = builder.start().await?;
     let (faults, controllers, progress) = (true, true, true);
-    let options = Options { count: 0, seed, faults, naive: false, controllers, soak: Some(time), progress };
+    let options =
+        Options { count: 0, seed, faults, naive: false, controllers, soak: Some(time), other, progress };
     println!("{time:?} with seed {seed}");
     let report = history::run(&mut world, &options).await?;
     println!("{report}");

@@ -1,5 +1,5 @@
 //! What goes wrong around the programs in a soak, one thing after another and beside the faults of the histories: the store
-//! and the network are slow, lose what is asked, or stand still; and the webhook's certificate is replaced.
+//! and the network are slow, lose what is asked, or stand still; the webhook's certificate is replaced; and our programs are.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use super::{
     faults::{Faults, Link, Point},
     random::Random,
 };
-use crate::{World, proxy::Fault};
+use crate::{World, binaries::Programs, proxy::Fault};
 
 /// Longest time of a disturbance, and between two (seconds).
 const LONGEST: u64 = 8;
@@ -17,8 +17,14 @@ const BETWEEN: u64 = 6;
 /// What each piece of data takes when store or network are slow.
 const SLOW: Duration = Duration::from_millis(150);
 
-/// Disturbs for ever. What was disturbed is as it should be when this is dropped.
-pub(crate) async fn disturb(world: &World, faults: &Arc<Faults>, seed: u64) -> anyhow::Result<()> {
+/// Disturbs for ever; every second rollout is to the `other` programs. What was disturbed is as it should be when this is dropped.
+pub(crate) async fn disturb(
+    world: &World,
+    faults: &Arc<Faults>,
+    seed: u64,
+    other: Option<&Programs>,
+) -> anyhow::Result<()> {
+    let mut versions = [other.unwrap_or(world.programs()), world.programs()].into_iter().cycle();
     let store = &world.s3()?.front;
     let calm = Calm { world, faults };
     let mut random = Random::of(seed, u64::MAX);
@@ -34,6 +40,12 @@ pub(crate) async fn disturb(world: &World, faults: &Arc<Faults>, seed: u64) -> a
             // Replicas find new files by themselves; the authority is the same.
             Point::CertificateReplaced => {
                 drop(world.plane.pki().map(|pki| pki.server("histories")).transpose()?);
+            }
+            Point::RolledOut => {
+                if let Some(version) = versions.next() {
+                    faults.webhooks.roll(&version.webhook).await;
+                    faults.controllers.roll(&version.controller).await;
+                }
             }
             _ => {}
         }

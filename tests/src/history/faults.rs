@@ -54,6 +54,8 @@ pub(crate) enum Point {
     /// Of what our programs ask the API servers, every second request or answer is lost.
     NetworkLossy,
     CertificateReplaced,
+    /// Webhooks, and then controllers, are replaced one after another, by another version and back if there is one.
+    RolledOut,
 }
 
 /// The network between our programs and the API servers.
@@ -94,13 +96,14 @@ impl Point {
     ];
 
     /// What is done around the programs in a soak.
-    pub(crate) const OF_A_SOAK: [Self; 6] = [
+    pub(crate) const OF_A_SOAK: [Self; 7] = [
         Self::StoreRefused,
         Self::StoreStalled,
         Self::StoreSlow,
         Self::NetworkSlow,
         Self::NetworkLossy,
         Self::CertificateReplaced,
+        Self::RolledOut,
     ];
 
     fn describe(self) -> &'static str {
@@ -123,6 +126,7 @@ impl Point {
             Self::NetworkSlow => "network to the API servers is slow",
             Self::NetworkLossy => "network to the API servers loses messages",
             Self::CertificateReplaced => "certificate of the webhook replaced",
+            Self::RolledOut => "programs rolled out",
         }
     }
 }

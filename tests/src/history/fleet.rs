@@ -2,6 +2,7 @@
 
 use std::{
     net::SocketAddr,
+    path::Path,
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -18,6 +19,8 @@ use crate::process::Process;
 const NOTICED: Duration = Duration::from_millis(500);
 /// Until a killed process is started again.
 const DOWN: Duration = Duration::from_millis(300);
+/// What `deploy/` gives a process that is asked to end.
+const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
 struct Member {
     address: SocketAddr,
@@ -113,11 +116,29 @@ impl Fleet {
 
     /// Starts one again that was killed; it is asked again when it listens.
     pub(crate) async fn restart(&self, index: usize) {
-        let member = &self.members[index];
-        member.out.store(true, Ordering::SeqCst);
+        self.members[index].out.store(true, Ordering::SeqCst);
         tokio::time::sleep(DOWN).await;
-        let taken = locked(&member.process).take();
-        if let Some(mut process) = taken {
+        let taken = locked(&self.members[index].process).take();
+        self.start(index, taken).await;
+    }
+
+    /// Puts this program into the place of each, one after another, as a rollout does.
+    pub(crate) async fn roll(&self, program: &Path) {
+        for (index, member) in self.members.iter().enumerate() {
+            member.out.store(true, Ordering::SeqCst);
+            tokio::time::sleep(NOTICED).await;
+            let mut taken = locked(&member.process).take();
+            if let Some(process) = &mut taken {
+                let _ = process.stop(ENDS_WITHIN).await;
+                process.set_program(program);
+            }
+            self.start(index, taken).await;
+        }
+    }
+
+    async fn start(&self, index: usize, process: Option<Process>) {
+        let member = &self.members[index];
+        if let Some(mut process) = process {
             let _ = process.restart().await;
             *locked(&member.process) = Some(process);
         }

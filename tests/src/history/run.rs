@@ -24,7 +24,11 @@ use super::{
     stage::{GRACE, Stage},
     whose::{CLUSTERS, Whose},
 };
-use crate::{World, binaries::target, wait};
+use crate::{
+    World,
+    binaries::{Programs, target},
+    wait,
+};
 
 /// Histories whose clients are at work.
 const AT_ONCE: usize = 12;
@@ -44,7 +48,7 @@ const EXTRA: u64 = 60;
 const ENDS_WITHIN: Duration = Duration::from_secs(45);
 /// The same with real controllers: until another one leads, and asks again what an API server refused that had just started.
 const LEADS_WITHIN: Duration = Duration::from_secs(90);
-/// What the disturbances of a soak add to that: each is over within ten seconds, and work is tried again later and later.
+/// What the disturbances of a soak add to that: each is over within half a minute, and work is tried again later and later.
 const DISTURBED: Duration = Duration::from_mins(1);
 const TOLD_EVERY: Duration = Duration::from_secs(30);
 
@@ -59,6 +63,8 @@ pub struct Options {
     pub controllers: bool,
     /// A soak: histories begin for this long, and `count` does not matter; clients do more, and more goes wrong.
     pub soak: Option<Duration>,
+    /// Programs of another version, which take turns with ours in a soak.
+    pub other: Option<Programs>,
     pub progress: bool,
 }
 
@@ -87,7 +93,7 @@ pub async fn run(world: &mut World, options: &Options) -> anyhow::Result<Report>
     tokio::select! {
         () = run.all() => {}
         () = run.tell(), if options.progress => {}
-        Err(error) = disturb(world, &stage.faults, options.seed), if options.soak.is_some() => {
+        Err(error) = disturb(world, &stage.faults, options.seed, options.other.as_ref()), if options.soak.is_some() => {
             run.trouble(&format!("disturbances: {error:#}"));
         }
     }

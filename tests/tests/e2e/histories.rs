@@ -19,7 +19,16 @@ const NAIVE_ROUNDS: u64 = 5;
 
 fn options() -> Options {
     let (count, seed) = (HISTORIES, SEED);
-    Options { count, seed, faults: true, naive: false, controllers: false, soak: None, progress: false }
+    Options {
+        count,
+        seed,
+        faults: true,
+        naive: false,
+        controllers: false,
+        soak: None,
+        other: None,
+        progress: false,
+    }
 }
 
 async fn in_histories_full_of_faults_no_promise_is_broken(world: &mut World) -> anyhow::Result<()> {

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use backup_core::{
-    api::{Restore, RestorePhase, RestoreSpec},
+    api::{Backup, BackupPhase, BackupSpec, Restore, RestorePhase, RestoreSpec},
     labels::ON_CONFLICT_ANNOTATION,
 };
 use backup_tests::{
     api::ApiExt as _,
-    install::NAMESPACE,
+    install::{NAMESPACE, ensure_namespace},
     node::{NAME, Node},
     wait::{eventually, when},
 };
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{Api, ResourceExt};
 
 use crate::{
@@ -132,6 +132,50 @@ pub(crate) async fn large_requests_by_the_hundred_take_no_webhook_beyond_its_lim
     let after = identities(node).await?;
     ensure!(before == after, "a webhook was started again: {before:?}, {after:?}");
     Ok(())
+}
+
+/// The kernel kills whichever controller takes the backup up, until the limit is raised.
+pub(crate) async fn a_backup_outlives_controllers_that_run_out_of_memory(
+    node: &mut Node,
+) -> anyhow::Result<()> {
+    const NAME: &str = "beyond-the-limit";
+    let kubectl = node.kubectl()?;
+    let limit = async |memory: &str| {
+        let memory = format!("--limits=memory={memory}");
+        let args = ["set", "resources", "deployment/backup-controller", &memory, "--requests=memory=16Mi"];
+        kubectl.succeeds(&[&args[..], &["--namespace", NAMESPACE]].concat()).await?;
+        rolled_out(node, "backup-controller").await
+    };
+    ensure_namespace(&node.client, "large").await?;
+    let large: Api<ConfigMap> = Api::namespaced(node.client.clone(), "large");
+    for number in 0..60 {
+        let data = [("text".to_owned(), "x".repeat(900 << 10))].into();
+        let mut one = ConfigMap { data: Some(data), ..ConfigMap::default() };
+        one.metadata.name = Some(format!("large-{number}"));
+        large.create_object(&one).await?;
+    }
+    limit("24Mi").await?;
+    let backups: Api<Backup> = Api::namespaced(node.client.clone(), NAMESPACE);
+    let spec = BackupSpec { included_namespaces: vec!["large".to_owned()], ..BackupSpec::default() };
+    backups.create_object(&Backup::new(NAME, spec)).await?;
+    eventually("two controllers were killed", SOON, async || {
+        let pods = pods(node, "backup-controller").await?;
+        let killed = pods.iter().filter(|pod| was_killed_for_memory(pod)).count();
+        anyhow::Ok(when(killed == 2, format!("{:?}", pods.iter().map(|pod| &pod.status).collect::<Vec<_>>())))
+    })
+    .await?;
+    let phase = backups.get(NAME).await?.phase();
+    ensure!(!phase.is_terminal(), "it has ended: {phase}");
+    limit("2Gi").await?;
+    let completed = |backup: &Backup| backup.phase() == BackupPhase::Completed;
+    backups.wait_until(NAME, "is completed", SOON, completed).await.map(drop)
+}
+
+fn was_killed_for_memory(pod: &Pod) -> bool {
+    let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let mut states = containers.flat_map(|one| [&one.state, &one.last_state]).flatten();
+    states
+        .any(|state| state.terminated.as_ref().is_some_and(|end| end.reason.as_deref() == Some("OOMKilled")))
 }
 
 /// Without a kubelet no pod is looked after, and what runs goes on; when it comes back it takes the pods for its own.

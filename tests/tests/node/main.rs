@@ -34,6 +34,7 @@ const TESTS: &[Test] = tests![
     disturbances::a_rollout_of_both_fails_no_creation,
     disturbances::a_rollout_to_another_tag_and_back_keeps_holds_and_the_queue,
     disturbances::large_requests_by_the_hundred_take_no_webhook_beyond_its_limit,
+    disturbances::a_backup_outlives_controllers_that_run_out_of_memory,
     disturbances::a_drain_waits_until_another_replica_is_ready,
     installation::an_upgrade_that_cannot_start_says_why_and_another_goes_on,
     installation::removal_leaves_what_the_programs_worked_on,
