@@ -74,6 +74,19 @@ pub(crate) struct Execution {
     pub item: ItemId,
 }
 
+/// What an execution holds from before it is noted until its end is in the queue of the journal.
+pub(crate) trait Place: Send {
+    /// Whether other executions are about to be noted, so that the end of this one may wait for them.
+    fn has_company(&self) -> bool;
+}
+
+/// Nobody is waited for.
+impl Place for () {
+    fn has_company(&self) -> bool {
+        false
+    }
+}
+
 /// The notes of one backup or restore.
 pub(crate) struct ActionJournal<E> {
     journal: Arc<dyn JournalWriter>,
@@ -98,7 +111,7 @@ impl<E: ActionOutcome> ActionJournal<E> {
         &self,
         action: &str,
         item: &ItemId,
-        place: impl Send,
+        place: impl Place,
         execute: impl Future<Output = Result<E, ActionError>> + Send,
     ) -> Result<Result<Done<E>, ActionError>, StoreError> {
         match self.prior_attempt(action, item) {
@@ -122,11 +135,12 @@ impl<E: ActionOutcome> ActionJournal<E> {
         crash::point("before-execution");
         let executed = execute.await.map(|executed| Done { executed, at: Timestamp::now() });
         crash::point("after-execution");
+        let soon = place.has_company();
         let end = match &executed {
             // Stays open: the replica that takes this up must not try it again either.
             Err(ActionError::Unknown { .. }) => None,
-            Ok(done) if done.executed.operation().is_some() => Some(self.end(action, item, Some(done))),
-            Ok(_) | Err(_) => Some(self.end(action, item, None)),
+            Ok(done) if done.executed.operation().is_some() => Some(self.end(action, item, Some(done), soon)),
+            Ok(_) | Err(_) => Some(self.end(action, item, None, soon)),
         };
         drop(place);
         if let Some(end) = end {
@@ -152,8 +166,10 @@ impl<E: ActionOutcome> ActionJournal<E> {
         action: &str,
         item: &ItemId,
         started: Option<&Done<E>>,
+        soon: bool,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.journal.append(json!({ ENDED: { "action": action, "item": item }, "started": started }))
+        let note = json!({ ENDED: { "action": action, "item": item }, "started": started });
+        if soon { self.journal.append_soon(note) } else { self.journal.append(note) }
     }
 
     /// What earlier tries have left and this one has not come past: their items are gone by now, or it has ended early. With
@@ -242,8 +258,8 @@ mod tests {
         for name in ["started", "nothing", "unknown"] {
             first.begin("x/a", &item(name)).await.unwrap();
         }
-        first.end("x/a", &item("started"), Some(&done())).await.unwrap();
-        first.end("x/a", &item("nothing"), None).await.unwrap();
+        first.end("x/a", &item("started"), Some(&done()), false).await.unwrap();
+        first.end("x/a", &item("nothing"), None, false).await.unwrap();
         let mut found = notes.all();
         found.insert(0, json!({ "hooksPaid": "other" }));
 
@@ -263,7 +279,7 @@ mod tests {
         let notes = Arc::new(MemoryJournal::default());
         let first = ActionJournal::take_over(notes.clone(), &[]).unwrap();
         first.begin("x/a", &item("started")).await.unwrap();
-        first.end("x/a", &item("started"), Some(&done())).await.unwrap();
+        first.end("x/a", &item("started"), Some(&done()), false).await.unwrap();
         let mut found = notes.all();
         for (key, note) in (1..).zip(&mut found) {
             slim(EntryPosition { key, index: 0 }, note);
@@ -282,7 +298,7 @@ mod tests {
             first.begin("x/a", &item(name)).await.unwrap();
         }
         for name in ["started", "again"] {
-            first.end("x/a", &item(name), Some(&done())).await.unwrap();
+            first.end("x/a", &item(name), Some(&done()), false).await.unwrap();
         }
         let next = ActionJournal::<BackupActionOutput>::take_over(notes.clone(), &notes.all()).unwrap();
         next.prior_attempt("x/a", &item("again")).unwrap();

@@ -1,6 +1,6 @@
 //! Notes in the journal of a backup or restore.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use async_trait::async_trait;
 use backup_runtime::leader::Leadership;
@@ -10,7 +10,10 @@ use serde_json::{
     Value,
     value::{RawValue, to_raw_value},
 };
-use tokio::sync::Mutex;
+use tokio::{
+    sync::{Mutex, watch},
+    time::timeout,
+};
 
 /// Takes entries that the next process must know. Create-only: an entry is never changed.
 #[async_trait]
@@ -18,6 +21,10 @@ pub(crate) trait JournalWriter: Send + Sync {
     /// Adds an entry behind all that were added before, of which none becomes durable later. It is durable once the future has
     /// ended, and is taken back when that is dropped.
     fn append(&self, entry: Value) -> BoxFuture<'_, Result<(), StoreError>>;
+    /// The same, for an entry that may wait a moment for others to be written with, as some are about to come.
+    fn append_soon(&self, entry: Value) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.append(entry)
+    }
     /// The entry at this position, as it was written.
     async fn entry(&self, position: EntryPosition) -> Result<Value, StoreError>;
 }
@@ -34,12 +41,16 @@ pub(crate) fn undecodable(about: &str, error: &serde_json::Error) -> StoreError 
 const TRIES: usize = 5;
 /// Notes of more than this are not written together (bytes): who takes over reads several writes at a time.
 const BATCH: usize = 1024 * 1024;
+/// How long a note waits at most for others that are about to come.
+const SOON: Duration = Duration::from_millis(10);
 
 /// Where notes are made. Those that come while one is written wait, and are written together then: a write takes as long for
 /// one as for many.
 pub(crate) struct JobJournal {
     journal: Mutex<Journal>,
     waiting: parking_lot::Mutex<Waiting>,
+    /// The number up to which all notes that were not taken back are durable.
+    durable: watch::Sender<u64>,
     leadership: Leadership,
     /// What every note says besides.
     stamp: Option<(&'static str, String)>,
@@ -51,8 +62,6 @@ struct Waiting {
     notes: VecDeque<WaitingNote>,
     /// The number of the last one that came.
     last: u64,
-    /// The number up to which all that were not taken back are durable.
-    durable: u64,
 }
 
 struct WaitingNote {
@@ -94,7 +103,6 @@ impl Waiting {
 
     /// The notes up to this one are durable.
     fn written(&mut self, last: u64) {
-        self.durable = last;
         self.notes.retain(|waiting| waiting.number > last);
     }
 }
@@ -102,7 +110,8 @@ impl Waiting {
 impl JobJournal {
     /// Notes go behind what was read of this journal.
     pub(crate) fn new(journal: Journal, leadership: Leadership) -> Self {
-        Self { journal: Mutex::new(journal), waiting: parking_lot::Mutex::default(), leadership, stamp: None }
+        let (journal, durable) = (Mutex::new(journal), watch::Sender::default());
+        Self { journal, waiting: parking_lot::Mutex::default(), durable, leadership, stamp: None }
     }
 
     /// Every note has this member, by which its reader knows it.
@@ -125,13 +134,10 @@ impl JobJournal {
             }
         }
     }
-}
 
-#[async_trait]
-impl JournalWriter for JobJournal {
     /// The first caller writes what waits by then, its own note and those of others. When that fails, it takes its own note back,
-    /// and each of the others tries once more for itself.
-    fn append(&self, mut note: Value) -> BoxFuture<'_, Result<(), StoreError>> {
+    /// and each of the others tries once more for itself. A caller that has `patience` lets others begin for so long.
+    fn add(&self, mut note: Value, patience: Duration) -> BoxFuture<'_, Result<(), StoreError>> {
         if let Some((member, value)) = &self.stamp {
             note[*member] = Value::from(value.as_str());
         }
@@ -147,14 +153,30 @@ impl JournalWriter for JobJournal {
         Box::pin(async move {
             // All of it, or it would be taken back at once.
             let place = place;
+            if !patience.is_zero() {
+                let mut durable = self.durable.subscribe();
+                let _ = timeout(patience, durable.wait_for(|durable| *durable >= place.number)).await;
+            }
             let mut journal = self.journal.lock().await;
-            while self.waiting.lock().durable < place.number {
+            while *self.durable.borrow() < place.number {
                 let (batch, last) = self.waiting.lock().batch();
                 self.write(&mut journal, &batch).await?;
                 self.waiting.lock().written(last);
+                self.durable.send_replace(last);
             }
             Ok(())
         })
+    }
+}
+
+#[async_trait]
+impl JournalWriter for JobJournal {
+    fn append(&self, note: Value) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.add(note, Duration::ZERO)
+    }
+
+    fn append_soon(&self, note: Value) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.add(note, SOON)
     }
 
     async fn entry(&self, position: EntryPosition) -> Result<Value, StoreError> {
@@ -231,6 +253,17 @@ mod tests {
         let position = EntryPosition { key: 1, index: 42 };
         assert_eq!(journal.entry(position).await.unwrap(), json!({ "number": 42 }));
         assert!(journal.entry(EntryPosition { index: 100, ..position }).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_note_that_may_wait_is_written_with_the_next_one_or_soon() {
+        let (_folder, location) = location();
+        let journal = journal(&location);
+        let both = tokio::join!(journal.append_soon(json!(1)), journal.append(json!(2)));
+        assert!(both.0.is_ok() && both.1.is_ok());
+        assert_eq!(written(&location).await, (vec![json!(1), json!(2)], 1));
+        journal.append_soon(json!(3)).await.unwrap();
+        assert_eq!(written(&location).await.1, 2);
     }
 
     #[tokio::test]
