@@ -14,6 +14,7 @@ use kube::{
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
+use tokio::sync::mpsc::{Receiver, channel};
 
 use crate::{
     Terminal,
@@ -194,36 +195,48 @@ impl Session {
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     {
         let params = params.limit(PAGE);
-        let first = || self.call(about.clone(), self.page_text(api, params.clone()));
-        let (mut text, mut kept, mut is_second) = (first().await?, Vec::new(), false);
+        let (mut kept, mut is_second) = (Vec::new(), false);
+        let mut pages = self.pages(api, params.clone());
         loop {
-            let Head { metadata } = self.decoded(&about, serde_json::from_str(&text))?;
-            let next = metadata.continue_.filter(|token| !token.is_empty());
-            // A page is decoded while the API server makes the next one.
-            let decoding = tokio::task::spawn_blocking(move || serde_json::from_str::<ObjectList<K>>(&text));
-            let following = async {
-                let params = ListParams { continue_token: Some(next?), ..params.clone() };
-                Some(self.call(about.clone(), self.page_text(api, params)).await)
-            };
-            let (page, following) = tokio::join!(decoding, following);
-            let page = page.map_err(|error| Problem::other(format!("a list cannot be read: {error}")))?;
-            kept.extend(self.decoded(&about, page)?.items.into_iter().filter_map(&mut keep));
-            text = match following {
-                None => return Ok(kept),
-                Some(Err(Problem { kind: ProblemKind::Api { code: 410, .. }, .. })) if !is_second => {
+            let page = async { pages.recv().await.transpose() };
+            match self.call(about.clone(), page).await {
+                Ok(None) => return Ok(kept),
+                Ok(Some(text)) => {
+                    let page: ObjectList<K> = self.decoded(&about, serde_json::from_str(&text))?;
+                    kept.extend(page.items.into_iter().filter_map(&mut keep));
+                }
+                Err(Problem { kind: ProblemKind::Api { code: 410, .. }, .. }) if !is_second => {
                     is_second = true;
                     kept.clear();
-                    first().await?
+                    pages = self.pages(api, params.clone());
                 }
-                Some(answer) => answer?,
-            };
+                Err(problem) => return Err(problem),
+            }
         }
     }
 
-    /// A page of a list as it comes.
-    async fn page_text<K: Resource>(&self, api: &Api<K>, params: ListParams) -> kube::Result<String> {
-        let request = kube::core::Request::new(api.resource_url()).list(&params);
-        self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await
+    /// The pages of a list as they come; each is asked for while the one before it is decoded.
+    fn pages<K: Resource>(&self, api: &Api<K>, mut params: ListParams) -> Receiver<kube::Result<String>> {
+        let (client, path) = (self.client.clone(), api.resource_url().to_owned());
+        let (sender, pages) = channel(1);
+        tokio::spawn(async move {
+            while let Ok(place) = sender.reserve().await {
+                let request =
+                    kube::core::Request::new(&path).list(&params).map_err(kube::Error::BuildRequest);
+                let page = match request {
+                    Ok(request) => client.request_text(request).await,
+                    Err(error) => Err(error),
+                };
+                // What is no list is an error of who decodes it.
+                let head = page.as_ref().ok().and_then(|text| serde_json::from_str::<Head>(text).ok());
+                place.send(page);
+                params.continue_token = head.and_then(|head| head.metadata.continue_);
+                if params.continue_token.as_ref().is_none_or(String::is_empty) {
+                    return;
+                }
+            }
+        });
+        pages
     }
 
     fn decoded<T>(&self, about: &About<'_>, decoded: Result<T, serde_json::Error>) -> Result<T, Problem> {

@@ -44,7 +44,7 @@ pub fn run_blocking(args: Vec<OsString>, mut terminal: Terminal) -> Exit {
         Ok(task) => task,
         Err(exit) => return exit,
     };
-    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    match tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build() {
         Ok(runtime) => runtime.block_on(Box::pin(perform(task, &mut terminal))),
         Err(error) => report(&Problem::other(format!("cannot start: {error}")), &mut terminal),
     }

@@ -2,10 +2,11 @@
 
 mod screen;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use backup_core::{
     api::{Backup, BackupSpec, BackupStorageLocation, Schedule, schedule::SchedulePhase},
+    names::is_object_name,
     selection::IncludesExcludes,
     text::counted,
     volume_data::MissingData,
@@ -82,6 +83,19 @@ impl Scope {
 
     fn covers(&self, namespace: &str) -> bool {
         self.is_whole && self.namespaces.includes(namespace)
+    }
+
+    /// The places of those that it covers; of thousands only those are looked at that it names.
+    fn among(&self, names: &[String], places: &HashMap<&str, usize>) -> Vec<usize> {
+        let included = self.namespaces.included();
+        let is_plain = !included.is_empty() && included.iter().all(|name| is_object_name(name));
+        let mut found: Vec<usize> = if is_plain {
+            included.iter().filter_map(|name| places.get(name.as_str()).copied()).collect()
+        } else {
+            (0..names.len()).collect()
+        };
+        found.retain(|place| self.covers(&names[*place]));
+        found
     }
 }
 
@@ -186,6 +200,13 @@ struct Promise<'a> {
     every: Option<SignedDuration>,
 }
 
+/// What there is for one namespace.
+#[derive(Clone, Default)]
+struct Covering<'a> {
+    newest: Vec<&'a Newest<'a>>,
+    promises: Vec<&'a Promise<'a>>,
+}
+
 pub(crate) fn status(namespace: &str, seen: Observed, asked: &Asked<'_>, now: Timestamp) -> ClusterStatus {
     let Observed { namespaces, backups, restores, schedules, locations, lock } = seen;
     let mut unchecked = Vec::new();
@@ -208,8 +229,12 @@ pub(crate) fn status(namespace: &str, seen: Observed, asked: &Asked<'_>, now: Ti
     let excepted = IncludesExcludes::new(asked.except, &[]);
     let is_excepted = |name: &String| excepted.names(name);
     let (except, names): (Vec<String>, Vec<String>) = names.into_iter().partition(is_excepted);
-    let namespaces: Vec<NamespaceStatus> =
-        names.iter().map(|name| of_namespace(name, &newest, &promises, &down, asked.rpo, now)).collect();
+    let covering = covering(&names, &newest, &promises);
+    let namespaces: Vec<NamespaceStatus> = names
+        .iter()
+        .zip(&covering)
+        .map(|(name, covering)| of_namespace(name, covering, &promises, &down, asked.rpo, now))
+        .collect();
     let running = backups.iter().filter_map(|backup| backup.work.clone()).chain(restores).collect();
     ClusterStatus {
         namespace: namespace.to_owned(),
@@ -227,11 +252,8 @@ pub(crate) fn status(namespace: &str, seen: Observed, asked: &Asked<'_>, now: Ti
 fn named(backups: &[BackupFacts], schedules: &[Schedule]) -> Vec<String> {
     let of_backups = backups.iter().flat_map(|backup| backup.scope.namespaces.included().iter());
     let of_schedules = schedules.iter().flat_map(|one| one.spec.template.included_namespaces.iter());
-    let mut all: Vec<String> = of_backups
-        .chain(of_schedules)
-        .filter(|name| backup_core::names::is_object_name(name))
-        .cloned()
-        .collect();
+    let mut all: Vec<String> =
+        of_backups.chain(of_schedules).filter(|name| is_object_name(name)).cloned().collect();
     all.sort();
     all.dedup();
     all
@@ -252,6 +274,27 @@ fn newest(backups: &[BackupFacts]) -> Vec<Newest<'_>> {
         }
         if backup.good && later(newest.good) {
             newest.good = Some(backup);
+        }
+    }
+    all
+}
+
+/// What covers each of these namespaces.
+fn covering<'a>(
+    names: &[String],
+    newest: &'a [Newest<'a>],
+    promises: &'a [Promise<'a>],
+) -> Vec<Covering<'a>> {
+    let places: HashMap<&str, usize> = (0..).zip(names).map(|(place, name)| (name.as_str(), place)).collect();
+    let mut all = vec![Covering::default(); names.len()];
+    for one in newest {
+        for place in one.scope.among(names, &places) {
+            all[place].newest.push(one);
+        }
+    }
+    for one in promises {
+        for place in one.scope.among(names, &places) {
+            all[place].promises.push(one);
         }
     }
     all
@@ -281,16 +324,16 @@ fn promise(schedule: &Schedule, now: Timestamp) -> Promise<'_> {
 
 fn of_namespace(
     name: &str,
-    newest: &[Newest<'_>],
+    covering: &Covering<'_>,
     promises: &[Promise<'_>],
     down: &BTreeMap<&str, &str>,
     rpo: Option<SignedDuration>,
     now: Timestamp,
 ) -> NamespaceStatus {
-    let covering = || newest.iter().filter(|one| one.scope.covers(name));
-    let good = covering().filter_map(|one| one.good).max_by_key(|backup| backup.began);
-    let ended = covering().filter_map(|one| one.ended).max_by_key(|backup| backup.began);
-    let running = promises.iter().filter(|one| one.next.is_some() && one.scope.covers(name));
+    let newest = || covering.newest.iter();
+    let good = newest().filter_map(|one| one.good).max_by_key(|backup| backup.began);
+    let ended = newest().filter_map(|one| one.ended).max_by_key(|backup| backup.began);
+    let running = covering.promises.iter().copied().filter(|one| one.next.is_some());
     let strictest = running.clone().min_by_key(|one| one.every.unwrap_or(SignedDuration::MAX));
     let mut reasons = Vec::new();
     match (good, ended) {
