@@ -6,7 +6,6 @@ use backup_actions::restore::json::{self, Object};
 use backup_runtime::path;
 use backup_store::ItemRef;
 use futures::{FutureExt as _, StreamExt as _, stream};
-use serde_json::value::RawValue;
 
 use super::{
     WorkError,
@@ -74,8 +73,8 @@ impl ItemRestorer<'_> {
                         return Ok(done);
                     }
                 };
-            let decoded = tokio::task::spawn_blocking(move || decode(&listed)).await.unwrap_or_default();
-            let found = decoded.into_iter().filter_map(|mut object| {
+            let found = listed.into_iter().filter_map(|object| {
+                let mut object: Object = serde_json::from_str(object.get()).ok()?;
                 let item = self.work.contents.find(
                     group_resource,
                     source,
@@ -95,11 +94,6 @@ impl ItemRestorer<'_> {
             }
         }
     }
-}
-
-/// Without those that are no objects. Beside the comparison of other pages: it takes as long.
-fn decode(listed: &[Box<RawValue>]) -> Vec<Object> {
-    listed.iter().filter_map(|object| serde_json::from_str(object.get()).ok()).collect()
 }
 
 /// Objects in a page, so that one of large objects is not larger than one of small ones.
