@@ -124,7 +124,8 @@ async fn the_backups_that_have_an_item_are_found_newest_first() {
         "search shop/configmap/web --compare",
         "search shop/deployments.apps/web --compare -o name",
         "search persistentvolumes/pv-1 -o json",
-        "search shop/configmaps/nowhere"
+        "search shop/configmaps/nowhere",
+        "search configmap/web -n shop"
     );
 }
 

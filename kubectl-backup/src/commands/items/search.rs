@@ -49,6 +49,12 @@ async fn search(args: &SearchArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let keep = |backup: Backup| backup.status().is_whole().then_some(backup);
     let mut backups = session.list_readable(ListParams::default(), keep).await?;
+    if backups.is_empty() {
+        let message = format!("there is no backup in namespace {}", session.namespace);
+        return Err(Problem::new(ProblemKind::NotFound, message).with_remedy(
+            "-n names the installation; the namespace of an item stands before its type, as in shop/configmaps/web.",
+        ));
+    }
     backups.sort_by_key(|backup| std::cmp::Reverse(began(backup)));
     let has_it = |list: &ResourceList| has(list, &wanted);
     let looked_into: Vec<_> = look_into(&session, &backups, &has_it).collect().await;
