@@ -43,16 +43,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
     let mut world = builder.start().await?;
     let controllers = controllers || without.is_some_and(Part::is_of_controllers);
-    let options = Options {
-        count,
-        seed,
-        faults: !calm && !naive,
-        naive,
-        controllers,
-        soak: None,
-        other: None,
-        progress: true,
-    };
+    let faults = !calm && !naive;
+    let options = Options { count, seed, faults, naive, controllers, progress: true, ..Options::default() };
     println!("{count} histories with seed {seed}");
     let report = history::run(&mut world, &options).await?;
     println!("{report}");

@@ -56,7 +56,7 @@ async fn soak(args: Args, profile: &str) -> anyhow::Result<()> {
     let mut world = builder.start().await?;
     let (faults, controllers, progress) = (true, true, true);
     let options =
-        Options { count: 0, seed, faults, naive: false, controllers, soak: Some(time), other, progress };
+        Options { seed, faults, controllers, soak: Some(time), other, progress, ..Options::default() };
     println!("{time:?} with seed {seed}");
     let report = history::run(&mut world, &options).await?;
     println!("{report}");

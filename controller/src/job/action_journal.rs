@@ -80,7 +80,7 @@ pub(crate) trait Place: Send {
     fn has_company(&self) -> bool;
 }
 
-/// Nobody is waited for.
+/// No other execution is waited for.
 impl Place for () {
     fn has_company(&self) -> bool {
         false

@@ -342,7 +342,7 @@ fn of_namespace(
         (Some(good), _) => reasons.extend(of_good(good, name, strictest, down, rpo, now)),
     }
     if strictest.is_none() && rpo.is_none() {
-        reasons.push(no_schedule(name, promises));
+        reasons.push(no_schedule(name, covering, promises));
     }
     let protected = reasons.is_empty();
     if let (true, Some(good), Some(ended)) = (protected, good, ended)
@@ -414,10 +414,9 @@ fn of_good(
 }
 
 /// Why no schedule makes backups of a namespace.
-fn no_schedule(namespace: &str, promises: &[Promise<'_>]) -> String {
+fn no_schedule(namespace: &str, covering: &Covering<'_>, promises: &[Promise<'_>]) -> String {
     let one = |which: &dyn Fn(&&Promise<'_>) -> bool| promises.iter().find(which).map(|one| one.name.clone());
-    let is_stopped = |one: &&Promise<'_>| one.next.is_none() && one.scope.covers(namespace);
-    if let Some(stopped) = promises.iter().find(is_stopped) {
+    if let Some(stopped) = covering.promises.iter().find(|one| one.next.is_none()) {
         let failed = stopped.schedule.status.phase == Some(SchedulePhase::FailedValidation);
         let why = if failed { "is not valid" } else { "is paused" };
         return format!("schedule {} {why}", stopped.name);

@@ -52,7 +52,7 @@ const LEADS_WITHIN: Duration = Duration::from_secs(90);
 const DISTURBED: Duration = Duration::from_mins(1);
 const TOLD_EVERY: Duration = Duration::from_secs(30);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     pub count: u64,
     pub seed: u64,

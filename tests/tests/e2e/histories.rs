@@ -18,17 +18,7 @@ const SEED: u64 = 1;
 const NAIVE_ROUNDS: u64 = 5;
 
 fn options() -> Options {
-    let (count, seed) = (HISTORIES, SEED);
-    Options {
-        count,
-        seed,
-        faults: true,
-        naive: false,
-        controllers: false,
-        soak: None,
-        other: None,
-        progress: false,
-    }
+    Options { count: HISTORIES, seed: SEED, faults: true, ..Options::default() }
 }
 
 async fn in_histories_full_of_faults_no_promise_is_broken(world: &mut World) -> anyhow::Result<()> {
