@@ -11,6 +11,8 @@ mod rules;
 mod soak;
 mod test;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// Tasks of the project.
@@ -63,7 +65,18 @@ enum Task {
     },
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        // Without a backtrace: CI shows the end of the output, and that is to be what failed.
+        Err(error) => {
+            eprintln!("Error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
     if test::is_rustdoc() {
         return test::rustdoc();
     }

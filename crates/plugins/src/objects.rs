@@ -36,8 +36,29 @@ impl PluginBucket {
     }
 
     async fn ask<Q: Question, A: Answer>(&self, method: &'static str, question: Q) -> Result<A, PluginFault> {
-        let (process, limit) = (self.process().await?, ASKED.min(self.limit));
-        self.plugin.ask(&process, method, question, limit).await.map_err(|error| fault(&error))
+        self.ask_once(method, question).await.map_err(|error| fault(&error))
+    }
+
+    /// For questions that change nothing. A process that ends takes all its calls along, so one that ended in the middle of
+    /// another call is no answer to this one: the next process is asked.
+    async fn ask_again<Q, A>(&self, method: &'static str, question: Q) -> Result<A, PluginFault>
+    where
+        Q: Question + Clone,
+        A: Answer,
+    {
+        match self.ask_once(method, question.clone()).await {
+            Err(PluginError::Ended { .. }) => self.ask(method, question).await,
+            answer => answer.map_err(|error| fault(&error)),
+        }
+    }
+
+    async fn ask_once<Q: Question, A: Answer>(
+        &self,
+        method: &'static str,
+        question: Q,
+    ) -> Result<A, PluginError> {
+        let (process, limit) = (self.plugin.process().await?, ASKED.min(self.limit));
+        self.plugin.ask(&process, method, question, limit).await
     }
 
     fn object(&self, key: &str) -> wire::ObjectRequest {
@@ -79,7 +100,7 @@ impl ObjectPlugin for PluginBucket {
     }
 
     async fn exists(&self, key: &str) -> Result<bool, PluginFault> {
-        let answer: wire::ObjectExistsResponse = self.ask(method::EXISTS, self.object(key)).await?;
+        let answer: wire::ObjectExistsResponse = self.ask_again(method::EXISTS, self.object(key)).await?;
         Ok(answer.exists)
     }
 
@@ -114,12 +135,12 @@ impl ObjectPlugin for PluginBucket {
             delimiter: "/".to_owned(),
             prefix: prefix.to_owned(),
         };
-        let answer: wire::ListCommonPrefixesResponse = self.ask(method::FOLDERS, question).await?;
+        let answer: wire::ListCommonPrefixesResponse = self.ask_again(method::FOLDERS, question).await?;
         Ok(answer.prefixes)
     }
 
     async fn keys(&self, prefix: &str) -> Result<Vec<String>, PluginFault> {
-        let answer: wire::ListObjectsResponse = self.ask(method::KEYS, self.object(prefix)).await?;
+        let answer: wire::ListObjectsResponse = self.ask_again(method::KEYS, self.object(prefix)).await?;
         Ok(answer.keys)
     }
 
@@ -134,7 +155,7 @@ impl ObjectPlugin for PluginBucket {
             key: key.to_owned(),
             ttl: i64::try_from(ttl.as_nanos()).unwrap_or(i64::MAX),
         };
-        let answer: wire::CreateSignedUrlResponse = self.ask(method::SIGN, question).await?;
+        let answer: wire::CreateSignedUrlResponse = self.ask_again(method::SIGN, question).await?;
         if answer.url.is_empty() {
             let text = format!("the plugin {} gives no URL", self.plugin.name());
             return Err(PluginFault { text, fault: Fault::Permanent });

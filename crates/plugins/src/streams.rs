@@ -5,10 +5,7 @@ use std::{pin::pin, time::Duration};
 
 use futures::{StreamExt as _, stream, stream::BoxStream};
 use http::uri::PathAndQuery;
-use tokio::{
-    sync::{oneshot, watch},
-    time::Instant,
-};
+use tokio::sync::mpsc;
 use tonic_prost::ProstCodec;
 
 use crate::{
@@ -30,9 +27,6 @@ pub(crate) enum Unsent<E> {
     Theirs(Failure),
 }
 
-/// Since when the other side is waited for, and how long it may take; none while it waits for us.
-type Turn = Option<(Instant, Duration)>;
-
 impl Connection {
     /// Sends messages, and waits for the one answer. No more of them are taken than the other side reads.
     pub(crate) async fn send<Q: Question, A: Answer, E: Send + 'static>(
@@ -41,27 +35,13 @@ impl Connection {
         messages: BoxStream<'static, Result<Q, E>>,
         pace: Pace,
     ) -> Result<A, Unsent<E>> {
-        let (turn, theirs) = watch::channel(Some((Instant::now(), pace.message)));
-        let (tell, broken) = oneshot::channel();
-        let state = (messages, turn, Some(tell));
-        let outgoing = stream::unfold(state, move |(mut messages, turn, mut tell)| async move {
-            turn.send_replace(None);
-            match messages.next().await {
-                Some(Ok(message)) => {
-                    turn.send_replace(Some((Instant::now(), pace.message)));
-                    Some((message, (messages, turn, tell)))
-                }
+        let (give, given) = mpsc::channel(1);
+        let outgoing =
+            stream::unfold(given, async |mut given: mpsc::Receiver<Option<Q>>| match given.recv().await {
+                Some(message) => message.map(|message| (message, given)),
                 // An end would look like the end of all. The call is dropped instead, which resets its stream.
-                Some(Err(error)) => {
-                    let _ = tell.take().map(|tell| tell.send(error));
-                    std::future::pending().await
-                }
-                None => {
-                    turn.send_replace(Some((Instant::now(), pace.answer)));
-                    None
-                }
-            }
-        });
+                None => std::future::pending().await,
+            });
         let mut grpc = self.grpc();
         let call = async {
             grpc.ready().await.map_err(|error| Failure::Broken(error.to_string()))?;
@@ -73,8 +53,7 @@ impl Connection {
         tokio::select! {
             biased;
             answer = pin!(call) => answer.map_err(Unsent::Theirs),
-            Ok(error) = broken => Err(Unsent::Ours(error)),
-            () = silence(theirs) => Err(Unsent::Theirs(Failure::Late)),
+            unsent = feed(messages, give, pace) => Err(unsent),
         }
     }
 
@@ -107,46 +86,77 @@ impl Connection {
     }
 }
 
-/// Returns when the other side has taken too long.
-async fn silence(mut turn: watch::Receiver<Turn>) {
+/// Gives messages, and then `None`. Returns why that did not come to its end, or that there was no answer in time.
+///
+/// Messages are asked for here and not where they are sent: HTTP/2 asks for nothing more once its window is full, so a
+/// message that was late then would be waited for by nobody, without a deadline.
+async fn feed<Q, E>(
+    mut messages: BoxStream<'static, Result<Q, E>>,
+    give: mpsc::Sender<Option<Q>>,
+    pace: Pace,
+) -> Unsent<E> {
     loop {
-        let now = *turn.borrow_and_update();
-        let end = async {
-            match now {
-                Some((since, limit)) => tokio::time::sleep_until(since + limit).await,
-                None => std::future::pending().await,
-            }
+        let message = match messages.next().await.transpose() {
+            Ok(message) => message,
+            Err(error) => return Unsent::Ours(error),
         };
-        tokio::select! {
-            () = end => return,
-            // Nobody tells any more once all is sent.
-            Ok(()) = turn.changed() => {}
+        let (is_last, given) = (message.is_none(), give.send(message));
+        match tokio::time::timeout(pace.message, given).await {
+            Ok(Ok(())) if !is_last => {}
+            // All are given; or nobody takes them any more, and the call has its answer.
+            Ok(_) => break,
+            Err(_) => return Unsent::Theirs(Failure::Late),
         }
     }
+    tokio::time::sleep(pace.answer).await;
+    Unsent::Theirs(Failure::Late)
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+    const PACE: Pace = Pace { message: Duration::from_secs(5), answer: Duration::from_secs(30) };
+
+    /// Messages that come so many seconds after one another.
+    fn messages(count: usize, seconds: u32) -> BoxStream<'static, Result<usize, String>> {
+        let slowly = move |number| async move {
+            tokio::time::sleep(seconds * SECOND).await;
+            Ok(number)
+        };
+        stream::iter(0..count).then(slowly).boxed()
+    }
 
     #[tokio::test(start_paused = true)]
-    async fn silence_is_counted_only_while_the_other_side_is_waited_for() {
+    async fn only_waiting_for_the_other_side_has_a_deadline() {
         let begun = Instant::now();
-        let (turn, theirs) = watch::channel(Some((begun, 5 * SECOND)));
-        let silent = tokio::spawn(silence(theirs));
-        tokio::time::sleep(4 * SECOND).await;
-        turn.send_replace(None);
-        tokio::time::sleep(100 * SECOND).await;
-        for _ in 0..20 {
-            turn.send_replace(Some((Instant::now(), 5 * SECOND)));
+        let (give, mut given) = mpsc::channel(1);
+        let feeding = tokio::spawn(feed(messages(20, 100), give, PACE));
+        while let Some(Some(_)) = given.recv().await {
             tokio::time::sleep(4 * SECOND).await;
         }
-        assert!(!silent.is_finished());
-        turn.send_replace(Some((Instant::now(), 30 * SECOND)));
-        drop(turn);
-        silent.await.unwrap();
-        assert_eq!(begun.elapsed(), (4 + 100 + 80 + 30) * SECOND);
+        assert!(matches!(feeding.await.unwrap(), Unsent::Theirs(Failure::Late)), "no answer");
+        assert_eq!(begun.elapsed(), (20 * 100 + 30) * SECOND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_nobody_takes_is_late_although_it_came_late_itself() {
+        let begun = Instant::now();
+        let (give, _given) = mpsc::channel(1);
+        let unsent = feed(messages(3, 100), give, PACE).await;
+        assert!(matches!(unsent, Unsent::Theirs(Failure::Late)));
+        assert_eq!(begun.elapsed(), (2 * 100 + 5) * SECOND, "the first is taken by the channel");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_error_of_ours_is_no_end() {
+        let (give, mut given) = mpsc::channel(2);
+        let ours = messages(1, 1).chain(stream::iter([Err("cut".to_owned())])).boxed();
+        let unsent = feed(ours, give, PACE).await;
+        assert!(matches!(unsent, Unsent::Ours(error) if error == "cut"));
+        assert_eq!((given.recv().await, given.recv().await), (Some(Some(0)), None));
     }
 }
