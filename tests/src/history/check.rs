@@ -202,7 +202,8 @@ fn admitted_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
     let released = |life: &Life| record.releases.contains_key(&life.uid);
     for life in lives.iter().filter(|life| landed_late(record, life, rules) && !released(life)) {
         let Some(claim) = claim_of(record, life) else { continue };
-        let stood = claim.until.map_or(Duration::MAX, |until| until.time.saturating_sub(claim.from.time));
+        let stood =
+            claim.until.map_or(Duration::MAX, |until| until.time.saturating_sub(made(record, life, claim)));
         if stood < seen_grace(rules) {
             found.push(broken(
                 Promise::AdmittedApart,
@@ -232,12 +233,21 @@ fn claim_of<'a>(record: &'a Record, life: &Life) -> Option<&'a Span> {
     spans.iter().rfind(before).or_else(|| spans.first())
 }
 
+/// When a claim was made: as etcd told, or when the webhook admitted the object, which comes after it. A watch can be seconds
+/// late where much is to be told.
+fn made(record: &Record, life: &Life, claim: &Span) -> Duration {
+    let first = record.standings.get(&life.uid).and_then(|standing| standing.spans.first());
+    let of_it = record.reviews.iter().filter(|review| review.uid == life.uid && review.allowed == Some(true));
+    let admitted = of_it.filter_map(|review| review.answered).min();
+    let admitted = admitted.filter(|_| first.is_some_and(|first| first.from == claim.from));
+    admitted.map_or(claim.from.time, |admitted| admitted.min(claim.from.time))
+}
+
 /// Whether the claim of an object was collected before the object was stored, or while it landed after the grace.
 fn landed_late(record: &Record, life: &Life, rules: Rules) -> bool {
-    let Some((from, until)) = claim_of(record, life).and_then(|span| Some((span.from, span.until?))) else {
-        return false;
-    };
-    let after_the_grace = life.created.time.saturating_sub(from.time) >= seen_grace(rules);
+    let Some(claim) = claim_of(record, life) else { return false };
+    let Some(until) = claim.until else { return false };
+    let after_the_grace = life.created.time.saturating_sub(made(record, life, claim)) >= seen_grace(rules);
     let unseen = until.time.saturating_sub(life.created.time) <= LOOK_AND_WRITE;
     until.revision < life.created.revision || after_the_grace && unseen
 }

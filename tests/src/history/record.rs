@@ -54,6 +54,7 @@ pub(crate) struct Review {
     pub dry_run: bool,
     /// What was answered; none if nothing was.
     pub allowed: Option<bool>,
+    pub answered: Option<Duration>,
     pub code: u16,
 }
 

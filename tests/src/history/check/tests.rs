@@ -59,7 +59,7 @@ impl Record {
     }
 
     fn reviewed(mut self, name: &str, dry_run: bool, allowed: Option<bool>) -> Self {
-        self.reviews.push(Review { attempt: 0, uid: uid(name), dry_run, allowed, code: 0 });
+        self.reviews.push(Review { attempt: 0, uid: uid(name), dry_run, allowed, answered: None, code: 0 });
         self
     }
 
@@ -287,6 +287,15 @@ fn a_late_arrival_is_no_fault_unless_its_claim_was_collected_too_soon() {
     assert_eq!(broken(&late().claimed("b3", &[(22, Some(23))])), [Promise::AdmittedApart]);
     // It may not work.
     assert_eq!(broken(&late().worked("b3", 35, 36, 1)), [Promise::WorkApart]);
+    // Etcd told late of the claim: it had been admitted before. That says nothing of a later claim.
+    let mut told_late = late().claimed("b3", &[(24, Some(25))]);
+    told_late
+        .reviews
+        .iter_mut()
+        .filter(|review| review.uid == uid("b3"))
+        .for_each(|review| review.answered = Some(at(22).time));
+    assert_eq!(broken(&told_late), []);
+    assert_eq!(broken(&told_late.claimed("b3", &[(22, Some(23)), (24, Some(25))])), [Promise::AdmittedApart]);
 }
 
 /// Seen once in 1,574 histories: it was stored 0.2 s before its claim was collected, and 3 s after it had been made.

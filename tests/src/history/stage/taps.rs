@@ -125,9 +125,10 @@ async fn between_api_and_webhook(State(state): State<ToWebhook>, request: tap::R
     };
     let said: Value = serde_json::from_slice(&body).unwrap_or_default();
     let allowed = said["response"]["allowed"].as_bool();
+    let answered = Some(state.timeline.now());
     state.timeline.record(history, |record| {
         if let Some(review) = record.reviews.get_mut(index) {
-            review.allowed = allowed;
+            (review.allowed, review.answered) = (allowed, answered);
             review.code = said["response"]["status"]["code"]
                 .as_u64()
                 .and_then(|code| u16::try_from(code).ok())
@@ -164,6 +165,7 @@ fn created(body: &[u8]) -> Option<(u64, Review)> {
         uid: metadata["uid"].as_str()?.to_owned(),
         dry_run: request["dryRun"].as_bool().unwrap_or(false),
         allowed: None,
+        answered: None,
         code: 0,
     };
     Some((plan::number_of(request["name"].as_str()?)?, review))
