@@ -20,6 +20,7 @@ mod bucket_api;
 mod check;
 mod deletion;
 mod gcs;
+mod held_credential;
 mod http_client;
 mod incomplete_backup;
 mod local;

@@ -8,19 +8,17 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use backup_core::api::BackupStorageLocationSpec;
-use object_store::{
-    ClientOptions,
-    azure::{AzureConfigKey, MicrosoftAzureBuilder},
-    client::HttpConnector as _,
-};
-use tokio::sync::Mutex;
+use object_store::{ClientOptions, azure::MicrosoftAzureBuilder, client::HttpConnector as _};
 
-use super::{backend::Backend, http_client, settings};
+use super::{backend::Backend, held_credential::HeldCredential, http_client, settings};
 use crate::StoreError;
 
 mod account_key;
+mod certificate;
+mod sign_in;
 
-use account_key::{Account, AccountKey, Services};
+use account_key::{Account, AccountKey};
+use sign_in::{Proof, SignIn, StorageToken, Tokens};
 
 type Variables = BTreeMap<String, String>;
 
@@ -80,16 +78,18 @@ pub(super) fn open(
         builder.with_access_key(key_in(name, &variables)?)
     } else {
         let sign_in = SignIn::of(&variables, secret.is_none())?;
+        let held = HeldCredential::default();
         match managed(config, account, &variables, secret.is_none())? {
-            None => sign_in.apply(builder),
             Some(account) => {
-                let services = Services {
-                    authority: authority.to_owned(),
-                    resource_manager: cloud.resource_manager.to_owned(),
-                    instance_metadata: INSTANCE_METADATA.to_owned(),
-                };
-                builder.with_credentials(Arc::new(account_key(&options, sign_in, services, account)?))
+                let tokens = tokens(&options, sign_in, authority)?;
+                let resource_manager = cloud.resource_manager.to_owned();
+                builder.with_credentials(Arc::new(AccountKey { tokens, resource_manager, account, held }))
             }
+            None if matches!(sign_in.proof, Proof::Certificate(_)) => {
+                let tokens = tokens(&options, sign_in, authority)?;
+                builder.with_credentials(Arc::new(StorageToken { tokens, held }))
+            }
+            None => sign_in.apply(builder),
         }
     };
     // The error's own text may hold parts of the key.
@@ -143,81 +143,19 @@ fn managed(
     })
 }
 
-fn account_key(
-    options: &ClientOptions,
-    sign_in: SignIn,
-    services: Services,
-    account: Account,
-) -> Result<AccountKey, StoreError> {
+fn tokens(options: &ClientOptions, sign_in: SignIn, authority: &str) -> Result<Tokens, StoreError> {
     // A machine asks over HTTP who it is. The other services have addresses of their own scheme.
     let client = http_client::connector()
         .connect(&options.clone().with_allow_http(true))
-        .map_err(|error| StoreError::from_store("open", &services.resource_manager, &error))?;
-    Ok(AccountKey { client, sign_in, services, account, held: Mutex::default() })
+        .map_err(|error| StoreError::from_store("open", authority, &error))?;
+    let (authority, instance_metadata) = (authority.to_owned(), INSTANCE_METADATA.to_owned());
+    Ok(Tokens { client, sign_in, authority, instance_metadata })
 }
 
 /// A variable of the Secret; of this process where there is no Secret.
 fn variable(variables: &Variables, of_process: bool, name: &str) -> Option<String> {
     let own = || std::env::var(name).ok().filter(|_| of_process);
     variables.get(name).cloned().or_else(own).filter(|value| !value.is_empty())
-}
-
-/// Who signs in: a program with its secret, one with the token that workload identity mounts, or else the managed identity of the
-/// machine.
-#[derive(Clone, Default)]
-struct SignIn {
-    client: Option<String>,
-    secret: Option<String>,
-    tenant: Option<String>,
-    token_file: Option<String>,
-}
-
-impl std::fmt::Debug for SignIn {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("SignIn")
-    }
-}
-
-impl SignIn {
-    fn of(variables: &Variables, of_process: bool) -> Result<Self, StoreError> {
-        let get = |name: &str| variable(variables, of_process, name);
-        let unsupported = [
-            ("AZURE_CLIENT_CERTIFICATE", "a client secret or workload identity"),
-            ("AZURE_CLIENT_CERTIFICATE_PATH", "a client secret or workload identity"),
-            ("AZURE_USERNAME", "a service principal or workload identity"),
-        ];
-        if let Some((name, instead)) =
-            unsupported.into_iter().find(|(name, _)| variable(variables, false, name).is_some())
-        {
-            return Err(credential(format!(
-                "{name} cannot be honoured, and is not silently ignored: use {instead}"
-            )));
-        }
-        let (client, secret, tenant) =
-            (get("AZURE_CLIENT_ID"), get("AZURE_CLIENT_SECRET"), get("AZURE_TENANT_ID"));
-        let token_file = match (&client, &secret, &tenant) {
-            (Some(_), Some(_), Some(_)) => None,
-            (_, Some(_), _) => {
-                return Err(credential(
-                    "AZURE_CLIENT_SECRET is there, but AZURE_CLIENT_ID or AZURE_TENANT_ID is missing",
-                ));
-            }
-            // The token is mounted into this process, whose it may be.
-            (_, None, _) => variable(variables, true, "AZURE_FEDERATED_TOKEN_FILE"),
-        };
-        Ok(Self { client, secret, tenant, token_file })
-    }
-
-    fn apply(self, builder: MicrosoftAzureBuilder) -> MicrosoftAzureBuilder {
-        let settings = [
-            (AzureConfigKey::ClientId, self.client),
-            (AzureConfigKey::ClientSecret, self.secret),
-            (AzureConfigKey::AuthorityId, self.tenant),
-            (AzureConfigKey::FederatedTokenFile, self.token_file),
-        ];
-        let known = settings.into_iter().filter_map(|(key, value)| Some((key, value?)));
-        known.fold(builder, |builder, (key, value)| builder.with_config(key, value))
-    }
 }
 
 /// Addresses of a cloud.
@@ -318,7 +256,18 @@ mod tests {
         let emulator = ("storageAccountURI", "http://127.0.0.1:10000/acct");
         let key = "MY_KEY=S0VZ\nAZURE_CLOUD_NAME=AzurePublicCloud\n";
         let (group, subscription) = (("resourceGroup", "g"), ("subscriptionId", "s"));
-        let table: [(&[(&str, &str)], &str); 5] = [
+        let of_program = |more: &str| format!("AZURE_TENANT_ID=t\nAZURE_CLIENT_ID=c\n{more}");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), certificate::tests::PEM).unwrap();
+        let in_file = of_program(&format!("AZURE_CLIENT_CERTIFICATE_PATH={}", file.path().display()));
+        let in_secret = of_program(&format!(
+            "AZURE_CLIENT_CERTIFICATE=\"{}\"\nAZURE_CLIENT_SEND_CERTIFICATE_CHAIN=true\n",
+            certificate::tests::PEM
+        ));
+        let table: [(&[(&str, &str)], &str); 8] = [
+            (&[account], &in_file),
+            (&[account], &in_secret),
+            (&[account, group, subscription], &in_secret),
             (&[account, group, subscription], PRINCIPAL),
             (&[account, variable, ("resourceGroup", "g")], key),
             (&[account, ("useAAD", "true"), ("subscriptionId", "s")], PRINCIPAL),
@@ -365,6 +314,8 @@ mod tests {
             ("c", &[account, (variable, "NO_KEY")], PRINCIPAL, "spec.config[storageAccountKeyEnvVar]"),
             ("c", &[account], "AZURE_CLIENT_SECRET=TOPSECRET", "spec.credential"),
             ("c", &[account], "AZURE_CLIENT_CERTIFICATE=TOPSECRET", "spec.credential"),
+            ("c", &[account], "AZURE_CLIENT_CERTIFICATE_PATH=/not/there", "spec.credential"),
+            ("c", &[account], "AZURE_USERNAME=u\nAZURE_PASSWORD=TOPSECRET", "spec.credential"),
             ("c", &[account, (variable, "K")], "K=TOP SECRET", "spec.credential"),
             ("c", &[account], "AZURE_CLOUD_NAME=Mars", "spec.credential"),
         ];

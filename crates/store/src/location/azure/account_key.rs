@@ -8,28 +8,25 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use http::{
     Method, Request, StatusCode,
-    header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE},
+    header::{AUTHORIZATION, CONTENT_LENGTH},
 };
 use object_store::{
     CredentialProvider,
     azure::{AzureAccessKey, AzureCredential},
-    client::{HttpClient, HttpRequest},
 };
-use serde::{Deserialize, de::DeserializeOwned};
-use tokio::{
-    sync::Mutex,
-    time::{Instant, timeout},
-};
-use url::{Url, form_urlencoded::Serializer};
+use serde::Deserialize;
+use tokio::time::Instant;
+use url::Url;
 
-use super::SignIn;
-use crate::{error::cause, http_failure::HttpFailure};
+use super::sign_in::Tokens;
+use crate::{
+    error::cause,
+    http_failure::HttpFailure,
+    location::held_credential::{AnyError, HeldCredential, Lasting},
+};
 
 /// How long a key is used before it is asked for once more: it may be rotated.
 const HELD: Duration = Duration::from_mins(10);
-
-/// How long it may take to sign in and to get the key.
-const DEADLINE: Duration = Duration::from_secs(20);
 
 const API_VERSION: &str = "2023-05-01";
 
@@ -41,38 +38,19 @@ pub(super) struct Account {
     pub(super) name: String,
 }
 
-/// Who is asked for what.
-#[derive(Clone, Debug)]
-pub(super) struct Services {
-    /// Where people and programs sign in.
-    pub(super) authority: String,
-    pub(super) resource_manager: String,
-    /// What tells a machine who it is.
-    pub(super) instance_metadata: String,
-}
-
 #[derive(Debug)]
 pub(super) struct AccountKey {
-    pub(super) client: HttpClient,
-    pub(super) sign_in: SignIn,
-    pub(super) services: Services,
+    pub(super) tokens: Tokens,
+    pub(super) resource_manager: String,
     pub(super) account: Account,
-    pub(super) held: Mutex<Option<Held>>,
+    pub(super) held: HeldCredential<AzureCredential>,
 }
-
-#[derive(Clone, Debug)]
-pub(super) struct Held {
-    key: Arc<AzureCredential>,
-    since: Instant,
-}
-
-type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 impl AccountKey {
-    async fn list(&self) -> Result<Arc<AzureCredential>, AnyError> {
-        let token = self.token().await?;
+    async fn list(&self) -> Result<Lasting<AzureCredential>, AnyError> {
+        let token = self.tokens.token(&self.resource_manager).await?.access_token;
         let Account { subscription, resource_group, name } = &self.account;
-        let mut url = Url::parse(&self.services.resource_manager)?;
+        let mut url = Url::parse(&self.resource_manager)?;
         let path = [
             "subscriptions",
             subscription,
@@ -91,56 +69,15 @@ impl AccountKey {
         url.query_pairs_mut().append_pair("api-version", API_VERSION);
         let request = Request::builder().method(Method::POST).uri(url.as_str());
         let request = request.header(AUTHORIZATION, format!("Bearer {token}")).header(CONTENT_LENGTH, "0");
-        let answer: Keys = self.ask(request.body(String::new().into())?).await?;
+        let answer: Keys = self.tokens.ask(request.body(String::new().into())?).await?;
         let full = answer.keys.into_iter().find(|key| key.permissions.eq_ignore_ascii_case("full"));
         let key =
             full.ok_or_else(|| format!("the storage account {name} has no key with all permissions"))?;
         // The error's own text may hold parts of the key.
         let key = AzureAccessKey::try_new(&key.value).map_err(|_| "the key is not base64")?;
-        Ok(Arc::new(AzureCredential::AccessKey(key)))
-    }
-
-    /// A token for the resource manager.
-    async fn token(&self) -> Result<String, AnyError> {
-        let Services { resource_manager, instance_metadata, .. } = &self.services;
-        let SignIn { client, secret, tenant, token_file } = &self.sign_in;
-        match (client, tenant, secret, token_file) {
-            (Some(client), Some(tenant), Some(secret), _) => {
-                self.signed_in(tenant, &[("client_id", client), ("client_secret", secret)]).await
-            }
-            (Some(client), Some(tenant), None, Some(file)) => {
-                let assertion = tokio::fs::read_to_string(file).await;
-                let assertion = assertion.map_err(|error| format!("{file}: {error}"))?;
-                let of_workload = [
-                    ("client_id", client.as_str()),
-                    ("client_assertion", assertion.trim()),
-                    ("client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"),
-                ];
-                self.signed_in(tenant, &of_workload).await
-            }
-            _ => {
-                let mut query = vec![("api-version", "2018-02-01"), ("resource", resource_manager.as_str())];
-                query.extend(client.as_deref().map(|client| ("client_id", client)));
-                let url = format!("{instance_metadata}/metadata/identity/oauth2/token?{}", encoded(&query));
-                let request = Request::builder().uri(url).header("Metadata", "true");
-                Ok(self.ask::<Token>(request.body(String::new().into())?).await?.access_token)
-            }
-        }
-    }
-
-    async fn signed_in(&self, tenant: &str, identity: &[(&str, &str)]) -> Result<String, AnyError> {
-        let scope = format!("{}/.default", self.services.resource_manager);
-        let form = [identity, &[("grant_type", "client_credentials"), ("scope", &scope)]].concat();
-        let url = format!("{}/{tenant}/oauth2/v2.0/token", self.services.authority.trim_end_matches('/'));
-        let request = Request::builder().method(Method::POST).uri(url);
-        let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
-        Ok(self.ask::<Token>(request.body(encoded(&form).into())?).await?.access_token)
-    }
-
-    async fn ask<A: DeserializeOwned>(&self, request: HttpRequest) -> Result<A, AnyError> {
-        let answer = self.client.execute(request).await?.into_body().bytes().await?;
-        // Its text may hold parts of the answer.
-        serde_json::from_slice(&answer).map_err(|_| "the answer is not what was expected".into())
+        let credential = Arc::new(AzureCredential::AccessKey(key));
+        // A key does not end by itself.
+        Ok(Lasting { credential, renew: Instant::now() + HELD, end: None })
     }
 
     fn failed(&self, source: AnyError) -> object_store::Error {
@@ -160,30 +97,8 @@ impl CredentialProvider for AccountKey {
     type Credential = AzureCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AzureCredential>> {
-        let mut held = self.held.lock().await;
-        let before = held.clone();
-        if let Some(before) = before.as_ref().filter(|before| before.since.elapsed() < HELD) {
-            return Ok(Arc::clone(&before.key));
-        }
-        let listed = timeout(DEADLINE, self.list()).await.unwrap_or_else(|elapsed| Err(elapsed.into()));
-        match (listed, before) {
-            (Ok(key), _) => Ok(Arc::clone(&held.insert(Held { key, since: Instant::now() }).key)),
-            (Err(error), Some(before)) => {
-                tracing::warn!(account = self.account.name, %error, "the key of the account cannot be asked for once more yet");
-                Ok(before.key)
-            }
-            (Err(error), None) => Err(self.failed(error)),
-        }
+        self.held.get(&self.account.name, self.list()).await.map_err(|error| self.failed(error))
     }
-}
-
-fn encoded(pairs: &[(&str, &str)]) -> String {
-    Serializer::new(String::new()).extend_pairs(pairs).finish()
-}
-
-#[derive(Deserialize)]
-struct Token {
-    access_token: String,
 }
 
 #[derive(Deserialize)]

@@ -4,21 +4,26 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use http::{Method, Request, header::CONTENT_TYPE};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use object_store::{
     ClientOptions, CredentialProvider, StaticCredentialProvider,
     aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsAuthorizer, AwsCredential, AwsCredentialProvider},
     client::{HttpClient, HttpConnector as _},
 };
 use serde::Deserialize;
-use tokio::{sync::Mutex, time::timeout};
 use url::form_urlencoded::Serializer;
 
 use super::{
     Variables,
     profile::{Identity, Role, RoleSource, parse},
 };
-use crate::{StoreError, location::http_client};
+use crate::{
+    StoreError,
+    location::{
+        held_credential::{AnyError, HeldCredential, Lasting},
+        http_client,
+    },
+};
 
 /// The variables by which pods and nodes are given an identity. Others of AWS say where the store is, which is for the location
 /// to say.
@@ -38,10 +43,7 @@ const OF_IDENTITY: [&str; 10] = [
 const STS_VARIABLE: &str = "AWS_ENDPOINT_URL_STS";
 
 /// Credentials are renewed so long before they expire.
-const MARGIN: SignedDuration = SignedDuration::from_mins(5);
-
-/// How long a role may take to be taken on.
-const DEADLINE: Duration = Duration::from_secs(20);
+const MARGIN: Duration = Duration::from_mins(5);
 
 /// Says to a client who its requests are made by. `secret` is a credentials file; without one, the environment decides.
 pub(super) fn identify(
@@ -80,7 +82,7 @@ pub(super) fn identify(
     let client = http_client::connector()
         .connect(options)
         .map_err(|error| StoreError::from_store("open", &sts, &error))?;
-    let held = Mutex::default();
+    let held = HeldCredential::default();
     let role = AssumedRole { client, source, role, endpoint: sts, region: region.to_owned(), held };
     Ok(builder.with_credentials(Arc::new(role)))
 }
@@ -110,16 +112,8 @@ struct AssumedRole {
     role: Role,
     endpoint: String,
     region: String,
-    held: Mutex<Option<Held>>,
+    held: HeldCredential<AwsCredential>,
 }
-
-#[derive(Clone, Debug)]
-struct Held {
-    credential: Arc<AwsCredential>,
-    expires: Timestamp,
-}
-
-type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Role {
     /// The request of its credentials.
@@ -137,7 +131,7 @@ impl Role {
 }
 
 impl AssumedRole {
-    async fn assume(&self) -> Result<Held, AnyError> {
+    async fn assume(&self) -> Result<Lasting<AwsCredential>, AnyError> {
         let source = self.source.get_credential().await?;
         let request = Request::builder().method(Method::POST).uri(&self.endpoint);
         let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
@@ -152,7 +146,8 @@ impl AssumedRole {
             secret_key: secret_access_key,
             token: Some(session_token),
         };
-        Ok(Held { credential: Arc::new(credential), expires: expiration })
+        let lasts = Duration::try_from(expiration.duration_since(Timestamp::now())).unwrap_or_default();
+        Ok(Lasting::until(credential, lasts, MARGIN))
     }
 }
 
@@ -161,22 +156,8 @@ impl CredentialProvider for AssumedRole {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
-        let mut held = self.held.lock().await;
-        let now = Timestamp::now();
-        let usable = held.clone().filter(|held| now < held.expires);
-        if let Some(usable) = usable.as_ref().filter(|usable| now + MARGIN < usable.expires) {
-            return Ok(Arc::clone(&usable.credential));
-        }
-        let renewed = timeout(DEADLINE, self.assume()).await.unwrap_or_else(|elapsed| Err(elapsed.into()));
-        match (renewed, usable) {
-            (Ok(renewed), _) => Ok(Arc::clone(&held.insert(renewed).credential)),
-            // Those that are held are good to their end.
-            (Err(error), Some(usable)) => {
-                tracing::warn!(role = self.role.arn, error = %error, "the role cannot be taken on again yet");
-                Ok(usable.credential)
-            }
-            (Err(source), None) => Err(object_store::Error::Generic { store: "role", source }),
-        }
+        let held = self.held.get(&self.role.arn, self.assume()).await;
+        held.map_err(|source| object_store::Error::Generic { store: "role", source })
     }
 }
 
@@ -205,6 +186,7 @@ struct Credentials {
 mod tests {
     use std::sync::Mutex as Shared;
 
+    use jiff::SignedDuration;
     use object_store::client::{HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService};
 
     use super::*;
@@ -248,7 +230,7 @@ mod tests {
             role,
             endpoint: "https://sts".to_owned(),
             region: "r".to_owned(),
-            held: Mutex::default(),
+            held: HeldCredential::default(),
         };
         // How long the service's answers last, and the credentials that are used then; nothing where there are none.
         for (lasts, expected) in [

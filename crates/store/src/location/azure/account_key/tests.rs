@@ -1,10 +1,16 @@
 use std::sync::Arc as Shared;
 
-use object_store::client::{HttpError, HttpResponse, HttpService};
+use object_store::client::{HttpClient, HttpError, HttpRequest, HttpResponse, HttpService};
 use parking_lot::Mutex as Lock;
 use serde_json::{Value, json};
 
-use super::*;
+use super::{
+    super::{
+        certificate::{Certificate, tests::PEM},
+        sign_in::{Proof, SignIn, StorageToken},
+    },
+    *,
+};
 use crate::{StoreError, location::Connector};
 use object_store::{ClientOptions, Result, client::HttpConnector};
 
@@ -49,28 +55,39 @@ impl HttpService for Azure {
     }
 }
 
-fn account_key(azure: &Azure, sign_in: SignIn) -> AccountKey {
+fn tokens(azure: &Azure, sign_in: SignIn) -> Tokens {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    AccountKey {
+    Tokens {
         client: Connector(azure.clone()).connect(&ClientOptions::new()).unwrap(),
         sign_in,
-        services: Services {
-            authority: "https://login".to_owned(),
-            resource_manager: "https://manager".to_owned(),
-            instance_metadata: "http://metadata".to_owned(),
-        },
+        authority: "https://login".to_owned(),
+        instance_metadata: "http://metadata".to_owned(),
+    }
+}
+
+fn account_key(azure: &Azure, sign_in: SignIn) -> AccountKey {
+    AccountKey {
+        tokens: tokens(azure, sign_in),
+        resource_manager: "https://manager".to_owned(),
         account: Account {
             subscription: "s".to_owned(),
             resource_group: "g (x)".to_owned(),
             name: "acct".to_owned(),
         },
-        held: Mutex::default(),
+        held: HeldCredential::default(),
     }
 }
 
-fn principal() -> SignIn {
-    let [client, secret, tenant] = ["c", "TOP&SECRET", "t"].map(|text| Some(text.to_owned()));
-    SignIn { client, secret, tenant, token_file: None }
+fn principal(proof: Proof) -> SignIn {
+    SignIn { client: Some("c".to_owned()), tenant: Some("t".to_owned()), proof }
+}
+
+fn with_secret() -> SignIn {
+    principal(Proof::Secret("TOP&SECRET".to_owned()))
+}
+
+fn with_certificate() -> SignIn {
+    principal(Proof::Certificate(Arc::new(Certificate::parse(PEM.as_bytes(), false).unwrap())))
 }
 
 fn key() -> AzureCredential {
@@ -81,17 +98,17 @@ fn key() -> AzureCredential {
 async fn an_identity_of_each_kind_gets_the_key_of_the_account() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "ASSERTION\n").unwrap();
-    let workload =
-        SignIn { secret: None, token_file: Some(file.path().display().to_string()), ..principal() };
+    let workload = principal(Proof::TokenFile(file.path().display().to_string()));
     let machine = SignIn { client: Some("c".to_owned()), ..SignIn::default() };
     let of_tenant = "login/t/oauth2/v2.0/token";
     for (sign_in, url, said, header) in [
         (
-            principal(),
+            with_secret(),
             of_tenant,
             vec!["client_secret=TOP%26SECRET", "scope=https%3A%2F%2Fmanager%2F.default"],
             "",
         ),
+        (with_certificate(), of_tenant, vec!["client_assertion=ey", "jwt-bearer", "client_id=c"], ""),
         (workload, of_tenant, vec!["client_assertion=ASSERTION", "jwt-bearer", "client_id=c"], ""),
         (
             machine,
@@ -111,10 +128,27 @@ async fn an_identity_of_each_kind_gets_the_key_of_the_account() {
     }
 }
 
+/// object_store signs in to storage itself, but for certificates.
+#[tokio::test(start_paused = true)]
+async fn a_certificate_gets_a_token_for_storage_which_is_renewed_before_it_ends() {
+    let azure = Azure::default();
+    let storage =
+        StorageToken { tokens: tokens(&azure, with_certificate()), held: HeldCredential::default() };
+    for (seconds, times) in [(0, 1), (3598 - 300, 1), (1, 2), (3598 - 300, 2)] {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+        let credential = storage.get_credential().await.unwrap();
+        assert_eq!(*credential, AzureCredential::BearerToken("TOKEN".to_owned()));
+        assert_eq!(azure.asked.lock().len(), times, "{seconds}");
+    }
+    let (url, said, _) = azure.asked.lock()[0].clone();
+    assert_eq!(url, "login/t/oauth2/v2.0/token");
+    assert!(said.contains("scope=https%3A%2F%2Fstorage.azure.com%2F.default"), "{said}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_key_is_asked_for_again_and_the_one_at_hand_is_used_meanwhile() {
     let azure = Azure::default();
-    let account = account_key(&azure, principal());
+    let account = account_key(&azure, with_secret());
     for (pause, refuses, times) in
         [(Duration::ZERO, None, 2), (HELD / 2, None, 2), (HELD, None, 4), (HELD, Some(500), 6)]
     {
@@ -130,7 +164,7 @@ async fn an_identity_that_may_not_list_keys_is_told_what_to_do_and_no_secret_is_
     for (status, category, words) in [(403, "denied", "listkeys/action"), (500, "unreachable", "500")] {
         let azure = Azure::default();
         *azure.refuses.lock() = Some(status);
-        let error = account_key(&azure, principal()).get_credential().await.unwrap_err();
+        let error = account_key(&azure, with_secret()).get_credential().await.unwrap_err();
         let error = StoreError::from_store("list", "azure://acct/c", &error);
         assert_eq!(error.category(), category, "{error}");
         let text = error.to_string();

@@ -1,0 +1,214 @@
+//! Who signs in to Azure, and the tokens that services give for it.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use http::{Method, Request, header::CONTENT_TYPE};
+use object_store::{
+    CredentialProvider,
+    azure::{AzureConfigKey, AzureCredential, MicrosoftAzureBuilder},
+    client::{HttpClient, HttpRequest},
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use url::form_urlencoded::Serializer;
+
+use super::{Variables, certificate::Certificate, credential, variable};
+use crate::{
+    StoreError,
+    location::held_credential::{AnyError, HeldCredential, Lasting},
+};
+
+/// A token is renewed so long before it ends.
+const MARGIN: Duration = Duration::from_mins(5);
+
+/// What a token for storage is for, in every cloud.
+const STORAGE: &str = "https://storage.azure.com";
+
+/// A program of a tenant, or the managed identity of the machine.
+#[derive(Clone, Default)]
+pub(super) struct SignIn {
+    pub(super) client: Option<String>,
+    pub(super) tenant: Option<String>,
+    pub(super) proof: Proof,
+}
+
+/// How a program proves who it is.
+#[derive(Clone, Default)]
+pub(super) enum Proof {
+    /// It does not: the machine says so.
+    #[default]
+    None,
+    Secret(String),
+    Certificate(Arc<Certificate>),
+    /// The file that workload identity mounts.
+    TokenFile(String),
+}
+
+impl std::fmt::Debug for SignIn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SignIn")
+    }
+}
+
+impl SignIn {
+    /// By the variables of a Secret, or of this process, in Velero's order.
+    /// Errors: they do not belong together, or cannot be honoured.
+    pub(super) fn of(variables: &Variables, of_process: bool) -> Result<Self, StoreError> {
+        let get = |name: &str| variable(variables, of_process, name);
+        let (client, tenant) = (get("AZURE_CLIENT_ID"), get("AZURE_TENANT_ID"));
+        let of_program = |name: &str, proof| match (&client, &tenant) {
+            (Some(_), Some(_)) => Ok(proof),
+            _ => {
+                Err(credential(format!("{name} is there, but AZURE_CLIENT_ID or AZURE_TENANT_ID is missing")))
+            }
+        };
+        let proof = if let Some(secret) = get("AZURE_CLIENT_SECRET") {
+            of_program("AZURE_CLIENT_SECRET", Proof::Secret(secret))?
+        } else if let Some((name, certificate)) = certificate(get)? {
+            of_program(name, Proof::Certificate(Arc::new(certificate)))?
+        } else if variable(variables, false, "AZURE_USERNAME").is_some() {
+            return Err(credential(
+                "AZURE_USERNAME cannot be honoured, and is not silently ignored: use a service principal or workload identity",
+            ));
+        } else {
+            // The token is mounted into this process, whose it may be.
+            variable(variables, true, "AZURE_FEDERATED_TOKEN_FILE").map_or(Proof::None, Proof::TokenFile)
+        };
+        Ok(Self { client, tenant, proof })
+    }
+
+    /// Tells object_store (0.14), which knows all but certificates.
+    pub(super) fn apply(self, builder: MicrosoftAzureBuilder) -> MicrosoftAzureBuilder {
+        let proof = match self.proof {
+            Proof::Secret(secret) => Some((AzureConfigKey::ClientSecret, secret)),
+            Proof::TokenFile(file) => Some((AzureConfigKey::FederatedTokenFile, file)),
+            Proof::Certificate(_) | Proof::None => None,
+        };
+        let client = self.client.map(|client| (AzureConfigKey::ClientId, client));
+        let tenant = self.tenant.map(|tenant| (AzureConfigKey::AuthorityId, tenant));
+        let known = [client, tenant, proof].into_iter().flatten();
+        known.fold(builder, |builder, (key, value)| builder.with_config(key, value))
+    }
+}
+
+/// The certificate that the variables hold, or name the file of, and by which of them.
+fn certificate(
+    get: impl Fn(&str) -> Option<String>,
+) -> Result<Option<(&'static str, Certificate)>, StoreError> {
+    const TEXT: &str = "AZURE_CLIENT_CERTIFICATE";
+    const FILE: &str = "AZURE_CLIENT_CERTIFICATE_PATH";
+    let (name, pem) = match (get(TEXT), get(FILE)) {
+        (Some(text), _) => (TEXT, text.into_bytes()),
+        (None, Some(file)) => {
+            let read = std::fs::read(&file);
+            (FILE, read.map_err(|error| credential(format!("{FILE}: {file} can not be read: {error}")))?)
+        }
+        (None, None) => return Ok(None),
+    };
+    let sends_chain = get("AZURE_CLIENT_SEND_CERTIFICATE_CHAIN")
+        .is_some_and(|flag| flag == "1" || flag.eq_ignore_ascii_case("true"));
+    let certificate = Certificate::parse(&pem, sends_chain);
+    certificate
+        .map(|certificate| Some((name, certificate)))
+        .map_err(|wrong| credential(format!("{name}: {wrong}")))
+}
+
+/// Gets tokens.
+#[derive(Debug)]
+pub(super) struct Tokens {
+    pub(super) client: HttpClient,
+    pub(super) sign_in: SignIn,
+    /// Where people and programs sign in.
+    pub(super) authority: String,
+    /// What tells a machine who it is.
+    pub(super) instance_metadata: String,
+}
+
+impl Tokens {
+    /// A token for a service.
+    pub(super) async fn token(&self, service: &str) -> Result<Token, AnyError> {
+        const ASSERTION: (&str, &str) =
+            ("client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer");
+        let SignIn { client, tenant, proof } = &self.sign_in;
+        let (Some(client), Some(tenant)) = (client, tenant) else {
+            return self.of_machine(service).await;
+        };
+        let url = format!("{}/{tenant}/oauth2/v2.0/token", self.authority.trim_end_matches('/'));
+        let proof = match proof {
+            Proof::None => return self.of_machine(service).await,
+            Proof::Secret(secret) => vec![("client_secret", secret.clone())],
+            Proof::TokenFile(file) => {
+                let token =
+                    tokio::fs::read_to_string(file).await.map_err(|error| format!("{file}: {error}"))?;
+                vec![("client_assertion", token.trim().to_owned()), (ASSERTION.0, ASSERTION.1.to_owned())]
+            }
+            Proof::Certificate(certificate) => {
+                let token = certificate.assertion(client, &url)?;
+                vec![("client_assertion", token), (ASSERTION.0, ASSERTION.1.to_owned())]
+            }
+        };
+        let scope = format!("{service}/.default");
+        let mut form =
+            vec![("client_id", client.as_str()), ("grant_type", "client_credentials"), ("scope", &scope)];
+        form.extend(proof.iter().map(|(name, value)| (*name, value.as_str())));
+        let request = Request::builder().method(Method::POST).uri(url);
+        let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        self.ask(request.body(encoded(&form).into())?).await
+    }
+
+    async fn of_machine(&self, service: &str) -> Result<Token, AnyError> {
+        let mut query = vec![("api-version", "2018-02-01"), ("resource", service)];
+        query.extend(self.sign_in.client.as_deref().map(|client| ("client_id", client)));
+        let url = format!("{}/metadata/identity/oauth2/token?{}", self.instance_metadata, encoded(&query));
+        let request = Request::builder().uri(url).header("Metadata", "true");
+        self.ask(request.body(String::new().into())?).await
+    }
+
+    pub(super) async fn ask<A: DeserializeOwned>(&self, request: HttpRequest) -> Result<A, AnyError> {
+        let answer = self.client.execute(request).await?.into_body().bytes().await?;
+        // Its text may hold parts of the answer.
+        serde_json::from_slice(&answer).map_err(|_| "the answer is not what was expected".into())
+    }
+}
+
+fn encoded(pairs: &[(&str, &str)]) -> String {
+    Serializer::new(String::new()).extend_pairs(pairs).finish()
+}
+
+#[derive(Deserialize)]
+pub(super) struct Token {
+    pub(super) access_token: String,
+    /// Seconds.
+    #[serde(default)]
+    expires_in: serde_json::Value,
+}
+
+impl Token {
+    /// Machines say it in a text, others in a number.
+    fn lasts(&self) -> Duration {
+        let text = self.expires_in.as_str().and_then(|text| text.parse().ok());
+        Duration::from_secs(self.expires_in.as_u64().or(text).unwrap_or(0))
+    }
+}
+
+/// Signs in to storage itself.
+#[derive(Debug)]
+pub(super) struct StorageToken {
+    pub(super) tokens: Tokens,
+    pub(super) held: HeldCredential<AzureCredential>,
+}
+
+#[async_trait]
+impl CredentialProvider for StorageToken {
+    type Credential = AzureCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AzureCredential>> {
+        let renew = async {
+            let token = self.tokens.token(STORAGE).await?;
+            let lasts = token.lasts();
+            Ok(Lasting::until(AzureCredential::BearerToken(token.access_token), lasts, MARGIN))
+        };
+        let held = self.held.get("the storage of Azure", renew).await;
+        held.map_err(|source| object_store::Error::Generic { store: "sign in", source })
+    }
+}

@@ -1,0 +1,72 @@
+//! Credentials that are used for a while, and then asked for again.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::Mutex,
+    time::{Instant, timeout},
+};
+
+/// How long it may take to get some.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+pub(super) type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The credential that is used by all requests; none until the first one.
+pub(super) struct HeldCredential<C>(Mutex<Option<Lasting<C>>>);
+
+/// A credential, and how long it lasts.
+pub(super) struct Lasting<C> {
+    pub(super) credential: Arc<C>,
+    /// When it is asked for again.
+    pub(super) renew: Instant,
+    /// None: it can be used until there is another one.
+    pub(super) end: Option<Instant>,
+}
+
+impl<C> Default for HeldCredential<C> {
+    fn default() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+impl<C> fmt::Debug for HeldCredential<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HeldCredential")
+    }
+}
+
+impl<C> HeldCredential<C> {
+    /// The credential, asked for by `renew` if it is time. Where that fails, the one before is used to its end; `of` says in the
+    /// log whose it is.
+    pub(super) async fn get(
+        &self,
+        of: &str,
+        renew: impl Future<Output = Result<Lasting<C>, AnyError>>,
+    ) -> Result<Arc<C>, AnyError> {
+        let mut held = self.0.lock().await;
+        let now = Instant::now();
+        let usable = held.as_ref().filter(|held| held.end.is_none_or(|end| now < end));
+        if let Some(usable) = usable.filter(|usable| now < usable.renew) {
+            return Ok(Arc::clone(&usable.credential));
+        }
+        let renewed = timeout(DEADLINE, renew).await.unwrap_or_else(|elapsed| Err(elapsed.into()));
+        match (renewed, usable) {
+            (Ok(renewed), _) => Ok(Arc::clone(&held.insert(renewed).credential)),
+            (Err(error), Some(usable)) => {
+                tracing::warn!(of, %error, "the credentials cannot be renewed yet; those at hand are used");
+                Ok(Arc::clone(&usable.credential))
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+}
+
+impl<C> Lasting<C> {
+    /// One that ends after `lasts`, and is renewed `margin` before.
+    pub(super) fn until(credential: C, lasts: Duration, margin: Duration) -> Self {
+        let now = Instant::now();
+        let renew = now + lasts.saturating_sub(margin);
+        Self { credential: Arc::new(credential), renew, end: Some(now + lasts) }
+    }
+}
