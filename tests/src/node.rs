@@ -116,18 +116,9 @@ impl Node {
     pub async fn create_location(&self) -> anyhow::Result<()> {
         ensure_secret(&self.client, NAMESPACE, "cloud-credentials", "cloud", &S3::credentials()).await?;
         let locations: Api<BackupStorageLocation> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let location = serde_json::from_value(json!({
-            "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation",
-            "metadata": { "name": "default" },
-            "spec": {
-                "provider": "aws", "default": true,
-                "objectStorage": { "bucket": BUCKET },
-                "config": {
-                    "region": "us-east-1", "s3ForcePathStyle": "true",
-                    "s3Url": format!("https://{}", self.store_front.address()),
-                },
-            },
-        }))?;
+        let mut spec = S3::location_spec(BUCKET, &format!("https://{}", self.store_front.address()));
+        spec["default"] = json!(true);
+        let location = BackupStorageLocation::new("default", serde_json::from_value(spec)?);
         locations.create_object(&location).await?;
         let available = |one: &BackupStorageLocation| one.status.phase == Some(LocationPhase::Available);
         locations.wait_until("default", "is available", START, available).await.map(drop)

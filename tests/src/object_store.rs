@@ -14,7 +14,7 @@ use object_store::{
     aws::{AmazonS3, AmazonS3Builder, AwsAuthorizer, AwsCredential},
     client::HttpRequestBody,
 };
-
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
@@ -250,8 +250,17 @@ impl S3 {
     }
 
     /// The document in a stored object that is compressed.
-    pub async fn document(&self, bucket: &str, key: &str) -> anyhow::Result<serde_json::Value> {
+    pub async fn document(&self, bucket: &str, key: &str) -> anyhow::Result<Value> {
         Ok(serde_json::from_str(&self.text(bucket, key).await?)?)
+    }
+
+    /// The spec of a location: a bucket of a server at this URL, and the credentials that every server of the kit takes.
+    pub fn location_spec(bucket: &str, url: &str) -> Value {
+        json!({
+            "provider": "aws", "objectStorage": { "bucket": bucket },
+            "config": { "region": "us-east-1", "s3ForcePathStyle": "true", "s3Url": url },
+            "credential": { "name": "cloud-credentials", "key": "cloud" },
+        })
     }
 
     /// A credentials file in the form that locations expect.
@@ -261,25 +270,16 @@ impl S3 {
 
     /// Reads a stored object to a local file and opens it with the independent reader (Go's tar and gzip); one JSON
     /// line for each entry. No path may be there twice.
-    pub async fn inspect_tarball(&self, bucket: &str, key: &str) -> anyhow::Result<Vec<serde_json::Value>> {
+    pub async fn inspect_tarball(&self, bucket: &str, key: &str) -> anyhow::Result<Vec<Value>> {
         self.inspect(bucket, key, &[]).await
     }
 
     /// As [`Self::inspect_tarball`], of a backup that has waited for operations: newer versions of items may follow.
-    pub(crate) async fn inspect_replaced(
-        &self,
-        bucket: &str,
-        key: &str,
-    ) -> anyhow::Result<Vec<serde_json::Value>> {
+    pub(crate) async fn inspect_replaced(&self, bucket: &str, key: &str) -> anyhow::Result<Vec<Value>> {
         self.inspect(bucket, key, &["--replaced"]).await
     }
 
-    async fn inspect(
-        &self,
-        bucket: &str,
-        key: &str,
-        flags: &[&str],
-    ) -> anyhow::Result<Vec<serde_json::Value>> {
+    async fn inspect(&self, bucket: &str, key: &str, flags: &[&str]) -> anyhow::Result<Vec<Value>> {
         let bytes = self.read(bucket, key).await?;
         // One of its own: several may be inspected at the same time.
         let file = tempfile::NamedTempFile::new_in(&self.folder)?;

@@ -258,7 +258,7 @@ impl World {
     }
 
     async fn start_location(&self) -> anyhow::Result<()> {
-        let spec = match &self.s3 {
+        let mut spec = match &self.s3 {
             Some(s3) => {
                 s3.create_bucket(BUCKET).await?;
                 install::ensure_secret(
@@ -269,16 +269,13 @@ impl World {
                     &S3::credentials(),
                 )
                 .await?;
-                json!({
-                    "provider": "aws", "default": true,
-                    "objectStorage": { "bucket": BUCKET },
-                    "config": { "region": "us-east-1", "s3ForcePathStyle": "true", "s3Url": s3.url() },
-                    "credential": { "name": "cloud-credentials", "key": "cloud" },
-                })
+                S3::location_spec(BUCKET, &s3.url())
             }
-            None => json!({ "provider": "local", "default": true,
-                "objectStorage": { "bucket": self.folder.path().join("local-store") } }),
+            None => json!({
+                "provider": "local", "objectStorage": { "bucket": self.folder.path().join("local-store") },
+            }),
         };
+        spec["default"] = json!(true);
         self.apply_location("default", spec).await
     }
 

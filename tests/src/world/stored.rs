@@ -26,11 +26,7 @@ impl World {
 
     /// Writes a location of S3 with the bucket of its name; `more` are fields of its spec.
     pub async fn apply_s3_location(&self, name: &str, url: &str, more: &Value) -> anyhow::Result<()> {
-        let mut spec = json!({
-            "provider": "aws", "objectStorage": { "bucket": name },
-            "config": { "region": "us-east-1", "s3ForcePathStyle": "true", "s3Url": url },
-            "credential": { "name": "cloud-credentials", "key": "cloud" },
-        });
+        let mut spec = S3::location_spec(name, url);
         json_patch::merge(&mut spec, more);
         self.apply_location(name, spec).await
     }
