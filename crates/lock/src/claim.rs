@@ -244,16 +244,24 @@ impl Entry {
     }
 
     pub fn standing(&self) -> Standing {
-        Standing { state: self.state, renewals: self.renewals, word: self.word }
+        let (state, renewals, word) = (self.state, self.renewals, self.word);
+        Standing { state, renewals, word, revives: self.revives.clone() }
+    }
+
+    /// Whether a judgement of `judged` is good for this entry of the same name.
+    pub fn stands_as(&self, judged: &Self) -> bool {
+        self.uid == judged.uid && self.suspect == judged.suspect && self.standing() == judged.standing()
     }
 }
 
 /// How an entry stands. A judgement of it, and a count of its age, are good for as long as it stands so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Standing {
     state: State,
     renewals: u32,
     word: Word,
+    /// Between two looks an entry may be freed, and its object be admitted again, to take it back to life.
+    revives: String,
 }
 
 /// All admitted objects of one name. A claim covers what its entries cover together.

@@ -93,11 +93,11 @@ impl Collector {
         if self.waiting.len() >= MAX_REMEMBERED {
             self.waiting.clear();
         }
-        let since = self.waiting.entry(at).or_insert((standing, now));
-        if since.0 != standing {
-            *since = (standing, now);
+        let waits = self.waiting.entry(at).or_insert_with(|| (standing.clone(), now));
+        if waits.0 != standing {
+            *waits = (standing, now);
         }
-        now.saturating_duration_since(since.1)
+        now.saturating_duration_since(waits.1)
     }
 
     /// Notes that an object of this uid was seen stored.

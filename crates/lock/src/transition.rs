@@ -147,7 +147,7 @@ impl EntryTransition {
     /// Changes the ledger, unless the entry stands otherwise by now than when it was judged. Returns whether anything changed. [`EntryTransition::Readmit`] is an admission, and is not made here.
     pub fn apply(self, ledger: &mut Ledger, key: &ObjectKey, judged: &Entry) -> bool {
         let (uid, state) = (judged.uid.as_str(), judged.state);
-        let same = ledger.entry(key, uid).is_some_and(|entry| entry.standing() == judged.standing());
+        let same = ledger.entry(key, uid).is_some_and(|entry| entry.stands_as(judged));
         same && match self {
             Self::Keep | Self::Readmit => false,
             Self::Suspect => ledger.suspect(key, uid),

@@ -42,6 +42,7 @@ const CAP: usize = 2_000_000;
 #[case::what_was_released_by_force_stops_and_stays_released(scenarios::force())]
 #[case::a_leader_that_was_paused_does_no_harm(scenarios::pause())]
 #[case::a_revival_keeps_its_place_until_it_is_stored(scenarios::revival())]
+#[case::a_revival_is_not_judged_by_its_first_claim(scenarios::revival_at_once())]
 fn the_model_holds(#[case] scenario: Scenario) {
     let (title, start) = (scenario.title, Instant::now());
     let checker = Lock::new(scenario)

@@ -377,7 +377,10 @@ fn an_entry_that_has_changed_since_it_was_judged_keeps_its_place() {
         let before = ledger.clone();
         let another = Entry { uid: "another".to_owned(), ..entry(State::Active, false) };
         let again = Entry { renewals: 1, ..entry(State::Active, false) };
-        for judged in [entry(State::Reserved, false), another, again] {
+        // Freed in between, and admitted again to be taken back to life.
+        let revived = Entry { revives: "41".to_owned(), ..entry(State::Active, false) };
+        let suspected = entry(State::Active, true);
+        for judged in [entry(State::Reserved, false), another, again, revived, suspected] {
             assert!(!transition.apply(&mut ledger, &key, &judged), "{transition:?} {judged:?}");
         }
         assert_eq!(ledger, before);

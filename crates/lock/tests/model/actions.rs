@@ -59,17 +59,22 @@ pub enum Action {
     BeginLate(usize),
     /// The controller dies; its successor knows only what is stored.
     Crash,
-    /// The collector reads a claim and its object, and judges.
+    /// A collector reads a claim and its object, and judges.
     Collect {
+        collector: usize,
         claim: usize,
         aged: bool,
     },
-    CollectRead(usize),
+    CollectRead {
+        collector: usize,
+        claim: usize,
+    },
     CollectLook {
+        collector: usize,
         aged: bool,
     },
     /// It does what it judged to the ledger as it is now.
-    CollectWrite,
+    CollectWrite(usize),
     Lose,
     /// The repair puts one in its place that grants nothing.
     Tend,
@@ -183,22 +188,21 @@ impl Lock {
         if self.makes(Mistake::ExpiryByClock) {
             actions.extend((0..ledger.claims.len()).map(Action::Expire));
         }
-        if !self.scenario.collector {
-            return;
-        }
-        match &world.collecting {
-            Collecting::Idle if self.scenario.slow_collector => {
-                actions.extend((0..ledger.claims.len()).map(Action::CollectRead));
-            }
-            Collecting::Idle => {
-                for claim in 0..ledger.claims.len() {
-                    actions.extend([false, true].map(|aged| Action::Collect { claim, aged }));
+        for (collector, collecting) in world.collecting.iter().enumerate() {
+            let claims = 0..ledger.claims.len();
+            match collecting {
+                Collecting::Idle if self.scenario.slow_collector => {
+                    actions.extend(claims.map(|claim| Action::CollectRead { collector, claim }));
                 }
+                Collecting::Idle => {
+                    let judge = |claim| [false, true].map(|aged| Action::Collect { collector, claim, aged });
+                    actions.extend(claims.flat_map(judge));
+                }
+                Collecting::Read(_) => {
+                    actions.extend([false, true].map(|aged| Action::CollectLook { collector, aged }));
+                }
+                Collecting::Judged(_) => actions.push(Action::CollectWrite(collector)),
             }
-            Collecting::Read(_) => {
-                actions.extend([false, true].map(|aged| Action::CollectLook { aged }));
-            }
-            Collecting::Judged(_) => actions.push(Action::CollectWrite),
         }
     }
 }

@@ -178,13 +178,13 @@ impl Lock {
                 work::forget(world);
                 Some(())
             }
-            Action::CollectRead(claim) => collect::read(world, *claim),
-            Action::Collect { claim, aged } => {
-                collect::read(world, *claim)?;
-                self.collect_look(world, *aged)
+            Action::CollectRead { collector, claim } => collect::read(world, *collector, *claim),
+            Action::Collect { collector, claim, aged } => {
+                collect::read(world, *collector, *claim)?;
+                self.collect_look(world, *collector, *aged)
             }
-            Action::CollectLook { aged } => self.collect_look(world, *aged),
-            Action::CollectWrite => self.collect_write(world),
+            Action::CollectLook { collector, aged } => self.collect_look(world, *collector, *aged),
+            Action::CollectWrite(collector) => self.collect_write(world, *collector),
             Action::Lose => {
                 world.left.losses -= 1;
                 world.lease = None;
@@ -210,7 +210,12 @@ impl Model for Lock {
 
     fn init_states(&self) -> Vec<World> {
         let scenario = &self.scenario;
-        let ledger = Ledger { bound: EPOCHS, ..Ledger::default() };
+        let mut ledger = Ledger { bound: EPOCHS, ..Ledger::default() };
+        for request in scenario.completed.iter().filter(|_| scenario.unfreed) {
+            let ClaimRequest { key, uid, footprint, since, ask, .. } = self.want(*request);
+            let admitted = ledger.admit(key, uid, footprint, since, ask);
+            assert!(admitted.is_ok(), "{admitted:?}");
+        }
         let mut world = World {
             lease: Some(Lease { uid: 0, ledger: Arc::new(ledger) }),
             marker: Marker { ledger: 0, epoch: EPOCHS },
@@ -218,7 +223,7 @@ impl Model for Lock {
             requests: vec![Stage::Unsent; scenario.requests.len()],
             replicas: vec![Replica::default(); scenario.replicas],
             workers: vec![Worker::Idle; scenario.names.len()],
-            collecting: Collecting::Idle,
+            collecting: vec![Collecting::Idle; scenario.collectors],
             listed: None,
             seen: Bits::default(),
             adopted: Bits::default(),

@@ -120,7 +120,7 @@ fn rests(model: &Lock, world: &World) -> bool {
         object.phase == Phase::Over || entry.is_some_and(|entry| entry.state == State::Waiting)
     };
     world.requests.iter().all(done)
-        && world.collecting == Collecting::Idle
+        && world.collecting.iter().all(|collecting| *collecting == Collecting::Idle)
         && world.workers.iter().all(|worker| *worker == Worker::Idle)
         && world.replicas.iter().all(|replica: &Replica| replica.deciding.is_none())
         && world.objects.iter().flatten().all(over_or_waits)

@@ -47,6 +47,8 @@ pub struct Scenario {
     pub requests: Vec<Request>,
     /// Requests that were stored and have ended before the beginning.
     pub completed: Vec<usize>,
+    /// Whether their claims still stand then.
+    pub unfreed: bool,
     pub replicas: usize,
     pub crashes: u8,
     pub losses: u8,
@@ -62,7 +64,8 @@ pub struct Scenario {
     pub drops: bool,
     /// Whether they may be stored after their claims were collected.
     pub late: bool,
-    pub collector: bool,
+    /// Replicas that collect.
+    pub collectors: usize,
     /// Whether the collector reads a claim and its object in two steps.
     pub slow_collector: bool,
     /// Whether a replica decides on several requests together.
@@ -90,6 +93,7 @@ impl Scenario {
             names: names.iter().map(|(kind, text)| Name { kind: *kind, text }).collect(),
             requests,
             completed: Vec::new(),
+            unfreed: false,
             replicas: 2,
             crashes: 0,
             losses: 0,
@@ -100,7 +104,7 @@ impl Scenario {
             pauses: 0,
             drops: true,
             late: true,
-            collector: true,
+            collectors: 1,
             slow_collector: false,
             merges: false,
             blind: false,
@@ -213,22 +217,14 @@ pub fn intent() -> Scenario {
 pub fn batch() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, B, 1), create(2, A | B, 0)];
     let calm = Scenario::new("requests merged into one write", &[BACKUP, OTHER, RESTORE], requests);
-    Scenario {
-        watchful: true,
-        merges: true,
-        blind: true,
-        drops: false,
-        late: false,
-        collector: false,
-        ..calm
-    }
+    Scenario { watchful: true, merges: true, blind: true, drops: false, late: false, collectors: 0, ..calm }
 }
 
 /// Replicas that decide on the ledger that they remember.
 pub fn memory() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, B, 1), create(2, A, 1)];
     let calm = Scenario::new("replicas that remember", &[BACKUP, OTHER, RESTORE], requests);
-    Scenario { remembers: true, late: false, drops: false, collector: false, ..calm }
+    Scenario { remembers: true, late: false, drops: false, collectors: 0, ..calm }
 }
 
 /// What a restore wrote has to settle before it is touched again.
@@ -269,6 +265,12 @@ pub fn pause() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, A, 1)];
     let calm = Scenario::new("a leader that is paused, and wakes", &[BACKUP, RESTORE], requests);
     Scenario { pauses: 1, lost_replies: 1, ..calm }
+}
+
+/// The same while two replicas collect what it had before it failed.
+pub fn revival_at_once() -> Scenario {
+    let title = "the same while two replicas collect its first claim";
+    Scenario { title, unfreed: true, collectors: 2, watchful: false, ..revival() }
 }
 
 /// An operator's backup that has failed is taken back to life, while a restore is asked for.

@@ -14,7 +14,7 @@ pub struct World {
     pub replicas: Vec<Replica>,
     /// What the controller does for each name.
     pub workers: Vec<Worker>,
-    pub collecting: Collecting,
+    pub collecting: Vec<Collecting>,
     /// What the repair has listed to fill a lost ledger with.
     pub listed: Option<Arc<Ledger>>,
     /// Uids that the collector has seen stored; lost with its process.

@@ -188,12 +188,12 @@ impl Lock {
         let want = self.want(request);
         let entry = world.lease.as_ref().and_then(|lease| lease.ledger.entry(&want.key, &want.uid));
         let waited = |deciding: &Deciding| deciding.looks.iter().flatten().any(|(_, aged)| *aged);
-        let judged = match &world.collecting {
-            Collecting::Judged(judged) => {
-                judged.iter().any(|one| one.key == want.key && one.entry.uid == want.uid)
-            }
+        let judged = world.collecting.iter().any(|collecting| match collecting {
+            Collecting::Judged(judged) => judged
+                .iter()
+                .any(|one| one.key == want.key && entry.is_some_and(|entry| entry.stands_as(&one.entry))),
             _ => false,
-        };
+        });
         if !self.scenario.on_sight {
             // One that was released by force is not expected any more once its entry is judged.
             return entry.is_some_and(|entry| entry.state != State::Released || !judged);

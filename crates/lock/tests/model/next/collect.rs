@@ -1,4 +1,4 @@
-//! The controller's collector.
+//! Those who collect: the controller, and replicas of the webhook.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::model::{
 };
 
 impl Lock {
-    pub(super) fn collect_look(&self, world: &mut World, aged: bool) -> Option<()> {
-        let Collecting::Read(claim) = &world.collecting else { return None };
+    pub(super) fn collect_look(&self, world: &mut World, collector: usize, aged: bool) -> Option<()> {
+        let Collecting::Read(claim) = &world.collecting[collector] else { return None };
         let claim = Arc::clone(claim);
         let observed = self.observed(world, &claim.key);
         let stored = self.scenario.names.iter().zip(&world.objects).filter_map(|(_, object)| *object);
@@ -35,14 +35,14 @@ impl Lock {
         if aged && judged == judge(false) {
             return None;
         }
-        world.collecting = if judged.is_empty() { Collecting::Idle } else { Collecting::Judged(judged) };
+        world.collecting[collector] =
+            if judged.is_empty() { Collecting::Idle } else { Collecting::Judged(judged) };
         Some(())
     }
 
-    pub(super) fn collect_write(&self, world: &mut World) -> Option<()> {
-        let Collecting::Judged(judged) = std::mem::replace(&mut world.collecting, Collecting::Idle) else {
-            return None;
-        };
+    pub(super) fn collect_write(&self, world: &mut World, collector: usize) -> Option<()> {
+        let collecting = std::mem::replace(&mut world.collecting[collector], Collecting::Idle);
+        let Collecting::Judged(judged) = collecting else { return None };
         let done = self.update(world, |ledger| apply_to(ledger, &judged)).unwrap_or_default();
         for (key, uid, reason) in &done.freed {
             let ends = matches!(reason, Reason::Gone | Reason::Over);
@@ -114,8 +114,8 @@ impl Lock {
     }
 }
 
-pub(super) fn read(world: &mut World, claim: usize) -> Option<()> {
+pub(super) fn read(world: &mut World, collector: usize, claim: usize) -> Option<()> {
     let claim = open_ledger(world)?.claims.get(claim)?.clone();
-    world.collecting = Collecting::Read(Arc::new(claim));
+    world.collecting[collector] = Collecting::Read(Arc::new(claim));
     Some(())
 }

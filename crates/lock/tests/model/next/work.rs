@@ -145,7 +145,8 @@ impl Lock {
 /// What a process knows is gone with it.
 pub(super) fn forget(world: &mut World) {
     world.workers.iter_mut().for_each(|worker| *worker = Worker::Idle);
-    (world.collecting, world.listed, world.seen) = (Collecting::Idle, None, Bits::default());
+    world.collecting.fill(Collecting::Idle);
+    (world.listed, world.seen) = (None, Bits::default());
 }
 
 pub(super) fn pause(world: &mut World) {
