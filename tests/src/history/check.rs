@@ -218,12 +218,22 @@ fn admitted_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
             && !released(other)
             && !landed_late(record, one, rules)
             && !landed_late(record, other, rules)
+            && !left_to(record, one, other)
+            && !left_to(record, other, one)
         {
             let claims = [record.standings.get(&one.uid), record.standings.get(&other.uid)];
             let what = format!("{one:?} and {other:?} were stored together, not over; claims: {claims:?}");
             found.push(Violation { promise: Promise::AdmittedApart, what });
         }
     }
+}
+
+/// Whether an object was being deleted and had freed its claim when the other one came. Its worker frees it once it has
+/// stopped, and then lets the object go; that it has stopped is for [`work_apart`] and [`under_claim`] to say.
+fn left_to(record: &Record, one: &Life, other: &Life) -> bool {
+    let freed = claim_of(record, one).and_then(|claim| claim.until);
+    let (Some(deleted), Some(freed)) = (one.deleted, freed) else { return false };
+    deleted.revision <= freed.revision && freed.revision <= other.created.revision
 }
 
 /// The claim that an object was stored with.

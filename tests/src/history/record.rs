@@ -103,6 +103,8 @@ pub(crate) struct Life {
     /// Why it failed, as its status says.
     pub failure_reason: String,
     pub deleting: bool,
+    /// Since when.
+    pub deleted: Option<At>,
     /// Whether it says that it never ends unless it is deleted: its claim was taken by force, and it would have to collect again.
     pub stuck: bool,
     pub finalizer: bool,

@@ -207,6 +207,7 @@ impl Seen {
             stored: None,
             failure_reason: String::new(),
             deleting: false,
+            deleted: None,
             stuck: false,
             finalizer: false,
             version: 0,
@@ -217,6 +218,7 @@ impl Seen {
         }
         phase.clone_into(&mut life.phase);
         life.deleting = object["metadata"]["deletionTimestamp"].is_string();
+        life.deleted = life.deleted.or_else(|| life.deleting.then_some(at));
         let blocked = object["metadata"]["annotations"][BLOCKED_ANNOTATION].as_str().unwrap_or_default();
         life.stuck = blocked.contains("released by force") && blocked.ends_with("; delete the backup");
         life.finalizer = object["metadata"]["finalizers"]

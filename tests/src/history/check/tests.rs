@@ -50,6 +50,7 @@ impl Record {
             stored: None,
             failure_reason: String::new(),
             deleting: false,
+            deleted: None,
             stuck: false,
             finalizer: false,
             version: created,
@@ -273,6 +274,22 @@ fn a_backup_that_rests_is_in_the_way_of_none() {
     assert_eq!(rests(&[(14, 17)]), [Promise::WorkApart, Promise::AdmittedApart]);
     // It asked for its claim in between, in vain.
     assert_eq!(rests(&[(14, 17), (18, 20)]), []);
+}
+
+/// It let its claim go before its finalizer, and the API server took a moment to remove it. Seen once in 7,000 histories.
+#[test]
+fn what_is_deleted_and_has_freed_its_claim_is_in_the_way_of_none() {
+    let let_go = |deleted: u64| {
+        let mut record =
+            good().claimed("b", &[(9, Some(14))]).lived("r", 16, Some(40)).claimed("r", &[(15, Some(41))]);
+        record.work.retain(|work| work.uid != uid("b"));
+        let life = record.lives.get_mut(&uid("b")).unwrap();
+        (life.deleting, life.deleted, life.ended, life.gone) = (true, Some(at(deleted)), None, Some(at(18)));
+        broken(&record)
+    };
+    assert_eq!(let_go(13), []);
+    // Its claim was not freed for the deletion.
+    assert_eq!(let_go(15), [Promise::AdmittedApart]);
 }
 
 /// Stored at 35, when its claim had been collected after the grace, and the restore was there: the one exception.
