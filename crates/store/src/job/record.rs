@@ -12,7 +12,7 @@ use std::ops::Range;
 use backup_core::digest::sha256;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
-use object_store::path::Path;
+use object_store::path::{Path, PathPart};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -240,6 +240,9 @@ impl Head {
         let block = BLOCK as u64;
         let (mut places, mut at) = (Vec::new(), block + size.next_multiple_of(block));
         for file in &header.files {
+            if PathPart::from(file.name.as_str()).as_ref() != file.name {
+                return Err(format!("{:?} in it is no name of a file", file.name));
+            }
             if file.name.len() > SHORT_NAME {
                 at += block + (file.name.len() as u64 + 1).next_multiple_of(block);
             }
