@@ -146,16 +146,14 @@ impl Life {
 
     /// Of this time, all but what it rested.
     fn awake(&self, from: At, until: Option<At>) -> Vec<Span> {
-        let (mut spans, mut begin) = (Vec::new(), Some(from));
-        for rest in &self.rests {
-            if let Some(from) = begin.filter(|from| from.revision < rest.from.revision) {
-                spans.push(Span { from, until: Some(rest.from) });
-            }
-            begin = rest.until;
-        }
-        let last = begin.filter(|from| until.is_none_or(|until| from.revision < until.revision));
-        spans.extend(last.map(|from| Span { from, until }));
-        spans
+        let begins = std::iter::once(Some(from)).chain(self.rests.iter().map(|rest| rest.until));
+        let ends = self.rests.iter().map(|rest| Some(rest.from)).chain([None]);
+        let awake = |(from, end): (Option<At>, Option<At>)| {
+            let until = [end, until].into_iter().flatten().min_by_key(|at| at.revision);
+            let from = from.filter(|from| until.is_none_or(|until| from.revision < until.revision))?;
+            Some(Span { from, until })
+        };
+        begins.zip(ends).filter_map(awake).collect()
     }
 }
 

@@ -106,6 +106,7 @@ async fn an_age_begins_anew_when_the_object_was_there_in_between() {
     assert_eq!(times.left(&claim.key, &claim.entries[0], start + GRACE), GRACE, "it is not even waited for");
 
     // Nor when its claim was freed, and it was admitted again: it is taken back to life.
+    let mut times = Collector::new(Times::default(), store.ends());
     assert!(times.judge_entries(&claim, &crate::transition::ObservedState::default(), start).is_empty());
     let revived = crate::Entry { revives: "41".to_owned(), ..claim.entries[0].clone() };
     assert_eq!(times.left(&claim.key, &revived, start + GRACE / 2), GRACE);

@@ -276,6 +276,21 @@ fn a_backup_that_rests_is_in_the_way_of_none() {
     assert_eq!(rests(&[(14, 17), (18, 20)]), []);
 }
 
+/// It came to rest three seconds after that. Seen once in 13,000 histories.
+#[test]
+fn work_whose_claim_was_taken_by_force_ends_then_also_if_it_rests_later() {
+    let mut record = good().lived("r", 15, Some(40)).claimed("r", &[(15, Some(41))]);
+    record.work.clear();
+    let life = record.lives.get_mut(&uid("b")).unwrap();
+    (life.began, life.ended) = (Some(at(12)), Some(at(30)));
+    life.rests = vec![Span { from: at(18), until: Some(at(30)) }];
+    record.lives.get_mut(&uid("r")).unwrap().began = Some(at(16));
+    record.releases.insert(uid("b"), at(14));
+    record.work_by_phases();
+    let of_backup = record.work.iter().find(|work| work.uid == uid("b")).unwrap();
+    assert_eq!((of_backup.begin, of_backup.end), (seconds(12), Some(seconds(14))));
+}
+
 /// It let its claim go before its finalizer, and the API server took a moment to remove it. Seen once in 7,000 histories.
 #[test]
 fn what_is_deleted_and_has_freed_its_claim_is_in_the_way_of_none() {
