@@ -9,6 +9,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use crate::{
     configured::Configured,
+    connection::Failure,
     error::PluginError,
     process::Process,
     store_wire::{self as wire, method},
@@ -91,8 +92,13 @@ impl ObjectPlugin for PluginBucket {
                 process.was_useful();
                 Ok(())
             }
-            Err(Unsent::Ours(fault)) => Err(fault),
-            Err(Unsent::Theirs(failure)) => {
+            Err(Unsent::Ours(fault)) if !process.has_ended() => Err(fault),
+            Err(unsent) => {
+                // What is sent may come from the same plugin, in parts: the end of its process is the end of both calls.
+                let failure = match unsent {
+                    Unsent::Theirs(failure) => failure,
+                    Unsent::Ours(fault) => Failure::Broken(fault.text),
+                };
                 let failure = process.explained(failure).await;
                 Err(fault(&self.plugin.error(method::PUT, self.limit, failure)))
             }

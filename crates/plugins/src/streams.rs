@@ -89,7 +89,7 @@ impl Connection {
 /// Gives messages, and then `None`. Returns why that did not come to its end, or that there was no answer in time.
 ///
 /// Messages are asked for here and not where they are sent: HTTP/2 asks for nothing more once its window is full, so a
-/// message that was late then would be waited for by nobody, without a deadline.
+/// message that came late then would have no deadline.
 async fn feed<Q, E>(
     mut messages: BoxStream<'static, Result<Q, E>>,
     give: mpsc::Sender<Option<Q>>,
@@ -103,7 +103,7 @@ async fn feed<Q, E>(
         let (is_last, given) = (message.is_none(), give.send(message));
         match tokio::time::timeout(pace.message, given).await {
             Ok(Ok(())) if !is_last => {}
-            // All are given; or nobody takes them any more, and the call has its answer.
+            // All are given; or the call has its answer and takes no more.
             Ok(_) => break,
             Err(_) => return Unsent::Theirs(Failure::Late),
         }
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_message_that_nobody_takes_is_late_although_it_came_late_itself() {
+    async fn a_message_that_is_not_taken_is_late_although_it_came_late_itself() {
         let begun = Instant::now();
         let (give, _given) = mpsc::channel(1);
         let unsent = feed(messages(3, 100), give, PACE).await;

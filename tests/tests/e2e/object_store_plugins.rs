@@ -119,8 +119,12 @@ async fn a_store_plugin_that_misbehaves_at_the_end_is_named(world: &mut World) -
     let contents = ".tar.gz";
     for (call, what, file, words) in [
         ("PutObject", "hang", contents, "has not answered PutObject of example.io/folder within 15s"),
-        // It may have ended in the middle of GetObject, too: contents come from it, in parts.
-        ("PutObject", "exit", contents, "Object of example.io/folder: it ended with exit status: 7"),
+        (
+            "PutObject",
+            "exit",
+            contents,
+            "in the middle of PutObject of example.io/folder: it ended with exit status: 7",
+        ),
         (
             "PutObject",
             "fail",
