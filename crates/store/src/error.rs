@@ -162,6 +162,9 @@ fn code(source: &object_store::Error) -> &str {
     cause::<HttpFailure>(source).map_or("", HttpFailure::code)
 }
 
+/// What a request of ours to a store may fail of, before it is a [`StoreError`].
+pub(crate) type AnyError = Box<dyn Error + Send + Sync>;
+
 /// The error of this type, if an error is one or is caused by one.
 pub(crate) fn cause<'a, T: Error + 'static>(source: &'a (dyn Error + 'static)) -> Option<&'a T> {
     source.downcast_ref().or_else(|| cause(source.source()?))

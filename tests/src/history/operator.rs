@@ -268,7 +268,7 @@ impl Operator {
                 || self
                     .timeline
                     .life(&life.uid)
-                    .is_none_or(|(_, life)| life.deleting || life.over().is_some());
+                    .is_none_or(|(_, life)| life.deleted.is_some() || life.over().is_some());
             if over {
                 return;
             }
@@ -306,7 +306,7 @@ impl Operator {
         let begins = phase == BEGUN && !life.guarded;
         for _ in 0..50 {
             let Some((_, now)) = self.timeline.life(&life.uid) else { return Ok(false) };
-            if now.over().is_some() || begins && now.deleting && !now.finalizer {
+            if now.over().is_some() || begins && now.deleted.is_some() && !now.finalizer {
                 return Ok(false);
             }
             if begins && now.finalizer {

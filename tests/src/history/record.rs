@@ -102,8 +102,7 @@ pub(crate) struct Life {
     pub stored: Option<StoredEnd>,
     /// Why it failed, as its status says.
     pub failure_reason: String,
-    pub deleting: bool,
-    /// Since when.
+    /// When its deletion was asked for.
     pub deleted: Option<At>,
     /// Whether it says that it never ends unless it is deleted: its claim was taken by force, and it would have to collect again.
     pub stuck: bool,

@@ -206,7 +206,6 @@ impl Seen {
             rests: Vec::new(),
             stored: None,
             failure_reason: String::new(),
-            deleting: false,
             deleted: None,
             stuck: false,
             finalizer: false,
@@ -217,8 +216,8 @@ impl Seen {
             life.phases.push((phase.to_owned(), at));
         }
         phase.clone_into(&mut life.phase);
-        life.deleting = object["metadata"]["deletionTimestamp"].is_string();
-        life.deleted = life.deleted.or_else(|| life.deleting.then_some(at));
+        let deleting = object["metadata"]["deletionTimestamp"].is_string();
+        life.deleted = life.deleted.or_else(|| deleting.then_some(at));
         let blocked = object["metadata"]["annotations"][BLOCKED_ANNOTATION].as_str().unwrap_or_default();
         life.stuck = blocked.contains("released by force") && blocked.ends_with("; delete the backup");
         life.finalizer = object["metadata"]["finalizers"]

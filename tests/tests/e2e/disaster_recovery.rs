@@ -27,11 +27,10 @@ fn commands(page: &str, chapter: &str) -> anyhow::Result<Vec<String>> {
 
 /// A folder with what the page takes from outside of the cluster.
 fn kept(folder: &Path, url: &str) -> anyhow::Result<()> {
-    let location = json!({ "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation",
+    let mut location = json!({ "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation",
         "metadata": { "name": "default", "namespace": NAMESPACE },
-        "spec": { "provider": "aws", "default": true, "objectStorage": { "bucket": BUCKET },
-            "config": { "region": "us-east-1", "s3ForcePathStyle": "true", "s3Url": url },
-            "credential": { "name": "cloud-credentials", "key": "cloud" } } });
+        "spec": S3::location_spec(BUCKET, url) });
+    location["spec"]["default"] = json!(true);
     std::fs::write(folder.join("location.yaml"), location.to_string())?;
     std::fs::write(folder.join("credentials"), S3::credentials())?;
     Ok(std::os::unix::fs::symlink(root().join("deploy"), folder.join("deploy"))?)

@@ -267,12 +267,6 @@ pub fn pause() -> Scenario {
     Scenario { pauses: 1, lost_replies: 1, ..calm }
 }
 
-/// The same while two replicas collect what it had before it failed.
-pub fn revival_at_once() -> Scenario {
-    let title = "the same while two replicas collect its first claim";
-    Scenario { title, unfreed: true, collectors: 2, watchful: false, ..revival() }
-}
-
 /// An operator's backup that has failed is taken back to life, while a restore is asked for.
 pub fn revival() -> Scenario {
     let revive = Request { name: 0, wish: Wish::Revive { target: 0 }, replica: 0 };
@@ -286,4 +280,10 @@ pub fn revival() -> Scenario {
         watchful: true,
         ..calm
     }
+}
+
+/// The same while two replicas collect what it had before it failed.
+pub fn revival_at_once() -> Scenario {
+    let title = "a backup that is taken back to life while two collect its first claim";
+    Scenario { title, unfreed: true, collectors: 2, watchful: false, ..revival() }
 }

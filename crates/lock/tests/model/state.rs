@@ -14,6 +14,7 @@ pub struct World {
     pub replicas: Vec<Replica>,
     /// What the controller does for each name.
     pub workers: Vec<Worker>,
+    /// What each of those who collect does.
     pub collecting: Vec<Collecting>,
     /// What the repair has listed to fill a lost ledger with.
     pub listed: Option<Arc<Ledger>>,

@@ -7,10 +7,10 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+use crate::error::AnyError;
+
 /// How long it may take to get some.
 const DEADLINE: Duration = Duration::from_secs(20);
-
-pub(super) type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The credential that is used by all requests; none until the first one.
 pub(super) struct HeldCredential<C>(Mutex<Option<Lasting<C>>>);

@@ -78,7 +78,7 @@ pub(super) fn failed_for_a_reason(record: &Record, rules: Rules, found: &mut Vec
         let by_a_person = record.releases.contains_key(&life.uid)
             || record.cancellations.contains(name)
             || record.deletions.contains(name)
-            || life.deleting;
+            || life.deleted.is_some();
         let same = |other: &&Life| other.object.name == *name && other.object.kind == life.object.kind;
         let taken = record.lives.values().filter(same).count() > 1;
         if !by_a_person && !taken && !landed_late(record, life, rules) {

@@ -49,7 +49,6 @@ impl Record {
             rests: Vec::new(),
             stored: None,
             failure_reason: String::new(),
-            deleting: false,
             deleted: None,
             stuck: false,
             finalizer: false,
@@ -299,7 +298,7 @@ fn what_is_deleted_and_has_freed_its_claim_is_in_the_way_of_none() {
             good().claimed("b", &[(9, Some(14))]).lived("r", 16, Some(40)).claimed("r", &[(15, Some(41))]);
         record.work.retain(|work| work.uid != uid("b"));
         let life = record.lives.get_mut(&uid("b")).unwrap();
-        (life.deleting, life.deleted, life.ended, life.gone) = (true, Some(at(deleted)), None, Some(at(18)));
+        (life.deleted, life.ended, life.gone) = (Some(at(deleted)), None, Some(at(18)));
         broken(&record)
     };
     assert_eq!(let_go(13), []);

@@ -20,9 +20,9 @@ use url::Url;
 
 use super::sign_in::Tokens;
 use crate::{
-    error::cause,
+    error::{AnyError, cause},
     http_failure::HttpFailure,
-    location::held_credential::{AnyError, HeldCredential, Lasting},
+    location::held_credential::{HeldCredential, Lasting},
 };
 
 /// How long a key is used before it is asked for once more: it may be rotated.

@@ -15,7 +15,8 @@ use url::form_urlencoded::Serializer;
 use super::{Variables, certificate::Certificate, credential, variable};
 use crate::{
     StoreError,
-    location::held_credential::{AnyError, HeldCredential, Lasting},
+    error::AnyError,
+    location::held_credential::{HeldCredential, Lasting},
 };
 
 /// A token is renewed so long before it ends.
@@ -127,25 +128,22 @@ pub(super) struct Tokens {
 impl Tokens {
     /// A token for a service.
     pub(super) async fn token(&self, service: &str) -> Result<Token, AnyError> {
-        const ASSERTION: (&str, &str) =
-            ("client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer");
-        let SignIn { client, tenant, proof } = &self.sign_in;
-        let (Some(client), Some(tenant)) = (client, tenant) else {
+        let SignIn { client: Some(client), tenant: Some(tenant), proof } = &self.sign_in else {
             return self.of_machine(service).await;
         };
         let url = format!("{}/{tenant}/oauth2/v2.0/token", self.authority.trim_end_matches('/'));
+        let assertion = |token: &str| {
+            let of_type = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+            vec![("client_assertion", token.to_owned()), ("client_assertion_type", of_type.to_owned())]
+        };
         let proof = match proof {
             Proof::None => return self.of_machine(service).await,
             Proof::Secret(secret) => vec![("client_secret", secret.clone())],
             Proof::TokenFile(file) => {
-                let token =
-                    tokio::fs::read_to_string(file).await.map_err(|error| format!("{file}: {error}"))?;
-                vec![("client_assertion", token.trim().to_owned()), (ASSERTION.0, ASSERTION.1.to_owned())]
+                let token = tokio::fs::read_to_string(file).await;
+                assertion(token.map_err(|error| format!("{file}: {error}"))?.trim())
             }
-            Proof::Certificate(certificate) => {
-                let token = certificate.assertion(client, &url)?;
-                vec![("client_assertion", token), (ASSERTION.0, ASSERTION.1.to_owned())]
-            }
+            Proof::Certificate(certificate) => assertion(&certificate.assertion(client, &url)?),
         };
         let scope = format!("{service}/.default");
         let mut form =

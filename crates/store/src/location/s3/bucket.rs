@@ -18,7 +18,7 @@ use url::Url;
 
 use crate::location::bucket_api::{BucketApi, BucketError, Lock, Page, PageMarker, Undeleted, Version};
 use crate::{
-    error::{cause, is_final},
+    error::{AnyError, cause, is_final},
     http_failure::HttpFailure,
 };
 
@@ -31,8 +31,6 @@ pub(super) struct S3Bucket {
     pub region: String,
     pub url: Url,
 }
-
-type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The answer of a store to a request, if that is why it failed.
 fn failure(error: &AnyError) -> Option<&HttpFailure> {

@@ -19,8 +19,9 @@ use super::{
 };
 use crate::{
     StoreError,
+    error::AnyError,
     location::{
-        held_credential::{AnyError, HeldCredential, Lasting},
+        held_credential::{HeldCredential, Lasting},
         http_client,
     },
 };
