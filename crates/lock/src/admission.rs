@@ -147,3 +147,6 @@ pub fn admit_all(ledger: &mut Ledger, requests: &[ClaimRequest]) -> Vec<Result<G
     };
     requests.iter().map(admit).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -77,3 +77,26 @@ impl fmt::Display for Conflict {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_in_the_way_are_told_and_the_rest_counted() {
+        let holder = |n: usize| {
+            let entry = Entry::new("uid", Footprint::everything(), State::Active, "2026-11-21T09:00:00Z");
+            Claim { key: ObjectKey::backup("velero", &format!("b-{n}")), entries: vec![entry] }
+        };
+        for (count, end) in [
+            (1, "b-0 (active since 2026-11-21T09:00:00Z)"),
+            (3, "since 2026-11-21T09:00:00Z)"),
+            (5, " and 2 more"),
+        ] {
+            let key = ObjectKey::restore("velero", "r");
+            let text = Conflict { key, holders: (0..count).map(holder).collect() }.to_string();
+            assert!(text.ends_with(end), "{text}");
+            assert_eq!(text.matches("active").count(), count.min(3), "{text}");
+        }
+    }
+}

@@ -109,6 +109,55 @@ fn very_many_names_become_everything() {
     assert!(serde_json::to_string(&large).unwrap().len() < 100);
     let globs = Footprint::namespaces(["a*".repeat(500)]);
     assert!(globs.overlaps(&Footprint::namespaces(["z"])));
+    // As many, and as long, as may be: and one more.
+    let numbered = |count: usize, long: usize| (0..count).map(move |n| format!("{n:0>long$}"));
+    for (most, more) in [
+        (Footprint::namespaces(numbered(MAX_NAMES, 3)), Footprint::namespaces(numbered(MAX_NAMES + 1, 3))),
+        (
+            Footprint::namespaces(numbered(64, MAX_BYTES / 64)),
+            Footprint::namespaces(numbered(65, MAX_BYTES / 64)),
+        ),
+        (
+            Footprint::namespaces(["*".repeat(MAX_GLOB_BYTES)]),
+            Footprint::namespaces(["*".repeat(MAX_GLOB_BYTES + 1)]),
+        ),
+    ] {
+        assert_ne!(most.namespaces, Namespaces::All);
+        assert_eq!(more.namespaces, Namespaces::All);
+    }
+}
+
+#[test]
+fn the_names_are_known_where_each_is_plain() {
+    let only = |names: &[&str]| Footprint::namespaces(names.iter().copied());
+    for (footprint, names) in [
+        (only(&["a", "b-1"]), Some(vec!["a", "b-1"])),
+        (only(&["a", "b*"]), None),
+        (Footprint::everything(), None),
+        (Footprint::of_backup(&backup(&[], &["x"])), None),
+    ] {
+        let known = footprint.names().map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(known, names, "{footprint}");
+    }
+    assert!(Footprint::everything().includes_cluster() && !only(&["a"]).includes_cluster());
+}
+
+#[test]
+fn a_union_is_no_more_than_it_has_to_be() {
+    let but_x = Footprint::of_backup(&backup(&[], &["x"]));
+    let (a, b) = (Footprint::namespaces(["a"]), Footprint::namespaces(["b"]));
+    let of = |name: &str| a.clone().from_backup("velero", Some(name));
+    for (one, other, together) in [
+        (&a, &b, Footprint::namespaces(["a", "b"])),
+        (&but_x, &but_x, but_x.clone()),
+        (&but_x, &a, Footprint::bounded(Namespaces::All, false)),
+        (&of("one"), &a, of("one")),
+        (&a, &of("one"), of("one")),
+        (&of("one"), &of("one"), of("one")),
+        (&of("one"), &of("two"), of("")),
+    ] {
+        assert_eq!(one.union(other), together, "{one} and {other}");
+    }
 }
 
 #[test]
@@ -116,7 +165,9 @@ fn footprints_are_told_in_words() {
     for (footprint, words) in [
         (Footprint::everything(), "all namespaces"),
         (Footprint::namespaces(["a"]), "namespace a"),
+        (Footprint::namespaces(["a", "b", "c"]), "namespaces a, b, c"),
         (Footprint::namespaces(["a", "b", "c", "d", "e"]), "namespaces a, b, c and 2 more"),
+        (Footprint::namespaces([""; 0]), "nothing"),
         (Footprint::of_backup(&backup(&[], &["x"])), "all namespaces but x"),
         (Footprint::of_deletion("velero", "nightly"), "backup velero/nightly"),
         (Footprint::of_deletion("velero", ""), "any backup"),
@@ -289,6 +340,18 @@ fn touching_a_backup() -> impl Strategy<Value = Footprint> {
 }
 
 proptest! {
+    #[test]
+    fn its_size_is_known_before_it_is_written(
+        names in proptest::collection::vec("[a-c*\"\\\\\n\u{1}]{1,9}", 0..9),
+        backup in "[a-c\"\\\\\u{1f}]{0,9}",
+    ) {
+        let text = serde_json::to_string(&backup).unwrap();
+        prop_assert!(text.len() - 2 <= json_bytes(&backup));
+        prop_assert_eq!(json_bytes(&format!("{backup}ab ")), json_bytes(&backup) + 3);
+        let footprint = Footprint { backup, ..Footprint::namespaces(names) };
+        prop_assert!(serde_json::to_string(&footprint).unwrap().len() <= footprint.bytes_at_most());
+    }
+
     #[test]
     fn what_both_select_is_an_overlap(
         includes in proptest::collection::vec(pattern(), 0..3),

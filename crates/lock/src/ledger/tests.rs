@@ -11,6 +11,7 @@ mod fuzz;
 mod intents;
 mod queue;
 mod random;
+mod room;
 mod size;
 
 const SINCE: &str = "2026-11-21T09:00:00Z";

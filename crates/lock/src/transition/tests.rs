@@ -386,3 +386,10 @@ fn an_entry_that_has_changed_since_it_was_judged_keeps_its_place() {
         assert_eq!(ledger, before);
     }
 }
+
+/// Metrics and logs have them as labels.
+#[test]
+fn each_reason_has_a_word() {
+    let all = [Reason::Over, Reason::Gone, Reason::Orphan, Reason::Settled, Reason::Lapsed];
+    assert_eq!(all.map(Reason::as_str), ["over", "gone", "orphan", "settled", "lapsed"]);
+}

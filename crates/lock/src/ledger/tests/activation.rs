@@ -58,6 +58,27 @@ fn of_two_objects_that_were_found_in_conflict_only_one_may_work() {
     ledger.activate(&backup("b"), "1").unwrap();
 }
 
+/// Both were found at work. Whoever asks again is told the same, so that neither ends in the middle for what the other does.
+#[test]
+fn who_works_keeps_its_right_whatever_was_found_beside_it() {
+    let mut ledger = Ledger::default();
+    ledger.adopt(&backup("b"), "1", &Footprint::everything(), State::Active, SINCE);
+    ledger.adopt(&restore("r"), "2", &Footprint::everything(), State::Active, SINCE);
+    for (key, uid) in [(backup("b"), "1"), (restore("r"), "2")] {
+        assert_eq!(ledger.activate(&key, uid).unwrap(), ledger.entry(&key, uid).unwrap().epoch);
+    }
+}
+
+/// An intent and a tombstone are remembered of an object that did not come: once it is found, it is there.
+#[test]
+fn what_was_not_expected_any_more_is_claimed_where_it_is_found() {
+    for (remembered, claimed) in [(State::Intent, true), (State::Collected, true), (State::Released, false)] {
+        let mut ledger = with_entry(&restore("r"), "1", remembered);
+        ledger.adopt(&restore("r"), "1", &on(&["a"]), State::Active, SINCE);
+        assert_eq!(state(&ledger, &restore("r"), "1") == Some(State::Active), claimed, "{remembered}");
+    }
+}
+
 #[test]
 fn what_a_person_holds_keeps_an_adopted_object_from_work_but_a_forced_one_works() {
     let mut ledger = Ledger::default();

@@ -221,6 +221,34 @@ fn the_epoch_grows_with_exclusive_grants_only_and_never_goes_back() {
 }
 
 #[test]
+fn what_takes_the_place_of_a_ledger_goes_on_from_its_epoch() {
+    let rules = Rules { backups_exclude_each_other: true };
+    let lost = Ledger::lost(7, rules);
+    assert_eq!((lost.epoch, lost.rules, lost.status), (8, rules, Status::Rebuilding));
+    let mut next = with_entry(&restore("r"), "1", State::Active);
+    let (epoch, token) = (next.epoch, next.activate(&restore("r"), "1").unwrap());
+    next.go_on_from(7);
+    assert_eq!(next.epoch, epoch + 7);
+    assert_eq!(next.activate(&restore("r"), "1").unwrap(), token + 7);
+}
+
+#[test]
+fn a_claim_and_a_word_are_counted_for_who_asked() {
+    let asked_by = |requester: &str| {
+        let ask = Ask { requester: requester.to_owned(), ..Ask::default() };
+        let (mut ledger, everything) = (Ledger::default(), Footprint::everything());
+        ledger.admit(&backup("b"), "1", &everything, SINCE, &ask).unwrap();
+        assert!(ledger.leave_intent(&restore("r"), "2", &everything, SINCE, &ask));
+        [(backup("b"), "1"), (restore("r"), "2")]
+            .map(|(key, uid)| ledger.entry(&key, uid).unwrap().requester.clone())
+    };
+    let ([claim, word], [other, _]) = (asked_by("ann"), asked_by("bob"));
+    assert_eq!(claim, word);
+    assert!(!claim.is_empty() && claim != other, "{claim} {other}");
+    assert_eq!(asked_by(""), ["", ""]);
+}
+
+#[test]
 fn a_person_who_breaks_the_glass_gets_in_and_everybody_else_is_still_kept_out() {
     let mut ledger = with_entry(&backup("b"), "1", State::Active);
     let Ok(Grant::Forced(conflict)) = force(&mut ledger, &restore("r"), "2", &["a"]) else {

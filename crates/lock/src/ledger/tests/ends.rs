@@ -45,6 +45,15 @@ fn what_settles_keeps_its_place_until_it_is_released() {
 }
 
 #[test]
+fn what_settles_is_no_orphan() {
+    for (state, may_be) in
+        [(State::Waiting, true), (State::Reserved, true), (State::Settling, false), (State::Active, false)]
+    {
+        assert_eq!(with_entry(&restore("r"), "1", state).suspect(&restore("r"), "1"), may_be, "{state}");
+    }
+}
+
+#[test]
 fn what_settles_may_come_back_to_life_if_nothing_is_in_its_way() {
     // As Percona's restores do: Error, and New again.
     let mut ledger = with_entry(&restore("r"), "1", State::Settling);
@@ -106,6 +115,7 @@ fn a_forced_release_takes_anything_away_and_makes_old_tokens_worthless() {
         assert!(ledger.force_release(&restore("r"), "1", "ann: stuck"), "{from}");
         assert_eq!(ledger.is_empty(), !is_remembered, "{from}");
         assert!(ledger.epoch > epoch);
+        assert!(ledger.claims.iter().all(|claim| claim.entries[0].epoch == ledger.epoch), "{ledger:?}");
         let before = ledger.clone();
         assert!(!ledger.force_release(&restore("r"), "1", "bob: again"), "there is nothing to take");
         assert_eq!(ledger, before);

@@ -116,6 +116,18 @@ fn a_ledger_of_another_version_of_one_format_is_read() {
 }
 
 #[test]
+fn the_highest_epoch_of_all_is_read() {
+    let text = format!(r#"{{"v":3,"epoch":{MAX_EPOCH},"bound":0,"footprints":[],"claims":[]}}"#);
+    assert_eq!(Ledger::from_json(&text).unwrap().epoch, MAX_EPOCH);
+}
+
+#[test]
+fn an_entry_with_nothing_special_is_written_without_it() {
+    let text = with_entry(&backup("b"), "1", State::Reserved).to_json();
+    assert!(!text.contains("{}"), "{text}");
+}
+
+#[test]
 fn equal_footprints_are_written_once() {
     let mut ledger = Ledger::default();
     for n in 0..50 {
