@@ -102,3 +102,127 @@ fn the_longest_names_fit() {
     request.namespace = Some("s".repeat(63));
     assert_eq!(outcome(&request), format!("claim Restore {}/{}", "s".repeat(63), "n".repeat(253)));
 }
+
+fn with(mut object: Value, changes: &Value) -> Value {
+    json_patch::merge(&mut object, changes);
+    object
+}
+
+#[rstest]
+#[case::at_work("Restore", "InProgress", "InProgress", "change Restore velero/b")]
+#[case::before_it_begins("Restore", "New", "New", "change Restore velero/b")]
+#[case::ended("Restore", "Failed", "Failed", "pass")]
+#[case::with_its_end("Restore", "InProgress", "Completed", "pass")]
+#[case::a_deletion("DeleteBackupRequest", "New", "New", "403")]
+fn what_an_object_wants_may_be_changed_within_its_claim(
+    #[case] kind: &str,
+    #[case] old: &str,
+    #[case] new: &str,
+    #[case] expected: &str,
+) {
+    let changed = with(object(new), &json!({ "spec": { "includedNamespaces": ["a"] } }));
+    assert_eq!(outcome(&request(kind, "UPDATE", changed, object(old))), expected);
+    assert_eq!(outcome(&request(kind, "UPDATE", object(new), object(old))), "pass", "nothing is changed");
+}
+
+/// What was stored without being valid (the webhook was away, or was another version) can still be moved on.
+#[test]
+fn a_change_is_refused_only_if_it_is_what_makes_an_object_invalid() {
+    let (valid, invalid) = (json!({ "spec": { "ttl": "1h" } }), json!({ "spec": { "ttl": "tomorrow" } }));
+    let worse = json!({ "spec": { "ttl": "never" } });
+    for (old, new, expected) in [
+        (&valid, &invalid, "403"),
+        (&invalid, &worse, "change Backup velero/b"),
+        (&invalid, &valid, "change Backup velero/b"),
+    ] {
+        let object = |changes| with(object("New"), changes);
+        assert_eq!(outcome(&request("Backup", "UPDATE", object(new), object(old))), expected, "{old} {new}");
+    }
+}
+
+#[rstest]
+#[case::what_can_be_restored_from("Backup", "Completed", json!({}), "claim deletion of Backup velero/b")]
+#[case::also_in_part("Backup", "PartiallyFailed", json!({}), "claim deletion of Backup velero/b")]
+#[case::what_failed("Backup", "Failed", json!({}), "pass")]
+#[case::what_is_being_deleted("Backup", "Completed", json!({ "metadata": { "deletionTimestamp": "2026-11-21T09:02:00Z" } }), "pass")]
+#[case::without_a_uid("Backup", "Completed", json!({ "metadata": { "uid": null } }), "pass")]
+#[case::a_restore("Restore", "Completed", json!({}), "pass")]
+#[case::a_request("DeleteBackupRequest", "Processed", json!({}), "pass")]
+fn a_deletion_claims_what_could_be_restored_from(
+    #[case] kind: &str,
+    #[case] phase: &str,
+    #[case] changes: Value,
+    #[case] expected: &str,
+) {
+    assert_eq!(outcome(&request(kind, "DELETE", Value::Null, with(object(phase), &changes))), expected);
+}
+
+/// Of another operator's objects nothing is known, and its deletions are its own.
+#[test]
+fn objects_of_another_operator_are_not_judged_by_our_rules() {
+    let theirs = Profile { name: "theirs".to_owned(), ..Profile::velero() };
+    let strange = with(object(""), &json!({ "spec": { "ttl": "tomorrow", "backupName": 7 } }));
+    for (kind, name) in [(ObjectKind::Backup, "Backup"), (ObjectKind::Restore, "Restore")] {
+        let create = request(name, "CREATE", strange.clone(), Value::Null);
+        assert!(matches!(decide(&theirs, kind, &create), Decision::Claim(_)), "{name}");
+        assert!(matches!(decide(&Profile::velero(), kind, &create), Decision::Refuse(_)), "{name}");
+        let delete = request(name, "DELETE", Value::Null, object("Completed"));
+        assert!(matches!(decide(&theirs, kind, &delete), Decision::Pass), "{name}");
+    }
+}
+
+/// What a request wants is said by the request: what stood in the object before was the wish of another one.
+#[test]
+fn a_wish_that_stood_before_is_none_of_this_request() {
+    let wishing = |wish: &str, glass: &str| {
+        let annotations = json!({ ON_CONFLICT_ANNOTATION: wish, BREAK_GLASS_ANNOTATION: glass });
+        let object = with(object(""), &json!({ "metadata": { "annotations": annotations } }));
+        serde_json::from_value::<DynamicObject>(object).unwrap()
+    };
+    let (before, now) = (wishing("queue", "fire"), wishing("wait", "fire"));
+    let at_first = wishes(&before, None);
+    assert_eq!((at_first.on_conflict, at_first.break_glass), (Some("queue"), Some("fire")));
+    let later = wishes(&now, Some(&before));
+    assert_eq!((later.on_conflict, later.break_glass), (Some("wait"), None));
+}
+
+#[rstest]
+#[case::usual("Restore", true, None, OnConflict::Queue)]
+#[case::said_to_be_usual("Restore", true, Some(""), OnConflict::Queue)]
+#[case::denied("Restore", true, Some("deny"), OnConflict::Deny)]
+#[case::sent_back("Restore", true, Some("wait"), OnConflict::Wait)]
+#[case::queued("Restore", true, Some("queue"), OnConflict::Queue)]
+#[case::an_operator_that_starts_on_sight("Restore", false, None, OnConflict::Deny)]
+#[case::backups_do_not_wait("Backup", true, None, OnConflict::Deny)]
+fn what_becomes_of_a_conflict_is_the_profiles_word_unless_the_request_says_more(
+    #[case] kind: &str,
+    #[case] engine: bool,
+    #[case] wish: Option<&str>,
+    #[case] expected: OnConflict,
+) {
+    let mut profile = Profile { engine, ..Profile::velero() };
+    (profile.policy.on_conflict_backup, profile.policy.on_conflict_restore) =
+        (OnConflict::Queue, OnConflict::Queue);
+    let annotations = wish.map(|wish| json!({ ON_CONFLICT_ANNOTATION: wish }));
+    let created = with(object(""), &json!({ "metadata": { "annotations": annotations } }));
+    let of = if kind == "Restore" { ObjectKind::Restore } else { ObjectKind::Backup };
+    let Decision::Claim(claiming) = decide(&profile, of, &request(kind, "CREATE", created, Value::Null))
+    else {
+        panic!("no claim")
+    };
+    assert_eq!(claiming.on_conflict, expected);
+}
+
+#[test]
+fn a_policy_for_backups_is_none_for_restores() {
+    let mut profile = Profile::velero();
+    (profile.policy.on_conflict_backup, profile.policy.on_conflict_restore) =
+        (OnConflict::Wait, OnConflict::Deny);
+    for (kind, name, expected) in
+        [(ObjectKind::Backup, "Backup", OnConflict::Wait), (ObjectKind::Restore, "Restore", OnConflict::Deny)]
+    {
+        let create = request(name, "CREATE", object(""), Value::Null);
+        let Decision::Claim(claiming) = decide(&profile, kind, &create) else { panic!("no claim") };
+        assert_eq!(claiming.on_conflict, expected);
+    }
+}
