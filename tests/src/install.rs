@@ -332,7 +332,7 @@ fn kind(object: &DynamicObject) -> &str {
 }
 
 /// Waits until definitions of these names are established.
-pub(crate) async fn crds_served(client: &Client, names: &[String]) -> anyhow::Result<()> {
+pub async fn crds_served(client: &Client, names: &[String]) -> anyhow::Result<()> {
     let crds = all_objects(client, CRD_VERSION, "CustomResourceDefinition");
     for name in names {
         let established = |crd: &DynamicObject| {

@@ -8,6 +8,7 @@ mod cli;
 mod objects;
 mod operations;
 mod restore;
+mod restore_mixed;
 mod restore_plugin;
 mod snapshots;
 mod stats;
@@ -47,6 +48,9 @@ enum What {
         /// How many objects to back up and restore.
         #[arg(long, default_value_t = 10_000)]
         objects: usize,
+        /// Measures instead objects of several kinds, some large, with owners and definitions.
+        #[arg(long, conflicts_with = "plugin")]
+        mixed: bool,
         /// Measures instead what a plugin that changes every object adds.
         #[arg(long)]
         plugin: bool,
@@ -77,7 +81,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         What::Backup(args) => backup::run(&args).await,
         What::Operations(args) => operations::run(&args).await,
         What::Snapshots(args) => snapshots::run(&args).await,
-        What::Restore { objects, plugin: true, delay } => {
+        What::Restore { objects, mixed: true, .. } => restore_mixed::run(objects).await,
+        What::Restore { objects, plugin: true, delay, .. } => {
             restore_plugin::run(objects, Duration::from_millis(delay)).await
         }
         What::Restore { objects, .. } => restore::run(objects).await,

@@ -50,7 +50,12 @@ async fn config_map(client: &Client, namespace: &str, metadata: &Value, number: 
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "text": text }, "metadata": metadata });
     object["metadata"]["name"] = format!("item-{number:06}").into();
     object["metadata"]["namespace"] = namespace.into();
-    let request = http::Request::post(format!("/api/v1/namespaces/{namespace}/configmaps"))
+    post(client, &format!("/api/v1/namespaces/{namespace}/configmaps"), &object).await
+}
+
+/// Creates an object as plainly as can be: the answer is not decoded.
+pub async fn post(client: &Client, path: &str, object: &Value) -> anyhow::Result<()> {
+    let request = http::Request::post(path)
         .header("content-type", "application/json")
         .body(object.to_string().into_bytes())?;
     client.request_text(request).await?;

@@ -14,6 +14,7 @@ use kube::{
     api::{DynamicObject, ListParams},
     runtime::wait::await_condition,
 };
+use serde_json::json;
 use tokio::time::timeout;
 
 use super::{
@@ -21,9 +22,9 @@ use super::{
     table::{Row, Table},
 };
 
-const GONE: Duration = Duration::from_mins(10);
+pub(super) const GONE: Duration = Duration::from_mins(10);
 /// Most memory of the controller (MiB).
-const MEMORY: u32 = 128;
+pub(super) const MEMORY: u32 = 128;
 
 pub async fn run(objects: usize) -> anyhow::Result<()> {
     super::in_world(World::builder(), async |world, table| measure(world, objects, table).await).await
@@ -31,17 +32,24 @@ pub async fn run(objects: usize) -> anyhow::Result<()> {
 
 async fn measure(world: &mut World, objects: usize, table: &mut Table) -> anyhow::Result<()> {
     let (client, names) = (world.client.clone(), objects::namespaces());
-    let start = Instant::now();
     objects::create(&client, 0..objects).await?;
-    let floor = start.elapsed().as_secs_f64();
     world
         .back_up("bench", BackupSpec { included_namespaces: names.clone(), ..BackupSpec::default() })
         .await?;
 
     let what = format!("{objects} ConfigMaps of 1 KiB in {} namespaces", names.len());
+    let created = async |suffix: &str| {
+        let start = Instant::now();
+        let names: Vec<String> = names.iter().map(|name| mapped(name, suffix)).collect();
+        objects::create_in(&client, &names, &json!({}), 0..objects).await?;
+        anyhow::Ok(start.elapsed().as_secs_f64())
+    };
+    // The more there is, the longer it takes to create: the floor is the mean of before and after.
+    let before = created("before").await?;
     // A fresh process, so that its peak is the restore's.
     world.renew_controller(0).await?;
     let new = restored(world, "new", "first").await?;
+    let floor = f64::midpoint(before, created("after").await?);
     let row = |what: String, found: f64, beside: String, floor: f64, most: f64| Row {
         what,
         found: format!("{found:.2} s, {:.2} times", found / floor),
@@ -102,12 +110,12 @@ fn into(suffix: &str) -> RestoreSpec {
     RestoreSpec { namespace_mapping, ..from_backup("bench") }
 }
 
-fn mapped(name: &str, suffix: &str) -> String {
+pub(super) fn mapped(name: &str, suffix: &str) -> String {
     format!("{name}-{suffix}")
 }
 
 /// Seconds that a restore of everything takes.
-async fn restored(world: &World, name: &str, suffix: &str) -> anyhow::Result<f64> {
+pub(super) async fn restored(world: &World, name: &str, suffix: &str) -> anyhow::Result<f64> {
     world.create_restore(name, into(suffix)).await?;
     ended(world, name).await
 }

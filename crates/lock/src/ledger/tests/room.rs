@@ -97,6 +97,7 @@ fn nobody_has_more_than_a_share_once_there_is_more_than_that() {
     // By their number.
     let mut ledger = with_backups(SHARE_ENTRIES - 1, &ann);
     assert!(share(&ledger, &ann, 0));
+    assert!(!share(&with_backups(SHARE_ENTRIES, &ann), &ann, 0));
     ledger.claims.push(Claim { key: restore("r"), entries: vec![entry(&bob, 0)] });
     assert!(share(&ledger, &ann, 0) && share(&ledger, &bob, 0), "one less than a share");
     ledger.claims.push(Claim { key: restore("s"), entries: vec![entry(&ann, 0)] });
@@ -110,6 +111,21 @@ fn nobody_has_more_than_a_share_once_there_is_more_than_that() {
     let mut beside = alone;
     beside.claims.push(Claim { key: restore("r"), entries: vec![entry(&bob, 0)] });
     assert!(share(&beside, &ann, left) && !share(&beside, &ann, left + 1), "what is bob's does not count");
+}
+
+#[test]
+fn the_note_of_a_hold_needs_room_too() {
+    let (key, note, footprint) = (hold("h"), "ann: maintenance", Footprint::everything());
+    let with_filler = |bytes: usize| {
+        let mut ledger = with_backups(1, &Ask::default());
+        ledger.claims[0].entries[0].note = "n".repeat(bytes);
+        ledger
+    };
+    let size = size(&with_filler(1), &key, &Ask::default()) - 1 + bytes_of_note(note.len());
+    let left = Room::People.bytes() - size;
+    with_filler(left).hold(&key, "1", &footprint, SINCE, note).unwrap();
+    let refused = with_filler(left + 1).hold(&key, "1", &footprint, SINCE, note).unwrap_err();
+    assert_eq!(refused.category(), "full");
 }
 
 #[test]
@@ -140,6 +156,7 @@ fn what_runs_beyond_that_is_one_claim_that_says_so() {
     assert_eq!(ledger.len(), Room::Deletions.entries() + 1);
     let over = ledger.claims.iter().find(|claim| claim.key.kind == ObjectKind::Hold).unwrap();
     assert!(over.entries[0].note.contains("more is running"), "{over:?}");
+    assert_eq!(ledger.claims[0].entries[0].footprint, on(&["a"]), "to cover more would make no room");
     let without = ledger.without_overflow();
     assert_eq!(without.len(), Room::Deletions.entries());
     assert!(!without.overflows() && without.claim(&restore("last")).is_some());
