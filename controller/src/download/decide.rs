@@ -79,4 +79,16 @@ mod tests {
             assert_eq!(decide(&request, now), expected, "{phase:?} {created:?} {expiration:?}");
         }
     }
+
+    #[test]
+    fn what_may_pass_by_itself_is_waited_for_while_somebody_may_wait_for_the_answer() {
+        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        for (age, young) in
+            [(Some(0), true), (Some(29), true), (Some(30), false), (Some(600), false), (None, true)]
+        {
+            let mut request = DownloadRequest::new("r", DownloadRequestSpec::default());
+            request.metadata.creation_timestamp = age.map(|age| Time(now - SignedDuration::from_secs(age)));
+            assert_eq!(is_young(&request, now), young, "{age:?}");
+        }
+    }
 }

@@ -148,3 +148,12 @@ fn what_a_store_keeps_is_left_alone_until_its_date_unless_somebody_asks_again() 
     let away = Facts { store: Store::NotNow("away".to_owned()), ..week };
     assert_eq!(plan(&begun, &away), "sleep");
 }
+
+/// A refused backup has nothing in the store: what is there under its name is another's.
+#[test]
+fn only_a_backup_that_was_valid_may_have_files() {
+    let mut refused = backup("FailedValidation");
+    assert!(has_files(&refused));
+    refused.status.validation_errors = vec!["spec.ttl: is not a duration".to_owned()];
+    assert!(!has_files(&refused));
+}

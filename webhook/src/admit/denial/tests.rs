@@ -266,3 +266,17 @@ fn a_wish_is_told_what_it_can_be() {
         );
     }
 }
+
+#[test]
+fn who_may_not_restore_is_told_what_is_lacking_and_what_may_be_done_instead() {
+    let lacking = Lacking {
+        field: "spec.namespaceMapping",
+        everything_in: "namespace shop".to_owned(),
+        instead: "leave shop out",
+    };
+    let refused = lacks_rights("velero.io", &ObjectKey::restore("velero", "r"), "ann", &lacking);
+    let (needs, instead) =
+        ("everything (verb * on resource *.*) in namespace shop", "Either leave shop out, or ask");
+    assert!(refused.message.contains(needs) && refused.message.contains(instead), "{}", refused.message);
+    assert_eq!((refused.code, details(&refused).causes[0].field.as_str()), (403, "spec.namespaceMapping"));
+}
