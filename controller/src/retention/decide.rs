@@ -182,4 +182,20 @@ mod tests {
             assert!(plan.starts_with(expected), "{facts:?}: {plan}");
         }
     }
+
+    #[test]
+    fn what_expires_later_is_looked_at_then() {
+        let left = Duration::from_secs(7);
+        assert_eq!(Expiry::In(left).wait(), Some(Action::RequeueAfter(left)));
+        assert_eq!(Expiry::Never.wait(), Some(Action::AwaitChange));
+        assert_eq!(Expiry::Expired.wait(), None);
+    }
+
+    /// They are part of the API: who watches backups by Velero's label finds them.
+    #[test]
+    fn the_label_has_the_values_that_velero_gives_it() {
+        let all = [Failure::NotFound, Failure::CannotGet, Failure::ReadOnly, Failure::Unavailable];
+        let values = ["BSLNotFound", "BSLCannotGet", "BSLReadOnly", "BSLUnavailable"];
+        assert_eq!(all.map(Failure::as_str), values);
+    }
 }

@@ -155,6 +155,12 @@ mod tests {
         assert!(errors[1..].iter().any(|error| error.starts_with("spec.template.ttl: ")), "{errors:?}");
         assert!(errors[1..].iter().all(|error| error.starts_with("spec.template.")), "{errors:?}");
         assert_eq!(errors.len(), 3, "{errors:?}");
+        let check = |schedule: &str, template: serde_json::Value| {
+            let spec = serde_json::from_value(json!({ "schedule": schedule, "template": template })).unwrap();
+            check(&spec, Dialect::Robfig, &TimeZone::UTC).is_ok()
+        };
+        let invalid = json!({ "ttl": "-1h" });
+        assert_eq!([check("0 3 * * *", json!({})), check("0 3 * * *", invalid)], [true, false]);
     }
 
     #[test]

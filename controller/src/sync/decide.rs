@@ -87,6 +87,14 @@ mod tests {
     }
 
     #[test]
+    fn a_location_is_compared_once_a_second_at_most_and_never_if_its_period_is_zero() {
+        let every = |own, flag: &str| every(&location(own), flag.parse().unwrap());
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        assert_eq!([every(None, "1m"), every(Some("5m"), "1m")], [seconds(60), seconds(300)]);
+        assert_eq!([every(Some("1ns"), "1m"), every(Some("0"), "1m")], [seconds(1), None]);
+    }
+
+    #[test]
     fn only_an_available_location_is_compared_but_a_person_gets_an_answer() {
         let minute = "1m".parse().unwrap();
         let mut unavailable = location(Some("0"));

@@ -254,3 +254,97 @@ proptest! {
         prop_assert!(operation.status.error.starts_with("cancelled"), "{}", operation.status.error);
     }
 }
+
+#[test]
+fn the_pace_of_errors_and_of_ends_follows_that_of_questions() {
+    let millis = Duration::from_millis;
+    for (every, expected) in [
+        (EVERY, (EVERY, EVERY * 12, EVERY * 2)),
+        (millis(500), (millis(500), millis(6000), millis(1000))),
+        (Duration::ZERO, (millis(100), millis(1200), millis(200))),
+    ] {
+        let pace = Pace::of(every);
+        assert_eq!((pace.every, pace.cap, pace.confirm), expected);
+    }
+}
+
+#[test]
+fn one_that_was_told_to_stop_or_is_over_is_not_told_again() {
+    let mut over = fresh();
+    over.answered(Duration::ZERO, ended(""), Duration::ZERO, pace(), 0.0);
+    let mut stopping = fresh();
+    stopping.stop(EVERY, pace());
+    let mut confirming = stopping.clone();
+    confirming.answered(EVERY, Answer::Told, EVERY, pace(), 0.0);
+    for operation in [over, stopping, confirming] {
+        let mut again = operation.clone();
+        again.stop(EVERY * 2, pace());
+        assert_eq!((&again.stage, &again.status), (&operation.stage, &operation.status));
+        assert_eq!(again.next, operation.next);
+    }
+}
+
+#[test]
+fn one_that_cannot_be_told_for_a_moment_is_told_again() {
+    let mut tries = 0;
+    let (operation, _, calls) = follow(fresh(), Duration::ZERO, |_, call| match call {
+        Call::Cancel => {
+            tries += 1;
+            if tries == 1 { passing() } else { Answer::Told }
+        }
+        _ if tries > 0 => ended("stopped"),
+        _ => running(),
+    });
+    let told: Vec<Duration> =
+        calls.iter().filter(|(_, call)| *call == Call::Cancel).map(|(at, _)| *at).collect();
+    assert_eq!(told, [TIMEOUT, TIMEOUT + EVERY]);
+    assert!(operation.status.error.ends_with("it has ended: stopped"), "{}", operation.status.error);
+    assert!(!operation.status.error.contains("could not be told"), "{}", operation.status.error);
+}
+
+#[test]
+fn one_that_was_told_to_stop_has_time_to_do_so() {
+    let mut stopping = fresh();
+    stopping.stop(EVERY, pace());
+    stopping.answered(EVERY, Answer::Told, EVERY, pace(), 0.0);
+    stopping.answered(EVERY, running(), EVERY, pace(), 0.0);
+    assert_eq!(stopping.call(EVERY), Call::Wait(EVERY * 2), "it is asked again");
+    stopping.answered(EVERY * 2, ended("stopped"), EVERY * 2, pace(), 0.0);
+    assert!(stopping.status.error.ends_with("it has ended: stopped"), "{}", stopping.status.error);
+}
+
+#[test]
+fn errors_double_the_time_and_spread_it_over_its_second_half() {
+    for (jitter, wait) in [(0.0, EVERY), (0.5, EVERY * 3 / 2), (1.0, EVERY * 2), (9.0, EVERY * 2)] {
+        let mut operation = fresh();
+        operation.answered(Duration::ZERO, passing(), Duration::ZERO, pace(), jitter);
+        assert_eq!(operation.call(Duration::ZERO), Call::Wait(wait), "{jitter}");
+    }
+}
+
+#[test]
+fn what_is_said_is_shown_and_stays_until_something_else_is_said() {
+    let mut operation = fresh();
+    operation.answered(Duration::ZERO, running(), Duration::ZERO, pace(), 0.0);
+    assert_eq!(operation.status.phase, OperationPhase::New, "it has not started");
+    let said = OperationProgress {
+        done: 3,
+        total: 9,
+        units: "blocks".to_owned(),
+        description: "copying".to_owned(),
+        started: Some(wall()),
+        updated: Some(wall()),
+        ..OperationProgress::default()
+    };
+    operation.answered(EVERY, Answer::Progress(said), EVERY, pace(), 0.0);
+    let status = &operation.status;
+    assert_eq!((status.n_completed, status.n_total), (3, 9));
+    assert_eq!((status.operation_units.as_str(), status.description.as_str()), ("blocks", "copying"));
+    operation.answered(EVERY * 2, running(), EVERY * 2, pace(), 0.0);
+    let status = &operation.status;
+    assert_eq!(
+        (status.phase.as_str(), status.started, status.updated),
+        ("InProgress", Some(wall()), Some(wall()))
+    );
+    assert_eq!((status.n_completed, status.n_total, status.description.as_str()), (0, 0, ""));
+}
