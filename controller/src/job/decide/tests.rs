@@ -212,8 +212,15 @@ fn a_deleted_backup_is_let_go_unless_it_is_committed_and_then_it_is_finished_fir
             }
         }
     }
-    let seen = seen(&P::Finalizing, Some(&completed));
-    assert_eq!(next(Seen { deleting: true, ..seen }), Plan::Adopt);
+    let adopts = seen(&P::Finalizing, Some(&completed));
+    assert_eq!(next(Seen { deleting: true, ..adopts }), Plan::Adopt);
+    // No end, or none that can follow: another program has written it.
+    for (phase, stored) in
+        [(P::InProgress, P::Finalizing.stage()), (P::FinalizingPartiallyFailed, Stage::Completed)]
+    {
+        let stored = Stored::Ours(stored);
+        assert_eq!(next(Seen { deleting: true, ..seen(&phase, Some(&stored)) }), Plan::LetGo, "{phase}");
+    }
 }
 
 #[test]

@@ -234,3 +234,9 @@ fn the_size_that_is_reckoned_with_is_near_the_real_one() {
         assert!((real..=most).contains(&reckoned), "{count}: {reckoned} for {real} bytes, at most {most}");
     }
 }
+
+#[test]
+fn the_word_that_may_be_noted_of_an_intent_is_reckoned_with() {
+    let bytes = |state| with_entry(&restore("r"), "1", state).bytes_at_most();
+    assert_eq!(bytes(State::Intent), bytes(State::Reserved) + r#""word":"Remembered","#.len());
+}
