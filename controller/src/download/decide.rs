@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_pass_by_itself_is_waited_for_while_somebody_may_wait_for_the_answer() {
+    fn what_may_pass_by_itself_is_waited_for_while_the_request_is_young() {
         let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
         for (age, young) in
             [(Some(0), true), (Some(29), true), (Some(30), false), (Some(600), false), (None, true)]

@@ -29,13 +29,17 @@ fn object(phase: &str) -> Value {
     object
 }
 
-fn outcome(request: &AdmissionRequest<DynamicObject>) -> String {
+fn decision(profile: &Profile, request: &AdmissionRequest<DynamicObject>) -> Decision {
     let kind = match request.kind.kind.as_str() {
         "Restore" => ObjectKind::Restore,
         "DeleteBackupRequest" => ObjectKind::DeleteBackupRequest,
         _ => ObjectKind::Backup,
     };
-    match decide(&Profile::velero(), kind, request) {
+    decide(profile, kind, request)
+}
+
+fn outcome(request: &AdmissionRequest<DynamicObject>) -> String {
+    match decision(&Profile::velero(), request) {
         Decision::Change(change) => format!("change {}", change.key),
         Decision::Pass => "pass".to_owned(),
         Decision::Claim(claiming) => format!("claim {}", claiming.key),
@@ -162,12 +166,12 @@ fn a_deletion_claims_what_could_be_restored_from(
 fn objects_of_another_operator_are_not_judged_by_our_rules() {
     let theirs = Profile { name: "theirs".to_owned(), ..Profile::velero() };
     let strange = with(object(""), &json!({ "spec": { "ttl": "tomorrow", "backupName": 7 } }));
-    for (kind, name) in [(ObjectKind::Backup, "Backup"), (ObjectKind::Restore, "Restore")] {
+    for name in ["Backup", "Restore"] {
         let create = request(name, "CREATE", strange.clone(), Value::Null);
-        assert!(matches!(decide(&theirs, kind, &create), Decision::Claim(_)), "{name}");
-        assert!(matches!(decide(&Profile::velero(), kind, &create), Decision::Refuse(_)), "{name}");
+        assert!(matches!(decision(&theirs, &create), Decision::Claim(_)), "{name}");
+        assert!(matches!(decision(&Profile::velero(), &create), Decision::Refuse(_)), "{name}");
         let delete = request(name, "DELETE", Value::Null, object("Completed"));
-        assert!(matches!(decide(&theirs, kind, &delete), Decision::Pass), "{name}");
+        assert!(matches!(decision(&theirs, &delete), Decision::Pass), "{name}");
     }
 }
 
@@ -205,11 +209,8 @@ fn what_becomes_of_a_conflict_is_the_profiles_word_unless_the_request_says_more(
         (OnConflict::Queue, OnConflict::Queue);
     let annotations = wish.map(|wish| json!({ ON_CONFLICT_ANNOTATION: wish }));
     let created = with(object(""), &json!({ "metadata": { "annotations": annotations } }));
-    let of = if kind == "Restore" { ObjectKind::Restore } else { ObjectKind::Backup };
-    let Decision::Claim(claiming) = decide(&profile, of, &request(kind, "CREATE", created, Value::Null))
-    else {
-        panic!("no claim")
-    };
+    let create = request(kind, "CREATE", created, Value::Null);
+    let Decision::Claim(claiming) = decision(&profile, &create) else { panic!("no claim") };
     assert_eq!(claiming.on_conflict, expected);
 }
 
@@ -218,11 +219,9 @@ fn a_policy_for_backups_is_none_for_restores() {
     let mut profile = Profile::velero();
     (profile.policy.on_conflict_backup, profile.policy.on_conflict_restore) =
         (OnConflict::Wait, OnConflict::Deny);
-    for (kind, name, expected) in
-        [(ObjectKind::Backup, "Backup", OnConflict::Wait), (ObjectKind::Restore, "Restore", OnConflict::Deny)]
-    {
+    for (name, expected) in [("Backup", OnConflict::Wait), ("Restore", OnConflict::Deny)] {
         let create = request(name, "CREATE", object(""), Value::Null);
-        let Decision::Claim(claiming) = decide(&profile, kind, &create) else { panic!("no claim") };
+        let Decision::Claim(claiming) = decision(&profile, &create) else { panic!("no claim") };
         assert_eq!(claiming.on_conflict, expected);
     }
 }

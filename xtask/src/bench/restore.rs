@@ -24,7 +24,7 @@ use super::{
 
 pub(super) const GONE: Duration = Duration::from_mins(10);
 /// Most memory of the controller (MiB).
-pub(super) const MEMORY: u32 = 128;
+const MEMORY: u32 = 128;
 
 pub async fn run(objects: usize) -> anyhow::Result<()> {
     super::in_world(World::builder(), async |world, table| measure(world, objects, table).await).await
@@ -38,28 +38,9 @@ async fn measure(world: &mut World, objects: usize, table: &mut Table) -> anyhow
         .await?;
 
     let what = format!("{objects} ConfigMaps of 1 KiB in {} namespaces", names.len());
-    let created = async |suffix: &str| {
-        let start = Instant::now();
-        let names: Vec<String> = names.iter().map(|name| mapped(name, suffix)).collect();
-        objects::create_in(&client, &names, &json!({}), 0..objects).await?;
-        anyhow::Ok(start.elapsed().as_secs_f64())
-    };
-    // The more there is, the longer it takes to create: the floor is the mean of before and after.
-    let before = created("before").await?;
-    // A fresh process, so that its peak is the restore's.
-    world.renew_controller(0).await?;
-    let new = restored(world, "new", "first").await?;
-    let floor = f64::midpoint(before, created("after").await?);
-    let row = |what: String, found: f64, beside: String, floor: f64, most: f64| Row {
-        what,
-        found: format!("{found:.2} s, {:.2} times", found / floor),
-        beside: format!("{beside} {floor:.2} s"),
-        asked: format!("{most} times"),
-        met: Some(found <= floor * most),
-    };
-    let beside = format!("creating over {CONNECTIONS} connections");
-    table.row(&row(format!("restore of {what}"), new, beside, floor, 1.1));
-    table.peak_memory(&world.controllers[0], String::new(), MEMORY)?;
+    let create =
+        async |_: &str, names: &[String]| objects::create_in(&client, names, &json!({}), 0..objects).await;
+    let new = beside_creating(world, table, &what, create).await?;
     let targets: Vec<String> = names.iter().map(|name| mapped(name, "first")).collect();
     let count = world.count_config_maps(&targets[0]).await?;
     ensure!(count > objects / names.len(), "only {count} ConfigMaps came back in {}", targets[0]);
@@ -67,8 +48,8 @@ async fn measure(world: &mut World, objects: usize, table: &mut Table) -> anyhow
     world.renew_controller(0).await?;
     let listed = list_and_compare(&client, &targets).await?;
     let again = restored(world, "again", "first").await?;
-    let beside = "listing and comparing over one connection".to_owned();
-    table.row(&row("restore of what is there".to_owned(), again, beside, listed, 1.5));
+    let beside = "listing and comparing over one connection";
+    table.row(&Row::times("restore of what is there".to_owned(), again, beside, listed, 1.5));
     table.peak_memory(&world.controllers[0], String::new(), MEMORY)?;
 
     world.create_restore("killed", into("second")).await?;
@@ -89,14 +70,35 @@ async fn measure(world: &mut World, objects: usize, table: &mut Table) -> anyhow
     // What is missing has to be created; the rest may cost as much again as a fifth of the whole.
     let missing = objects.saturating_sub(there) * 100 / objects.max(1);
     let most = f64::from(u32::try_from(20 + missing)?) / 100.0;
-    table.row(&row(
-        format!("resume of a restore that was killed when {there} were there"),
-        resumed,
-        "the whole".to_owned(),
-        new,
-        most,
-    ));
+    let what = format!("resume of a restore that was killed when {there} were there");
+    table.row(&Row::times(what, resumed, "the whole", new, most));
     Ok(())
+}
+
+/// Restores everything into new namespaces, and shows that beside creating the same over plain connections: `create` is given a
+/// suffix of its own, and the namespaces that have it. Seconds that the restore took.
+pub(super) async fn beside_creating(
+    world: &mut World,
+    table: &mut Table,
+    what: &str,
+    create: impl AsyncFn(&str, &[String]) -> anyhow::Result<()>,
+) -> anyhow::Result<f64> {
+    let created = async |suffix: &str| {
+        let names: Vec<String> = objects::namespaces().iter().map(|name| mapped(name, suffix)).collect();
+        let start = Instant::now();
+        create(suffix, &names).await?;
+        anyhow::Ok(start.elapsed().as_secs_f64())
+    };
+    // The more there is, the longer it takes to create: the floor is the mean of before and after.
+    let before = created("before").await?;
+    // A fresh process, so that its peak is the restore's.
+    world.renew_controller(0).await?;
+    let took = restored(world, "new", "first").await?;
+    let floor = f64::midpoint(before, created("after").await?);
+    let beside = format!("creating over {CONNECTIONS} connections");
+    table.row(&Row::times(format!("restore of {what}"), took, &beside, floor, 1.1));
+    table.peak_memory(&world.controllers[0], String::new(), MEMORY)?;
+    Ok(took)
 }
 
 fn items(restore: &Restore) -> i64 {
@@ -110,12 +112,12 @@ fn into(suffix: &str) -> RestoreSpec {
     RestoreSpec { namespace_mapping, ..from_backup("bench") }
 }
 
-pub(super) fn mapped(name: &str, suffix: &str) -> String {
+fn mapped(name: &str, suffix: &str) -> String {
     format!("{name}-{suffix}")
 }
 
 /// Seconds that a restore of everything takes.
-pub(super) async fn restored(world: &World, name: &str, suffix: &str) -> anyhow::Result<f64> {
+async fn restored(world: &World, name: &str, suffix: &str) -> anyhow::Result<f64> {
     world.create_restore(name, into(suffix)).await?;
     ended(world, name).await
 }

@@ -1,6 +1,6 @@
 //! `cargo xtask bench restore --mixed`: a restore of several kinds, beside creating the same over plain connections.
 
-use std::{ops::Range, time::Instant};
+use std::ops::Range;
 
 use anyhow::ensure;
 use backup_core::api::BackupSpec;
@@ -15,20 +15,19 @@ use serde_json::{Value, json};
 
 use super::{
     objects::{self, CONNECTIONS},
-    restore::{GONE, MEMORY, mapped, restored},
-    table::{Row, Table},
+    restore::{GONE, beside_creating},
+    table::Table,
 };
 
 const DEFINITIONS: usize = 20;
 /// Of the custom resources that are backed up; what is created beside them has groups of its own.
 const GROUP: &str = "mixed.example.com";
-/// Of fifty objects, in turn, one is a large Secret, ten have one of the definitions, and so on.
+/// Makes the object of a number; the group is that of custom resources.
+type Make = fn(usize, &str) -> Item;
+/// In the order in which a restore creates them: which of fifty objects are of a kind, and such an object.
+const KINDS: [(Range<usize>, Make); 5] =
+    [(0..1, secret), (1..38, config_map), (38..39, replica_set), (39..40, deployment), (40..PARTS, custom)];
 const PARTS: usize = 50;
-const SECRET: Range<usize> = 0..1;
-const REPLICA_SET: Range<usize> = 1..2;
-const DEPLOYMENT: Range<usize> = 2..3;
-const CUSTOM: Range<usize> = 3..13;
-const CONFIG_MAPS: Range<usize> = 13..PARTS;
 /// Parts of 32 bytes: 96 KiB, and 1 KiB.
 const LARGE: usize = 3 * 1024;
 const SMALL: usize = 32;
@@ -51,26 +50,11 @@ async fn measure(world: &mut World, count: usize, table: &mut Table) -> anyhow::
         definitions.wait_gone(&definition_name(number, GROUP), GONE).await?;
     }
 
-    let created = async |suffix: &str| {
-        let start = Instant::now();
-        let names: Vec<String> = names.iter().map(|name| mapped(name, suffix)).collect();
-        create(&client, &names, &format!("{suffix}.{GROUP}"), count).await?;
-        anyhow::Ok(start.elapsed().as_secs_f64())
+    let create = async |suffix: &str, names: &[String]| {
+        create(&client, names, &format!("{suffix}.{GROUP}"), count).await
     };
-    // The more there is, the longer it takes to create: the floor is the mean of before and after.
-    let before = created("before").await?;
-    // A fresh process, so that its peak is the restore's.
-    world.renew_controller(0).await?;
-    let took = restored(world, "mixed", "first").await?;
-    let floor = f64::midpoint(before, created("after").await?);
-    table.row(&Row {
-        what: format!("restore of {count} objects of five kinds and {DEFINITIONS} definitions"),
-        found: format!("{took:.2} s, {:.2} times", took / floor),
-        beside: format!("creating over {CONNECTIONS} connections {floor:.2} s"),
-        asked: "1.1 times".to_owned(),
-        met: Some(took <= floor * 1.1),
-    });
-    table.peak_memory(&world.controllers[0], String::new(), MEMORY)?;
+    let what = format!("{count} objects of five kinds and {DEFINITIONS} definitions");
+    beside_creating(world, table, &what, create).await?;
     for number in [0, DEFINITIONS - 1] {
         let back = all_objects(&client, &format!("{GROUP}/v1"), &kind(number)).list_all().await?;
         ensure!(!back.is_empty(), "no {} came back", plural(number));
@@ -89,11 +73,11 @@ async fn create(client: &Client, namespaces: &[String], group: &str, count: usiz
     }
     let names: Vec<String> = (0..DEFINITIONS).map(|number| definition_name(number, group)).collect();
     crds_served(client, &names).await?;
-    for parts in [SECRET, CONFIG_MAPS, REPLICA_SET, DEPLOYMENT, CUSTOM] {
+    for (parts, item) in KINDS {
         stream::iter((0..count).filter(|number| parts.contains(&(number % PARTS))))
             .map(async |number| {
                 let namespace = &namespaces[number / PARTS % namespaces.len()];
-                let (api, plural, mut object) = object(number, group);
+                let Item { api, plural, mut object } = item(number, group);
                 let path = format!("{api}/namespaces/{namespace}/{plural}");
                 object["metadata"]["name"] = format!("item-{number:06}").into();
                 objects::post(client, &path, &object).await
@@ -105,38 +89,52 @@ async fn create(client: &Client, namespaces: &[String], group: &str, count: usiz
     Ok(())
 }
 
-/// An object without its name, below which path its API is, and its type there.
-fn object(number: usize, group: &str) -> (String, String, Value) {
-    let core = || "/api/v1".to_owned();
-    let apps = || "/apis/apps/v1".to_owned();
-    let text = |parts| objects::text(number, parts);
-    let part = number % PARTS;
-    if SECRET.contains(&part) {
-        let secret = json!({ "apiVersion": "v1", "kind": "Secret", "stringData": { "text": text(LARGE) } });
-        return (core(), "secrets".to_owned(), secret);
-    }
-    if CUSTOM.contains(&part) {
-        let definition = number % DEFINITIONS;
-        let object = json!({ "apiVersion": format!("{group}/v1"), "kind": kind(definition), "spec": { "text": text(SMALL) } });
-        return (format!("/apis/{group}/v1"), plural(definition), object);
-    }
-    if CONFIG_MAPS.contains(&part) {
-        let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "text": text(SMALL) } });
-        return (core(), "configmaps".to_owned(), object);
-    }
-    // The cluster's controller finds the ReplicaSet that the Deployment would make, and makes it its owner.
+struct Item {
+    /// The path of its API.
+    api: String,
+    plural: String,
+    /// Without its name.
+    object: Value,
+}
+
+fn core(plural: &str, object: Value) -> Item {
+    Item { api: "/api/v1".to_owned(), plural: plural.to_owned(), object }
+}
+
+fn secret(number: usize, _: &str) -> Item {
+    let data = json!({ "text": objects::text(number, LARGE) });
+    core("secrets", json!({ "apiVersion": "v1", "kind": "Secret", "stringData": data }))
+}
+
+fn config_map(number: usize, _: &str) -> Item {
+    let data = json!({ "text": objects::text(number, SMALL) });
+    core("configmaps", json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": data }))
+}
+
+/// The cluster's controller finds the one that the Deployment would make, and makes that its owner.
+fn replica_set(number: usize, _: &str) -> Item {
+    workload("ReplicaSet", "replicasets", number)
+}
+
+fn deployment(number: usize, _: &str) -> Item {
+    workload("Deployment", "deployments", number)
+}
+
+fn workload(kind: &str, plural: &str, number: usize) -> Item {
     let labels = json!({ "app": format!("app-{}", number / PARTS) });
     let template = json!({ "metadata": { "labels": labels },
         "spec": { "containers": [{ "name": "main", "image": "example.com/server:1" }] } });
     let spec = json!({ "replicas": 0, "selector": { "matchLabels": labels }, "template": template });
-    let (kind, plural) = if DEPLOYMENT.contains(&part) {
-        ("Deployment", "deployments")
-    } else {
-        ("ReplicaSet", "replicasets")
-    };
     let object =
         json!({ "apiVersion": "apps/v1", "kind": kind, "metadata": { "labels": labels }, "spec": spec });
-    (apps(), plural.to_owned(), object)
+    Item { api: "/apis/apps/v1".to_owned(), plural: plural.to_owned(), object }
+}
+
+fn custom(number: usize, group: &str) -> Item {
+    let definition = number % DEFINITIONS;
+    let spec = json!({ "text": objects::text(number, SMALL) });
+    let object = json!({ "apiVersion": format!("{group}/v1"), "kind": kind(definition), "spec": spec });
+    Item { api: format!("/apis/{group}/v1"), plural: plural(definition), object }
 }
 
 fn definition(number: usize, group: &str) -> Value {

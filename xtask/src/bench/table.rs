@@ -20,6 +20,19 @@ pub struct Row {
     pub met: Option<bool>,
 }
 
+impl Row {
+    /// How many times as long as a floor it took (seconds), and may take.
+    pub fn times(what: String, took: f64, beside: &str, floor: f64, most: f64) -> Self {
+        Self {
+            what,
+            found: format!("{took:.2} s, {:.2} times", took / floor),
+            beside: format!("{beside} {floor:.2} s"),
+            asked: format!("{most} times"),
+            met: Some(took <= floor * most),
+        }
+    }
+}
+
 impl Table {
     /// Adds a line, and shows it at once to whoever waits.
     pub fn row(&mut self, row: &Row) {

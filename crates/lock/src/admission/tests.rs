@@ -121,7 +121,7 @@ fn a_claim_in_the_way_of_several_is_read_once() {
     assert_eq!(keys(&Batch::new(&ledger, &wants).to_read()), held);
 }
 
-/// A hold is an object of nobody: it is there as long as the ledger says so. What came in with the same batch is not stored yet.
+/// A hold has no object: it is there as long as the ledger says so. What came in with the same batch is not stored yet.
 #[test]
 fn a_hold_and_a_request_of_the_same_batch_are_not_read() {
     let hold = ObjectKey::new(ObjectKind::Hold, "velero", "h");
@@ -139,8 +139,7 @@ fn only_a_refused_restore_that_says_so_leaves_its_word() {
     let held = backups(1);
     let ledger = holding(&held);
     for (intent, namespace, left) in [(true, "a", true), (false, "a", false), (true, "free", false)] {
-        let want = ClaimRequest { intent, ..request(restore("r"), &[namespace], Ask::default()) };
-        let wants = [want];
+        let wants = [ClaimRequest { intent, ..request(restore("r"), &[namespace], Ask::default()) }];
         let mut batch = Batch::new(&ledger, &wants);
         for claim in batch.to_read() {
             batch.saw(&claim, &[]);

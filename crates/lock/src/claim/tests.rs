@@ -23,6 +23,6 @@ fn a_key_is_told_in_words() {
         (ObjectKind::Deletion, "velero", "deletion of Backup velero/n"),
     ] {
         let key = ObjectKey::new(kind, namespace, "n");
-        assert!(key.to_string().eq_ignore_ascii_case(words), "{key}");
+        assert_eq!(key.to_string(), words);
     }
 }

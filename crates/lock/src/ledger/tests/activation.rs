@@ -58,7 +58,7 @@ fn of_two_objects_that_were_found_in_conflict_only_one_may_work() {
     ledger.activate(&backup("b"), "1").unwrap();
 }
 
-/// Both were found at work. Whoever asks again is told the same, so that neither ends in the middle for what the other does.
+/// Both were found at work. Asked again, each has the same right, so that neither ends in the middle because of the other.
 #[test]
 fn who_works_keeps_its_right_whatever_was_found_beside_it() {
     let mut ledger = Ledger::default();

@@ -140,7 +140,7 @@ fn who_has_a_place_can_not_go_back_and_wait_for_a_larger_one() {
         let refused = queue_up(&mut ledger, &restore("r"), "1", &["a", "b"]);
         assert!(matches!(refused, Err(Refusal::Conflict(_))), "{placed}: {refused:?}");
         assert_eq!(ledger, before);
-        // What is free it gets, whoever waits for what it has.
+        // What is free it gets, also if another waits for what it has.
         queue_up(&mut ledger, &restore("later"), "4", &["a"]).unwrap();
         admit(&mut ledger, &restore("r"), "1", &["c"]).unwrap();
         assert_eq!(blockers(admit(&mut ledger, &backup("c"), "3", &["c"])), [restore("r")]);

@@ -11,7 +11,7 @@ fn requester(name: &str) -> Ask {
     Ask { requester: name.to_owned(), ..Ask::default() }
 }
 
-/// An entry of somebody, with a note of so many bytes.
+/// An entry of this requester, with a note of so many bytes.
 fn entry(ask: &Ask, note: usize) -> Entry {
     let requester = digest_of(&ask.requester);
     Entry {
@@ -21,7 +21,7 @@ fn entry(ask: &Ask, note: usize) -> Entry {
     }
 }
 
-/// So many backups of somebody.
+/// So many backups of this requester.
 fn with_backups(count: usize, ask: &Ask) -> Ledger {
     let claim = |n: usize| Claim { key: backup(&format!("b-{n}")), entries: vec![entry(ask, 0)] };
     Ledger { claims: (0..count).map(claim).collect(), ..Ledger::default() }
@@ -88,7 +88,7 @@ fn a_word_has_the_room_of_backups() {
 }
 
 #[test]
-fn nobody_has_more_than_a_share_once_there_is_more_than_that() {
+fn no_requester_has_more_than_a_share_once_there_is_more_than_that() {
     let (ann, bob) = (requester("ann"), requester("bob"));
     let share = |ledger: &Ledger, ask: &Ask, note: usize| {
         let outcome = ledger.has_room(&backup("next"), &entry(ask, note), ask);
@@ -102,7 +102,7 @@ fn nobody_has_more_than_a_share_once_there_is_more_than_that() {
     assert!(share(&ledger, &ann, 0) && share(&ledger, &bob, 0), "one less than a share");
     ledger.claims.push(Claim { key: restore("s"), entries: vec![entry(&ann, 0)] });
     assert!(!share(&ledger, &ann, 0) && share(&ledger, &bob, 0));
-    assert!(share(&ledger, &Ask::default(), 0), "who is nobody has no share");
+    assert!(share(&ledger, &Ask::default(), 0), "without a requester there is no share");
     assert!(share(&ledger, &Ask { urgent: true, ..ann.clone() }, 0));
     // By their size.
     let alone = with_backups(1, &ann);
@@ -130,14 +130,14 @@ fn the_note_of_a_hold_needs_room_too() {
 
 #[test]
 fn what_runs_has_as_much_room_as_deletions() {
-    let nobody = Ask::default();
+    let nameless = Ask::default();
     let key = backup("next");
-    let full = with_backups(Room::Deletions.entries(), &nobody);
-    assert!(!full.has_room_for_running(&key, &entry(&nobody, 0)));
-    let nearly = with_backups(Room::Deletions.entries() - 1, &nobody);
-    let left = Room::Deletions.bytes() - size(&nearly, &key, &nobody) - bytes_of_note(0);
-    assert!(nearly.has_room_for_running(&key, &entry(&nobody, left)));
-    assert!(!nearly.has_room_for_running(&key, &entry(&nobody, left + 1)));
+    let full = with_backups(Room::Deletions.entries(), &nameless);
+    assert!(!full.has_room_for_running(&key, &entry(&nameless, 0)));
+    let nearly = with_backups(Room::Deletions.entries() - 1, &nameless);
+    let left = Room::Deletions.bytes() - size(&nearly, &key, &nameless) - bytes_of_note(0);
+    assert!(nearly.has_room_for_running(&key, &entry(&nameless, left)));
+    assert!(!nearly.has_room_for_running(&key, &entry(&nameless, left + 1)));
 }
 
 #[test]
@@ -165,8 +165,8 @@ fn what_runs_beyond_that_is_one_claim_that_says_so() {
 /// Wide footprints are equal, and are written once.
 #[test]
 fn footprints_become_wide_before_a_running_object_is_left_out() {
-    let nobody = Ask::default();
-    let mut ledger = with_backups(1, &nobody);
+    let nameless = Ask::default();
+    let mut ledger = with_backups(1, &nameless);
     let large = |n: usize| Footprint::namespaces((0..60).map(|i| format!("{n:030}-{i:030}")));
     let mut count = 0;
     while ledger.has_room_for_running(&restore("next"), &Entry::new("1", large(count), State::Active, SINCE))
