@@ -191,7 +191,17 @@ fn a_restore_whose_claim_was_taken_by_force_has_to_stop_writing() {
         broken(&record)
     };
     assert_eq!(taken(36), []);
-    assert_eq!(taken(37), [Promise::UnderClaim]);
+    // It may have been on its way to an API server that was stopped.
+    assert_eq!(taken(42), []);
+    assert_eq!(taken(43), [Promise::UnderClaim]);
+}
+
+#[test]
+fn no_more_writes_are_on_their_way_than_a_restore_makes_at_a_time() {
+    let taken = good().claimed("r", &[(29, Some(33))]).released("r", 33).written("r", 36);
+    let landed = |writes| (0..writes).fold(taken.clone(), |record, _| record.written("r", 40));
+    assert_eq!(broken(&landed(16)), []);
+    assert_eq!(broken(&landed(17)), [Promise::UnderClaim]);
 }
 
 /// The good history, where real controllers began at these times.
@@ -220,9 +230,17 @@ fn the_phases_of_real_controllers_are_their_work() {
 fn work_that_begins_without_a_claim_is_found() {
     assert_eq!(broken(&began(8, 32)), [Promise::UnderClaim]);
     assert_eq!(broken(&began(12, 42)), [Promise::UnderClaim]);
-    let released = |moment| broken(&began(12, moment).claimed("r", &[(29, Some(31))]).released("r", 31));
-    assert_eq!(released(34), []);
-    assert_eq!(released(35), [Promise::UnderClaim]);
+    let taken = |moment| began(12, moment).claimed("r", &[(29, Some(31))]).released("r", 31);
+    assert_eq!(broken(&taken(34)), []);
+    assert_eq!(broken(&taken(35)), [Promise::UnderClaim]);
+    // It was on its way to an API server that was stopped, and nothing was done.
+    let failed = |moment| {
+        let mut record = taken(moment);
+        record.lives.get_mut(&uid("r")).unwrap().phase = "Failed".to_owned();
+        broken(&record)
+    };
+    assert!(!failed(40).contains(&Promise::UnderClaim));
+    assert!(failed(41).contains(&Promise::UnderClaim));
     let naive = Rules { claims: false, ..RULES };
     assert_eq!(check(&began(8, 32), naive), []);
 }
