@@ -76,8 +76,10 @@ impl ServedTypes {
     /// Asks the API server, by aggregated discovery (two requests). A single API group that is unavailable is no error: see
     /// [`ServedTypes::failed`].
     pub(crate) async fn load(client: &Client) -> Result<Self, kube::Error> {
-        let core = retry::read(BUDGET, || client.list_core_api_versions_aggregated()).await?;
-        let groups = retry::read(BUDGET, || client.list_api_groups_aggregated()).await?;
+        let (core, groups) = tokio::try_join!(
+            retry::read(BUDGET, || client.list_core_api_versions_aggregated()),
+            retry::read(BUDGET, || client.list_api_groups_aggregated()),
+        )?;
         Ok(Self::of(core.items.into_iter().chain(groups.items)))
     }
 

@@ -32,15 +32,14 @@ pub(crate) async fn facts(
 ) -> Result<Facts, kube::Error> {
     // A location that can't be decoded is as if it did not exist: its own controller reports it.
     let decode = |object| list::decode(&object).ok();
-    let locations = list::raw::<BackupStorageLocation, BackupStorageLocation>(cluster, "", decode).await?;
-    let version = retry::read(BUDGET, || cluster.client.apiserver_version()).await?;
-    Ok(Facts {
-        locations,
-        excluded_namespaces: excluded_namespaces(&cluster.client).await?,
-        version,
-        policy: config_maps::data(cluster, spec.resource_policy.as_ref()).await?,
-        snapshots: snapshot_locations.candidates().await?,
-    })
+    let (locations, version, excluded_namespaces, policy, snapshots) = tokio::try_join!(
+        list::raw::<BackupStorageLocation, BackupStorageLocation>(cluster, "", decode),
+        retry::read(BUDGET, || cluster.client.apiserver_version()),
+        excluded_namespaces(&cluster.client),
+        config_maps::data(cluster, spec.resource_policy.as_ref()),
+        snapshot_locations.candidates(),
+    )?;
+    Ok(Facts { locations, excluded_namespaces, version, policy, snapshots })
 }
 
 async fn excluded_namespaces(client: &Client) -> Result<Vec<String>, kube::Error> {
@@ -90,7 +89,11 @@ pub(crate) async fn selection(
     groups.note(&served);
     let live =
         if NamespaceScope::needs_live_namespaces(spec) { namespaces(client, "").await? } else { Vec::new() };
-    let mut asked = as_asked(spec, &excluded_namespaces(client).await?);
+    // Preparation asked a moment ago, and the API server makes whoever asks again so soon wait: it has etcd say how far it is
+    // once in 100 ms (`pkg/storage/cacher/progress`, v1.34).
+    let labelled =
+        if spec.excluded_namespaces.is_empty() { Vec::new() } else { excluded_namespaces(client).await? };
+    let mut asked = as_asked(spec, &labelled);
     let data = config_maps::data(cluster, spec.resource_policy.as_ref()).await?;
     let (policy, policy_problems) = match prepare::read_policy(spec, data.as_ref()) {
         Ok(policy) => (policy, Vec::new()),
