@@ -71,10 +71,7 @@ impl Namespaces {
             return Ok(None);
         }
         let body = match self.stored.get(name).map(|item| contents.object(item)) {
-            Some(Ok(mut body)) => {
-                transform::rewrite(&mut body, "namespaces", None, policy.rules);
-                body
-            }
+            Some(Ok(body)) => transform::rewritten(&body, "namespaces", None, policy.rules),
             Some(Err(error)) => {
                 self.tried.lock().insert(name.to_owned(), Outcome::Failed);
                 return Ok(Some(not_created(name, &error.to_string())));
@@ -131,8 +128,7 @@ fn blank_namespace(name: &str, rules: &RestoreRules) -> Object {
     body.insert("apiVersion".to_owned(), json!("v1"));
     body.insert("kind".to_owned(), json!("Namespace"));
     json::set(&mut body, &["metadata"], "name", Value::from(name));
-    transform::rewrite(&mut body, "namespaces", None, &rules.in_place());
-    body
+    transform::rewritten(&body, "namespaces", None, &rules.in_place())
 }
 
 #[cfg(test)]

@@ -325,9 +325,9 @@ impl Run<'_> {
             rules: RestoreRules {
                 backup_label: labels::valid_value(&backup.name_any()),
                 restore_label: labels::valid_value(&restore.name_any()),
-                namespaces: restore.spec.namespace_mapping.clone(),
+                namespaces: Arc::new(restore.spec.namespace_mapping.clone()),
                 preserve_node_ports: restore.spec.preserve_node_ports == Some(true),
-                kept_volumes: std::collections::BTreeSet::new(),
+                kept_volumes: Arc::default(),
             },
             modifiers,
             filters,

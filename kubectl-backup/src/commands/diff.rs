@@ -5,7 +5,7 @@
 
 mod external;
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use backup_actions::restore::{self, RestoreRules, existing, json::Object, transform};
 use backup_core::{
@@ -134,7 +134,7 @@ impl<'a> Comparison<'a> {
             namespaces: IncludesExcludes::new(&args.include_namespaces, &[]),
             types: IncludesExcludes::new(&types, &[]),
             rules: RestoreRules {
-                namespaces: args.namespace_mappings.iter().cloned().collect(),
+                namespaces: Arc::new(args.namespace_mappings.iter().cloned().collect()),
                 ..RestoreRules::default()
             },
             all: args.all,
@@ -156,7 +156,7 @@ impl<'a> Comparison<'a> {
     pub(super) async fn item(&self, item: &ItemName, object: Object) -> Result<Option<Compared>, Problem> {
         let mut rules = self.rules.clone();
         // A volume is compared whether a restore would keep it or not.
-        rules.kept_volumes = BTreeSet::from([item.name.clone()]);
+        rules.kept_volumes = Arc::new([item.name.clone()].into());
         if restore::skip_reason(&object, &item.group_resource, &rules).is_some()
             || !self.all && is_controlled(&object)
         {
@@ -170,8 +170,8 @@ impl<'a> Comparison<'a> {
             _ => item.name.clone(),
         };
         let cluster = self.read(item, &api_version, &kind, target.as_deref(), &name).await?;
-        let rewritten = |mut object: Object, rules: &RestoreRules| {
-            transform::rewrite(&mut object, &item.group_resource, target.as_deref(), rules);
+        let rewritten = |object: &Object, rules: &RestoreRules| {
+            let mut object = transform::rewritten(object, &item.group_resource, target.as_deref(), rules);
             restore::json::remove(
                 &mut object,
                 &["metadata", "labels"],
@@ -179,8 +179,8 @@ impl<'a> Comparison<'a> {
             );
             object
         };
-        let backup = rewritten(object, &rules);
-        let cluster = cluster.map(|object| rewritten(object, &rules.in_place()));
+        let backup = rewritten(&object, &rules);
+        let cluster = cluster.map(|object| rewritten(&object, &rules.in_place()));
         Ok(Some(Compared { kind, namespace: target, name, backup, cluster }))
     }
 

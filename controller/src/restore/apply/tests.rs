@@ -17,9 +17,7 @@ fn rules() -> RestoreRules {
 fn wanted() -> Object {
     let item =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"k": "backup"}});
-    let mut item = item.as_object().unwrap().clone();
-    transform::rewrite(&mut item, "configmaps", Some("a"), &rules());
-    item
+    transform::rewritten(item.as_object().unwrap(), "configmaps", Some("a"), &rules())
 }
 
 fn in_cluster(value: &str) -> Value {
@@ -203,8 +201,8 @@ async fn a_volume_whose_claim_is_gone_is_freed_if_it_is_the_one_of_the_backup() 
                 "claimRef": { "namespace": "a", "name": "c", "uid": "old", "resourceVersion": "3" } } })
     };
     let rules = rules();
-    let mut wanted = volume("/data").as_object().unwrap().clone();
-    transform::rewrite(&mut wanted, "persistentvolumes", None, &rules);
+    let wanted =
+        transform::rewritten(volume("/data").as_object().unwrap(), "persistentvolumes", None, &rules);
     let target = Target {
         group_resource: "persistentvolumes",
         kind: "PersistentVolume",
@@ -260,9 +258,8 @@ async fn a_service_that_holds_the_port_itself_is_compared() {
         &format!("{collection}/x"),
         json!({"metadata": {"name": "x"}, "spec": {"clusterIP": "10.0.0.1"}}),
     );
-    let (rules, mut item_) =
-        (rules(), json!({"metadata": {"name": "x"}, "spec": {}}).as_object().unwrap().clone());
-    transform::rewrite(&mut item_, "services", Some("a"), &rules);
+    let (rules, service) = (rules(), json!({"metadata": {"name": "x"}, "spec": {}}));
+    let item_ = transform::rewritten(service.as_object().unwrap(), "services", Some("a"), &rules);
     let target = Target { group_resource: "services", kind: "Service", collection, ..TARGET };
     let policy = Policy { restore_created: None, ..policy(&rules, false, false) };
     let done = item(&fake::calls(&fake), target, &item_, policy, None).await.unwrap();

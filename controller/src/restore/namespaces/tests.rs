@@ -9,7 +9,7 @@ fn rules() -> RestoreRules {
     RestoreRules {
         backup_label: "b".to_owned(),
         restore_label: "r".to_owned(),
-        namespaces: [("old".to_owned(), "new".to_owned())].into(),
+        namespaces: Arc::new([("old".to_owned(), "new".to_owned())].into()),
         ..RestoreRules::default()
     }
 }

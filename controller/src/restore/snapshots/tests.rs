@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use backup_actions::restore::RestoreRules;
 use backup_core::snapshot::VolumeSnapshotSpec;
@@ -52,7 +52,7 @@ fn volume(name: &str) -> Object {
 
 fn rules(moved: bool) -> RestoreRules {
     let namespaces = if moved { [("shop".to_owned(), "copy".to_owned())].into() } else { BTreeMap::new() };
-    RestoreRules { namespaces, restore_label: "r".into(), ..RestoreRules::default() }
+    RestoreRules { namespaces: Arc::new(namespaces), restore_label: "r".into(), ..RestoreRules::default() }
 }
 
 fn policy(rules: &RestoreRules) -> Policy<'_> {

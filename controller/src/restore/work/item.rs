@@ -215,11 +215,11 @@ impl ItemRestorer<'_> {
             report.item(about, Applied::quiet(Outcome::Failed));
             return Ok(false);
         }
-        let mut object = from_backup.clone();
-        if group_resource == volumes::VOLUMES {
+        let object = if group_resource == volumes::VOLUMES {
             let collection = path::collection(api_version, &resource.plural, namespace);
-            match self.work.snapshots.restore(calls, &collection, object, self.work.policy()).await {
-                Ok(volume) => object = volume,
+            let volume = from_backup.clone();
+            match self.work.snapshots.restore(calls, &collection, volume, self.work.policy()).await {
+                Ok(volume) => transform::stripped(&volume),
                 Err(VolumeError::Failed(why)) => {
                     report.item(about, not_restored(about, &why));
                     return Ok(false);
@@ -227,8 +227,9 @@ impl ItemRestorer<'_> {
                 Err(VolumeError::Stopped(reason)) => return Err(reason.into()),
                 Err(VolumeError::Journal(error)) => return Err(WorkError::Journal(error)),
             }
-        }
-        transform::strip(&mut object);
+        } else {
+            transform::stripped(&from_backup)
+        };
         let id = ItemId {
             group_resource: group_resource.to_owned(),
             namespace: source.map(str::to_owned),

@@ -177,7 +177,7 @@ impl<'a> World<'a> {
             rules: RestoreRules {
                 backup_label: "b".to_owned(),
                 restore_label: "r".to_owned(),
-                namespaces: restore.spec.namespace_mapping.clone(),
+                namespaces: Arc::new(restore.spec.namespace_mapping.clone()),
                 ..RestoreRules::default()
             },
             modifiers: self.modifiers,

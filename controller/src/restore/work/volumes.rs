@@ -1,6 +1,9 @@
 //! How the data of each volume comes back: decided once, before anything is restored, and told of each claim that is created.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use backup_actions::{
     csi::SNAPSHOTS,
@@ -92,7 +95,7 @@ impl Work<'_> {
                 self.report.warn(Scope::Cluster, message);
             }
             if source.restores_volume() {
-                self.rules.kept_volumes.insert(volume.clone());
+                Arc::make_mut(&mut self.rules.kept_volumes).insert(volume.clone());
             }
             if !claim.is_empty() {
                 let planned = PlannedVolume { volume, data: source, record: record.cloned() };

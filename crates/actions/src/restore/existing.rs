@@ -54,8 +54,7 @@ pub fn compare(
     if group_resource == "serviceaccounts" {
         return merge_account(wanted, in_cluster);
     }
-    let mut seen = in_cluster.clone();
-    transform::rewrite(&mut seen, group_resource, namespace, &rules.in_place());
+    let mut seen = transform::rewritten(in_cluster, group_resource, namespace, &rules.in_place());
     if let Some(unmodified) = unmodified {
         modified::accept(&mut seen, in_cluster, wanted, unmodified);
     }

@@ -127,8 +127,8 @@ mod tests {
 
     /// Init containers after the action, none if it changes nothing.
     async fn made(pod: &Object, restore: &Restore) -> Option<Vec<Value>> {
-        let rules =
-            RestoreRules { namespaces: restore.spec.namespace_mapping.clone(), ..RestoreRules::default() };
+        let namespaces = Arc::new(restore.spec.namespace_mapping.clone());
+        let rules = RestoreRules { namespaces, ..RestoreRules::default() };
         let input = RestoreActionInput { item: pod, from_backup: pod, restore };
         let item = InitHooks(Arc::new(rules)).execute(input).await.unwrap().item?;
         Some(item["spec"]["initContainers"].as_array().unwrap().clone())

@@ -1,6 +1,9 @@
 //! What the rewriting of every item of one restore depends on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 #[derive(Clone, Debug, Default)]
 pub struct RestoreRules {
@@ -9,11 +12,11 @@ pub struct RestoreRules {
     /// Value of the label `velero.io/restore-name`.
     pub restore_label: String,
     /// Namespace of the backup to the namespace it is restored into.
-    pub namespaces: BTreeMap<String, String>,
+    pub namespaces: Arc<BTreeMap<String, String>>,
     /// Whether services keep node ports that the cluster chose.
     pub preserve_node_ports: bool,
     /// Volumes of the backup that are restored as they are; a claim on any other is provisioned again.
-    pub kept_volumes: BTreeSet<String>,
+    pub kept_volumes: Arc<BTreeSet<String>>,
 }
 
 impl RestoreRules {
@@ -22,9 +25,9 @@ impl RestoreRules {
         self.namespaces.get(source).map_or(source, String::as_str)
     }
 
-    /// The same rules for an object that already is where it should be.
+    /// The same rules for an object that already is where it should be. Made for each object, so nothing long is copied.
     #[must_use]
     pub fn in_place(&self) -> Self {
-        Self { namespaces: BTreeMap::new(), ..self.clone() }
+        Self { namespaces: Arc::default(), ..self.clone() }
     }
 }

@@ -26,20 +26,32 @@ const STRIPPED: [&str; 10] = [
     "managedFields",
 ];
 
-/// Rewrites an object as an item is rewritten on its way through [`strip`], the built-in actions and [`place`].
-pub fn rewrite(item: &mut Object, group_resource: &str, namespace: Option<&str>, rules: &RestoreRules) {
-    let from = item.clone();
-    strip(item);
-    built_in::rewrite(item, &from, group_resource, rules);
-    place(item, namespace, rules);
+/// What is made of an object, as of an item on its way through [`stripped`], the built-in actions and [`place`].
+pub fn rewritten(
+    from: &Object,
+    group_resource: &str,
+    namespace: Option<&str>,
+    rules: &RestoreRules,
+) -> Object {
+    let mut item = stripped(from);
+    built_in::rewrite(&mut item, from, group_resource, rules);
+    place(&mut item, namespace, rules);
+    item
 }
 
-/// Takes off what the item's old cluster gave it; before any action sees it.
-pub fn strip(item: &mut Object) {
-    item.remove("status");
-    if let Some(metadata) = json::object_mut(item, &["metadata"]) {
-        metadata.retain(|field, value| !STRIPPED.contains(&field.as_str()) && !value.is_null());
-    }
+/// The item without what its old cluster gave it; before any action sees it. What is left out is not copied: `managedFields` may be
+/// longer than all the rest.
+pub fn stripped(item: &Object) -> Object {
+    let of_metadata = |metadata: &Object| -> Object {
+        let kept = |field: &str, value: &Value| !STRIPPED.contains(&field) && !value.is_null();
+        let kept = metadata.iter().filter(|(field, value)| kept(field, value));
+        kept.map(|(field, value)| (field.clone(), value.clone())).collect()
+    };
+    let copied = |(field, value): (&String, &Value)| match value {
+        Value::Object(metadata) if field == "metadata" => (field.clone(), of_metadata(metadata).into()),
+        _ => (field.clone(), value.clone()),
+    };
+    item.iter().filter(|(field, _)| *field != "status").map(copied).collect()
 }
 
 /// Puts the item where it is created; after all actions.

@@ -1,6 +1,7 @@
 //! The items of a stored tarball: download, check, index.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
     fs::File,
     io::{self, BufWriter, Read, Write},
@@ -30,6 +31,11 @@ const MAX_NAMES: usize = 100_000;
 /// Length of the paths of items on an average (bytes); the longest ones that are usual have 150.
 const MAX_MEAN_PATH: u64 = 256;
 
+/// What is read behind the JSON of an item with it (bytes): the length of its path, and all of a path that is no longer than usual.
+const TAIL: usize = 256;
+/// JSON of so many bytes is kept while its item waits for memory. Longer one is read once more.
+const SMALL: usize = 16 * 1024;
+
 /// Where an item is. Names are not kept in memory: path and object are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ItemRef {
@@ -43,6 +49,11 @@ impl ItemRef {
     pub fn size(&self) -> u64 {
         u64::from(self.len)
     }
+
+    /// Where its JSON ends.
+    fn end(&self) -> u64 {
+        self.offset + self.size()
+    }
 }
 
 /// An item that takes no more memory than the limit.
@@ -51,6 +62,8 @@ pub struct Measured<'a> {
     contents: &'a Contents,
     item: ItemRef,
     size: u64,
+    /// Its JSON and its path, if these are small.
+    stored: Option<(Vec<u8>, String)>,
 }
 
 impl Measured<'_> {
@@ -60,13 +73,14 @@ impl Measured<'_> {
     }
 
     /// As [`Contents::object`], without measuring it once more.
-    pub fn object(&self) -> Result<Map<String, Value>, StoreError> {
-        self.contents.decode(&self.item, &self.contents.stored(&self.item)?)
+    pub fn object(self) -> Result<Map<String, Value>, StoreError> {
+        let (json, path) = self.stored.map_or_else(|| self.contents.stored(&self.item), Ok)?;
+        decode(&json, path)
     }
 }
 
 /// The items of a backup, on local disk in an unlinked temporary file: the JSON of each, the length of its path in two bytes, its
-/// path. Holds about 60 bytes of memory per item.
+/// path; at the end zeros, so that all items have as much behind them as is read at once. Holds about 60 bytes of memory per item.
 #[derive(Debug)]
 pub struct Contents {
     url: String,
@@ -168,66 +182,67 @@ impl Contents {
     /// Errors: [`StoreError::UnreadableItem`], which names the item by its path: it is no JSON, or takes too much;
     /// [`StoreError::Io`]: that disk fails.
     pub fn read(&self, item: &ItemRef) -> Result<Vec<u8>, StoreError> {
-        self.read_sized(item).map(|(json, _)| json)
+        let (json, path) = self.stored(item)?;
+        self.size(&json, &path)?;
+        Ok(json)
     }
 
-    /// Measures what memory an item takes once it is decoded, and keeps none. Errors: as for [`Self::read`].
+    /// Measures what memory an item takes once it is decoded, and takes little of it. Errors: as for [`Self::read`].
     pub fn measure(&self, item: &ItemRef) -> Result<Measured<'_>, StoreError> {
-        self.read_sized(item).map(|(_, size)| Measured { contents: self, item: *item, size })
+        let (json, path) = self.stored(item)?;
+        let size = self.size(&json, &path)?;
+        let stored = (json.len() <= SMALL).then_some((json, path));
+        Ok(Measured { contents: self, item: *item, size, stored })
     }
 
     /// An item, decoded. Errors: as for [`Self::read`]; it is not the object that its path names.
     pub fn object(&self, item: &ItemRef) -> Result<Map<String, Value>, StoreError> {
-        self.decode(item, &self.read(item)?)
+        let (json, path) = self.stored(item)?;
+        self.size(&json, &path)?;
+        decode(&json, path)
     }
 
-    fn decode(&self, item: &ItemRef, json: &[u8]) -> Result<Map<String, Value>, StoreError> {
-        let name = self.name_of(item)?;
-        match decoded(json, &name) {
-            Ok(object) => Ok(object),
-            Err(detail) => Err(StoreError::UnreadableItem { path: self.path_of(item)?, detail }),
-        }
-    }
-
-    fn read_sized(&self, item: &ItemRef) -> Result<(Vec<u8>, u64), StoreError> {
-        let json = self.stored(item)?;
-        let size = json_size::decoded(&json).map_err(|error| self.unreadable(item, &error))?;
+    fn size(&self, json: &[u8], path: &str) -> Result<u64, StoreError> {
+        let unreadable = |detail| StoreError::UnreadableItem { path: path.to_owned(), detail };
+        let size = json_size::decoded(json).map_err(|error| unreadable(no_object(&error)))?;
         if size > self.item_memory {
             let detail = format!(
                 "it takes {size} bytes of memory when it is decoded, and at most {} are used for one item; if it is meant to be \
                  so large, raise --restore-item-memory of the controller, of which one item takes an eighth, and its memory limit",
                 self.item_memory
             );
-            return Err(StoreError::UnreadableItem { path: self.path_of(item)?, detail });
+            return Err(unreadable(detail));
         }
-        Ok((json, size))
+        Ok(size)
     }
 
-    /// An item as it is stored, whatever that is.
-    pub(super) fn stored(&self, item: &ItemRef) -> Result<Vec<u8>, StoreError> {
-        self.bytes(item.offset, item.len as usize)
-    }
-
-    fn unreadable(&self, item: &ItemRef, error: &serde_json::Error) -> StoreError {
-        match self.path_of(item) {
-            Ok(path) => StoreError::UnreadableItem { path, detail: no_object(error) },
-            Err(error) => error,
-        }
+    /// An item as it is stored, whatever that is, and its path.
+    pub(super) fn stored(&self, item: &ItemRef) -> Result<(Vec<u8>, String), StoreError> {
+        let len = item.len as usize;
+        let mut json = self.bytes(item.offset, len + TAIL)?;
+        let path = self.path_in(item, &json.split_off(len))?;
+        Ok((json, path))
     }
 
     /// The path of an item in the tarball, by which people find it. Errors: local disk fails.
     pub fn path_of(&self, item: &ItemRef) -> Result<String, StoreError> {
-        let end = item.offset + u64::from(item.len);
-        let length = self.bytes(end, 2)?;
+        self.path_in(item, &self.bytes(item.end(), TAIL)?)
+    }
+
+    /// The path in what is behind the JSON of an item.
+    fn path_in(&self, item: &ItemRef, tail: &[u8]) -> Result<String, StoreError> {
+        let (length, path) = tail.split_at(2);
         let length = length.iter().rev().fold(0, |length, byte| length << 8 | usize::from(*byte));
-        Ok(String::from_utf8_lossy(&self.bytes(end + 2, length)?).into_owned())
+        let path = match path.get(..length) {
+            Some(path) => Cow::Borrowed(path),
+            None => Cow::Owned(self.bytes(item.end() + 2, length)?),
+        };
+        Ok(String::from_utf8_lossy(&path).into_owned())
     }
 
     /// The name of an item, by its path. Errors: local disk fails.
     pub fn name_of(&self, item: &ItemRef) -> Result<String, StoreError> {
-        let path = self.path_of(item)?;
-        let file = path.rsplit('/').next().unwrap_or_default();
-        Ok(file.strip_suffix(".json").unwrap_or(file).to_owned())
+        Ok(name_in(&self.path_of(item)?).to_owned())
     }
 
     fn bytes(&self, offset: u64, len: usize) -> Result<Vec<u8>, StoreError> {
@@ -244,6 +259,15 @@ impl Contents {
     pub fn is_empty(&self) -> bool {
         self.types.is_empty()
     }
+}
+
+fn name_in(path: &str) -> &str {
+    let file = path.rsplit('/').next().unwrap_or_default();
+    file.strip_suffix(".json").unwrap_or(file)
+}
+
+fn decode(json: &[u8], path: String) -> Result<Map<String, Value>, StoreError> {
+    decoded(json, name_in(&path)).map_err(|detail| StoreError::UnreadableItem { path, detail })
 }
 
 fn no_object(error: &serde_json::Error) -> String {
@@ -353,7 +377,8 @@ impl Indexer {
             }
             _ => Ok(()),
         })?;
-        self.data.flush().map_err(|error| StoreError::temporary("write a temporary file", &error))?;
+        let ended = self.data.write_all(&[0; TAIL]).and_then(|()| self.data.flush());
+        ended.map_err(|error| StoreError::temporary("write a temporary file", &error))?;
         Ok(self.contents)
     }
 

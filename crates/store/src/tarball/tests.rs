@@ -74,7 +74,7 @@ fn seen(contents: &Contents) -> Seen {
         let items = contents.items(&resource).iter();
         let items = items.map(|item| {
             let namespace = contents.namespace_of(item).map(ToOwned::to_owned);
-            (namespace, contents.name_of(item).unwrap(), contents.stored(item).unwrap())
+            (namespace, contents.name_of(item).unwrap(), contents.stored(item).unwrap().0)
         });
         (resource.clone(), items.collect())
     };
@@ -296,7 +296,7 @@ fn the_versions_of_an_item_are_found_in_their_folders() {
     let [p, q] = contents.items("w.x.io") else { panic!() };
     let stored = |item, version| {
         let found = contents.in_version(item, "w.x.io", version).unwrap();
-        found.map(|item| (contents.stored(&item).unwrap(), contents.path_of(&item).unwrap()))
+        found.map(|item| contents.stored(&item).unwrap())
     };
     assert_eq!(stored(p, "v1"), Some((b"v1".to_vec(), "resources/w.x.io/v1/namespaces/a/p.json".to_owned())));
     assert_eq!((stored(p, "v1beta1"), stored(q, "v1"), stored(p, "v3")), (None, None, None));

@@ -68,13 +68,12 @@ async fn executed(
     restore: &Restore,
 ) -> Result<RestoreActionOutput, ActionError> {
     let rules = RestoreRules {
-        namespaces: [("shop".to_owned(), "copy".to_owned())].into(),
+        namespaces: Arc::new([("shop".to_owned(), "copy".to_owned())].into()),
         restore_label: "r".into(),
         ..RestoreRules::default()
     };
     let actions = actions(&snapshot_api(fake), &Arc::new(rules), &RestoredVolumes::default());
-    let mut item = from_backup.clone();
-    transform::strip(&mut item);
+    let item = transform::stripped(from_backup);
     let input = RestoreActionInput { item: &item, from_backup, restore };
     actions.iter().find(|action| action.name() == name).unwrap().execute(input).await
 }

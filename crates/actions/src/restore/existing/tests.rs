@@ -11,8 +11,7 @@ fn rules() -> RestoreRules {
 
 /// The item of the backup as it is created, against the object of the cluster.
 fn compared(group_resource: &str, backup: Value, cluster: Value, update: bool) -> Existing {
-    let mut wanted = backup.as_object().unwrap().clone();
-    transform::rewrite(&mut wanted, group_resource, Some("ns"), &rules());
+    let wanted = transform::rewritten(backup.as_object().unwrap(), group_resource, Some("ns"), &rules());
     let made = Made { wanted: &wanted, unmodified: None };
     compare(made, cluster.as_object().unwrap(), group_resource, Some("ns"), &rules(), update)
 }

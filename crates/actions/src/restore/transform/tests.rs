@@ -15,23 +15,21 @@ fn rules() -> RestoreRules {
     RestoreRules {
         backup_label: "b".to_owned(),
         restore_label: "r".to_owned(),
-        namespaces: [("old".to_owned(), "new".to_owned())].into(),
+        namespaces: Arc::new([("old".to_owned(), "new".to_owned())].into()),
         preserve_node_ports: false,
-        kept_volumes: ["kept".to_owned()].into(),
+        kept_volumes: Arc::new(["kept".to_owned()].into()),
     }
 }
 
 /// Rewrites, and compares everything but the metadata.
 fn body(group_resource: &str, item: Value) -> Value {
-    let mut item = item.as_object().unwrap().clone();
-    rewrite(&mut item, group_resource, Some("new"), &rules());
+    let mut item = rewritten(item.as_object().unwrap(), group_resource, Some("new"), &rules());
     item.remove("metadata");
     Value::Object(item)
 }
 
 fn metadata(group_resource: &str, item: Value, namespace: Option<&str>) -> Value {
-    let mut item = item.as_object().unwrap().clone();
-    rewrite(&mut item, group_resource, namespace, &rules());
+    let mut item = rewritten(item.as_object().unwrap(), group_resource, namespace, &rules());
     item.remove("metadata").unwrap()
 }
 
@@ -46,8 +44,7 @@ fn what_belongs_to_the_old_life_goes_and_what_the_object_is_stays() {
         },
         "data": {"k": "v"}, "status": {"s": 1},
     });
-    let mut object = item.as_object().unwrap().clone();
-    rewrite(&mut object, "configmaps", Some("new"), &rules());
+    let object = rewritten(item.as_object().unwrap(), "configmaps", Some("new"), &rules());
     let expected = json!({
         "metadata": {
             "name": "x", "namespace": "new", "finalizers": ["f/x"], "annotations": {"a": "1"},
@@ -184,9 +181,9 @@ fn a_service_keeps_only_what_a_person_chose(
 
 #[test]
 fn node_ports_are_preserved_on_request() {
-    let mut item = json!({"spec": {"clusterIP": "10.0.0.1", "ports": [{"port": 80, "nodePort": 30001}]}});
+    let item = json!({"spec": {"clusterIP": "10.0.0.1", "ports": [{"port": 80, "nodePort": 30001}]}});
     let rules = RestoreRules { preserve_node_ports: true, ..rules() };
-    rewrite(item.as_object_mut().unwrap(), "services", None, &rules);
+    let item = rewritten(item.as_object().unwrap(), "services", None, &rules);
     assert_eq!(item["spec"], json!({"ports": [{"port": 80, "nodePort": 30001}]}));
 }
 
@@ -380,10 +377,8 @@ proptest! {
         let mut item = match rest { Value::Object(map) => map, _ => Object::new() };
         item.insert("metadata".to_owned(), metadata);
         item.insert("spec".to_owned(), spec);
-        rewrite(&mut item, kind, Some("new"), &rules);
-        let once = item.clone();
-        rewrite(&mut item, kind, Some("new"), &rules);
-        prop_assert_eq!(once, item);
+        let once = rewritten(&item, kind, Some("new"), &rules);
+        prop_assert_eq!(rewritten(&once, kind, Some("new"), &rules), once);
     }
 
     #[test]
@@ -392,7 +387,7 @@ proptest! {
     ) {
         let mut item = match rest { Value::Object(map) => map, _ => Object::new() };
         item.insert("metadata".to_owned(), metadata);
-        rewrite(&mut item, kind, None, &rules());
+        let item = rewritten(&item, kind, None, &rules());
         prop_assert!(!item.contains_key("status"));
         let metadata = item["metadata"].as_object().unwrap();
         for field in STRIPPED {

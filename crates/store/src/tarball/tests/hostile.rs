@@ -134,7 +134,7 @@ fn long_paths_of_gnu_tar_and_of_go_are_read() {
     let found: Vec<(String, Vec<u8>)> = contents
         .items("pods")
         .iter()
-        .map(|item| (contents.name_of(item).unwrap(), contents.stored(item).unwrap()))
+        .map(|item| (contents.name_of(item).unwrap(), contents.stored(item).unwrap().0))
         .collect();
     let expected = names.iter().map(String::as_str).chain(["short"]);
     let expected = expected.zip(["gnu", "pax", "sized", "both", "short"]);
