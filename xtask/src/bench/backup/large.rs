@@ -28,6 +28,9 @@ const LARGER: f64 = 1.1;
 const MEMORY: (u32, usize) = (96, 100_000);
 /// Bytes of memory for each further item, at most.
 const GROWTH: f64 = 100.0;
+/// Between the floor and the backup: who lists a type again so soon is made to wait by the API server (kube-apiserver
+/// `pkg/storage/cacher/progress`, v1.34), and nobody has listed everything just before a backup.
+const PAUSE: Duration = Duration::from_secs(1);
 /// With fewer objects, growth is noise.
 const TELLING: usize = 50_000;
 
@@ -67,6 +70,7 @@ pub async fn measure(
         let start = Instant::now();
         let listed = floor::list(&world.client).await?;
         let list = start.elapsed();
+        tokio::time::sleep(PAUSE).await;
         let name = format!("round-{round}");
         let time = back_up(world, &name).await?;
         let tarball = read(world, &name).await?;
