@@ -2,7 +2,7 @@
 
 mod outcomes;
 
-use std::{collections::HashMap, fmt, time::Duration};
+use std::{fmt, time::Duration};
 
 use super::{
     plan::Kind,
@@ -15,10 +15,8 @@ pub(crate) use outcomes::OPERATIONS;
 const SLACK: Duration = Duration::from_secs(2);
 /// How long work goes on whose claim was taken by force; and a request of it that is on its way then, and seen late.
 const STOPS_WITHIN: Duration = Duration::from_millis(2000 + 1300);
-/// How long an API server is stopped at most: requests that had reached it land so much later.
+/// How long an API server is stopped at most: a request that had reached it lands so much later.
 const STANDS_STILL: Duration = Duration::from_secs(6);
-/// Requests of one restore that can be on their way (P1 in `docs/design/promises.md`).
-const ON_THEIR_WAY: usize = 16;
 /// Between the look for an object and the write that collects its claim. What lands there lands late, too: nothing but
 /// the order of both tells it from one that lands a moment later, and like that one it may not work.
 const LOOK_AND_WRITE: Duration = Duration::from_secs(1);
@@ -153,7 +151,7 @@ fn work_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
 }
 
 /// (1) Work begins, and a restore writes, while the claim stands, by the order of revisions; after a release by force, for
-/// as long as it may take to stop, and what was on its way then.
+/// as long as it may take to stop. A beginning that was on its way then may land later, if nothing comes of it.
 fn under_claim(record: &Record, found: &mut Vec<Violation>) {
     let released_within = |uid: &String, at: At, time: Duration| {
         record.releases.get(uid).is_some_and(|released| at.time <= released.time + time)
@@ -162,25 +160,20 @@ fn under_claim(record: &Record, found: &mut Vec<Violation>) {
         let stands = record.standings.get(uid).is_some_and(|standing| standing.at(at.revision));
         stands || released_within(uid, at, STOPS_WITHIN)
     };
-    let was_on_its_way = |uid: &String, at: At| released_within(uid, at, STOPS_WITHIN + STANDS_STILL);
     for life in record.lives.values() {
-        let landed = |began: At| life.phase == "Failed" && was_on_its_way(&life.uid, began);
-        if life.began.is_some_and(|began| !may(&life.uid, began) && !landed(began)) {
+        let was_on_its_way = |began: At| {
+            life.phase == "Failed" && released_within(&life.uid, began, STOPS_WITHIN + STANDS_STILL)
+        };
+        if life.began.is_some_and(|began| !may(&life.uid, began) && !was_on_its_way(began)) {
             let (claim, release) = (record.standings.get(&life.uid), record.releases.get(&life.uid));
             let what = format!("{life:?} began without a claim; its claim: {claim:?}, released: {release:?}");
             found.push(broken(Promise::UnderClaim, what));
         }
     }
-    let mut landed: HashMap<&str, usize> = HashMap::new();
     for write in &record.writes {
         let of_it = |life: &&Life| life.object.kind == Kind::Restore && life.object.name == write.restore;
         let uids = record.lives.values().filter(of_it).map(|life| &life.uid);
-        if uids.clone().any(|uid| may(uid, write.at)) {
-            continue;
-        }
-        let landed = landed.entry(&write.restore).or_default();
-        *landed += 1;
-        if *landed > ON_THEIR_WAY || !uids.clone().any(|uid| was_on_its_way(uid, write.at)) {
+        if !uids.clone().any(|uid| may(uid, write.at)) {
             let claims: Vec<_> = uids.clone().map(|uid| record.standings.get(uid)).collect();
             let releases: Vec<_> = uids.map(|uid| record.releases.get(uid)).collect();
             let Write { restore, item, at } = write;
