@@ -1,10 +1,12 @@
 //! What a backup holds, whatever the objects are like.
 
+use backup_core::labels::EXCLUDE_FROM_BACKUP;
 use backup_tests::{
     install::{api_services, define_kind, register_unreachable_group},
     snapshots::host_path_claim,
 };
 use k8s_openapi::{
+    api::core::v1::Namespace,
     api::rbac::v1::{ClusterRole, ClusterRoleBinding},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -14,6 +16,7 @@ use crate::prelude::*;
 crate::tests! {
     a_service_account_brings_its_bindings_into_the_backup,
     listed_first_is_stored_first,
+    a_namespace_that_leaves_itself_out_takes_nothing_else_along,
     an_unreadable_policy_is_refused_with_all_its_errors,
     fs_backup_without_snapshots_is_an_error_of_each_claim,
     odd_names_and_large_objects_are_stored_as_they_are,
@@ -66,6 +69,27 @@ async fn listed_first_is_stored_first(world: &mut World) -> anyhow::Result<()> {
     ensure!(maps[..3] == ["item-7.json", "item-3.json", "item-11.json"], "{maps:?}");
     // With kube-root-ca.crt.
     ensure!(maps.len() >= 20, "{maps:?}");
+    Ok(())
+}
+
+async fn a_namespace_that_leaves_itself_out_takes_nothing_else_along(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    for name in ["left-out", "stays-in"] {
+        world.config_maps(name, 1).await?;
+    }
+    let namespaces: Api<Namespace> = Api::all(world.client.clone());
+    let label = json!({ "metadata": { "labels": { EXCLUDE_FROM_BACKUP: "true" } } });
+    namespaces.merge_patch("left-out", label).await?;
+    let types = ["configmaps", "clusterroles.rbac.authorization.k8s.io"];
+    let spec =
+        BackupSpec { included_resources: types.map(ToOwned::to_owned).into(), ..BackupSpec::default() };
+    world.back_up("all-but-one", spec).await?;
+    let names = world.backup_entries("all-but-one").await?;
+    world.delete_namespace("left-out").await?;
+    let has = |part: &str| names.iter().any(|name| name.contains(part));
+    ensure!(has("/stays-in/") && !has("/left-out/"), "{names:?}");
+    ensure!(has("clusterroles.rbac.authorization.k8s.io/cluster/"), "no cluster-scoped type: {names:?}");
     Ok(())
 }
 
