@@ -89,8 +89,8 @@ pub(crate) async fn selection(
     groups.note(&served);
     let live =
         if NamespaceScope::needs_live_namespaces(spec) { namespaces(client, "").await? } else { Vec::new() };
-    // Preparation asked a moment ago, and the API server makes whoever asks again so soon wait: it has etcd say how far it is
-    // once in 100 ms (`pkg/storage/cacher/progress`, v1.34).
+    // Preparation asked a moment ago, and an answer that soon after takes up to 100 ms: the API server has etcd say how far it
+    // is only so often (`pkg/storage/cacher/progress`, v1.34).
     let labelled =
         if spec.excluded_namespaces.is_empty() { Vec::new() } else { excluded_namespaces(client).await? };
     let mut asked = as_asked(spec, &labelled);

@@ -182,38 +182,38 @@ impl Contents {
     /// Errors: [`StoreError::UnreadableItem`], which names the item by its path: it is no JSON, or takes too much;
     /// [`StoreError::Io`]: that disk fails.
     pub fn read(&self, item: &ItemRef) -> Result<Vec<u8>, StoreError> {
-        let (json, path) = self.stored(item)?;
-        self.size(&json, &path)?;
-        Ok(json)
+        self.read_sized(item).map(|(json, ..)| json)
     }
 
     /// Measures what memory an item takes once it is decoded, and takes little of it. Errors: as for [`Self::read`].
     pub fn measure(&self, item: &ItemRef) -> Result<Measured<'_>, StoreError> {
-        let (json, path) = self.stored(item)?;
-        let size = self.size(&json, &path)?;
+        let (json, path, size) = self.read_sized(item)?;
         let stored = (json.len() <= SMALL).then_some((json, path));
         Ok(Measured { contents: self, item: *item, size, stored })
     }
 
     /// An item, decoded. Errors: as for [`Self::read`]; it is not the object that its path names.
     pub fn object(&self, item: &ItemRef) -> Result<Map<String, Value>, StoreError> {
-        let (json, path) = self.stored(item)?;
-        self.size(&json, &path)?;
+        let (json, path, _) = self.read_sized(item)?;
         decode(&json, path)
     }
 
-    fn size(&self, json: &[u8], path: &str) -> Result<u64, StoreError> {
-        let unreadable = |detail| StoreError::UnreadableItem { path: path.to_owned(), detail };
-        let size = json_size::decoded(json).map_err(|error| unreadable(no_object(&error)))?;
+    /// The JSON of an item, its path, and the memory that it takes once it is decoded.
+    fn read_sized(&self, item: &ItemRef) -> Result<(Vec<u8>, String, u64), StoreError> {
+        let (json, path) = self.stored(item)?;
+        let size = match json_size::decoded(&json) {
+            Ok(size) => size,
+            Err(error) => return Err(StoreError::UnreadableItem { path, detail: no_object(&error) }),
+        };
         if size > self.item_memory {
             let detail = format!(
                 "it takes {size} bytes of memory when it is decoded, and at most {} are used for one item; if it is meant to be \
                  so large, raise --restore-item-memory of the controller, of which one item takes an eighth, and its memory limit",
                 self.item_memory
             );
-            return Err(unreadable(detail));
+            return Err(StoreError::UnreadableItem { path, detail });
         }
-        Ok(size)
+        Ok((json, path, size))
     }
 
     /// An item as it is stored, whatever that is, and its path.

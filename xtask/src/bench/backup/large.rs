@@ -28,8 +28,8 @@ const LARGER: f64 = 1.1;
 const MEMORY: (u32, usize) = (96, 100_000);
 /// Bytes of memory for each further item, at most.
 const GROWTH: f64 = 100.0;
-/// Between the floor and the backup: who lists a type again so soon is made to wait by the API server (kube-apiserver
-/// `pkg/storage/cacher/progress`, v1.34), and nobody has listed everything just before a backup.
+/// Between the floor and the backup: the API server answers a list of the same type late if it comes that soon (kube-apiserver
+/// `pkg/storage/cacher/progress`, v1.34), and what comes before a backup of people is not a list of everything.
 const PAUSE: Duration = Duration::from_secs(1);
 /// With fewer objects, growth is noise.
 const TELLING: usize = 50_000;
