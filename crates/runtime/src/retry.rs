@@ -136,10 +136,14 @@ where
                         if is_final(&error) {
                             return Err(WriteError::Refused { kind, name, source: Box::new(error) });
                         }
+                        read_again = true;
                         if !is_conflict(&error) {
                             perhaps_stored = Some(body);
+                        } else if tries == 0 && !budget.is_zero() {
+                            // The object was read some time ago. Nothing is overloaded.
+                            tries = 1;
+                            continue;
                         }
-                        read_again = true;
                         error
                     }
                 }
