@@ -5,27 +5,33 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 )
 
 // Where the test looks: a folder beside that of the binary, with "-state" behind its name.
-func stateFile(name string) string {
+var stateFolder = sync.OnceValue(func() string {
 	self, err := os.Executable()
 	if err != nil {
 		self = os.Args[0]
 	}
 	folder := filepath.Dir(self) + "-state"
 	_ = os.MkdirAll(folder, 0o755)
-	return filepath.Join(folder, strings.ReplaceAll(name, "/", "_"))
+	return folder
+})
+
+func stateFile(name string) string {
+	return filepath.Join(stateFolder(), strings.ReplaceAll(name, "/", "_"))
 }
+
+// Opened once: a benchmark is about calls, and not about files.
+var calls = sync.OnceValue(func() *os.File {
+	file, _ := os.OpenFile(stateFile("calls"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	return file
+})
 
 // Notes a call: what was called, on what, by which process.
 func note(call, what string) {
-	file, err := os.OpenFile(stateFile("calls"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return
-	}
-	defer file.Close()
-	fmt.Fprintf(file, "%s %s %d\n", call, what, os.Getpid())
+	fmt.Fprintf(calls(), "%s %s %d\n", call, what, os.Getpid())
 }
 
 // Whether a file of this name is there; it is from now on.

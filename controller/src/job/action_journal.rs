@@ -5,7 +5,7 @@
 //! looked at again: what was started goes on, and is not started a second time; what was begun and never ended is told, and
 //! not tried again, as nobody knows what came of it.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use backup_actions::{ActionError, ItemId, backup::BackupActionOutput, restore::RestoreActionOutput};
 use backup_store::{EntryPosition, StoreError, crash};
@@ -16,6 +16,12 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::job::journal::{JournalWriter, undecodable};
+
+/// How long the note before a call waits for others to be written with, for each other item that is noted: less than their calls
+/// take, so that the action has something to do meanwhile.
+const BEFORE: Duration = Duration::from_micros(100);
+/// How long the note after a call waits at most for that before a later one.
+const AFTER: Duration = Duration::from_millis(100);
 
 const BEGUN: &str = "actionBegun";
 const ENDED: &str = "actionEnded";
@@ -76,14 +82,14 @@ pub(crate) struct Execution {
 
 /// What an execution holds from before it is noted until its end is in the queue of the journal.
 pub(crate) trait Place: Send {
-    /// Whether other executions are about to be noted, so that the end of this one may wait for them.
-    fn has_company(&self) -> bool;
+    /// Other executions that are noted, or about to be, so that notes of this one may wait for theirs.
+    fn others(&self) -> u32;
 }
 
 /// No other execution is waited for.
 impl Place for () {
-    fn has_company(&self) -> bool {
-        false
+    fn others(&self) -> u32 {
+        0
     }
 }
 
@@ -106,7 +112,7 @@ impl<E: ActionOutcome> ActionJournal<E> {
 
     /// Executes an action on an item, unless an earlier try has: then what that has started is taken as it was. The outer error
     /// ends the work: what could not be noted is not executed, because the replica that takes the work over must know of it.
-    /// `place` is dropped once the next note becomes durable no earlier than the end of this execution.
+    /// `place` is dropped once no later note becomes durable before the end of this execution.
     pub(crate) async fn execute_once(
         &self,
         action: &str,
@@ -131,18 +137,20 @@ impl<E: ActionOutcome> ActionJournal<E> {
             }
             None => {}
         }
-        self.begin(action, item).await?;
+        self.begin(action, item, BEFORE * place.others()).await?;
         crash::point("before-execution");
         let executed = execute.await.map(|executed| Done { executed, at: Timestamp::now() });
         crash::point("after-execution");
-        let soon = place.has_company();
+        let alone = place.others() == 0;
+        let patience = if alone { Duration::ZERO } else { AFTER };
+        let started = executed.as_ref().ok().filter(|done| done.executed.operation().is_some());
         let end = match &executed {
             // Stays open: the replica that takes this up must not try it again either.
             Err(ActionError::Unknown { .. }) => None,
-            Ok(done) if done.executed.operation().is_some() => Some(self.end(action, item, Some(done), soon)),
-            Ok(_) | Err(_) => Some(self.end(action, item, None, soon)),
+            _ => Some(self.end(action, item, started, patience)),
         };
-        drop(place);
+        // Alone, it keeps its place until its end is durable: a crash between two calls leaves out no item.
+        let _place = alone.then_some(place);
         if let Some(end) = end {
             end.await?;
         }
@@ -156,8 +164,9 @@ impl<E: ActionOutcome> ActionJournal<E> {
     }
 
     /// An action is about to see an item, and may start something.
-    async fn begin(&self, action: &str, item: &ItemId) -> Result<(), StoreError> {
-        self.journal.append(json!({ BEGUN: { "action": action, "item": item } })).await
+    async fn begin(&self, action: &str, item: &ItemId, patience: Duration) -> Result<(), StoreError> {
+        let note = json!({ BEGUN: { "action": action, "item": item } });
+        self.journal.append_within(note, patience).await
     }
 
     /// It has ended, and has started something or not.
@@ -166,10 +175,10 @@ impl<E: ActionOutcome> ActionJournal<E> {
         action: &str,
         item: &ItemId,
         started: Option<&Done<E>>,
-        soon: bool,
+        patience: Duration,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         let note = json!({ ENDED: { "action": action, "item": item }, "started": started });
-        if soon { self.journal.append_soon(note) } else { self.journal.append(note) }
+        self.journal.append_within(note, patience)
     }
 
     /// What earlier tries have left and this one has not come past: their items are gone by now, or it has ended early. With
@@ -256,10 +265,10 @@ mod tests {
         let notes = Arc::new(MemoryJournal::default());
         let first = ActionJournal::take_over(notes.clone(), &[]).unwrap();
         for name in ["started", "nothing", "unknown"] {
-            first.begin("x/a", &item(name)).await.unwrap();
+            first.begin("x/a", &item(name), Duration::ZERO).await.unwrap();
         }
-        first.end("x/a", &item("started"), Some(&done()), false).await.unwrap();
-        first.end("x/a", &item("nothing"), None, false).await.unwrap();
+        first.end("x/a", &item("started"), Some(&done()), Duration::ZERO).await.unwrap();
+        first.end("x/a", &item("nothing"), None, Duration::ZERO).await.unwrap();
         let mut found = notes.all();
         found.insert(0, json!({ "hooksPaid": "other" }));
 
@@ -278,8 +287,8 @@ mod tests {
     async fn an_item_is_read_again_when_it_is_needed_and_not_held() {
         let notes = Arc::new(MemoryJournal::default());
         let first = ActionJournal::take_over(notes.clone(), &[]).unwrap();
-        first.begin("x/a", &item("started")).await.unwrap();
-        first.end("x/a", &item("started"), Some(&done()), false).await.unwrap();
+        first.begin("x/a", &item("started"), Duration::ZERO).await.unwrap();
+        first.end("x/a", &item("started"), Some(&done()), Duration::ZERO).await.unwrap();
         let mut found = notes.all();
         for (key, note) in (1..).zip(&mut found) {
             slim(EntryPosition { key, index: 0 }, note);
@@ -295,10 +304,10 @@ mod tests {
         let notes = Arc::new(MemoryJournal::default());
         let first = ActionJournal::take_over(notes.clone(), &[]).unwrap();
         for name in ["started", "unknown", "again"] {
-            first.begin("x/a", &item(name)).await.unwrap();
+            first.begin("x/a", &item(name), Duration::ZERO).await.unwrap();
         }
         for name in ["started", "again"] {
-            first.end("x/a", &item(name), Some(&done()), false).await.unwrap();
+            first.end("x/a", &item(name), Some(&done()), Duration::ZERO).await.unwrap();
         }
         let next = ActionJournal::<BackupActionOutput>::take_over(notes.clone(), &notes.all()).unwrap();
         next.prior_attempt("x/a", &item("again")).unwrap();

@@ -21,8 +21,8 @@ pub(crate) trait JournalWriter: Send + Sync {
     /// Adds an entry behind all that were added before, of which none becomes durable later. It is durable once the future has
     /// ended, and is taken back when that is dropped.
     fn append(&self, entry: Value) -> BoxFuture<'_, Result<(), StoreError>>;
-    /// The same, for an entry that may wait a moment for others to be written with, as some are about to come.
-    fn append_soon(&self, entry: Value) -> BoxFuture<'_, Result<(), StoreError>> {
+    /// The same, for an entry that may wait so long for others to be written with, as some are about to come.
+    fn append_within(&self, entry: Value, _patience: Duration) -> BoxFuture<'_, Result<(), StoreError>> {
         self.append(entry)
     }
     /// The entry at this position, as it was written.
@@ -41,8 +41,8 @@ pub(crate) fn undecodable(about: &str, error: &serde_json::Error) -> StoreError 
 const TRIES: usize = 5;
 /// Notes of more than this are not written together (bytes): who takes over reads several writes at a time.
 const BATCH: usize = 1024 * 1024;
-/// How long a note waits at most for others that are about to come.
-const SOON: Duration = Duration::from_millis(10);
+/// A shorter wait would be longer: timers are no finer.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 /// Where notes are made. Those that come while one is written wait, and are written together then: a write takes as long for
 /// one as for many.
@@ -153,7 +153,10 @@ impl JobJournal {
         Box::pin(async move {
             // All of it, or it would be taken back at once.
             let place = place;
-            if !patience.is_zero() {
+            if patience < SHORTEST {
+                // Those that come in the same moment are written together all the same.
+                tokio::task::yield_now().await;
+            } else {
                 let mut durable = self.durable.subscribe();
                 let _ = timeout(patience, durable.wait_for(|durable| *durable >= place.number)).await;
             }
@@ -175,8 +178,8 @@ impl JournalWriter for JobJournal {
         self.add(note, Duration::ZERO)
     }
 
-    fn append_soon(&self, note: Value) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.add(note, SOON)
+    fn append_within(&self, note: Value, patience: Duration) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.add(note, patience)
     }
 
     async fn entry(&self, position: EntryPosition) -> Result<Value, StoreError> {
@@ -256,16 +259,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn notes_of_the_same_moment_are_written_together() {
+        let (_folder, location) = location();
+        let journal = &journal(&location);
+        let all = (0..100).map(async |number| journal.append(json!(number)).await);
+        assert!(join_all(all).await.iter().all(Result::is_ok));
+        assert_eq!(written(&location).await.1, 1);
+    }
+
+    #[tokio::test]
     async fn a_note_that_may_wait_is_written_with_the_next_one_or_soon() {
         let (_folder, location) = location();
         let journal = journal(&location);
-        let mut soon = journal.append_soon(json!(1));
+        let mut soon = journal.append_within(json!(1), Duration::from_millis(100));
         assert!(futures::poll!(&mut soon).is_pending());
         let other = timeout(Duration::from_secs(5), journal.append(json!(2)));
         other.await.expect("the first one is being written").unwrap();
         soon.await.unwrap();
         assert_eq!(written(&location).await, (vec![json!(1), json!(2)], 1));
-        journal.append_soon(json!(3)).await.unwrap();
+        journal.append_within(json!(3), Duration::from_millis(10)).await.unwrap();
         assert_eq!(written(&location).await.1, 2);
     }
 

@@ -66,8 +66,11 @@ pub(super) use volumes::VOLUMES;
 const LONGEST_KIND: usize = 253 + 1 + 63;
 /// Items of a type that are on their way at a time.
 const IN_FLIGHT: usize = 16;
-/// The same where an action waits for writes of the journal, which items share.
-const WITH_JOURNAL: usize = 64;
+/// Items that may be noted in the journal, for actions, without an end.
+const NOTED: usize = 64;
+/// Items that are on their way at a time where actions are noted in the journal: while as many as may be are noted, those before
+/// them wait for the write that has their ends, and are created then.
+const WITH_JOURNAL: usize = 3 * NOTED;
 
 /// How long a group that was away may be unknown before nothing serves it: its server is replaced by another one.
 const BETWEEN_SERVERS: Duration = Duration::from_secs(5);
@@ -235,6 +238,8 @@ impl Work<'_> {
         for why in &restorer.actions.unusable {
             self.report.error(Scope::Velero, why.clone());
         }
+        let noted = batches.iter().filter(|batch| restorer.writes_journal(&batch.group_resource));
+        self.actions.turns.expect(noted.map(|batch| batch.items.len()).sum());
         let (served_now, others): (Vec<_>, Vec<_>) =
             batches.into_iter().partition(|batch| batch.resource.is_some());
         for batch in &served_now {

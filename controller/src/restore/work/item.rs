@@ -93,6 +93,11 @@ enum ActionResult {
 }
 
 impl ItemRestorer<'_> {
+    /// Whether what is done to items of a type is noted in the journal.
+    pub(super) fn writes_journal(&self, group_resource: &str) -> bool {
+        self.actions.for_type(group_resource).any(|selected| selected.action.is_executed_once())
+    }
+
     /// Restores items of one type, several at a time, each with what was seen under its name. When work has to stop, those that are
     /// on their way come to their own end: a request, or an action, that is under way is not left without an answer.
     pub(super) async fn items(
@@ -102,9 +107,7 @@ impl ItemRestorer<'_> {
     ) -> Result<(), WorkError> {
         let failed = Mutex::new(None);
         let error = &|| failed.lock();
-        let mut actions = self.actions.for_type(kind.group_resource);
-        let in_flight =
-            if actions.any(|selected| selected.action.is_executed_once()) { WITH_JOURNAL } else { IN_FLIGHT };
+        let in_flight = if self.writes_journal(kind.group_resource) { WITH_JOURNAL } else { IN_FLIGHT };
         stream::iter(items)
             .for_each_concurrent(in_flight, |(item, seen)| async move {
                 if error().is_some() {

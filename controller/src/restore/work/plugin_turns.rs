@@ -2,16 +2,16 @@
 //!
 //! Plugins see one item of a restore at a time. A write of the journal takes longer than most calls, so that many items wait for
 //! it side by side. After a crash an item that is noted and has no end is an error and not tried again, whether or not its call had
-//! begun. So there is one such item at first, and one more for each hundred calls.
+//! begun. So there is one such item at a time, or one for each hundred of the types that such plugins are for.
 
 use parking_lot::Mutex;
 use tokio::sync::{MutexGuard, Semaphore};
 
-use super::WITH_JOURNAL;
+use super::NOTED;
 use crate::job::action_journal::Place;
 
-/// Calls after which one more item may be noted at the same time.
-const CALLS: usize = 100;
+/// Of so many items one may be noted without an end.
+const ITEMS: usize = 100;
 
 /// One plugin is at work at a time.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(in crate::restore) struct PluginTurns {
     /// One place for each item that may be noted without an end.
     free: Semaphore,
     places: Mutex<Places>,
-    calls: tokio::sync::Mutex<usize>,
+    calls: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ struct Places {
 pub(super) struct PluginPlace<'a>(&'a PluginTurns);
 
 /// The turn of an item, until it is dropped.
-pub(super) struct PluginTurn<'a>(MutexGuard<'a, usize>, &'a PluginTurns);
+pub(super) type PluginTurn<'a> = MutexGuard<'a, ()>;
 
 impl Default for PluginTurns {
     fn default() -> Self {
@@ -43,14 +43,12 @@ impl Default for PluginTurns {
 }
 
 impl PluginTurns {
-    /// As after so many calls.
-    #[cfg(test)]
-    pub(super) async fn after(calls: usize) -> Self {
-        let turns = Self::default();
-        for _ in 0..calls {
-            drop(turns.turn().await);
-        }
-        turns
+    /// Makes places for a restore with so many items of the types that plugins are for.
+    pub(super) fn expect(&self, items: usize) {
+        let mut places = self.places.lock();
+        let more = (items / ITEMS).min(NOTED).saturating_sub(places.all);
+        places.all += more;
+        self.free.add_permits(more);
     }
 
     /// The place of an item, in the order in which they come: from before it is noted until its end is in the queue of the journal,
@@ -62,16 +60,17 @@ impl PluginTurns {
 
     /// The turn of one item.
     pub(super) async fn turn(&self) -> PluginTurn<'_> {
-        PluginTurn(self.calls.lock().await, self)
+        self.calls.lock().await
     }
 }
+
 impl Place for Option<PluginPlace<'_>> {
-    /// Others that are noted come to their ends, too, and give their places to the next.
-    fn has_company(&self) -> bool {
-        self.as_ref().is_some_and(|PluginPlace(turns)| {
-            let places = turns.places.lock();
-            places.all - places.given_back - turns.free.available_permits() > 1
-        })
+    /// They come to their ends, too, and give their places to the next.
+    fn others(&self) -> u32 {
+        let Some(PluginPlace(turns)) = self else { return 0 };
+        let places = turns.places.lock();
+        let taken = places.all - places.given_back - turns.free.available_permits();
+        u32::try_from(taken.saturating_sub(1)).unwrap_or_default()
     }
 }
 
@@ -85,41 +84,39 @@ impl Drop for PluginPlace<'_> {
     }
 }
 
-impl Drop for PluginTurn<'_> {
-    fn drop(&mut self) {
-        let Self(calls, turns) = self;
-        **calls += 1;
-        if calls.is_multiple_of(CALLS) && **calls / CALLS < WITH_JOURNAL {
-            turns.places.lock().all += 1;
-            turns.free.add_permits(1);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn more_items_are_noted_at_a_time_the_more_were_called() {
-        for (calls, places) in [(0, 1), (99, 1), (100, 2), (200, 3), (10_000, WITH_JOURNAL)] {
-            assert_eq!(PluginTurns::after(calls).await.free.available_permits(), places);
+    fn expecting(items: usize) -> PluginTurns {
+        let turns = PluginTurns::default();
+        turns.expect(items);
+        turns
+    }
+
+    #[test]
+    fn a_hundredth_of_the_items_may_be_noted_at_a_time() {
+        for (items, places) in [(0, 1), (199, 1), (200, 2), (1_000, 10), (100_000, NOTED)] {
+            let turns = expecting(items);
+            assert_eq!(turns.free.available_permits(), places);
+            turns.expect(items);
+            assert_eq!(turns.free.available_permits(), places, "said again");
         }
     }
 
     #[tokio::test]
     async fn places_become_free_together() {
-        let turns = PluginTurns::after(300).await;
+        let turns = expecting(400);
         let mut taken = Vec::new();
         for _ in 0..4 {
             taken.push(turns.place().await);
         }
-        assert!(taken.pop().is_some_and(|place| place.has_company()));
+        assert_eq!(taken.pop().map(|place| place.others()), Some(3));
         assert_eq!(turns.free.available_permits(), 0, "one of four");
         taken.pop();
         assert_eq!(turns.free.available_permits(), 2);
         taken.pop();
-        assert!(taken.pop().is_some_and(|place| !place.has_company()), "it is the last");
+        assert_eq!(taken.pop().map(|place| place.others()), Some(0));
         assert_eq!(turns.free.available_permits(), 4);
     }
 }

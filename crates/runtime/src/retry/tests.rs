@@ -95,7 +95,11 @@ async fn a_conflict_is_decided_anew_on_the_object_as_it_is() {
         api.edit(&path(), |object| object["status"]["phase"] = json!(phase));
         let started = Instant::now();
         let outcome = run(&api, &outdated, TEN_MINUTES).await.unwrap();
-        assert_eq!(started.elapsed(), Duration::ZERO, "the first conflict says only that it was read long ago");
+        assert_eq!(
+            started.elapsed(),
+            Duration::ZERO,
+            "the first conflict says only that it was read long ago"
+        );
         assert_eq!(read(&api).phase(), BackupPhase::from(expected));
         match outcome {
             PatchOutcome::Written(written) => {
