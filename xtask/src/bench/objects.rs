@@ -37,6 +37,11 @@ pub async fn create_in(
         .await
 }
 
+/// The labels that a restore gives to what it creates.
+pub fn restored_labels(restore: &str) -> Value {
+    json!({ "velero.io/backup-name": "bench", "velero.io/restore-name": restore })
+}
+
 /// So many parts of 32 bytes. Not the same letter over and over: that would flatter the compression.
 pub fn text(number: usize, parts: usize) -> String {
     (0..parts)

@@ -15,7 +15,7 @@ use kube::{
     runtime::wait::await_condition,
 };
 use serde_json::json;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::{
     objects::{self, CONNECTIONS},
@@ -25,6 +25,9 @@ use super::{
 pub(super) const GONE: Duration = Duration::from_mins(10);
 /// Most memory of the controller (MiB).
 const MEMORY: u32 = 128;
+/// Before each time that is taken. The cluster's own controllers still work on what was created before: on each Deployment for
+/// about 3 s.
+const PAUSE: Duration = Duration::from_secs(4);
 
 pub async fn run(objects: usize) -> anyhow::Result<()> {
     super::in_world(World::builder(), async |world, table| measure(world, objects, table).await).await
@@ -38,8 +41,10 @@ async fn measure(world: &mut World, objects: usize, table: &mut Table) -> anyhow
         .await?;
 
     let what = format!("{objects} ConfigMaps of 1 KiB in {} namespaces", names.len());
-    let create =
-        async |_: &str, names: &[String]| objects::create_in(&client, names, &json!({}), 0..objects).await;
+    let create = async |suffix: &str, names: &[String]| {
+        let metadata = json!({ "labels": objects::restored_labels(suffix) });
+        objects::create_in(&client, names, &metadata, 0..objects).await
+    };
     let new = beside_creating(world, table, &what, create).await?;
     let targets: Vec<String> = names.iter().map(|name| mapped(name, "first")).collect();
     let count = world.count_config_maps(&targets[0]).await?;
@@ -85,6 +90,7 @@ pub(super) async fn beside_creating(
 ) -> anyhow::Result<f64> {
     let created = async |suffix: &str| {
         let names: Vec<String> = objects::namespaces().iter().map(|name| mapped(name, suffix)).collect();
+        sleep(PAUSE).await;
         let start = Instant::now();
         create(suffix, &names).await?;
         anyhow::Ok(start.elapsed().as_secs_f64())
@@ -93,6 +99,7 @@ pub(super) async fn beside_creating(
     let before = created("before").await?;
     // A fresh process, so that its peak is the restore's.
     world.renew_controller(0).await?;
+    sleep(PAUSE).await;
     let took = restored(world, "new", "first").await?;
     let floor = f64::midpoint(before, created("after").await?);
     let beside = format!("creating over {CONNECTIONS} connections");

@@ -38,7 +38,7 @@ pub async fn run(objects: usize) -> anyhow::Result<()> {
 
 async fn measure(world: &mut World, count: usize, table: &mut Table) -> anyhow::Result<()> {
     let (client, names) = (world.client.clone(), objects::namespaces());
-    create(&client, &names, GROUP, count).await?;
+    create(&client, &names, GROUP, &json!({}), count).await?;
     let spec = BackupSpec { included_namespaces: names.clone(), ..BackupSpec::default() };
     world.back_up("bench", spec).await?;
     // The definitions have no namespace: the restore has to find them gone to create them.
@@ -51,7 +51,8 @@ async fn measure(world: &mut World, count: usize, table: &mut Table) -> anyhow::
     }
 
     let create = async |suffix: &str, names: &[String]| {
-        create(&client, names, &format!("{suffix}.{GROUP}"), count).await
+        let labels = objects::restored_labels(suffix);
+        create(&client, names, &format!("{suffix}.{GROUP}"), &labels, count).await
     };
     let what = format!("{count} objects of five kinds and {DEFINITIONS} definitions");
     beside_creating(world, table, &what, create).await?;
@@ -62,8 +63,14 @@ async fn measure(world: &mut World, count: usize, table: &mut Table) -> anyhow::
     Ok(())
 }
 
-/// Definitions, and then so many objects, in the order in which a restore creates them.
-async fn create(client: &Client, namespaces: &[String], group: &str, count: usize) -> anyhow::Result<()> {
+/// Definitions, and then so many objects with these labels besides, in the order in which a restore creates them.
+async fn create(
+    client: &Client,
+    namespaces: &[String],
+    group: &str,
+    labels: &Value,
+    count: usize,
+) -> anyhow::Result<()> {
     for name in namespaces {
         ensure_namespace(client, name).await?;
     }
@@ -80,6 +87,9 @@ async fn create(client: &Client, namespaces: &[String], group: &str, count: usiz
                 let Item { api, plural, mut object } = item(number, group);
                 let path = format!("{api}/namespaces/{namespace}/{plural}");
                 object["metadata"]["name"] = format!("item-{number:06}").into();
+                for (key, value) in labels.as_object().into_iter().flatten() {
+                    object["metadata"]["labels"][key] = value.clone();
+                }
                 objects::post(client, &path, &object).await
             })
             .buffer_unordered(CONNECTIONS)
