@@ -80,7 +80,8 @@ pub(crate) struct Execution {
     pub item: ItemId,
 }
 
-/// What an execution holds from before it is noted until its end is in the queue of the journal.
+/// What an execution holds from before it is noted until its end is in the queue of the journal, or is durable where there are no
+/// others.
 pub(crate) trait Place: Send {
     /// Other executions that are noted, or about to be, so that notes of this one may wait for theirs.
     fn others(&self) -> u32;

@@ -136,14 +136,10 @@ where
                         if is_final(&error) {
                             return Err(WriteError::Refused { kind, name, source: Box::new(error) });
                         }
-                        read_again = true;
                         if !is_conflict(&error) {
                             perhaps_stored = Some(body);
-                        } else if tries == 0 && !budget.is_zero() {
-                            // The object was read some time ago. Nothing is overloaded.
-                            tries = 1;
-                            continue;
                         }
+                        read_again = true;
                         error
                     }
                 }
@@ -155,6 +151,10 @@ where
             return Err(WriteError::Exhausted { kind, name, tries, waited, source: Box::new(error) });
         }
         tracing::debug!(name, tries, error = plain(&error), "write is tried again");
+        if tries == 1 && is_conflict(&error) {
+            // The object was read some time ago. Nothing is overloaded.
+            continue;
+        }
         // The last try is made when the budget ends, not before.
         tokio::time::sleep(BACKOFF.delay(tries).min(budget.saturating_sub(waited))).await;
     }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use backup_core::labels;
 use backup_tests::install::ensure_namespace;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::Client;
@@ -39,7 +40,7 @@ pub async fn create_in(
 
 /// The labels that a restore gives to what it creates.
 pub fn restored_labels(restore: &str) -> Value {
-    json!({ "velero.io/backup-name": "bench", "velero.io/restore-name": restore })
+    json!({ labels::BACKUP_NAME: "bench", labels::RESTORE_NAME: restore })
 }
 
 /// So many parts of 32 bytes. Not the same letter over and over: that would flatter the compression.

@@ -44,7 +44,7 @@ async fn measure(
     world.s3()?.create_bucket(NAME).await?;
     world.s3_location(NAME, &front.url()).await?;
     let (without, with) = (namespaces("plain"), namespaces("changed"));
-    // The same objects, but for the name of the action that looks at them: nobody has the first one.
+    // The same objects, but for the name of the action that looks at them: no action has the first name.
     for (names, action) in [(&without, "none"), (&with, "move")] {
         let metadata = json!({ "labels": { "example.io/restored-by": action }, "annotations": { "example.io/restore": "mark" } });
         objects::create_in(&world.client, names, &metadata, 0..objects).await?;

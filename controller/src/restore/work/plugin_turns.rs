@@ -51,8 +51,7 @@ impl PluginTurns {
         self.free.add_permits(more);
     }
 
-    /// The place of an item, in the order in which they come: from before it is noted until its end is in the queue of the journal,
-    /// which is written in order. `None` is never the answer: places are not taken away.
+    /// The [`Place`] of an item, in the order in which they come; the queue of the journal is written in order. `None` is never the answer: places are not taken away.
     pub(super) async fn place(&self) -> Option<PluginPlace<'_>> {
         self.free.acquire().await.ok()?.forget();
         Some(PluginPlace(self))
