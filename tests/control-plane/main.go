@@ -19,6 +19,9 @@
 //
 // A link named like one of the programs (say kube-apiserver) runs that program.
 //
+// Other versions of Kubernetes are built from these sources with a module file of the folder kubernetes, and with the
+// tag planeonly, which leaves out the programs of tools.go.
+//
 // Build, in this folder, with GOFLAGS unset:
 //
 //	go build -trimpath -buildvcs=false -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v1.34.4 -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=34" -o OUT .
@@ -41,8 +44,6 @@ import (
 
 	// CronJob time zones must not depend on the machine's zone files.
 	_ "time/tzdata"
-
-	"controlplane/inspect"
 )
 
 // program runs one of the linked programs. args[0] is the program's own name,
@@ -54,10 +55,6 @@ var programs = map[string]program{
 	"etcd":                    runEtcd,
 	"kube-apiserver":          runAPIServer,
 	"kube-controller-manager": runControllerManager,
-	"s3":                      runS3,
-	"kubelet":                 runKubelet,
-	"inspect":                 runInspect,
-	"gzip-size":               runGzipSize,
 	"version":                 runVersion,
 }
 
@@ -95,35 +92,6 @@ func runControllerManager(args []string) int {
 func runCommand(command *cobra.Command, args []string) int {
 	command.SetArgs(args[1:])
 	return cli.Run(command)
-}
-
-func runInspect(args []string) int {
-	args = args[1:]
-	replaced := len(args) > 0 && args[0] == "--replaced"
-	if replaced {
-		args = args[1:]
-	}
-	if len(args) != 1 {
-		fmt.Fprintln(os.Stderr, "usage: control-plane inspect [--replaced] TARBALL")
-		return 2
-	}
-	if err := inspect.File(args[0], replaced, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "inspect:", err)
-		return 1
-	}
-	return 0
-}
-
-// runGzipSize prints how many bytes Go's gzip makes of what it reads, at its
-// default level: what a program in Go would have stored.
-func runGzipSize([]string) int {
-	size, err := inspect.GzipSize(os.Stdin)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "gzip-size:", err)
-		return 1
-	}
-	fmt.Println(size)
-	return 0
 }
 
 func runVersion([]string) int {

@@ -1,3 +1,5 @@
+//go:build !planeonly
+
 package main
 
 import (

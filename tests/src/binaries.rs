@@ -96,12 +96,16 @@ pub enum PlanePrograms {
 }
 
 impl PlanePrograms {
-    /// From `KUBEBUILDER_ASSETS`, or built from the Go module: once for each checksum of its sources.
+    /// From `KUBEBUILDER_ASSETS`, or built from the Go module, of the version of Kubernetes that `BACKUP_TESTS_KUBERNETES` names:
+    /// once for each checksum of its sources.
     pub fn find() -> anyhow::Result<Self> {
         if let Some(folder) = std::env::var_os("KUBEBUILDER_ASSETS") {
             return Ok(Self::Folder(folder.into()));
         }
-        Ok(Self::Ours(build_control_plane()?))
+        match std::env::var(KUBERNETES) {
+            Ok(version) if version != DEFAULT_KUBERNETES => Ok(Self::Ours(build_other_kubernetes(&version)?)),
+            _ => Ok(Self::Ours(build_control_plane()?)),
+        }
     }
 
     /// Program and first arguments of a component.
@@ -120,6 +124,22 @@ impl PlanePrograms {
     }
 }
 
+/// The variable with the version of Kubernetes that tests run on, such as `1.37`.
+pub const KUBERNETES: &str = "BACKUP_TESTS_KUBERNETES";
+/// The version in `tests/control-plane/go.mod`.
+pub const DEFAULT_KUBERNETES: &str = "1.34";
+
+/// Versions of Kubernetes that can be built: that of `go.mod`, and one for each file in `tests/control-plane/kubernetes`.
+pub fn kubernetes_versions() -> anyhow::Result<Vec<String>> {
+    let mut versions = vec![DEFAULT_KUBERNETES.to_owned()];
+    for entry in std::fs::read_dir(root().join("tests/control-plane/kubernetes"))? {
+        let name = entry?.file_name().into_string().unwrap_or_default();
+        versions.extend(name.strip_suffix(".mod").map(str::to_owned));
+    }
+    versions.sort();
+    Ok(versions)
+}
+
 /// Whether the S3 server can be had: it needs Go, unless it was built before. A machine without Go that brings its own
 /// cluster or binaries tests on a local folder instead.
 pub(crate) fn s3_available() -> bool {
@@ -136,6 +156,33 @@ pub(crate) fn build_control_plane() -> anyhow::Result<PathBuf> {
         "control-plane",
         "the control plane from Go modules: about 7 minutes on 2 cores, once",
     )
+}
+
+/// Builds etcd, kube-apiserver and kube-controller-manager of this version of Kubernetes (`tests/control-plane/kubernetes`): the
+/// same sources with another `go.mod`, without the programs that are no part of Kubernetes. The path of the binary.
+fn build_other_kubernetes(version: &str) -> anyhow::Result<PathBuf> {
+    let modules = format!("kubernetes/{version}.mod");
+    let file = root().join("tests/control-plane").join(&modules);
+    if !file.exists() {
+        let known = kubernetes_versions()?.join(", ");
+        bail!("{KUBERNETES}={version}: only {known} can be built, as tests/control-plane/kubernetes says");
+    }
+    let exact = kubernetes_of(&std::fs::read_to_string(file)?)
+        .with_context(|| format!("{modules} does not name k8s.io/kubernetes"))?;
+    build_go_as(
+        "control-plane",
+        ".",
+        &format!("kubernetes-{version}"),
+        &format!("Kubernetes {exact} from Go modules: about 9 minutes on 2 cores, once"),
+        &ldflags(&exact),
+        &["-tags", "planeonly", "-modfile", &modules],
+    )
+}
+
+/// The version that a `go.mod` requires of Kubernetes.
+fn kubernetes_of(modules: &str) -> Option<String> {
+    let required = modules.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "))?;
+    Some(required.split_whitespace().next()?.to_owned())
 }
 
 /// Builds kubectl and the client-go program (`tests/control-plane/clients`); the path of the binary that is both.
@@ -185,11 +232,25 @@ pub(crate) fn go_available() -> bool {
 
 /// Builds a package of a module in `tests`, unless this very source was built before.
 fn build_go(module: &str, package: &str, name: &str, what: &str) -> anyhow::Result<PathBuf> {
+    build_go_as(module, package, name, what, &ldflags("v1.34.4"), &[])
+}
+
+/// The same with these settings of the linker, and flags of `go build`. Another `go.mod` in a folder beside the sources counts
+/// as a source only where a flag names it.
+fn build_go_as(
+    module: &str,
+    package: &str,
+    name: &str,
+    what: &str,
+    ldflags: &str,
+    flags: &[&str],
+) -> anyhow::Result<PathBuf> {
     // Worlds that start side by side wait here for the first one.
     static BUILDING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
     let source = root().join("tests").join(module);
-    let binary = target().join(module).join(checksum(&source)?).join(name);
+    let others = flags.last().map(|flag| source.join(flag));
+    let binary = target().join(module).join(checksum(&source, others.as_deref(), ldflags)?).join(name);
     if binary.exists() {
         return Ok(binary);
     }
@@ -200,7 +261,9 @@ fn build_go(module: &str, package: &str, name: &str, what: &str) -> anyhow::Resu
     let status = Command::new("go")
         .current_dir(&source)
         .env_remove("GOFLAGS")
-        .args(["build", "-trimpath", "-buildvcs=false", "-ldflags", LDFLAGS, "-o"])
+        .args(["build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags])
+        .args(flags)
+        .arg("-o")
         .arg(&partial)
         .arg(package)
         .status()
@@ -217,17 +280,25 @@ fn build_go(module: &str, package: &str, name: &str, what: &str) -> anyhow::Resu
 }
 
 /// The versions that the API server reports: kubectl refuses one that says v0.0.0.
-const LDFLAGS: &str = "-s -w -X k8s.io/component-base/version.gitVersion=v1.34.4 \
-    -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=34";
+fn ldflags(version: &str) -> String {
+    let minor = version.split('.').nth(1).unwrap_or_default();
+    format!(
+        "-s -w -X k8s.io/component-base/version.gitVersion={version} \
+         -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor={minor}"
+    )
+}
 
-fn checksum(source: &Path) -> anyhow::Result<String> {
+/// Of the sources of a module; of the modules of other versions of Kubernetes only those that are built with, in place of `go.mod`.
+fn checksum(source: &Path, modules: Option<&Path>, ldflags: &str) -> anyhow::Result<String> {
     let mut files = Vec::new();
     let mut folders = vec![source.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder)? {
             let path = entry?.path();
             if path.is_dir() {
-                folders.push(path);
+                if path != source.join("kubernetes") {
+                    folders.push(path);
+                }
             } else if path
                 .extension()
                 .is_some_and(|ext| ["go", "mod", "sum"].iter().any(|known| ext == *known))
@@ -236,9 +307,14 @@ fn checksum(source: &Path) -> anyhow::Result<String> {
             }
         }
     }
+    if let Some(modules) = modules {
+        // None of what is not linked counts.
+        files.retain(|file| file.parent() == Some(source) && file.extension().is_some_and(|ext| ext == "go"));
+        files.extend([modules.to_owned(), modules.with_extension("sum")]);
+    }
     files.sort();
     let mut hash = Sha256::new();
-    hash.update(LDFLAGS);
+    hash.update(ldflags);
     for file in files {
         hash.update(file.strip_prefix(source)?.as_os_str().as_encoded_bytes());
         hash.update(std::fs::read(&file)?);

@@ -1,10 +1,11 @@
-//! `cargo xtask demo · test · bench · histories · soak · fuzz · mutants · rules · generate`: what a developer runs.
+//! `cargo xtask demo · test · matrix · bench · histories · soak · fuzz · mutants · rules · generate`: what a developer runs.
 
 mod bench;
 mod demo;
 mod fuzz;
 mod generate;
 mod histories;
+mod matrix;
 mod messages;
 mod mutants;
 mod rules;
@@ -44,6 +45,8 @@ enum Task {
         #[arg(long)]
         only: Option<String>,
     },
+    /// Runs the main job, collisions, policies, installing and removing on each version of Kubernetes that the kit can build.
+    Matrix(matrix::Args),
     /// Measures time and memory, beside a floor measured in the same run.
     Bench(bench::Args),
     /// Plays histories: clients side by side while things go wrong, judged by what the design promises.
@@ -84,6 +87,7 @@ fn run() -> anyhow::Result<()> {
         Task::Demo { node: true, keep, .. } => block_on(demo::node::run(keep)),
         Task::Demo { keep, controller_arg, .. } => block_on(demo::run(keep, &controller_arg)),
         Task::Test { only } => test::run(only.as_deref()),
+        Task::Matrix(args) => matrix::run(&args),
         Task::Bench(args) => block_on(bench::run(args)),
         Task::Histories(args) => block_on(histories::run(args)),
         Task::Soak(args) => block_on(soak::run(args)),
