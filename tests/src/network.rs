@@ -6,7 +6,7 @@
 
 use std::{
     io::{BufRead as _, BufReader},
-    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
     process::{Command, Stdio},
 };
 
@@ -41,12 +41,38 @@ pub fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// An address, with a free port, that is not a loopback address for the API server.
-pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
-    let listener = TcpListener::bind((ADDRESS, 0)).with_context(|| {
-        format!("{ADDRESS} is not an address here: such a world starts in a network of its own")
-    })?;
-    Ok(SocketAddr::new(IpAddr::V4(ADDRESS), listener.local_addr()?.port()))
+/// Where a world's controllers serve stored files: the API server refuses to lead to a loopback address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilesNetwork {
+    /// In a network namespace that the world is started in.
+    Own,
+    /// On the machine's own network.
+    OfMachine,
+}
+
+impl FilesNetwork {
+    /// An address, with a free port, that is not a loopback address for the API server.
+    pub(crate) fn free_address(self) -> anyhow::Result<SocketAddr> {
+        let ip = match self {
+            Self::Own => IpAddr::V4(ADDRESS),
+            Self::OfMachine => address_of_machine().context(
+                "this machine has no network address but loopback, so stored files cannot be read",
+            )?,
+        };
+        let listener = TcpListener::bind((ip, 0)).with_context(|| {
+            format!("{ip} is not an address here: such a world starts in a network of its own")
+        })?;
+        Ok(SocketAddr::new(ip, listener.local_addr()?.port()))
+    }
+}
+
+/// The address by which this machine reaches others, if it has one. Nothing is sent: a datagram socket is only directed at one.
+pub fn address_of_machine() -> Option<IpAddr> {
+    const OTHER: (Ipv4Addr, u16) = (Ipv4Addr::new(198, 51, 100, 1), 9);
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect(OTHER).ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)
 }
 
 /// Runs this program inside with these arguments, for programs under test of this cargo profile; `seen` is given each line of

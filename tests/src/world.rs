@@ -34,7 +34,7 @@ use crate::{
     install::{self, NAMESPACE},
     kubectl::Kubectl,
     kubectl_backup::KubectlBackup,
-    naive, network,
+    naive,
     object_store::S3,
     pki::Pki,
     process::Process,
@@ -316,8 +316,8 @@ impl World {
             self.plugins.iter().map(|plugins| format!("--plugin-dir={}", plugins.folder().display())),
         );
         args.extend(self.builder.controller_args.iter().cloned());
-        if self.builder.files {
-            let address = network::free_address()?;
+        if let Some(network) = self.builder.files {
+            let address = network.free_address()?;
             args.push(format!("--files-address={address}"));
             install::lead_to_files(&self.client, number, address).await?;
         }

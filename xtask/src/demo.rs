@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use backup_core::api::BackupPhase;
 use backup_tests::{
-    KubectlBackup, World,
+    KubectlBackup, World, WorldBuilder,
     app::App,
     listing::{Listing, differences, list},
+    network,
     proxy::Fault,
     wait::until,
 };
@@ -32,7 +33,7 @@ pub async fn run(keep: bool, controller_args: &[String]) -> anyhow::Result<()> {
     let story = Story { start: Instant::now() };
     story.say("Starting etcd, kube-apiserver, kube-controller-manager and an S3 server; installing from deploy/;\n          two webhook replicas and the controller, each under its own ServiceAccount.");
     let args: Vec<&str> = controller_args.iter().map(String::as_str).collect();
-    let world = World::builder().controller_args(&args).start().await?;
+    let world = WorldBuilder::of_demo().controller_args(&args).start().await?;
     let result = tokio::select! {
         result = play(&world, &story) => result,
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
@@ -73,6 +74,10 @@ async fn play(world: &World, story: &Story) -> anyhow::Result<()> {
     story.say("Backing up the whole cluster.");
     show(&plugin, &["create", "demo", "--wait"], 0).await?;
     show(&plugin, &["describe", "demo"], 0).await?;
+    if network::address_of_machine().is_some() {
+        story.say("What a restore of it would do now: nothing, as all of it is there.");
+        show(&plugin, &["restore", "demo", "--include-namespaces", &names.join(","), "--plan"], 0).await?;
+    }
 
     story.say("A restore is refused while a backup runs. The bucket is made slow, so that one does.");
     let s3 = world.s3.as_ref().context("no S3 server")?;

@@ -6,6 +6,7 @@ use crate::{
     binaries::{Programs, s3_available},
     control_plane::ControlPlane,
     install,
+    network::{self, FilesNetwork},
     object_store::S3,
     velero_plugins::VeleroPlugins,
 };
@@ -26,7 +27,7 @@ pub struct WorldBuilder {
     pub(super) peers: bool,
     pub(super) own_certificates: bool,
     pub(super) plugins: bool,
-    pub(super) files: bool,
+    pub(super) files: Option<FilesNetwork>,
     pub(super) audited: bool,
 }
 
@@ -46,7 +47,7 @@ impl Default for WorldBuilder {
             peers: false,
             own_certificates: false,
             plugins: false,
-            files: false,
+            files: None,
             audited: false,
         }
     }
@@ -116,8 +117,14 @@ impl WorldBuilder {
     /// Controllers give files to readers through the API server's service proxy. Needs a network of its own
     /// ([`crate::network`]).
     pub fn files(mut self) -> Self {
-        self.files = true;
+        self.files = Some(FilesNetwork::Own);
         self
+    }
+
+    /// What `cargo xtask demo` shows: an installation as it is shipped, with stored files where this machine's network allows it.
+    pub fn of_demo() -> Self {
+        let files = network::address_of_machine().map(|_| FilesNetwork::OfMachine);
+        Self { files, ..Self::default() }
     }
 
     /// The API server writes down what our programs ask of it ([`World::audit`]).
@@ -128,7 +135,7 @@ impl WorldBuilder {
 
     /// Whether it can only start in a network of its own.
     pub fn needs_network(&self) -> bool {
-        self.files
+        self.files == Some(FilesNetwork::Own)
     }
 
     /// The control: a webhook that looks and then allows takes the place of ours.

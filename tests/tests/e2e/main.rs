@@ -49,6 +49,7 @@ mod other_operators;
 mod percona;
 mod policy;
 mod prelude;
+mod readme;
 mod repository_data;
 mod requests;
 mod restore_hooks;
@@ -164,6 +165,7 @@ fn suites() -> Vec<Suite> {
                 .own_certificates()
                 .webhook_args(&["--certificate-lifetime=12s"]),
         ),
+        suite("the demo", &[readme::TESTS], WorldBuilder::of_demo()),
         suite(
             "readers who reach nothing but the API server",
             &[
