@@ -1,10 +1,12 @@
 //! What can go wrong, as one sentence with its remedy, and the exit codes.
 
 mod explain;
+mod roles;
 
 use std::{fmt, io, time::Duration};
 
 pub(crate) use explain::{About, GUARDED, no_credentials, slow};
+pub(crate) use roles::Role;
 
 /// How a command ended. The numbers are a promise: `kubectl backup options` lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::{client::Session, error::Problem, print::plain};
+use crate::{
+    client::Session,
+    error::{Problem, Role},
+    print::plain,
+};
 
 /// Something that was fetched, or why it could not be. Never an error of the whole.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -60,13 +64,22 @@ pub(crate) async fn fetched<T>(
     within(session.part_timeout, fetch).await
 }
 
+/// Why a part is missing; where one of our roles would have allowed it, also which one.
+fn why(problem: &Problem) -> String {
+    let message = plain(&problem.to_string());
+    match &problem.remedy {
+        Some(remedy) if Role::for_refusal(&problem.message).is_some() => format!("{message}. {remedy}"),
+        _ => message,
+    }
+}
+
 pub(crate) async fn within<T>(
     limit: Duration,
     fetch: impl Future<Output = Result<T, Problem>>,
 ) -> Fetched<T> {
     match tokio::time::timeout(limit, fetch).await {
         Ok(Ok(value)) => Fetched::Known(value),
-        Ok(Err(problem)) => Fetched::missing(plain(&problem.to_string())),
+        Ok(Err(problem)) => Fetched::missing(why(&problem)),
         Err(_) => Fetched::missing(format!("no answer within {limit:?}")),
     }
 }

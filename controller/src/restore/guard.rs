@@ -35,9 +35,10 @@ pub(super) fn keeps_type(group_resource: &str) -> bool {
 const OURS: [&str; 4] = ["backup-lock", "backup-webhook", "backup-controller", "backup-profile"];
 
 /// Its other names: everything else that `deploy/` installs, the profiles and the credentials of stores.
-const ALSO_OURS: [&str; 17] = [
+const ALSO_OURS: [&str; 18] = [
     "backup-alerts",
     "backup-break-glass",
+    "backup-cluster-viewer",
     "backup-dashboard",
     "backup-engine-phases",
     "backup-guard-ends",

@@ -5,7 +5,7 @@ use std::{borrow::Cow, time::Duration};
 use backup_core::text::causes;
 use kube::{Resource, core::Status};
 
-use super::{Problem, ProblemKind as Kind};
+use super::{Problem, ProblemKind as Kind, Role};
 use crate::print::plain;
 
 /// The kind of another operator's objects, in messages.
@@ -102,7 +102,10 @@ impl<'a> About<'a> {
                 None if status.code == 403 => Problem {
                     doing: self.doing(),
                     ..Problem::new(Kind::Forbidden, status.message.clone()).with_remedy(
-                        "Ask an administrator of the cluster for this permission, or choose another user with --user or --as.",
+                        match Role::for_refusal(&status.message) {
+                            Some(role) => role.remedy(namespace),
+                            None => "Ask an administrator of the cluster for this permission, or choose another user with --user or --as.".to_owned(),
+                        },
                     )
                 },
                 None => other(),

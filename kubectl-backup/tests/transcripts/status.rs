@@ -78,8 +78,9 @@ async fn a_large_cluster_fits_on_a_screen() {
 #[tokio::test]
 async fn an_empty_cluster_and_one_without_rights_are_told() {
     let api = FakeApi::start().await;
-    let forbidden =
-        Fault::forbidden("namespaces is forbidden: User \"jane\" cannot list resource \"namespaces\"");
+    let forbidden = Fault::forbidden(
+        "namespaces is forbidden: User \"jane\" cannot list resource \"namespaces\" in API group \"\" at the cluster scope",
+    );
     transcript!(Person::at(&api), "status");
     api.on_get("/namespaces", forbidden);
     transcript!(Person::at(&api), "status");

@@ -10,7 +10,7 @@ use k8s_openapi::{
 use kube::client::Body;
 
 use super::{Finding, Topic};
-use crate::{commands::prelude::*, print::human};
+use crate::{commands::prelude::*, error::Role, print::human};
 
 /// Seconds that clocks may be apart: leases and signatures allow for as much.
 const APART: i64 = 10;
@@ -112,16 +112,38 @@ pub(crate) async fn permissions(session: &Session) -> Result<Vec<Finding>, Probl
         };
         async move {
             let is_allowed = may(session, attributes).await?;
-            Ok::<_, Problem>((!is_allowed).then(|| format!("{verb} {resource} ({what})")))
+            let resource = if subresource.is_empty() {
+                resource.to_owned()
+            } else {
+                format!("{resource}/{subresource}")
+            };
+            let lacking =
+                || (Role::for_request(verb, group, &resource), format!("{verb} {resource} ({what})"));
+            Ok::<_, Problem>((!is_allowed).then(lacking))
         }
     });
-    let lacking: Vec<String> = try_join_all(asked).await?.into_iter().flatten().collect();
+    let lacking: Vec<(Option<Role>, String)> = try_join_all(asked).await?.into_iter().flatten().collect();
     if lacking.is_empty() {
         return Ok(vec![on.good("you may use every command here")]);
     }
-    let text = format!("you may not {} in namespace {}", lacking.join(", "), plain(&session.namespace));
-    let remedy = "If you should: have ClusterRole backup-reader or backup-lock-operator, and rights on backups and restores, bound in that namespace.";
-    Ok(vec![on.warn(text, remedy)])
+    // One line for each role, which would allow what it names.
+    let mut by_role: Vec<(Option<Role>, Vec<String>)> = Vec::new();
+    for (role, what) in lacking {
+        match by_role.iter_mut().find(|(known, _)| *known == role) {
+            Some((_, all)) => all.push(what),
+            None => by_role.push((role, vec![what])),
+        }
+    }
+    let namespace = plain(&session.namespace);
+    let finding = |(role, all): (Option<Role>, Vec<String>)| {
+        let text = format!("you may not {} in namespace {namespace}", all.join(", "));
+        let remedy = role.map_or_else(
+            || "Ask an administrator of the cluster for it, if you should.".to_owned(),
+            |role| role.remedy(&namespace).replacen("It takes", "If you should, it takes", 1),
+        );
+        on.warn(text, remedy)
+    };
+    Ok(by_role.into_iter().map(finding).collect())
 }
 
 /// Whether the person may do this.

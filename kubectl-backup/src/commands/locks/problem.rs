@@ -2,7 +2,11 @@
 
 use backup_lock::{LedgerError, lease::UpdateError, ledger::FormatError, observe::ObserveError};
 
-use crate::{commands::prelude::*, error::slow, view::locks::Damage};
+use crate::{
+    commands::prelude::*,
+    error::{Role, slow},
+    view::locks::Damage,
+};
 
 /// What was to be done, for the role that it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,19 +16,12 @@ pub(crate) enum LockRole {
 }
 
 impl LockRole {
-    fn name(self) -> &'static str {
-        match self {
-            Self::View => "backup-lock-view",
-            Self::Operate => "backup-lock-operator",
-        }
-    }
-
     pub(crate) fn remedy(self, namespace: &str) -> String {
-        let role = self.name();
-        format!(
-            "It takes the ClusterRole {role} in namespace {namespace}. An administrator gives it: \
-             kubectl -n {namespace} create rolebinding {role}-NAME --clusterrole={role} --user=NAME"
-        )
+        let role = match self {
+            Self::View => Role::LockView,
+            Self::Operate => Role::LockOperator,
+        };
+        role.remedy(namespace)
     }
 
     /// A refusal of RBAC with the role that it takes; any other problem as it is.

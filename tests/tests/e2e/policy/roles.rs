@@ -1,12 +1,13 @@
 //! What the roles for people give, as the table of docs/operate/access.md says it.
 
 use backup_tests::binaries::root;
-use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::{authorization::v1::SubjectAccessReview, rbac::v1::ClusterRoleBinding};
 
 use crate::prelude::*;
 
 crate::tests! {
     each_role_allows_what_its_row_says_and_nothing_else,
+    who_is_on_call_is_told_which_role_is_missing_and_sees_all_with_it,
 }
 
 const ROLES: [&str; 5] =
@@ -82,4 +83,40 @@ async fn each_role_allows_what_its_row_says_and_nothing_else(world: &mut World) 
         }
     }
     Ok(())
+}
+
+async fn who_is_on_call_is_told_which_role_is_missing_and_sees_all_with_it(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    const ROLE: &str = "backup-cluster-viewer";
+    let stranger = world.kubectl_backup_as("on-call-stranger", None).await?;
+    let refused = stranger.fails(1, &["get"]).await?.stderr;
+    let given = format!(
+        "kubectl -n {NAMESPACE} create rolebinding backup-viewer-NAME --clusterrole=backup-viewer --user=NAME"
+    );
+    ensure!(refused.contains(&given), "{refused}");
+
+    let plugin = world.kubectl_backup_as("on-call", Some("backup-viewer")).await?;
+    let said = async || {
+        let ran = plugin.run(&["status"]).await?;
+        anyhow::Ok(format!("{}{}", ran.stdout, ran.stderr))
+    };
+    let given = format!("kubectl create clusterrolebinding {ROLE}-NAME --clusterrole={ROLE} --user=NAME");
+    eventually("the binding is in force", Duration::from_mins(1), async || {
+        let said = said().await?;
+        anyhow::Ok(when(said.contains(&given) && !said.contains("cannot list backups"), said))
+    })
+    .await?;
+    let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": { "name": "on-call" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE },
+        "subjects": [{ "kind": "ServiceAccount", "name": "on-call", "namespace": NAMESPACE }] });
+    Api::<ClusterRoleBinding>::all(world.client.clone())
+        .create_object(&serde_json::from_value(binding)?)
+        .await?;
+    eventually("namespaces are seen", Duration::from_mins(1), async || {
+        let said = said().await?;
+        anyhow::Ok(when(!said.contains("forbidden"), said))
+    })
+    .await
 }
