@@ -66,7 +66,12 @@ impl LocationController {
     }
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Action, ReconcileError> {
-        let Some(location) = self.locations.find(&key.name).await? else {
+        let found = self.locations.find(&key.name).await;
+        if let Err(kube::Error::SerdeError(_)) = &found {
+            // Nothing can be stored in it, whatever it was before.
+            self.metrics.location(&key.name, false, false);
+        }
+        let Some(location) = found? else {
             self.validations.lock().remove(&key.name);
             self.secrets.forget(&key);
             self.metrics.forget_location(&key.name);
@@ -135,7 +140,7 @@ impl LocationController {
         if let Some(facts) = &facts {
             self.emit_facts(location, facts);
         }
-        self.metrics.location(&key.name, validation.available);
+        self.metrics.location(&key.name, validation.available, is_read_only(location));
         Ok(validation)
     }
 

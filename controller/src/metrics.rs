@@ -160,6 +160,8 @@ impl Metrics {
         series.backup_tarball_size_bytes.remove([&schedule]);
         series.backup_duration_seconds.remove([&schedule]);
         self.schedule_due(name, None, None);
+        series.schedule_usable.remove([&schedule]);
+        series.schedule_paused.remove([&schedule]);
     }
 
     /// Forgets what was counted of a backup that is gone: Velero's series about CSI snapshots name the backup.
@@ -170,25 +172,34 @@ impl Metrics {
     }
 
     /// Seconds between the next two backups of a schedule, and when one was last due. `None` if there are no two, or none was due
-    /// yet; both where nothing is due: the schedule is paused, or not valid.
+    /// yet; both where nothing is due: the schedule is paused, or its expression is not valid.
     pub(crate) fn schedule_due(&self, name: &str, interval: Option<i64>, last: Option<Timestamp>) {
         let (schedule, last) = (valid_value(name), last.map(Timestamp::as_second));
         self.series.schedule_expected_interval_seconds.set([&schedule], interval);
         self.series.schedule_last_due_timestamp_seconds.set([&schedule], last);
     }
 
+    /// Whether a schedule can make backups, and whether it is paused.
+    pub(crate) fn schedule_state(&self, name: &str, usable: bool, paused: bool) {
+        let schedule = valid_value(name);
+        self.series.schedule_usable.of([&schedule]).set(i64::from(usable));
+        self.series.schedule_paused.of([&schedule]).set(i64::from(paused));
+    }
+
     pub(crate) fn schedule_skipped(&self, name: &str) {
         self.series.schedule_skipped.of([&valid_value(name)]).inc();
     }
 
-    /// Whether a location was available when it was last validated.
-    pub(crate) fn location(&self, name: &str, available: bool) {
+    /// Whether a location was available when it was last validated, and whether its spec allows writes.
+    pub(crate) fn location(&self, name: &str, available: bool, read_only: bool) {
         self.series.backup_location_status_gauge.of([name]).set(i64::from(available));
+        self.series.backup_location_writable.of([name]).set(i64::from(available && !read_only));
     }
 
     /// Forgets the gauge of a location that is gone.
     pub(crate) fn forget_location(&self, name: &str) {
         self.series.backup_location_status_gauge.remove([name]);
+        self.series.backup_location_writable.remove([name]);
     }
 
     /// Counts a comparison of a location with the cluster.

@@ -104,7 +104,8 @@ impl ScheduleController {
         let schedule = match list::decode::<Schedule>(&object) {
             Ok(schedule) => schedule,
             Err(error) => {
-                self.metrics.schedule_due(&key.name, None, None);
+                // When it was last due stays as it was known: an alert about it must not end by a mistake in the spec.
+                self.metrics.schedule_state(&key.name, false, false);
                 self.refuse(&object, &undecodable(&object, &error)).await?;
                 return Ok(Action::AwaitChange);
             }
@@ -113,19 +114,20 @@ impl ScheduleController {
         let cron = match decide::check(&schedule.spec, self.dialect, &self.zone) {
             Ok(cron) => cron,
             Err(errors) => {
-                self.metrics.schedule_due(&key.name, None, None);
+                let again = self.measure_refused(&schedule);
                 if self.refuse(&object, &errors).await? {
                     self.cluster.events.warning(&schedule, "FailedValidation", &errors.join("; "));
                 }
-                return Ok(Action::AwaitChange);
+                return Ok(again);
             }
         };
         let Some(schedule) = self.enable(schedule, &cron).await? else { return Ok(AT_ONCE) };
+        let now = Timestamp::now();
+        self.metrics.schedule_state(&key.name, cron.next(now).is_some(), schedule.spec.paused);
         if schedule.spec.paused {
             self.metrics.schedule_due(&key.name, None, None);
             return Ok(Action::AwaitChange);
         }
-        let now = Timestamp::now();
         let due = decide::due(&schedule, &cron, now);
         let interval = decide::interval(&cron, now);
         self.metrics.schedule_due(&key.name, interval, decide::last_due(&schedule, due));
@@ -133,6 +135,26 @@ impl ScheduleController {
             Due::Never => Ok(Action::AwaitChange),
             Due::At(at) => Ok(sleep_until(at, now)),
             Due::Now(slot) => self.run_slot(&schedule, &cron, slot).await,
+        }
+    }
+
+    /// Publishes that a schedule makes no backups, and when they are due all the same: the alert about a backup that is missing
+    /// stays until there is one. Returns when to look again.
+    fn measure_refused(&self, schedule: &Schedule) -> Action {
+        let (name, paused) = (schedule.name_any(), schedule.spec.paused);
+        self.metrics.schedule_state(&name, false, paused);
+        let cron = Cron::parse(&schedule.spec.schedule, self.dialect, &self.zone).ok();
+        let now = Timestamp::now();
+        let due = cron.as_ref().map_or(Due::Never, |cron| decide::due(schedule, cron, now));
+        if paused {
+            self.metrics.schedule_due(&name, None, None);
+            return Action::AwaitChange;
+        }
+        let interval = cron.as_ref().and_then(|cron| decide::interval(cron, now));
+        self.metrics.schedule_due(&name, interval, decide::last_due(schedule, due));
+        match cron.and_then(|cron| cron.next(now)) {
+            Some(next) => sleep_until(next, now),
+            None => Action::AwaitChange,
         }
     }
 

@@ -12,7 +12,7 @@ use backup_core::profile::{
     published::{PublishedProfile, PublishedProfiles, UnusableProfile},
 };
 use backup_lock::{
-    ProtectedProfile,
+    GuardedRequest, ProtectedProfile,
     protected_profile::{self, GuardedProfiles},
 };
 use clap::{Parser, ValueEnum};
@@ -156,16 +156,20 @@ impl Args {
         over
     }
 
-    /// Names of the profiles whose registrations lead here: those that are guarded, and those that should be.
+    /// The profiles whose registrations lead here, and what their webhooks have to be asked about: those that are guarded, and
+    /// those that should be, of which only the name is known.
     pub(crate) fn registered<'a>(
         &'a self,
         profiles: &'a [ProtectedProfile],
         unusable: &'a [UnusableProfile],
-    ) -> impl Iterator<Item = &'a str> {
-        let guarded = profiles.iter().map(|protected| protected.profile.name.as_str());
+    ) -> impl Iterator<Item = (&'a str, Vec<GuardedRequest>)> {
+        let guarded = profiles
+            .iter()
+            .map(|protected| &protected.profile)
+            .map(|profile| (profile.name.as_str(), GuardedRequest::of(profile)));
         let unusable = unusable.iter().map(|profile| profile.name.as_str());
         let should_be = unusable.filter(|name| *name != "velero" && self.guard.iter().any(|one| one == name));
-        guarded.chain(should_be)
+        guarded.chain(should_be.map(|name| (name, Vec::new())))
     }
 
     /// How to reach the other replicas, if there may be any.

@@ -36,9 +36,9 @@ impl Metrics {
         self.series.profiles_unusable.of([name]).set(1);
     }
 
-    /// Whether a registration exists.
-    pub(crate) fn registered(&self, registration: &str, exists: bool) {
-        self.series.registered.of([registration]).set(i64::from(exists));
+    /// Whether a registration has the API server ask about all that it should.
+    pub(crate) fn registered(&self, registration: &str, asks: bool) {
+        self.series.registered.of([registration]).set(i64::from(asks));
     }
 
     pub(crate) fn forwarded(&self, answered: bool) {

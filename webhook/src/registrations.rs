@@ -1,14 +1,17 @@
 //! Follows the webhook's registrations: where installations work, and the path by which the API server asks. Keeps our CA and
 //! that path in them.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, anyhow};
 use axum::http::Uri;
-use backup_lock::{Installations, Registration, errors::plain};
+use backup_lock::{GuardedRequest, Installations, Registration, errors::plain, registration::Labels};
 use k8s_openapi::{
     ByteString,
-    api::admissionregistration::v1::{ValidatingWebhookConfiguration, WebhookClientConfig},
+    api::{
+        admissionregistration::v1::{ValidatingWebhookConfiguration, WebhookClientConfig},
+        core::v1::Namespace,
+    },
 };
 use kube::{Api, Client, api::PostParams};
 use tokio::{
@@ -31,9 +34,11 @@ const ROTATION: Duration = Duration::from_hours(1);
 /// The registrations of an installation.
 pub(crate) struct Registrations {
     api: Api<ValidatingWebhookConfiguration>,
+    all_namespaces: Api<Namespace>,
     /// Namespace of this installation.
     own: String,
-    names: Vec<String>,
+    /// Their names, and what each of them has to have us asked about.
+    names: Vec<(String, Vec<GuardedRequest>)>,
     /// Who vouches for our certificate, if we made it.
     authority: watch::Receiver<Authority>,
     /// Since when all registrations have named it.
@@ -49,7 +54,7 @@ impl Registrations {
     pub(crate) fn new<'a>(
         client: Client,
         own: &str,
-        profiles: impl Iterator<Item = &'a str>,
+        profiles: impl Iterator<Item = (&'a str, Vec<GuardedRequest>)>,
         authority: watch::Receiver<Authority>,
         installations: Installations,
         paths: SecretPaths,
@@ -59,10 +64,10 @@ impl Registrations {
             "velero" => Registration::NAME.to_owned(),
             other => format!("{}-{other}", Registration::NAME),
         };
-        let names = profiles.map(name_of).collect();
+        let names = profiles.map(|(profile, requests)| (name_of(profile), requests)).collect();
         let (registered, own, poll) = (watch::Sender::new(None), own.to_owned(), POLL);
-        let api = Api::all(client);
-        Self { api, own, names, authority, registered, poll, installations, paths, metrics }
+        let (api, all_namespaces) = (Api::all(client.clone()), Api::all(client));
+        Self { api, all_namespaces, own, names, authority, registered, poll, installations, paths, metrics }
     }
 
     /// Looks so often.
@@ -78,7 +83,7 @@ impl Registrations {
     /// The authorities that the registrations name now.
     pub(crate) async fn named(&self) -> Vec<u8> {
         let mut all = Vec::new();
-        for name in &self.names {
+        for (name, _) in &self.names {
             let found = self.api.get_opt(name).await.ok().flatten();
             let webhooks = found.and_then(|found| found.webhooks).unwrap_or_default();
             let bundle = webhooks.into_iter().find_map(|webhook| webhook.client_config.ca_bundle);
@@ -109,12 +114,8 @@ impl Registrations {
     pub(crate) async fn look(&self) {
         let (authority, at) = (self.authority.borrow().clone(), Instant::now());
         let mut all_name_it = true;
-        for name in &self.names {
-            let found = self.look_at(name, &authority).await;
-            if let Ok(found) = &found {
-                self.metrics.registered(name, *found != Found::Missing);
-            }
-            match found {
+        for (name, requests) in &self.names {
+            match self.look_at(name, requests, &authority).await {
                 Ok(Found::Right | Found::Elsewhere) => continue,
                 Ok(Found::Missing) => {
                     tracing::warn!(
@@ -137,13 +138,60 @@ impl Registrations {
         });
     }
 
+    /// Measures whether we are asked about all that we should be, and logs why not.
+    async fn judge(
+        &self,
+        name: &str,
+        configuration: &ValidatingWebhookConfiguration,
+        registration: &Registration,
+        requests: &[GuardedRequest],
+    ) {
+        let mut namespaces = BTreeMap::new();
+        if Registration::selects_namespaces(configuration) {
+            // Those of other operators' objects are any; one without labels stands for them.
+            let named = registration.installations.iter().cloned().chain([self.own.clone()]);
+            let named = named.filter(|_| name == Registration::NAME);
+            for namespace in named {
+                let labels = self.labels_of(&namespace).await;
+                namespaces.insert(namespace, labels);
+            }
+            if name != Registration::NAME {
+                namespaces.insert("without labels".to_owned(), Labels::default());
+            }
+        }
+        let gaps = Registration::gaps(configuration, requests, &namespaces);
+        self.metrics.registered(name, gaps.is_empty());
+        if !gaps.is_empty() {
+            tracing::warn!(
+                "ValidatingWebhookConfiguration {name} does not have this webhook asked about everything: {}",
+                gaps.join("; ")
+            );
+        }
+    }
+
+    /// The labels of a namespace; that with its name, which each has, where it cannot be read.
+    async fn labels_of(&self, namespace: &str) -> Labels {
+        let found = self.all_namespaces.get_opt(namespace).await.ok().flatten();
+        let labels = found.and_then(|found| found.metadata.labels);
+        labels.unwrap_or_else(|| [("kubernetes.io/metadata.name".to_owned(), namespace.to_owned())].into())
+    }
+
     /// Writes what has to be written, with the resourceVersion of the read, so that of several replicas one chooses the path.
-    async fn look_at(&self, name: &str, authority: &Authority) -> anyhow::Result<Found> {
+    async fn look_at(
+        &self,
+        name: &str,
+        requests: &[GuardedRequest],
+        authority: &Authority,
+    ) -> anyhow::Result<Found> {
         let ca = authority.as_ref().map(|authority| ByteString(authority.to_vec()));
         let read = self.api.get_opt(name).await;
         let read = read.map_err(|error| anyhow!("could not read the registration: {}", plain(&error)))?;
-        let Some(mut configuration) = read else { return Ok(Found::Missing) };
+        let Some(mut configuration) = read else {
+            self.metrics.registered(name, false);
+            return Ok(Found::Missing);
+        };
         let registration = Registration::of(&configuration);
+        self.judge(name, &configuration, &registration, requests).await;
         if name == Registration::NAME {
             let mut namespaces = registration.installations;
             namespaces.insert(self.own.clone());
@@ -229,7 +277,7 @@ mod tests {
     const PATH: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/backup-webhook";
 
     fn replica(api: &FakeApi, ca: Option<&[u8]>) -> Registrations {
-        let profiles = ["velero"].into_iter();
+        let profiles = [("velero", Vec::new())].into_iter();
         Registrations::new(
             api.client(),
             "velero",
@@ -244,7 +292,7 @@ mod tests {
     impl Registrations {
         async fn seen(&self, name: &str) -> anyhow::Result<Found> {
             let authority = self.authority.borrow().clone();
-            self.look_at(name, &authority).await
+            self.look_at(name, &[], &authority).await
         }
     }
 
@@ -288,6 +336,17 @@ mod tests {
         replica.look().await;
         assert!(shown(0), "{}", replica.metrics.text(true));
         registered(&api, &[json!({ "url": "https://127.0.0.1:9/validate" })]);
+        replica.look().await;
+        assert!(shown(1), "{}", replica.metrics.text(true));
+        let with = |policy: &str| {
+            let mut changed = api.get(PATH).unwrap();
+            changed["webhooks"][0]["failurePolicy"] = json!(policy);
+            api.put(PATH, changed);
+        };
+        with("Ignore");
+        replica.look().await;
+        assert!(shown(0), "{}", replica.metrics.text(true));
+        with("Fail");
         replica.look().await;
         assert!(shown(1), "{}", replica.metrics.text(true));
         api.delete(PATH);

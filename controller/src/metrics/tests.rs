@@ -27,7 +27,7 @@ fn names_and_labels_are_those_that_dashboards_know() {
     metrics.backup_size("nightly", 1024);
     metrics.restore(Outcome::Failure, "");
     metrics.deletion(Outcome::Success, "");
-    metrics.location("default", true);
+    metrics.location("default", true, false);
     let lines = [
         "velero_backup_attempt_total{schedule=\"nightly\"} 1",
         "velero_backup_success_total{schedule=\"nightly\"} 1",
@@ -35,6 +35,7 @@ fn names_and_labels_are_those_that_dashboards_know() {
         "velero_restore_failed_total{schedule=\"\"} 1",
         "velero_backup_deletion_success_total{schedule=\"\"} 1",
         "velero_backup_location_status_gauge{backup_location_name=\"default\"} 1",
+        "velero_backup_location_writable{backup_location_name=\"default\"} 1",
         "velero_backup_total 0",
         "velero_restore_total 0",
     ];
@@ -58,11 +59,12 @@ fn what_was_counted_of_a_schedule_or_a_location_goes_with_it() {
     metrics.show_schedule("nightly");
     metrics.schedule_skipped("nightly");
     metrics.schedule_due("nightly", Some(60), Some(Timestamp::UNIX_EPOCH));
+    metrics.schedule_state("nightly", true, false);
     metrics.backup_size("nightly", 1);
     let mut backup = ended();
     backup.status.csi_volume_snapshots_attempted = 0;
     metrics.backup_ended("nightly", "b", &backup);
-    metrics.location("gone", true);
+    metrics.location("gone", true, false);
     let summary = |error: Option<&str>| Summary { error: error.map(str::to_owned), ..Summary::default() };
     metrics.synced("gone", &summary(None));
     metrics.synced("gone", &summary(Some("x")));
@@ -91,7 +93,7 @@ fn every_name_is_there_once_it_has_happened() {
         metrics.deletion(outcome, "");
     }
     metrics.backup_size("", 1);
-    metrics.location("default", true);
+    metrics.location("default", true, false);
     let mut stored = stored::StoredBackups::default();
     metrics.backup_ended("", "b", &ended());
     stored.applied(&ended(), &metrics);

@@ -34,6 +34,6 @@ pub use lease::{LedgerError, LedgerRepair, LedgerStore, RepairOutcome};
 pub use ledger::Ledger;
 pub use protected_profile::ProtectedProfile;
 pub use reconciler::LedgerReconciler;
-pub use registration::{Installations, Registration};
+pub use registration::{GuardedRequest, Installations, Registration};
 pub use running::RunningObjects;
 pub use transition::Times;

@@ -1,12 +1,16 @@
 //! Where the ledgers of a cluster are, and in which namespaces an installation works: both as the webhook's registration
 //! says. It is one for each cluster, and only administrators write it, so all programs of all installations agree.
 
+mod coverage;
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use backup_core::labels::INSTALLATIONS_ANNOTATION;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::{Api, Client};
 use parking_lot::RwLock;
+
+pub use coverage::{GuardedRequest, Labels};
 
 /// What programs of an installation need of the registration.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -41,6 +41,9 @@ metrics! {
     schedule_expected_interval_seconds: Series<Gauge, 1> [schedule], "Between the next two backups of a schedule";
     schedule_last_due_timestamp_seconds: Series<Gauge, 1> [schedule],
         "When a backup of a schedule was last due, Unix time; there is none while it is paused";
+    schedule_usable: Series<Gauge, 1> [schedule],
+        "1 if the schedule makes backups, or would if it were not paused; 0 if it is not valid or never due";
+    schedule_paused: Series<Gauge, 1> [schedule], "1 while the schedule is paused, else 0";
     schedule_skipped: Series<Counter, 1> [schedule], "Scheduled backups that were left out";
     volume_snapshot_attempt: Series<Counter, 1> [schedule], "Snapshots of volumes that plugins were asked for";
     volume_snapshot_success: Series<Counter, 1> [schedule], "Snapshots of volumes that plugins have taken";
@@ -50,6 +53,8 @@ metrics! {
     csi_snapshot_failure: Series<Counter, 2> [schedule, backupName], "Snapshots of CSI volumes that failed";
     backup_location_status_gauge: Series<Gauge, 1> [backup_location_name],
         "1 if the location was available when it was last validated, else 0";
+    backup_location_writable: Series<Gauge, 1> [backup_location_name],
+        "1 if the location is available and its spec.accessMode is not ReadOnly, else 0";
     backup_sync: Series<Counter, 1> [backup_location_name], "Comparisons of a location with the cluster";
     backup_sync_failure: Series<Counter, 1> [backup_location_name], "Comparisons that did not end";
     backup_sync_created: Series<Counter, 1> [backup_location_name], "Backups that were imported into the cluster";

@@ -14,7 +14,7 @@ metrics! {
     build_info: Series<Gauge, 1> [version], "1, with the version of the program";
     ready: Gauge [], "1 if this replica can decide, else 0";
     registered: Series<Gauge, 1> [registration],
-        "1 if the ValidatingWebhookConfiguration exists, 0 if nothing keeps its backups and restores apart";
+        "1 if the ValidatingWebhookConfiguration has the API server ask about each backup and restore, 0 if it is missing or lets some pass";
     admissions: Series<Counter, 2> [kind, decision],
         "Requests by kind and decision: admitted, queued, forced, warned, passed, denied, invalid, errored";
     refusals: Series<Counter, 2> [kind, reason],

@@ -3,6 +3,7 @@
 pub(super) mod cluster;
 mod installation;
 mod replicas;
+mod schedules;
 pub(super) mod webhook;
 
 use std::{fmt::Write as _, path::PathBuf};
@@ -28,7 +29,7 @@ type Check<'session> = (&'static str, BoxFuture<'session, Result<Vec<Finding>, P
 pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let (session, now) = (&session, terminal.now());
-    let checks: [Check<'_>; 10] = [
+    let checks: [Check<'_>; 11] = [
         ("API server", Box::pin(cluster::api_server(session, now))),
         ("CRDs", Box::pin(cluster::definitions(session))),
         ("permissions", Box::pin(cluster::permissions(session))),
@@ -37,6 +38,7 @@ pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandR
         ("webhook", Box::pin(webhook::answers(session))),
         ("controller", Box::pin(installation::controller(session, now))),
         ("locations", Box::pin(installation::locations(session, now))),
+        ("schedules", Box::pin(schedules::schedules(session, now))),
         ("lock", Box::pin(slipped_past(session))),
         ("profiles", Box::pin(installation::profiles(session))),
     ];
@@ -190,5 +192,48 @@ impl Report {
             unknown => writeln!(text, "\n{verdict} Not known: {unknown}."),
         };
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, fs, path::Path};
+
+    fn read(path: &str) -> String {
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)).unwrap()
+    }
+
+    /// What findings of `doctor` are about, as its sources say.
+    fn topics() -> BTreeSet<String> {
+        let mut sources = read("kubectl-backup/src/commands/doctor.rs");
+        for file in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/commands/doctor")).unwrap() {
+            sources += &fs::read_to_string(file.unwrap().path()).unwrap();
+        }
+        let begin = concat!("Topic", "(\"");
+        let topics = sources.split(begin).skip(1).filter_map(|rest| rest.split_once('"'));
+        topics.map(|(topic, _)| topic.to_owned()).collect()
+    }
+
+    #[test]
+    fn each_check_has_an_alert_or_a_reason_why_it_has_none() {
+        let alerts = read("deploy/monitoring/alerts.yaml");
+        let alerts: BTreeSet<&str> =
+            alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+        let page = read("docs/operate/monitoring.md");
+        let (_, chapter) = page.split_once("\n## What doctor looks at").unwrap();
+        let rows = chapter.lines().skip_while(|line| !line.starts_with("| `"));
+        let mut listed = BTreeSet::new();
+        for row in rows.take_while(|line| line.starts_with('|')) {
+            let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+            let [topic, finds, answer] = cells.as_slice() else { panic!("{row}") };
+            assert!(!finds.is_empty(), "{row}");
+            listed.insert(topic.trim_matches('`').to_owned());
+            let named: Vec<&str> = answer.split('`').filter(|word| word.starts_with("Backup")).collect();
+            let unknown: Vec<_> = named.iter().filter(|name| !alerts.contains(*name)).collect();
+            assert!(unknown.is_empty(), "{unknown:?} are no alerts: {row}");
+            let reason = answer.split_once("o alert").is_some_and(|(_, why)| why.len() > 20);
+            assert!(!named.is_empty() || reason, "neither an alert nor a reason: {row}");
+        }
+        assert_eq!(listed, topics());
     }
 }

@@ -22,9 +22,17 @@ fn registration(over: &Value) -> Value {
         "clientConfig": {"service": {"name": "backup-webhook", "namespace": "velero"}, "caBundle": AUTHORITY.trim()},
         "rules": [{"apiGroups": ["velero.io"], "apiVersions": ["*"], "resources": ["backups", "restores"], "operations": ["CREATE", "UPDATE"]}],
     });
+    let deletions = json!({
+        "name": "deletions.backup-webhook.velero.io", "admissionReviewVersions": ["v1"], "sideEffects": "NoneOnDryRun", "failurePolicy": "Fail",
+        "clientConfig": {"service": {"name": "backup-webhook", "namespace": "velero"}},
+        "rules": [
+            {"apiGroups": ["velero.io"], "apiVersions": ["*"], "resources": ["backups"], "operations": ["DELETE"]},
+            {"apiGroups": ["velero.io"], "apiVersions": ["*"], "resources": ["deletebackuprequests"], "operations": ["CREATE", "UPDATE"]},
+        ],
+    });
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "backup-webhook"},
-        "webhooks": [with(webhook, over)],
+        "webhooks": [with(webhook, over), deletions],
     })
 }
 
@@ -33,6 +41,15 @@ fn leader(renewed: &str) -> Value {
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "backup-controller", "namespace": "velero"},
         "spec": {"holderIdentity": "backup-controller-7d9f_1", "leaseDurationSeconds": 15, "renewTime": renewed},
     })
+}
+
+fn a_schedule(name: &str, over: &Value) -> Value {
+    let schedule = json!({
+        "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": {"name": name, "namespace": "velero"},
+        "spec": {"schedule": "0 3 * * *", "template": {}},
+        "status": {"phase": "Enabled", "lastBackup": "2026-11-03T03:00:00Z"},
+    });
+    with(schedule, over)
 }
 
 fn asks(api: &FakeApi, date: &str, phases: &Value, registration: &Value) {
@@ -57,6 +74,7 @@ async fn where_all_is_well_nothing_is_to_be_done() {
     api.has(leader("2026-11-03T05:14:10.000000Z"))
         .has(lease(&Ledger::default()).await)
         .has(location("Available", ""))
+        .has(a_schedule("nightly", &json!({})))
         .has_at("/api/v1/namespaces/velero/services/backup-webhook", json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": "backup-webhook", "namespace": "velero"},
             "spec": {"selector": {"app.kubernetes.io/name": "backup-webhook"}, "ports": [{"port": 443, "targetPort": "reviews"}]},
@@ -77,13 +95,18 @@ async fn whatever_is_broken_is_told_with_its_remedy() {
     let old = "New FailedValidation InProgress Completed PartiallyFailed Failed Deleting";
     let old = json!(old.split(' ').collect::<Vec<_>>());
     let weak = registration(
-        &json!({"failurePolicy": "Ignore", "clientConfig": {"caBundle": null, "service": {"namespace": "backups"}}, "rules": []}),
+        &json!({"failurePolicy": "Ignore", "objectSelector": {"matchLabels": {"guarded": "yes"}}, "clientConfig": {"caBundle": null, "service": {"namespace": "backups"}}, "rules": []}),
     );
     asks(&api, "Tue, 03 Nov 2026 05:19:12 GMT", &old, &weak);
     api.has(leader("2026-11-03T05:04:12.000000Z"))
         .has(lease(&Ledger::default()).await)
         .has(with(location("Unavailable", "403 AccessDenied"), &json!({"spec": {"default": false}})))
         .has(json!({"apiVersion": "velero.io/v1", "kind": "BackupStorageLocation", "metadata": {"name": "bad", "namespace": "velero"}, "spec": 1}))
+        .has(a_schedule("good", &json!({"spec": {"template": {"storageLocation": "default"}}})))
+        .has(a_schedule("wrong", &json!({"status": {"phase": "FailedValidation", "validationErrors": ["spec.template.ttl: -1h is negative"]}})))
+        .has(a_schedule("paused", &json!({"spec": {"paused": true}})))
+        .has(a_schedule("never", &json!({"spec": {"schedule": "0 0 31 2 *"}})))
+        .has(a_schedule("lost", &json!({"spec": {"template": {"storageLocation": "gone"}}})))
         .has(with(new_backup("sneaked"), &json!({"metadata": {"uid": "u"}, "status": {"phase": "InProgress"}})));
     api.forbids("downloadrequests").forbids("services");
     let person = Person::at(&api).with_var("PATH", "~/bin:~/more");
@@ -101,6 +124,8 @@ async fn what_cannot_be_asked_says_so_in_its_place() {
         .on_get("/backups.velero.io", forbidden.clone())
         .on_get("configurations/backup-webhook", forbidden.clone())
         .on_get("configurations/backup-webhook", forbidden.clone())
+        // Two checks list them.
+        .on_get("/backupstoragelocations", forbidden.clone())
         .on_get("/backupstoragelocations", forbidden.clone())
         .on_get("/leases", forbidden.clone())
         .on_get("/leases/backup-controller", forbidden)
@@ -131,4 +156,21 @@ async fn another_webhooks_refusal_is_no_sign_of_ours() {
         ),
         "{seen}"
     );
+}
+
+#[tokio::test]
+async fn locations_that_nobody_can_write_are_told() {
+    let api = FakeApi::start().await;
+    let read_only = json!({"spec": {"accessMode": "ReadOnly"},
+        "metadata": {"annotations": {"backup-controller/bucket": "{\"notRemovable\":\"403 AccessDenied\"}"}}});
+    api.has(with(location("Available", ""), &read_only)).has(a_schedule("nightly", &json!({})));
+    let seen = Person::at(&api).types("doctor").await;
+    for expected in [
+        "✓ locations              default is Available, checked 40s ago, read-only: no backup is stored there\n",
+        "! locations              backups cannot be deleted from default, so what has expired stays: 403 AccessDenied\n",
+        "! locations              all are read-only: no backup can be stored\n",
+        "✗ schedules              nightly stores in location default, which is read-only: each backup of it is refused\n",
+    ] {
+        assert!(seen.contains(expected), "{expected}{seen}");
+    }
 }

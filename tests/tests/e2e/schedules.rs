@@ -223,12 +223,30 @@ async fn a_schedule_that_is_not_valid_says_everything_that_is_wrong(world: &mut 
     .await?;
     let [cron, ttl] = wrong.validation_errors.as_slice() else { bail!("{wrong:?}") };
     ensure!(cron.starts_with("spec.schedule: ") && ttl.starts_with("spec.template.ttl: "), "{wrong:?}");
+    let usable = "velero_schedule_usable{schedule=\"wrong\"}";
+    ensure!(world.metric(usable).await? == Some(0.0), "no alert would fire");
+    let doctor = world.kubectl_backup().fails(1, &["doctor"]).await?.stdout;
+    ensure!(
+        doctor.contains("wrong is not valid, so it makes no backups") && doctor.contains(cron),
+        "{doctor}"
+    );
+    // The expression can be read: what is due stays due, so that an alert about it does not end by the mistake.
+    let hourly = json!({ "spec": { "schedule": "0 * * * *" } });
+    api.merge_patch("wrong", hourly).await?;
+    let interval = "velero_schedule_expected_interval_seconds{schedule=\"wrong\"}";
+    eventually("its interval is known", SOON, async || {
+        let found = world.metric(interval).await?;
+        anyhow::Ok(when(found == Some(3600.0), format!("{found:?}")))
+    })
+    .await?;
+    ensure!(world.metric(usable).await? == Some(0.0), "it has no valid template");
     api.merge_patch("wrong", json!({ "spec": { "schedule": "@yearly", "template": { "ttl": "1h" } } }))
         .await?;
     status(world, "wrong", "it is valid", |status| {
         status.phase == Some(SchedulePhase::Enabled) && status.validation_errors.is_empty()
     })
     .await?;
+    ensure!(world.metric(usable).await? == Some(1.0), "the alert would stay");
     let told =
         api.get("wrong").await?.metadata.annotations.unwrap_or_default().remove(labels::CRON_ANNOTATION);
     // In the zone of the machine.

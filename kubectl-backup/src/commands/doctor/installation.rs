@@ -1,6 +1,11 @@
 //! Whether a controller does the work, and whether there is a place to store backups in.
 
-use backup_core::{api::backup_storage_location::LocationPhase, profile::published::UnusableProfile};
+use backup_core::{
+    api::backup_storage_location::{AccessMode, LocationPhase},
+    bucket::Facts,
+    labels::BUCKET_ANNOTATION,
+    profile::published::UnusableProfile,
+};
 use k8s_openapi::api::coordination::v1::Lease;
 
 use super::{Finding, Topic};
@@ -63,8 +68,13 @@ pub(super) async fn locations(session: &Session, now: Timestamp) -> Result<Vec<F
         let text = format!("there is none in namespace {}: nothing can be stored", session.namespace);
         return Ok(vec![on.bad(text, "Create a BackupStorageLocation: README.md shows one.")]);
     }
-    let has_default = all.iter().any(|(is_default, _)| *is_default);
-    let mut findings: Vec<Finding> = all.into_iter().map(|(_, finding)| finding).collect();
+    let has_default = all.iter().any(|one| one.is_default);
+    let no_writes = all.iter().all(|one| one.is_read_only);
+    let mut findings: Vec<Finding> = all.into_iter().flat_map(|one| one.findings).collect();
+    if no_writes {
+        let remedy = "After a restore from another cluster's bucket: kubectl backup locations set NAME --access-mode=ReadWrite";
+        findings.push(on.warn("all are read-only: no backup can be stored", remedy));
+    }
     if !has_default {
         let remedy = "Set spec.default of one to true, or name one with --storage-location.";
         findings.push(on.warn("none is the default: a backup has to name one", remedy));
@@ -72,21 +82,40 @@ pub(super) async fn locations(session: &Session, now: Timestamp) -> Result<Vec<F
     Ok(findings)
 }
 
-fn judge(
-    session: &Session,
-    item: DeserializeGuard<BackupStorageLocation>,
-    now: Timestamp,
-) -> (bool, Finding) {
+struct Judged {
+    is_default: bool,
+    is_read_only: bool,
+    findings: Vec<Finding>,
+}
+
+fn judge(session: &Session, item: DeserializeGuard<BackupStorageLocation>, now: Timestamp) -> Judged {
     match item.0 {
-        Ok(location) => (location.spec.default.unwrap_or_default(), finding(&location, now)),
+        Ok(location) => Judged {
+            is_default: location.spec.default.unwrap_or_default(),
+            is_read_only: is_read_only(&location),
+            findings: [finding(&location, now)].into_iter().chain(kept(&location)).collect(),
+        },
         Err(error) => {
             let (name, namespace) = (error.metadata.name.unwrap_or_default(), &session.namespace);
             let why = format!("{name} cannot be read: {}", plain(&error.error));
             let remedy =
                 format!("Correct it: kubectl -n {namespace} edit backupstoragelocations.velero.io {name}");
-            (false, LOCATIONS.bad(why, remedy))
+            Judged { is_default: false, is_read_only: false, findings: vec![LOCATIONS.bad(why, remedy)] }
         }
     }
+}
+
+pub(super) fn is_read_only(location: &BackupStorageLocation) -> bool {
+    location.spec.access_mode == Some(AccessMode::ReadOnly)
+}
+
+/// That what has expired stays in its bucket.
+fn kept(location: &BackupStorageLocation) -> Option<Finding> {
+    let facts = Facts::read(location.annotations().get(BUCKET_ANNOTATION).map(String::as_str))?;
+    let why = facts.not_removable?;
+    let name = location.name_any();
+    let text = format!("backups cannot be deleted from {name}, so what has expired stays: {}", plain(&why));
+    Some(LOCATIONS.warn(text, format!("kubectl backup locations describe {name}")))
 }
 
 fn finding(location: &BackupStorageLocation, now: Timestamp) -> Finding {
@@ -102,6 +131,9 @@ fn finding(location: &BackupStorageLocation, now: Timestamp) -> Finding {
             if checked.is_some_and(|at| now.as_second() - at.as_second() > NOT_CHECKED) =>
         {
             on.warn(format!("{name} was Available{when}, and not checked since"), remedy)
+        }
+        Some(LocationPhase::Available) if is_read_only(location) => {
+            on.good(format!("{name} is Available{when}, read-only: no backup is stored there"))
         }
         Some(LocationPhase::Available) => on.good(format!("{name} is Available{when}")),
         Some(LocationPhase::Unavailable) => {

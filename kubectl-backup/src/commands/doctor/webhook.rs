@@ -1,11 +1,18 @@
 //! Whether creations pass our webhook: its registration, its certificate's end, and a creation that it has to refuse.
 
-use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration};
+use std::collections::BTreeMap;
+
+use backup_core::profile::Profile;
+use backup_lock::{GuardedRequest, Registration, registration::Labels};
+use k8s_openapi::api::{
+    admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration},
+    core::v1::Namespace,
+};
 use x509_parser::pem::Pem;
 
 use super::{Finding, Topic};
 use crate::{
-    commands::prelude::*,
+    commands::{known_profiles::known_profiles, prelude::*},
     print::{day, seconds, until},
 };
 
@@ -29,11 +36,11 @@ pub(crate) async fn registration(session: &Session, now: Timestamp) -> Result<Ve
         let text = "the webhook is not registered: nothing keeps backups and restores apart at the door";
         return Ok(vec![on.bad(text, INSTALL)]);
     };
-    let all = found.webhooks.unwrap_or_default();
-    let Some(claims) = all.iter().find(|webhook| webhook.name == CLAIMS) else {
+    let claims = found.webhooks.iter().flatten().find(|webhook| webhook.name == CLAIMS);
+    let Some(claims) = claims.cloned() else {
         return Ok(vec![on.bad(format!("{NAME} has no webhook {CLAIMS}"), INSTALL)]);
     };
-    let mut findings = Vec::new();
+    let mut findings = judge(session, &found, &Profile::velero()).await;
     let place = claims.client_config.service.as_ref().map(|service| service.namespace.as_str());
     if place.is_some_and(|place| place != session.namespace) {
         findings.push(on.warn(
@@ -45,32 +52,67 @@ pub(crate) async fn registration(session: &Session, now: Timestamp) -> Result<Ve
             "Choose that installation with -n, or register the webhook of this one.",
         ));
     }
-    if claims.failure_policy.as_deref() == Some("Ignore") {
-        let text = "failurePolicy is Ignore: while the webhook is away, everything passes";
-        findings.push(on.bad(text, INSTALL));
-    }
-    let lacking: Vec<&str> =
-        ["backups", "restores"].into_iter().filter(|plural| !covers(claims, plural)).collect();
-    if !lacking.is_empty() {
-        let text = format!("creations of {} do not pass the webhook", lacking.join(" and "));
-        findings.push(on.bad(text, INSTALL));
-    }
+    findings.extend(registrations_of_profiles(session).await);
     if findings.is_empty() {
         findings.push(on.good("creations of backups and restores pass the webhook, or fail"));
     }
-    findings.push(certificate(claims, now));
+    findings.push(certificate(&claims, now));
     Ok(findings)
 }
 
-fn covers(webhook: &ValidatingWebhook, plural: &str) -> bool {
-    let has = |all: Option<&Vec<String>>, wanted: &str| {
-        all.is_some_and(|all| all.iter().any(|one| one == wanted || one == "*"))
-    };
-    webhook.rules.iter().flatten().any(|rule| {
-        has(rule.api_groups.as_ref(), "velero.io")
-            && has(rule.resources.as_ref(), plural)
-            && has(rule.operations.as_ref(), "CREATE")
-    })
+/// What passes the registration of a profile without the webhook being asked.
+async fn judge(
+    session: &Session,
+    registration: &ValidatingWebhookConfiguration,
+    profile: &Profile,
+) -> Vec<Finding> {
+    let on = Topic("webhook configuration");
+    let (mut namespaces, mut findings) = (BTreeMap::new(), Vec::new());
+    if Registration::selects_namespaces(registration) && !profile.is_velero() {
+        // Another operator's objects may be in any namespace; one without labels stands for it.
+        namespaces.insert("without labels".to_owned(), Labels::default());
+    } else if Registration::selects_namespaces(registration) {
+        let about = About::of::<Namespace>("get", &session.namespace);
+        let api: Api<Namespace> = Api::all(session.client.clone());
+        match session.call(about, api.get(&session.namespace)).await {
+            Ok(found) => {
+                namespaces.insert(session.namespace.clone(), found.metadata.labels.unwrap_or_default());
+            }
+            Err(problem) => {
+                let why = format!("whether its namespaceSelector leaves out this namespace: {problem}");
+                findings.push(on.unknown(&plain(&why), problem.remedy));
+            }
+        }
+    }
+    let gaps = Registration::gaps(registration, &GuardedRequest::of(profile), &namespaces);
+    findings.extend(gaps.iter().map(|gap| on.bad(plain(gap), INSTALL)));
+    findings
+}
+
+/// The same of other operators' kinds that are guarded here: each profile has a registration of its own.
+async fn registrations_of_profiles(session: &Session) -> Vec<Finding> {
+    let on = Topic("webhook configuration");
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(session.client.clone());
+    let mut findings = Vec::new();
+    let guarded = known_profiles(session).await.all.into_iter().filter(|one| one.guarded);
+    for profile in guarded.map(|one| one.profile).filter(|profile| !profile.is_velero()) {
+        let name = format!("{NAME}-{}", profile.name);
+        let about = About::of::<ValidatingWebhookConfiguration>("get", &name);
+        match optional(session.call(about, api.get(&name)).await) {
+            Ok(Some(found)) => findings.extend(judge(session, &found, &profile).await),
+            Ok(None) => {
+                let text = format!(
+                    "{} is not registered: nothing keeps backups and restores of {} apart at the door",
+                    plain(&name),
+                    plain(&profile.group)
+                );
+                findings
+                    .push(on.bad(text, "Apply the manifests of the profile again: docs/operate/install.md"));
+            }
+            Err(problem) => findings.push(on.unknown(&plain(&problem.to_string()), problem.remedy)),
+        }
+    }
+    findings
 }
 
 /// The earliest end among the authorities that the API server trusts for the webhook.
