@@ -4,6 +4,8 @@ use std::{collections::BTreeSet, io::ErrorKind};
 
 use backup_metrics::{CONTENT_TYPE, ControllerMetrics, Description, WebhookMetrics};
 use backup_tests::binaries::root;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use kube::api::{Patch, PatchParams};
 
 use super::{of_kind, render};
 use crate::prelude::*;
@@ -12,6 +14,7 @@ crate::tests! {
     alerts_fire_when_they_should_and_not_otherwise,
     the_component_for_operators_brings_alerts_and_dashboard,
     what_is_served_is_what_the_reference_says,
+    a_registration_that_lets_requests_pass_is_measured_and_told,
 }
 
 /// By promtool, over deploy/monitoring/alerts_test.yaml.
@@ -94,6 +97,44 @@ async fn what_is_served_is_what_the_reference_says(world: &mut World) -> anyhow:
     // The kit has turned synchronisation off.
     ensure!(value("velero_backup_sync_period_seconds{backup_location_name=\"default\"}").is_err());
     Ok(())
+}
+
+async fn a_registration_that_lets_requests_pass_is_measured_and_told(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    const NAME: &str = "backup-webhook";
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
+    let health = *world.webhook_health.first().context("no webhook")?;
+    let measured = async |value: u8| {
+        eventually(&format!("the registration is measured as {value}"), Duration::from_secs(25), async || {
+            let text = reqwest::get(format!("http://{health}/metrics")).await?.text().await?;
+            let line = format!("backup_webhook_registered{{registration=\"{NAME}\"}} {value}\n");
+            anyhow::Ok(when(text.contains(&line), text))
+        })
+        .await
+    };
+    measured(1).await?;
+    let told = async |at: &str, value: Value, expected: &str| {
+        let patch = |op: &str, value: &Value| {
+            let path = format!("/webhooks/0/{at}");
+            let operations = json!([{ "op": op, "path": path, "value": value }]);
+            anyhow::Ok(Patch::Json::<()>(serde_json::from_value(operations)?))
+        };
+        let before = serde_json::to_value(api.get(NAME).await?)?["webhooks"][0][at].clone();
+        api.patch(NAME, &PatchParams::default(), &patch("replace", &value)?).await?;
+        let doctor = world.kubectl_backup().run(&["doctor"]).await;
+        let seen = if at == "failurePolicy" { measured(0).await } else { Ok(()) };
+        api.patch(NAME, &PatchParams::default(), &patch("replace", &before)?).await?;
+        seen?;
+        let doctor = doctor?.expect_code(1)?.stdout;
+        ensure!(doctor.contains(expected), "{at}: {expected} is not in\n{doctor}");
+        anyhow::Ok(())
+    };
+    let nobody = json!({ "matchLabels": { "nobody": "has-it" } });
+    told("failurePolicy", json!("Ignore"), "is Ignore: while the webhook is away, everything passes").await?;
+    told("namespaceSelector", nobody.clone(), "leaves out namespace velero: there everything passes").await?;
+    told("objectSelector", nobody, "leaves out objects by labels, which their author sets").await?;
+    measured(1).await
 }
 
 /// Whether a line of what is served is a series of this metric: its name, and exactly its labels.
