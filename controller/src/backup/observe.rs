@@ -8,12 +8,13 @@ use backup_core::{
     resources::{ResourceFilter, ResourceType},
     selection::is_glob,
 };
-use backup_runtime::{Cluster, list, retry};
+use backup_runtime::{Cluster, errors::found, list, retry};
+use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, api::ListParams};
 
 use super::{
-    collect::{CollectPlan, NamespaceScope},
+    collect::{CollectPlan, NamespaceScope, Needed},
     prepare::{self, Facts},
 };
 use crate::{
@@ -62,6 +63,24 @@ async fn namespaces(client: &Client, selector: &str) -> Result<Vec<String>, kube
     }
 }
 
+/// The live namespaces that a spec may mean. Few names are asked for each: a list would be one of all there are.
+async fn live_namespaces(client: &Client, spec: &BackupSpec) -> Result<Vec<String>, kube::Error> {
+    let names = match NamespaceScope::needed(spec) {
+        Needed::None => return Ok(Vec::new()),
+        Needed::All => return namespaces(client, "").await,
+        Needed::Named(names) => names,
+    };
+    let api: Api<Namespace> = Api::all(client.clone());
+    let exists = |name: String| {
+        let api = api.clone();
+        async move {
+            let read = retry::read(BUDGET, || api.get_metadata(&name)).await;
+            Ok::<_, kube::Error>(found(read, &name)?.map(|_| name))
+        }
+    };
+    Ok(try_join_all(names.iter().cloned().map(exists)).await?.into_iter().flatten().collect())
+}
+
 /// What a backup is to collect, and what is known already to be missing from it.
 #[derive(Debug)]
 pub(crate) struct Selection {
@@ -87,8 +106,7 @@ pub(crate) async fn selection(
     let client = &cluster.client;
     let served = ServedTypes::load(client).await?;
     groups.note(&served);
-    let live =
-        if NamespaceScope::needs_live_namespaces(spec) { namespaces(client, "").await? } else { Vec::new() };
+    let live = live_namespaces(client, spec).await?;
     // Preparation asked a moment ago, and an answer that soon after takes up to 100 ms: the API server has etcd say how far it
     // is only so often (`pkg/storage/cacher/progress`, v1.34).
     let labelled =

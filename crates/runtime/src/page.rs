@@ -8,7 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::{
     Client,
     core::{
-        ApiResource, DynamicObject, GroupVersionKind, Resource as _, params::ListParams, request::Request,
+        ApiResource, DynamicObject, GroupVersionKind, Resource as _,
+        params::{ListParams, VersionMatch},
+        request::Request,
     },
 };
 use serde::Deserialize;
@@ -39,7 +41,17 @@ impl Page {
 
     /// How many items follow this page, where the API server tells.
     pub fn remaining(&self) -> u64 {
-        self.metadata.remaining_item_count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
+        self.counted().unwrap_or(0)
+    }
+
+    /// The same; none where the API server does not tell, as with a label selector.
+    pub fn counted(&self) -> Option<u64> {
+        self.metadata.remaining_item_count.and_then(|count| u64::try_from(count).ok())
+    }
+
+    /// The resourceVersion as of which this list was read.
+    pub fn version(&self) -> Option<&str> {
+        self.metadata.resource_version.as_deref().filter(|version| !version.is_empty())
     }
 }
 
@@ -88,8 +100,8 @@ pub enum PageError {
     #[error("no answer within {} s", PAGE_TIMEOUT.as_secs())]
     Timeout,
     /// There are more bytes in the answer than fit.
-    #[error("the page has more than {PAGE_BYTES} bytes")]
-    TooLarge,
+    #[error("the page has more than {0} bytes")]
+    TooLarge(u64),
     #[error("the answer broke off: {0}")]
     Cut(#[source] std::io::Error),
     #[error("the answer is not a list: {0}")]
@@ -120,27 +132,54 @@ impl PageError {
                 _ => Remedy::GiveUp,
             },
             Self::Api(kube::Error::BuildRequest(_)) => Remedy::GiveUp,
-            Self::TooLarge => Remedy::Smaller,
+            Self::TooLarge(_) => Remedy::Smaller,
             Self::Api(_) | Self::Timeout | Self::Cut(_) | Self::Malformed(_) => Remedy::Retry,
         }
     }
+}
+
+/// Where a page is in its list, and how new that is.
+#[derive(Clone, Copy, Debug)]
+pub enum Position<'a> {
+    /// The first page of what is there now.
+    Newest,
+    /// The first page of what was there at this resourceVersion, or later. The API server need not ask etcd what is newest, which
+    /// takes up to 100 ms for the second list of a type (`pkg/storage/cacher/progress`, v1.34).
+    NotOlderThan(&'a str),
+    /// The page with this continue token.
+    Token(&'a str),
 }
 
 pub async fn fetch(
     client: &Client,
     listing: &Listing,
     limit: u32,
-    token: Option<&str>,
+    position: Position<'_>,
 ) -> Result<Page, PageError> {
-    let params = ListParams {
+    fetch_small(client, listing, limit, position, PAGE_BYTES).await
+}
+
+/// The same; an answer of more than this many bytes is [`PageError::TooLarge`].
+pub async fn fetch_small(
+    client: &Client,
+    listing: &Listing,
+    limit: u32,
+    position: Position<'_>,
+    most: u64,
+) -> Result<Page, PageError> {
+    let mut params = ListParams {
         label_selector: Some(listing.selector.clone()).filter(|selector| !selector.is_empty()),
         limit: Some(limit),
-        continue_token: token.map(str::to_owned),
         ..ListParams::default()
     };
+    match position {
+        Position::Newest => {}
+        Position::NotOlderThan(version) => params = params.at(version).matching(VersionMatch::NotOlderThan),
+        Position::Token(token) => params = params.continue_token(token),
+    }
     let path = DynamicObject::url_path(&api_resource(&listing.resource), listing.namespace.as_deref());
     let request = Request::new(path).list(&params).map_err(kube::Error::BuildRequest)?;
-    let most = if limit > 1 { PAGE_BYTES } else { u64::MAX };
+    let most = if limit > 1 { most } else { u64::MAX };
     let text = tokio::time::timeout(PAGE_TIMEOUT, read(client, request, most))
         .await
         .map_err(|_| PageError::Timeout)??;
@@ -156,7 +195,7 @@ async fn read(client: &Client, request: http::Request<Vec<u8>>, most: u64) -> Re
         .read_to_string(&mut text)
         .await
         .map_err(PageError::Cut)?;
-    if text.len() as u64 > most { Err(PageError::TooLarge) } else { Ok(text) }
+    if text.len() as u64 > most { Err(PageError::TooLarge(most)) } else { Ok(text) }
 }
 
 /// The type as kube knows it, for URLs.

@@ -214,7 +214,10 @@ impl State {
         let mut metadata = json!({"resourceVersion": self.version.to_string()});
         if to < all.len() {
             metadata["continue"] = json!(to.to_string());
-            metadata["remainingItemCount"] = json!(all.len() - to);
+            // Not with a selector: a server does not count what comes after the page.
+            if request.parameter("labelSelector").is_empty() {
+                metadata["remainingItemCount"] = json!(all.len() - to);
+            }
         }
         let items = all.get(from..to).unwrap_or_default();
         Answer(200, json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items}))

@@ -21,6 +21,7 @@ crate::tests! {
     fs_backup_without_snapshots_is_an_error_of_each_claim,
     odd_names_and_large_objects_are_stored_as_they_are,
     an_api_group_that_is_down_is_an_error_and_the_rest_intact,
+    what_other_namespaces_have_many_of_is_listed_in_each_namespace,
 }
 
 async fn a_service_account_brings_its_bindings_into_the_backup(world: &mut World) -> anyhow::Result<()> {
@@ -54,6 +55,31 @@ async fn a_service_account_brings_its_bindings_into_the_backup(world: &mut World
     );
     ensure!(!names.iter().any(|name| name.contains("unrelated-role")), "{names:?}");
     Ok(())
+}
+
+async fn what_other_namespaces_have_many_of_is_listed_in_each_namespace(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    // Many more than lists of two namespaces cost.
+    world.config_maps("beside-mine", 400).await?;
+    for name in ["mine-one", "mine-two"] {
+        world.config_maps(name, 3).await?;
+    }
+    // The API server does not count what follows a page where labels select.
+    let labels = json!({ "matchExpressions": [{ "key": "app", "operator": "DoesNotExist" }] });
+    for (name, selector) in [("mine", Value::Null), ("mine-by-labels", labels)] {
+        let spec =
+            BackupSpec { label_selector: serde_json::from_value(selector)?, ..of_namespaces(&["mine-*"]) };
+        world.back_up(name, spec).await?;
+        let mut names = world.backup_entries(name).await?;
+        names.retain(|name| name.starts_with("resources/configmaps/namespaces/"));
+        let of = |namespace: &str| names.iter().filter(|name| name.contains(namespace)).count();
+        ensure!(
+            (of("/mine-one/item-"), of("/mine-two/item-"), of("/beside-mine/")) == (3, 3, 0),
+            "{names:?}"
+        );
+    }
+    world.delete_namespace("beside-mine").await
 }
 
 async fn listed_first_is_stored_first(world: &mut World) -> anyhow::Result<()> {

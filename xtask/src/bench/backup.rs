@@ -1,5 +1,6 @@
 //! `cargo xtask bench backup`: what a backup costs, beside what listing and compressing alone cost in the same run.
 
+mod beside;
 mod floor;
 mod large;
 mod queue;
@@ -22,6 +23,9 @@ pub struct Args {
     /// How many small backups are queued at once, compared with 50; 0 leaves that out.
     #[arg(long, default_value_t = 600)]
     queued: u16,
+    /// Measures instead backups of twenty namespaces with the objects, and of one, beside this many in 48 other namespaces.
+    #[arg(long)]
+    beside: Option<usize>,
 }
 
 pub async fn run(args: &Args) -> anyhow::Result<()> {
@@ -30,6 +34,9 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
 
 async fn measure(world: &mut World, args: &Args, table: &mut Table) -> anyhow::Result<()> {
     world.plane.stop_controller_manager().await?;
+    if let Some(others) = args.beside {
+        return beside::measure(world, args.objects, others, usize::from(args.rounds), table).await;
+    }
     if args.queued > 0 {
         queue::measure(world, args.queued, table).await.context("queued backups")?;
     }

@@ -1,6 +1,8 @@
 //! The lists of a backup: everything that is selected, page by page, and then what is known only when the items are: their
 //! definitions and namespaces (Velero `pkg/backup/backup.go`, `item_collector.go`, v1.18).
 
+use std::{collections::BTreeSet, sync::Arc};
+
 use backup_actions::ItemId;
 use backup_core::{
     labels::CANCEL_ANNOTATION,
@@ -9,7 +11,7 @@ use backup_core::{
 };
 use backup_runtime::{
     page::Listing,
-    walk::{self, Step},
+    walk::{self, Part, Step, Walked},
 };
 use backup_store::Scope;
 use futures::{StreamExt as _, stream};
@@ -21,7 +23,7 @@ use super::{
 };
 use crate::{backup::report::scope_of, job::cancellation::unless_cancelled};
 
-/// Definitions that are read at a time.
+/// Definitions, and namespaces, that are read at a time.
 const AT_A_TIME: usize = 8;
 
 const WALK_DIED: &str = "the walk through the lists ended unexpectedly";
@@ -55,8 +57,8 @@ impl<S: Sink> Collector<'_, S> {
 
     async fn collect_lists(&mut self) -> Result<(), CollectError> {
         let plan = self.request.plan;
-        let listings = listings(plan);
-        let mut steps = walk::start(self.request.client.clone(), listings.clone(), plan.page_size);
+        let lists = lists(plan);
+        let mut steps = walk::start(self.request.client.clone(), lists.clone(), plan.page_size);
         let mut current: Option<ResourceKind> = None;
         // Types that have begun; those without items, too.
         let mut begun = 0;
@@ -64,8 +66,8 @@ impl<S: Sink> Collector<'_, S> {
         while let Some(step) = unless_cancelled(self.early_end, steps.recv()).await? {
             self.check()?;
             match step {
-                Step::Items { listing, items, remaining } => {
-                    let resource = &listings[listing].resource;
+                Step::Items { walked, items, remaining } => {
+                    let resource = &lists[walked].whole().resource;
                     while begun < plan.types.listed.len()
                         && current.as_ref().is_none_or(|kind| kind.resource != *resource)
                     {
@@ -88,25 +90,18 @@ impl<S: Sink> Collector<'_, S> {
                 }
                 Step::Done => ended += 1,
                 Step::Vanished { listing } => {
-                    ended += 1;
-                    let gone = format!(
-                        "{} is not served any more: the rest is not in this backup",
-                        listings[listing]
-                    );
+                    let gone = format!("{listing} is not served any more: the rest is not in this backup");
                     self.warn(Scope::Velero, gone);
                 }
-                Step::Failed { listing, reason } => {
-                    ended += 1;
-                    self.report_failed_list(&listings[listing], &reason);
-                }
+                Step::Failed { listing, reason } => self.report_failed_list(&listing, &reason),
             }
         }
         for index in begun..plan.types.listed.len() {
             self.begin_type(index).await?;
         }
         // The walk ends early only if its task died; that must not look like the end of the lists.
-        for listing in listings.iter().skip(ended) {
-            self.report_failed_list(listing, WALK_DIED);
+        for list in lists.iter().skip(ended) {
+            self.report_failed_list(list.whole(), WALK_DIED);
         }
         Ok(())
     }
@@ -190,31 +185,60 @@ impl<S: Sink> Collector<'_, S> {
         let plan = self.request.plan;
         let Some(resource) = &plan.types.namespaces else { return Ok(()) };
         let kind = ResourceKind::new(resource, self.request.actions);
+        if let Some(names) = plan.namespaces.by_name() {
+            return self.collect_namespaces_by_name(&kind, names).await;
+        }
         let listing = Listing { resource: resource.clone(), namespace: None, selector: String::new() };
         let client = self.request.client.clone();
-        let mut steps = walk::start(client, vec![listing.clone()], plan.page_size);
+        let mut steps = walk::start(client, vec![Walked::One(listing.clone())], plan.page_size);
         let mut ended = false;
         while let Some(step) = unless_cancelled(self.early_end, steps.recv()).await? {
             self.check()?;
-            ended |= !matches!(step, Step::Items { .. });
             match step {
                 Step::Items { items, .. } => {
                     for text in items {
-                        // One that cannot be read is included, too: that reports it.
-                        if RawItem::parse(text.get())
-                            .map_or(true, |namespace| includes_namespace(plan, &namespace, &self.written))
-                        {
-                            self.include(&kind, text.get(), InclusionReason::Listed, 0).await?;
-                        }
+                        self.include_namespace(&kind, text.get()).await?;
                     }
                 }
-                Step::Done => {}
+                Step::Done => ended = true,
                 Step::Vanished { .. } => self.report_failed_list(&listing, "the type is not served"),
                 Step::Failed { reason, .. } => self.report_failed_list(&listing, &reason),
             }
         }
         if !ended {
             self.report_failed_list(&listing, WALK_DIED);
+        }
+        Ok(())
+    }
+
+    async fn collect_namespaces_by_name(
+        &mut self,
+        kind: &ResourceKind,
+        names: &BTreeSet<String>,
+    ) -> Result<(), CollectError> {
+        let client = self.request.client;
+        let read = async |name: String| (fetch(client, kind, None, &name).await, name);
+        let mut namespaces = stream::iter(names.clone()).map(read).buffered(AT_A_TIME);
+        while let Some((namespace, name)) = namespaces.next().await {
+            self.check()?;
+            match namespace {
+                Ok(Some(text)) => self.include_namespace(kind, &text).await?,
+                Ok(None) => {}
+                Err(reason) => self.error(
+                    Scope::Namespace(&name),
+                    format!("the namespace {name} itself could not be read and is missing from this backup: {reason}"),
+                ),
+            }
+        }
+        Ok(())
+    }
+
+    async fn include_namespace(&mut self, kind: &ResourceKind, text: &str) -> Result<(), CollectError> {
+        let plan = self.request.plan;
+        // One that cannot be read is included, too: that reports it.
+        if RawItem::parse(text).map_or(true, |namespace| includes_namespace(plan, &namespace, &self.written))
+        {
+            self.include(kind, text, InclusionReason::Listed, 0).await?;
         }
         Ok(())
     }
@@ -235,19 +259,64 @@ impl<S: Sink> Collector<'_, S> {
     }
 }
 
-fn listings(plan: &CollectPlan) -> Vec<Listing> {
-    let namespaces = plan.namespaces.lists();
-    let mut listings = Vec::new();
+/// What is listed, in the order of types.
+fn lists(plan: &CollectPlan) -> Vec<Walked> {
+    let in_namespaces = InNamespaces::new(plan);
+    let mut lists = Vec::new();
     for resource in &plan.types.listed {
-        let namespaces = if resource.namespaced { namespaces.as_slice() } else { &[None] };
-        for namespace in namespaces {
-            for selector in selectors(plan, resource, namespace.as_deref()) {
-                let (resource, namespace) = (resource.clone(), namespace.clone());
-                listings.push(Listing { resource, namespace, selector });
+        let listing = |selector| Listing { resource: resource.clone(), namespace: None, selector };
+        match &in_namespaces {
+            Some(chosen) if resource.namespaced => {
+                for (selector, parts) in chosen.of(plan, resource) {
+                    let (whole, namespaces) = (listing(selector), plan.namespaces.live());
+                    lists.push(Walked::Either { whole, parts, namespaces });
+                }
             }
+            _ => lists.extend(selectors(plan, resource, None).into_iter().map(listing).map(Walked::One)),
         }
     }
-    listings
+    lists
+}
+
+/// The lists of a type in the namespaces that are chosen.
+enum InNamespaces {
+    /// The same for each type, by label selector.
+    Alike(Vec<(String, Arc<[Part]>)>),
+    /// A policy says what of a type is listed in a namespace; it is looked at when it was listed in all.
+    ByPolicy(Vec<Arc<str>>),
+}
+
+impl InNamespaces {
+    /// `None`: no namespaces are chosen, so all are meant.
+    fn new(plan: &CollectPlan) -> Option<Self> {
+        let names: Vec<Arc<str>> =
+            plan.namespaces.chosen()?.iter().map(|name| Arc::from(name.as_str())).collect();
+        if !plan.filters.namespaced.is_empty() {
+            return Some(Self::ByPolicy(names));
+        }
+        let of = |selector: String| {
+            let shared: Arc<str> = Arc::from(selector.as_str());
+            let part = |name: &Arc<str>| Part { namespace: Arc::clone(name), selector: Arc::clone(&shared) };
+            let parts = names.iter().map(part).collect();
+            (selector, parts)
+        };
+        Some(Self::Alike(plan.labels.selectors().into_iter().map(of).collect()))
+    }
+
+    /// What is listed of a type, by the label selector of the list over all namespaces.
+    fn of(&self, plan: &CollectPlan, resource: &ResourceType) -> Vec<(String, Arc<[Part]>)> {
+        let names = match self {
+            Self::Alike(lists) => return lists.clone(),
+            Self::ByPolicy(names) => names,
+        };
+        let of = |name: &Arc<str>| {
+            let namespace = Arc::clone(name);
+            let selectors = selectors(plan, resource, Some(name.as_ref())).into_iter();
+            selectors
+                .map(move |selector| Part { namespace: Arc::clone(&namespace), selector: selector.into() })
+        };
+        vec![(String::new(), names.iter().flat_map(of).collect())]
+    }
 }
 
 /// The label selectors of the lists of a type in one namespace, or in all; none if nothing is selected there.

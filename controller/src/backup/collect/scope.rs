@@ -1,4 +1,4 @@
-//! Which namespaces a backup reads, and how their lists are asked for. Pure.
+//! Which namespaces a backup reads. Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,20 +7,16 @@ use backup_core::{
     selection::{IncludesExcludes, is_glob},
 };
 
-/// Chosen namespaces are asked for one by one up to this number; more of them only if they are a small part of all…
-const FEW: usize = 16;
-/// … and not too many: each costs a request for each type.
-const MANY: usize = 100;
-/// What a small part is: one of so many.
-const PART: usize = 8;
+/// As many namespaces as are read each by its name. More are listed with all others.
+const BY_NAME: usize = 16;
 
 #[derive(Clone, Debug)]
 pub(crate) struct NamespaceScope {
     filter: IncludesExcludes,
     /// The chosen ones, as they were at the start; none if all are meant.
     chosen: Option<BTreeSet<String>>,
-    /// Whether one list over all namespaces is asked for; what does not belong is left out afterwards.
-    everywhere: bool,
+    /// How many namespaces there were then, where all were listed.
+    live: Option<usize>,
     /// Namespaces that are named but do not exist.
     pub(crate) missing: Vec<String>,
     /// Patterns that match no namespace.
@@ -28,9 +24,19 @@ pub(crate) struct NamespaceScope {
 }
 
 impl NamespaceScope {
-    /// Whether the live namespaces have to be known to resolve this spec.
-    pub(crate) fn needs_live_namespaces(spec: &BackupSpec) -> bool {
-        !includes_all(&spec.included_namespaces)
+    /// Which live namespaces have to be known to resolve this spec.
+    pub(crate) fn needed(spec: &BackupSpec) -> Needed<'_> {
+        let names = &spec.included_namespaces;
+        let is_name = |name: &String| {
+            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        };
+        if includes_all(names) {
+            Needed::None
+        } else if names.len() <= BY_NAME && names.iter().all(is_name) {
+            Needed::Named(names)
+        } else {
+            Needed::All
+        }
     }
 
     /// Resolves the names and patterns of a spec against the live namespaces. A name that does not exist, and a pattern
@@ -38,7 +44,7 @@ impl NamespaceScope {
     pub(crate) fn resolve(spec: &BackupSpec, live: &[String]) -> Self {
         let filter = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
         if includes_all(&spec.included_namespaces) {
-            return Self { filter, chosen: None, everywhere: true, missing: vec![], unmatched: vec![] };
+            return Self { filter, chosen: None, live: None, missing: vec![], unmatched: vec![] };
         }
         let (mut missing, mut unmatched) = (Vec::new(), Vec::new());
         for include in &spec.included_namespaces {
@@ -49,8 +55,8 @@ impl NamespaceScope {
         }
         let chosen: BTreeSet<String> =
             live.iter().filter(|namespace| filter.includes(namespace)).cloned().collect();
-        let everywhere = chosen.len() > FEW && chosen.len() > MANY.min(live.len() / PART);
-        Self { filter, chosen: Some(chosen), everywhere, missing, unmatched }
+        let live = matches!(Self::needed(spec), Needed::All).then_some(live.len());
+        Self { filter, chosen: Some(chosen), live, missing, unmatched }
     }
 
     /// Whether items of this namespace belong to the backup.
@@ -66,13 +72,29 @@ impl NamespaceScope {
         self.chosen.is_some() && self.includes(namespace)
     }
 
-    /// The namespaces to ask for one by one; one empty entry asks for all at once.
-    pub(crate) fn lists(&self) -> Vec<Option<String>> {
-        match &self.chosen {
-            Some(names) if !self.everywhere => names.iter().cloned().map(Some).collect(),
-            _ => vec![None],
-        }
+    /// The chosen namespaces; none if all are meant.
+    pub(crate) fn chosen(&self) -> Option<&BTreeSet<String>> {
+        self.chosen.as_ref()
     }
+
+    /// The chosen namespaces, if they are few enough to be read each by its name.
+    pub(crate) fn by_name(&self) -> Option<&BTreeSet<String>> {
+        self.chosen().filter(|chosen| chosen.len() <= BY_NAME)
+    }
+
+    /// How many namespaces there were when these were chosen, if that is known.
+    pub(crate) fn live(&self) -> Option<usize> {
+        self.live
+    }
+}
+
+/// What of the live namespaces has to be known.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Needed<'a> {
+    None,
+    /// Whether these exist.
+    Named(&'a [String]),
+    All,
 }
 
 fn includes_all(includes: &[String]) -> bool {
@@ -95,44 +117,36 @@ mod tests {
 
     #[test]
     fn namespaces_are_resolved_against_those_that_live() {
-        for (included, excluded, lists) in [
-            (&[][..], &[][..], &["all"][..]),
-            (&["*"], &[], &["all"]),
-            (&["*"], &["web"], &["all"]),
-            (&["shop"], &[], &["shop"]),
-            (&["shop*"], &[], &["shop", "shop-test"]),
-            (&["shop*"], &["*-test"], &["shop"]),
-            (&["gone", "web"], &[], &["web"]),
-            (&["none-*"], &[], &[]),
+        for (included, excluded, expected) in [
+            (&[][..], &[][..], None),
+            (&["*"], &[], None),
+            (&["*"], &["web"], None),
+            (&["shop"], &[], Some(&["shop"][..])),
+            (&["shop*"], &[], Some(&["shop", "shop-test"])),
+            (&["shop*"], &["*-test"], Some(&["shop"])),
+            (&["gone", "web"], &[], Some(&["web"])),
+            (&["none-*"], &[], Some(&[])),
         ] {
-            let found = scope(included, excluded).lists();
-            let found: Vec<_> = found.iter().map(|name| name.as_deref().unwrap_or("all")).collect();
-            assert_eq!(found, lists, "{included:?} {excluded:?}");
+            let scope = scope(included, excluded);
+            let found = scope.chosen().map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
+            assert_eq!(found.as_deref(), expected, "{included:?} {excluded:?}");
         }
     }
 
     #[test]
-    fn many_namespaces_are_one_list_of_those_that_existed() {
-        let live: Vec<String> = (0..200).map(|n| format!("n{}-{n}", n % 10)).collect();
-        let scope = |pattern: &str| {
-            let included_namespaces = vec![pattern.to_owned()];
-            NamespaceScope::resolve(&BackupSpec { included_namespaces, ..BackupSpec::default() }, &live)
-        };
-        let many = scope("n[0-4]-*");
-        assert_eq!(many.lists(), [None]);
-        assert!(many.includes("n0-0") && many.names("n0-0"));
-        assert!(!many.includes("n9-9") && !many.includes("n0-1000"));
-        assert_eq!(scope("n0-*").lists().len(), 20, "a small part of all");
-    }
-
-    #[test]
-    fn requests_do_not_grow_with_the_number_of_namespaces() {
-        let live: Vec<String> = (0..5000).map(|n| format!("n{}-{n}", n % 10)).collect();
-        for (chosen, expected) in [(1, 1), (16, 16), (100, 100), (101, 1), (600, 1)] {
-            let spec = BackupSpec { included_namespaces: live[..chosen].to_vec(), ..BackupSpec::default() };
-            let lists = NamespaceScope::resolve(&spec, &live).lists().len();
-            assert_eq!(lists, expected, "lists of each type for {chosen} of {} namespaces", live.len());
+    fn few_names_are_looked_up_and_all_namespaces_listed_for_patterns() {
+        let many: Vec<String> = (0..=BY_NAME).map(|number| format!("n{number}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        for (included, listed) in [(&["shop", "gone"][..], false), (&["shop", "w*"], true), (&many, true)] {
+            let included_namespaces: Vec<String> = included.iter().map(|&name| name.to_owned()).collect();
+            let spec = BackupSpec { included_namespaces, ..BackupSpec::default() };
+            let expected = if listed { Needed::All } else { Needed::Named(&spec.included_namespaces) };
+            assert_eq!(NamespaceScope::needed(&spec), expected);
+            assert_eq!(scope(included, &[]).live(), listed.then_some(3), "{included:?}");
         }
+        assert_eq!(NamespaceScope::needed(&BackupSpec::default()), Needed::None);
+        assert_eq!(scope(&["*"], &[]).by_name(), None);
+        assert_eq!(scope(&["w*"], &[]).by_name().map(BTreeSet::len), Some(1));
     }
 
     #[test]

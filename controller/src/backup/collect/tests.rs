@@ -122,6 +122,35 @@ async fn requests_do_not_grow_with_the_number_of_namespaces(
     assert!(outcome.paths.len() < 40, "{} requests", outcome.paths.len());
 }
 
+/// Twenty of 68 namespaces: what the others have many of is listed in each of the twenty, everything else at once.
+#[rstest::rstest]
+#[case(json!({ "includedNamespaces": ["mine-*"] }))]
+#[case(json!({ "includedNamespaces": ["mine-*"], "labelSelector": { "matchLabels": { "app": "web" } } }))]
+#[tokio::test(start_paused = true)]
+async fn what_other_namespaces_hold_is_not_read(#[case] spec: serde_json::Value) {
+    let mine = (0..20).map(|number| format!("mine-{number:02}"));
+    let live: Vec<String> = mine.chain((0..48).map(|number| format!("other-{number:02}"))).collect();
+    let labelled = |namespace: &str, number: usize| {
+        let mut item = item(namespace, &format!("c{number:03}"));
+        item["metadata"]["labels"] = json!({ "app": "web" });
+        item
+    };
+    let of = |name: &String| if name.starts_with("mine") { 5 } else { 100 };
+    let maps = live.iter().flat_map(|name| (0..of(name)).map(|number| labelled(name, number))).collect();
+    let api = cluster()
+        .with_list("/api/v1/configmaps", maps)
+        .with_list("/api/v1/namespaces", live.iter().map(|name| namespace(name)).collect());
+    let outcome = Setup { api, spec, live, page_size: Some(500), ..Default::default() }.collect().await;
+    assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
+    assert_eq!(outcome.names().len(), 20 * 5 + 20, "each once, and the namespaces");
+    let count = |end: &str| outcome.paths.iter().filter(|path| path.ends_with(end)).count();
+    let whole = outcome.paths.iter().filter(|path| *path == "/api/v1/configmaps").count();
+    // Where they are not counted, no more is read of all than twenty lists cost.
+    assert!((1..=3).contains(&whole), "{whole}");
+    assert_eq!(count("/configmaps") - whole, 20);
+    assert_eq!((count("/pods"), count("/widgets")), (1, 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn selectors_that_overlap_write_an_item_once() {
     let mut both = item("a", "both");

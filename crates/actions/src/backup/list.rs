@@ -2,7 +2,7 @@
 
 use backup_runtime::{
     page::Listing,
-    walk::{self, Step},
+    walk::{self, Step, Walked},
 };
 use kube::Client;
 
@@ -15,7 +15,7 @@ pub(super) async fn for_each(
     mut take: impl FnMut(&str) -> Result<(), serde_json::Error> + Send,
 ) -> Result<(), String> {
     let gone = if listing.namespace.is_some() { "the namespace is gone" } else { "the type is not served" };
-    let mut steps = walk::start(client.clone(), vec![listing], PAGE);
+    let mut steps = walk::start(client.clone(), vec![Walked::One(listing)], PAGE);
     while let Some(step) = steps.recv().await {
         match step {
             Step::Items { items, .. } => {

@@ -20,7 +20,11 @@ fn server(count: usize) -> FakeApi {
 
 /// The number of items in each page, and how the walk ended.
 async fn walk(api: &FakeApi) -> (Vec<usize>, Vec<Step>) {
-    let mut steps = start(api.client(), vec![listing()], 2);
+    walk_all(api, vec![Walked::One(listing())], 2).await
+}
+
+async fn walk_all(api: &FakeApi, walked: Vec<Walked>, page_size: u32) -> (Vec<usize>, Vec<Step>) {
+    let mut steps = start(api.client(), walked, page_size);
     let (mut pages, mut ends) = (Vec::new(), Vec::new());
     while let Some(step) = steps.recv().await {
         match step {
@@ -73,7 +77,10 @@ async fn a_token_that_always_expires_ends_as_a_failure() {
     });
     let (pages, ends) = walk(&api).await;
     assert_eq!(pages.len(), RESTARTS + 1);
-    assert!(matches!(ends.as_slice(), [Step::Failed { reason, .. }] if reason == "expired"), "{ends:?}");
+    assert!(
+        matches!(ends.as_slice(), [Step::Failed { reason, .. }, Step::Done] if reason == "expired"),
+        "{ends:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,11 +97,13 @@ async fn a_failure_that_passes_loses_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_that_stays_is_told_after_a_bounded_number_of_tries() {
-    for (code, tries) in [(503, RETRIES + 1), (403, 1)] {
+    // The first page is tried once ahead of its turn.
+    for (code, tries) in [(503, RETRIES + 2), (403, 1)] {
         let api = FakeApi::new();
         api.fault(move |_, _| Some(Fault::refuse(code, "x", "no")));
-        let mut steps = start(api.client(), vec![listing()], 2);
+        let mut steps = start(api.client(), vec![Walked::One(listing())], 2);
         assert!(matches!(steps.recv().await, Some(Step::Failed { reason, .. }) if reason == "no"));
+        assert!(matches!(steps.recv().await, Some(Step::Done)));
         assert!(steps.recv().await.is_none());
         assert_eq!(api.log().len(), tries, "{code}");
     }
@@ -105,13 +114,13 @@ async fn a_type_that_is_gone_is_told_from_one_that_fails() {
     let api = FakeApi::new();
     api.unserve("configmaps");
     let (_, ends) = walk(&api).await;
-    assert!(matches!(ends.as_slice(), [Step::Vanished { listing: 0 }]), "{ends:?}");
+    assert!(matches!(ends.as_slice(), [Step::Vanished { .. }, Step::Done]), "{ends:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn pages_are_not_fetched_without_bound_ahead_of_the_reader() {
     let api = server(100);
-    let mut steps = start(api.client(), vec![listing()], 1);
+    let mut steps = start(api.client(), vec![Walked::One(listing())], 1);
     let first = steps.recv().await;
     assert!(matches!(first, Some(Step::Items { remaining: 99, .. })), "{first:?}");
     for _ in 0..1000 {
@@ -129,7 +138,157 @@ fn heavy_pages_make_the_next_ones_smaller() {
     };
     assert_eq!(next_limit(500, 500, &page(PAGE_BYTES * 10)), 49);
     assert_eq!(next_limit(1, 500, &page(PAGE_BYTES * 10)), 1);
-    assert_eq!(next_limit(49, 500, &page(10)), 98);
+    assert_eq!(next_limit(49, 500, &page(10)), 196);
     assert_eq!(next_limit(400, 500, &page(10)), 500);
     assert_eq!(next_limit(49, 500, &page(PAGE_BYTES / 2)), 49);
+}
+
+/// Three namespaces with two items each are wanted, beside one with so many others.
+fn beside(others: usize) -> (FakeApi, Walked) {
+    let api = FakeApi::new();
+    let put = |namespace: &str, number: usize| {
+        let name = format!("c{number:03}");
+        let labels = json!({ "app": "web" });
+        let item = json!({ "metadata": { "name": name, "namespace": namespace, "labels": labels } });
+        api.put(&format!("/api/v1/namespaces/{namespace}/configmaps/{name}"), item);
+    };
+    for number in 0..2 {
+        for namespace in ["a", "b", "c"] {
+            put(namespace, number);
+        }
+    }
+    (0..others).for_each(|number| put("z", number));
+    (api, Walked::Either { whole: listing(), parts: parts(""), namespaces: Some(4) })
+}
+
+fn parts(selector: &str) -> Arc<[Part]> {
+    let of = |namespace: &str| Part { namespace: namespace.into(), selector: selector.into() };
+    ["a", "b", "c"].into_iter().map(of).collect()
+}
+
+/// The namespaces of the lists that were asked for, sorted, as some are on their way at a time; `*` is all.
+fn asked(api: &FakeApi) -> Vec<String> {
+    let of = |path: &str| path.split('/').nth(4).unwrap_or("*").to_owned();
+    let mut asked: Vec<String> = api.requests().iter().map(|request| of(&request.path)).collect();
+    asked.sort();
+    asked
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fits_into_a_page_is_listed_over_all_namespaces() {
+    let (api, walked) = beside(20);
+    let (pages, ends) = walk_all(&api, vec![walked], 500).await;
+    assert_eq!((pages, asked(&api)), (vec![26], vec!["*".to_owned()]));
+    assert!(matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_mostly_not_wanted_is_listed_in_each_namespace() {
+    let (api, walked) = beside(1_000);
+    let (pages, ends) = walk_all(&api, vec![walked], 500).await;
+    assert_eq!((pages, asked(&api).join("")), (vec![2, 2, 2], "*abc".to_owned()));
+    assert!(matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
+    let log = api.requests();
+    let versions: Vec<_> = log[1..].iter().map(|request| request.parameter("resourceVersion")).collect();
+    assert!(
+        !versions[0].is_empty() && versions.iter().all(|version| *version == versions[0]),
+        "{versions:?}"
+    );
+    assert!(log[1..].iter().all(|request| request.parameter("resourceVersionMatch") == "NotOlderThan"));
+    assert_eq!(log[0].parameter("resourceVersion"), "", "the first is as new as can be");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_selector_leaves_is_not_counted_and_is_read_in_bounds() {
+    let (api, walked) = beside(1_000);
+    let Walked::Either { whole, namespaces, .. } = walked else { panic!() };
+    let whole = Listing { selector: "app=web".to_owned(), ..whole };
+    let walked = Walked::Either { whole, parts: parts("app=web"), namespaces };
+    let (pages, ends) = walk_all(&api, vec![walked], 40).await;
+    // Three lists cost 96 items: that many, in pages, are read of the whole.
+    assert_eq!((pages, asked(&api).join("")), (vec![40, 40, 2, 2, 2], "***abc".to_owned()));
+    assert!(matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_wrong_in_other_namespaces_does_not_matter() {
+    for fault in [403, 500, 410] {
+        let (api, walked) = beside(20);
+        api.fault(move |_, request: &Request| {
+            let whole = request.path == "/api/v1/configmaps";
+            whole.then(|| Fault::refuse(fault, "x", "one of z can't be decoded"))
+        });
+        let (pages, ends) = walk_all(&api, vec![walked], 500).await;
+        assert_eq!(pages, [2, 2, 2], "{fault}");
+        assert!(matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
+    }
+    // Nor on a later page: what was delivered comes again.
+    let (api, walked) = beside(20);
+    api.fault(|_, request: &Request| {
+        (!request.parameter("continue").is_empty()).then(|| Fault::refuse(410, "x", "expired"))
+    });
+    let (pages, ends) = walk_all(&api, vec![walked], 10).await;
+    assert_eq!(pages, [10, 2, 2, 2]);
+    assert!(matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_whose_list_fails_leaves_the_others() {
+    let (api, walked) = beside(1_000);
+    api.fault(|_, request: &Request| {
+        request.path.contains("/namespaces/b/").then(|| Fault::refuse(403, "x", "not this one"))
+    });
+    let (pages, ends) = walk_all(&api, vec![walked], 500).await;
+    assert_eq!(pages, [2, 2]);
+    let [Step::Failed { listing, .. }, Step::Done] = ends.as_slice() else { panic!("{ends:?}") };
+    assert_eq!(listing.to_string(), "configmaps in namespace b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_type_that_is_gone_is_told_once() {
+    for others in [0, 1_000] {
+        let (api, walked) = beside(others);
+        api.fault(move |_, request: &Request| {
+            let gone = others == 0 || request.path.contains("/namespaces/");
+            gone.then(|| Fault::refuse(404, "x", "gone"))
+        });
+        let (_, ends) = walk_all(&api, vec![walked], 500).await;
+        assert!(matches!(ends.as_slice(), [Step::Vanished { .. }, Step::Done]), "{ends:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_namespace_is_listed_by_itself_and_none_not_at_all() {
+    let (api, walked) = beside(1_000);
+    let Walked::Either { whole, parts, namespaces } = walked else { panic!() };
+    let of = |parts: &[Part]| vec![Walked::Either { whole: whole.clone(), parts: parts.into(), namespaces }];
+    let (pages, _) = walk_all(&api, of(&parts[..1]), 500).await;
+    assert_eq!((pages, asked(&api).join("")), (vec![2], "a".to_owned()));
+    let (pages, ends) = walk_all(&api, of(&[]), 500).await;
+    assert!(pages.is_empty() && matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
+    assert_eq!(api.log().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn few_first_pages_are_read_ahead_and_a_large_one_in_its_turn() {
+    let of = |number: usize| Listing { namespace: Some(format!("n{number:02}")), ..listing() };
+    let api = FakeApi::new();
+    for number in 0..14 {
+        let item = json!({ "metadata": { "name": "c" }, "data": { "k": "x".repeat(3 << 20) } });
+        api.put(&format!("/api/v1/namespaces/n{number:02}/configmaps/c"), item);
+    }
+    let mut steps = start(api.client(), (0..14).map(of).map(Walked::One).collect(), 500);
+    let mut received = 0;
+    while let Some(step) = steps.recv().await {
+        let Step::Items { walked, items, .. } = step else { continue };
+        assert_eq!((walked, items.len()), (received, 1));
+        received += 1;
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        // Each is asked for twice: ahead, and in its turn.
+        let most = 2 * (received + 1 + AHEAD) + LISTS_AHEAD;
+        assert!(api.log().len() <= most, "{} after {received}", api.log().len());
+    }
+    assert_eq!(received, 14);
 }

@@ -41,7 +41,7 @@ impl Location {
         }
         let last = keys.records().last(&found);
         let owner = self.claimant_among(&keys, &found).await?;
-        let fresh = owner.is_none() && last.is_none();
+        let fresh = owner.is_none() && last.is_none() && !keys.upload_notes().has_any(&found);
         match owner {
             None => {
                 self.refuse_foreign(&keys, &found)?;
@@ -110,9 +110,12 @@ impl Location {
     /// Removes what was uploaded for this backup and is not completed; the number of the next note.
     ///
     /// Each upload is noted once it has begun. The answer of the store that says what it is called may be lost before
-    /// that, so a store that can be asked is asked, too, unless nothing can have begun yet.
+    /// that, so a store that can be asked is asked, too. `fresh`: nothing can have begun yet.
     pub(crate) async fn remove_begun(&self, keys: &JobKeys, fresh: bool) -> Result<u64, StoreError> {
         let mut next = note_number();
+        if fresh {
+            return Ok(next);
+        }
         for key in self.list(&keys.private).await? {
             let Some(number) = keys.upload_notes().number(&key) else { continue };
             next = next.max(number + 1);
@@ -125,11 +128,9 @@ impl Location {
                 self.abort_upload(&of, &upload, Some(key)).await;
             }
         }
-        if !fresh {
-            let contents = keys.contents();
-            for upload in self.begun_uploads(&contents).await {
-                self.abort_upload(&contents, &upload, None).await;
-            }
+        let contents = keys.contents();
+        for upload in self.begun_uploads(&contents).await {
+            self.abort_upload(&contents, &upload, None).await;
         }
         Ok(next)
     }

@@ -1,5 +1,6 @@
 //! The last step: what was committed becomes visible.
 
+use futures::future::join_all;
 use object_store::path::Path;
 
 use super::{
@@ -7,6 +8,11 @@ use super::{
     record::{Contents, Record, RecordedFile},
 };
 use crate::{Location, StoreError, crash, layout::JobKeys, staging::Staged};
+
+/// Small files that are written at a time.
+const AT_A_TIME: usize = 8;
+/// A larger file is written by itself (bytes).
+const SMALL: u64 = 256 * 1024;
 
 /// An end of which every byte is recorded. From [`super::PendingUpload::commit`], or found by [`Location::find_job`].
 #[derive(Debug)]
@@ -40,7 +46,8 @@ impl<J: StoredJob> CommittedPlan<J> {
         self.number
     }
 
-    /// Writes what is not there yet, each key once, in order. A backup exists with its metadata, which is the last.
+    /// Writes what is not there yet, each key once: large files in order, small ones side by side. A backup exists with its
+    /// metadata, which is the last.
     ///
     /// Returns the outcome as it stands in the store: that is what is to be published. Safe to repeat, by any process,
     /// also by several at once. Errors: [`StoreError::Exists`] if a key holds other bytes, which are left alone;
@@ -53,13 +60,28 @@ impl<J: StoredJob> CommittedPlan<J> {
         {
             return Err(self.location.is_of_another(&self.keys, &owner.uid, &self.record.uid));
         }
-        for (place, key) in self.files().iter().enumerate().skip(self.done) {
-            // One file at a time is in memory.
-            self.location.publish(key, &self.staged(key).await?).await?;
-            self.done = place + 1;
-            self.crash_point(key);
+        let files = self.files();
+        while let Some(rest) = files.get(self.done..).filter(|rest| !rest.is_empty()) {
+            let small = rest.iter().take(AT_A_TIME).take_while(|key| self.is_small(key)).count();
+            let next = &rest[..small.max(1)];
+            // All are awaited, so that none is broken off by the failure of another.
+            let published = join_all(next.iter().map(|key| self.publish_file(key))).await;
+            published.into_iter().collect::<Result<(), _>>()?;
+            self.done += next.len();
+            for key in next {
+                self.crash_point(key);
+            }
         }
         J::publish_outcome(self).await
+    }
+
+    /// Whether the file may be in memory with others.
+    fn is_small(&self, key: &Path) -> bool {
+        self.record.file(key).is_some_and(|file| file.size() <= SMALL)
+    }
+
+    async fn publish_file(&self, key: &Path) -> Result<(), StoreError> {
+        self.location.publish(key, &self.staged(key).await?).await
     }
 
     /// `after-contents`, `after-logs.gz`, …

@@ -10,7 +10,11 @@ use std::{
 use anyhow::Context as _;
 use flate2::{Compression, write::GzEncoder};
 use kube::core::Resource as _;
-use kube::{Client, Discovery, core::DynamicObject, discovery::verbs};
+use kube::{
+    Client, Discovery,
+    core::{ApiResource, DynamicObject},
+    discovery::verbs,
+};
 use serde::{Deserialize, de::IgnoredAny};
 
 /// As many objects in a page as the controller asks for.
@@ -35,6 +39,22 @@ struct PageMetadata {
 /// Pages through the lists of all types that are served, and reads nothing of them but where the next page is. The number
 /// of objects.
 pub async fn list(client: &Client) -> anyhow::Result<usize> {
+    list_by(client, |_| vec![None]).await
+}
+
+/// The same of what is in these namespaces: ConfigMaps in each of them, and what there is little of over all.
+pub async fn list_of(client: &Client, namespaces: &[&str]) -> anyhow::Result<usize> {
+    let each = |resource: &ApiResource| match resource.plural.as_str() {
+        "configmaps" => namespaces.iter().copied().map(Some).collect(),
+        _ => vec![None],
+    };
+    list_by(client, each).await
+}
+
+async fn list_by<'a>(
+    client: &Client,
+    namespaces: impl Fn(&ApiResource) -> Vec<Option<&'a str>>,
+) -> anyhow::Result<usize> {
     let mut objects = 0;
     let discovery = Discovery::new(client.clone()).run_aggregated().await?;
     for group in discovery.groups() {
@@ -42,22 +62,26 @@ pub async fn list(client: &Client) -> anyhow::Result<usize> {
             if !capabilities.supports_operation(verbs::LIST) {
                 continue;
             }
-            let path = DynamicObject::url_path(&resource, None);
-            let mut token = String::new();
-            loop {
-                let request =
-                    http::Request::get(format!("{path}?limit={PAGE}&continue={token}")).body(Vec::new())?;
-                let text = client.request_text(request).await?;
-                let page: Page = serde_json::from_str(&text).with_context(|| format!("a page of {path}"))?;
-                objects += page.items.map_or(0, |items| items.len());
-                match page.metadata.next.filter(|next| !next.is_empty()) {
-                    Some(next) => token = next,
-                    None => break,
-                }
+            for namespace in namespaces(&resource) {
+                objects += pages(client, &DynamicObject::url_path(&resource, namespace)).await?;
             }
         }
     }
     Ok(objects)
+}
+
+async fn pages(client: &Client, path: &str) -> anyhow::Result<usize> {
+    let (mut objects, mut token) = (0, String::new());
+    loop {
+        let request = http::Request::get(format!("{path}?limit={PAGE}&continue={token}")).body(Vec::new())?;
+        let text = client.request_text(request).await?;
+        let page: Page = serde_json::from_str(&text).with_context(|| format!("a page of {path}"))?;
+        objects += page.items.map_or(0, |items| items.len());
+        match page.metadata.next.filter(|next| !next.is_empty()) {
+            Some(next) => token = next,
+            None => return Ok(objects),
+        }
+    }
 }
 
 /// Compresses chunks on all cores. The number of bytes that come out.

@@ -17,7 +17,7 @@ use crate::bench::{
     table::{Row, Table},
 };
 
-const PATIENCE: Duration = Duration::from_mins(15);
+pub(super) const PATIENCE: Duration = Duration::from_mins(15);
 /// At most so many times the floor.
 const TIMES: f64 = 1.1;
 /// Who waits for a backup knows of its end at most so much later (seconds).
@@ -30,7 +30,7 @@ const MEMORY: (u32, usize) = (96, 100_000);
 const GROWTH: f64 = 100.0;
 /// Between the floor and the backup: the API server answers a list of the same type late if it comes that soon (kube-apiserver
 /// `pkg/storage/cacher/progress`, v1.34), and what comes before a backup of people is not a list of everything.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// With fewer objects, growth is noise.
 const TELLING: usize = 50_000;
 
@@ -175,12 +175,12 @@ async fn back_up(world: &World, name: &str) -> anyhow::Result<Duration> {
     Ok(times.first().context("no backup")?.duration_since(start))
 }
 
-async fn read(world: &World, name: &str) -> anyhow::Result<bytes::Bytes> {
+pub(super) async fn read(world: &World, name: &str) -> anyhow::Result<bytes::Bytes> {
     let s3 = world.s3.as_ref().context("there is no S3 server: install Go")?;
     s3.read(BUCKET, &format!("backups/{name}/{name}.tar.gz")).await
 }
 
-fn unpack(tarball: &[u8]) -> anyhow::Result<Vec<u8>> {
+pub(super) fn unpack(tarball: &[u8]) -> anyhow::Result<Vec<u8>> {
     let mut tar = Vec::new();
     MultiGzDecoder::new(tarball).read_to_end(&mut tar).context("unpack the tarball")?;
     Ok(tar)
