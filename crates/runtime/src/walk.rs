@@ -2,7 +2,7 @@
 //! first pages of the next lists.
 //!
 //! What is wanted of a type in some namespaces is listed in each of them, or over all and sorted out by the receiver, whichever
-//! costs less: see [`choice`].
+//! costs less: see `choice`.
 
 use std::{sync::Arc, time::Duration};
 
