@@ -13,6 +13,7 @@ mod guard;
 mod hooks;
 mod identity;
 mod item_memory;
+mod left_out;
 mod lifecycle;
 mod namespaces;
 mod observe;

@@ -398,6 +398,8 @@ impl Starting<'_> {
             "--kube-api-qps=500".to_owned(),
             "--kube-api-burst=1000".to_owned(),
             "--concurrent-namespace-syncs=10".to_owned(),
+            // A claim whose volume it has not seen yet waits for this long.
+            "--pvclaimbinder-sync-period=1s".to_owned(),
             format!("--controllers={CONTROLLERS}"),
         ];
         flags.extend_from_slice(self.manager_flags);

@@ -6,7 +6,8 @@
 use backup_actions::restore::{
     RestoreRules,
     existing::{self, Existing, Made},
-    json::Object,
+    json::{self, Object},
+    links::{self, Link, LinkAction, OtherEnd},
 };
 use serde_json::Value;
 
@@ -76,6 +77,8 @@ pub(super) struct Target<'a> {
     pub(super) name: &'a str,
     /// The item as it would be without resource modifiers, if they have changed it.
     pub(super) unmodified: Option<&'a Object>,
+    /// The reference to its controller that it gets when it is created; an existing object is left with its own.
+    pub(super) controller: Option<&'a Value>,
 }
 
 /// What the treatment of existing objects depends on.
@@ -114,8 +117,10 @@ pub(super) async fn item(
     {
         return Ok(applied);
     }
+    let controlled = target.controller.map(|controller| controlled(wanted, controller));
     for _ in 0..TRIES {
-        let (created, uncertain) = calls.create(target.collection, wanted).await;
+        let (created, uncertain) =
+            calls.create(target.collection, controlled.as_ref().unwrap_or(wanted)).await;
         let error = match created {
             Ok(()) => return Ok(Applied::quiet(Outcome::Created)),
             Err(error) => error.unless_stopped()?,
@@ -134,6 +139,12 @@ pub(super) async fn item(
     )))
 }
 
+fn controlled(wanted: &Object, controller: &Value) -> Object {
+    let mut object = wanted.clone();
+    json::set(&mut object, &["metadata"], "ownerReferences", Value::from(vec![controller.clone()]));
+    object
+}
+
 /// A service whose address or port is taken may well be the one that is being restored: the server allocates before it
 /// looks at the name.
 fn holds_port(target: Target<'_>, error: &CallError) -> bool {
@@ -150,7 +161,7 @@ async fn compare(
     mine: bool,
     refused: Option<&CallError>,
 ) -> Result<Option<Applied>, StopReason> {
-    let Target { kind, name, group_resource, namespace, collection, unmodified } = target;
+    let Target { kind, name, group_resource, namespace, collection, unmodified, .. } = target;
     let made = Made { wanted, unmodified };
     for _ in 0..TRIES {
         let found = match seen.take() {
@@ -187,19 +198,29 @@ async fn compare(
             };
             return Ok(Some(Applied::failed(format!("{kind} {name:?} could not be created: {why}"))));
         }
-        let patch = match existing::compare(
-            made,
-            &found,
-            group_resource,
-            namespace,
-            policy.rules,
-            policy.update,
-        ) {
+        let compared =
+            existing::compare(made, &found, group_resource, namespace, policy.rules, policy.update);
+        if compared != Existing::Equal
+            && namespace.is_none()
+            && let Some(original) = served_original(calls, &found, group_resource, policy).await?
+        {
+            return Ok(Some(Applied::skipped(format!(
+                "{kind} {name:?} exists and serves namespace {original:?}, which this restore maps to {:?}; it was left as it is, \
+                 because what runs in {original:?} needs it: give the copy one of another name",
+                policy.rules.target(&original)
+            ))));
+        }
+        let patch = match compared {
             Existing::Equal => return Ok(Some(Applied::quiet(Outcome::Skipped))),
             Existing::Differs => {
                 return Ok(Some(Applied::skipped(format!(
                     "{kind} {name:?} exists and differs from the backup; it was left as it is \
                      (existingResourcePolicy: update would change it)"
+                ))));
+            }
+            Existing::Held(holder) => {
+                return Ok(Some(Applied::skipped(format!(
+                    "{kind} {name:?} exists and belongs to claim {holder}; it was left as it is"
                 ))));
             }
             Existing::Released => {
@@ -232,6 +253,30 @@ async fn compare(
     Ok(Some(Applied::skipped(format!(
         "{kind} {name:?} exists and differs from the backup; it changed so often meanwhile that it was left as it is"
     ))))
+}
+
+/// The namespace of the backup that an existing cluster-scoped object serves, if it is restored under another name and is in the
+/// cluster; then the object stays as it is. A namespace that cannot be read counts as being there.
+async fn served_original(
+    calls: &Calls,
+    found: &Object,
+    group_resource: &str,
+    policy: Policy<'_>,
+) -> Result<Option<String>, StopReason> {
+    for namespace in links::mapped_namespaces(found, group_resource, policy.rules) {
+        let other_end = match calls.get("/api/v1/namespaces", &namespace).await {
+            Ok(None) => OtherEnd::None,
+            Ok(Some(_)) => OtherEnd::Anothers,
+            Err(error) => {
+                error.unless_stopped()?;
+                OtherEnd::Anothers
+            }
+        };
+        if links::action(Link::Namespace, other_end, policy.update, true) == LinkAction::Leave {
+            return Ok(Some(namespace));
+        }
+    }
+    Ok(None)
 }
 
 /// Gives a created object its status in place of the one that it has by now. The inner error says why it has not.

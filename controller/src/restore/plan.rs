@@ -152,11 +152,12 @@ impl Planner {
         let mut notes = calls.untried();
         notes.extend(ignored.into_iter().chain(facts.ignored_versions().cloned()));
         notes.extend(self.plugins().await);
+        let left_out = report.left_out_sentences();
         let files = report.into_files();
         let resource_list = serde_json::to_value(&files.resource_list).and_then(serde_json::from_value);
         let resource_list = resource_list.map_err(|error| refused(error.to_string()))?;
         let missing_data = MissingData::of(&files.volume_info);
-        Ok(RestorePlan { results: files.results, resource_list, missing_data, notes })
+        Ok(RestorePlan { results: files.results, resource_list, missing_data, left_out, notes })
     }
 
     /// What the actions of plugins are, as a sentence: what they would do is only known when they do it.

@@ -1,5 +1,7 @@
 //! What a restore has done so far: messages, the list of resources, the log, and the counts, all from one place.
 
+use std::collections::BTreeSet;
+
 use backup_core::{
     api::{common::HookStatus, restore::RestoreProgress},
     left_items::LeftItems,
@@ -10,8 +12,9 @@ use serde_json::Value;
 
 use super::{
     apply::{Applied, Outcome},
+    left_out::LeftOut,
     status::Summary,
-    volume_outcomes::VolumeOutcomes,
+    volume_outcomes::{NamedVolume, VolumeOutcomes},
 };
 use crate::job::{report, worker::WorkerError};
 use backup_plugins::log_line::{Level, LogLine};
@@ -29,6 +32,7 @@ struct Inner {
     volumes: Vec<Value>,
     volume_outcomes: VolumeOutcomes,
     left: LeftItems,
+    left_out: LeftOut,
     total: i64,
     done: i64,
     hooks: HookStatus,
@@ -52,6 +56,7 @@ impl Report {
             volumes: Vec::new(),
             volume_outcomes: VolumeOutcomes::default(),
             left: LeftItems::default(),
+            left_out: LeftOut::default(),
             total: 0,
             done: 0,
             hooks: HookStatus::default(),
@@ -154,10 +159,29 @@ impl Report {
         });
     }
 
-    /// One item was left out on purpose; the log says why.
+    /// One item was left out on purpose; log and plan say why.
     pub(crate) fn left_out(&self, about: About<'_>, why: &str) {
+        self.with(|inner| {
+            inner.volume_outcomes.left_out(about);
+            inner.left_out.add(about, why);
+        });
         self.list(about, Applied::quiet(Outcome::Skipped));
         self.info(&format!("left out {} {:?}: {why}", about.kind, about.name));
+    }
+
+    /// What was left out on purpose, and why, as sentences.
+    pub(crate) fn left_out_sentences(&self) -> Vec<String> {
+        self.with(|inner| inner.left_out.sentences())
+    }
+
+    /// The pods, by their namespace in the cluster and name, of which it matters for their volumes what becomes of them.
+    pub(crate) fn watch_pods(&self, pods: BTreeSet<(String, String)>) {
+        self.with(|inner| inner.volume_outcomes.watch_pods(pods));
+    }
+
+    /// The volume that a claim names, as it is in the cluster.
+    pub(crate) fn claim_names(&self, namespace: &str, claim: &str, volume: NamedVolume) {
+        self.with(|inner| inner.volume_outcomes.names(namespace, claim, volume));
     }
 
     /// What volumes were made of, as `-volumeinfo.json.gz` tells it.

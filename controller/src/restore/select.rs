@@ -159,6 +159,17 @@ impl Selection {
         self.filtered(contents, group_resource)
     }
 
+    /// Whether an item is part of the restore.
+    pub(super) fn includes(
+        &self,
+        contents: &Contents,
+        group_resource: &str,
+        item: &ItemRef,
+    ) -> Result<bool, StoreError> {
+        Ok(!self.keeps_type(group_resource)
+            && self.selects(self.takes(group_resource), contents, group_resource, item)?)
+    }
+
     /// Whether no item of this type is restored.
     pub(super) fn keeps_type(&self, group_resource: &str) -> bool {
         guard::keeps_type(group_resource) || self.guarded.iter().any(|name| name == group_resource)
@@ -232,10 +243,8 @@ impl Selection {
                     contents.find(of_type, None, &object.name).is_some()
                 }
                 Some(of_type) => match contents.find(of_type, object.namespace.as_deref(), &object.name) {
-                    Some(item) if !self.keeps_type(of_type) => {
-                        self.selects(self.takes(of_type), contents, of_type, &item)?
-                    }
-                    _ => false,
+                    Some(item) => self.includes(contents, of_type, &item)?,
+                    None => false,
                 },
                 None => false,
             };

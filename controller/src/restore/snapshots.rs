@@ -172,8 +172,13 @@ impl Snapshots {
         let moved = namespace.as_deref() != source;
         let record = |created: &Object| self.restored.native(created, namespace.as_deref(), &snapshot.info());
         let mut found = self.find(calls, collection, &name).await?;
-        // One that is not ours stays with its own claim, or with what the person wants who has kept it.
-        let is_taken = |found: &Object| !policy.is_ours(found) && (moved || volume::is_released(found));
+        let claim = json::text(&volume, &["spec", "claimRef"], "name");
+        let claim = claim.zip(namespace.as_deref()).map(|(claim, namespace)| format!("{namespace}/{claim}"));
+        let is_held = |found: &Object| volume::holder(found).is_some_and(|holder| Some(holder) != claim);
+        // One that is not ours stays with its own claim, or with what the user wants who has kept it.
+        let is_taken = |found: &Object| {
+            !policy.is_ours(found) && (moved || volume::is_released(found) || is_held(found))
+        };
         if found.as_ref().is_some_and(is_taken) {
             let clone = names::derived("velero-clone", &name, &[&self.uid, &name]);
             self.rename(&mut volume, &name, &clone);

@@ -1,8 +1,13 @@
-//! Whose data did not come back, by how its volume was planned, and by what became of its claim and its volume. Pure.
+//! What became of the data of each volume, by how it was planned and by what became of its claim, its pod and its volume: the one
+//! place that decides it and words it, for log, results and `-volumeinfo.json.gz`. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use backup_core::volume_data::{self, DataSource};
+use backup_core::{
+    repository_data::RepositoryVolume,
+    volume_data::{self, DataSource},
+};
+use backup_plugins::log_line::Level;
 use serde_json::Value;
 
 use super::{
@@ -11,13 +16,55 @@ use super::{
 };
 
 /// Why data that Velero has put into a repository does not come back.
-pub(crate) const IN_REPOSITORY: &str = "it is in a repository of files, which only Velero's node agents read";
+const IN_REPOSITORY: &str = "it is in a repository of files, which only Velero's node agents read";
+/// The same with what to do.
+const SAVED_IN_REPOSITORY: &str =
+    "Velero has saved it in a repository of files, which only its node agents read";
+const USE_VELERO: &str = "restore it with a Velero server that uses this bucket";
 
-/// What became of volumes and their claims.
+/// What became of an object that has a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Became {
+    Created,
+    /// It existed already.
+    Existing,
+    Failed,
+    /// It was left out on purpose.
+    LeftOut,
+}
+
+impl From<Outcome> for Became {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Created => Self::Created,
+            Outcome::Updated | Outcome::Skipped => Self::Existing,
+            Outcome::Failed => Self::Failed,
+        }
+    }
+}
+
+/// The volume that a claim of the backup names, as it is in the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NamedVolume {
+    /// The claim has it, or can bind to it.
+    Available,
+    /// It is not in the cluster.
+    Absent,
+    /// Another claim has it, by its namespace and name.
+    Held(String),
+    /// The claim exists, and has this volume.
+    Another(String),
+}
+
+/// What became of volumes and of what has them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VolumeOutcomes {
     /// Claims, by namespace and name in the cluster.
-    claims: BTreeMap<(String, String), Outcome>,
+    claims: BTreeMap<(String, String), Became>,
+    /// Pods with volumes whose data is in a repository; `None`: not reached.
+    pods: BTreeMap<(String, String), Option<Became>>,
+    /// What claims name that is not available to them.
+    named: BTreeMap<(String, String), NamedVolume>,
     /// Why a PersistentVolume was not restored, by its name in the backup.
     failed: BTreeMap<String, String>,
 }
@@ -25,6 +72,8 @@ pub(crate) struct VolumeOutcomes {
 /// A claim of the backup whose data was to come back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlannedClaim<'a> {
+    /// Where the claim is in the backup.
+    pub(crate) source: &'a str,
     /// Where the claim goes.
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
@@ -33,123 +82,228 @@ pub(crate) struct PlannedClaim<'a> {
     pub(crate) data: &'a DataSource,
 }
 
+/// What became of the data of one volume.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct DataOutcome {
+    /// What log and results say. `None` if an error of the claim or the volume says it already.
+    pub(crate) message: Option<(Level, String)>,
+    /// The entry in `-volumeinfo.json.gz` of a volume whose data did not come back.
+    pub(crate) missing: Option<Value>,
+}
+
+/// A message, and why the data is missing.
+type Said = (Option<(Level, String)>, Option<String>);
+
+fn info(text: String) -> Said {
+    (Some((Level::Info, text)), None)
+}
+
+fn missing(level: Level, text: String, why: impl Into<String>) -> Said {
+    (Some((level, text)), Some(why.into()))
+}
+
 impl VolumeOutcomes {
-    /// Takes note of an item, if it is a volume or a claim.
+    /// Takes note of an item, if it is a volume or has some.
     pub(crate) fn add(&mut self, about: About<'_>, applied: &Applied) {
-        match (about.api_version, about.kind, about.namespace) {
-            ("v1", "PersistentVolumeClaim", Some(namespace)) => {
-                self.claims.insert((namespace.to_owned(), about.name.to_owned()), applied.outcome);
-            }
-            ("v1", "PersistentVolume", None) if applied.outcome == Outcome::Failed => {
-                self.failed.insert(about.name.to_owned(), applied.error.clone().unwrap_or_default());
+        self.became(about, applied.outcome.into());
+        if let ("v1", "PersistentVolume", None, Outcome::Failed) =
+            (about.api_version, about.kind, about.namespace, applied.outcome)
+        {
+            self.failed.insert(about.name.to_owned(), applied.error.clone().unwrap_or_default());
+        }
+    }
+
+    pub(crate) fn left_out(&mut self, about: About<'_>) {
+        self.became(about, Became::LeftOut);
+    }
+
+    fn became(&mut self, about: About<'_>, became: Became) {
+        let ("v1", Some(namespace)) = (about.api_version, about.namespace) else { return };
+        let key = || (namespace.to_owned(), about.name.to_owned());
+        match about.kind {
+            "PersistentVolumeClaim" => _ = self.claims.insert(key(), became),
+            "Pod" if !self.pods.is_empty() => {
+                if let Some(pod) = self.pods.get_mut(&key()) {
+                    *pod = Some(became);
+                }
             }
             _ => {}
         }
     }
 
-    /// The entry in `-volumeinfo.json.gz` of a claim whose data did not come back. `told` has the volumes that were made of
-    /// snapshots.
-    pub(crate) fn missing(&self, claim: PlannedClaim<'_>, told: &[Value]) -> Option<Value> {
-        let PlannedClaim { namespace, name, volume, .. } = claim;
-        self.why(claim, told).map(|why| volume_data::not_restored(namespace, name, volume, &why))
+    /// The pods, by their namespace in the cluster and name, of which it matters what becomes of them.
+    pub(crate) fn watch_pods(&mut self, pods: BTreeSet<(String, String)>) {
+        self.pods = pods.into_iter().map(|pod| (pod, None)).collect();
     }
 
-    fn why(&self, claim: PlannedClaim<'_>, told: &[Value]) -> Option<String> {
-        let PlannedClaim { namespace, name, volume, data } = claim;
-        // One that was not selected, or not reached, is no part of the restore.
-        let outcome = self.claims.get(&(namespace.to_owned(), name.to_owned()))?;
-        let failed = self.failed.get(volume).filter(|_| data.restores_volume());
-        if let Some(why) = failed {
-            return Some(why.clone());
+    /// The volume that a claim names.
+    pub(crate) fn names(&mut self, namespace: &str, claim: &str, volume: NamedVolume) {
+        if volume != NamedVolume::Available {
+            self.named.insert((namespace.to_owned(), claim.to_owned()), volume);
         }
-        match (outcome, data) {
-            // The volume is there with all that it had, whatever became of its claim; or it was made of its snapshot; or the backup
-            // had nothing to bring to the claim that was there.
-            (_, DataSource::Kept)
-            | (Outcome::Created, DataSource::NativeSnapshot)
-            | (Outcome::Updated | Outcome::Skipped, DataSource::Lost(_) | DataSource::Unsaved(_)) => None,
-            (Outcome::Failed, _) => Some("its claim was not restored".to_owned()),
-            (Outcome::Created, DataSource::CsiSnapshot) => {
-                let is_told = |one: &Value| one["pvcNamespace"] == namespace && one["pvcName"] == name;
-                (!told.iter().any(is_told)).then(|| "its snapshot was not restored".to_owned())
+    }
+
+    /// What became of the data of a claim; `None` if the claim is no part of the restore, or was not reached. `wanted` says whether
+    /// data of volumes is to be restored, `told` has the volumes that were made of snapshots.
+    pub(crate) fn of_claim(
+        &self,
+        claim: PlannedClaim<'_>,
+        wanted: bool,
+        told: &[Value],
+    ) -> Option<DataOutcome> {
+        let PlannedClaim { namespace, name, volume, data, .. } = claim;
+        let key = (namespace.to_owned(), name.to_owned());
+        let became = *self.claims.get(&key)?;
+        let failed = self.failed.get(volume).filter(|_| data.restores_volume());
+        let (message, why) = match (failed, became) {
+            _ if !wanted && *data != DataSource::Kept => unwanted(claim, became),
+            (Some(why), _) => (None, Some(why.clone())),
+            (None, Became::Created) => self.created(claim, told),
+            (None, Became::Existing) => self.existing(claim),
+            (None, Became::Failed) => (None, self.not_created(claim)),
+            (None, Became::LeftOut) => left_to_pod(claim),
+        };
+        let missing = why.map(|why| volume_data::not_restored(namespace, name, volume, &why));
+        Some(DataOutcome { message, missing })
+    }
+
+    fn created(&self, claim: PlannedClaim<'_>, told: &[Value]) -> Said {
+        let PlannedClaim { source, namespace, name, volume, data } = claim;
+        match data {
+            DataSource::Kept => match self.named.get(&(namespace.to_owned(), name.to_owned())) {
+                Some(NamedVolume::Absent) => missing(
+                    Level::Warning,
+                    format!(
+                        "claim {name:?} waits for volume {volume:?}, which is not in the cluster and not part of the restore: restore \
+                         the volume, too (persistentvolumes)"
+                    ),
+                    format!("its volume {volume} is not in the cluster"),
+                ),
+                _ => info(format!("claim {name:?} comes back with its volume, which keeps its data")),
+            },
+            DataSource::NativeSnapshot => {
+                info(format!("claim {name:?} comes back with a volume of the snapshot"))
             }
-            (Outcome::Created, DataSource::Repository) => Some(IN_REPOSITORY.to_owned()),
-            (Outcome::Created, DataSource::Lost(why)) => Some((*why).to_owned()),
-            (Outcome::Created, DataSource::Unsaved(why)) => Some(why.clone()),
-            (Outcome::Updated | Outcome::Skipped, _) => {
-                Some("its claim was there already, and keeps the data that it has".to_owned())
+            DataSource::CsiSnapshot => {
+                let is_told = |one: &Value| one["pvcNamespace"] == namespace && one["pvcName"] == name;
+                if told.iter().any(is_told) {
+                    info(format!("claim {name:?} is provisioned from its CSI snapshot"))
+                } else {
+                    let why = "its snapshot was not restored";
+                    (None, Some(why.to_owned()))
+                }
+            }
+            DataSource::Repository => missing(
+                Level::Error,
+                format!(
+                    "the data of claim {source}/{name} is not restored: {SAVED_IN_REPOSITORY}, so the volume is empty; {USE_VELERO}"
+                ),
+                IN_REPOSITORY,
+            ),
+            DataSource::Lost(why) => missing(
+                Level::Error,
+                format!("the data of claim {name:?} cannot be brought back: {why}; its volume is empty"),
+                *why,
+            ),
+            DataSource::Unsaved(why) => {
+                missing(Level::Warning, format!("claim {name:?} comes back empty: {why}"), why.clone())
             }
         }
     }
+
+    fn existing(&self, claim: PlannedClaim<'_>) -> Said {
+        let PlannedClaim { namespace, name, volume, data, .. } = claim;
+        let named = self.named.get(&(namespace.to_owned(), name.to_owned()));
+        match (data, named) {
+            (DataSource::Kept, Some(NamedVolume::Another(other))) => missing(
+                Level::Warning,
+                format!(
+                    "claim {name:?} was there already with volume {other:?} and keeps the data that it has; the data of the backup is on \
+                     volume {volume:?}"
+                ),
+                format!("its claim was there already, with volume {other}"),
+            ),
+            // The backup has nothing to bring to it.
+            (DataSource::Kept | DataSource::Lost(_) | DataSource::Unsaved(_), _) => {
+                info(keeps_its_data(name))
+            }
+            _ => missing(
+                Level::Info,
+                keeps_its_data(name),
+                "its claim was there already, and keeps the data that it has",
+            ),
+        }
+    }
+
+    fn not_created(&self, claim: PlannedClaim<'_>) -> Option<String> {
+        let named = self.named.get(&(claim.namespace.to_owned(), claim.name.to_owned()));
+        match (claim.data, named) {
+            (_, Some(NamedVolume::Held(holder))) => Some(format!("its volume belongs to claim {holder}")),
+            // The volume is there with all that it had.
+            (DataSource::Kept, _) => None,
+            _ => Some("its claim was not restored".to_owned()),
+        }
+    }
+
+    /// What became of the data of a volume without a claim that Velero has put into a repository; `namespace` is where its pod goes.
+    /// `None` if the pod is no part of the restore, or was not reached.
+    pub(crate) fn in_repository(&self, namespace: &str, volume: &RepositoryVolume) -> Option<DataOutcome> {
+        let Some((pod, _)) = &volume.mount else {
+            let text = format!("the data of {volume} is not restored: {SAVED_IN_REPOSITORY}; {USE_VELERO}");
+            return Some(DataOutcome { message: Some((Level::Error, text)), missing: None });
+        };
+        let became = (*self.pods.get(&(namespace.to_owned(), pod.clone()))?)?;
+        let (message, why) = match became {
+            Became::Created => missing(
+                Level::Error,
+                format!(
+                    "the data of {volume} is not restored: {SAVED_IN_REPOSITORY}, so the volume is empty; {USE_VELERO}"
+                ),
+                IN_REPOSITORY,
+            ),
+            Became::Existing => {
+                let why = "its pod was there already, and keeps the data that it has";
+                missing(Level::Info, format!("the data of {volume} is not restored: {why}"), why)
+            }
+            Became::Failed => (None, Some("its pod was not restored".to_owned())),
+            Became::LeftOut => {
+                let why = "its pod was left out";
+                missing(Level::Info, format!("the data of {volume} is not restored: {why}"), why)
+            }
+        };
+        let missing = why.and_then(|why| volume_data::not_restored_of_pod(namespace, volume, &why));
+        Some(DataOutcome { message, missing })
+    }
+}
+
+fn unwanted(claim: PlannedClaim<'_>, became: Became) -> Said {
+    let name = claim.name;
+    match became {
+        Became::Created => info(format!("claim {name:?} comes back empty: spec.restorePVs is false")),
+        Became::Existing => info(keeps_its_data(name)),
+        Became::Failed | Became::LeftOut => (None, None),
+    }
+}
+
+/// Of a claim that is left to the pod which has its ephemeral volume.
+fn left_to_pod(claim: PlannedClaim<'_>) -> Said {
+    let PlannedClaim { source, name, .. } = claim;
+    match claim.data {
+        DataSource::Repository => missing(
+            Level::Error,
+            format!("the data of claim {source}/{name} is not restored: {SAVED_IN_REPOSITORY}; {USE_VELERO}"),
+            IN_REPOSITORY,
+        ),
+        DataSource::Lost(why) => {
+            missing(Level::Error, format!("the data of claim {name:?} cannot be brought back: {why}"), *why)
+        }
+        _ => (None, None),
+    }
+}
+
+fn keeps_its_data(claim: &str) -> String {
+    format!("claim {claim:?} was there already and keeps the data that it has")
 }
 
 #[cfg(test)]
-mod tests {
-    use rstest::rstest;
-    use serde_json::json;
-
-    use super::*;
-
-    const CREATED: Outcome = Outcome::Created;
-    const THERE: Outcome = Outcome::Skipped;
-    const FAILED: Outcome = Outcome::Failed;
-
-    #[rstest]
-    #[case(CREATED, DataSource::Kept, None)]
-    #[case(FAILED, DataSource::Kept, None)]
-    #[case(THERE, DataSource::Kept, None)]
-    #[case(CREATED, DataSource::NativeSnapshot, None)]
-    #[case(CREATED, DataSource::CsiSnapshot, Some("its snapshot was not restored"))]
-    #[case(CREATED, DataSource::Repository, Some("repository of files"))]
-    #[case(CREATED, DataSource::Lost("its snapshot is gone"), Some("its snapshot is gone"))]
-    #[case(CREATED, DataSource::Unsaved("nothing of it".to_owned()), Some("nothing of it"))]
-    #[case(FAILED, DataSource::CsiSnapshot, Some("its claim was not restored"))]
-    #[case(FAILED, DataSource::NativeSnapshot, Some("its claim was not restored"))]
-    #[case(THERE, DataSource::CsiSnapshot, Some("was there already"))]
-    #[case(Outcome::Updated, DataSource::NativeSnapshot, Some("was there already"))]
-    #[case(THERE, DataSource::Repository, Some("was there already"))]
-    #[case(THERE, DataSource::Lost("its snapshot is gone"), None)]
-    #[case(THERE, DataSource::Unsaved("nothing of it".to_owned()), None)]
-    fn why_the_data_of_a_claim_did_not_come_back(
-        #[case] outcome: Outcome,
-        #[case] data: DataSource,
-        #[case] expected: Option<&str>,
-    ) {
-        let (mut outcomes, claim) = (VolumeOutcomes::default(), claim(&data));
-        assert_eq!(outcomes.why(claim, &[]), None, "it was not selected");
-        outcomes.add(about("PersistentVolumeClaim", Some("copy"), "data"), &Applied::quiet(outcome));
-        let why = outcomes.why(claim, &[]);
-        assert_eq!(why.is_some(), expected.is_some(), "{why:?}");
-        assert!(why.unwrap_or_default().contains(expected.unwrap_or_default()));
-        let entry = outcomes.missing(claim, &[]);
-        assert_eq!(entry.is_some(), expected.is_some(), "{entry:?}");
-        // Made of its snapshot, which the action has told.
-        let told = [json!({"pvcNamespace": "copy", "pvcName": "data", "restoreMethod": "CSISnapshot"})];
-        if (outcome, &data) == (CREATED, &DataSource::CsiSnapshot) {
-            assert_eq!(outcomes.why(claim, &told), None);
-        }
-    }
-
-    #[test]
-    fn a_volume_that_was_not_restored_takes_the_data_of_its_claim_along() {
-        for (data, is_missing) in
-            [(DataSource::Kept, true), (DataSource::NativeSnapshot, true), (DataSource::CsiSnapshot, false)]
-        {
-            let mut outcomes = VolumeOutcomes::default();
-            let failed = Applied::failed("the snapshot is gone".to_owned());
-            outcomes.add(about("PersistentVolume", None, "pv"), &failed);
-            outcomes.add(about("PersistentVolumeClaim", Some("copy"), "data"), &Applied::quiet(CREATED));
-            let told = [json!({"pvcNamespace": "copy", "pvcName": "data"})];
-            let why = outcomes.why(claim(&data), &told);
-            assert_eq!(why.as_deref(), is_missing.then_some("the snapshot is gone"), "{data:?}");
-        }
-    }
-
-    fn claim(data: &DataSource) -> PlannedClaim<'_> {
-        PlannedClaim { namespace: "copy", name: "data", volume: "pv", data }
-    }
-
-    fn about<'a>(kind: &'a str, namespace: Option<&'a str>, name: &'a str) -> About<'a> {
-        About { api_version: "v1", kind, namespace, name }
-    }
-}
+mod tests;

@@ -53,6 +53,7 @@ mod existing;
 mod item;
 mod item_coordinator;
 mod item_versions;
+mod links;
 mod plugin_turns;
 mod provisioned;
 mod related_items;
@@ -194,7 +195,7 @@ impl Work<'_> {
         };
         runner.report_left();
         self.actions.log.settle(|lines| self.report.said(lines)).await;
-        self.report.volumes(self.volume_entries());
+        self.report_volumes();
         done.map(|()| started.into_inner())
     }
 
@@ -231,7 +232,6 @@ impl Work<'_> {
         }
         let batches = selection.batches(self.contents, &served, self.order)?;
         self.report.expect(batches.iter().map(|batch| batch.items.len()).sum());
-        self.report_repository_data(&selection)?;
         self.report_guarded(&selection)?;
         self.ensure_all(&common.namespaces, selected).await?;
         let restorer = self.restorer(&common, &served, &selection);

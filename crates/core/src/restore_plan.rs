@@ -31,6 +31,9 @@ pub struct RestorePlan {
     /// The volumes whose data would not come back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_data: Option<MissingData>,
+    /// What would be left out on purpose, and why, as sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// What could not be tried, as sentences.
     pub notes: Vec<String>,
 }

@@ -72,7 +72,7 @@ async fn read(
 }
 
 fn screen(name: &str, plan: RestorePlan, terminal: &Terminal) -> String {
-    let RestorePlan { results, resource_list, missing_data, notes } = plan;
+    let RestorePlan { results, resource_list, missing_data, left_out, notes } = plan;
     let (errors, warnings) = (results.errors(), results.warnings());
     let (tone, phase) = match (errors, warnings) {
         (0, 0) if missing_data.is_none() => (Tone::Good, "Completed"),
@@ -96,9 +96,11 @@ fn screen(name: &str, plan: RestorePlan, terminal: &Terminal) -> String {
         volumes: Fetched::Known(None),
     };
     sections(&mut screen, &stored, terminal.now(), true);
-    if !notes.is_empty() {
-        screen.section("NOT TRIED");
-        screen.lines(notes.iter().map(|note| plain(note)));
+    for (title, sentences) in [("LEFT OUT", left_out), ("NOT TRIED", notes)] {
+        if !sentences.is_empty() {
+            screen.section(title);
+            screen.lines(sentences.iter().map(|sentence| plain(sentence)));
+        }
     }
     screen.text
 }

@@ -36,6 +36,7 @@ mod install_command;
 mod item_blocks;
 mod kubectl_backup;
 mod large_journal;
+mod links_of_restores;
 mod locations;
 mod locks_command;
 mod main_job;
@@ -134,6 +135,7 @@ fn suites() -> Vec<Suite> {
                 collection::TESTS,
                 filter_policies::TESTS,
                 incomplete_restores::TESTS,
+                links_of_restores::TESTS,
                 metrics::TESTS,
                 modified_restores::TESTS,
                 repository_data::TESTS,

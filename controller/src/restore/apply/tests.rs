@@ -34,6 +34,7 @@ const TARGET: Target<'_> = Target {
     namespace: Some("a"),
     name: "x",
     unmodified: None,
+    controller: None,
 };
 
 fn policy(rules: &RestoreRules, update: bool, resumed: bool) -> Policy<'_> {

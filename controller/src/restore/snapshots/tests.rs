@@ -106,6 +106,12 @@ async fn an_existing_volume_stays_and_a_moved_one_gets_its_own_name() {
     fake.put(&format!("{VOLUMES}/pv"), ours);
     let again = restored(&of(&disks), &fake, &rules(true)).await.unwrap();
     assert_eq!((again, disks.asked().len()), (volume("pv"), 1));
+    // One that another claim has got since stays with that, also where nothing is mapped.
+    let held = json!({ "metadata": { "name": "pv" }, "status": { "phase": "Bound" },
+        "spec": { "claimRef": { "namespace": "third", "name": "other" } } });
+    fake.put(&format!("{VOLUMES}/pv"), held);
+    let beside = restored(&of(&disks), &fake, &rules(false)).await.unwrap();
+    assert_eq!(beside["metadata"]["name"], name);
 }
 
 #[tokio::test]

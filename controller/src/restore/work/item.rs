@@ -77,11 +77,11 @@ pub(super) enum InclusionReason {
 
 /// The item that actions are run on.
 pub(super) struct CurrentItem<'a> {
-    kind: ResourceKind<'a>,
+    pub(super) kind: ResourceKind<'a>,
     pub(super) about: About<'a>,
     pub(super) item: ItemRef,
     /// Its name in the backup.
-    id: ItemId,
+    pub(super) id: ItemId,
     pub(super) depth: u8,
 }
 
@@ -249,7 +249,7 @@ impl ItemRestorer<'_> {
         let applied = self.create(&current, object, &from_backup, seen).await?;
         let restored = applied.outcome != Outcome::Failed;
         if applied.outcome == Outcome::Created && group_resource == volumes::CLAIMS {
-            self.work.report_claim(source, about);
+            self.work.expect_provisioned(source, about);
         }
         report.item(about, applied);
         Ok(restored)
@@ -265,13 +265,14 @@ impl ItemRestorer<'_> {
     ) -> Result<ActionResult, WorkError> {
         let Work { restore, report, .. } = self.work;
         let CurrentItem { kind, about, id, .. } = current;
+        let left_to_controller = self.left_to_controller(current, from_backup)?;
         for selected in self.actions.for_type(kind.group_resource) {
             if !selected.applies_to(about.namespace, || json::labels(&object)) {
                 continue;
             }
             self.work.calls.cancellation().check_new_work()?;
             let action = &*selected.action;
-            let input = RestoreActionInput { item: &object, from_backup, restore };
+            let input = RestoreActionInput { item: &object, from_backup, restore, left_to_controller };
             let Done { executed, at } = match self.run_action(action, id, input).await? {
                 Ok(done) => done,
                 Err(error) => {
@@ -380,8 +381,17 @@ impl ItemRestorer<'_> {
             namespace,
             name: &name,
             unmodified: unmodified.as_ref(),
+            controller: None,
         };
+        if let Some(why) = self.volume_refused(target, &object).await? {
+            return Ok(Applied::failed(why));
+        }
+        let controller = self.controller_link(current, from_backup, plural).await?;
+        let target = Target { controller: controller.reference.as_ref(), ..target };
         let mut applied = apply::item(calls, target, &object, self.work.policy(), seen).await?;
+        if let (Outcome::Created, Some(lost)) = (applied.outcome, controller.lost) {
+            self.work.report.warn(namespace.map_or(Scope::Cluster, Scope::Namespace), lost);
+        }
         if applied.outcome == Outcome::Created
             && let Some(status) = from_backup.get("status")
         {
@@ -399,14 +409,14 @@ impl ItemRestorer<'_> {
         Ok(applied)
     }
 
-    fn find_kind(&self, kind: &str, group: &str) -> Option<ResourceType> {
+    pub(super) fn find_kind(&self, kind: &str, group: &str) -> Option<ResourceType> {
         let full = self.served.resolve(&group_resource(kind, group))?;
         let served = self.served.by_group_resource(&full)?;
         (served.kind == kind && served.group == group).then(|| served.clone())
     }
 }
 
-fn group_of(api_version: &str) -> &str {
+pub(super) fn group_of(api_version: &str) -> &str {
     api_version.rsplit_once('/').map_or("", |(group, _)| group)
 }
 

@@ -28,6 +28,9 @@ fn served(fake: &FakeApi) -> ServedTypes {
         resource("", "persistentvolumes", "PersistentVolume", false),
         resource("", "persistentvolumeclaims", "PersistentVolumeClaim", true),
         resource("apps", "deployments", "Deployment", true),
+        resource("batch", "cronjobs", "CronJob", true),
+        resource("batch", "jobs", "Job", true),
+        resource("rbac.authorization.k8s.io", "clusterrolebindings", "ClusterRoleBinding", false),
         resource("storage.k8s.io", "storageclasses", "StorageClass", false),
         resource("scheduling.k8s.io", "priorityclasses", "PriorityClass", false),
         resource("coordination.k8s.io", "leases", "Lease", true),
@@ -445,6 +448,7 @@ mod actions;
 mod existing;
 mod filters;
 mod hooks;
+mod links;
 mod modifiers;
 mod namespaces;
 mod objects;

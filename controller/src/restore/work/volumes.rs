@@ -1,4 +1,4 @@
-//! How the data of each volume comes back: decided once, before anything is restored, and told of each claim that is created.
+//! How the data of each volume comes back: decided once, before anything is restored. What became of it is said once, at the end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,17 +12,16 @@ use backup_actions::{
 use backup_core::{
     names::is_object_name,
     repository_data::RepositoryVolume,
-    volume_data::{self, DataSource, Evidence, VolumeRecord},
+    volume_data::{DataSource, Evidence, VolumeRecord},
 };
-use backup_store::{ItemRef, Scope, StoreError};
+use backup_plugins::log_line::Level;
+use backup_store::Scope;
 use parking_lot::Mutex;
-use serde_json::Value;
 
 use super::{Work, provisioned::Provisioned};
 use crate::restore::{
     report::About,
-    select::Selection,
-    volume_outcomes::{IN_REPOSITORY, PlannedClaim},
+    volume_outcomes::{DataOutcome, PlannedClaim},
 };
 
 pub(crate) const VOLUMES: &str = "persistentvolumes";
@@ -33,8 +32,6 @@ pub(super) const PODS: &str = "pods";
 #[derive(Debug, Default)]
 pub(crate) struct VolumePlan {
     by_claim: BTreeMap<(String, String), PlannedVolume>,
-    /// Entries of volumes of pods, without claims, whose data does not come back.
-    of_pods: Mutex<Vec<Value>>,
     /// Claims that were created, and get other volumes than they had.
     pub(super) provisioned: Mutex<Vec<Provisioned>>,
 }
@@ -102,108 +99,79 @@ impl Work<'_> {
                 self.plan.by_claim.insert((namespace, claim), planned);
             }
         }
+        self.plan_repository_data();
     }
 
-    /// Says what becomes of the data of a claim that was created; `source` is its namespace in the backup.
-    pub(super) fn report_claim(&self, source: Option<&str>, claim: About<'_>) {
+    /// Backups of old servers say of files in a repository only that they are there, and not of which volume.
+    fn plan_repository_data(&mut self) {
+        let mut pods = BTreeSet::new();
+        for RepositoryVolume { namespace, claim, mount } in &self.saved.in_repository {
+            match (claim, mount) {
+                (Some(claim), _) => {
+                    let none =
+                        PlannedVolume { volume: String::new(), data: DataSource::Repository, record: None };
+                    let key = (namespace.clone(), claim.clone());
+                    let planned = self.plan.by_claim.entry(key).or_insert(none);
+                    if matches!(planned.data, DataSource::Unsaved(_)) {
+                        planned.data = DataSource::Repository;
+                    }
+                }
+                (None, Some((pod, _))) => {
+                    pods.insert((self.rules.target(namespace).to_owned(), pod.clone()));
+                }
+                (None, None) => {}
+            }
+        }
+        self.report.watch_pods(pods);
+    }
+
+    /// A claim was created: its volume, if it is provisioned again, gets back what it had.
+    pub(super) fn expect_provisioned(&self, source: Option<&str>, claim: About<'_>) {
         let key = (source.unwrap_or_default().to_owned(), claim.name.to_owned());
         let Some(PlannedVolume { data, record, .. }) = self.plan.by_claim.get(&key) else { return };
-        let scope = claim.namespace.map_or(Scope::Cluster, Scope::Namespace);
-        let name = claim.name;
-        match data {
-            _ if self.restore.spec.restore_pvs == Some(false) && *data != DataSource::Kept => {
-                self.report.info(&format!("claim {name:?} comes back empty: spec.restorePVs is false"));
-            }
-            DataSource::Kept => {
-                self.report.info(&format!("claim {name:?} comes back with its volume as it is"));
-            }
-            DataSource::NativeSnapshot => {
-                self.report.info(&format!("claim {name:?} comes back with a volume of the snapshot"));
-            }
-            DataSource::CsiSnapshot => {
-                self.report.info(&format!("claim {name:?} is provisioned from its CSI snapshot"));
-            }
-            // The list of these is an error of its own: it holds volumes of pods, too.
-            DataSource::Repository => {}
-            DataSource::Lost(why) => self.report.error(
-                scope,
-                format!("the data of claim {name:?} cannot be brought back: {why}; its volume is empty"),
-            ),
-            DataSource::Unsaved(why) => {
-                self.report.warn(scope, format!("claim {name:?} comes back empty: {why}"));
-            }
-        }
         if let (false, Some(namespace), Some(record)) = (data.restores_volume(), claim.namespace, record) {
-            self.plan.provisioned.lock().extend(Provisioned::of(namespace, name, record));
+            self.plan.provisioned.lock().extend(Provisioned::of(namespace, claim.name, record));
         }
     }
 
-    /// What volumes were made of, and those whose data did not come back; where volumes are wanted at all.
-    pub(super) fn volume_entries(&self) -> Vec<Value> {
+    /// Whether data comes back with a claim of the backup.
+    pub(super) fn brings_data(&self, source: &str, claim: &str) -> bool {
+        let planned = self.plan.by_claim.get(&(source.to_owned(), claim.to_owned()));
+        planned
+            .is_some_and(|planned| planned.data.restores_volume() || planned.data == DataSource::CsiSnapshot)
+    }
+
+    /// Says what became of the data of each volume that was reached, and what volumes were made of.
+    pub(super) fn report_volumes(&self) {
         let mut entries = self.snapshots.restored().entries();
         if self.calls.is_dry_run() {
             // Their snapshots would only come into being.
             entries.extend(self.snapshots.restored().expected());
         }
-        if self.restore.spec.restore_pvs == Some(false) {
-            return entries;
-        }
+        let wanted = self.restore.spec.restore_pvs != Some(false);
         let outcomes = self.report.volume_outcomes();
-        let missing = self.plan.by_claim.iter().filter_map(|((namespace, name), planned)| {
-            let PlannedVolume { volume, data, .. } = planned;
-            let namespace = self.rules.target(namespace);
-            outcomes.missing(PlannedClaim { namespace, name, volume, data }, &entries)
-        });
-        let missing: Vec<Value> = missing.collect();
-        entries.extend(missing);
-        entries.append(&mut self.plan.of_pods.lock());
-        entries
-    }
-
-    /// Says of each volume that is restored, and whose data is in a repository of files, that it comes back empty.
-    pub(super) fn report_repository_data(&self, selection: &Selection) -> Result<(), StoreError> {
-        if self.saved.in_repository.is_empty() {
-            return Ok(());
-        }
-        let [claims, pods] = [CLAIMS, PODS].map(|types| self.names(selection, types));
-        let (claims, pods) = (claims?, pods?);
-        for volume in &self.saved.in_repository {
-            let RepositoryVolume { namespace, claim, mount } = volume;
-            let named = |name: &String| (namespace.clone(), name.clone());
-            let selected = match (claim, mount) {
-                (Some(claim), _) => claims.contains(&named(claim)),
-                (None, Some((pod, _))) => pods.contains(&named(pod)),
-                (None, None) => true,
-            };
-            if selected {
-                let target = self.rules.target(namespace);
-                let entry = volume_data::not_restored_of_pod(target, volume, IN_REPOSITORY);
-                self.plan.of_pods.lock().extend(entry);
-                let scope = if namespace.is_empty() { Scope::Velero } else { Scope::Namespace(target) };
-                self.report.error(
-                    scope,
-                    format!(
-                        "the data of {volume} is not restored: Velero has saved it in a repository of files, which only its \
-                         node agents read, so the volume is empty; restore it with a Velero server that uses this bucket"
-                    ),
-                );
+        let mut missing = Vec::new();
+        let mut say = |scope: Scope<'_>, outcome: Option<DataOutcome>| {
+            let Some(DataOutcome { message, missing: entry }) = outcome else { return };
+            missing.extend(entry);
+            match message {
+                Some((Level::Error, text)) => self.report.error(scope, text),
+                Some((Level::Warning, text)) => self.report.warn(scope, text),
+                Some((Level::Info | Level::Debug, text)) => self.report.info(&text),
+                None => {}
             }
-        }
-        Ok(())
-    }
-
-    /// Namespace and name of the selected items of a type.
-    fn names(
-        &self,
-        selection: &Selection,
-        group_resource: &str,
-    ) -> Result<BTreeSet<(String, String)>, StoreError> {
-        let items = selection.items(self.contents, group_resource)?;
-        let named = |item: &ItemRef| {
-            let object = self.contents.object(item).ok()?;
-            let name = json::text(&object, &["metadata"], "name")?.to_owned();
-            Some((self.contents.namespace_of(item).unwrap_or_default().to_owned(), name))
         };
-        Ok(items.iter().filter_map(named).collect())
+        for ((source, name), PlannedVolume { volume, data, .. }) in &self.plan.by_claim {
+            let namespace = self.rules.target(source);
+            let claim = PlannedClaim { source, namespace, name, volume, data };
+            say(Scope::Namespace(namespace), outcomes.of_claim(claim, wanted, &entries));
+        }
+        for volume in self.saved.in_repository.iter().filter(|volume| volume.claim.is_none()) {
+            let namespace = self.rules.target(&volume.namespace);
+            let scope = if namespace.is_empty() { Scope::Velero } else { Scope::Namespace(namespace) };
+            say(scope, outcomes.in_repository(namespace, volume));
+        }
+        entries.extend(missing);
+        self.report.volumes(entries);
     }
 }

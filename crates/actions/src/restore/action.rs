@@ -19,6 +19,8 @@ pub struct RestoreActionInput<'a> {
     pub item: &'a Object,
     pub from_backup: &'a Object,
     pub restore: &'a Restore,
+    /// Why the item is left to its controller, which is part of the restore and makes another one in its place.
+    pub left_to_controller: Option<&'static str>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use super::{
     add_pvc_from_pod::AddClaimsOfPods,
     change_image_name::ChangeImageName,
     change_storage_class::ChangeStorageClass,
-    cluster,
+    cluster, endpoints,
     init_hooks::InitHooks,
     json::Object,
     rules::RestoreRules,
@@ -30,7 +30,7 @@ struct BuiltIn {
     group_resource: &'static str,
 }
 
-const ALL: [BuiltIn; 15] = [
+const ALL: [BuiltIn; 17] = [
     BuiltIn { name: "velero.io/pod", group_resource: "pods" },
     BuiltIn { name: "velero.io/job", group_resource: "jobs.batch" },
     BuiltIn { name: "velero.io/secret", group_resource: "secrets" },
@@ -53,6 +53,8 @@ const ALL: [BuiltIn; 15] = [
     BuiltIn { name: "backup-controller/volume", group_resource: "persistentvolumes" },
     BuiltIn { name: "backup-controller/namespace", group_resource: "namespaces" },
     BuiltIn { name: "backup-controller/root-ca", group_resource: "configmaps" },
+    BuiltIn { name: "backup-controller/endpoints", group_resource: "endpoints" },
+    BuiltIn { name: "backup-controller/endpoint-slices", group_resource: endpoints::SLICES },
 ];
 
 /// Why an item, as the backup has it, is left out.
@@ -64,6 +66,8 @@ pub fn skip_reason(item: &Object, group_resource: &str, rules: &RestoreRules) ->
         "apiservices.apiregistration.k8s.io" => cluster::skip_api_service(item),
         "persistentvolumes" => volume::skip_reason(item, rules),
         "configmaps" => cluster::skip_config_map(item),
+        "endpoints" => endpoints::skip(item),
+        endpoints::SLICES => endpoints::skip_slice(item),
         _ => None,
     }
 }
@@ -81,8 +85,11 @@ pub(super) fn rewrite(item: &mut Object, from: &Object, group_resource: &str, ru
         "rolebindings.rbac.authorization.k8s.io" | "clusterrolebindings.rbac.authorization.k8s.io" => {
             account::rewrite_binding(item, rules);
         }
-        "customresourcedefinitions.apiextensions.k8s.io" => cluster::rewrite_definition(item),
-        of_webhooks if webhooks::TYPES.contains(&of_webhooks) => webhooks::rewrite(item),
+        "customresourcedefinitions.apiextensions.k8s.io" => cluster::rewrite_definition(item, rules),
+        "apiservices.apiregistration.k8s.io" => cluster::rewrite_api_service(item, rules),
+        of_webhooks if webhooks::TYPES.contains(&of_webhooks) => webhooks::rewrite(item, rules),
+        "endpoints" => endpoints::rewrite(item, rules),
+        endpoints::SLICES => endpoints::rewrite_slice(item, rules),
         "persistentvolumes" => volume::rewrite_volume(item, rules),
         "namespaces" => cluster::rewrite_namespace(item, rules),
         _ => {}
@@ -141,7 +148,8 @@ impl RestoreItemAction for InProcess {
 
     async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError> {
         let group_resource = self.of.group_resource;
-        if let Some(reason) = skip_reason(input.from_backup, group_resource, &self.rules) {
+        let reason = skip_reason(input.from_backup, group_resource, &self.rules);
+        if let Some(reason) = reason.or(input.left_to_controller) {
             return Ok(RestoreActionOutput::skipped(reason));
         }
         let mut item = input.item.clone();

@@ -153,7 +153,12 @@ mod tests {
             object(&json!({"spec": {"storageClassName": "old"}})),
             Restore::new("r", RestoreSpec::default()),
         );
-        let input = RestoreActionInput { item: &item, from_backup: &item, restore: &restore };
+        let input = RestoreActionInput {
+            item: &item,
+            from_backup: &item,
+            restore: &restore,
+            left_to_controller: None,
+        };
         let error = action.execute(input).await.unwrap_err();
         assert!(matches!(error, ActionError::Final { .. }), "{error}");
         assert!(error.to_string().contains("\"classes\" names StorageClass \"new\""), "{error}");

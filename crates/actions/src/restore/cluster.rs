@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     json::{self as walk, Object},
+    links,
     rules::RestoreRules,
 };
 
@@ -36,8 +37,15 @@ pub(crate) fn rewrite_namespace(item: &mut Object, rules: &RestoreRules) {
     walk::set(item, &["metadata"], "name", Value::from(name));
 }
 
-/// `preserveUnknownFields: true` cannot be created any more; it becomes its successor in every schema.
-pub(crate) fn rewrite_definition(item: &mut Object) {
+/// Has the Service follow the namespace mapping.
+pub(crate) fn rewrite_api_service(item: &mut Object, rules: &RestoreRules) {
+    links::map_service(item, &["spec", "service"], rules);
+}
+
+/// `preserveUnknownFields: true` cannot be created any more; it becomes its successor in every schema. The Service of a conversion
+/// follows the namespace mapping.
+pub(crate) fn rewrite_definition(item: &mut Object, rules: &RestoreRules) {
+    links::map_service(item, &["spec", "conversion", "webhook", "clientConfig", "service"], rules);
     if !walk::is_true(item, &["spec"], "preserveUnknownFields") {
         return;
     }

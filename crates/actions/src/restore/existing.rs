@@ -9,12 +9,14 @@ use serde_json::{Value, json};
 
 use super::{
     json::{self, Object},
+    links::{self, Link, LinkAction, OtherEnd},
     rules::RestoreRules,
     transform, volume,
 };
 
 mod modified;
 
+const VOLUMES: &str = "persistentvolumes";
 const OURS: [&str; 2] = [labels::BACKUP_NAME, labels::RESTORE_NAME];
 
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +26,8 @@ pub enum Existing {
     Differs,
     /// A volume that differs, and that no claim can bind to, as it still belongs to one that is gone.
     Released,
+    /// A volume that another claim holds, by its namespace and name. It is never changed.
+    Held(String),
     /// It differs; this merge patch makes it what the backup holds.
     Patch(Value),
 }
@@ -54,11 +58,27 @@ pub fn compare(
     if group_resource == "serviceaccounts" {
         return merge_account(wanted, in_cluster);
     }
+    if group_resource == VOLUMES
+        && let Some(holder) = volume::holder(in_cluster)
+    {
+        let other_end = if volume::holder(wanted).as_ref() == Some(&holder) {
+            OtherEnd::Ours
+        } else {
+            OtherEnd::Anothers
+        };
+        let mapped = !rules.namespaces.is_empty();
+        if links::action(Link::ClaimOfVolume, other_end, update, mapped) == LinkAction::Leave {
+            return Existing::Held(holder);
+        }
+    }
     let mut seen = transform::rewritten(in_cluster, group_resource, namespace, &rules.in_place());
     if let Some(unmodified) = unmodified {
         modified::accept(&mut seen, in_cluster, wanted, unmodified);
     }
-    let released = group_resource == "persistentvolumes" && volume::is_released(in_cluster);
+    if group_resource == "persistentvolumeclaims" {
+        volume::keep_bound(&mut seen, in_cluster, wanted);
+    }
+    let released = group_resource == VOLUMES && volume::is_released(in_cluster);
     let mut patch = match (same_objects(&seen, wanted), update) {
         (true, _) if !released => return Existing::Equal,
         (true, _) => at_version(Object::new(), in_cluster),

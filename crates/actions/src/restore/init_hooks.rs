@@ -129,7 +129,7 @@ mod tests {
     async fn made(pod: &Object, restore: &Restore) -> Option<Vec<Value>> {
         let namespaces = Arc::new(restore.spec.namespace_mapping.clone());
         let rules = RestoreRules { namespaces, ..RestoreRules::default() };
-        let input = RestoreActionInput { item: pod, from_backup: pod, restore };
+        let input = RestoreActionInput { item: pod, from_backup: pod, restore, left_to_controller: None };
         let item = InitHooks(Arc::new(rules)).execute(input).await.unwrap().item?;
         Some(item["spec"]["initContainers"].as_array().unwrap().clone())
     }

@@ -33,6 +33,27 @@ pub fn is_going(volume: &Object) -> bool {
     existing::is_going(volume) || is_released(volume) && deleted_with_claim
 }
 
+/// The claim that holds a volume, as `namespace/name`: bound to it, or to be bound as the volume names it. `None` if the volume is free,
+/// or its claim is gone.
+pub fn holder(volume: &Object) -> Option<String> {
+    if matches!(json::text(volume, &["status"], "phase"), Some("Released" | "Failed")) {
+        return None;
+    }
+    let part = |key| json::text(volume, &["spec", "claimRef"], key).filter(|text| !text.is_empty());
+    Some(format!("{}/{}", part("namespace")?, part("name")?))
+}
+
+/// Has an existing claim that is bound keep its volume: the server never takes another one, so that is no difference.
+pub(super) fn keep_bound(seen: &mut Object, in_cluster: &Object, wanted: &Object) {
+    if volume_of_claim(in_cluster).is_none() {
+        return;
+    }
+    match volume_of_claim(wanted) {
+        Some(volume) => json::set(seen, &["spec"], "volumeName", Value::from(volume)),
+        None => json::remove(seen, &["spec"], &["volumeName"]),
+    }
+}
+
 pub fn volume_of_claim(claim: &Object) -> Option<&str> {
     json::text(claim, &["spec"], "volumeName").filter(|name| !name.is_empty())
 }

@@ -3,7 +3,11 @@
 
 use serde_json::Value;
 
-use super::json::{self, Object};
+use super::{
+    json::{self, Object},
+    links,
+    rules::RestoreRules,
+};
 
 pub(crate) const NAME: &str = "velero.io/admission-webhook-configuration";
 pub(crate) const TYPES: [&str; 2] = [
@@ -13,13 +17,13 @@ pub(crate) const TYPES: [&str; 2] = [
 /// What `v1` takes.
 const VALID: [&str; 2] = ["None", "NoneOnDryRun"];
 
-pub(crate) fn rewrite(item: &mut Object) {
-    if json::text(item, &[], "apiVersion") != Some("admissionregistration.k8s.io/v1") {
-        return;
-    }
+/// Has the Services follow the namespace mapping, too.
+pub(crate) fn rewrite(item: &mut Object, rules: &RestoreRules) {
+    let is_v1 = json::text(item, &[], "apiVersion") == Some("admissionregistration.k8s.io/v1");
     let webhooks = json::list_mut(item, &[], "webhooks").into_iter().flatten();
     for webhook in webhooks.filter_map(Value::as_object_mut) {
-        if json::text(webhook, &[], "sideEffects").is_none_or(|value| !VALID.contains(&value)) {
+        links::map_service(webhook, &["clientConfig", "service"], rules);
+        if is_v1 && json::text(webhook, &[], "sideEffects").is_none_or(|value| !VALID.contains(&value)) {
             webhook.insert("sideEffects".to_owned(), Value::from("None"));
         }
     }

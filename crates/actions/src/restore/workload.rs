@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use super::json::{self, Object};
+use super::{
+    json::{self, Object},
+    owners::JOB_UID,
+};
 
 /// Annotation of a pod that mirrors a static pod of a kubelet.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -66,12 +69,21 @@ fn drop_mounts(container: &mut Value, gone: &[String]) {
     }
 }
 
-/// Labels that tie pods to the uid of the old Job.
-const GENERATED: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
-
-/// A Job that was done would run again.
+/// A Job that had ended would run again. `SuccessCriteriaMet` and `FailureTarget` precede the end: only its pods
+/// are still being stopped.
 pub(crate) fn skip_job(item: &Object) -> Option<&'static str> {
-    json::text(item, &["status"], "completionTime").map(|_| "the job had completed")
+    let status = json::object(item, &["status"])?;
+    if status.contains_key("completionTime") {
+        return Some("the job had completed");
+    }
+    let conditions = status.get("conditions").and_then(Value::as_array);
+    let conditions = conditions.into_iter().flatten().filter_map(Value::as_object);
+    let mut met = conditions.filter(|one| json::text(one, &[], "status") == Some("True"));
+    met.find_map(|one| match json::text(one, &[], "type") {
+        Some("Complete" | "SuccessCriteriaMet") => Some("the job had completed"),
+        Some("Failed" | "FailureTarget") => Some("the job had failed"),
+        _ => None,
+    })
 }
 
 /// Removes the generated selector and labels, so that the new Job gets its own, unless the selector was chosen by a person.
@@ -79,10 +91,10 @@ pub(crate) fn rewrite_job(item: &mut Object) {
     if json::is_true(item, &["spec"], "manualSelector") {
         return;
     }
-    json::remove(item, &["spec", "selector", "matchLabels"], &GENERATED);
+    json::remove(item, &["spec", "selector", "matchLabels"], &JOB_UID);
     if json::object(item, &["spec", "selector"]).is_some_and(Object::is_empty) {
         json::remove(item, &["spec"], &["selector"]);
     }
-    json::remove(item, &["spec", "template", "metadata", "labels"], &GENERATED);
-    json::remove(item, &["metadata", "labels"], &GENERATED);
+    json::remove(item, &["spec", "template", "metadata", "labels"], &JOB_UID);
+    json::remove(item, &["metadata", "labels"], &JOB_UID);
 }

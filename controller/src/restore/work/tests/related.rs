@@ -77,7 +77,7 @@ async fn a_definition_comes_along_when_its_resources_need_it() {
 async fn a_volume_that_is_kept_comes_along_with_its_claim() {
     let volume = |name: &str, policy: &str| {
         json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
-            "spec": {"persistentVolumeReclaimPolicy": policy, "claimRef": {"namespace": "a", "name": "c", "uid": "u"}}})
+            "spec": {"persistentVolumeReclaimPolicy": policy, "claimRef": {"namespace": "a", "name": name, "uid": "u"}}})
     };
     let claim = |name: &str, volume: &str| {
         json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
@@ -92,7 +92,7 @@ async fn a_volume_that_is_kept_comes_along_with_its_claim() {
     ];
     let (fake, _) = restored(&items, json!({"includedNamespaces": ["a"]})).await;
     let volume = fake.get("/api/v1/persistentvolumes/kept").unwrap();
-    assert_eq!(volume["spec"]["claimRef"], json!({"namespace": "a", "name": "c"}));
+    assert_eq!(volume["spec"]["claimRef"], json!({"namespace": "a", "name": "kept"}));
     assert!(fake.get("/api/v1/persistentvolumes/gone").is_none());
     assert!(fake.get("/api/v1/persistentvolumes/unused").is_none());
     let at = |name: &str| fake.get(&format!("/api/v1/namespaces/a/persistentvolumeclaims/{name}")).unwrap();

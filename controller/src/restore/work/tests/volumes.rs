@@ -33,7 +33,7 @@ async fn what_became_of_the_data_of_each_volume_is_told() {
         record("filed", json!({"backupMethod": "PodVolumeBackup"})),
         record("also-filed", json!({"backupMethod": "PodVolumeBackup"})),
     ];
-    for (volumes, warnings, errors) in [(true, 1, 1), (false, 0, 0)] {
+    for (volumes, warnings, errors) in [(true, 1, 3), (false, 0, 0)] {
         let fake = fake::server();
         fake.put("/api/v1/namespaces/a/persistentvolumeclaims/there", claim("there").2);
         let (claimed, calls) = (Footprint::everything(), fake::calls(&fake));

@@ -74,7 +74,7 @@ async fn executed(
     };
     let actions = actions(&snapshot_api(fake), &Arc::new(rules), &RestoredVolumes::default());
     let item = transform::stripped(from_backup);
-    let input = RestoreActionInput { item: &item, from_backup, restore };
+    let input = RestoreActionInput { item: &item, from_backup, restore, left_to_controller: None };
     actions.iter().find(|action| action.name() == name).unwrap().execute(input).await
 }
 

@@ -1,5 +1,7 @@
 #![allow(clippy::needless_pass_by_value)] // tables read better with values
 
+use std::sync::Arc;
+
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -162,4 +164,90 @@ fn a_difference_to_what_a_modifier_wants_is_one(
     #[case] cluster: Value,
 ) {
     assert_eq!(compared_modified(&backup, &modified, &cluster), Existing::Differs);
+}
+
+fn as_copy() -> RestoreRules {
+    RestoreRules { namespaces: Arc::new([("old".to_owned(), "new".to_owned())].into()), ..rules() }
+}
+
+/// The same for a restore that maps namespace `old` to `new`.
+fn compared_as_copy(group_resource: &str, backup: &Value, cluster: &Value, update: bool) -> Existing {
+    let mapped = as_copy();
+    let wanted = transform::rewritten(backup.as_object().unwrap(), group_resource, None, &mapped);
+    let made = Made { wanted: &wanted, unmodified: None };
+    compare(made, cluster.as_object().unwrap(), group_resource, None, &mapped, update)
+}
+
+fn volume_of(claim: &str, phase: &str) -> Value {
+    let (namespace, name) = claim.split_once('/').unwrap();
+    json!({"metadata": {"name": "v"}, "status": {"phase": phase},
+        "spec": {"nfs": {"path": "/"}, "claimRef": {"namespace": namespace, "name": name, "uid": "u"}}})
+}
+
+#[rstest]
+#[case::in_use_by_the_original("old/data", "Bound", Existing::Held("old/data".to_owned()))]
+#[case::in_use_elsewhere("third/other", "Bound", Existing::Held("third/other".to_owned()))]
+#[case::reserved("third/other", "Available", Existing::Held("third/other".to_owned()))]
+#[case::of_the_copy("new/data", "Bound", Existing::Equal)]
+fn a_volume_that_another_claim_holds_is_never_changed(
+    #[case] holder: &str,
+    #[case] phase: &str,
+    #[case] expected: Existing,
+) {
+    let (backup, cluster) = (volume_of("old/data", "Bound"), volume_of(holder, phase));
+    for update in [false, true] {
+        assert_eq!(compared_as_copy("persistentvolumes", &backup, &cluster, update), expected);
+    }
+}
+
+#[test]
+fn a_volume_whose_claim_is_gone_is_free_for_a_copy_that_may_change_it() {
+    let (backup, cluster) = (volume_of("old/data", "Bound"), volume_of("old/data", "Released"));
+    assert_eq!(compared_as_copy("persistentvolumes", &backup, &cluster, false), Existing::Released);
+    let Existing::Patch(patch) = compared_as_copy("persistentvolumes", &backup, &cluster, true) else {
+        panic!("no patch");
+    };
+    assert_eq!(
+        (&patch["spec"]["claimRef"]["namespace"], &patch["spec"]["claimRef"]["uid"]),
+        (&json!("new"), &Value::Null)
+    );
+}
+
+#[rstest]
+#[case::binding("clusterrolebindings.rbac.authorization.k8s.io", |namespace: &str| json!({"metadata": {"name": "x"},
+    "subjects": [{"kind": "ServiceAccount", "name": "a", "namespace": namespace}]}))]
+#[case::webhook("mutatingwebhookconfigurations.admissionregistration.k8s.io", |namespace: &str| json!({"metadata": {"name": "x"},
+    "webhooks": [{"clientConfig": {"service": {"name": "s", "namespace": namespace}}}]}))]
+#[case::api_service("apiservices.apiregistration.k8s.io", |namespace: &str| json!({"metadata": {"name": "x"},
+    "spec": {"service": {"name": "s", "namespace": namespace}}}))]
+fn what_serves_the_original_of_a_copy_is_known(#[case] group_resource: &str, #[case] of: fn(&str) -> Value) {
+    for update in [false, true] {
+        let compared = |cluster: &str| compared_as_copy(group_resource, &of("old"), &of(cluster), update);
+        let serves = |cluster: &str| {
+            links::mapped_namespaces(of(cluster).as_object().unwrap(), group_resource, &as_copy())
+        };
+        assert_eq!(serves("old"), ["old"]);
+        assert_eq!(compared("new"), Existing::Equal);
+        for other in ["old", "third"] {
+            assert_eq!(matches!(compared(other), Existing::Patch(_)), update, "{other}");
+        }
+        assert_eq!(serves("third"), [""; 0], "it leads to neither");
+    }
+}
+
+#[rstest]
+#[case::of_the_backup(json!({"volumeName": "v"}))]
+#[case::of_another(json!({"volumeName": "other"}))]
+fn the_volume_of_an_existing_claim_is_no_difference(#[case] cluster: Value) {
+    let rules =
+        RestoreRules { kept_volumes: Arc::new(["v".to_owned(), "other".to_owned()].into()), ..rules() };
+    for backup in [json!({"volumeName": "v"}), json!({})] {
+        let [wanted, cluster] =
+            [&backup, &cluster].map(|spec| json!({"metadata": {"name": "c"}, "spec": spec}));
+        let claims = "persistentvolumeclaims";
+        let wanted = transform::rewritten(wanted.as_object().unwrap(), claims, Some("ns"), &rules);
+        let made = Made { wanted: &wanted, unmodified: None };
+        let compared = compare(made, cluster.as_object().unwrap(), claims, Some("ns"), &rules, true);
+        assert_eq!(compared, Existing::Equal);
+    }
 }

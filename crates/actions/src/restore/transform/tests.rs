@@ -257,6 +257,43 @@ fn subjects_of_bindings_follow_the_mapping() {
     }
 }
 
+#[rstest]
+#[case::webhook("validatingwebhookconfigurations.admissionregistration.k8s.io", "/webhooks/0/clientConfig/service/namespace",
+    json!({"webhooks": [{"clientConfig": {"service": {"namespace": "old", "name": "s"}}}]}))]
+#[case::api_service("apiservices.apiregistration.k8s.io", "/spec/service/namespace",
+    json!({"spec": {"service": {"namespace": "old", "name": "s"}}}))]
+#[case::conversion("customresourcedefinitions.apiextensions.k8s.io", "/spec/conversion/webhook/clientConfig/service/namespace",
+    json!({"spec": {"conversion": {"webhook": {"clientConfig": {"service": {"namespace": "old", "name": "s"}}}}}}))]
+fn services_of_webhooks_and_api_services_follow_the_mapping(
+    #[case] group_resource: &str,
+    #[case] pointer: &str,
+    #[case] item: Value,
+) {
+    assert_eq!(body(group_resource, item.clone()).pointer(pointer), Some(&json!("new")));
+    let mut elsewhere = item;
+    *elsewhere.pointer_mut(pointer).unwrap() = json!("other");
+    assert_eq!(body(group_resource, elsewhere.clone()), elsewhere);
+}
+
+#[rstest]
+#[case("endpoints", "/subsets/0/addresses/0/targetRef", |address| json!({"subsets": [{"addresses": [address]}]}))]
+#[case("endpoints", "/subsets/0/notReadyAddresses/0/targetRef", |address| json!({"subsets": [{"notReadyAddresses": [address]}]}))]
+#[case("endpointslices.discovery.k8s.io", "/endpoints/0/targetRef", |address| json!({"endpoints": [address]}))]
+fn the_pods_of_endpoints_follow_the_mapping_and_lose_their_uid(
+    #[case] group_resource: &str,
+    #[case] pointer: &str,
+    #[case] of: fn(Value) -> Value,
+) {
+    let address = json!({"ip": "10.0.0.1", "targetRef":
+        {"kind": "Pod", "namespace": "old", "name": "p", "uid": "u", "resourceVersion": "1"}});
+    let made = body(group_resource, of(address));
+    assert_eq!(
+        made.pointer(pointer),
+        Some(&json!({"kind": "Pod", "namespace": "new", "name": "p"})),
+        "{made}"
+    );
+}
+
 #[test]
 fn unknown_fields_of_old_definitions_are_preserved_by_their_schemas() {
     let item = json!({"metadata": {"name": "x"}, "spec": {"preserveUnknownFields": true, "versions": [{"name": "v1"}]}});
@@ -274,10 +311,25 @@ fn unknown_fields_of_old_definitions_are_preserved_by_their_schemas() {
 #[case::failed("pods", json!({"status": {"phase": "Failed"}}), true)]
 #[case::running("pods", json!({"status": {"phase": "Running"}}), false)]
 #[case::done("jobs.batch", json!({"status": {"completionTime": "2026-01-01T00:00:00Z"}}), true)]
+#[case::complete("jobs.batch", json!({"status": {"conditions": [{"type": "Complete", "status": "True"}]}}), true)]
+#[case::failed_job("jobs.batch", json!({"status": {"conditions": [{"type": "Failed", "status": "True"}]}}), true)]
+#[case::completing("jobs.batch", json!({"status": {"conditions": [{"type": "SuccessCriteriaMet", "status": "True"}]}}), true)]
+#[case::failing("jobs.batch", json!({"status": {"conditions": [{"type": "FailureTarget", "status": "True"}]}}), true)]
+#[case::not_failed("jobs.batch", json!({"status": {"conditions": [{"type": "Failed", "status": "False"}]}}), false)]
+#[case::suspended("jobs.batch", json!({"status": {"conditions": [{"type": "Suspended", "status": "True"}]}}), false)]
 #[case::working("jobs.batch", json!({"status": {}}), false)]
 #[case::managed("apiservices.apiregistration.k8s.io",
     json!({"metadata": {"labels": {"kube-aggregator.kubernetes.io/automanaged": "onstart"}}}), true)]
 #[case::own("apiservices.apiregistration.k8s.io", json!({"metadata": {"labels": {}}}), false)]
+#[case::endpoints_of_a_service("endpoints", json!({"metadata": {"labels":
+    {"endpoints.kubernetes.io/managed-by": "endpoint-controller"}}}), true)]
+#[case::endpoints_of_a_user("endpoints", json!({"metadata": {"labels": {}}}), false)]
+#[case::slice_of_a_service("endpointslices.discovery.k8s.io", json!({"metadata": {"labels":
+    {"endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"}}}), true)]
+#[case::slice_of_endpoints("endpointslices.discovery.k8s.io", json!({"metadata": {"labels":
+    {"endpointslice.kubernetes.io/managed-by": "endpointslicemirroring-controller.k8s.io"}}}), true)]
+#[case::slice_of_a_user("endpointslices.discovery.k8s.io", json!({"metadata": {"labels":
+    {"endpointslice.kubernetes.io/managed-by": "a-user"}}}), false)]
 #[case::ca("configmaps", json!({"metadata": {"name": "kube-root-ca.crt"}}), true)]
 #[case::kept("persistentvolumes", json!({"metadata": {"name": "kept"}}), false)]
 #[case::not_kept("persistentvolumes", json!({"metadata": {"name": "gone"}}), true)]
@@ -292,14 +344,18 @@ fn items_that_the_cluster_makes_itself_or_that_had_ended_are_left_out(
 ) {
     let item = item.as_object().unwrap();
     let restore = Restore::new("r", RestoreSpec::default());
-    let input = RestoreActionInput { item, from_backup: item, restore: &restore };
+    let input = RestoreActionInput { item, from_backup: item, restore: &restore, left_to_controller: None };
     let all = built_in(&Arc::new(rules()));
     let of_type = all.iter().filter(|action| action.applies_to().included_resources == [group_resource]);
     let skipped = of_type.filter_map(|action| action.execute(input).now_or_never()?.unwrap().skip);
     assert_eq!(skipped.count() > 0, left_out);
 }
 
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 16] = [
+    "endpoints",
+    "endpointslices.discovery.k8s.io",
+    "apiservices.apiregistration.k8s.io",
+    "validatingwebhookconfigurations.admissionregistration.k8s.io",
     "pods",
     "jobs.batch",
     "secrets",

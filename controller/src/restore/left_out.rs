@@ -1,0 +1,76 @@
+//! What a restore leaves out on purpose, by kind and reason.
+
+use std::collections::BTreeMap;
+
+use backup_core::text::listed;
+
+use super::report::About;
+
+/// Reasons of one kind that are told apart: plugins may give any.
+const MAX_GROUPS: usize = 64;
+/// Items that are named of a group; the others are counted.
+const NAMED: usize = 8;
+
+#[derive(Debug, Default)]
+pub(super) struct LeftOut {
+    groups: BTreeMap<(String, String), Group>,
+    /// Items beyond the groups.
+    others: usize,
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    count: usize,
+    names: Vec<String>,
+}
+
+impl LeftOut {
+    pub(super) fn add(&mut self, about: About<'_>, why: &str) {
+        let key = (about.kind.to_owned(), why.to_owned());
+        if self.groups.len() >= MAX_GROUPS && !self.groups.contains_key(&key) {
+            self.others += 1;
+            return;
+        }
+        let group = self.groups.entry(key).or_default();
+        group.count += 1;
+        if group.names.len() < NAMED {
+            let namespace = about.namespace.map_or_else(String::new, |namespace| format!("{namespace}/"));
+            group.names.push(format!("{namespace}{}", about.name));
+        }
+    }
+
+    /// "Pod shop/a, shop/b: the pod had ended".
+    pub(super) fn sentences(&self) -> Vec<String> {
+        let one = |((kind, why), group): (&(String, String), &Group)| {
+            format!("{kind} {}: {why}", listed(&group.names, group.count))
+        };
+        let others = (self.others > 0).then(|| format!("and {} more for other reasons", self.others));
+        self.groups.iter().map(one).chain(others).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_named_by_its_reason_and_bounded() {
+        let mut left_out = LeftOut::default();
+        for number in 0..20 {
+            let name = format!("p-{number:02}");
+            let pod = About { api_version: "v1", kind: "Pod", namespace: Some("shop"), name: &name };
+            left_out.add(pod, "the pod had ended");
+        }
+        let sentences = left_out.sentences();
+        assert_eq!(sentences.len(), 1);
+        assert!(
+            sentences[0].starts_with("Pod shop/p-00, ") && sentences[0].contains("12 more"),
+            "{sentences:?}"
+        );
+        for number in 0..200 {
+            let volume = About { api_version: "v1", kind: "PersistentVolume", namespace: None, name: "pv" };
+            left_out.add(volume, &format!("reason {number}"));
+        }
+        assert_eq!(left_out.sentences().len(), MAX_GROUPS + 1);
+    }
+}

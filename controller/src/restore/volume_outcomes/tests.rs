@@ -1,0 +1,228 @@
+use rstest::rstest;
+use serde_json::json;
+
+use super::*;
+
+const CREATED: Outcome = Outcome::Created;
+const THERE: Outcome = Outcome::Skipped;
+const FAILED: Outcome = Outcome::Failed;
+
+const INFO: Option<Level> = Some(Level::Info);
+const WARNING: Option<Level> = Some(Level::Warning);
+const ERROR: Option<Level> = Some(Level::Error);
+
+fn lost() -> DataSource {
+    DataSource::Lost("its snapshot is gone")
+}
+
+fn unsaved() -> DataSource {
+    DataSource::Unsaved("nothing of it was saved".to_owned())
+}
+
+fn claim(data: &DataSource) -> PlannedClaim<'_> {
+    PlannedClaim { source: "shop", namespace: "copy", name: "data", volume: "pv", data }
+}
+
+fn about<'a>(kind: &'a str, namespace: Option<&'a str>, name: &'a str) -> About<'a> {
+    About { api_version: "v1", kind, namespace, name }
+}
+
+/// The level of the message, the message, and why the data is missing.
+fn said(outcome: &DataOutcome) -> (Option<Level>, String, Option<&str>) {
+    let (level, text) = outcome.message.clone().unzip();
+    let why = outcome.missing.as_ref().map(|entry| entry["skippedReason"].as_str().unwrap());
+    (level, text.unwrap_or_default(), why)
+}
+
+/// One line for each thing that can become of the data of a claim; it says of the data no more than is so.
+#[rstest]
+#[case::kept(CREATED, DataSource::Kept, INFO, "comes back with its volume, which keeps its data", None)]
+#[case::kept_without_its_claim(FAILED, DataSource::Kept, None, "", None)]
+#[case::kept_and_there(
+    THERE,
+    DataSource::Kept,
+    INFO,
+    "was there already and keeps the data that it has",
+    None
+)]
+#[case::plugin(CREATED, DataSource::NativeSnapshot, INFO, "with a volume of the snapshot", None)]
+#[case::plugin_without_its_claim(
+    FAILED,
+    DataSource::NativeSnapshot,
+    None,
+    "",
+    Some("its claim was not restored")
+)]
+#[case::plugin_and_there(
+    Outcome::Updated,
+    DataSource::NativeSnapshot,
+    INFO,
+    "keeps the data that it has",
+    Some("was there already")
+)]
+#[case::csi_without_snapshot(
+    CREATED,
+    DataSource::CsiSnapshot,
+    None,
+    "",
+    Some("its snapshot was not restored")
+)]
+#[case::csi_without_its_claim(FAILED, DataSource::CsiSnapshot, None, "", Some("its claim was not restored"))]
+#[case::csi_and_there(
+    THERE,
+    DataSource::CsiSnapshot,
+    INFO,
+    "keeps the data that it has",
+    Some("was there already")
+)]
+#[case::repository(
+    CREATED,
+    DataSource::Repository,
+    ERROR,
+    "the data of claim shop/data is not restored: Velero has saved it in a repository of files, which only its node agents read, so the volume is empty",
+    Some("repository of files")
+)]
+#[case::repository_without_its_claim(
+    FAILED,
+    DataSource::Repository,
+    None,
+    "",
+    Some("its claim was not restored")
+)]
+#[case::repository_and_there(
+    THERE,
+    DataSource::Repository,
+    INFO,
+    "keeps the data that it has",
+    Some("was there already")
+)]
+#[case::lost(
+    CREATED,
+    lost(),
+    ERROR,
+    "cannot be brought back: its snapshot is gone; its volume is empty",
+    Some("its snapshot is gone")
+)]
+#[case::lost_and_there(THERE, lost(), INFO, "keeps the data that it has", None)]
+#[case::unsaved(
+    CREATED,
+    unsaved(),
+    WARNING,
+    "comes back empty: nothing of it was saved",
+    Some("nothing of it was saved")
+)]
+#[case::unsaved_and_there(THERE, unsaved(), INFO, "keeps the data that it has", None)]
+fn what_became_of_the_data_of_a_claim_is_said_once(
+    #[case] outcome: Outcome,
+    #[case] data: DataSource,
+    #[case] level: Option<Level>,
+    #[case] text: &str,
+    #[case] why: Option<&str>,
+) {
+    let mut outcomes = VolumeOutcomes::default();
+    assert_eq!(outcomes.of_claim(claim(&data), true, &[]), None, "it was not selected");
+    outcomes.add(about("PersistentVolumeClaim", Some("copy"), "data"), &Applied::quiet(outcome));
+    let found = outcomes.of_claim(claim(&data), true, &[]).unwrap();
+    let found = said(&found);
+    assert_eq!(found.0, level);
+    assert!(found.1.contains(text), "{found:?}");
+    assert_eq!(found.2.is_some(), why.is_some(), "{found:?}");
+    assert!(found.2.unwrap_or_default().contains(why.unwrap_or_default()), "{found:?}");
+    assert!(outcome == CREATED || !found.1.contains("empty"), "a claim that exists is not empty: {found:?}");
+    if data != DataSource::Kept {
+        let unwanted = outcomes.of_claim(claim(&data), false, &[]).unwrap();
+        assert_eq!(said(&unwanted).2, None, "no data is wanted");
+        assert!(!matches!(said(&unwanted).0, WARNING | ERROR), "{unwanted:?}");
+    }
+    // Made of its snapshot, which the action has told.
+    let told = [json!({"pvcNamespace": "copy", "pvcName": "data", "restoreMethod": "CSISnapshot"})];
+    if (outcome, &data) == (CREATED, &DataSource::CsiSnapshot) {
+        let provisioned = outcomes.of_claim(claim(&data), true, &told).unwrap();
+        assert_eq!((said(&provisioned).0, said(&provisioned).2), (INFO, None));
+    }
+}
+
+/// The volume of the backup keeps its data, but the claim does not have that volume.
+#[rstest]
+#[case::not_in_the_cluster(
+    CREATED,
+    NamedVolume::Absent,
+    WARNING,
+    "waits for volume \"pv\"",
+    "its volume pv is not in the cluster"
+)]
+#[case::held(FAILED, NamedVolume::Held("shop/data".to_owned()), None, "", "its volume belongs to claim shop/data")]
+#[case::with_another(THERE, NamedVolume::Another("pvc-7".to_owned()), WARNING, "the data of the backup is on volume \"pv\"", "its claim was there already, with volume pvc-7")]
+fn a_claim_without_the_volume_that_it_names_is_missing_its_data(
+    #[case] outcome: Outcome,
+    #[case] volume: NamedVolume,
+    #[case] level: Option<Level>,
+    #[case] text: &str,
+    #[case] why: &str,
+) {
+    let mut outcomes = VolumeOutcomes::default();
+    outcomes.names("copy", "data", volume);
+    outcomes.add(about("PersistentVolumeClaim", Some("copy"), "data"), &Applied::quiet(outcome));
+    let found = outcomes.of_claim(claim(&DataSource::Kept), true, &[]).unwrap();
+    let found = said(&found);
+    assert_eq!((found.0, found.2), (level, Some(why)));
+    assert!(found.1.contains(text), "{found:?}");
+}
+
+#[test]
+fn a_volume_that_was_not_restored_takes_the_data_of_its_claim_along() {
+    for (data, is_missing) in
+        [(DataSource::Kept, true), (DataSource::NativeSnapshot, true), (DataSource::CsiSnapshot, false)]
+    {
+        let mut outcomes = VolumeOutcomes::default();
+        let failed = Applied::failed("the snapshot is gone".to_owned());
+        outcomes.add(about("PersistentVolume", None, "pv"), &failed);
+        outcomes.add(about("PersistentVolumeClaim", Some("copy"), "data"), &Applied::quiet(CREATED));
+        let told = [json!({"pvcNamespace": "copy", "pvcName": "data"})];
+        let found = outcomes.of_claim(claim(&data), true, &told).unwrap();
+        assert_eq!(said(&found).2, is_missing.then_some("the snapshot is gone"), "{data:?}");
+    }
+}
+
+#[rstest]
+#[case::of_a_repository(DataSource::Repository, ERROR)]
+#[case::lost(lost(), ERROR)]
+#[case::nothing_saved(unsaved(), None)]
+fn a_claim_that_is_left_to_its_pod_is_missing_what_was_saved(
+    #[case] data: DataSource,
+    #[case] level: Option<Level>,
+) {
+    let mut outcomes = VolumeOutcomes::default();
+    outcomes.left_out(about("PersistentVolumeClaim", Some("copy"), "data"));
+    let found = outcomes.of_claim(claim(&data), true, &[]).unwrap();
+    assert_eq!((said(&found).0, said(&found).2.is_some()), (level, level.is_some()));
+}
+
+#[rstest]
+#[case::created(Some(CREATED), ERROR, "so the volume is empty")]
+#[case::there(Some(THERE), INFO, "its pod was there already, and keeps the data that it has")]
+#[case::failed(Some(FAILED), None, "")]
+#[case::left_out(None, INFO, "its pod was left out")]
+fn what_became_of_a_volume_of_a_pod_is_said_once(
+    #[case] outcome: Option<Outcome>,
+    #[case] level: Option<Level>,
+    #[case] text: &str,
+) {
+    let volume = RepositoryVolume {
+        namespace: "shop".to_owned(),
+        claim: None,
+        mount: Some(("web".to_owned(), "cache".to_owned())),
+    };
+    let mut outcomes = VolumeOutcomes::default();
+    outcomes.watch_pods([("copy".to_owned(), "web".to_owned())].into());
+    assert_eq!(outcomes.in_repository("copy", &volume), None, "it was not reached");
+    let pod = about("Pod", Some("copy"), "web");
+    match outcome {
+        Some(outcome) => outcomes.add(pod, &Applied::quiet(outcome)),
+        None => outcomes.left_out(pod),
+    }
+    outcomes.add(about("Pod", Some("copy"), "other"), &Applied::quiet(CREATED));
+    let found = outcomes.in_repository("copy", &volume).unwrap();
+    assert_eq!(said(&found).0, level);
+    assert!(said(&found).1.contains(text) && found.missing.is_some(), "{found:?}");
+}

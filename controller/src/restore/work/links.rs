@@ -1,0 +1,206 @@
+//! Links from an item to other objects: who holds the other end in the cluster, before the item is created.
+
+use backup_actions::restore::{
+    existing::{self, Existing, Made},
+    json::{self, Object},
+    links::{self, Link, LinkAction, OtherEnd},
+    owners::{self, Adoption, Controller},
+    transform, volume,
+};
+use backup_core::resources::group_resource;
+use backup_runtime::path;
+use serde_json::Value;
+
+use super::{
+    WorkError,
+    item::{CurrentItem, ItemRestorer, group_of},
+    volumes::{CLAIMS, VOLUMES},
+};
+use crate::{
+    job::cancellation::StopReason,
+    restore::{apply::Target, volume_outcomes::NamedVolume},
+};
+
+/// The link to the controller that an item has in the backup.
+#[derive(Debug, Default)]
+pub(super) struct ControllerLink {
+    /// As it is written.
+    pub(super) reference: Option<Value>,
+    /// The warning if the item comes back without it.
+    pub(super) lost: Option<String>,
+}
+
+impl ItemRestorer<'_> {
+    /// Why an item is left to its controller, if that is part of the restore and makes another one in its place. What brings data
+    /// comes back in any case.
+    pub(super) fn left_to_controller(
+        &self,
+        current: &CurrentItem<'_>,
+        from_backup: &Object,
+    ) -> Result<Option<&'static str>, WorkError> {
+        let group_resource = current.kind.group_resource;
+        let Some(controller) = owners::controller(from_backup) else { return Ok(None) };
+        let Adoption::MadeAgain { by, why } = owners::adoption(from_backup, group_resource, &controller)
+        else {
+            return Ok(None);
+        };
+        let source = current.id.namespace.as_deref();
+        let contents = self.work.contents;
+        let Some(item) = contents.find(by, source, controller.name) else { return Ok(None) };
+        let brings_data =
+            group_resource == CLAIMS && self.work.brings_data(source.unwrap_or_default(), &current.id.name);
+        Ok((!brings_data && self.selection.includes(contents, by, &item)?).then_some(why))
+    }
+
+    /// The link to the controller of an item that is created as `plural`.
+    pub(super) async fn controller_link(
+        &self,
+        current: &CurrentItem<'_>,
+        from_backup: &Object,
+        plural: &str,
+    ) -> Result<ControllerLink, StopReason> {
+        let none = ControllerLink::default();
+        let Some(controller) = owners::controller(from_backup) else { return Ok(none) };
+        let Controller { kind, name, .. } = controller;
+        let adoption = owners::adoption(from_backup, plural, &controller);
+        let (other_end, found) = match adoption {
+            Adoption::ByController => return Ok(none),
+            Adoption::MadeAgain { .. } => (OtherEnd::None, None),
+            Adoption::ByReference => self.controller(current, &controller).await?,
+        };
+        let uid = found.as_ref().and_then(|found| json::text(found, &["metadata"], "uid"));
+        // Whatever the policy, an existing item keeps its controller.
+        Ok(match (links::action(Link::Owner, other_end, false, false), uid) {
+            (LinkAction::Write, Some(uid)) => {
+                ControllerLink { reference: Some(controller.reference(uid)), ..none }
+            }
+            // A plan: the controller is only made by the restore.
+            (LinkAction::Write, None) => none,
+            _ => {
+                let why = match (other_end, adoption) {
+                    (_, Adoption::MadeAgain { .. }) => format!("a {kind} takes only what it has made itself"),
+                    (OtherEnd::Anothers, _) => format!("the {kind} of that name is another one"),
+                    _ => format!("that {kind} is not in the cluster"),
+                };
+                let about = current.about;
+                let lost = format!(
+                    "{} {:?} was restored without its {kind} {name:?}: {why}; nothing deletes it together with its {kind}, so delete \
+                     it yourself once it is not needed",
+                    about.kind, about.name
+                );
+                ControllerLink { lost: Some(lost), ..none }
+            }
+        })
+    }
+
+    /// The controller of an item by its name, and whose it is.
+    async fn controller(
+        &self,
+        current: &CurrentItem<'_>,
+        controller: &Controller<'_>,
+    ) -> Result<(OtherEnd, Option<Object>), StopReason> {
+        let nothing = (OtherEnd::None, None);
+        let Controller { api_version, kind, name, uid } = *controller;
+        let Some(resource) = self.find_kind(kind, group_of(api_version)) else { return Ok(nothing) };
+        let of_type = group_resource(&resource.plural, &resource.group);
+        let (source, namespace) = (current.id.namespace.as_deref(), current.about.namespace);
+        let stored = self.work.contents.find(&of_type, source, name);
+        let collection = path::collection(&resource.api_version(), &resource.plural, namespace);
+        let found = match self.work.calls.get(&collection, name).await {
+            Ok(found) => found,
+            Err(error) => {
+                error.unless_stopped()?;
+                return Ok(nothing);
+            }
+        };
+        let Some(found) = found else {
+            let planned = self.work.calls.is_dry_run()
+                && stored.is_some_and(|item| {
+                    self.selection.includes(self.work.contents, &of_type, &item).unwrap_or(false)
+                });
+            return Ok(if planned { (OtherEnd::Ours, None) } else { nothing });
+        };
+        let is_same = || {
+            let Some(object) = stored.and_then(|item| self.work.contents.object(&item).ok()) else {
+                return false;
+            };
+            let rules = &self.work.rules;
+            let wanted = transform::rewritten(&object, &of_type, namespace, rules);
+            let made = Made { wanted: &wanted, unmodified: None };
+            existing::compare(made, &found, &of_type, namespace, rules, false) == Existing::Equal
+        };
+        let is_ours = json::text(&found, &["metadata"], "uid") == Some(uid)
+            || self.work.policy().is_ours(&found)
+            || is_same();
+        Ok((if is_ours { OtherEnd::Ours } else { OtherEnd::Anothers }, Some(found)))
+    }
+
+    /// Why a claim is not created: another claim holds the volume that it names. What that volume is like is noted.
+    pub(super) async fn volume_refused(
+        &self,
+        target: Target<'_>,
+        claim: &Object,
+    ) -> Result<Option<String>, StopReason> {
+        let Target { kind, name, namespace, .. } = target;
+        let (Some(namespace), Some(volume)) = (namespace, volume::volume_of_claim(claim)) else {
+            return Ok(None);
+        };
+        if target.group_resource != CLAIMS {
+            return Ok(None);
+        }
+        let named = match self.named_volume(target, namespace, volume).await {
+            Ok(named) => named,
+            Err(error) => {
+                let error = error.unless_stopped()?;
+                return Ok(Some(format!(
+                    "{kind} {name:?} was not restored: whether its volume {volume:?} is free could not be read: {error}"
+                )));
+            }
+        };
+        let other_end = match &named {
+            NamedVolume::Held(_) => OtherEnd::Anothers,
+            NamedVolume::Absent => OtherEnd::None,
+            NamedVolume::Available | NamedVolume::Another(_) => OtherEnd::Ours,
+        };
+        let policy = self.work.policy();
+        let action =
+            links::action(Link::VolumeOfClaim, other_end, policy.update, !policy.rules.namespaces.is_empty());
+        let refused = match (&named, action) {
+            (NamedVolume::Held(holder), LinkAction::Refuse) => Some(format!(
+                "{kind} {name:?} was not restored: its volume {volume:?} belongs to claim {holder}, and two claims cannot have one \
+                 volume. For a volume of its own, create claim {namespace}/{name} yourself, and restore again: a claim that exists \
+                 keeps its volume. To give it this volume, see that the reclaim policy of the volume is Retain, delete claim {holder}, \
+                 and restore again with existingResourcePolicy: update"
+            )),
+            _ => None,
+        };
+        self.work.report.claim_names(namespace, name, named);
+        Ok(refused)
+    }
+
+    async fn named_volume(
+        &self,
+        target: Target<'_>,
+        namespace: &str,
+        volume: &str,
+    ) -> Result<NamedVolume, crate::restore::calls::CallError> {
+        let calls = self.work.calls;
+        let found = calls.get(&path::collection("v1", VOLUMES, None), volume).await?;
+        let holder = found.as_ref().and_then(volume::holder);
+        let this = format!("{namespace}/{}", target.name);
+        let is_bound = |found: &Object| json::text(found, &["status"], "phase") == Some("Bound");
+        if holder.as_ref() == Some(&this) && found.as_ref().is_some_and(is_bound) {
+            return Ok(NamedVolume::Available);
+        }
+        let claim = calls.get(target.collection, target.name).await?;
+        let has = claim.as_ref().and_then(volume::volume_of_claim);
+        Ok(match (has, found, holder) {
+            (Some(has), ..) if has != volume => NamedVolume::Another(has.to_owned()),
+            // A plan: it is only made by the restore.
+            (_, None, _) if calls.is_dry_run() => NamedVolume::Available,
+            (_, None, _) => NamedVolume::Absent,
+            (_, Some(_), Some(holder)) if holder != this => NamedVolume::Held(holder),
+            _ => NamedVolume::Available,
+        })
+    }
+}
