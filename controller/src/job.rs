@@ -28,6 +28,7 @@ pub(crate) mod operations;
 pub(crate) mod pending_end;
 pub(crate) mod report;
 pub(crate) mod undecodable;
+pub(crate) mod waits;
 pub(crate) mod worker;
 
 use std::{sync::Arc, time::Duration};

@@ -13,6 +13,7 @@ use backup_runtime::{
     retry::{self, PatchOutcome},
 };
 use backup_store::{Abandonment, BackupWriter, FileOwner, JobFiles, Location, Scope, StoreError};
+use kube::ResourceExt as _;
 
 use super::{
     Backups,
@@ -33,6 +34,7 @@ use crate::job::{
     log_upload::{Subject, upload_log},
     operations::records,
     report::Report,
+    waits::{WaitLog, Waits},
     worker::{Record, Worker, WorkerError},
 };
 
@@ -71,7 +73,7 @@ impl Worker<Backups> {
         };
         let collected = tokio::select! {
             collected = self.fill(backup, location, &mut writer, &progress, &taken_up) => collected,
-            () = publish_progress(&self.ctx.cluster, backup, &progress) => Err(WorkerError::Conflict.into()),
+            () = publish_progress(&self.ctx.cluster, backup, &progress, self.cancellation.waits()) => Err(WorkerError::Conflict.into()),
             // A list or a store that hangs does not hold up the end of the process, or a deletion.
             reason = self.cancellation.stopped() => Err(reason.into()),
         };
@@ -299,23 +301,27 @@ fn tell_missing_data(
     }
 }
 
-/// Writes the progress of a collection once a second, when it has changed. Best effort; each patch carries the
+/// Writes the progress of a collection, and what it waits for, once a second, when it has changed. Best effort; each patch carries the
 /// resourceVersion and is only made in InProgress, so that it can't touch what comes after. Ends if the Backup is gone.
-async fn publish_progress(cluster: &Cluster, backup: &Backup, progress: &Progress) {
-    let (mut backup, mut told) = (backup.clone(), 0);
+async fn publish_progress(cluster: &Cluster, backup: &Backup, progress: &Progress, waits: &Waits) {
+    let (mut backup, mut told, mut wait_log) = (backup.clone(), (0, None), WaitLog::default());
     if backup.phase() != BackupPhase::InProgress {
         return std::future::pending().await;
     }
     let api = cluster.api::<Backup>();
     loop {
         tokio::time::sleep(PROGRESS_PERIOD).await;
-        let written = progress.written();
-        if written == told {
+        let wait = waits.shown();
+        if let Some(line) = wait_log.line(wait.as_ref()) {
+            tracing::info!(name = backup.name_any(), "the backup: {line}");
+        }
+        let current = (progress.written(), wait.map(|wait| wait.sentence()));
+        if current == told {
             continue;
         }
-        let patch = |now: &Backup| patches::progress(now, progress);
+        let patch = |now: &Backup| patches::progress(now, progress, current.1.as_deref());
         match retry::status_patch_in(&api, &cluster.leadership, PROGRESS_PERIOD, &backup, patch).await {
-            Ok(PatchOutcome::Written(now)) => (backup, told) = (now, written),
+            Ok(PatchOutcome::Written(now)) => (backup, told) = (now, current),
             Ok(PatchOutcome::Gone | PatchOutcome::Stale) => return,
             Err(error) => tracing::debug!(%error, "progress could not be written"),
         }

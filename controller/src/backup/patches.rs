@@ -186,9 +186,13 @@ pub(crate) fn operations(
 }
 
 /// How far a collection has come; nothing once it has ended.
-pub(crate) fn progress(backup: &Backup, progress: &Progress) -> Option<Value> {
-    is_in(backup, &BackupPhase::InProgress)
-        .then(|| json!({ "status": { "progress": progress.status(false) } }))
+pub(crate) fn progress(backup: &Backup, progress: &Progress, wait: Option<&str>) -> Option<Value> {
+    is_in(backup, &BackupPhase::InProgress).then(|| {
+        json!({
+            "metadata": { "annotations": { BLOCKED_ANNOTATION: wait } },
+            "status": { "progress": progress.status(false) },
+        })
+    })
 }
 
 /// The patch that publishes what is stored; none if the resource can't go there from where it is.
@@ -257,7 +261,7 @@ mod tests {
         for phase in ended.chain([BackupPhase::Unknown("Later".to_owned())]) {
             let backup = backup(phase.clone());
             assert!(every_patch(&backup).iter().all(|(_, patch)| patch.is_none()), "{phase}");
-            assert_eq!(progress(&backup, &Progress::default()), None);
+            assert_eq!(progress(&backup, &Progress::default(), None), None);
         }
     }
 

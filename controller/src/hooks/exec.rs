@@ -108,7 +108,11 @@ impl Executor for Gated<'_> {
     async fn run(&self, namespace: &str, pod: &str, hook: &Hook) -> Result<String, ExecError> {
         self.cancellation.check_new_work().map_err(ExecError::Stopped)?;
         match self.cancellation.may_write(self.patience).await {
-            Ok(()) => self.executor.run(namespace, pod, hook).await,
+            Ok(()) => {
+                let subject = hook.subject("after the restore", namespace, pod);
+                let subject = format!("the end of {}", subject.trim_end_matches(','));
+                self.cancellation.waits().during(subject, self.executor.run(namespace, pod, hook)).await
+            }
             Err(NotSent::Stopped(reason)) => Err(ExecError::Stopped(reason)),
             Err(error @ NotSent::Unconfirmed) => Err(ExecError::NotBegun(error.to_string())),
         }

@@ -8,7 +8,10 @@ use backup_runtime::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::fence::{ClaimLost, Fence};
+use super::{
+    fence::{ClaimLost, Fence},
+    waits::Waits,
+};
 
 /// Why work must not go on. Nothing is published then; whoever comes next takes it up again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,7 +46,7 @@ pub(crate) enum NotSent {
     Unconfirmed,
 }
 
-/// Tells work whether it may go on. Cheap to clone; all clones are of the same work.
+/// Tells work whether it may go on, and is told what it waits for. Cheap to clone; all clones are of the same work.
 #[derive(Clone, Debug)]
 pub(crate) struct Cancellation {
     leadership: Leadership,
@@ -51,6 +54,7 @@ pub(crate) struct Cancellation {
     deleted: CancellationToken,
     cancelled: CancellationToken,
     fence: Fence,
+    waits: Waits,
 }
 
 impl Cancellation {
@@ -62,7 +66,18 @@ impl Cancellation {
             deleted: CancellationToken::new(),
             cancelled: CancellationToken::new(),
             fence: Fence::new(Clock::Boot),
+            waits: Waits::default(),
         }
+    }
+
+    /// What the work waits for.
+    pub(crate) fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    /// Changes with each renewal of the lease ([`Leadership::renewal`]).
+    pub(crate) fn lease_renewal(&self) -> u64 {
+        self.leadership.renewal()
     }
 
     /// Of the claim that the work needs.

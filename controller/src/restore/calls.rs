@@ -1,12 +1,13 @@
 //! Requests to the API server for single items, with time-outs and bounded retries.
 //!
-//! Four kinds of failure are distinguished: a server that is away or overloaded (retried until a deadline), one that fails (as long
-//! as no write has succeeded for that time in the whole restore, then a few times), one that is not ready for this request (a few
-//! times), and an answer that will not change (returned at once).
+//! A server that takes no write is waited for until a deadline; a request that fails while others succeed is retried a few times
+//! ([`failures`]); an answer that will not change is returned at once.
 
 mod dry_run;
+mod failures;
 
 use std::{
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -15,12 +16,8 @@ use std::{
 };
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
-use backup_actions::restore::json::Object;
-use backup_runtime::{
-    backoff::Backoff,
-    errors::{is_of_start, plain},
-    path,
-};
+use backup_actions::restore::json::{self, Object};
+use backup_runtime::{backoff::Backoff, path};
 use json_patch::{AddOperation, PatchOperation, jsonptr::PointerBuf};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::{
@@ -30,7 +27,6 @@ use kube::{
         params::{GetParams, ListParams, Patch, PatchParams, PostParams},
     },
 };
-use parking_lot::Mutex;
 use serde::{
     Deserialize,
     de::{DeserializeOwned, IgnoredAny},
@@ -39,8 +35,9 @@ use serde_json::{Value, value::RawValue};
 use tokio::time::Instant;
 
 use crate::job::cancellation::{Cancellation, NotSent, StopReason};
-use dry_run::DryRun;
 pub(super) use dry_run::client as dry_client;
+use dry_run::{DryRun, Place};
+use failures::{Failures, MAX_GRACE, Retry, classify};
 
 /// Objects that are waited for in vain before no other one is.
 const VAIN_WAITS: usize = 16;
@@ -53,9 +50,11 @@ pub(super) struct Pace {
     pub(super) request: Duration,
     /// How long a server that is away, or an object that is going away, is waited for.
     pub(super) patience: Duration,
+    /// How long a webhook that fails is retried, once in a restore; and a server that is away for some requests only.
+    pub(super) grace: Duration,
     /// First and longest pause between two tries.
     pub(super) pause: (Duration, Duration),
-    /// Tries of a request that the server is not ready for.
+    /// Tries of a request that fails while others succeed.
     pub(super) tries: u32,
 }
 
@@ -64,6 +63,7 @@ impl Pace {
         Self {
             request: Duration::from_secs(30),
             patience,
+            grace: MAX_GRACE.min(patience),
             pause: (Duration::from_millis(100), Duration::from_secs(5)),
             tries: 5,
         }
@@ -86,6 +86,11 @@ pub(super) enum CallError {
     /// The server's answer, which will not change.
     #[error("{}", .0.message)]
     Refused(Box<kube::core::Status>),
+    /// The server's answer, which names a webhook that fails.
+    #[error(
+        "{answer}; webhook {webhook} does not work: repair it or delete its configuration, and restore again"
+    )]
+    Webhook { webhook: String, answer: String },
     /// No usable answer within the patience.
     #[error("the API server gave no usable answer, the last was: {0}")]
     Away(String),
@@ -113,6 +118,16 @@ impl CallError {
         }
     }
 
+    /// The error again, with the webhook that it names.
+    fn of_webhook(self, retry: Retry) -> Self {
+        match (retry, self) {
+            (Retry::Webhook(webhook), Self::Refused(status)) => {
+                Self::Webhook { webhook, answer: status.message }
+            }
+            (_, error) => error,
+        }
+    }
+
     pub(super) fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused(status) if status.is_not_found())
     }
@@ -127,15 +142,36 @@ impl CallError {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Retry {
-    /// The server is away or overloaded.
-    UntilDeadline,
-    /// The server failed. All may fail, as while etcd elects a leader, or this one, for ever, as with a webhook that is broken.
-    WhileNothingSucceeds,
-    /// The server is not ready for this request.
-    FewTimes,
-    Never,
+/// What a request is about.
+#[derive(Clone, Copy)]
+struct Subject<'a> {
+    verb: &'static str,
+    collection: &'a str,
+    name: Option<&'a str>,
+}
+
+impl fmt::Display for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Place { plural, namespace, .. } = Place::of(self.collection);
+        write!(f, "{} {plural}", self.verb)?;
+        if let Some(name) = self.name {
+            write!(f, " {name:?}")?;
+        }
+        namespace.map_or(Ok(()), |namespace| write!(f, " in namespace {namespace:?}"))
+    }
+}
+
+impl Subject<'_> {
+    /// What else fails when the server fails for this request: requests of the same type.
+    fn type_cause(&self) -> String {
+        let Place { plural, group, .. } = Place::of(self.collection);
+        format!("{plural}.{group}")
+    }
+
+    /// What else fails when the server does not answer this request: requests of the same group.
+    fn group_cause(&self) -> String {
+        format!("*.{}", Place::of(self.collection).group)
+    }
 }
 
 #[derive(Clone)]
@@ -143,16 +179,15 @@ pub(super) struct Calls {
     client: Client,
     cancellation: Cancellation,
     pace: Pace,
-    /// Since when the server fails, if no write has succeeded after that.
-    failing: Arc<Mutex<Option<Instant>>>,
+    failures: Arc<Failures>,
     waited_in_vain: Arc<AtomicUsize>,
     dry_run: Option<Arc<DryRun>>,
 }
 
 impl Calls {
     pub(super) fn new(client: Client, cancellation: Cancellation, pace: Pace) -> Self {
-        let (failing, waited_in_vain) = (Arc::default(), Arc::default());
-        Self { client, cancellation, pace, failing, waited_in_vain, dry_run: None }
+        let (failures, waited_in_vain) = (Arc::default(), Arc::default());
+        Self { client, cancellation, pace, failures, waited_in_vain, dry_run: None }
     }
 
     /// Calls whose writes change nothing, if this client's do not ([`dry_run::client`]): nothing comes into being, so nothing is
@@ -198,8 +233,9 @@ impl Calls {
         };
         let request = Request::new(collection);
         let mut tries = 0;
+        let subject = Subject { verb: "create", collection, name: json::text(body, &["metadata"], "name") };
         let result = self
-            .call::<IgnoredAny>(true, || {
+            .call::<IgnoredAny>(true, subject, || {
                 tries += 1;
                 request.create(&PostParams::default(), bytes.clone())
             })
@@ -215,7 +251,8 @@ impl Calls {
             return Ok(None);
         }
         let request = Request::new(collection);
-        match self.call(false, || request.get(&path::segment(name), &GetParams::default())).await {
+        let subject = Subject { verb: "read", collection, name: Some(name) };
+        match self.call(false, subject, || request.get(&path::segment(name), &GetParams::default())).await {
             Ok(object) => Ok(Some(object)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
@@ -232,16 +269,20 @@ impl Calls {
         let request = Request::new(collection);
         let mut params = ListParams::default().limit(limit);
         params.continue_token = from.map(str::to_owned);
-        self.call(false, || request.list(&params)).await
+        let subject = Subject { verb: "list", collection, name: None };
+        self.call(false, subject, || request.list(&params)).await
     }
 
     /// Merge-patches an object. The patch carries a resourceVersion where a change in between matters.
     pub(super) async fn patch(&self, collection: &str, name: &str, patch: &Value) -> Result<(), CallError> {
         let request = Request::new(collection);
         let params = PatchParams::default();
-        self.call::<IgnoredAny>(true, || request.patch(&path::segment(name), &params, &Patch::Merge(patch)))
-            .await
-            .map(|_| ())
+        let subject = Subject { verb: "change", collection, name: Some(name) };
+        self.call::<IgnoredAny>(true, subject, || {
+            request.patch(&path::segment(name), &params, &Patch::Merge(patch))
+        })
+        .await
+        .map(|_| ())
     }
 
     /// Replaces the status of an object, whatever it is. A type without the subresource has it in the object itself.
@@ -261,13 +302,14 @@ impl Calls {
             value: status.clone(),
         });
         let patch: Patch<()> = Patch::Json(json_patch::Patch(vec![patch]));
+        let subject = Subject { verb: "write the status of", collection, name: Some(name) };
         let name = path::segment(name);
         let written = self
-            .call::<IgnoredAny>(true, || request.patch_subresource("status", &name, &params, &patch))
+            .call::<IgnoredAny>(true, subject, || request.patch_subresource("status", &name, &params, &patch))
             .await;
         let written = match written {
             Err(error) if error.is_not_found() => {
-                self.call::<IgnoredAny>(true, || request.patch(&name, &params, &patch)).await
+                self.call::<IgnoredAny>(true, subject, || request.patch(&name, &params, &patch)).await
             }
             written => written,
         };
@@ -284,6 +326,12 @@ impl Calls {
     ) -> Result<Option<Object>, CallError> {
         let deadline = Instant::now() + self.pace.patience;
         let mut looks = 0;
+        let Place { plural, namespace, .. } = Place::of(collection);
+        let of = namespace.map(|namespace| format!(" of namespace {namespace:?}")).unwrap_or_default();
+        let wait = self
+            .cancellation
+            .waits()
+            .begin(format!("{plural} {name:?}{of} to be gone, which is being deleted"));
         loop {
             let found = self.get(collection, name).await?;
             if self.is_dry_run() || !found.as_ref().is_some_and(&is_going) {
@@ -293,6 +341,9 @@ impl Calls {
                 self.waited_in_vain.fetch_add(1, Ordering::Relaxed);
                 return Ok(found);
             }
+            if let Some(holds) = found.as_ref().and_then(what_holds) {
+                wait.because(holds);
+            }
             looks += 1;
             self.cancellation.wait(LOOKS.delay(looks)).await?;
         }
@@ -301,6 +352,7 @@ impl Calls {
     async fn call<T: DeserializeOwned>(
         &self,
         write: bool,
+        subject: Subject<'_>,
         mut request: impl FnMut() -> Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<T, CallError> {
         let deadline = Instant::now() + self.pace.patience;
@@ -310,7 +362,8 @@ impl Calls {
             .without_max_times()
             .with_jitter()
             .build();
-        let mut failures = 0;
+        let waiting = self.cancellation.waits().begin(format!("the API server to {subject}"));
+        let mut tries = self.failures.tries(&self.pace, self.cancellation.lease_renewal());
         loop {
             if write {
                 let left = deadline.saturating_duration_since(Instant::now());
@@ -326,62 +379,52 @@ impl Calls {
             let (retry, error) = match answer {
                 Ok(Ok(value)) => {
                     if write {
-                        *self.failing.lock() = None;
+                        tries.write_succeeded(|| [subject.type_cause(), subject.group_cause()]);
                     }
                     return Ok(value);
                 }
                 Ok(Err(error)) => classify(error),
-                Err(_) => (Retry::UntilDeadline, CallError::Away(format!("nothing within {limit:?}"))),
-            };
-            failures += u32::from(matches!(retry, Retry::FewTimes | Retry::WhileNothingSucceeds));
-            let again = match retry {
-                Retry::UntilDeadline => true,
-                Retry::WhileNothingSucceeds => {
-                    let since = *self.failing.lock().get_or_insert_with(Instant::now);
-                    failures < self.pace.tries || since.elapsed() < self.pace.patience
+                Err(_) => {
+                    let webhooks = if write { "; a webhook that does not answer may hold it" } else { "" };
+                    (Retry::Away, CallError::Away(format!("nothing within {limit:.0?}{webhooks}")))
                 }
-                Retry::FewTimes => failures < self.pace.tries,
-                Retry::Never => false,
+            };
+            let cause = || match retry {
+                Retry::Away => subject.group_cause(),
+                _ => subject.type_cause(),
             };
             let pause = pauses.next().unwrap_or(self.pace.pause.1);
-            if !again || Instant::now() + pause > deadline {
-                return Err(error);
+            if !tries.again(&retry, cause, self.cancellation.lease_renewal(), pause) {
+                return Err(error.of_webhook(retry));
             }
+            waiting.because(error.to_string());
             match self.cancellation.wait(pause).await {
                 Ok(()) => {}
                 // What is on its way comes to its own end, and that is this.
-                Err(StopReason::Cancelled) => return Err(error),
+                Err(StopReason::Cancelled) => return Err(error.of_webhook(retry)),
                 Err(reason) => return Err(reason.into()),
             }
         }
     }
 }
 
-fn classify(error: kube::Error) -> (Retry, CallError) {
-    match error {
-        kube::Error::Api(status) => {
-            let retry = match status.code {
-                429 | 502..=504 => Retry::UntilDeadline,
-                // A definition that was just established may not be served by every API server yet.
-                404 if status.message.contains("could not find the requested resource") => Retry::FewTimes,
-                // A conflict on creation is one between the server's own writes (a quota, for example).
-                409 if !status.is_already_exists() && !names_version(&status) => Retry::FewTimes,
-                500 => Retry::WhileNothingSucceeds,
-                403 if is_of_start(&status) => Retry::WhileNothingSucceeds,
-                _ => Retry::Never,
-            };
-            (retry, CallError::Refused(status))
-        }
-        // The answer came but is not what was asked for: asking again gives the same.
-        kube::Error::SerdeError(error) => (Retry::Never, CallError::Request(error.to_string())),
-        // The connection failed or broke: the outcome is unknown.
-        other => (Retry::UntilDeadline, CallError::Away(plain(&other))),
+/// What keeps an object that is being deleted, as it says of itself: the conditions of a namespace, or finalizers.
+fn what_holds(object: &Object) -> Option<String> {
+    let conditions = json::object(object, &["status"]).and_then(|status| status.get("conditions"));
+    let conditions: Vec<&str> = conditions
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter(|condition| condition["status"] == "True")
+        .filter_map(|condition| condition["message"].as_str())
+        .filter(|message| !message.is_empty())
+        .collect();
+    if !conditions.is_empty() {
+        return Some(conditions.join("; "));
     }
-}
-
-/// Whether a conflict is about the version that the request carried: the caller has to read again.
-fn names_version(status: &kube::core::Status) -> bool {
-    status.message.contains("the object has been modified") || status.message.contains("Precondition failed")
+    let finalizers = json::object(object, &["metadata"])?.get("finalizers")?.as_array()?;
+    let finalizers: Vec<&str> = finalizers.iter().filter_map(Value::as_str).collect();
+    (!finalizers.is_empty()).then(|| format!("it has finalizers: {}", finalizers.join(", ")))
 }
 
 #[cfg(test)]

@@ -47,6 +47,7 @@ pub(crate) fn dry_calls(api: &FakeApi) -> Calls {
 const PACE: Pace = Pace {
     request: Duration::from_secs(5),
     patience: Duration::from_secs(5),
+    grace: Duration::from_secs(1),
     pause: (Duration::from_millis(1), Duration::from_millis(2)),
     tries: 3,
 };

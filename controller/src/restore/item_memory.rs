@@ -63,6 +63,7 @@ impl ItemMemory {
             }
             tokio::time::timeout(RELATED_WAIT, half.acquire_many(kib)).await.ok()?.ok()
         };
+        let _wait = cancellation.waits().begin("memory for a large item (--restore-item-memory)");
         tokio::select! {
             biased;
             // It is never closed: no permit is one that was waited for too long.

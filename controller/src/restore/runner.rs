@@ -43,6 +43,7 @@ use crate::{
         lifecycle::{self, Interrupted, Lifecycle as _, WorkError, Worked},
         log_upload::{Subject, upload_log},
         operations::records,
+        waits::{WaitLog, Waits},
         worker::{Worker, WorkerError},
     },
 };
@@ -267,7 +268,7 @@ impl Run<'_> {
         };
         tokio::select! {
             done = self.prepare(ctx, plugins, log, volumes, configuration, hooks).run() => done,
-            halt = show_progress(&ctx.cluster, restore, report) => Err(halt.into()),
+            halt = show_progress(&ctx.cluster, restore, report, calls.cancellation().waits()) => Err(halt.into()),
         }
     }
 
@@ -352,14 +353,25 @@ impl Run<'_> {
     }
 }
 
-/// Writes the progress when it has changed, at most once a second. A write that fails is left out. Returns when there is
-/// nothing to work for any more: the Restore is gone, or somebody else has ended it, and its claim is free.
-pub(super) async fn show_progress(cluster: &Cluster, restore: &Restore, report: &Report) -> StopReason {
+/// Writes the progress, and what is waited for, when it has changed, at most once a second. A write that fails is left out.
+/// Returns when there is nothing to work for any more: the Restore is gone, or somebody else has ended it, and its claim is free.
+pub(super) async fn show_progress(
+    cluster: &Cluster,
+    restore: &Restore,
+    report: &Report,
+    waits: &Waits,
+) -> StopReason {
     let mut restore = restore.clone();
     let mut shown = None;
+    let mut wait_log = WaitLog::default();
     loop {
         tokio::time::sleep(PROGRESS).await;
-        let now = report.progress();
+        let wait = waits.shown();
+        if let Some(line) = wait_log.line(wait.as_ref()) {
+            tracing::info!(name = restore.name_any(), "the restore: {line}");
+            report.info(&line);
+        }
+        let now = (report.progress(), wait.map(|wait| wait.sentence()));
         if shown.as_ref() == Some(&now) {
             continue;
         }
@@ -368,7 +380,7 @@ pub(super) async fn show_progress(cluster: &Cluster, restore: &Restore, report: 
         let written =
             retry::status_patch_in(&api, &cluster.leadership, PROGRESS_BUDGET, &restore, |current| {
                 ended.store(current.phase().is_terminal(), Ordering::Relaxed);
-                status::progress(current, &now)
+                status::progress(current, &now.0, now.1.as_deref())
             });
         match written.await {
             Ok(retry::PatchOutcome::Written(current)) => {

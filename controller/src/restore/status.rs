@@ -54,9 +54,14 @@ pub(crate) fn start(restore: &Restore, spec: &RestoreSpec, at: Timestamp) -> Opt
     }))
 }
 
-/// Items so far, while the restore is running.
-pub(crate) fn progress(restore: &Restore, progress: &RestoreProgress) -> Option<Value> {
-    (restore.phase() == RestorePhase::InProgress).then(|| json!({"status": {"progress": progress}}))
+/// Items so far, and what is waited for, while the restore is running.
+pub(crate) fn progress(restore: &Restore, progress: &RestoreProgress, wait: Option<&str>) -> Option<Value> {
+    (restore.phase() == RestorePhase::InProgress).then(|| {
+        json!({
+            "metadata": {"annotations": {BLOCKED_ANNOTATION: wait}},
+            "status": {"progress": progress},
+        })
+    })
 }
 
 /// To `phase`, with counts: operations go on, or everything is done. None if the Restore cannot go there, or says so already.

@@ -282,6 +282,8 @@ impl Work<'_> {
         mut enough: impl FnMut(&ServedTypes) -> bool,
     ) -> Result<ServedTypes, WorkError> {
         let deadline = Instant::now() + self.patience;
+        let subject = "the API server to serve all types of the backup";
+        let _wait = self.calls.cancellation().waits().begin(subject);
         loop {
             let served = (self.discover)().await.map_err(WorkError::Discovery)?;
             if enough(&served) || Instant::now() >= deadline {

@@ -58,7 +58,7 @@ pub const ON_CONFLICT_ANNOTATION: &str = "backup-lock/on-conflict";
 pub const BACKUP_WORK_FINALIZER: &str = "backup-controller.velero.io/work";
 /// The same of a Restore.
 pub const RESTORE_WORK_FINALIZER: &str = "backup-controller/work";
-/// Our annotation of a Finalizing backup: why it is not done yet, in one sentence.
+/// Our annotation of a Backup or Restore that has not ended: what it waits for, or why it does not continue, in one sentence.
 pub const BLOCKED_ANNOTATION: &str = "backup-controller/blocked";
 /// Our annotation of a Backup that is Finalizing and reads the cluster again. Without it a backup in these phases has everything that it
 /// needs, and holds no place in the ledger. Any value.

@@ -188,7 +188,7 @@ impl<W: Workload> Awaited<W> {
             return true;
         };
         let status = work.status();
-        let is_new = self.progress.show(&status, terminal);
+        let is_new = self.progress.show(&status, work.blocked(), terminal);
         let is_there = phase == Some(status.phase.as_str());
         if status.ended().is_some() || is_there {
             self.progress.clear(terminal);
@@ -225,6 +225,7 @@ struct ProgressLine {
     rewrite: bool,
     phase: String,
     share: Option<Share>,
+    blocked: Option<String>,
     meter: Meter,
     shown: Instant,
 }
@@ -236,12 +237,27 @@ impl ProgressLine {
             rewrite,
             phase: String::new(),
             share: None,
+            blocked: None,
             meter: Meter::default(),
             shown: Instant::now(),
         }
     }
 
-    fn show(&mut self, status: &WorkStatus<'_>, terminal: &mut Terminal) -> bool {
+    /// `blocked` is what the work waits for: it gets a line of its own.
+    fn show(&mut self, status: &WorkStatus<'_>, blocked: Option<String>, terminal: &mut Terminal) -> bool {
+        let is_new = self.show_progress(status, terminal);
+        if blocked == self.blocked {
+            return is_new;
+        }
+        if let Some(blocked) = &blocked {
+            self.clear(terminal);
+            terminal.say(&format!("{}: {blocked}", self.subject));
+        }
+        self.blocked = blocked;
+        true
+    }
+
+    fn show_progress(&mut self, status: &WorkStatus<'_>, terminal: &mut Terminal) -> bool {
         let phase = &status.phase;
         let share = if self.rewrite { progress::share(status) } else { progress::items(status) };
         let new_phase = *phase != self.phase;

@@ -95,7 +95,7 @@ impl Workload for Backup {
             }
             Stage::Deleting => Some(deletion(self)),
             Stage::Finalizing { .. } => {
-                let blocked = self.annotations().get(labels::BLOCKED_ANNOTATION).map(|why| plain(why));
+                let blocked = self.blocked();
                 let (tone, sentence) = match blocked {
                     Some(_) => (Tone::Warn, "All items are collected, but storing them does not get on"),
                     None if status.is_cancelled => {

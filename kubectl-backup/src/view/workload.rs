@@ -2,7 +2,7 @@
 
 use backup_core::{
     api::{Backup, BackupSpec, download_request::DownloadTargetKind},
-    labels::MISSING_DATA_ANNOTATION,
+    labels::{BLOCKED_ANNOTATION, MISSING_DATA_ANNOTATION},
     left_items::LeftItems,
     operation::Operation,
     phase::Stage,
@@ -53,6 +53,13 @@ pub(crate) trait Workload: TableKind + Sync {
     /// The same in a list.
     fn without_data(&self) -> Option<String> {
         self.missing_data().map(|data| format!("{} without data", counted(data.missing, "volume")))
+    }
+
+    /// What the work waits for, as the controller has said; only while it has not ended.
+    fn blocked(&self) -> Option<String> {
+        let annotations = self.meta().annotations.as_ref()?;
+        let blocked = annotations.get(BLOCKED_ANNOTATION).filter(|_| !self.status().stage.is_terminal())?;
+        Some(plain(blocked))
     }
 
     /// The items that a restore has left as they are, although they differ.
@@ -188,6 +195,26 @@ fn verdict_with<W: Workload>(work: &W, missing: Option<&MissingData>, now: Times
     if let Some(own) = work.own_verdict(&status) {
         return own;
     }
+    let verdict = judged(work, &status, missing, now);
+    match work.blocked() {
+        Some(blocked) => Verdict { tone: Tone::Warn, ..verdict }.because([sentence(&blocked)]),
+        None => verdict,
+    }
+}
+
+/// A text as a sentence.
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", chars.as_str().trim_end_matches('.'))
+}
+
+fn judged<W: Workload>(
+    work: &W,
+    status: &WorkStatus<'_>,
+    missing: Option<&MissingData>,
+    now: Timestamp,
+) -> Verdict {
     let Words { processed, done, rest, lacks, storing, failed, .. } = W::WORDS;
     let left = work.left_items();
     let gaps = [left.as_ref().map(ToString::to_string), missing.map(|data| data.sentence(lacks))];

@@ -242,6 +242,7 @@ impl<S: Sink> Collector<'_, S> {
     ) -> Result<Result<Done, ActionError>, CollectError> {
         let (request, report) = (&self.request, &mut *self.output.report);
         let (log, tell) = (&request.actions.log, |lines| report.said(lines));
+        let _wait = request.cancellation.waits().begin_action(action.name(), id);
         let Some(journal) = self.output.action_journal.filter(|_| action.is_executed_once()) else {
             let executed = log.told_during(action.execute(value, request.backup), tell).await;
             return Ok(executed.map(|executed| Done { executed, at: Timestamp::now() }));
@@ -339,6 +340,7 @@ impl<S: Sink> Collector<'_, S> {
         };
         self.check()?;
         let request = &mut self.request;
+        let _wait = request.cancellation.waits().begin(format!("the snapshot of volume {:?}", volume.name()));
         let Some(volume_snapshots) = &mut request.volume_snapshots else { return Ok(()) };
         let taken = volume_snapshots.take(of, request.backup);
         let report = &mut *self.output.report;

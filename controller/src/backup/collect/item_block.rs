@@ -19,11 +19,15 @@ use crate::{
         report::scope_of,
     },
     hooks::{Hook, Pod, exec::ExecError},
+    job::waits::WaitGuard,
 };
 
 /// A block is in memory while it is written, so it has a limit.
 const MAX_MEMBERS: usize = 1_000;
 pub(super) const MAX_BYTES: usize = 32 << 20;
+/// When commands in pods are run.
+const BEFORE: &str = "before the backup";
+const AFTER: &str = "after the backup";
 
 /// An item that belongs to a block. Its text is in [`Collector::block_members`].
 pub(super) struct Member {
@@ -71,8 +75,9 @@ impl<S: Sink> Collector<'_, S> {
         }
         for (pod, pod_hooks) in &pods {
             for hook in &pod_hooks.post {
+                let _wait = self.waits_for_hook(AFTER, pod, hook);
                 let result = hooks.run_post(pod, hook).await;
-                self.report_hook("after the backup", pod, hook, &result);
+                self.report_hook(AFTER, pod, hook, &result);
             }
             hooks.complete(pod).await?;
         }
@@ -121,8 +126,9 @@ impl<S: Sink> Collector<'_, S> {
         }
         let mut included = true;
         for hook in &pod_hooks.pre {
+            let _wait = self.waits_for_hook(BEFORE, &pod, hook);
             let result = hooks.run_pre(&pod, hook).await;
-            self.report_hook("before the backup", &pod, hook, &result);
+            self.report_hook(BEFORE, &pod, hook, &result);
             if result.is_err() && hook.fails {
                 let message =
                     format!("pod {name} is not in this backup: the command before its backup failed");
@@ -133,6 +139,11 @@ impl<S: Sink> Collector<'_, S> {
         }
         pods.push((pod, pod_hooks));
         Ok(included)
+    }
+
+    fn waits_for_hook(&self, when: &str, pod: &Pod, hook: &Hook) -> WaitGuard {
+        let subject = hook.subject(when, &pod.namespace, &pod.name);
+        self.request.cancellation.waits().begin(format!("the end of {}", subject.trim_end_matches(',')))
     }
 
     fn report_hook(&mut self, when: &str, pod: &Pod, hook: &Hook, result: &Result<String, ExecError>) {

@@ -15,6 +15,7 @@ use backup_runtime::{
 };
 use backup_store::Scope;
 use futures::{StreamExt as _, stream};
+use tokio::sync::mpsc::Receiver;
 
 use super::{
     collector::{CollectError, CollectPlan, CollectRequest, Collector, ResourceKind, Sink, Written, fetch},
@@ -63,7 +64,7 @@ impl<S: Sink> Collector<'_, S> {
         // Types that have begun; those without items, too.
         let mut begun = 0;
         let mut ended = 0;
-        while let Some(step) = unless_cancelled(self.early_end, steps.recv()).await? {
+        while let Some(step) = self.next_page(&mut steps).await? {
             self.check()?;
             match step {
                 Step::Items { walked, items, remaining } => {
@@ -180,6 +181,13 @@ impl<S: Sink> Collector<'_, S> {
         Ok(())
     }
 
+    /// The next step of a walk through lists.
+    async fn next_page(&self, steps: &mut Receiver<Step>) -> Result<Option<Step>, CollectError> {
+        let page = unless_cancelled(self.early_end, steps.recv());
+        let waits = self.request.cancellation.waits();
+        Ok(waits.during("the API server to list what is backed up", page).await?)
+    }
+
     /// The namespaces themselves: live ones that are selected by name or label, or have items in this backup.
     async fn collect_namespaces(&mut self) -> Result<(), CollectError> {
         let plan = self.request.plan;
@@ -192,7 +200,7 @@ impl<S: Sink> Collector<'_, S> {
         let client = self.request.client.clone();
         let mut steps = walk::start(client, vec![Walked::One(listing.clone())], plan.page_size);
         let mut ended = false;
-        while let Some(step) = unless_cancelled(self.early_end, steps.recv()).await? {
+        while let Some(step) = self.next_page(&mut steps).await? {
             self.check()?;
             match step {
                 Step::Items { items, .. } => {

@@ -92,14 +92,14 @@ impl DryRun {
 
 /// The parts of the path of a collection.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Place<'a> {
-    group: &'a str,
-    namespace: Option<&'a str>,
-    plural: &'a str,
+pub(super) struct Place<'a> {
+    pub(super) group: &'a str,
+    pub(super) namespace: Option<&'a str>,
+    pub(super) plural: &'a str,
 }
 
 impl<'a> Place<'a> {
-    fn of(collection: &'a str) -> Self {
+    pub(super) fn of(collection: &'a str) -> Self {
         let mut parts = collection.trim_start_matches('/').split('/');
         let group = match parts.next() {
             Some("apis") => parts.next().unwrap_or_default(),

@@ -43,7 +43,7 @@ async fn a_server_that_fails_at_every_write_is_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_always_fails_costs_the_restore_its_patience_once() {
-    let broken = "/apis/example.com/v1/widgets";
+    let broken = WIDGETS;
     let fake = fake::faulty(move |request| {
         (request.path == broken).then(|| Fault::refuse(500, "InternalError", "webhook failed"))
     });
@@ -57,11 +57,150 @@ async fn a_request_that_always_fails_costs_the_restore_its_patience_once() {
     assert!(fails().await > 100, "all may fail");
     assert!(begin.elapsed() > Duration::from_secs(4));
     for _ in 0..10 {
-        assert_eq!(fails().await, 3, "this fails");
+        assert_eq!(fails().await, 1, "this fails");
+        assert!(calls.create(AT, &object()).await.0.is_ok(), "others do not");
+        fake.delete(&format!("{AT}/x"));
     }
     assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
-    assert!(calls.create(AT, &object()).await.0.is_ok());
-    assert!(fails().await > 100, "the server may fail once more");
+}
+
+const WIDGETS: &str = "/apis/example.com/v1/widgets";
+
+/// Others that succeed, for ever.
+async fn others(fake: &fake::FakeApi, calls: &Calls) {
+    loop {
+        assert!(calls.create(AT, &object()).await.0.is_ok());
+        fake.delete(&format!("{AT}/x"));
+        tokio::time::sleep(Duration::from_micros(500)).await;
+    }
+}
+
+fn failing(path: &'static str, code: u16, message: &'static str) -> fake::FakeApi {
+    fake::faulty(move |request| {
+        let fails = request.path.starts_with(path);
+        fails.then(|| Fault::refuse(code, "InternalError", message))
+    })
+}
+
+/// Whether the others are writes of the restore or renewals of the lease.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_fails_while_others_succeed_is_tried_a_few_times() {
+    let fake = failing(WIDGETS, 500, "etcdserver: request is too large");
+    let (calls, object) = (fake::calls(&fake), object());
+    tokio::select! {
+        () = others(&fake, &calls) => {}
+        (result, _) = calls.create(WIDGETS, &object) => assert!(result.is_err()),
+    }
+    let tries = fake.count(&format!("POST {WIDGETS}"));
+    assert!((3..9).contains(&tries), "{tries}");
+
+    let fake = failing(AT, 500, "etcdserver: request is too large");
+    let clock = Clock::Tokio(Instant::now());
+    let leadership = Leadership::renewed_once(clock);
+    let calls = fake::calls_of(&fake, Cancellation::new(leadership.clone(), CancellationToken::new()));
+    let renewals = async {
+        loop {
+            leadership.renew(clock.now());
+            tokio::time::sleep(Duration::from_micros(500)).await;
+        }
+    };
+    tokio::select! {
+        () = renewals => {}
+        (result, _) = calls.create(AT, &object) => assert!(result.is_err()),
+    }
+    let tries = fake.log().len();
+    assert!((3..9).contains(&tries), "{tries}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_is_dead_is_waited_for_once_and_named_by_each_error() {
+    let dead = "failed calling webhook \"mutate.example.com\": connection refused";
+    let fake = failing(WIDGETS, 500, dead);
+    let (calls, begin) = (fake::calls(&fake), Instant::now());
+    for number in 0..20 {
+        let before = fake.count(&format!("POST {WIDGETS}"));
+        let error = calls.create(WIDGETS, &object()).await.0.unwrap_err().to_string();
+        let says = format!("{dead}; webhook \"mutate.example.com\" does not work: repair it");
+        assert!(error.starts_with(&says), "{error}");
+        let tries = fake.count(&format!("POST {WIDGETS}")) - before;
+        assert!(if number == 0 { tries > 100 } else { tries == 1 }, "{number}: {tries}");
+        assert!(calls.create(AT, &object()).await.0.is_ok(), "others succeed");
+        fake.delete(&format!("{AT}/x"));
+    }
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+}
+
+/// One that is replaced from time to time costs no item.
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_comes_back_has_its_time_again() {
+    let fake = fake::faulty(|request| {
+        let fails = request.earlier % 20 != 19;
+        fails.then(|| Fault::refuse(500, "InternalError", "failed calling webhook \"w\": refused"))
+    });
+    let calls = fake::calls(&fake);
+    for _ in 0..10 {
+        assert!(calls.create(AT, &object()).await.0.is_ok());
+        fake.delete(&format!("{AT}/x"));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+}
+
+/// As an aggregated API server that is away.
+#[tokio::test(start_paused = true)]
+async fn a_group_whose_server_is_away_does_not_hold_the_others() {
+    let fake = failing("/apis/metrics.example.com/", 503, "error trying to reach service");
+    let (calls, begin, object) = (fake::calls(&fake), Instant::now(), object());
+    let away = async {
+        for number in 0..50 {
+            let collection = format!("/apis/metrics.example.com/v1/namespaces/n-{number}/gauges");
+            assert!(calls.create(&collection, &object).await.0.is_err());
+        }
+    };
+    tokio::select! {
+        () = others(&fake, &calls) => {}
+        () = away => {}
+    }
+    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_waited_for_says_why() {
+    let fake = fake::faulty(|request| {
+        (request.method == "POST").then(|| Fault::refuse(503, "ServiceUnavailable", "overloaded"))
+    });
+    let cancellation = Cancellation::new(Leadership::always(), CancellationToken::new());
+    let mut calls = fake::calls_of(&fake, cancellation.clone());
+    (calls.pace.patience, calls.pace.pause.1) = (Duration::from_mins(1), Duration::from_secs(1));
+    let mut going = json!({"metadata": {"name": "g", "finalizers": ["example.com/hold"]}});
+    fake.put(&format!("{AT}/g"), going.clone());
+    let object = object();
+    let shown = async || {
+        tokio::time::sleep(Duration::from_secs(11)).await;
+        cancellation.waits().shown().unwrap().sentence()
+    };
+    let text = tokio::select! {
+        _ = calls.create(AT, &object) => panic!("it is waited for"),
+        text = shown() => text,
+    };
+    let says = "for the API server to create configmaps \"x\" in namespace \"a\": overloaded";
+    assert!(text.ends_with(says), "{text}");
+    let text = tokio::select! {
+        _ = calls.until_gone(AT, "g", |_| true) => panic!("it is waited for"),
+        text = shown() => text,
+    };
+    let says = "configmaps \"g\" of namespace \"a\" to be gone, which is being deleted: it has finalizers: \
+                example.com/hold";
+    assert!(text.contains(says), "{text}");
+    going["status"] =
+        json!({"conditions": [{"status": "True", "message": "pods. has 1 resource instances"}]});
+    fake.put("/api/v1/namespaces/g", going);
+    let text = tokio::select! {
+        _ = calls.until_gone("/api/v1/namespaces", "g", |_| true) => panic!("it is waited for"),
+        text = shown() => text,
+    };
+    let says = "namespaces \"g\" to be gone, which is being deleted: pods. has 1 resource instances";
+    assert!(text.ends_with(says), "{text}");
+    assert_eq!(cancellation.waits().shown(), None);
 }
 
 #[tokio::test(start_paused = true)]

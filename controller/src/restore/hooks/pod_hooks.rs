@@ -67,6 +67,8 @@ impl<'a> PodHooksRun<'a> {
 
     async fn hooks_in_turn(&mut self) -> Result<(), HookStop> {
         let mut looks = 0;
+        let subject = format!("pod {}/{} to be ready for its commands", self.namespace, self.pod);
+        let _wait = self.runner.calls.cancellation().waits().begin(subject);
         while let Some(deadline) = self.hooks.iter().map(|hook| self.since + hook.wait).min() {
             self.runner.check()?;
             let ran = match self.look(deadline).await? {

@@ -327,7 +327,9 @@ async fn work_stops_when_its_restore_is_gone_or_was_ended_by_somebody_else() {
     let restore: Restore = serde_json::from_value(fake.get(RESTORE).unwrap()).unwrap();
     let report = crate::restore::report::Report::new().unwrap();
     let within = Duration::from_secs(10);
-    let watched = || tokio::time::timeout(within, runner::show_progress(&ctx.cluster, &restore, &report));
+    let waits = crate::job::waits::Waits::default();
+    let watched =
+        || tokio::time::timeout(within, runner::show_progress(&ctx.cluster, &restore, &report, &waits));
     assert!(watched().await.is_err(), "it runs");
     let mut ended = velero("Restore", "r", json!({"backupName": "b"}), json!({"phase": "Failed"}));
     ended["metadata"]["resourceVersion"] = json!("99");
@@ -335,6 +337,30 @@ async fn work_stops_when_its_restore_is_gone_or_was_ended_by_somebody_else() {
     assert_eq!(watched().await, Ok(StopReason::Deleted));
     fake.delete(RESTORE);
     assert_eq!(watched().await, Ok(StopReason::Deleted));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_waited_for_is_shown_on_the_restore() {
+    let (fake, _folder, ctx) = prepared(Some("InProgress")).await;
+    let restore: Restore = serde_json::from_value(fake.get(RESTORE).unwrap()).unwrap();
+    let (report, waits) =
+        (crate::restore::report::Report::new().unwrap(), crate::job::waits::Waits::default());
+    let blocked = || fake.get(RESTORE).unwrap()["metadata"]["annotations"][BLOCKED_ANNOTATION].clone();
+    let changes = async {
+        let wait = waits.begin("namespace \"a\" to be gone");
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        assert!(blocked().is_null());
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let shown = blocked();
+        assert!(shown.as_str().unwrap().ends_with("Z for namespace \"a\" to be gone"), "{shown}");
+        drop(wait);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(blocked().is_null());
+    };
+    tokio::select! {
+        () = changes => {}
+        reason = runner::show_progress(&ctx.cluster, &restore, &report, &waits) => panic!("{reason}"),
+    }
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ impl ItemRestorer<'_> {
     ) -> Result<Result<Done<RestoreActionOutput>, ActionError>, WorkError> {
         let context = &self.work.actions;
         // In the order in which items come here, whether or not the journal is written.
+        let _wait = self.work.calls.cancellation().waits().begin_action(action.name(), id);
         let place = if action.may_add_items() { context.turns.place().await } else { None };
         self.work.calls.cancellation().check_new_work()?;
         let mut not_called = None;

@@ -111,6 +111,8 @@ async fn wait(
     deadline: Instant,
 ) -> Result<Result<Vec<String>, String>, StopReason> {
     let mut pause = PAUSE.0;
+    let subject = format!("the API server to establish definition {name:?}");
+    let _wait = calls.cancellation().waits().begin(subject);
     loop {
         let last = match calls.get(COLLECTION, name).await {
             Ok(Some(definition)) => match stage(&definition) {

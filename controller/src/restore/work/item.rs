@@ -221,6 +221,8 @@ impl ItemRestorer<'_> {
         let object = if group_resource == volumes::VOLUMES {
             let collection = path::collection(api_version, &resource.plural, namespace);
             let volume = from_backup.clone();
+            let _wait =
+                calls.cancellation().waits().begin(format!("volume {name:?} to be made from its snapshot"));
             match self.work.snapshots.restore(calls, &collection, volume, self.work.policy()).await {
                 Ok(volume) => transform::stripped(&volume),
                 Err(VolumeError::Failed(why)) => {

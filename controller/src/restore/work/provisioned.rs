@@ -61,6 +61,8 @@ impl Provisioned {
     async fn complete(&self, calls: &Calls, deadline: Instant) -> Result<(), CallError> {
         let collection = path::collection("v1", CLAIMS, Some(&self.namespace));
         let mut looks = 0;
+        let subject = format!("claim {}/{} to be bound to its new volume", self.namespace, self.claim);
+        let _wait = calls.cancellation().waits().begin(subject);
         let name = loop {
             let Some(claim) = calls.get(&collection, &self.claim).await? else { return Ok(()) };
             let volume = json::text(&claim, &["spec"], "volumeName").filter(|name| !name.is_empty());

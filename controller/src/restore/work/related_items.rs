@@ -6,7 +6,7 @@ use backup_actions::{
     ActionError, ItemId,
     restore::{RestoreItemAction, RestoreWait},
 };
-use backup_core::resources::NAMESPACES;
+use backup_core::{resources::NAMESPACES, text::listed};
 use backup_store::Scope;
 use tokio::time::Instant;
 
@@ -82,6 +82,13 @@ impl ItemRestorer<'_> {
         let cancellation = self.work.calls.cancellation();
         let limit = wait.limit.unwrap_or(self.work.patience);
         let deadline = Instant::now() + limit;
+        let needed: Vec<String> = related.iter().map(ItemId::to_string).collect();
+        let subject = format!(
+            "{} to be ready, as action {} asks for",
+            listed(needed.get(..3).unwrap_or(&needed), needed.len()),
+            action.name()
+        );
+        let _wait = cancellation.waits().begin(subject);
         loop {
             let answer = tokio::select! {
                 answer = cancellation.unless_cancelled(action.are_ready(related, self.work.restore)) => answer?,

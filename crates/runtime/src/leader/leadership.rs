@@ -58,6 +58,11 @@ impl Leadership {
         leadership
     }
 
+    /// For tests: one more renewal, by a request that was sent at `sent`.
+    pub fn renew(&self, sent: Duration) {
+        self.renewed(sent);
+    }
+
     pub(crate) fn elected(clock: Clock) -> Self {
         Self { held: Some(Arc::new(Held { until: AtomicU64::new(0), clock })) }
     }
@@ -91,6 +96,11 @@ impl Leadership {
             None => wanted,
             Some(left) => wanted.min(left + LEASE_DURATION.saturating_sub(RENEW_DEADLINE)),
         }
+    }
+
+    /// Changes with each renewal of the lease, which is a write to the API server that has succeeded. Always 0 without an election.
+    pub fn renewal(&self) -> u64 {
+        self.held.as_ref().map_or(0, |held| held.until.load(Ordering::Acquire))
     }
 
     /// Time until this replica has to stop without a renewal; none if there is no election.
@@ -132,7 +142,12 @@ mod tests {
         assert_eq!(leadership.check(), Err(NotLeader), "not yet acquired");
         leadership.renewed(now);
         assert!(leadership.is_leader());
-        assert!(leadership.request_timeout(Duration::from_mins(1)) <= LEASE_DURATION);
+        let renewal = leadership.renewal();
+        leadership.renewed(now + Duration::from_millis(1));
+        assert_ne!(leadership.renewal(), renewal);
+        assert!(
+            leadership.request_timeout(Duration::from_mins(1)) <= LEASE_DURATION + Duration::from_millis(1)
+        );
         leadership.lost();
         assert!(!leadership.is_leader());
         leadership.renewed(now.saturating_sub(RENEW_DEADLINE));
