@@ -122,8 +122,8 @@ fn update(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<Dynami
     if new.scope != old.scope || kind == ObjectKind::DeleteBackupRequest {
         return refuse(denial::moved(&profile.group, &new.key));
     }
-    let findings = findings(profile, kind, object);
-    if !findings.is_empty() && self::findings(profile, kind, before).is_empty() {
+    let findings = undecodable(profile, kind, object);
+    if !findings.is_empty() && undecodable(profile, kind, before).is_empty() {
         return refuse(denial::invalid(&profile.group, &new.key, &findings));
     }
     Decision::Change(Box::new(Change { key: new.key, old: old.spec, new: new.spec }))
@@ -217,11 +217,22 @@ fn seen(
     Observed::named(profile, kind, &text(namespace), &text(name), object)
 }
 
-/// Everything wrong that can be told without the cluster, all at once. Of other operators' objects nothing is known.
+/// Everything for which a creation is refused without a look at the cluster, all at once. Where another operator does the work,
+/// that is no more than what this operator cannot read; nothing is known of other kinds.
 fn findings(profile: &Profile, kind: ObjectKind, object: &DynamicObject) -> Vec<Finding> {
     match kind {
-        ObjectKind::Backup if profile.is_velero() => validate::raw_backup(&object.data),
-        ObjectKind::Restore if profile.is_velero() => validate::raw_restore(&object.data),
+        ObjectKind::Backup if profile.is_velero() && profile.engine => validate::raw_backup(&object.data),
+        ObjectKind::Restore if profile.is_velero() && profile.engine => validate::raw_restore(&object.data),
+        _ => undecodable(profile, kind, object),
+    }
+}
+
+/// What an update is refused for. What the controller writes when it starts (the backup of a schedule beside its name, namespaces
+/// that leave themselves out) would be refused in a creation, and the controller checks a changed spec before it starts.
+fn undecodable(profile: &Profile, kind: ObjectKind, object: &DynamicObject) -> Vec<Finding> {
+    match kind {
+        ObjectKind::Backup if profile.is_velero() => validate::undecodable_backup(&object.data),
+        ObjectKind::Restore if profile.is_velero() => validate::undecodable_restore(&object.data),
         _ => Vec::new(),
     }
 }

@@ -430,6 +430,18 @@ async fn every_bad_field_is_named_at_once() {
     let fields: Vec<&str> = causes.iter().map(|cause| cause["field"].as_str().unwrap()).collect();
     assert!(fields.contains(&"spec.ttl") && fields.contains(&"spec.itemOperationTimeout"), "{fields:?}");
     assert!(message(&refused).contains("spec.ttl"), "{refused}");
+    // What can be decoded and the controller would refuse for its spec alone.
+    let spec = json!({"ttl": "-1h", "snapshotMoveData": true, "includedNamespaces": ["a"], "excludedNamespaces": ["a"]});
+    let refused = replica.create("Backup", "b", "2", spec).await;
+    for field in ["spec.ttl", "spec.snapshotMoveData", "spec.includedNamespaces"] {
+        assert!(message(&refused).contains(field), "{field}: {refused}");
+    }
+    let spec =
+        json!({"backupName": "b", "existingResourcePolicy": "overwrite", "itemOperationTimeout": "-1s"});
+    let refused = replica.create("Restore", "r", "3", spec).await;
+    for field in ["spec.existingResourcePolicy", "spec.itemOperationTimeout"] {
+        assert!(message(&refused).contains(field), "{field}: {refused}");
+    }
     assert_eq!(api.writes(), 0, "what is not valid takes no claim");
 }
 

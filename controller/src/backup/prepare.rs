@@ -30,6 +30,7 @@ const CSI_SNAPSHOT_TIMEOUT: GoDuration = GoDuration::from_secs(600);
 const VOLUME_GROUP_LABEL: &str = "velero.io/volume-group";
 const STORAGE_LOCATION: &str = "spec.storageLocation";
 const RESOURCE_POLICY: &str = "spec.resourcePolicy";
+const TTL: &str = "spec.ttl";
 
 /// Settings of the installation that fill in what a backup leaves open.
 #[derive(Clone, Debug)]
@@ -86,10 +87,12 @@ pub(crate) fn prepare(backup: &Backup, facts: &Facts, settings: &Settings, now: 
     let mut backup = backup.clone();
     let name = location_name(&backup.spec, &facts.locations, &settings.location);
     let mut snapshots = choice::choose(&backup.spec, &facts.snapshots, &settings.snapshot_locations);
-    let mut findings = validate::backup(&backup.spec);
+    let mut findings = validate::engine_backup(&backup.spec);
     findings.extend(location_finding(&backup.spec, &facts.locations, &name));
     findings.append(&mut snapshots.findings);
-    findings.extend(unsupported(&backup.spec, settings.csi, &snapshots));
+    if backup.spec.snapshot_volumes == Some(true) && !settings.csi && snapshots.names.is_empty() {
+        findings.push(no_snapshots(&snapshots));
+    }
     validate::add_new(&mut findings, policy_findings(&backup.spec, facts.policy.as_ref()));
 
     fill_spec(&mut backup.spec, facts, settings, &name);
@@ -101,11 +104,14 @@ pub(crate) fn prepare(backup: &Backup, facts: &Facts, settings: &Settings, now: 
         .insert(labels::STORAGE_LOCATION.to_owned(), labels::valid_value(&name));
     annotate(backup.metadata.annotations.get_or_insert_default(), &facts.version, settings);
 
+    // A backup that failed validation never expires by the field that was wrong.
+    let is_invalid = findings.iter().any(|finding| finding.field == TTL);
     let ttl = backup.spec.ttl.unwrap_or(settings.ttl);
     let start = backup.status.start_timestamp.as_ref().map_or(now, |time| time.0);
     backup.status.version = 1;
     backup.status.format_version = Some(FORMAT_VERSION.to_owned());
-    backup.status.expiration = start.checked_add(ttl.as_std()).ok().map(|at| Time(whole_seconds(at)));
+    let expiration = start.checked_add(ttl.as_std()).ok().filter(|_| !is_invalid);
+    backup.status.expiration = expiration.map(|at| Time(whole_seconds(at)));
     Prepared { backup, findings }
 }
 
@@ -198,29 +204,6 @@ fn location_problem(location: &BackupStorageLocation, name: &str) -> Option<Stri
             message.unwrap_or("no reason was given; see its status")
         )),
     }
-}
-
-/// What can be asked for and is not done yet. It is refused, and never left out silently. `csi`: volumes of CSI drivers are
-/// snapshotted here; `snapshots`: where plugins take some.
-fn unsupported(spec: &BackupSpec, csi: bool, snapshots: &ChosenLocations) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    if spec.snapshot_move_data == Some(true) {
-        let problem = "moving snapshot data is not done yet; unset it";
-        findings.push(Finding::new("spec.snapshotMoveData", problem));
-    }
-    if spec.default_volumes_to_fs_backup.or(spec.default_volumes_to_restic) == Some(true) {
-        let is_renamed = spec.default_volumes_to_fs_backup == Some(true);
-        let field = if is_renamed { "spec.defaultVolumesToFsBackup" } else { "spec.defaultVolumesToRestic" };
-        findings.push(Finding::new(field, "file-system backup of volumes is not done yet; unset it"));
-    }
-    if spec.uploader_config.as_ref().is_some_and(|config| config.parallel_files_upload > 0) {
-        let problem = "files of volumes are not copied here, so nothing is uploaded in parallel; unset it";
-        findings.push(Finding::new("spec.uploaderConfig", problem));
-    }
-    if spec.snapshot_volumes == Some(true) && !csi && snapshots.names.is_empty() {
-        findings.push(no_snapshots(snapshots));
-    }
-    findings
 }
 
 /// Snapshots are asked for, and nothing takes them.

@@ -56,8 +56,7 @@ pub(super) fn started_for(schedule: &str, backup: &Backup) -> Option<(Option<Tim
 
 /// Everything that keeps the restore from running, each finding with its field.
 pub(super) fn findings(spec: &RestoreSpec, facts: &Facts) -> Vec<Finding> {
-    let mut found = validate::restore(spec);
-    found.extend(unsupported(spec));
+    let mut found = validate::engine_restore(spec);
     validate::add_new(&mut found, Configuration::read(spec, facts).err().into_iter().flatten());
     let (field, what) = match (named(spec.backup_name.as_ref()), named(spec.schedule_name.as_ref())) {
         (Some(name), None) => ("spec.backupName", format!("backup {name:?}")),
@@ -152,18 +151,6 @@ fn filters(spec: &RestoreSpec, facts: &Facts) -> Result<FilterPolicies, Vec<Find
     let (reference, data) = (spec.resource_policy.as_ref(), facts.policy.as_ref());
     let read = config_maps::read("spec.resourcePolicy", reference, data, resource_policy::read_for_restore);
     read.map(Option::unwrap_or_default)
-}
-
-/// What this version cannot do. Ignoring it would restore something else than was asked for.
-fn unsupported(spec: &RestoreSpec) -> Option<Finding> {
-    // Velero's command may send it empty.
-    let uploads = spec
-        .uploader_config
-        .as_ref()
-        .is_some_and(|config| config.write_sparse_files == Some(true) || config.parallel_files_download > 0);
-    let refused =
-        || Finding::new("spec.uploaderConfig", "is not supported yet; remove it to restore without it");
-    uploads.then(refused)
 }
 
 /// The spec as it is run and published: names filled in, non-restorable resources excluded.

@@ -22,7 +22,7 @@ pub(super) enum Due {
 /// The expression, or everything that is wrong with the spec, by field. The template is checked by the rules of Backups.
 pub(super) fn check(spec: &ScheduleSpec, dialect: Dialect, local: &TimeZone) -> Result<Cron, Vec<String>> {
     let cron = Cron::parse(&spec.schedule, dialect, local).map_err(|error| format!("spec.schedule: {error}"));
-    let mut errors: Vec<String> = validate::backup(&spec.template).iter().map(in_template).collect();
+    let mut errors: Vec<String> = validate::engine_backup(&spec.template).iter().map(in_template).collect();
     match cron {
         Ok(cron) if errors.is_empty() => Ok(cron),
         Ok(_) => Err(errors),

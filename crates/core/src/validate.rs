@@ -1,10 +1,16 @@
 //! Everything that can be found wrong in a spec without looking at a cluster.
 //!
-//! Two steps, as an object comes in as JSON: [`raw_backup`] and [`raw_restore`] name each field that cannot be decoded, and if there
-//! is one, what else is wrong; [`backup`] and [`restore`] check what the fields of a decoded object say. Rules are Velero's (v1.18:
-//! `pkg/controller/{backup,restore}_controller.go`, `pkg/util/collections`, `pkg/util/wildcard`) unless said otherwise.
+//! [`backup`] and [`restore`] check what the fields of a decoded object say; [`engine_backup`] and [`engine_restore`] also find
+//! what this engine does not do. [`raw_backup`] and [`raw_restore`] do all of it for an object that comes in as JSON, and name
+//! each field that cannot be decoded. Rules are Velero's (v1.18: `pkg/controller/{backup,restore}_controller.go`,
+//! `pkg/util/collections`, `pkg/util/wildcard`) unless said otherwise.
+//!
+//! Admission, controllers and the command use these functions only, so the same spec is refused by all of them with the same
+//! reasons. Where another operator runs the backups, admission refuses no more than [`undecodable_backup`] and
+//! [`undecodable_restore`] find: that operator cannot read such objects either.
 
 mod backup;
+mod engine;
 mod lists;
 mod raw;
 mod restore;
@@ -13,8 +19,9 @@ mod selectors;
 use std::fmt;
 
 pub use backup::backup;
+pub use engine::{engine_backup, engine_restore};
 pub(crate) use lists::namespace_pattern;
-pub use raw::{raw_backup, raw_restore};
+pub use raw::{raw_backup, raw_restore, undecodable_backup, undecodable_restore};
 pub use restore::restore;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;

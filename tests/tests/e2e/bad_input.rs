@@ -13,6 +13,7 @@ use crate::prelude::*;
 
 crate::tests! {
     a_malformed_ttl_is_refused_at_the_door,
+    a_negative_ttl_is_refused_and_never_expires,
     a_stored_backup_that_can_not_be_decoded_fails_alone,
     a_bucket_that_does_not_exist_is_named_with_the_remedy,
     a_bucket_that_refuses_is_named_with_the_remedy,
@@ -22,15 +23,34 @@ crate::tests! {
 }
 
 async fn a_malformed_ttl_is_refused_at_the_door(world: &mut World) -> anyhow::Result<()> {
-    match malformed(world, "malformed").await {
+    match create_with_ttl(world, "malformed", "tomorrow").await {
         Err(kube::Error::Api(status)) => says(&status.message, &["spec.ttl", "tomorrow"]),
         other => bail!("not refused: {other:?}"),
     }
 }
 
+/// Where it is stored while the webhook is off, its reason stays to be read.
+async fn a_negative_ttl_is_refused_and_never_expires(world: &mut World) -> anyhow::Result<()> {
+    match create_with_ttl(world, "negative", "-1h").await {
+        Err(kube::Error::Api(status)) => says(&status.message, &["spec.ttl", "-1h"])?,
+        other => bail!("not refused: {other:?}"),
+    }
+    let stores = async || create_with_ttl(world, "negative", "-1h").await.map(Probe::Ready);
+    let in_time = Duration::from_secs(20);
+    world.unregistered(async || eventually("stored without the webhook", in_time, stores).await).await?;
+    let ended = world.backup_ended("negative").await?;
+    ensure!(ended.phase() == BackupPhase::FailedValidation, "{:?}", ended.status);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let kept = world.backups().get("negative").await.context("it was deleted")?;
+    raw_backups(world).delete_object("negative").await?;
+    ensure!(kept.metadata.deletion_timestamp.is_none(), "it is deleted: {kept:?}");
+    ensure!(kept.status.expiration.is_none(), "{:?}", kept.status);
+    says(&kept.status.validation_errors.join(""), &["spec.ttl", "-1h"])
+}
+
 /// Stored by someone while the webhook was off.
 async fn a_stored_backup_that_can_not_be_decoded_fails_alone(world: &mut World) -> anyhow::Result<()> {
-    let stores = async || malformed(world, "undecodable").await.map(Probe::Ready);
+    let stores = async || create_with_ttl(world, "undecodable", "tomorrow").await.map(Probe::Ready);
     let in_time = Duration::from_secs(20);
     world.unregistered(async || eventually("stored without the webhook", in_time, stores).await).await?;
 
@@ -148,9 +168,9 @@ fn raw_backups(world: &World) -> Api<DynamicObject> {
     objects_in(&world.client, NAMESPACE, "velero.io/v1", "Backup")
 }
 
-async fn malformed(world: &World, name: &str) -> kube::Result<DynamicObject> {
+async fn create_with_ttl(world: &World, name: &str, ttl: &str) -> kube::Result<DynamicObject> {
     let object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": { "name": name },
-        "spec": { "ttl": "tomorrow", "includedNamespaces": ["default"] } });
+        "spec": { "ttl": ttl, "includedNamespaces": ["default"] } });
     raw_backups(world).create_json(object).await
 }
 

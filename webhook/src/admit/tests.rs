@@ -161,6 +161,33 @@ fn a_deletion_claims_what_could_be_restored_from(
     assert_eq!(outcome(&request(kind, "DELETE", Value::Null, with(object(phase), &changes))), expected);
 }
 
+/// A Velero server takes each of these.
+#[test]
+fn where_another_operator_does_the_work_no_more_is_refused_than_what_it_cannot_read() {
+    let guard = Profile { engine: false, ..Profile::velero() };
+    let refused = |profile: &Profile, spec: Value| {
+        let created = request("Backup", "CREATE", with(object(""), &json!({ "spec": spec })), Value::Null);
+        matches!(decision(profile, &created), Decision::Refuse(_))
+    };
+    for spec in [json!({ "ttl": "-1h" }), json!({ "snapshotMoveData": true })] {
+        assert_eq!(
+            [&Profile::velero(), &guard].map(|one| refused(one, spec.clone())),
+            [true, false],
+            "{spec}"
+        );
+    }
+    assert!(refused(&guard, json!({ "ttl": "tomorrow" })));
+}
+
+/// The controller writes the name of the backup beside that of the schedule when it starts.
+#[test]
+fn what_the_controller_writes_into_a_spec_is_not_refused() {
+    let asked = with(object("New"), &json!({ "spec": { "backupName": "", "scheduleName": "s" } }));
+    let started = with(object("InProgress"), &json!({ "spec": { "scheduleName": "s" } }));
+    let update = request("Restore", "UPDATE", started, asked);
+    assert_eq!(outcome(&update), "change Restore velero/b");
+}
+
 /// Of another operator's objects nothing is known, and its deletions are its own.
 #[test]
 fn objects_of_another_operator_are_not_judged_by_our_rules() {

@@ -193,6 +193,13 @@ fn a_resource_policy_is_checked_before_the_start(
 }
 
 #[test]
+fn a_backup_with_an_invalid_ttl_has_no_expiration() {
+    let prepared = prepare(&spec(json!({ "ttl": "-1h" })), &facts(), &settings(), now());
+    assert_eq!(fields(&prepared), ["spec.ttl"]);
+    assert_eq!(prepared.backup.status.expiration, None);
+}
+
+#[test]
 fn everything_that_is_wrong_is_found_at_once() {
     let asked = json!({
         "storageLocation": "gone",

@@ -15,33 +15,39 @@ use crate::api::{
 
 use Deeper::{Lists, Objects};
 
-/// What cannot be decoded in the `spec` of a whole Backup, as JSON, and what else is wrong with it; nothing if it can be decoded.
+/// Everything that is wrong in the `spec` of a whole Backup, as JSON: what cannot be decoded, and what the other fields say.
 pub fn raw_backup(object: &Value) -> Vec<Finding> {
-    let lists = ["pre", "post"];
-    let found =
-        raw::<BackupSpec, BackupHooks, BackupResourceHookSpec>(object, &lists, |path, hook, found| {
-            fields::<BackupResourceHook>(
-                path,
-                hook,
-                json!({ "exec": { "command": [] } }),
-                &Objects(&["exec"]),
-                found,
-            );
-            inner::<ExecHook>(path, hook, "exec", json!({ "command": [] }), found);
-        });
-    with_others(object, found, super::backup)
+    with_others(object, undecodable_backup(object), super::engine_backup)
 }
 
-/// What cannot be decoded in the `spec` of a whole Restore, as JSON, and what else is wrong with it; nothing if it can be decoded.
+/// The fields of the `spec` of a whole Backup, as JSON, that cannot be decoded.
+pub fn undecodable_backup(object: &Value) -> Vec<Finding> {
+    let lists = ["pre", "post"];
+    raw::<BackupSpec, BackupHooks, BackupResourceHookSpec>(object, &lists, |path, hook, found| {
+        fields::<BackupResourceHook>(
+            path,
+            hook,
+            json!({ "exec": { "command": [] } }),
+            &Objects(&["exec"]),
+            found,
+        );
+        inner::<ExecHook>(path, hook, "exec", json!({ "command": [] }), found);
+    })
+}
+
+/// Everything that is wrong in the `spec` of a whole Restore, as JSON: what cannot be decoded, and what the other fields say.
 pub fn raw_restore(object: &Value) -> Vec<Finding> {
+    with_others(object, undecodable_restore(object), super::engine_restore)
+}
+
+/// The fields of the `spec` of a whole Restore, as JSON, that cannot be decoded.
+pub fn undecodable_restore(object: &Value) -> Vec<Finding> {
     let lists = ["postHooks"];
-    let found =
-        raw::<RestoreSpec, RestoreHooks, RestoreResourceHookSpec>(object, &lists, |path, hook, found| {
-            fields::<RestoreResourceHook>(path, hook, json!({}), &Objects(&["exec", "init"]), found);
-            inner::<ExecRestoreHook>(path, hook, "exec", json!({ "command": [] }), found);
-            inner::<InitRestoreHook>(path, hook, "init", json!({}), found);
-        });
-    with_others(object, found, super::restore)
+    raw::<RestoreSpec, RestoreHooks, RestoreResourceHookSpec>(object, &lists, |path, hook, found| {
+        fields::<RestoreResourceHook>(path, hook, json!({}), &Objects(&["exec", "init"]), found);
+        inner::<ExecRestoreHook>(path, hook, "exec", json!({ "command": [] }), found);
+        inner::<InitRestoreHook>(path, hook, "init", json!({}), found);
+    })
 }
 
 /// Adds what is wrong in the fields that can be decoded. Those that cannot are taken for not given: each alone, or if that makes no
@@ -51,9 +57,6 @@ fn with_others<Spec: DeserializeOwned>(
     mut found: Vec<Finding>,
     check: impl Fn(&Spec) -> Vec<Finding>,
 ) -> Vec<Finding> {
-    if found.is_empty() {
-        return found;
-    }
     let each: Vec<String> = found.iter().map(|finding| finding.field.clone()).collect();
     let whole: Vec<String> = each.iter().map(|field| of_spec(field).to_owned()).collect();
     let decoded = [each, whole].into_iter().find_map(|unread| {
@@ -63,7 +66,9 @@ fn with_others<Spec: DeserializeOwned>(
                 *value = Value::Null;
             }
         }
-        let spec = serde_json::from_value::<Spec>(object.get("spec")?.clone()).ok()?;
+        // An object without a spec has an empty one.
+        let spec = object.get("spec").filter(|spec| !spec.is_null()).cloned().unwrap_or_else(|| json!({}));
+        let spec = serde_json::from_value::<Spec>(spec).ok()?;
         Some((unread, spec))
     });
     if let Some((unread, spec)) = decoded {
