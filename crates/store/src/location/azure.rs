@@ -45,7 +45,7 @@ pub(super) fn open(
 ) -> Result<Backend, StoreError> {
     let container = settings::bucket(&spec.object_storage.bucket, "container")?;
     let config = &spec.config;
-    settings::known(config, &KEYS)?;
+    settings::known(spec, ca, &KEYS)?;
     let account = settings::get(config, "storageAccount").ok_or_else(|| {
         StoreError::config(
             "spec.config[storageAccount]",
@@ -301,6 +301,36 @@ mod tests {
                 found.as_ref().map(|found| [found.subscription.as_str(), found.resource_group.as_str()]);
             assert_eq!(found, expected, "{config:?}");
         }
+    }
+
+    #[test]
+    fn each_known_setting_is_read_or_refused() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let base = spec("azure", "c", &[("storageAccount", "acct")]);
+        // A key is asked for where both are given, and useAAD is not.
+        let managed = [("storageAccount", "acct"), ("resourceGroup", "g"), ("subscriptionId", "s")];
+        let managed = spec("azure", "c", &managed);
+        let open = |spec: &BackupStorageLocationSpec| {
+            let found = managed_account(spec)?;
+            open(spec, Some(PRINCIPAL.as_bytes()), None)
+                .map(|backend| format!("{:?} {found:?}", backend.store))
+        };
+        let values = [
+            ("storageAccountURI", "http://127.0.0.1:10000/acct"),
+            ("activeDirectoryAuthorityURI", "https://login.microsoftonline.us"),
+            ("insecureSkipTLSVerify", "true"),
+            ("useAAD", "true"),
+        ];
+        let of_key = ["resourceGroup", "subscriptionId", "useAAD"];
+        let (beside, alone): (Vec<&str>, Vec<&str>) =
+            KEYS.iter().copied().partition(|key| of_key.contains(key));
+        settings::assert_each_is_read(&base, &alone, &values, open);
+        settings::assert_each_is_read(&managed, &beside, &values, open);
+    }
+
+    fn managed_account(spec: &BackupStorageLocationSpec) -> Result<Option<[String; 2]>, StoreError> {
+        let found = managed(&spec.config, "acct", &parse(PRINCIPAL.as_bytes())?, false)?;
+        Ok(found.map(|found| [found.subscription, found.resource_group]))
     }
 
     #[test]

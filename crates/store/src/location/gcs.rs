@@ -22,7 +22,7 @@ pub(super) fn open(
 ) -> Result<Backend, StoreError> {
     let bucket = settings::bucket(&spec.object_storage.bucket, "bucket")?;
     let config = &spec.config;
-    settings::known(config, &KEYS)?;
+    settings::known(spec, ca, &KEYS)?;
     settings::refuse(
         config,
         "universeDomain",
@@ -103,6 +103,15 @@ mod tests {
         let config = [("serviceAccount", "a@b"), ("storeEndpoint", "http://127.0.0.1:4443")];
         let opened = open(&spec("gcp", "b", &config), Some(KEY.as_bytes()), None).ok().unwrap();
         assert_eq!(opened.url, "gs://b");
+    }
+
+    #[test]
+    fn each_known_setting_is_read_or_refused() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let values = [("storeEndpoint", "http://127.0.0.1:4443"), ("insecureSkipTLSVerify", "true")];
+        settings::assert_each_is_read(&spec("gcp", "b", &[]), &KEYS, &values, |spec| {
+            open(spec, Some(KEY.as_bytes()), None).map(|backend| format!("{:?}", backend.store))
+        });
     }
 
     #[test]

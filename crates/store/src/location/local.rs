@@ -19,7 +19,7 @@ use object_store::{
     path::Path,
 };
 
-use super::backend::Backend;
+use super::{backend::Backend, settings};
 use crate::{
     StoreError,
     file_at::FileAt as _,
@@ -32,6 +32,8 @@ pub(super) fn open(spec: &BackupStorageLocationSpec) -> Result<Backend, StoreErr
     let folder = FilePath::new(&spec.object_storage.bucket);
     let shown = folder.display();
     let config = |message: String| StoreError::config("spec.objectStorage.bucket", message);
+    // It has no settings, and talks to no server.
+    settings::known(spec, None, &[])?;
     if !folder.is_absolute() || folder.components().any(|part| part == Component::ParentDir) {
         return Err(config(format!("{shown} is not an absolute folder, as provider local expects")));
     }

@@ -53,6 +53,7 @@ pub(super) fn open(
     secret: Option<&[u8]>,
     ca: Option<&[u8]>,
 ) -> Result<Backend, StoreError> {
+    settings::known(spec, ca, &KEYS)?;
     let settings = Settings::of(spec, &of_process)?;
     let plain = settings.endpoint.as_ref().is_some_and(|endpoint| endpoint.scheme() == "http");
     let options = http_client::options(ca, plain, settings.insecure)?;
@@ -137,7 +138,7 @@ fn customer_key(file: &str) -> Result<String, StoreError> {
 }
 
 /// Every setting that Velero's plugin has.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 14] = [
     "region",
     "s3Url",
     "publicUrl",
@@ -152,12 +153,10 @@ const KEYS: [&str; 15] = [
     "customerKeyEncryptionSecret",
     "signatureVersion",
     "tagging",
-    "credentialsFile",
 ];
 
 /// The settings that we honour.
-/// `credentialsFile` is dropped as Velero drops it, and a credentials file is always read with shared profiles
-/// (`enableSharedConfig`).
+/// A credentials file is always read with shared profiles (`enableSharedConfig`).
 #[derive(Debug, PartialEq)]
 struct Settings {
     bucket: String,
@@ -179,7 +178,6 @@ impl Settings {
     fn of(spec: &BackupStorageLocationSpec, variables: &Variables<'_>) -> Result<Self, StoreError> {
         let bucket = settings::bucket(&spec.object_storage.bucket, "bucket")?;
         let config = &spec.config;
-        settings::known(config, &KEYS)?;
         let set = |key: &str| settings::get(config, key).map(ToOwned::to_owned);
         let endpoint = settings::endpoint(config, "s3Url")?;
         let path_style = settings::flag(config, "s3ForcePathStyle")?;
@@ -293,6 +291,25 @@ mod tests {
     use crate::testing::{Refused, assert_refused, spec};
 
     #[test]
+    fn each_known_setting_is_read_or_refused() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let values = [
+            ("s3Url", "https://minio:9000"),
+            ("publicUrl", "https://minio.example.com"),
+            ("s3ForcePathStyle", "true"),
+            ("insecureSkipTLSVerify", "true"),
+            ("enableSharedConfig", "true"),
+            ("checksumAlgorithm", "SHA1"),
+            ("serverSideEncryption", "AES256"),
+            ("tagging", "a=b"),
+        ];
+        settings::assert_each_is_read(&spec("aws", "b", &[]), &KEYS, &values, |spec| {
+            settings::known(spec, None, &KEYS)?;
+            Settings::of(spec, &|_: &str| None).map(|settings| format!("{settings:?}"))
+        });
+    }
+
+    #[test]
     fn requests_go_where_the_settings_say() {
         type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], bool, &'a str);
         let (path_style, minio) = (("s3ForcePathStyle", "true"), "https://minio:9000");
@@ -374,7 +391,6 @@ mod tests {
             ("s3ForcePathStyle", "true"),
             ("insecureSkipTLSVerify", "true"),
             ("profile", "p"),
-            ("credentialsFile", "/etc/passwd"),
             ("checksumAlgorithm", ""),
             ("serverSideEncryption", "AES256"),
             ("tagging", "team=a%26b&env=prod"),

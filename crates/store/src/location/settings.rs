@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use backup_core::api::BackupStorageLocationSpec;
 use url::Url;
 
 use crate::StoreError;
@@ -44,18 +45,61 @@ pub(super) fn invalid(key: &str, value: &str, expected: &str) -> StoreError {
 
 /// Settings of every provider: what Velero adds to each (`pkg/plugin/framework/validation.go`, v1.18), and what only its
 /// repositories of files read.
-const OF_ALL: [&str; 5] = ["bucket", "prefix", "caCert", "credentialsFile", "resticRepoPrefix"];
+pub(super) const OF_ALL: [&str; 5] = ["bucket", "prefix", "caCert", "credentialsFile", "resticRepoPrefix"];
 
-/// Refuses a setting that the provider does not have, as Velero's plugins do: it is most often a known one, misspelt.
-pub(super) fn known(config: &BTreeMap<String, String>, keys: &[&str]) -> Result<(), StoreError> {
+/// Settings that change nothing here, whatever they say, and why no backup or request is another one without them.
+#[cfg(test)]
+pub(super) const WITHOUT_EFFECT: [(&str, &str); 4] = [
+    ("resticRepoPrefix", "only Velero's repositories of files read it"),
+    ("enableSharedConfig", "a credentials file is always read with its shared profiles"),
+    ("serviceAccount", "it names who signs URLs: here that is the identity that signs in"),
+    ("blockSizeInBytes", "blocks of an upload have 8 MiB"),
+];
+
+/// Refuses a setting that the provider does not have, as Velero's plugins do: it is most often a known one, misspelt. `ca` is the
+/// bundle of `spec.objectStorage`.
+pub(super) fn known(
+    spec: &BackupStorageLocationSpec,
+    ca: Option<&[u8]>,
+    keys: &[&str],
+) -> Result<(), StoreError> {
     let is_known = |key: &&String| keys.contains(&key.as_str()) || OF_ALL.contains(&key.as_str());
-    let Some(other) = config.keys().find(|key| !is_known(key)) else { return Ok(()) };
+    if let Some(other) = spec.config.keys().find(|key| !is_known(key)) {
+        let known = if keys.is_empty() { "none".to_owned() } else { keys.join(", ") };
+        let message = format!(
+            "there is no such setting here: correct or remove it (known are {known}), or have the location served by its plugin \
+             (--object-store-plugins)"
+        );
+        return Err(StoreError::config(&format!("spec.config[{other}]"), message));
+    }
+    same_as_fields(spec)?;
+    refuse(&spec.config, "credentialsFile", "name a Secret in spec.credential")?;
+    let given = get(&spec.config, "caCert").map(|text| text.trim().as_bytes());
+    if given.is_some() && given != ca.map(<[u8]>::trim_ascii) {
+        return Err(differs("caCert", "caCert or caCertRef"));
+    }
+    Ok(())
+}
+
+/// Refuses a bucket or prefix in the settings that is another one than that in `spec.objectStorage`, which counts: Velero writes
+/// the fields over these settings.
+pub(super) fn same_as_fields(spec: &BackupStorageLocationSpec) -> Result<(), StoreError> {
+    let storage = &spec.object_storage;
+    let fields =
+        [("bucket", storage.bucket.as_str()), ("prefix", storage.prefix.as_deref().unwrap_or_default())];
+    for (key, field) in fields {
+        if get(&spec.config, key).is_some_and(|value| value.trim_matches('/') != field.trim_matches('/')) {
+            return Err(differs(key, key));
+        }
+    }
+    Ok(())
+}
+
+fn differs(key: &str, field: &str) -> StoreError {
     let message = format!(
-        "there is no such setting here: correct or remove it (known are {}), or have the location served by its plugin \
-         (--object-store-plugins)",
-        keys.join(", ")
+        "it says something else than spec.objectStorage.{field}, which counts: set that one, and remove this"
     );
-    Err(StoreError::config(&format!("spec.config[{other}]"), message))
+    StoreError::config(&format!("spec.config[{key}]"), message)
 }
 
 /// Refuses a setting that this program cannot honour, and whose silent loss would matter.
@@ -67,9 +111,54 @@ pub(super) fn refuse(config: &BTreeMap<String, String>, key: &str, instead: &str
     Err(StoreError::config(&format!("spec.config[{key}]"), message))
 }
 
+/// Tries each known setting with a value that is not in `base`: it has to make another store, or to be refused. `open` shows the
+/// store. A setting that is added to the list without a reader fails here.
+#[cfg(test)]
+pub(super) fn assert_each_is_read(
+    base: &BackupStorageLocationSpec,
+    keys: &[&str],
+    values: &[(&str, &str)],
+    open: impl Fn(&BackupStorageLocationSpec) -> Result<String, StoreError>,
+) {
+    let plain = open(base).unwrap();
+    assert_eq!(plain, open(base).unwrap(), "a store is not shown the same way twice");
+    for key in keys.iter().chain(&OF_ALL) {
+        let value = values.iter().find(|(name, _)| name == key).map_or("other", |(_, value)| *value);
+        let mut changed = base.clone();
+        let before = changed.config.insert((*key).to_owned(), value.to_owned());
+        assert_ne!(before.as_deref(), Some(value), "{key} is not changed");
+        let has_effect = !open(&changed).is_ok_and(|shown| shown == plain);
+        let is_excused = WITHOUT_EFFECT.iter().any(|(name, _)| name == key);
+        assert_eq!(has_effect, !is_excused, "{key} = {value}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::spec;
+
+    #[test]
+    fn what_says_something_else_than_a_field_is_refused() {
+        for (key, value, fine) in [
+            ("prefix", "p/q", true),
+            ("prefix", "/p/q/", true),
+            ("prefix", "", true),
+            ("prefix", "p", false),
+            ("bucket", "b", true),
+            ("bucket", "c", false),
+            ("caCert", "PEM\n", true),
+            ("caCert", "OTHER", false),
+            ("credentialsFile", "/etc/passwd", false),
+            ("resticRepoPrefix", "x", true),
+        ] {
+            let mut spec = spec("aws", "b", &[(key, value)]);
+            spec.object_storage.prefix = Some("p/q/".to_owned());
+            let found = known(&spec, Some(b"PEM"), &[]).map_err(|error| error.to_string());
+            assert_eq!(found.is_ok(), fine, "{key} {value:?}: {found:?}");
+            assert!(found.err().is_none_or(|text| text.contains(key)), "{key}");
+        }
+    }
 
     #[test]
     fn what_cannot_be_honoured_is_refused_and_an_empty_value_is_none() {
