@@ -25,7 +25,7 @@ use jiff::{Timestamp, tz::TimeZone};
 use crate::api::GoDuration;
 use field::{Bounds, Field};
 
-pub use reading::Reading;
+pub use reading::{Reading, ReadingDifference};
 
 /// Which library's reading counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +45,21 @@ impl Dialect {
         match self {
             Self::Robfig => "robfig",
             Self::Netresearch => "netresearch",
+        }
+    }
+
+    /// The versions of Velero that read expressions so.
+    pub fn users(self) -> &'static str {
+        match self {
+            Self::Robfig => "Velero up to 1.18.2",
+            Self::Netresearch => "Velero after that",
+        }
+    }
+
+    fn other(self) -> Self {
+        match self {
+            Self::Robfig => Self::Netresearch,
+            Self::Netresearch => Self::Robfig,
         }
     }
 }

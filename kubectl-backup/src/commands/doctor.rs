@@ -3,7 +3,7 @@
 pub(super) mod cluster;
 mod installation;
 mod replicas;
-mod schedules;
+pub(super) mod schedules;
 pub(super) mod webhook;
 
 use std::{fmt::Write as _, path::PathBuf};

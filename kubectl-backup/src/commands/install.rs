@@ -25,7 +25,7 @@ use self::{
     preflight::Observed,
 };
 use super::{
-    doctor::{Finding, webhook},
+    doctor::{Finding, schedules::all_read_otherwise, webhook},
     poll::{Look, Polled, in_vain, poll},
     prelude::*,
 };
@@ -34,6 +34,8 @@ use crate::{
     client::installation_namespace,
     print::Tone,
 };
+
+const SCHEDULES: &str = "schedules.velero.io";
 
 pub(super) async fn install(args: InstallArgs, terminal: &mut Terminal) -> CommandResult {
     let options = args.choice.over(Options::default());
@@ -112,7 +114,10 @@ async fn roll_out(
     terminal: &mut Terminal,
 ) -> CommandResult {
     let observed = preflight::observe(session, plan).await?;
-    let found = findings::judge(plan, &observed, replace_definitions, &session.namespace);
+    let mut found = findings::judge(plan, &observed, replace_definitions, &session.namespace);
+    if plan.options.mode == Mode::Engine && observed.get("CustomResourceDefinition", SCHEDULES).is_some() {
+        found.extend(all_read_otherwise(session, terminal.now()).await);
+    }
     if !show(&found, terminal) {
         terminal.say("Nothing was changed.");
         return Ok(Exit::Failed);

@@ -83,6 +83,12 @@ pub(super) fn reading(schedule: &Schedule) -> Option<Reading> {
     schedule.annotations().get(CRON_ANNOTATION)?.parse().ok()
 }
 
+/// How Velero's two libraries differ over the expression.
+pub(crate) fn difference(schedule: &Schedule, now: Timestamp) -> Option<String> {
+    let found = reading(schedule).unwrap_or_default().difference(&schedule.spec.schedule, now)?;
+    Some(plain(&found.to_string()))
+}
+
 /// The runs that are to come, as the controller reads the expression; by default where it has not said how. None where none
 /// will be made.
 pub(super) fn next(schedule: &Schedule, now: Timestamp) -> Vec<Timestamp> {
@@ -109,6 +115,9 @@ pub(crate) struct ScheduleView {
     pub(crate) read_as: Option<String>,
     /// Whether Velero's two libraries read the expression differently.
     pub(crate) ambiguous: bool,
+    /// How they differ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) difference: Option<String>,
     pub(crate) last_backup: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_skipped: Option<Skipped>,
@@ -143,7 +152,7 @@ pub(crate) fn describe(schedule: &Schedule, backups: Fetched<Vec<Backup>>, now: 
     let (spec, template) = (&schedule.spec, &schedule.spec.template);
     let reason = schedule.annotations().get(SKIPPED_ANNOTATION).map(|text| plain(text));
     let reading = reading(schedule);
-    let cron = reading.clone().unwrap_or_default().cron(&spec.schedule);
+    let difference = difference(schedule, now);
     ScheduleView {
         name: schedule.name_any(),
         namespace: schedule.namespace().unwrap_or_default(),
@@ -152,7 +161,8 @@ pub(crate) fn describe(schedule: &Schedule, backups: Fetched<Vec<Backup>>, now: 
         schedule: plain(&spec.schedule),
         next_runs: next(schedule, now),
         read_as: reading.as_ref().map(ToString::to_string),
-        ambiguous: cron.is_ok_and(|cron| cron.is_ambiguous()),
+        ambiguous: difference.is_some(),
+        difference,
         last_backup: schedule.status.last_backup.as_ref().map(|at| at.0),
         last_skipped: schedule.status.last_skipped.as_ref().map(|at| Skipped { at: at.0, reason }),
         problems: schedule.status.validation_errors.iter().map(|text| plain(text)).collect(),
@@ -206,10 +216,8 @@ fn facts(view: &ScheduleView, now: Timestamp) -> Vec<(&'static str, String)> {
         };
         facts.push(("Next runs", format!("{} (UTC; {how})", short(&view.next_runs))));
     }
-    if view.ambiguous {
-        let why =
-            "day of month and day of week are both given: Velero's libraries differ (docs/use/schedules.md)";
-        facts.push(("Mind", why.to_owned()));
+    if let Some(difference) = &view.difference {
+        facts.push(("Mind", format!("Velero's two libraries differ: {difference} (docs/use/schedules.md)")));
     }
     facts.push(("Last backup", view.last_backup.map_or_else(|| "never".to_owned(), |at| ago(at, now))));
     if let Some(skipped) = &view.last_skipped {

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use jiff::tz::TimeZone;
+use jiff::{Timestamp, tz::TimeZone};
 
 use super::{Cron, Dialect, InvalidCron, named_zone};
 
@@ -22,6 +22,60 @@ impl Reading {
     /// Reads an expression so.
     pub fn cron(&self, text: &str) -> Result<Cron, InvalidCron> {
         Cron::parse(text, self.dialect, &self.zone)
+    }
+}
+
+/// How the two libraries differ over one expression.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ReadingDifference {
+    /// Only one of them reads it.
+    Refused { by: Dialect, why: String },
+    /// They run it at other times: the first time that only one of them has, and the library that has it.
+    OtherTime { at: Timestamp, by: Dialect },
+}
+
+impl fmt::Display for ReadingDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused { by, why } => write!(f, "{by} ({}) refuses it: {why}", by.users()),
+            Self::OtherTime { at, by } => {
+                write!(f, "{by} ({}) alone runs it at {at}", by.users())
+            }
+        }
+    }
+}
+
+/// Runs that are compared at most.
+const MAX_COMPARED_RUNS: usize = 400;
+
+impl Reading {
+    /// How the other library differs over this expression, from `now` on. `None` if both make the next runs at the same times, or
+    /// neither reads it.
+    pub fn difference(&self, text: &str, now: Timestamp) -> Option<ReadingDifference> {
+        let other = Self { dialect: self.dialect.other(), zone: self.zone.clone() };
+        let refused =
+            |by, error: InvalidCron| Some(ReadingDifference::Refused { by, why: error.to_string() });
+        let (mine, theirs) = match (self.cron(text), other.cron(text)) {
+            (Ok(mine), Ok(theirs)) => (mine, theirs),
+            (Ok(_), Err(error)) => return refused(other.dialect, error),
+            (Err(error), Ok(_)) => return refused(self.dialect, error),
+            (Err(_), Err(_)) => return None,
+        };
+        let mut at = now;
+        for _ in 0..MAX_COMPARED_RUNS {
+            let (next, by) = match (mine.next(at), theirs.next(at)) {
+                (Some(mine), Some(theirs)) if mine == theirs => {
+                    at = mine;
+                    continue;
+                }
+                (Some(mine), Some(theirs)) if mine > theirs => (theirs, other.dialect),
+                (Some(mine), _) => (mine, self.dialect),
+                (None, Some(theirs)) => (theirs, other.dialect),
+                (None, None) => return None,
+            };
+            return Some(ReadingDifference::OtherTime { at: next, by });
+        }
+        None
     }
 }
 
@@ -52,6 +106,42 @@ impl FromStr for Reading {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_other_library_makes_of_an_expression_is_named() {
+        // A Saturday.
+        let now: Timestamp = "2026-08-01T12:00:00Z".parse().unwrap();
+        for (zone, text, expected) in [
+            ("UTC", "0 3 * * *", None),
+            ("UTC", "0 3 * * 1-5", None),
+            ("UTC", "@every 2h", None),
+            ("UTC", "nonsense", None),
+            (
+                "UTC",
+                "0 3 1-7 * 0",
+                Some("robfig (Velero up to 1.18.2) alone runs it at 2026-08-03T03:00:00Z"),
+            ),
+            ("UTC", "0 3 * * 1-7", Some("robfig (Velero up to 1.18.2) refuses it")),
+            ("UTC", "0 3 * * FRI-MON", Some("robfig (Velero up to 1.18.2) refuses it")),
+            ("UTC", "*/70 * * * *", Some("netresearch (Velero after that) refuses it")),
+            // The night in which clocks change.
+            (
+                "Europe/Paris",
+                "30 2 * * *",
+                Some("netresearch (Velero after that) alone runs it at 2027-03-28T01:30:00Z"),
+            ),
+        ] {
+            for dialect in Dialect::ALL {
+                let reading: Reading = format!("{dialect} {zone}").parse().unwrap();
+                let found = reading.difference(text, now).map(|found| found.to_string());
+                let is_same = match (&found, expected) {
+                    (Some(found), Some(expected)) => found.starts_with(expected),
+                    (found, expected) => found.is_none() && expected.is_none(),
+                };
+                assert!(is_same, "{dialect} {text}: {found:?}, not {expected:?}");
+            }
+        }
+    }
 
     #[test]
     fn what_is_said_of_a_reading_is_read_as_that_reading() {

@@ -12,6 +12,7 @@ use super::{Finding, Topic, installation::is_read_only};
 use crate::{
     commands::prelude::*,
     print::{ago, seconds},
+    view::schedule::difference,
 };
 
 const ON: Topic = Topic("schedules");
@@ -39,8 +40,12 @@ pub(super) async fn schedules(session: &Session, now: Timestamp) -> Result<Vec<F
     let mut findings = Vec::new();
     let mut good = 0;
     for one in all {
+        let mut differs = None;
         let found = match one {
-            Ok(schedule) => problem(&schedule, &places, &session.namespace, now),
+            Ok(schedule) => {
+                differs = read_otherwise(&schedule, now);
+                problem(&schedule, &places, &session.namespace, now)
+            }
             Err(error) => {
                 let name = plain(&error.metadata.name.unwrap_or_default());
                 let text = format!("{name} cannot be read, so it makes no backups: {}", plain(&error.error));
@@ -49,12 +54,26 @@ pub(super) async fn schedules(session: &Session, now: Timestamp) -> Result<Vec<F
         };
         good += usize::from(found.is_none());
         findings.extend(found);
+        findings.extend(differs);
     }
     if good > 0 {
         let (are, make) = if good == 1 { ("is", "makes") } else { ("are", "make") };
         findings.insert(0, ON.good(format!("{good} {are} valid and {make} backups")));
     }
     Ok(findings)
+}
+
+/// The schedules that Velero's two libraries read differently, before this program takes a Velero server's place.
+pub(crate) async fn all_read_otherwise(session: &Session, now: Timestamp) -> Vec<Finding> {
+    let api: Api<DeserializeGuard<Schedule>> = session.api();
+    // What cannot be read is named by doctor, once it is the controller's.
+    let judged =
+        |item: DeserializeGuard<Schedule>| item.0.ok().map(|schedule| read_otherwise(&schedule, now));
+    let about = About::of::<Schedule>("list", "");
+    match session.list(about, &api, ListParams::default(), judged).await {
+        Ok(all) => all.into_iter().flatten().collect(),
+        Err(problem) => vec![ON.unknown(&problem.to_string(), None)],
+    }
 }
 
 async fn places(session: &Session) -> Result<Places, Problem> {
@@ -71,6 +90,16 @@ async fn places(session: &Session) -> Result<Places, Problem> {
 
 fn correct(namespace: &str, name: &str) -> String {
     format!("Correct it: kubectl -n {namespace} edit schedules.velero.io {name}")
+}
+
+/// Velero's two libraries read the expression differently: after a move from or to another version other days have backups.
+fn read_otherwise(schedule: &Schedule, now: Timestamp) -> Option<Finding> {
+    let (name, expression) = (schedule.name_any(), plain(&schedule.spec.schedule));
+    let how = difference(schedule, now)?;
+    let text = format!("{name}: Velero's two libraries read {expression:?} differently; {how}");
+    let remedy = "Write an expression that both read alike, or choose one with --cron-dialect of the controller \
+                  (docs/use/schedules.md#which-cron).";
+    Some(ON.warn(text, remedy))
 }
 
 /// Why a schedule makes no backups.
