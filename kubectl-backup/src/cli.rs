@@ -2,6 +2,7 @@
 
 mod backup;
 mod debug;
+pub(crate) mod habits;
 mod install;
 mod installation;
 mod locations;
@@ -36,7 +37,7 @@ pub(crate) use locations::{
 pub(crate) use locks::{HoldArgs, ListArgs, LocksArgs, LocksCommand, ReleaseArgs, Target};
 pub(crate) use output::{Column, DocumentArgs, Form, ListFlags, Output, OutputArgs, Shown};
 pub(crate) use restore::{RestoreArgs, RestoreCommand, RestoreCreateArgs};
-pub(crate) use schedules::{ScheduleCreateArgs, SchedulesCommand, TriggerArgs};
+pub(crate) use schedules::{ScheduleCreateArgs, ScheduleSetArgs, SchedulesCommand, TriggerArgs};
 pub(crate) use selector::Alternatives;
 pub(crate) use spec::{BackupSpecArgs, CreationArgs, DryRun, FileArgs, ItemArgs, ObjectArgs, WaitArgs};
 
@@ -46,7 +47,8 @@ Exit codes:
   0    done
   1    an error, or a refusal
   2    invalid arguments
-  3    what was waited for has ended, but is not Completed; what `verify` has read is damaged
+  3    what was waited for has ended, but is not Completed, or has saved or restored nothing;
+       what `verify` has read is damaged
   124  the time ran out while waiting
   130  interrupted";
 
@@ -283,13 +285,27 @@ pub(crate) struct SelectionArgs {
     pub(crate) all: bool,
 }
 
-/// A duration as Go writes it.
+/// A duration as Go writes it, or with days before it, as our screens have them: `30d`, `1d12h`.
 pub(crate) fn duration(text: &str) -> Result<GoDuration, String> {
-    let duration = GoDuration::from_str(text).map_err(|error| error.to_string())?;
+    let duration = match with_days(text) {
+        Some(duration) => duration,
+        None => GoDuration::from_str(text).map_err(|error| error.to_string())?,
+    };
     if duration.as_std().is_zero() && !duration.is_zero() {
         return Err(format!("{text:?} is negative"));
     }
     Ok(duration)
+}
+
+/// A number of days, and what follows it.
+fn with_days(text: &str) -> Option<GoDuration> {
+    let (days, rest) = text.split_once('d')?;
+    let days: u32 = days.parse().ok()?;
+    let rest = if rest.is_empty() { GoDuration::default() } else { rest.parse().ok()? };
+    let starts_with_digit =
+        text.ends_with('d') || text.split('d').nth(1)?.starts_with(|c: char| c.is_ascii_digit());
+    let whole = Duration::from_hours(24 * u64::from(days));
+    starts_with_digit.then(|| whole.saturating_add(rest.as_std()).into())
 }
 
 /// The same, and as with kubectl a number alone is seconds.
@@ -312,6 +328,25 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_may_have_days() {
+        for (text, seconds) in [
+            ("30d", Some(2_592_000)),
+            ("1d12h", Some(129_600)),
+            ("0d", Some(0)),
+            ("720h", Some(2_592_000)),
+            ("d", None),
+            ("1d-2h", None),
+            ("1dd", None),
+            ("-1d", None),
+            ("1.5d", None),
+            ("1h1d", None),
+            ("1d1d", None),
+        ] {
+            assert_eq!(duration(text).ok().map(GoDuration::as_secs), seconds, "{text}");
+        }
     }
 
     /// Each command, and the examples in its help.

@@ -17,6 +17,7 @@ mod known_profiles;
 mod locations;
 mod locks;
 mod logs;
+mod named;
 mod operations;
 mod plan;
 mod poll;

@@ -18,8 +18,8 @@ pub enum Exit {
     Failed = 1,
     /// Invalid arguments; of `diff`, any error.
     Usage = 2,
-    /// What was waited for or watched has ended, but is not `Completed`; a restore that was planned would not be; what
-    /// `verify` has read is damaged.
+    /// What was waited for or watched has ended, but is not `Completed`, or has saved or restored nothing; a restore that was
+    /// planned would not be `Completed`; what `verify` has read is damaged.
     NotGood = 3,
     /// Time ran out while waiting.
     TimedOut = 124,

@@ -18,6 +18,7 @@ mod readable;
 mod redact;
 mod stored;
 mod terminal;
+mod type_names;
 mod view;
 
 use std::ffi::OsString;
@@ -60,7 +61,8 @@ pub fn run(args: Vec<OsString>, terminal: &mut Terminal) -> LocalBoxFuture<'_, E
 }
 
 enum Task {
-    Command(Box<cli::Cli>),
+    /// With what was most likely meant, if the words are those of velero or kubectl.
+    Command(Box<cli::Cli>, Option<String>),
     /// What could be typed next: words that are no command yet.
     Complete(Vec<OsString>),
 }
@@ -69,18 +71,19 @@ fn task(args: Vec<OsString>, terminal: &mut Terminal) -> Result<Task, Exit> {
     if args.get(1).is_some_and(|word| word == complete::WORD) {
         return Ok(Task::Complete(args[2..].to_vec()));
     }
-    parse(args, terminal).map(|cli| Task::Command(Box::new(cli)))
+    let meant = cli::habits::meant(&args);
+    parse(args, meant.as_deref(), terminal).map(|cli| Task::Command(Box::new(cli), meant))
 }
 
 async fn perform(task: Task, terminal: &mut Terminal) -> Exit {
     match task {
-        Task::Command(cli) => Box::pin(execute(*cli, terminal)).await,
+        Task::Command(cli, meant) => Box::pin(execute(*cli, meant, terminal)).await,
         Task::Complete(words) => Box::pin(complete::run(&words, terminal)).await,
     }
 }
 
 /// Help and version go to stdout (done); a mistake in the arguments goes to stderr (usage).
-fn parse(args: Vec<OsString>, terminal: &mut Terminal) -> Result<cli::Cli, Exit> {
+fn parse(args: Vec<OsString>, meant: Option<&str>, terminal: &mut Terminal) -> Result<cli::Cli, Exit> {
     let mut command = cli::command();
     if let Some(width) = terminal.width {
         command = command.term_width(width);
@@ -95,15 +98,24 @@ fn parse(args: Vec<OsString>, terminal: &mut Terminal) -> Result<cli::Cli, Exit>
             return terminal.data(&text).map_or(Exit::Failed, |()| Exit::Done);
         }
         terminal.talk_raw(&text);
+        if let Some(meant) = meant {
+            terminal.say(&format!("\nDid you mean: {meant}"));
+        }
         Exit::Usage
     })
 }
 
-async fn execute(cli: cli::Cli, terminal: &mut Terminal) -> Exit {
+async fn execute(cli: cli::Cli, meant: Option<String>, terminal: &mut Terminal) -> Exit {
     terminal.flags = cli.global;
     match Box::pin(commands::dispatch(cli.command, terminal)).await {
         Ok(exit) => exit,
-        Err(problem) => report(&problem, terminal),
+        Err(problem) => match meant {
+            // A kind was taken for a name.
+            Some(meant) if problem.is_not_found() => {
+                report(&problem.with_remedy(format!("Or did you mean `{meant}`?")), terminal)
+            }
+            _ => report(&problem, terminal),
+        },
     }
 }
 

@@ -1,9 +1,11 @@
 //! Resource types: which are backed up and restored, and in which order.
 
+mod builtin;
 mod filter;
 mod restore_order;
 mod version_order;
 
+pub use builtin::{BuiltinType, builtin_types};
 pub(crate) use filter::uses_scoped_fields;
 pub use filter::{ResourceFilter, full_names, uses_combined_fields};
 pub use restore_order::RestoreOrder;
@@ -75,7 +77,7 @@ const IP_ADDRESSES: &str = "ipaddresses.networking.k8s.io";
 /// restored.
 ///
 /// Velero since 1.17: `pkg/controller/backup_controller.go` adds those of snapshots to the excludes of every backup.
-pub(crate) const NEVER_SELECTED: &[&str] = &[
+pub const NEVER_SELECTED: &[&str] = &[
     "volumesnapshots.snapshot.storage.k8s.io",
     "volumesnapshotcontents.snapshot.storage.k8s.io",
     IP_ADDRESSES,

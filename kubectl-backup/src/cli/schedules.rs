@@ -15,6 +15,8 @@ pub(crate) enum SchedulesCommand {
     Describe(DescribeOneArgs),
     /// Create a schedule
     Create(Box<ScheduleCreateArgs>),
+    /// Change a schedule: when it runs, and what its next backups are like
+    Set(Box<ScheduleSetArgs>),
     /// Make no backups until further notice
     Pause(SelectionArgs),
     /// Make backups again
@@ -53,6 +55,20 @@ pub(crate) struct ScheduleCreateArgs {
     /// Print the object: json, yaml or name
     #[arg(short, long, value_parser = one_of(["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true)]
     pub(crate) output: Option<Output>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ScheduleSetArgs {
+    /// Name of the schedule
+    pub(crate) name: String,
+    /// When, as a cron expression: '0 3 * * *', @daily, '@every 6h', 'TZ=Europe/Paris 0 3 * * *'
+    #[arg(long, value_name = "CRON")]
+    pub(crate) schedule: Option<String>,
+    /// Whether the Backups go when the schedule is deleted
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(crate) use_owner_references_in_backup: Option<bool>,
+    #[command(flatten)]
+    pub(crate) template: BackupSpecArgs,
 }
 
 #[derive(Args, Debug)]

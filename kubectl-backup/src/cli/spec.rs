@@ -66,7 +66,7 @@ pub(crate) struct BackupSpecArgs {
     /// Location to store the backup in [default: the default one]
     #[arg(long, value_name = "NAME")]
     pub(crate) storage_location: Option<String>,
-    /// How long to keep the backup, such as 720h [default: as the server is set]
+    /// How long to keep the backup, such as 720h or 30d [default: as the server is set]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) ttl: Option<GoDuration>,
     #[command(flatten)]

@@ -47,7 +47,7 @@ pub(super) async fn run<W: Workload>(args: DescribeArgs, terminal: &mut Terminal
     if args.watch {
         return Box::pin(watch::<W>(&session, &name, &args, terminal)).await;
     }
-    let work = session.get::<W>(&name).await?;
+    let work = get_named::<W>(&session, &name).await?;
     let description = Box::pin(describe(&session, &work, terminal.now())).await;
     show(&description, &args, terminal)?;
     Ok(Exit::Done)

@@ -12,7 +12,7 @@ use backup_core::{
     api::download_request::DownloadTargetKind,
     labels,
     resources::{NAMESPACES, NON_RESTORABLE},
-    selection::IncludesExcludes,
+    selection::{IncludesExcludes, glob_match, is_glob},
     text::counted,
 };
 use backup_store::{Contents, ItemRef, Limits, StoreError};
@@ -25,6 +25,7 @@ use crate::{
     cli::DiffArgs,
     print::json as documents,
     stored::{StoredFile, archive::ItemName, piped},
+    type_names::TypeQuery,
 };
 use external::Sides;
 
@@ -44,10 +45,12 @@ pub(crate) async fn run(args: DiffArgs, terminal: &mut Terminal) -> CommandResul
 
 async fn compare(args: DiffArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
-    let backup = session.get::<Backup>(&args.name).await?;
+    let backup = get_named::<Backup>(&session, &args.name).await?;
     verify::has_files(&backup)?;
     let contents = contents(&session, &backup, terminal).await?;
-    let comparison = Comparison::new(&session, &args);
+    let mut comparison = Comparison::new(&session, &args);
+    comparison.find_types(&args, &contents, terminal).await?;
+    has_namespaces(&args, &contents)?;
     let items = named(&contents)?;
     let selected = items.iter().filter(|(item, _)| comparison.selects(item));
     let compare = async |(item, place): &(ItemName, ItemRef)| {
@@ -108,11 +111,27 @@ fn named(contents: &Contents) -> Result<Vec<(ItemName, ItemRef)>, Problem> {
     Ok(all)
 }
 
+/// Namespaces that are named have to be in the backup: a mistake is no absence of differences.
+fn has_namespaces(args: &DiffArgs, contents: &Contents) -> Result<(), Problem> {
+    let held = contents.namespaces();
+    let named = args.include_namespaces.iter().filter(|name| !is_glob(name));
+    for name in named.chain(args.namespace_mappings.iter().map(|(from, _)| from)) {
+        if !held.contains(name) && contents.find(NAMESPACES, None, name).is_none() {
+            let message =
+                format!("backup {} holds no namespace {name:?}: nothing can be compared", args.name);
+            return Err(Problem::new(ProblemKind::NotFound, message)
+                .with_remedy(format!("`kubectl backup ls {}` lists its namespaces.", args.name)));
+        }
+    }
+    Ok(())
+}
+
 /// What is compared, and by which rules.
 pub(super) struct Comparison<'a> {
     session: &'a Session,
     namespaces: IncludesExcludes,
-    types: IncludesExcludes,
+    /// Full names; `None` is all.
+    types: Option<Vec<String>>,
     rules: RestoreRules,
     all: bool,
 }
@@ -128,11 +147,10 @@ pub(super) struct Compared {
 
 impl<'a> Comparison<'a> {
     pub(super) fn new(session: &'a Session, args: &DiffArgs) -> Self {
-        let types: Vec<String> = args.include_resources.iter().map(|name| name.to_lowercase()).collect();
         Self {
             session,
             namespaces: IncludesExcludes::new(&args.include_namespaces, &[]),
-            types: IncludesExcludes::new(&types, &[]),
+            types: None,
             rules: RestoreRules {
                 namespaces: Arc::new(args.namespace_mappings.iter().cloned().collect()),
                 ..RestoreRules::default()
@@ -141,9 +159,44 @@ impl<'a> Comparison<'a> {
         }
     }
 
+    /// Completes the names of types. One that the backup has nothing of is an error, so that nothing is not taken for no difference.
+    async fn find_types(
+        &mut self,
+        args: &DiffArgs,
+        contents: &Contents,
+        terminal: &mut Terminal,
+    ) -> Result<(), Problem> {
+        let (held, mut types) = (contents.types(), Vec::new());
+        for name in &args.include_resources {
+            if is_glob(name) {
+                let pattern = name.to_lowercase();
+                let is_meant = |full: &&String| {
+                    glob_match(&pattern, full) || glob_match(&pattern, full.split('.').next().unwrap_or(full))
+                };
+                let meant: Vec<String> = held.iter().filter(is_meant).cloned().collect();
+                if meant.is_empty() {
+                    terminal.say(&format!("warning: no type in backup {} matches {name}", args.name));
+                }
+                types.extend(meant);
+                continue;
+            }
+            let query = TypeQuery::new(self.session, name).await;
+            let meant: Vec<String> = held.iter().filter(|full| query.is(full)).cloned().collect();
+            if meant.is_empty() {
+                let what =
+                    if query.is_known() { "holds nothing of the type" } else { "knows no type called" };
+                let message = format!("backup {} {what} {name:?}: nothing can be compared", args.name);
+                return Err(Problem::new(ProblemKind::NotFound, message)
+                    .with_remedy(format!("`kubectl backup ls {} NAMESPACE` lists the types.", args.name)));
+            }
+            types.extend(meant);
+        }
+        self.types = (!args.include_resources.is_empty()).then_some(types);
+        Ok(())
+    }
+
     fn selects(&self, item: &ItemName) -> bool {
-        let plural = item.group_resource.split('.').next().unwrap_or_default();
-        let of_type = self.types.includes(&item.group_resource) || self.types.includes(plural);
+        let of_type = self.types.as_ref().is_none_or(|types| types.contains(&item.group_resource));
         let of_namespace = match (&item.namespace, item.group_resource.as_str()) {
             (Some(namespace), _) => self.namespaces.includes(namespace),
             (None, NAMESPACES) => self.namespaces.includes(&item.name),
@@ -301,6 +354,9 @@ impl BackupDiff {
     fn summary(&self) -> String {
         let missing = self.objects.iter().filter(|object| object.state == State::Missing).count();
         let differ = self.objects.len() - missing;
+        if self.compared == 0 {
+            return "nothing was compared: the backup has no such object".to_owned();
+        }
         let compared = counted(self.compared, "object");
         let differ = if differ == 1 { "1 differs".to_owned() } else { format!("{differ} differ") };
         let missing = if missing == 1 { "1 is".to_owned() } else { format!("{missing} are") };

@@ -2,7 +2,10 @@
 
 pub(super) mod search;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use backup_core::selection::ObjectName;
 use serde::Serialize;
@@ -12,6 +15,7 @@ use crate::{
     cli::{CatArgs, LsArgs},
     print::table,
     stored::archive::{self, ArchiveIndex, ItemName},
+    type_names::TypeQuery,
 };
 
 fn item_name(text: &str) -> Result<ObjectName<'_>, Problem> {
@@ -21,27 +25,39 @@ fn item_name(text: &str) -> Result<ObjectName<'_>, Problem> {
     })
 }
 
-fn is(name: &ObjectName<'_>, item: &ItemName) -> bool {
-    name.namespace == item.namespace.as_deref()
-        && name.name == item.name
-        && is_type(name.of_type, &item.group_resource)
+/// An item that somebody has named, and what its type may mean.
+struct Wanted<'a> {
+    name: ObjectName<'a>,
+    of_type: TypeQuery,
+    /// Whether something of this type was met.
+    met: Cell<bool>,
 }
 
-/// Whether a person means this type: `deployments.apps` by that, or by `deployments`, `deployment` or `Deployment`.
-fn is_type(typed: &str, group_resource: &str) -> bool {
-    let typed = typed.to_lowercase();
-    let (typed, typed_group) =
-        typed.split_once('.').map_or((typed.as_str(), None), |(name, group)| (name, Some(group)));
-    let (plural, group) = group_resource.split_once('.').unwrap_or((group_resource, ""));
-    typed_group.is_none_or(|typed| typed == group)
-        && (typed == plural || plurals(typed).iter().any(|one| one == plural))
+impl<'a> Wanted<'a> {
+    async fn new(session: &Session, name: ObjectName<'a>) -> Self {
+        Self { name, of_type: TypeQuery::new(session, name.of_type).await, met: Cell::default() }
+    }
+
+    fn is(&self, item: &ItemName) -> bool {
+        if !self.of_type.is(&item.group_resource) {
+            return false;
+        }
+        self.met.set(true);
+        self.name.namespace == item.namespace.as_deref() && self.name.name == item.name
+    }
+
+    /// Whether the type exists, here or in what was looked at.
+    fn is_type_known(&self) -> bool {
+        self.of_type.is_known() || self.met.get()
+    }
 }
 
-/// What a kind may be called in the plural.
-fn plurals(kind: &str) -> Vec<String> {
-    let mut all = vec![format!("{kind}s"), format!("{kind}es")];
-    all.extend(kind.strip_suffix('y').map(|stem| format!("{stem}ies")));
-    all
+/// No such type: not the same as a type that has no such item.
+fn no_type(typed: &str, places: &str) -> Problem {
+    Problem::new(
+        ProblemKind::NotFound,
+        format!("no type is called {typed:?}, in this cluster or in {places}"),
+    )
 }
 
 /// What `ls` has found at a place.
@@ -69,7 +85,7 @@ struct ListedPlace {
 
 /// A backup that has a tarball.
 async fn backup(session: &Session, name: &str) -> Result<Backup, Problem> {
-    let backup = session.get::<Backup>(name).await?;
+    let backup = get_named::<Backup>(session, name).await?;
     verify::has_files(&backup)?;
     Ok(backup)
 }
@@ -81,8 +97,28 @@ pub(super) async fn ls(args: LsArgs, terminal: &mut Terminal) -> CommandResult {
         index = ArchiveIndex::open(&session, &backup, terminal) => index?,
         _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
     };
-    let listing = listing(&args.name, args.place.as_deref(), index.items().map(|item| Ok(item?.0)))?;
+    let typed = args.place.as_deref().and_then(|place| place.split_once('/')).map(|(_, of_type)| of_type);
+    let of_type = match typed {
+        Some(typed) if !typed.is_empty() => Some(TypeQuery::new(&session, typed).await),
+        _ => None,
+    };
+    let met = Cell::new(false);
+    let items = index.items().map(|item| {
+        let item = item?.0;
+        met.set(met.get() || of_type.as_ref().is_some_and(|of_type| of_type.is(&item.group_resource)));
+        Ok(item)
+    });
+    let listing = listing(&args.name, args.place.as_deref(), of_type.as_ref(), items)?;
     if let (Some(place), true) = (&args.place, listing.items.is_empty()) {
+        if let (Some(of_type), Some(typed), false) = (&of_type, typed, met.get())
+            && !of_type.is_known()
+        {
+            let namespace = place.split('/').next().unwrap_or_default();
+            return Err(no_type(typed, &format!("backup {}", args.name)).with_remedy(format!(
+                "`kubectl backup ls {} {namespace}` lists the types in {namespace}.",
+                args.name
+            )));
+        }
         return Err(Problem::new(
             ProblemKind::NotFound,
             format!("backup {} has nothing in {place}", args.name),
@@ -100,6 +136,7 @@ pub(super) async fn ls(args: LsArgs, terminal: &mut Terminal) -> CommandResult {
 fn listing(
     of: &str,
     place: Option<&str>,
+    wanted: Option<&TypeQuery>,
     mut items: impl Iterator<Item = Result<ItemName, Problem>>,
 ) -> Result<Listing, Problem> {
     let (namespace, of_type) = match place.map(|place| place.split_once('/').unwrap_or((place, ""))) {
@@ -118,8 +155,9 @@ fn listing(
         let (below, of_type) = match (namespace, of_type) {
             (None, _) => (of_item, Some(group_resource)),
             (Some(_), "") => (group_resource, None),
-            (Some(_), typed) => {
-                names.extend(is_type(typed, &group_resource).then(|| counted(name, None, None)));
+            (Some(_), _) => {
+                let is_wanted = wanted.is_some_and(|wanted| wanted.is(&group_resource));
+                names.extend(is_wanted.then(|| counted(name, None, None)));
                 return Ok(());
             }
         };
@@ -151,15 +189,20 @@ impl Listing {
 }
 
 pub(super) async fn cat(args: CatArgs, terminal: &mut Terminal) -> CommandResult {
-    let wanted = item_name(&args.item)?;
+    let name = item_name(&args.item)?;
     let session = Session::connect(terminal).await?;
     let backup = backup(&session, &args.name).await?;
+    let wanted = Wanted::new(&session, name).await;
     let found = tokio::select! {
-        found = archive::object(&session, &backup, |item| is(&wanted, item), terminal) => found?,
+        found = archive::object(&session, &backup, |item| wanted.is(item), terminal) => found?,
         _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
     };
     let Some((item, mut object)) = found else {
-        let place = wanted.namespace.unwrap_or(ObjectName::CLUSTER);
+        let place = name.namespace.unwrap_or(ObjectName::CLUSTER);
+        if !wanted.is_type_known() {
+            return Err(no_type(name.of_type, &format!("backup {}", args.name))
+                .with_remedy(format!("`kubectl backup ls {} {place}` lists the types there.", args.name)));
+        }
         let message = format!("backup {} has no {}", args.name, args.item);
         return Err(Problem::new(ProblemKind::NotFound, message)
             .with_remedy(format!("`kubectl backup ls {} {place}` lists what is there.", args.name)));
@@ -170,21 +213,4 @@ pub(super) async fn cat(args: CatArgs, terminal: &mut Terminal) -> CommandResult
     }
     terminal.data(&json::object(&Value::Object(object), args.output)?)?;
     Ok(Exit::Done)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn types_are_known_by_what_people_call_them() {
-        for typed in ["deployments.apps", "deployments", "deployment", "Deployment", "deployment.apps"] {
-            assert!(is_type(typed, "deployments.apps"), "{typed}");
-        }
-        assert!(is_type("networkpolicy", "networkpolicies.networking.k8s.io"));
-        assert!(is_type("ingress", "ingresses.networking.k8s.io") && is_type("endpoints", "endpoints"));
-        for typed in ["deployments.extensions", "deploy", "", "deployments.apps.x"] {
-            assert!(!is_type(typed, "deployments.apps"), "{typed}");
-        }
-    }
 }

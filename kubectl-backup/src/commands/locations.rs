@@ -1,7 +1,7 @@
 //! `locations`: where backups are stored, and snapshots of volumes kept; and `sync`, which shows what came of comparing buckets
 //! with the cluster, and asks for a comparison by annotation.
 
-mod change;
+pub(super) mod change;
 mod snapshots;
 mod trial;
 

@@ -19,7 +19,7 @@ pub(super) async fn run<W: Workload>(args: OperationsArgs, terminal: &mut Termin
     if args.watch {
         return watch::<W>(&session, &args, terminal).await;
     }
-    let work = session.get::<W>(&args.name).await?;
+    let work = get_named::<W>(&session, &args.name).await?;
     let operations = read(&session, &work).await?;
     if operations.is_empty() && args.output.form.is_table() {
         let so_far = if work.status().stage.is_terminal() { "" } else { " so far" };

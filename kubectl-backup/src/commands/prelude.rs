@@ -11,6 +11,8 @@ pub(crate) use kube::{
 };
 pub(crate) use serde_json::{Value, json};
 
+pub(super) use super::named::get_named;
+
 pub(crate) use crate::{
     Terminal,
     client::{FIELD_MANAGER, Session},

@@ -86,7 +86,17 @@ async fn keeps_objects(
 
 /// Says at once what the server would say only after a while. A phase that we don't know is left to the server.
 async fn check_backup(name: &str, session: &Session) -> Result<(), Problem> {
-    let backup = session.get::<Backup>(name).await?;
+    let backup = match get_named::<Backup>(session, name).await {
+        Err(problem)
+            if problem.is_not_found()
+                && optional(session.get_metadata::<Schedule>(name).await)?.is_some() =>
+        {
+            return Err(problem.with_remedy(format!(
+                "There is a schedule of this name; of its newest backup: kubectl backup restore --from-schedule={name}"
+            )));
+        }
+        found => found?,
+    };
     let status = backup.status();
     match status.stage {
         Stage::Completed | Stage::PartiallyFailed | Stage::Unknown => Ok(()),

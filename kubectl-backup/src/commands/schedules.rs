@@ -1,22 +1,25 @@
 //! `schedules`: backups at times.
 
 use backup_core::{
+    api::BackupSpec,
     cron::{Cron, Dialect},
     labels::{SCHEDULE_NAME, valid_value},
     validate::Finding,
 };
 use jiff::tz::TimeZone;
+use serde_json::Map;
 
 use super::{
     create::{self, Connection, Made},
     delete, get,
+    locations::change::patch_spec,
     prelude::*,
     selection, spec,
 };
 use crate::{
     cli::{
-        CreateArgs, CreationArgs, DeleteArgs, DescribeOneArgs, ScheduleCreateArgs, SchedulesCommand,
-        SelectionArgs, TriggerArgs,
+        CreateArgs, CreationArgs, DeleteArgs, DescribeOneArgs, ScheduleCreateArgs, ScheduleSetArgs,
+        SchedulesCommand, SelectionArgs, TriggerArgs,
     },
     view::schedule as view,
 };
@@ -26,6 +29,7 @@ pub(crate) async fn run(command: SchedulesCommand, terminal: &mut Terminal) -> C
         SchedulesCommand::Get(args) => get::run::<Schedule>(args, terminal).await,
         SchedulesCommand::Describe(args) => describe(&args, terminal).await,
         SchedulesCommand::Create(args) => Box::pin(make(*args, terminal)).await,
+        SchedulesCommand::Set(args) => Box::pin(set(&args, terminal)).await,
         SchedulesCommand::Pause(args) => change(&args, &json!({"paused": true}), "paused", terminal).await,
         SchedulesCommand::Unpause(args) => {
             let spec = if args.skip_immediately {
@@ -47,7 +51,7 @@ pub(crate) async fn run(command: SchedulesCommand, terminal: &mut Terminal) -> C
 async fn describe(args: &DescribeOneArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let name = &args.name;
-    let schedule = session.get::<Schedule>(name).await?;
+    let schedule = get_named::<Schedule>(&session, name).await?;
     let view = view::describe(&schedule, backups(&session, name).await, terminal.now());
     let screen = |now, style| view::text(&view, now, style);
     json::show("ScheduleDescription", &view, args.document, terminal, screen)?;
@@ -94,6 +98,69 @@ async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResul
     Ok(Exit::Done)
 }
 
+/// Changes what the flags name, and leaves the rest as it is, whoever changes that meanwhile.
+async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
+    let mut flags = BackupSpec::default();
+    spec::fill(&mut flags, &args.template);
+    if flags == BackupSpec::default()
+        && args.schedule.is_none()
+        && args.use_owner_references_in_backup.is_none()
+    {
+        return Err(
+            Problem::usage("nothing is to be changed").with_remedy("kubectl backup schedules set --help")
+        );
+    }
+    let session = Session::connect(terminal).await?;
+    let name = &args.name;
+    let before = session.get::<Schedule>(name).await?;
+    let mut after = before.clone();
+    spec::fill(&mut after.spec.template, &args.template);
+    if let Some(cron) = &args.schedule {
+        after.spec.schedule.clone_from(cron);
+    }
+    let owner = args.use_owner_references_in_backup;
+    spec::over(&mut after.spec.use_owner_references_in_backup, owner.as_ref());
+    let findings = findings(&after);
+    if !findings.is_empty() {
+        let findings = findings.iter().fold(String::new(), |all, one| format!("{all}\n  {one}"));
+        return Err(Problem::other(format!("schedule {name:?} would not be valid:{findings}")));
+    }
+    let as_json = |schedule: &Schedule| {
+        serde_json::to_value(&schedule.spec).map_err(|error| Problem::other(error.to_string()))
+    };
+    let changes = changes(&as_json(&before)?, &as_json(&after)?);
+    if changes.is_empty() {
+        terminal.data(&format!("{} unchanged\n", full_name::<Schedule>(name)))?;
+        return Ok(Exit::Done);
+    }
+    patch_spec::<Schedule>(&session, name, &changes, terminal).await?;
+    terminal.say(&format!(
+        "Backups that exist stay as they are. When it runs: kubectl backup schedules describe {name}"
+    ));
+    Ok(Exit::Done)
+}
+
+/// The merge patch (RFC 7386) that makes one object of another.
+fn changes(before: &Value, after: &Value) -> Map<String, Value> {
+    let empty = Map::new();
+    let fields = |value: &'_ Value| value.as_object().cloned().unwrap_or_default();
+    let (before, after) = (before.as_object().unwrap_or(&empty), fields(after));
+    let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let mut changed: Map<String, Value> = gone.collect();
+    for (key, value) in after {
+        match before.get(&key) {
+            Some(same) if *same == value => {}
+            Some(other) if other.is_object() && value.is_object() => {
+                changed.insert(key, changes(other, &value).into());
+            }
+            _ => {
+                changed.insert(key, value);
+            }
+        }
+    }
+    changed
+}
+
 /// An expression that one of Velero's libraries reads is left to the server.
 fn findings(schedule: &Schedule) -> Vec<Finding> {
     let mut findings: Vec<Finding> = backup_core::validate::backup(&schedule.spec.template)
@@ -126,4 +193,25 @@ async fn trigger(args: TriggerArgs, terminal: &mut Terminal) -> CommandResult {
         ..CreateArgs::default()
     };
     Box::pin(create::run(create, terminal)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_merge_patch_has_what_changed_and_nothing_else() {
+        let before = json!({ "schedule": "@daily", "paused": false,
+            "template": { "ttl": "1h", "labelSelector": { "matchLabels": { "a": "1" } }, "includedNamespaces": ["a"] } });
+        let after = json!({ "schedule": "@daily", "paused": false,
+            "template": { "ttl": "2h", "includedNamespaces": ["a", "b"], "snapshotVolumes": true } });
+        let patch = changes(&before, &after);
+        let expected = json!({ "template": { "ttl": "2h", "labelSelector": null, "includedNamespaces": ["a", "b"],
+            "snapshotVolumes": true } });
+        assert_eq!(Value::Object(patch.clone()), expected);
+        let mut merged = before.clone();
+        json_patch::merge(&mut merged, &Value::Object(patch));
+        assert_eq!(merged, after);
+        assert!(changes(&before, &before).is_empty());
+    }
 }

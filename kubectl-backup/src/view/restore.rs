@@ -80,11 +80,14 @@ impl Workload for Restore {
         )
     }
 
-    fn own_verdict(&self, _: &WorkStatus<'_>) -> Option<Verdict> {
-        self.metadata
-            .deletion_timestamp
-            .as_ref()
-            .map(|_| Verdict::new(Tone::Busy, "It is being deleted; what it restored stays."))
+    fn own_verdict(&self, status: &WorkStatus<'_>) -> Option<Verdict> {
+        if self.metadata.deletion_timestamp.is_some() {
+            return Some(Verdict::new(Tone::Busy, "It is being deleted; what it restored stays."));
+        }
+        // The controller refuses a spec that does not fit the backup once it has read that, before it writes anything.
+        let reason = status.failure_reason.filter(|_| status.stage == Stage::Failed)?;
+        let why = reason.strip_prefix("nothing was restored: ")?;
+        Some(Verdict::new(Tone::Bad, "It failed: nothing was restored.").because([plain(why)]))
     }
 
     fn left_items(&self) -> Option<LeftItems> {

@@ -163,9 +163,14 @@ macro_rules! work_status {
 pub(super) use work_status;
 
 impl WorkStatus<'_> {
-    /// Nothing while it works (or in a phase that we don't know), else whether it is Completed.
+    /// Nothing while it works (or in a phase that we don't know), else whether it is Completed, and not with nothing in it.
     pub(crate) fn ended(&self) -> Option<bool> {
-        self.stage.is_terminal().then_some(self.stage == Stage::Completed)
+        self.stage.is_terminal().then_some(self.stage == Stage::Completed && !self.is_empty())
+    }
+
+    /// Whether it has ended and its progress says that there was no item.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.is_whole() && self.items.as_ref().is_some_and(|items| items.done == 0 && items.total == 0)
     }
 
     pub(crate) fn is_storing(&self) -> bool {
@@ -246,6 +251,9 @@ fn judged<W: Workload>(
                 ..=0 => String::new(),
                 warnings => format!(", with {}", counted(warnings, "warning")),
             };
+            if status.is_empty() {
+                return Verdict::new(Tone::Warn, format!("Nothing was {done}{with}: no item was selected."));
+            }
             if gaps.is_empty() {
                 return Verdict::new(Tone::Good, format!("Everything was {done}{with}."));
             }

@@ -160,3 +160,23 @@ async fn an_exec_plugin_that_is_missing_is_told_as_that() {
     std::fs::write(path, kubeconfig.replace("user: {}", exec)).unwrap();
     transcript!(person, "get");
 }
+
+#[tokio::test]
+async fn words_of_velero_and_kubectl_are_answered_with_ours() {
+    let api = FakeApi::start().await;
+    let schedule = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": "nightly", "namespace": "velero" },
+        "spec": { "schedule": "@daily", "template": {} } });
+    api.has(schedule);
+    transcript!(
+        Person::at(&api),
+        "backup get",
+        "backup-location get",
+        "list",
+        "get restores",
+        "describe schedule nightly",
+        "describe nightly",
+        "restore nightly",
+        "create x --ttl=30days --dry-run=client",
+        "create x --ttl=30d --dry-run=client -o yaml"
+    );
+}

@@ -46,6 +46,9 @@ async fn what_is_in_a_backup_is_listed_level_by_level() {
         "ls nightly",
         "ls nightly shop",
         "ls nightly shop/configmap",
+        "ls nightly shop/cm",
+        "ls nightly shop/deploy",
+        "ls nightly shop/configmapz",
         "ls nightly .",
         "ls nightly shop -o json",
         "ls nightly shop/secrets -o name",
@@ -63,8 +66,11 @@ async fn an_item_is_printed_and_secrets_stay_secret() {
         "cat nightly persistentvolumes/pv-1 -o json",
         "cat nightly shop/secret/password",
         "cat nightly shop/configmaps/gone",
+        "cat nightly shop/configmapz/web",
         "cat nightly web"
     );
+    let short = person.types("cat nightly shop/cm/web").await;
+    assert!(short.contains("colour: blue"), "{short}");
     let hidden = person.types("cat nightly shop/secrets/password").await;
     assert!(!hidden.contains("c2VjcmV0"), "{hidden}");
     let shown = person.types("cat nightly shop/secrets/password --show-secrets").await;
@@ -124,9 +130,40 @@ async fn the_backups_that_have_an_item_are_found_newest_first() {
         "search shop/configmap/web --compare",
         "search shop/deployments.apps/web --compare -o name",
         "search persistentvolumes/pv-1 -o json",
+        "search shop/cm/web -o name",
         "search shop/configmaps/nowhere",
+        "search shop/configmapz/web",
         "search configmap/web -n shop"
     );
+}
+
+#[tokio::test]
+async fn what_was_not_searched_is_never_no() {
+    let api = stored().await;
+    let person = Person::at(&api);
+    // A backup whose list cannot be read.
+    api.has(completed_backup("unread"));
+    transcript!(person, "search shop/cm/web -o json", "search shop/cm/nowhere", "get --containing=nowhere");
+    let none = FakeApi::start().await;
+    none.has(completed_backup("one")).has(completed_backup("two"));
+    transcript!("search none" => Person::at(&none), "search shop/cm/web");
+    transcript!("containing none" => Person::at(&none), "get --containing=shop");
+}
+
+#[tokio::test]
+async fn short_names_of_custom_resources_are_asked_of_discovery() {
+    let api = stored().await;
+    let group = json!({ "metadata": { "name": "example.com" }, "versions": [{ "version": "v1", "freshness": "Current",
+        "resources": [{ "resource": "widgets", "responseKind": { "group": "", "version": "", "kind": "Widget" },
+            "scope": "Namespaced", "singularResource": "widget", "shortNames": ["wd"], "verbs": ["get"] }] }] });
+    let discovery = |items: Value| json!({ "apiVersion": "apidiscovery.k8s.io/v2", "kind": "APIGroupDiscoveryList", "items": items });
+    api.has_at("/apis", discovery(json!([group]))).has_at("/api", discovery(json!([])));
+    api.has(completed_backup("widgets")).has_file(
+        "BackupResourceList",
+        "widgets",
+        &json!({ "example.com/v1/Widget": ["shop/w"] }),
+    );
+    transcript!(Person::at(&api), "search shop/wd/w -o name");
 }
 
 #[tokio::test]

@@ -105,6 +105,34 @@ async fn schedules_are_paused_triggered_and_deleted() {
 }
 
 #[tokio::test]
+async fn a_schedule_is_changed_by_what_the_flags_name() {
+    let api = cluster().await;
+    let person = Person::at(&api);
+    let selected = json!({"spec": {"template": {"labelSelector": {"matchLabels": {"app": "web"}}, "of": "another program"}}});
+    api.has(with(api.stored("schedules", "nightly").unwrap(), &selected));
+    let cron = "schedules set nightly --schedule=30\u{a0}1\u{a0}*\u{a0}*\u{a0}* --ttl=14d --include-namespaces=shop,db";
+    let seen = person.types(cron).await;
+    assert!(seen.contains("schedule.velero.io/nightly changed") && seen.ends_with("--- exit 0\n"), "{seen}");
+    let spec = api.stored("schedules", "nightly").unwrap()["spec"].clone();
+    assert_eq!(
+        (&spec["schedule"], &spec["template"]["ttl"], &spec["template"]["includedNamespaces"]),
+        (&json!("30 1 * * *"), &json!("336h0m0s"), &json!(["shop", "db"]))
+    );
+    assert_eq!(spec["template"]["storageLocation"], "default", "what no flag names stays");
+    assert_eq!(spec["template"]["of"], "another program");
+    person.types("schedules set nightly --or-selector=app=a\u{a0}or\u{a0}app=b").await;
+    let template = api.stored("schedules", "nightly").unwrap()["spec"]["template"].clone();
+    assert!(template.get("labelSelector").is_none() && template["orLabelSelectors"].is_array(), "{template}");
+    transcript!(
+        person,
+        "schedules set nightly --schedule=sometimes",
+        "schedules set nightly --ttl=14d",
+        "schedules set nightly",
+        "schedules set nightly-20261102030000 --ttl=1d"
+    );
+}
+
+#[tokio::test]
 async fn a_schedule_created_again_is_not_deleted() {
     let api = cluster().await;
     let other = with(api.stored("schedules", "either").unwrap(), &json!({"metadata": {"uid": "another"}}));

@@ -10,9 +10,20 @@ pub struct GoDuration(i64);
 
 /// Why a text is no duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a duration: expected numbers with units such as \"720h\", \"1h30m\" or \"45s\"")]
+#[error(
+    "{text:?} is not a duration: expected numbers with units such as \"720h\", \"1h30m\" or \"45s\"{}",
+    days(text)
+)]
 pub struct InvalidDuration {
     text: String,
+}
+
+/// What to write in place of days, which this notation does not have.
+fn days(text: &str) -> String {
+    let days = text.split_once('d').and_then(|(days, _)| days.parse::<u32>().ok());
+    days.map_or_else(String::new, |days| {
+        format!(" (days are written in hours: {days}d is \"{}h\")", u64::from(days) * 24)
+    })
 }
 
 const UNITS: [(&str, i64); 8] = [

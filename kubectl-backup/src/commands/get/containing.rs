@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use backup_core::selection::IncludesExcludes;
+use backup_core::{selection::IncludesExcludes, text::counted};
 use futures::StreamExt as _;
 
 use super::{chosen, lines::Lines};
@@ -49,6 +49,7 @@ async fn find(namespace: &str, args: &GetArgs, terminal: &mut Terminal) -> Comma
     let mut lines = Lines::new(args, &table, terminal).in_order();
     let has = |list: &ResourceList| holds(list, namespace);
     let looked_into: Vec<_> = look_into(&session, &backups, &has).collect().await;
+    let (all, mut unknown) = (backups.len(), 0);
     for (object, (backup, held)) in objects.into_iter().zip(looked_into) {
         match held {
             Ok(true) => lines.take(object),
@@ -57,8 +58,17 @@ async fn find(namespace: &str, args: &GetArgs, terminal: &mut Terminal) -> Comma
                 let name = backup.name_any();
                 terminal.say(&format!("warning: whether backup {name} holds it is not known: {problem}"));
                 exit = Exit::Failed;
+                unknown += 1;
             }
         }
+    }
+    if unknown > 0 {
+        let all = counted(all, "backup");
+        terminal
+            .say(&format!("{unknown} of {all} could not be searched: whether they hold it is not known."));
+    }
+    if unknown > 0 && lines.is_empty() && args.output.form.is_table() {
+        return Ok(exit);
     }
     if lines.is_empty() && args.output.form.is_table() {
         terminal.say(&format!("No backups hold namespace {}.", plain(namespace)));

@@ -1,11 +1,11 @@
 //! `search`: which backups have an item, and whether it is in them as it is in the cluster.
 
 use backup_actions::restore::existing;
-use backup_core::{api::download_request::DownloadTargetKind, selection::ObjectName, text::counted};
+use backup_core::{api::download_request::DownloadTargetKind, text::counted};
 use futures::{Stream, StreamExt as _, stream};
 use serde::Serialize;
 
-use super::{is, is_type, item_name, plurals};
+use super::{Wanted, item_name, no_type};
 use crate::{
     cli::{DiffArgs, SearchArgs},
     commands::{diff::Comparison, prelude::*},
@@ -20,9 +20,21 @@ const AT_A_TIME: usize = 8;
 const FIELDS: usize = 5;
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct SearchResult {
     item: String,
     items: Vec<Hit>,
+    /// Backups whose list of items was read.
+    searched: usize,
+    /// The others: whether they have it is not known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_searched: Vec<NotSearched>,
+}
+
+#[derive(Debug, Serialize)]
+struct NotSearched {
+    backup: String,
+    reason: String,
 }
 
 /// A backup that has the item.
@@ -45,7 +57,7 @@ pub(crate) async fn run(args: SearchArgs, terminal: &mut Terminal) -> CommandRes
 }
 
 async fn search(args: &SearchArgs, terminal: &mut Terminal) -> CommandResult {
-    let wanted = item_name(&args.item)?;
+    let name = item_name(&args.item)?;
     let session = Session::connect(terminal).await?;
     let keep = |backup: Backup| backup.status().is_whole().then_some(backup);
     let mut backups = session.list_readable(ListParams::default(), keep).await?;
@@ -56,18 +68,25 @@ async fn search(args: &SearchArgs, terminal: &mut Terminal) -> CommandResult {
         ));
     }
     backups.sort_by_key(|backup| std::cmp::Reverse(began(backup)));
-    let has_it = |list: &ResourceList| has(list, &wanted);
+    let wanted = Wanted::new(&session, name).await;
+    let has_it = |list: &ResourceList| wanted.is_in(list);
     let looked_into: Vec<_> = look_into(&session, &backups, &has_it).collect().await;
-    let mut found = SearchResult { item: args.item.clone(), items: Vec::new() };
+    let mut found =
+        SearchResult { item: args.item.clone(), items: Vec::new(), searched: 0, not_searched: Vec::new() };
+    let mut remedy = None;
     for (backup, has_it) in looked_into {
         let name = backup.name_any();
         let has_it = match has_it {
             Ok(has_it) => has_it,
             Err(problem) => {
-                terminal.say(&format!("warning: backup {name} was not searched: {problem}"));
+                let reason = plain(&problem.to_string());
+                terminal.say(&format!("warning: backup {name} was not searched: {reason}"));
+                found.not_searched.push(NotSearched { backup: name, reason });
+                remedy = remedy.or(problem.remedy);
                 continue;
             }
         };
+        found.searched += 1;
         if !has_it {
             continue;
         }
@@ -77,16 +96,66 @@ async fn search(args: &SearchArgs, terminal: &mut Terminal) -> CommandResult {
         found.items.push(Hit { backup: name, phase, began: began(backup), cluster });
     }
     if found.items.is_empty() {
-        let message = format!("none of {} has {}", counted(backups.len(), "backup"), args.item);
-        return Err(Problem::new(ProblemKind::NotFound, message)
-            .with_remedy("`kubectl backup ls NAME` lists what is in a backup."));
+        return Err(found.nothing(&wanted, remedy));
     }
     let names =
         || found.items.iter().fold(String::new(), |all, hit| all + "backup.velero.io/" + &hit.backup + "\n");
     json::show_list("SearchResult", ("items", &found), &args.output, terminal, names, |now, _| {
         Ok(rows(&found.items, args.compare, !args.output.no_headers, now)?)
     })?;
-    Ok(Exit::Done)
+    if found.not_searched.is_empty() {
+        return Ok(Exit::Done);
+    }
+    terminal.say(&format!("{}: whether they have it is not known.", found.unsearched()));
+    Ok(Exit::Failed)
+}
+
+impl SearchResult {
+    fn unsearched(&self) -> String {
+        let all = self.searched + self.not_searched.len();
+        let unsearched = self.not_searched.len();
+        let was = if unsearched == 1 { "was" } else { "were" };
+        format!("{unsearched} of {} {was} not searched", counted(all, "backup"))
+    }
+
+    /// Nothing was found. That is "no" only for what was searched.
+    fn nothing(&self, wanted: &Wanted<'_>, remedy: Option<String>) -> Problem {
+        let item = &self.item;
+        let not_found = |message: String| Problem::new(ProblemKind::NotFound, message);
+        let (searched, others) = (self.searched, self.not_searched.len());
+        let problem = match (searched, others) {
+            (0, _) => Problem::other(format!(
+                "whether a backup has {item} is not known: none of {} was searched",
+                counted(others, "backup")
+            )),
+            (_, 0) if !wanted.is_type_known() => {
+                no_type(wanted.name.of_type, &format!("any of {}", counted(searched, "backup")))
+            }
+            (_, 0) => not_found(format!("none of {} has {item}", counted(searched, "backup"))),
+            _ => Problem::other(format!(
+                "none of {} that were searched has {item}; {}",
+                counted(searched, "backup"),
+                self.unsearched()
+            )),
+        };
+        match remedy {
+            Some(remedy) => problem.with_remedy(remedy),
+            None => problem.with_remedy("`kubectl backup ls NAME` lists what is in a backup."),
+        }
+    }
+}
+
+impl Wanted<'_> {
+    /// Whether the list, which has names by `group/version/Kind`, has the item.
+    fn is_in(&self, list: &ResourceList) -> bool {
+        let name = match self.name.namespace {
+            Some(namespace) => format!("{namespace}/{}", self.name.name),
+            None => self.name.name.to_owned(),
+        };
+        let mut of_type = list.iter().filter(|(kind, _)| self.of_type.is_kind(kind)).peekable();
+        self.met.set(self.met.get() || of_type.peek().is_some());
+        of_type.any(|(_, names)| names.contains(&name))
+    }
 }
 
 /// Whether the list of items of each backup has something, in the order of the backups. No more than a few lists are in memory.
@@ -113,35 +182,14 @@ fn rows(hits: &[Hit], compared: bool, with_headers: bool, now: Timestamp) -> std
     table(headers, with_headers, hits.iter().map(row))
 }
 
-/// Whether the list, which has names by `group/version/Kind`, has the item.
-fn has(list: &ResourceList, wanted: &ObjectName<'_>) -> bool {
-    let name = match wanted.namespace {
-        Some(namespace) => format!("{namespace}/{}", wanted.name),
-        None => wanted.name.to_owned(),
-    };
-    list.iter().any(|(kind, names)| is_kind(wanted.of_type, kind) && names.contains(&name))
-}
-
-/// Whether a person means this type, which the list calls `apps/v1/Deployment`.
-fn is_kind(typed: &str, kind: &str) -> bool {
-    let (version, kind) = kind.rsplit_once('/').unwrap_or(("", kind));
-    let group = version.rsplit_once('/').map_or("", |(group, _)| group);
-    let kind = kind.to_lowercase();
-    let called = plurals(&kind).into_iter().chain([kind]);
-    called.into_iter().any(|name| {
-        let full = if group.is_empty() { name } else { format!("{name}.{group}") };
-        is_type(typed, &full)
-    })
-}
-
 /// How the item of a backup stands to the object in the cluster.
 async fn compared(
     session: &Session,
     backup: &Backup,
-    wanted: &ObjectName<'_>,
+    wanted: &Wanted<'_>,
     terminal: &mut Terminal,
 ) -> Result<String, Problem> {
-    let found = archive::object(session, backup, |item| is(wanted, item), terminal).await?;
+    let found = archive::object(session, backup, |item| wanted.is(item), terminal).await?;
     let Some((item, object)) = found else {
         return Ok("not in the tarball of the backup".to_owned());
     };
@@ -184,7 +232,10 @@ fn differing(a: &Value, b: &Value, path: &str, found: &mut Vec<String>) {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+    use crate::type_names::TypeQuery;
 
     #[test]
     fn an_item_is_found_in_a_list_by_what_people_call_it() {
@@ -199,10 +250,15 @@ mod tests {
             ("shop/deployments.extensions/web", false),
             ("shop/deployments/other", false),
             ("deployments/web", false),
-            ("pv/pv-1", false),
+            ("shop/deploy/web", true),
+            ("pv/pv-1", true),
+            ("pvc/pv-1", false),
             ("persistentvolume/pv-1", true),
         ] {
-            assert_eq!(has(&list, &item_name(text).unwrap()), expected, "{text}");
+            let name = item_name(text).unwrap();
+            let of_type = TypeQuery::offline(name.of_type);
+            let wanted = Wanted { name, of_type, met: Cell::default() };
+            assert_eq!(wanted.is_in(&list), expected, "{text}");
         }
     }
 

@@ -97,7 +97,7 @@ pub(super) fn merged<T: Serialize + DeserializeOwned>(
 }
 
 /// Changes the spec of an object that is there, and says so.
-pub(super) async fn patch_spec<K: TableKind>(
+pub(in crate::commands) async fn patch_spec<K: TableKind>(
     session: &Session,
     name: &str,
     changes: &Map<String, Value>,

@@ -1,0 +1,45 @@
+//! Reads an object that a user has named; one that is of another kind is said to be.
+
+use futures::join;
+
+use super::prelude::*;
+use crate::fetched::fetched;
+
+/// The object of this name. The remedy for one that does not exist names what else has the name.
+pub(super) async fn get_named<K: TableKind>(session: &Session, name: &str) -> Result<K, Problem> {
+    match session.get::<K>(name).await {
+        Err(problem) if problem.is_not_found() => {
+            Err(match Box::pin(of_another_kind::<K>(session, name)).await {
+                Some((kind, command)) => {
+                    let what = format!("There is a {kind} of this name: {command} describe {name}");
+                    problem.with_remedy(what)
+                }
+                None => problem,
+            })
+        }
+        result => result,
+    }
+}
+
+/// The kind of an object that has the name, and what the commands about it begin with.
+async fn of_another_kind<K: TableKind>(
+    session: &Session,
+    name: &str,
+) -> Option<(&'static str, &'static str)> {
+    let (backup, restore, schedule) = join!(
+        exists::<Backup>(session, name),
+        exists::<Restore>(session, name),
+        exists::<Schedule>(session, name)
+    );
+    let kinds = [
+        (Schedule::KIND, "kubectl backup schedules", schedule),
+        (Restore::KIND, Restore::COMMAND, restore),
+        (Backup::KIND, Backup::COMMAND, backup),
+    ];
+    let other = kinds.into_iter().find(|(kind, _, exists)| *exists && *kind != K::KIND);
+    other.map(|(kind, command, _)| (kind, command))
+}
+
+async fn exists<K: TableKind>(session: &Session, name: &str) -> bool {
+    fetched(session, session.get_metadata::<K>(name)).await.known().is_some()
+}
