@@ -168,6 +168,12 @@ impl Worker<Backups> {
             report.error(Scope::Velero, problem);
         }
         tell_missing_data(&mut report, backup, &volumes, self.kind.settings.csi, &collected);
+        if progress.written() == 0 {
+            report.warn(
+                Scope::Velero,
+                "nothing is in this backup: the cluster has no item that its spec selects",
+            );
+        }
         let operations = records::encode(&actions::begun(backup, &collected.operations))?;
         let volume_snapshots = records::encode(&collected.snapshots)?;
         remember_failure(&mut report, backup);
@@ -245,7 +251,16 @@ fn volume_policy(spec: BackupSpec, policy: Option<ResourcePolicy>) -> Box<Volume
 
 fn report_missing(report: &mut Report, selection: &Selection) {
     for name in &selection.unknown {
-        report.warn(Scope::Velero, format!("no resource called {name} is served: it selects nothing"));
+        let message = format!(
+            "no type that can be backed up is called {name:?}: nothing of it is in this backup; correct or remove the name"
+        );
+        report.error(Scope::Velero, message);
+    }
+    for pattern in &selection.unmatched {
+        report.warn(Scope::Velero, format!("no type matches {pattern:?}: it selects nothing"));
+    }
+    for name in &selection.idle_excludes {
+        report.warn(Scope::Velero, format!("no type is called {name:?}: excluding it leaves nothing out"));
     }
     for problem in &selection.policy_problems {
         report.error(Scope::Velero, format!("the resource policy is not followed: {problem}"));

@@ -5,8 +5,8 @@ use std::time::Duration;
 use backup_core::{
     api::{BackupSpec, BackupStorageLocation},
     labels::EXCLUDE_FROM_BACKUP,
-    resources::{ResourceFilter, ResourceType},
-    selection::is_glob,
+    resources::{NEVER_SELECTED, ResourceFilter, ResourceType},
+    selection::{glob_match, is_glob},
 };
 use backup_runtime::{Cluster, errors::found, list, retry};
 use futures::future::try_join_all;
@@ -89,8 +89,12 @@ pub(crate) struct Selection {
     pub unavailable: Vec<String>,
     /// API groups that did not answer, and have nothing that could be in a backup.
     pub silent: Vec<String>,
-    /// Resources that are named but not served.
+    /// Resources that are named to be included, and of which nothing is served that could be backed up.
     pub unknown: Vec<String>,
+    /// Patterns of resources to include that match nothing that is served.
+    pub unmatched: Vec<String>,
+    /// Resources that are named to be excluded, and that nothing is served by.
+    pub idle_excludes: Vec<String>,
     /// Why the resource policy that is asked for can't be followed (any more).
     pub policy_problems: Vec<String>,
 }
@@ -125,13 +129,15 @@ pub(crate) async fn selection(
     if only_related {
         filter = filter.only_related();
     }
-    let unknown = unknown(spec, &served);
+    let Unserved { unknown, unmatched, idle_excludes } = unserved(spec, &served);
     let failed = served.failed.iter().filter(|group| !unknown.is_empty() || may_select(&filter, group));
     let (silent, unavailable) = failed.cloned().partition(|group| groups.has_nothing_to_back_up(group));
     Ok(Selection {
         unavailable,
         silent,
         unknown,
+        unmatched,
+        idle_excludes,
         policy_problems,
         plan: CollectPlan::new(spec, served, filter, &live, policy, cluster.page_size),
     })
@@ -158,18 +164,37 @@ fn may_select(filter: &ResourceFilter, group_version: &str) -> bool {
     })
 }
 
-/// Included resources that are neither served nor patterns.
-fn unknown(spec: &BackupSpec, served: &ServedTypes) -> Vec<String> {
-    [
+/// Names and patterns of resources in a spec that the cluster serves nothing by.
+#[derive(Debug, PartialEq)]
+struct Unserved {
+    unknown: Vec<String>,
+    unmatched: Vec<String>,
+    idle_excludes: Vec<String>,
+}
+
+fn unserved(spec: &BackupSpec, served: &ServedTypes) -> Unserved {
+    let is_served = |name: &str| {
+        let full = served.resolve(name);
+        full.is_some_and(|full| served.by_group_resource(&full).is_some())
+            || is_glob(name) && served.types().any(|of_type| glob_match(name, &of_type.group_resource()))
+    };
+    let included = [
         &spec.included_resources,
         &spec.included_cluster_scoped_resources,
         &spec.included_namespace_scoped_resources,
-    ]
-    .into_iter()
-    .flatten()
-    .filter(|name| !is_glob(name) && served.resolve(name).is_none())
-    .cloned()
-    .collect()
+    ];
+    let included = included.into_iter().flatten().filter(|name| !is_served(name)).cloned();
+    let (unmatched, unknown) = included.partition(|name| is_glob(name));
+    let excluded = [
+        &spec.excluded_resources,
+        &spec.excluded_cluster_scoped_resources,
+        &spec.excluded_namespace_scoped_resources,
+    ];
+    let is_idle = |name: &&String| {
+        !is_glob(name) && served.resolve(name).is_none() && !NEVER_SELECTED.contains(&name.as_str())
+    };
+    let idle_excludes = excluded.into_iter().flatten().filter(is_idle).cloned().collect();
+    Unserved { unknown, unmatched, idle_excludes }
 }
 
 #[cfg(test)]
@@ -196,5 +221,45 @@ mod tests {
         let narrow =
             BackupSpec { included_resources: vec!["configmaps".to_owned()], ..BackupSpec::default() };
         assert!(!may_select(&filter(&narrow), "metrics.k8s.io/v1beta1"));
+    }
+
+    #[test]
+    fn what_a_backup_names_and_the_cluster_does_not_serve_is_found() {
+        let of = |plural: &str, group: &str, kind: &str| ResourceType {
+            plural: plural.to_owned(),
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            verbs: ["list", "get", "create", "delete"].map(str::to_owned).to_vec(),
+            ..ResourceType::default()
+        };
+        let metrics =
+            ResourceType { verbs: vec!["get".to_owned()], ..of("pods", "metrics.k8s.io", "PodMetrics") };
+        let served =
+            ServedTypes::just(&[of("pods", "", "Pod"), of("deployments", "apps", "Deployment"), metrics]);
+        let names = |all: &[&str]| all.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let spec = BackupSpec {
+            included_resources: names(&[
+                "pod",
+                "deployments.apps",
+                "*",
+                "*.apps",
+                "secretz",
+                "*.x.io",
+                "podmetrics",
+            ]),
+            excluded_resources: names(&[
+                "pods",
+                "nowhere",
+                "*.none",
+                "volumesnapshots.snapshot.storage.k8s.io",
+            ]),
+            ..BackupSpec::default()
+        };
+        let expected = Unserved {
+            unknown: names(&["secretz", "podmetrics"]),
+            unmatched: names(&["*.x.io"]),
+            idle_excludes: names(&["nowhere"]),
+        };
+        assert_eq!(unserved(&spec, &served), expected);
     }
 }

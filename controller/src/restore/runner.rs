@@ -97,17 +97,17 @@ impl Worker<Restores> {
             }
             contents = read_contents(store, backup, kind.limits) => contents.map_err(unreadable)?,
         };
-        if let Some(reason) = validate::refusal(&restore.spec, backup, &contents.namespaces(), claimed) {
+        let refused = |reason: &str| {
             let more = if resumed { " more" } else { "" };
-            return Err(WorkError::Fatal(format!("nothing{more} was restored: {reason}")));
+            WorkError::Fatal(format!("nothing{more} was restored: {reason}"))
+        };
+        if let Some(reason) = validate::refusal(&restore.spec, backup, &contents.namespaces(), claimed) {
+            return Err(refused(&reason));
         }
         let report = Report::new()?;
         report.info(&format!("restoring {:?} from backup {name:?} in {}", self.name, store.url()));
         for ignored in configuration.actions.ignored.iter().chain(job.facts.ignored_versions()) {
             report.warn(Scope::Velero, ignored.clone());
-        }
-        if contents.is_empty() && !self.cancellation.is_cancelled() {
-            report.warn(Scope::Velero, format!("backup {name:?} holds no items"));
         }
         if !contents.is_empty() {
             let checked = identity::check_list(store, &name, &contents, kind.limits, &report).await;
@@ -153,6 +153,9 @@ impl Worker<Restores> {
             self.interrupted = Some(Interrupted { files: report.into_files(), summary });
             return Err(WorkError::Fatal(reason));
         }
+        if let Err(work::WorkError::Refused(reason)) = &done {
+            return Err(refused(reason));
+        }
         let started = done.map_err(WorkerError::from)?;
         if restore.phase().has_failed_so_far() && report.counts().1 == 0 {
             report.error(
@@ -193,6 +196,7 @@ impl From<work::WorkError> for WorkerError {
         let retryable = match &error {
             work::WorkError::Stopped(reason) => return Self::Stopped(*reason),
             work::WorkError::Journal(cause) => cause.is_transient(),
+            work::WorkError::Refused(_) => false,
             work::WorkError::Discovery(_) | work::WorkError::Contents(_) => true,
         };
         Self::Blocked { reason: error.to_string(), retryable }

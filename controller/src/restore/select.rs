@@ -15,7 +15,7 @@ use backup_core::{
 use backup_store::{Contents, ItemRef, StoreError};
 use serde::Deserialize;
 
-use super::{guard, work::VOLUMES};
+use super::{guard, type_names::TypeNames, work::VOLUMES};
 use crate::discovery::ServedTypes;
 
 #[derive(Debug)]
@@ -72,12 +72,8 @@ impl Selection {
         guarded: &[String],
         filters: &FilterPolicies,
     ) -> Result<Self, StoreError> {
-        let stored = contents.types();
-        let in_backup = |name: &str| {
-            let is_called = |full: &&String| full.split('.').next() == Some(name);
-            stored.iter().find(is_called).cloned()
-        };
-        let resolve = |name: &str| served.resolve(name).or_else(|| in_backup(&name.to_ascii_lowercase()));
+        let names = TypeNames::read(spec, served, contents, !filters.is_empty())?;
+        let resolve = |name: &str| names.resolve(name);
         let types = ResourceFilter::for_restore(spec, &resolve);
         // What cannot be read is found before any work.
         let objects = spec.included_objects.iter().filter_map(|text| {
@@ -100,10 +96,8 @@ impl Selection {
             IncludesExcludes::new(&theirs.into_iter().map(str::to_owned).collect::<Vec<_>>(), &nothing)
         };
         let guarded = guarded.iter().filter(|name| !types.asks_for(name)).cloned().collect();
-        let unserved = if filters.is_empty() { Vec::new() } else { unserved_kinds(contents, served)? };
         let (filters, problems) = filters.resolved(&|name| {
-            let by_kind = || unserved.iter().find(|(kind, _)| kind.eq_ignore_ascii_case(name));
-            let full = resolve(name).or_else(|| Some(by_kind()?.1.clone()))?;
+            let full = resolve(name)?;
             let namespaced = served.by_group_resource(&full).map(|resource| resource.namespaced);
             Some((full, namespaced))
         });
@@ -117,6 +111,25 @@ impl Selection {
             namespaces: within,
             labels: LabelFilter::of(&spec.label_selector, &spec.or_label_selectors),
         })
+    }
+
+    /// Whether anything is selected but what is restored whatever the filters say.
+    pub(super) fn selects_any(&self, contents: &Contents) -> Result<bool, StoreError> {
+        for group_resource in contents.types() {
+            if group_resource == NAMESPACES
+                || self.types.needs(&group_resource)
+                || self.keeps_type(&group_resource)
+            {
+                continue;
+            }
+            let takes = self.takes(&group_resource);
+            for item in contents.items(&group_resource) {
+                if self.selects(takes, contents, &group_resource, item)? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// Everything that is restored but definitions and namespaces, by type, in order of restoring.
@@ -347,27 +360,6 @@ fn labels_match(filter: &LabelFilter, contents: &Contents, item: &ItemRef) -> Re
     Ok(filter.matches(&labels))
 }
 
-/// The kinds that the cluster does not serve, and their types in the backup.
-fn unserved_kinds(contents: &Contents, served: &ServedTypes) -> Result<Vec<(String, String)>, StoreError> {
-    let mut kinds = Vec::new();
-    for group_resource in contents.types() {
-        let Some(first) = contents.items(&group_resource).first() else { continue };
-        if served.by_group_resource(&group_resource).is_some() {
-            continue;
-        }
-        match contents.read(first) {
-            Ok(bytes) => {
-                let head: Head = serde_json::from_slice(&bytes).unwrap_or_default();
-                kinds.push((head.kind, group_resource));
-            }
-            Err(error) if error.is_transient() => return Err(error),
-            // It is an error when its turn comes.
-            Err(_) => {}
-        }
-    }
-    Ok(kinds)
-}
-
 /// A type that is known by its name only.
 fn named(group_resource: &str, namespaced: bool) -> ResourceType {
     let (plural, group) = group_resource.split_once('.').unwrap_or((group_resource, ""));
@@ -377,8 +369,6 @@ fn named(group_resource: &str, namespaced: bool) -> ResourceType {
 /// The part of an item that selection looks at.
 #[derive(Debug, Default, Deserialize)]
 struct Head {
-    #[serde(default)]
-    kind: String,
     #[serde(default)]
     metadata: HeadMetadata,
 }

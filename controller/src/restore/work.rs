@@ -16,6 +16,7 @@ use backup_core::{
     resource_policy::FilterPolicies,
     resources::{NAMESPACES, RestoreOrder, VersionPriorities},
     text::{counted, shortened},
+    validate::Finding,
 };
 use backup_lock::Footprint;
 use backup_plugins::PluginLog;
@@ -29,10 +30,12 @@ use super::{
     calls::Calls,
     hooks::{HookContext, HookPlanner, HookRunner},
     item_memory::ItemMemory,
+    names,
     namespaces::Namespaces,
     report::{About, Report},
     select::{Batch, Selection},
     snapshots::Snapshots,
+    type_names::TypeNames,
 };
 use crate::{
     discovery::ServedTypes,
@@ -96,6 +99,9 @@ pub(super) enum WorkError {
     /// The local copy of the backup could not be read.
     #[error(transparent)]
     Contents(#[from] StoreError),
+    /// The spec does not fit the backup. Nothing was written by this attempt.
+    #[error("{0}")]
+    Refused(String),
     /// The journal did not take what an action may start, which volume is created, or which hook is run.
     #[error("what may be started could not be noted: {0}")]
     Journal(#[source] StoreError),
@@ -207,11 +213,15 @@ impl Work<'_> {
         self.calls.cancellation().check_new_work()?;
         let served = (self.discover)().await.map_err(WorkError::Discovery)?;
         let selection = self.selection(&served)?;
+        self.check_names(&served, &selection)?;
         self.plan_volumes();
         let rules = Arc::new(self.rules.clone());
         let (namespaces, selected) = self.namespaces(&selection)?;
         let common = Common { rules, namespaces, coordinator: ItemCoordinator::default(), started, hooks };
         let definitions = selection.definitions(self.contents, &served)?;
+        if selected.is_empty() && definitions.is_empty() && !selection.selects_any(self.contents)? {
+            return Err(WorkError::Refused(self.selects_nothing(&selection)?));
+        }
         self.report.expect(definitions.len());
         let again = if definitions.is_empty() {
             None
@@ -223,12 +233,6 @@ impl Work<'_> {
         let selection = self.selection(&served)?;
         for problem in &selection.problems {
             self.report.warn(Scope::Velero, format!("the resource policy: {problem}"));
-        }
-        for object in selection.unselected_objects(self.contents)? {
-            self.report.error(
-                Scope::Velero,
-                format!("spec.includedObjects: {object} is not in the backup, or left out by another filter of the spec"),
-            );
         }
         let batches = selection.batches(self.contents, &served, self.order)?;
         self.report.expect(batches.iter().map(|batch| batch.items.len()).sum());
@@ -251,6 +255,52 @@ impl Work<'_> {
 
     fn selection(&self, served: &ServedTypes) -> Result<Selection, StoreError> {
         Selection::new(&self.restore.spec, served, self.contents, self.guarded, &self.filters)
+    }
+
+    /// Refuses names that are not in the backup, before anything is written.
+    fn check_names(&self, served: &ServedTypes, selection: &Selection) -> Result<(), WorkError> {
+        let (spec, contents) = (&self.restore.spec, self.contents);
+        if contents.is_empty() {
+            return Ok(());
+        }
+        let types = TypeNames::read(spec, served, contents, false)?;
+        let mut namespaces = contents.namespaces();
+        for item in contents.items(NAMESPACES) {
+            namespaces.insert(contents.name_of(item)?);
+        }
+        let backup = spec.backup_name.as_deref().unwrap_or_default();
+        let held = names::Held { backup, namespaces: &namespaces, types: &types.held };
+        let mut found = names::check(spec, &held, &|name| types.resolve(name));
+        for object in selection.unselected_objects(contents)? {
+            let why = format!("{object} is not in the backup, or left out by another filter of the spec");
+            found.errors.push(Finding::new("spec.includedObjects", why));
+        }
+        if !found.errors.is_empty() {
+            let all: Vec<String> = found.errors.iter().map(ToString::to_string).collect();
+            return Err(WorkError::Refused(all.join("; ")));
+        }
+        for warning in found.warnings {
+            self.report.warn(Scope::Velero, warning.to_string());
+        }
+        Ok(())
+    }
+
+    /// Why a restore of nothing does not begin.
+    fn selects_nothing(&self, selection: &Selection) -> Result<String, StoreError> {
+        let backup = self.restore.spec.backup_name.as_deref().unwrap_or_default();
+        if self.contents.is_empty() {
+            return Ok(format!("backup {backup:?} holds no items"));
+        }
+        let nothing = format!(
+            "the filters of the spec select no item of backup {backup:?}; `kubectl backup ls {backup}` lists what it holds"
+        );
+        let left_out = selection.left_out(self.contents)?;
+        let left_out: Vec<&str> = left_out.into_iter().map(|(of_type, _)| of_type).collect();
+        if left_out.is_empty() {
+            return Ok(nothing);
+        }
+        let left_out = left_out.join(", ");
+        Ok(format!("{nothing}; {left_out} would start work and have to be named in spec.includedResources"))
     }
 
     /// Restores types that were not served before: what serves them may have been restored by now, or was away for a moment.

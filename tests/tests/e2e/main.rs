@@ -43,6 +43,7 @@ mod main_job;
 mod many_operations;
 mod metrics;
 mod modified_restores;
+mod nothing_selected;
 mod object_store_plugins;
 mod operation_crashes;
 mod orphaned_claims;
@@ -175,6 +176,7 @@ fn suites() -> Vec<Suite> {
                 describe::TESTS,
                 verify::TESTS,
                 restore_plans::TESTS,
+                nothing_selected::TESTS,
                 disaster_recovery::TESTS,
                 debug_command::TESTS,
             ],

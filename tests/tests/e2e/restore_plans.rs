@@ -133,6 +133,6 @@ async fn one_object_is_restored_and_nothing_else(world: &mut World) -> anyhow::R
         ["restore", "one-object", "--name=one-object-missing", "--object=one-object/configmap/no", "--wait"];
     person.fails(3, &missing).await?;
     let restore = world.restores().get("one-object-missing").await?;
-    ensure!(restore.phase() == RestorePhase::PartiallyFailed, "{:?}", restore.status);
+    ensure!(restore.phase() == RestorePhase::Failed, "{:?}", restore.status);
     Ok(())
 }

@@ -151,7 +151,7 @@ async fn a_restore_runs_from_new_to_completed_and_gives_its_claim_back() {
 }
 
 #[tokio::test]
-async fn a_backup_without_items_is_restored_with_a_warning() {
+async fn a_backup_without_items_cannot_be_restored() {
     let (fake, folder, ctx) = prepared(None).await;
     let (empty, ..) = backup::stored(&[]).await;
     for name in ["b.tar.gz", "b-resource-list.json.gz"] {
@@ -160,7 +160,11 @@ async fn a_backup_without_items_is_restored_with_a_warning() {
     }
     run(&ctx).await;
     let status = status(&fake);
-    assert_eq!((&status["phase"], &status["warnings"]), (&json!("Completed"), &json!(1)), "{status}");
+    assert_eq!(
+        (&status["phase"], &status["failureReason"]),
+        (&json!("Failed"), &json!("nothing was restored: backup \"b\" holds no items")),
+        "{status}"
+    );
 }
 
 #[tokio::test]

@@ -28,22 +28,3 @@ async fn only_the_objects_that_the_spec_names_are_restored() {
     assert_eq!(listed["storage.k8s.io/v1/StorageClass"], json!(["slow(created)"]));
     assert_eq!(listed["v1/Secret"], Value::Null);
 }
-
-#[tokio::test]
-async fn an_object_that_is_not_restored_is_an_error_that_names_it() {
-    let items = [("configmaps", Some("a"), item("v1", "ConfigMap", "one"))];
-    for (spec, missing) in [
-        (json!({ "includedObjects": ["a/configmaps/two"] }), "a/configmaps/two is not in the backup"),
-        (json!({ "includedObjects": ["a/nonsense/one"] }), "a/nonsense/one is not in the backup"),
-        (
-            json!({ "includedObjects": ["a/configmaps/one"], "excludedResources": ["configmaps"] }),
-            "a/configmaps/one is not in the backup, or left out",
-        ),
-    ] {
-        let report = restored(&items, spec.clone()).await;
-        let files = report.into_files();
-        let errors = files.results.errors.velero;
-        assert!(errors.iter().any(|error| error.contains(missing)), "{spec}: {errors:?}");
-        assert!(files.resource_list.is_empty(), "{spec}: {:?}", files.resource_list);
-    }
-}

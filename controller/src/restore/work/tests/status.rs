@@ -22,7 +22,7 @@ async fn the_status_of_an_object_is_restored_where_that_is_asked_for() {
     for (status, restored_status) in [
         (json!(null), vec!["yes"]),
         (json!({}), vec!["silent", "yes"]),
-        (json!({ "includedResources": ["po"] }), vec!["yes"]),
+        (json!({ "includedResources": ["po"] }), vec!["silent", "yes"]),
         (json!({ "includedResources": ["Pod"] }), vec!["silent", "yes"]),
         (json!({ "excludedResources": ["pods"] }), vec!["yes"]),
     ] {
