@@ -110,7 +110,7 @@ async fn check_kinds(client: &Client, engine: bool) -> anyhow::Result<()> {
         "the cluster does not serve {} of velero.io/v1: install {} definitions{}, then start again",
         missing.join(", "),
         if engine { "the" } else { "the Velero server's" },
-        if engine { " (kubectl apply -k deploy/crds)" } else { "" }
+        if engine { " (kubectl backup upgrade, or the tool that made the installation)" } else { "" }
     );
     Ok(())
 }
@@ -136,7 +136,7 @@ async fn check_phases(client: &Client) -> anyhow::Result<()> {
         let unknown = unknown_phases(&definition.data, phases);
         ensure!(
             unknown.is_empty(),
-            "the installed definition of {kind} does not allow the phases {}: install ours (kubectl apply -k deploy/crds), \
+            "the installed definition of {kind} does not allow the phases {}: install ours (kubectl backup upgrade, or the tool that made the installation), \
              then start again",
             unknown.join(", ")
         );

@@ -390,8 +390,8 @@ async fn an_unconfirmed_reservation_is_named_as_such_with_its_end() {
     let (_, replica) = one_replica();
     assert!(allowed(&replica.create("Restore", "r", "1", restore_spec()).await));
     let refused = replica.create("Backup", "b", "2", backup_spec()).await;
-    assert!(message(&refused).contains("not stored yet"), "{refused}");
-    assert!(message(&refused).contains("120 s"), "{refused}");
+    assert!(message(&refused).contains("was not stored so far"), "{refused}");
+    assert!(message(&refused).contains("unless it still comes, its place is free at "), "{refused}");
     assert_eq!(refused["status"]["details"]["causes"][0]["reason"], "RestoreReserved");
 }
 
@@ -402,7 +402,7 @@ async fn a_reservation_is_not_taken_for_the_object_that_has_its_name() {
     // The API server will refuse this creation: the name is taken.
     assert!(allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
     let refused = replica.create("Restore", "r", "3", restore_spec()).await;
-    assert!(message(&refused).contains("not stored yet"), "{refused}");
+    assert!(message(&refused).contains("was not stored so far"), "{refused}");
     assert!(!message(&refused).contains("Completed"), "{refused}");
 }
 

@@ -133,7 +133,7 @@ async fn without_a_usable_cluster_the_programs_say_what_is_missing(world: &mut W
         (folder.join("absent.kubeconfig").as_path(), ["absent.kubeconfig"; 2]),
         (&garbage, ["garbage.kubeconfig"; 2]),
         (&nowhere, ["does not answer", "reach"]),
-        (empty.admin_kubeconfig(), ["deploy/crds", "kubectl backup install"]),
+        (empty.admin_kubeconfig(), ["kubectl backup upgrade", "kubectl backup install"]),
     ] {
         let controller = ["--metrics-address=127.0.0.1:0"];
         for (program, args, expected) in [

@@ -87,7 +87,7 @@ async fn a_revival_on_its_way_keeps_backups_out(world: &mut World) -> anyhow::Re
         let error = refusal(create(world, BACKUP, "reviving", "reviving").await)?;
         let stored = api(world, RESTORE).get("reviving").await?;
         ensure!(stored.data["status"]["state"] == "Error", "it was written before the backup was refused");
-        ensure!(error.message.contains("Restore db/reviving was admitted"), "{error:?}");
+        ensure!(error.message.contains("Restore db/reviving was requested at"), "{error:?}");
         Ok(())
     };
     let (revived, refused) = tokio::join!(set_state(world, RESTORE, "reviving", "New"), meanwhile);

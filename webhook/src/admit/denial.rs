@@ -4,8 +4,6 @@
 //! apply advise `--force-conflicts`, AlreadyExists makes the API server try eight times, 422 hides the message. 503 with
 //! `retryAfterSeconds` makes clients try again by themselves.
 
-use std::time::Duration;
-
 use backup_core::{
     labels::{BREAK_GLASS_ANNOTATION, INSTALLATIONS_ANNOTATION, ON_CONFLICT_ANNOTATION},
     profile::{Profile, ScopeRule, published::UnusableProfile},
@@ -15,6 +13,7 @@ use backup_core::{
 use backup_lock::{
     Claim, Footprint, ObjectKey, ObjectKind, Registration, State, claim::Word, observe::Observed,
 };
+use jiff::{SignedDuration, Timestamp};
 use kube::core::{
     GroupVersionKind, Status,
     response::{StatusCause, StatusDetails},
@@ -30,45 +29,48 @@ const MAX_CAUSES: usize = 10;
 /// Letters of a message about profiles that cannot be used.
 const MAX_MESSAGE: usize = 2000;
 
-/// A claim in the way, its object as it was just read, and how much longer it stays if nothing else ends it.
+/// A claim in the way, its object as it was just read, and until when it stays if nothing else ends it.
 #[derive(Clone, Debug)]
 pub(crate) struct Blocker {
     /// The claim, with the entries that are in the way.
     pub claim: Claim,
     /// The object of that name; none: not stored.
     pub object: Option<Observed>,
-    /// At most, where time alone ends it.
-    pub left: Duration,
+    /// At the latest, where time alone ends it.
+    pub free_at: Timestamp,
 }
 
 impl Blocker {
     /// Who it is, what it does and since when.
     pub(crate) fn describe(&self) -> String {
-        let (key, left) = (&self.claim.key, self.left.as_secs_f64().ceil());
+        let key = &self.claim.key;
+        let (since, free_at) = (to_the_second(self.claim.since()), time_of_day(self.free_at));
         let note = self.claim.entries.iter().map(|entry| entry.note.as_str()).find(|note| !note.is_empty());
         match (self.claim.state(), &self.object) {
             (State::Intent, _) => {
                 let word = self.claim.entries.first().map(|entry| entry.word).unwrap_or_default();
                 let (came, end) = match word {
-                    Word::Insisting => ("was refused, and comes again", String::new()),
-                    Word::Refused => (
-                        "was refused a moment ago",
-                        ", and no longer than 30 s after what was in its way has ended".to_owned(),
-                    ),
-                    Word::Expected | Word::Remembered => ("was refused a moment ago", String::new()),
+                    Word::Insisting => (", and comes again", ""),
+                    Word::Refused => ("", ", and no longer than 30 s after what was in its way has ended"),
+                    Word::Expected | Word::Remembered => ("", ""),
                 };
-                format!("{key} {came}: new backups of what it needs are kept out for up to {left} s{end}")
+                format!(
+                    "{key} was refused at {since}{came}: new backups of what it needs are kept out until {free_at} at the \
+                     latest{end}"
+                )
             }
             (State::Settling, _) => {
-                format!("{key} has ended, and what it worked on is given time to settle (up to {left} s)")
+                format!(
+                    "{key} has ended, and what it worked on is given time to settle, until {free_at} at the latest"
+                )
             }
             (State::Collected, None) => {
                 format!(
-                    "{key} was admitted and never seen; restores are kept out for up to {left} s in case it comes"
+                    "{key} was requested at {since} and was never stored; restores are kept out until {free_at} in case it \
+                     still comes"
                 )
             }
             (_, _) if key.kind == ObjectKind::Hold => {
-                let since = to_the_second(self.claim.since());
                 format!("{key} stands since {since} ({})", note.unwrap_or("no reason was given"))
             }
             (State::Waiting, Some(object)) => {
@@ -85,8 +87,7 @@ impl Blocker {
                 format!("{key} is running (phase {}, created {}{deleting})", object.phase, object.created)
             }
             (_, None) => format!(
-                "{key} was admitted at {} and is not stored yet (if it never is, its place is free in about {left} s)",
-                to_the_second(self.claim.since()),
+                "{key} was requested at {since} and was not stored so far; unless it still comes, its place is free at {free_at}"
             ),
         }
     }
@@ -155,6 +156,9 @@ pub(crate) fn conflict(asked: Asked<'_>, blockers: &[Blocker], wait: bool) -> St
         format!(
             "Try again then, or drop that with `kubectl backup locks release restore/{namespace}/{name} --reason=TEXT`"
         )
+    } else if first.object.is_none() && first.claim.key.kind != ObjectKind::Hold {
+        // There is no object that could be described.
+        "Try again then; `kubectl backup locks` shows what holds the lock".to_owned()
     } else {
         format!("See `{}`, and try again when that has ended", next_command(group, &first.claim.key))
     };
@@ -353,6 +357,12 @@ fn forbidden(
         causes,
         retry_after_seconds,
     })
+}
+
+/// A time in the near future, which is not said to come before it does: `09:00:12Z`.
+fn time_of_day(at: Timestamp) -> String {
+    let up = SignedDuration::from_nanos(999_999_999);
+    at.checked_add(up).unwrap_or(at).strftime("%H:%M:%SZ").to_string()
 }
 
 /// A time of a claim, for people: `2026-11-21T09:00:00Z`.

@@ -10,6 +10,7 @@ use backup_lock::{
     observe::Observed,
     transition::{ObservedState, Reason},
 };
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use super::Verdict;
@@ -17,6 +18,9 @@ use crate::admit::denial::Blocker;
 
 /// Seconds after which a client may come again while a ledger is rebuilt.
 pub(super) const REBUILD_SECONDS: u32 = 10;
+
+/// Time that the passes take which confirm that an object is not stored, after its grace.
+const CONFIRMATION: Duration = Duration::from_secs(6);
 
 pub(crate) struct Decided {
     /// The ledger with what is granted, and without what was found to be over.
@@ -131,7 +135,10 @@ fn blockers(conflict: Conflict, looked: &Looked, collector: &Collector) -> Vec<B
         };
         let object = object.filter(is_of);
         let left = claim.entries.iter().map(|entry| collector.left(&claim.key, entry, now)).max();
-        Blocker { object, left: left.unwrap_or(Duration::ZERO), claim }
+        let confirmed = if object.is_none() { CONFIRMATION } else { Duration::ZERO };
+        let left = SignedDuration::try_from(left.unwrap_or_default() + confirmed).unwrap_or_default();
+        let free_at = Timestamp::now().checked_add(left).unwrap_or(Timestamp::MAX);
+        Blocker { claim, object, free_at }
     };
     read.into_iter().map(blocker).collect()
 }

@@ -89,7 +89,7 @@ async fn a_revival_is_not_ended_by_what_it_revives() {
         assert!(allowed(&replica.review(revival).await));
         let backup = |uid: &str| replica.review(percona("CREATE", PS_BACKUP, "b", uid, "", None));
         let refused = backup("2").await;
-        assert!(message(&refused).contains("Restore db/r was admitted"), "{refused}");
+        assert!(message(&refused).contains("Restore db/r was requested at"), "{refused}");
         if lands {
             put(&api, "Running");
             assert!(message(&backup("3").await).contains("is running"));

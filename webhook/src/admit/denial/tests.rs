@@ -18,7 +18,11 @@ fn blocker(kind: ObjectKind, state: State, object: impl Into<Option<Value>>) -> 
     let key = ObjectKey::new(kind, "velero", "x");
     let object = object.into().map(|object| stored(&key, &object));
     let entry = Entry { epoch: 7, ..Entry::new("u", Footprint::namespaces(["shop"]), state, SINCE) };
-    Blocker { claim: Claim { key, entries: vec![entry] }, object, left: Duration::from_millis(11_200) }
+    Blocker {
+        claim: Claim { key, entries: vec![entry] },
+        object,
+        free_at: "2026-11-21T09:00:11.2Z".parse().unwrap(),
+    }
 }
 
 fn phase(phase: &str) -> Value {
@@ -49,14 +53,14 @@ use State::{Active, Collected, Intent, Reserved, Settling, Waiting};
     Restore,
     Settling,
     Some(phase("Completed")),
-    "has ended, and what it worked on is given time to settle (up to 12 s)",
+    "has ended, and what it worked on is given time to settle, until 09:00:12Z at the latest",
     "Settling"
 )]
 #[case(
     Backup,
     Collected,
     None,
-    "was admitted and never seen; restores are kept out for up to 12 s in case it comes",
+    "was requested at 2026-11-21T09:00:00Z and was never stored; restores are kept out until 09:00:12Z in case it still comes",
     "BackupReserved"
 )]
 #[case(Hold, Reserved, None, "stands since 2026-11-21T09:00:00Z (no reason was given)", "Held")]
@@ -100,14 +104,14 @@ use State::{Active, Collected, Intent, Reserved, Settling, Waiting};
     Backup,
     Reserved,
     None,
-    "was admitted at 2026-11-21T09:00:00Z and is not stored yet (if it never is, its place is free in about 12 s)",
+    "was requested at 2026-11-21T09:00:00Z and was not stored so far; unless it still comes, its place is free at 09:00:12Z",
     "BackupReserved"
 )]
 #[case(
     Restore,
     Reserved,
     None,
-    "was admitted at 2026-11-21T09:00:00Z and is not stored yet (if it never is, its place is free in about 12 s)",
+    "was requested at 2026-11-21T09:00:00Z and was not stored so far; unless it still comes, its place is free at 09:00:12Z",
     "RestoreReserved"
 )]
 fn who_is_in_the_way_is_told_in_words_and_in_one(
@@ -131,14 +135,17 @@ fn who_is_in_the_way_is_told_in_words_and_in_one(
 #[rstest]
 #[case(
     Word::Refused,
-    "was refused a moment ago: new backups of what it needs are kept out for up to 12 s, and no longer than 30 s after what \
-     was in its way has ended"
+    "was refused at 2026-11-21T09:00:00Z: new backups of what it needs are kept out until 09:00:12Z at the latest, and no \
+     longer than 30 s after what was in its way has ended"
 )]
 #[case(
     Word::Insisting,
-    "was refused, and comes again: new backups of what it needs are kept out for up to 12 s"
+    "was refused at 2026-11-21T09:00:00Z, and comes again: new backups of what it needs are kept out until 09:00:12Z at the latest"
 )]
-#[case(Word::Expected, "was refused a moment ago: new backups of what it needs are kept out for up to 12 s")]
+#[case(
+    Word::Expected,
+    "was refused at 2026-11-21T09:00:00Z: new backups of what it needs are kept out until 09:00:12Z at the latest"
+)]
 fn a_word_of_a_refused_restore_is_told_with_its_end(#[case] word: Word, #[case] words: &str) {
     let mut expected = blocker(Restore, Intent, None);
     expected.claim.entries[0].word = word;
