@@ -5,6 +5,7 @@ mod demo;
 mod fuzz;
 mod generate;
 mod histories;
+mod links;
 mod matrix;
 mod messages;
 mod mutants;
@@ -57,7 +58,8 @@ enum Task {
     Fuzz(fuzz::Args),
     /// Changes the code that decides in one place at a time: a test has to fail. Needs cargo-mutants, and hours.
     Mutants(mutants::Args),
-    /// Checks that each rule of docs/evidence/rules.md has a test, and each message of docs/operate/troubleshooting.md a source.
+    /// Checks that each rule of docs/evidence/rules.md has a test, each message of docs/operate/troubleshooting.md a source, and
+    /// each link a target.
     Rules,
     /// Writes the generated files: definitions, profiles, alerts and Helm chart in deploy, and pages in docs. What is in the programs
     /// of deploy/ follows in a build, so a change there takes a second run.
@@ -93,7 +95,7 @@ fn run() -> anyhow::Result<()> {
         Task::Soak(args) => block_on(soak::run(args)),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Mutants(args) => mutants::run(&args),
-        Task::Rules => rules::check().and_then(|()| messages::check()),
+        Task::Rules => rules::check().and_then(|()| messages::check()).and_then(|()| links::check()),
         Task::Generate { check } => generate::run(check),
     }
 }

@@ -21,6 +21,7 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
     timed("generated files", || crate::generate::run(true))?;
     timed("rules and their tests", crate::rules::check)?;
     timed("messages and their sources", crate::messages::check)?;
+    timed("links and their targets", crate::links::check)?;
     step("documentation", documentation()?)?;
     timed("one TLS provider", one_tls_provider)?;
     if cargo(&["deny", "--version"]).output().is_ok_and(|output| output.status.success()) {

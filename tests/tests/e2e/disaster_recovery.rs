@@ -78,6 +78,7 @@ async fn the_page_on_disaster_recovery_brings_an_application_back(here: &mut Wor
         definitions.delete_object(name).await?;
     }
     gone().await.with_context(|| there.logs(15))?;
+    run(&there, folder.path(), "kubectl apply -k deploy/once\n").await?;
     let [again] = &commands(PAGE, "The definitions are deleted")?[..] else {
         bail!("{PAGE} has other steps than this test knows");
     };
