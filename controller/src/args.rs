@@ -2,7 +2,7 @@
 
 #[cfg(test)]
 mod deploy;
-mod velero_flags;
+pub(crate) mod velero_flags;
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -51,6 +51,10 @@ pub struct Args {
     /// Size of one backup that can be restored (such as 4Gi), unpacked. The disk at /tmp holds up to half of it.
     #[arg(long, value_name = "SIZE", default_value = "16Gi", value_parser = size)]
     pub restore_max_size: u64,
+
+    /// The same in megabytes (1024 × 1024 bytes), as Velero has it; 0 is the default.
+    #[arg(long, value_name = "MEGABYTES", conflicts_with = "restore_max_size")]
+    pub max_backup_extraction_size: Option<u32>,
 
     /// Memory for items that are decoded in all restores at the same time (such as 256Mi); one of an eighth of it is restored alone,
     /// and a larger one is an error of its restore.
@@ -146,6 +150,16 @@ pub struct Args {
     /// them.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = provider_and_name)]
     pub default_volume_snapshot_locations: Vec<(String, String)>,
+
+    /// ConfigMap with a resource policy whose volumePolicies are for the volumes of all backups, after those of each backup. It is in
+    /// the namespace of the installation.
+    #[arg(long, value_name = "NAME")]
+    pub global_backup_volume_policies_configmap: Option<String>,
+
+    /// ConfigMap with resource modifiers for restores that name none (spec.resourceModifier) and do not ask to be left alone
+    /// (spec.skipDefaultResourceModifier). It is in the namespace of the installation.
+    #[arg(long, value_name = "NAME")]
+    pub default_resource_modifier_configmap: Option<String>,
 
     /// Objects asked for in one LIST request.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -348,9 +362,22 @@ impl Args {
     pub fn restore_limits(&self) -> Limits {
         Limits {
             items: self.restore_max_items,
-            bytes: self.restore_max_size,
+            bytes: self
+                .max_backup_extraction_size
+                .filter(|megabytes| *megabytes > 0)
+                .map_or(self.restore_max_size, |megabytes| u64::from(megabytes) << 20),
             item_memory: ItemMemory::most(self.restore_item_memory),
         }
+    }
+
+    /// The ConfigMap with policies for the volumes of all backups.
+    pub(crate) fn global_policies(&self) -> Option<&str> {
+        self.global_backup_volume_policies_configmap.as_deref().filter(|name| !name.is_empty())
+    }
+
+    /// The ConfigMap with modifiers for restores that name none.
+    pub(crate) fn default_modifier(&self) -> Option<&str> {
+        self.default_resource_modifier_configmap.as_deref().filter(|name| !name.is_empty())
     }
 
     /// Whether volumes of CSI drivers are snapshotted.
@@ -425,11 +452,22 @@ mod tests {
             ("--restore-max-size=x", false),
             ("--restore-max-items=0", false),
             ("--restore-max-items=5000000", true),
+            ("--max-backup-extraction-size=1024", true),
+            ("--max-backup-extraction-size=1Gi", false),
             ("--restore-item-memory=64Mi", true),
             ("--restore-item-memory=63Mi", false),
         ] {
             assert_eq!(Args::try_parse_from(["backup-controller", flag]).is_ok(), taken, "{flag}");
         }
+    }
+
+    #[test]
+    fn the_size_of_a_backup_can_be_given_as_with_velero() {
+        let bytes = |flag: &str| Args::parse_from(["backup-controller", flag]).restore_limits().bytes;
+        assert_eq!(bytes("--max-backup-extraction-size=1024"), 1 << 30);
+        assert_eq!(bytes("--max-backup-extraction-size=0"), Limits::DEFAULT.bytes);
+        let both = ["backup-controller", "--max-backup-extraction-size=1", "--restore-max-size=1Gi"];
+        assert!(Args::try_parse_from(both).is_err());
     }
 
     #[test]

@@ -13,6 +13,11 @@ use kube::Api;
 
 const BUDGET: Duration = Duration::from_secs(30);
 
+/// A reference to the ConfigMap of this name, as a spec has it.
+pub(crate) fn reference(name: &str) -> LocalReference {
+    LocalReference { kind: "ConfigMap".to_owned(), name: name.to_owned(), ..LocalReference::default() }
+}
+
 /// What the ConfigMap says that a spec names in `field`; none if it names none. The error is everything that is wrong with it.
 pub(crate) fn read<T>(
     field: &str,
@@ -25,7 +30,8 @@ pub(crate) fn read<T>(
     match data {
         _ if !wrong.is_empty() => Err(wrong),
         None => Err(vec![Finding::new(
-            format!("{field}.name"),
+            // A flag is the name itself.
+            if field.starts_with("--") { field.to_owned() } else { format!("{field}.name") },
             format!("there is no ConfigMap {:?} in the namespace of this installation", reference.name),
         )]),
         Some(data) => read(data).map(Some),

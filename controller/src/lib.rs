@@ -55,7 +55,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-pub use args::{Args, LogFormat, LogLevel};
+pub use args::{Args, LogFormat, LogLevel, velero_flags::refusal_of_velero_flag};
 use backup::{Backups, prepare::Settings};
 use claims::ClaimsController;
 use deletion::DeletionController;
@@ -183,6 +183,7 @@ async fn start(args: Args) -> anyhow::Result<()> {
         api_group_versions: args.api_group_versions(),
         limits: args.restore_limits(),
         memory: ItemMemory::new(args.restore_item_memory),
+        default_modifier: args.default_modifier().map(str::to_owned),
     });
     let files = download::files::serve(download.clone(), Planner::new(&job, Arc::clone(&restores)));
     let controllers = controllers(Parts {

@@ -12,6 +12,7 @@ mod restore;
 mod schedules;
 pub(crate) mod selector;
 mod spec;
+pub(crate) mod velero_flags;
 
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 

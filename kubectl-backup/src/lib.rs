@@ -88,8 +88,14 @@ fn parse(args: Vec<OsString>, meant: Option<&str>, terminal: &mut Terminal) -> R
     if let Some(width) = terminal.width {
         command = command.term_width(width);
     }
+    let words: Vec<String> = args.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let parsed = command.try_get_matches_from(args).and_then(|matches| cli::Cli::from_arg_matches(&matches));
     parsed.map_err(|error| {
+        if let Some(refusal) = flag_of_velero(&words, &error) {
+            let label = terminal.err_style().bad("error:");
+            terminal.say(&format!("{label} {refusal}"));
+            return Exit::Usage;
+        }
         let (text, is_mistake) = (error.render(), error.use_stderr());
         let is_terminal = if is_mistake { terminal.err_is_terminal } else { terminal.out_is_terminal };
         let colour = is_terminal && !terminal.has_var("NO_COLOR");
@@ -103,6 +109,13 @@ fn parse(args: Vec<OsString>, meant: Option<&str>, terminal: &mut Terminal) -> R
         }
         Exit::Usage
     })
+}
+
+/// What to say where the parser knows nothing of a flag that velero has.
+fn flag_of_velero(words: &[String], error: &clap::Error) -> Option<String> {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
+    (error.kind() == ErrorKind::UnknownArgument).then(|| cli::velero_flags::refusal(words, flag)).flatten()
 }
 
 async fn execute(cli: cli::Cli, meant: Option<String>, terminal: &mut Terminal) -> Exit {

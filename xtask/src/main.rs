@@ -1,4 +1,4 @@
-//! `cargo xtask demo · test · matrix · bench · histories · soak · fuzz · mutants · rules · generate`: what a developer runs.
+//! `cargo xtask demo · test · matrix · bench · histories · soak · fuzz · mutants · velero · rules · generate`: what a developer runs.
 
 mod bench;
 mod demo;
@@ -12,6 +12,7 @@ mod mutants;
 mod rules;
 mod soak;
 mod test;
+mod velero;
 
 use std::process::ExitCode;
 
@@ -58,6 +59,8 @@ enum Task {
     Fuzz(fuzz::Args),
     /// Changes the code that decides in one place at a time: a test has to fail. Needs cargo-mutants, and hours.
     Mutants(mutants::Args),
+    /// Compares our definitions and flags with those of Velero's newest version that the Go proxy has.
+    Velero,
     /// Checks that each rule of docs/evidence/rules.md has a test, each message of docs/operate/troubleshooting.md a source, and
     /// each link a target.
     Rules,
@@ -95,6 +98,7 @@ fn run() -> anyhow::Result<()> {
         Task::Soak(args) => block_on(soak::run(args)),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Mutants(args) => mutants::run(&args),
+        Task::Velero => velero::check(),
         Task::Rules => rules::check().and_then(|()| messages::check()).and_then(|()| links::check()),
         Task::Generate { check } => generate::run(check),
     }

@@ -35,6 +35,7 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
     step("the model of the lock", cargo(&["test", "--workspace", "--test", "model", "--quiet"]))?;
     step("transcripts of the plugin", cargo(&["test", "--workspace", "--test", "transcripts", "--quiet"]))?;
     if Command::new("go").arg("version").output().is_ok_and(|output| output.status.success()) {
+        timed("names of Velero's newest version", crate::velero::check)?;
         for (name, module, packages) in [
             ("the independent reader", "tests/control-plane", "./inspect/..."),
             ("health checks for Argo CD and Flux", "tests/gitops", "./..."),
@@ -45,7 +46,8 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
         }
     } else {
         println!(
-            "    (without Go, the independent reader and the health checks for Argo CD and Flux are not tested)"
+            "    (without Go, Velero's names are not compared, and the independent reader and the health checks for Argo CD and Flux are \
+             not tested)"
         );
     }
     step("end-to-end tests", cargo(&["test", "--workspace", "--test", "e2e"]))?;

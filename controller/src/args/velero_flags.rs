@@ -1,14 +1,18 @@
-//! Flags of Velero's server (`pkg/cmd/server/config/config.go`, v1.18) that this controller does not have: each with a sentence on
-//! what does it here. Those that it has are in [`super::Args`], under the same names.
+//! Flags of Velero's server (`pkg/cmd/server/config/config.go`, up to what comes after v1.18.3) that this controller does not
+//! have: each with a sentence on what does it here. Those that it has are in [`super::Args`], under the same names.
 
 const FILES: &str = "copying files of volumes is not done here (docs/use/volumes.md); leave it out";
 const REPOSITORY: &str = "there is no repository of files here; leave it out";
 const LIMITS: &str = "the API server limits its clients (API Priority and Fairness), and lists come in pages of --client-page-size; leave it out";
 
-const ELSEWHERE: [(&str, &str); 17] = [
+const ELSEWHERE: [(&str, &str); 18] = [
     ("backup-repository-configmap", REPOSITORY),
     ("client-burst", LIMITS),
     ("client-qps", LIMITS),
+    (
+        "crd-schema-check",
+        "definitions are compared by `kubectl backup doctor`, and `kubectl backup upgrade` brings them; leave it out",
+    ),
     ("default-repo-maintain-frequency", REPOSITORY),
     (
         "default-snapshot-move-data",
@@ -39,9 +43,14 @@ pub(super) fn refusal(arguments: impl IntoIterator<Item = String>) -> Option<Str
     arguments.into_iter().skip(1).find_map(|argument| {
         let flag = argument.strip_prefix("--")?;
         let name = flag.split_once('=').map_or(flag, |(name, _)| name);
-        let (_, sentence) = ELSEWHERE.iter().find(|(known, _)| *known == name)?;
-        Some(format!("--{name} is a flag of Velero's server that does not exist here: {sentence}"))
+        refusal_of_velero_flag(name)
     })
+}
+
+/// What to say of a flag (without its dashes) of Velero's server that does not exist here; `None` of any other.
+pub fn refusal_of_velero_flag(name: &str) -> Option<String> {
+    let (_, sentence) = ELSEWHERE.iter().find(|(known, _)| *known == name)?;
+    Some(format!("--{name} is a flag of Velero's server that does not exist here: {sentence}"))
 }
 
 #[cfg(test)]
@@ -51,7 +60,7 @@ mod tests {
     use super::*;
     use crate::Args;
 
-    /// All of Velero's server, v1.18.
+    /// All of Velero's server, v1.18.3, and those that come after it. `cargo xtask velero` reads the newest version.
     const VELERO: &str = "log-level log-format plugin-dir metrics-address backup-sync-period fs-backup-timeout restore-only \
         disable-controllers restore-resource-priorities default-backup-storage-location store-validation-frequency client-qps \
         client-burst client-page-size profiler-address terminating-resource-timeout default-backup-ttl \
@@ -59,7 +68,8 @@ mod tests {
         item-operation-sync-frequency default-volumes-to-fs-backup uploader-type default-item-operation-timeout \
         resource-timeout max-concurrent-k8s-connections default-snapshot-move-data disable-informer-cache \
         schedule-skip-immediately default-volume-snapshot-locations backup-repository-configmap \
-        repo-maintenance-job-configmap item-block-worker-count concurrent-backups features namespace kubeconfig";
+        repo-maintenance-job-configmap item-block-worker-count concurrent-backups features namespace kubeconfig \
+        global-backup-volume-policies-configmap default-resource-modifier-configmap max-backup-extraction-size crd-schema-check";
 
     #[test]
     fn every_flag_of_the_incumbent_is_ours_or_has_a_sentence() {

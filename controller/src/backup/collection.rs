@@ -202,9 +202,14 @@ impl Worker<Backups> {
         output: CollectOutput<'_, BackupWriter>,
     ) -> Result<(CollectedItems, Arc<BackupVolumes>), CollectError> {
         let (cluster, kind) = (&self.ctx.cluster, &self.kind);
-        let mut selection =
-            observe::selection(cluster, &backup.spec, kind.only_related_cluster_resources, &kind.groups)
-                .await?;
+        let mut selection = observe::selection(
+            cluster,
+            &backup.spec,
+            kind.only_related_cluster_resources,
+            &kind.groups,
+            kind.settings.global_policies.as_deref(),
+        )
+        .await?;
         if kind.settings.api_group_versions {
             selection.plan.add_versions();
         }
@@ -264,6 +269,9 @@ fn report_missing(report: &mut Report, selection: &Selection) {
     }
     for problem in &selection.policy_problems {
         report.error(Scope::Velero, format!("the resource policy is not followed: {problem}"));
+    }
+    for remark in &selection.policy_remarks {
+        report.warn(Scope::Velero, remark.clone());
     }
     for group in &selection.silent {
         let message = format!(

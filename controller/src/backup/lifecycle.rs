@@ -130,7 +130,8 @@ impl Lifecycle for Backups {
             let location = backup.spec.storage_location.clone().unwrap_or_default();
             return Ok(Prepared { facts: StartFacts::default(), location, findings: Vec::new() });
         }
-        let facts = observe::facts(&ctx.cluster, &self.snapshot_locations, &backup.spec);
+        let global = self.settings.global_policies.as_deref();
+        let facts = observe::facts(&ctx.cluster, &self.snapshot_locations, &backup.spec, global);
         let facts = Box::pin(facts).await?;
         let start = StartFacts { facts, at: Timestamp::now() };
         let prepared = prepare(backup, &start.facts, &self.settings, start.at);

@@ -1,21 +1,22 @@
 //! Everything that is read from the cluster before something is decided.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use backup_core::{
     api::{BackupSpec, BackupStorageLocation},
     labels::EXCLUDE_FROM_BACKUP,
+    resource_policy::{GLOBAL_POLICIES, ResourcePolicy},
     resources::{NEVER_SELECTED, ResourceFilter, ResourceType},
     selection::{glob_match, is_glob},
 };
 use backup_runtime::{Cluster, errors::found, list, retry};
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client, api::ListParams};
+use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
 use super::{
     collect::{CollectPlan, NamespaceScope, Needed},
-    prepare::{self, Facts},
+    prepare::{self, EffectivePolicy, Facts, PolicyData},
 };
 use crate::{
     config_maps,
@@ -30,6 +31,7 @@ pub(crate) async fn facts(
     cluster: &Cluster,
     snapshot_locations: &SnapshotLocations,
     spec: &BackupSpec,
+    global_policies: Option<&str>,
 ) -> Result<Facts, kube::Error> {
     // A location that can't be decoded is as if it did not exist: its own controller reports it.
     let decode = |object| list::decode(&object).ok();
@@ -37,38 +39,68 @@ pub(crate) async fn facts(
         list::raw::<BackupStorageLocation, BackupStorageLocation>(cluster, "", decode),
         retry::read(BUDGET, || cluster.client.apiserver_version()),
         excluded_namespaces(&cluster.client),
-        config_maps::data(cluster, spec.resource_policy.as_ref()),
+        policy_data(cluster, spec, global_policies),
         snapshot_locations.candidates(),
     )?;
-    Ok(Facts { locations, excluded_namespaces, version, policy, snapshots })
+    let asks_for_labels = prepare::read_policy(spec, &policy, global_policies)
+        .is_ok_and(|read| !read.policy.namespaces.is_empty());
+    let namespaces = if asks_for_labels {
+        namespaces(&cluster.client, "").await?.into_iter().collect()
+    } else {
+        BTreeMap::new()
+    };
+    Ok(Facts { locations, excluded_namespaces, version, policy, namespaces, snapshots })
+}
+
+async fn policy_data(
+    cluster: &Cluster,
+    spec: &BackupSpec,
+    global_policies: Option<&str>,
+) -> Result<PolicyData, kube::Error> {
+    let global = global_policies.map(config_maps::reference);
+    let (own, global) = tokio::try_join!(
+        config_maps::data(cluster, spec.resource_policy.as_ref()),
+        config_maps::data(cluster, global.as_ref()),
+    )?;
+    Ok(PolicyData { own, global })
 }
 
 async fn excluded_namespaces(client: &Client) -> Result<Vec<String>, kube::Error> {
-    namespaces(client, &format!("{EXCLUDE_FROM_BACKUP}=true")).await
+    Ok(names(namespaces(client, &format!("{EXCLUDE_FROM_BACKUP}=true")).await?))
 }
 
-async fn namespaces(client: &Client, selector: &str) -> Result<Vec<String>, kube::Error> {
+fn names(namespaces: Vec<(String, BTreeMap<String, String>)>) -> Vec<String> {
+    namespaces.into_iter().map(|(name, _)| name).collect()
+}
+
+/// Namespaces with their labels.
+async fn namespaces(
+    client: &Client,
+    selector: &str,
+) -> Result<Vec<(String, BTreeMap<String, String>)>, kube::Error> {
     let api: Api<Namespace> = Api::all(client.clone());
-    let (mut names, mut params) = (Vec::new(), ListParams::default().limit(500));
+    let (mut found, mut params) = (Vec::new(), ListParams::default().limit(500));
     if !selector.is_empty() {
         params = params.labels(selector);
     }
     loop {
         let page = retry::read(BUDGET, || api.list_metadata(&params)).await?;
-        names.extend(page.items.iter().map(kube::ResourceExt::name_any));
+        found.extend(
+            page.items.into_iter().map(|one| (one.name_any(), one.metadata.labels.unwrap_or_default())),
+        );
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
-            None => return Ok(names),
+            None => return Ok(found),
         }
     }
 }
 
 /// The live namespaces that a spec may mean. Few names are asked for each: a list would be one of all there are.
 async fn live_namespaces(client: &Client, spec: &BackupSpec) -> Result<Vec<String>, kube::Error> {
-    let names = match NamespaceScope::needed(spec) {
+    let named = match NamespaceScope::needed(spec) {
         Needed::None => return Ok(Vec::new()),
-        Needed::All => return namespaces(client, "").await,
-        Needed::Named(names) => names,
+        Needed::All => return Ok(names(namespaces(client, "").await?)),
+        Needed::Named(named) => named,
     };
     let api: Api<Namespace> = Api::all(client.clone());
     let exists = |name: String| {
@@ -78,7 +110,7 @@ async fn live_namespaces(client: &Client, spec: &BackupSpec) -> Result<Vec<Strin
             Ok::<_, kube::Error>(found(read, &name)?.map(|_| name))
         }
     };
-    Ok(try_join_all(names.iter().cloned().map(exists)).await?.into_iter().flatten().collect())
+    Ok(try_join_all(named.iter().cloned().map(exists)).await?.into_iter().flatten().collect())
 }
 
 /// What a backup is to collect, and what is known already to be missing from it.
@@ -97,6 +129,8 @@ pub(crate) struct Selection {
     pub idle_excludes: Vec<String>,
     /// Why the resource policy that is asked for can't be followed (any more).
     pub policy_problems: Vec<String>,
+    /// What of the policies is not followed although it is sound.
+    pub policy_remarks: Vec<String>,
 }
 
 /// Resolves a spec against what the cluster serves now. With `only_related`, cluster-scoped resources come only with what is
@@ -106,6 +140,7 @@ pub(crate) async fn selection(
     spec: &BackupSpec,
     only_related: bool,
     groups: &KnownGroups,
+    global_policies: Option<&str>,
 ) -> Result<Selection, kube::Error> {
     let client = &cluster.client;
     let served = ServedTypes::load(client).await?;
@@ -116,15 +151,15 @@ pub(crate) async fn selection(
     let labelled =
         if spec.excluded_namespaces.is_empty() { Vec::new() } else { excluded_namespaces(client).await? };
     let mut asked = as_asked(spec, &labelled);
-    let data = config_maps::data(cluster, spec.resource_policy.as_ref()).await?;
-    let (policy, policy_problems) = match prepare::read_policy(spec, data.as_ref()) {
-        Ok(policy) => (policy, Vec::new()),
-        // It was sound when the backup began.
-        Err(findings) => (None, findings.iter().map(ToString::to_string).collect()),
-    };
-    if let Some(policy) = &policy {
-        asked = policy.types.added_to(&asked, &|name| served.resolve(name));
-    }
+    let data = policy_data(cluster, spec, global_policies).await?;
+    let (EffectivePolicy { policy, ignored }, policy_problems) =
+        match prepare::read_policy(spec, &data, global_policies) {
+            Ok(policy) => (policy, Vec::new()),
+            // It was sound when the backup began.
+            Err(findings) => (EffectivePolicy::default(), findings.iter().map(ToString::to_string).collect()),
+        };
+    let policy_remarks = remarks(spec, &policy, &ignored);
+    asked = policy.types.added_to(&asked, &|name| served.resolve(name));
     let mut filter = ResourceFilter::for_backup(&asked, &|name| served.resolve(name));
     if only_related {
         filter = filter.only_related();
@@ -139,8 +174,25 @@ pub(crate) async fn selection(
         unmatched,
         idle_excludes,
         policy_problems,
-        plan: CollectPlan::new(spec, served, filter, &live, policy, cluster.page_size),
+        policy_remarks,
+        plan: CollectPlan::new(spec, served, filter, &live, Some(policy), cluster.page_size),
     })
+}
+
+/// What of the policies says nothing in this backup, as sentences.
+fn remarks(spec: &BackupSpec, policy: &ResourcePolicy, ignored: &[&str]) -> Vec<String> {
+    let global = ignored.iter().map(|part| {
+        format!("{GLOBAL_POLICIES}: {part} is not followed: only volumePolicies are for all backups")
+    });
+    // What is selected takes the place of an empty list before the backup begins.
+    let takes_all =
+        !policy.namespaces.included.is_empty() && spec.included_namespaces.iter().any(|one| one == "*");
+    let star = takes_all.then(|| {
+        "spec.resourcePolicy: includeExcludePolicy.includedNamespacesByLabel selects nothing, as spec.includedNamespaces is \"*\", \
+         which is all; unset that to select by labels"
+            .to_owned()
+    });
+    global.chain(star).collect()
 }
 
 /// The spec without the namespaces that are excluded by their own label. Preparation adds them; a backup of everything

@@ -2,6 +2,8 @@
 //!
 //! Velero: `pkg/controller/backup_controller.go` (`prepareBackupRequest`), v1.18. Pure.
 
+mod policy_namespaces;
+
 use std::collections::BTreeMap;
 
 use backup_core::{
@@ -46,6 +48,8 @@ pub(crate) struct Settings {
     pub(crate) api_group_versions: bool,
     /// VolumeSnapshotLocations by provider, for providers that have several.
     pub(crate) snapshot_locations: BTreeMap<String, String>,
+    /// The ConfigMap with policies for the volumes of all backups.
+    pub(crate) global_policies: Option<String>,
 }
 
 impl Settings {
@@ -58,6 +62,7 @@ impl Settings {
             csi: args.csi(),
             api_group_versions: args.api_group_versions(),
             snapshot_locations: args.default_volume_snapshot_locations.iter().cloned().collect(),
+            global_policies: args.global_policies().map(str::to_owned),
         }
     }
 }
@@ -68,9 +73,19 @@ pub(crate) struct Facts {
     /// Namespaces that carry `velero.io/exclude-from-backup: "true"`.
     pub(crate) excluded_namespaces: Vec<String>,
     pub(crate) version: Info,
-    /// The data of the ConfigMap with the resource policy that the Backup names, if there is one.
-    pub(crate) policy: Option<BTreeMap<String, String>>,
+    pub(crate) policy: PolicyData,
+    /// All namespaces with their labels, if the resource policy asks for them.
+    pub(crate) namespaces: BTreeMap<String, BTreeMap<String, String>>,
     pub(crate) snapshots: SnapshotCandidates,
+}
+
+/// The data of the ConfigMaps with policies, as far as there are any.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PolicyData {
+    /// The one that the Backup names.
+    pub(crate) own: Option<BTreeMap<String, String>>,
+    /// The one for all backups.
+    pub(crate) global: Option<BTreeMap<String, String>>,
 }
 
 /// A Backup with its defaults, and what keeps it from running.
@@ -93,7 +108,13 @@ pub(crate) fn prepare(backup: &Backup, facts: &Facts, settings: &Settings, now: 
     if backup.spec.snapshot_volumes == Some(true) && !settings.csi && snapshots.names.is_empty() {
         findings.push(no_snapshots(&snapshots));
     }
-    validate::add_new(&mut findings, policy_findings(&backup.spec, facts.policy.as_ref()));
+    match read_policy(&backup.spec, &facts.policy, settings.global_policies.as_deref()) {
+        Ok(policy) => {
+            findings.extend(filter_findings(&backup.spec, &policy.policy));
+            findings.extend(policy_namespaces::select(&mut backup.spec, &policy.policy.namespaces, facts));
+        }
+        Err(wrong) => validate::add_new(&mut findings, wrong),
+    }
 
     fill_spec(&mut backup.spec, facts, settings, &name);
     backup.spec.volume_snapshot_locations = snapshots.names;
@@ -151,6 +172,9 @@ fn annotate(annotations: &mut BTreeMap<String, String>, version: &Info, settings
         (labels::RESOURCE_TIMEOUT, settings.resource_timeout.to_string()),
     ] {
         annotations.insert(key.to_owned(), value);
+    }
+    if let Some(name) = &settings.global_policies {
+        annotations.insert(labels::GLOBAL_VOLUME_POLICY.to_owned(), name.clone());
     }
 }
 
@@ -215,36 +239,54 @@ fn no_snapshots(snapshots: &ChosenLocations) -> Finding {
     Finding::new("spec.snapshotVolumes", message)
 }
 
-/// What is wrong with the resource policy. `data` is that of its ConfigMap, if there is one.
-fn policy_findings(spec: &BackupSpec, data: Option<&BTreeMap<String, String>>) -> Vec<Finding> {
-    match read_policy(spec, data) {
-        Ok(Some(policy)) if uses_combined_fields(spec) => {
-            let parts = [
-                ("includeExcludePolicy", policy.types.is_empty()),
-                ("clusterScopedFilterPolicy", policy.filters.cluster_scoped.is_empty()),
-                ("namespacedFilterPolicies", policy.filters.namespaced.is_empty()),
-            ];
-            let given = parts.into_iter().filter(|(_, is_empty)| !is_empty);
-            let finding = |(part, _)| {
-                Finding::new(
-                    format!("{RESOURCE_POLICY}: {part}"),
-                    "cannot be used with includedResources, excludedResources or includeClusterResources; use the filters for \
-                     cluster-scoped and namespace-scoped resources",
-                )
-            };
-            given.map(finding).collect()
-        }
-        Ok(_) => Vec::new(),
-        Err(findings) => findings,
+/// What of the resource policy does not go together with the filters of the Backup.
+fn filter_findings(spec: &BackupSpec, policy: &ResourcePolicy) -> Vec<Finding> {
+    if !uses_combined_fields(spec) {
+        return Vec::new();
     }
+    let finding = |part| {
+        Finding::new(
+            format!("{RESOURCE_POLICY}: {part}"),
+            "cannot be used with includedResources, excludedResources or includeClusterResources; use the filters for \
+             cluster-scoped and namespace-scoped resources",
+        )
+    };
+    policy.selecting_parts().into_iter().map(finding).collect()
 }
 
-/// The resource policy, if the Backup names one. The error is everything that is wrong with it.
+/// The policies that a backup follows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EffectivePolicy {
+    /// That of the Backup, with the rules for the volumes of all backups.
+    pub(crate) policy: ResourcePolicy,
+    /// Parts of the policies for all backups that are not followed.
+    pub(crate) ignored: Vec<&'static str>,
+}
+
+/// The policy of the Backup, and the one for all backups, whose ConfigMap is called `global`. The error is everything that is
+/// wrong with them.
 pub(crate) fn read_policy(
     spec: &BackupSpec,
-    data: Option<&BTreeMap<String, String>>,
-) -> Result<Option<ResourcePolicy>, Vec<Finding>> {
-    config_maps::read(RESOURCE_POLICY, spec.resource_policy.as_ref(), data, resource_policy::read)
+    data: &PolicyData,
+    global: Option<&str>,
+) -> Result<EffectivePolicy, Vec<Finding>> {
+    let reference = spec.resource_policy.as_ref();
+    let own = config_maps::read(RESOURCE_POLICY, reference, data.own.as_ref(), resource_policy::read);
+    let reference = global.map(config_maps::reference);
+    let global = config_maps::read(
+        resource_policy::GLOBAL_POLICIES,
+        reference.as_ref(),
+        data.global.as_ref(),
+        resource_policy::read_global,
+    );
+    match (own, global) {
+        (Ok(own), Ok(global)) => {
+            let global = global.unwrap_or_default();
+            let ignored = global.ignored.clone();
+            Ok(EffectivePolicy { policy: own.unwrap_or_default().with_global(global), ignored })
+        }
+        (own, global) => Err([own.err(), global.err()].into_iter().flatten().flatten().collect()),
+    }
 }
 
 #[cfg(test)]

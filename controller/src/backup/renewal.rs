@@ -58,6 +58,7 @@ impl Worker<Backups> {
                 &backup.spec,
                 self.kind.only_related_cluster_resources,
                 &self.kind.groups,
+                self.kind.settings.global_policies.as_deref(),
             )
             .await?;
             let plan = &selection.plan;

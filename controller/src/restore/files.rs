@@ -16,7 +16,7 @@ pub(super) async fn location(
     restore: &Restore,
 ) -> Result<Option<Location>, WorkerError> {
     let opened = async {
-        let facts = observe::facts(&worker.ctx, restore).await?;
+        let facts = observe::facts(&worker.ctx, restore, None).await?;
         let Some(location) = facts.location else { return Ok(None) };
         Ok(Some(worker.ctx.locations.store(&location).await?))
     };

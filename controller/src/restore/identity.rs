@@ -45,6 +45,23 @@ fn started(backup: &Backup) -> String {
         .map_or_else(|| "an unknown time".to_owned(), |time| time.0.to_string())
 }
 
+/// What to say if the tarball may be an earlier one than the last of its backup: Velero publishes that a backup is Completed before
+/// it stores the tarball with what operations have changed, and does so even if that fails. Asked for before the tarball is read.
+pub(super) async fn earlier_tarball(store: &Location, backup: &Backup) -> Result<Option<String>, StoreError> {
+    if backup.status.backup_item_operations_attempted == 0 {
+        return Ok(None);
+    }
+    let name = backup.name_any();
+    let newer = store.inspect_folder(&name).await?.newer_metadata;
+    Ok(newer.map(|written| {
+        format!(
+            "the tarball of backup {name:?} is older than its metadata, which was written at {written}: Velero stores it once more \
+             when the operations of a backup have ended, so what these have changed in items may be missing, unless the files were \
+             copied since"
+        )
+    }))
+}
+
 /// Holds a tarball against the list of its backup: a warning says what does not fit.
 pub(super) async fn check_list(
     store: &Location,
@@ -77,11 +94,45 @@ pub(super) async fn check_list(
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use backup_core::api::BackupSpec;
     use jiff::Timestamp;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_tarball_that_is_older_than_the_metadata_of_velero_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Location::open(&crate::testing::local_location(folder.path()), None, None).unwrap();
+        let of = folder.path().join("backups/b");
+        fs::create_dir_all(&of).unwrap();
+        let write = |file: &str, second: u64| {
+            let path = of.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(second);
+            fs::File::create(path).unwrap().set_modified(at).unwrap();
+        };
+        let mut backup = Backup::new("b", BackupSpec::default());
+        backup.status.backup_item_operations_attempted = 1;
+        write("velero-backup.json", 2000);
+        for (tarball, earlier) in [(1000, true), (2000, false), (3000, false)] {
+            write("b.tar.gz", tarball);
+            let said = earlier_tarball(&store, &backup).await.unwrap();
+            assert_eq!(said.is_some_and(|text| text.contains("1970-01-01T00:33:20Z")), earlier, "{tarball}");
+        }
+        write("b.tar.gz", 1000);
+        write(".private/owner", 1000);
+        assert_eq!(
+            earlier_tarball(&store, &backup).await.unwrap(),
+            None,
+            "ours are stored before their metadata"
+        );
+        fs::remove_file(of.join(".private/owner")).unwrap();
+        backup.status.backup_item_operations_attempted = 0;
+        assert_eq!(earlier_tarball(&store, &backup).await.unwrap(), None, "Velero stores those once");
+    }
 
     #[test]
     fn a_backup_is_known_by_its_uid_or_by_when_it_began() {

@@ -55,12 +55,14 @@ pub(crate) struct Restores {
     pub(crate) api_group_versions: bool,
     pub(crate) limits: Limits,
     pub(crate) memory: ItemMemory,
+    /// The ConfigMap with modifiers for restores that name none.
+    pub(crate) default_modifier: Option<String>,
 }
 
 impl Restores {
     /// What a restore depends on, read afresh.
     pub(super) async fn facts(&self, ctx: &JobContext, restore: &Restore) -> Result<Facts, WorkerError> {
-        let mut facts = observe::facts(ctx, restore).await?;
+        let mut facts = observe::facts(ctx, restore, self.default_modifier.as_deref()).await?;
         if self.api_group_versions {
             facts.version_priorities = Some(observe::version_priorities(ctx).await?);
         }

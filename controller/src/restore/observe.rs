@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backup_actions::restore::{ActionConfigs, ConfigMapData};
+use backup_actions::restore::{ActionConfigs, ConfigMapData, modifiers};
 use backup_core::{
     api::{Backup, Restore, common::LocalReference},
     names::is_object_name,
@@ -20,7 +20,7 @@ use kube::{
     core::{DeserializeGuard, DynamicObject},
 };
 
-use super::validate::{self, Facts};
+use super::validate::{self, DefaultModifier, Facts};
 use crate::{
     config_maps,
     job::{JobContext, worker::WorkerError},
@@ -47,7 +47,12 @@ async fn read_backup(ctx: &JobContext, name: &str) -> Result<Option<Backup>, Wor
     Ok(read.and_then(|backup| backup.0.ok()))
 }
 
-pub(crate) async fn facts(ctx: &JobContext, restore: &Restore) -> Result<Facts, WorkerError> {
+/// `default_modifier` is the ConfigMap with modifiers for restores that name none.
+pub(crate) async fn facts(
+    ctx: &JobContext,
+    restore: &Restore,
+    default_modifier: Option<&str>,
+) -> Result<Facts, WorkerError> {
     let named = |name: &Option<String>| name.clone().filter(|name| !name.is_empty());
     let backup = match (named(&restore.spec.backup_name), named(&restore.spec.schedule_name)) {
         (Some(name), _) => read_backup(ctx, &name).await?,
@@ -75,6 +80,15 @@ pub(crate) async fn facts(ctx: &JobContext, restore: &Restore) -> Result<Facts, 
     let modifier = config_maps::data(&ctx.cluster, restore.spec.resource_modifier.as_ref())
         .await
         .map_err(|error| unread("the ConfigMap of spec.resourceModifier", &error))?;
+    let default_modifier = match default_modifier {
+        Some(name) if validate::follows_default_modifier(&restore.spec) => {
+            let data = config_maps::data(&ctx.cluster, Some(&config_maps::reference(name))).await;
+            let data =
+                data.map_err(|error| unread(&format!("the ConfigMap of {}", modifiers::DEFAULT), &error))?;
+            Some(DefaultModifier { name: name.to_owned(), data })
+        }
+        _ => None,
+    };
     let policy = config_maps::data(&ctx.cluster, restore.spec.resource_policy.as_ref())
         .await
         .map_err(|error| unread("the ConfigMap of spec.resourcePolicy", &error))?;
@@ -82,7 +96,15 @@ pub(crate) async fn facts(ctx: &JobContext, restore: &Restore) -> Result<Facts, 
         list::raw::<ConfigMap, _>(&ctx.cluster, ActionConfigs::SELECTOR, |object| config_map(&object))
             .await
             .map_err(|error| unread("the list of ConfigMaps that configure actions", &error))?;
-    Ok(Facts { backup, location, modifier, policy, action_configs, version_priorities: None })
+    Ok(Facts {
+        backup,
+        location,
+        modifier,
+        default_modifier,
+        policy,
+        action_configs,
+        version_priorities: None,
+    })
 }
 
 /// Whether the definitions of Backups or of their locations were deleted. An API server that has just started does not serve kinds

@@ -88,6 +88,7 @@ impl Worker<Restores> {
             }
             error => error.into(),
         };
+        let earlier = identity::earlier_tarball(store, backup).await.map_err(WorkError::Store)?;
         let contents = tokio::select! {
             reason = self.cancellation.stopped() => return Err(reason.into()),
             // What an earlier try has started stands in its journal, read below.
@@ -108,6 +109,9 @@ impl Worker<Restores> {
         report.info(&format!("restoring {:?} from backup {name:?} in {}", self.name, store.url()));
         for ignored in configuration.actions.ignored.iter().chain(job.facts.ignored_versions()) {
             report.warn(Scope::Velero, ignored.clone());
+        }
+        if let Some(earlier) = earlier {
+            report.warn(Scope::Velero, earlier);
         }
         if !contents.is_empty() {
             let checked = identity::check_list(store, &name, &contents, kind.limits, &report).await;

@@ -25,12 +25,22 @@ pub(crate) struct Facts {
     pub(crate) location: Option<BackupStorageLocation>,
     /// The data of the ConfigMap with the resource modifiers that the Restore names, if there is one.
     pub(crate) modifier: Option<BTreeMap<String, String>>,
+    /// The modifiers for restores that name none, where this one follows them.
+    pub(crate) default_modifier: Option<DefaultModifier>,
     /// The data of the ConfigMap with the filter policies that the Restore names, if there is one.
     pub(crate) policy: Option<BTreeMap<String, String>>,
     /// The ConfigMaps that configure built-in actions.
     pub(crate) action_configs: Vec<ConfigMapData>,
     /// The versions that people prefer; there with `--features=EnableAPIGroupVersions`.
     pub(crate) version_priorities: Option<VersionPriorities>,
+}
+
+/// The ConfigMap with the modifiers that the administrator has set for restores that name none.
+#[derive(Debug)]
+pub(crate) struct DefaultModifier {
+    pub(crate) name: String,
+    /// None: there is no such ConfigMap.
+    pub(crate) data: Option<BTreeMap<String, String>>,
 }
 
 impl Facts {
@@ -140,10 +150,33 @@ impl Configuration {
     }
 }
 
-/// The resource modifiers, if the Restore names some. The error is everything that is wrong with them.
+/// Whether a restore follows the modifiers that the administrator has set (Velero `pkg/controller/restore_controller.go`, after
+/// 1.18): its own take their place.
+pub(super) fn follows_default_modifier(spec: &RestoreSpec) -> bool {
+    spec.resource_modifier.is_none() && spec.skip_default_resource_modifier != Some(true)
+}
+
+/// The resource modifiers, if the Restore names some, else those for all restores. The error is everything that is wrong with them.
 fn modifiers(spec: &RestoreSpec, facts: &Facts) -> Result<Option<ResourceModifiers>, Vec<Finding>> {
-    let (reference, data) = (spec.resource_modifier.as_ref(), facts.modifier.as_ref());
-    config_maps::read(modifiers::FIELD, reference, data, modifiers::read)
+    let own = config_maps::read(
+        modifiers::FIELD,
+        spec.resource_modifier.as_ref(),
+        facts.modifier.as_ref(),
+        |data| modifiers::read(modifiers::FIELD, data),
+    );
+    let Some(default) = facts.default_modifier.as_ref().filter(|_| follows_default_modifier(spec)) else {
+        return own;
+    };
+    let reference = config_maps::reference(&default.name);
+    let read = config_maps::read(modifiers::DEFAULT, Some(&reference), default.data.as_ref(), |data| {
+        modifiers::read(modifiers::DEFAULT, data)
+    });
+    read.map_err(|mut findings| {
+        for finding in &mut findings {
+            finding.message.push_str("; or restore with spec.skipDefaultResourceModifier");
+        }
+        findings
+    })
 }
 
 /// The filter policies, if the Restore names some; else such as say nothing. The error is everything that is wrong with them.

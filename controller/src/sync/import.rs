@@ -40,6 +40,8 @@ const DECODED: u64 = 4;
 const FAILURES: usize = 40;
 /// If so many have failed, and more than not, the pass has not ended.
 const MANY: usize = 8;
+/// How long a tarball is waited for that Velero stores after the metadata.
+const TARBALL_GRACE: Duration = Duration::from_hours(1);
 const BUDGET: Duration = Duration::from_secs(30);
 
 /// Reads every folder and creates the Backups that are to be created.
@@ -132,8 +134,8 @@ async fn import(
         let reason = "a DeleteBackupRequest names it, so its deletion may have begun; delete the request to have it back";
         return Ok(FolderOutcome::Skipped(Skip::transient("deleting", reason)));
     }
-    let (stored, lists) = match read(pass, memory, name).await {
-        Ok(Read::Stored(stored, lists)) => (*stored, lists),
+    let stored = match read(pass, memory, name).await {
+        Ok(Read::Stored(stored)) => stored,
         Ok(Read::Nothing) => return Ok(FolderOutcome::Settled),
         Ok(Read::Skip(skip)) => return Ok(FolderOutcome::Skipped(skip)),
         Ok(Read::Incomplete(folder)) => {
@@ -145,11 +147,25 @@ async fn import(
         }
         Err(error) => return Ok(FolderOutcome::Failed(error.to_string())),
     };
+    let now = Timestamp::now();
+    let (stored, lists) = match stored {
+        StoredBackup { backup, newer_metadata: Some(written), .. }
+            if awaits_tarball(&backup, written, now) =>
+        {
+            let reason = format!(
+                "its {name}.tar.gz is older than its metadata: Velero stores it once more when operations have ended; it is imported \
+                 when that was done, or {} hour after the metadata was written",
+                TARBALL_GRACE.as_secs() / 3600
+            );
+            return Ok(FolderOutcome::Skipped(Skip::transient("unfinished", reason)));
+        }
+        StoredBackup { backup, lists, .. } => (*backup, lists),
+    };
     let target = ImportTarget {
         namespace: &pass.cluster.namespace,
         location: &pass.location.name_any(),
         schedules: facts.schedules.as_ref(),
-        now: Timestamp::now(),
+        now,
     };
     let mut backup = match sanitize(stored, &target) {
         Ok(backup) => backup,
@@ -176,8 +192,25 @@ async fn import(
     Ok(FolderOutcome::Created)
 }
 
+/// Whether the tarball of a backup that another program has stored is still to come: its operations have ended, and what they have
+/// changed is not in the one that is there. A copy of a bucket may have files in any order, so this ends after a while; a restore
+/// says of what it is then (`restore::identity`).
+fn awaits_tarball(backup: &Backup, metadata_written: Timestamp, now: Timestamp) -> bool {
+    let grace = now.duration_since(metadata_written).unsigned_abs() < TARBALL_GRACE;
+    let expired = backup.status.expiration.as_ref().is_some_and(|expiration| expiration.0 < now);
+    backup.status.backup_item_operations_attempted > 0 && grace && !expired
+}
+
+/// What the bucket has of a backup.
+struct StoredBackup {
+    backup: Box<Backup>,
+    lists: Vec<SideFile>,
+    /// See [`backup_store::BackupFolder`].
+    newer_metadata: Option<Timestamp>,
+}
+
 enum Read {
-    Stored(Box<Backup>, Vec<SideFile>),
+    Stored(StoredBackup),
     /// There is no metadata.
     Incomplete(IncompleteBackup),
     /// The folder has gone since it was listed.
@@ -214,7 +247,11 @@ async fn read(pass: &Pass<'_>, memory: &Semaphore, name: &str) -> Result<Read, S
     // Never closed.
     let _memory = memory.acquire_many(wanted).await;
     match pass.store.read_metadata(name).await {
-        Ok(Some(stored)) => Ok(Read::Stored(Box::new(stored), folder.lists)),
+        Ok(Some(stored)) => Ok(Read::Stored(StoredBackup {
+            backup: Box::new(stored),
+            lists: folder.lists,
+            newer_metadata: folder.newer_metadata,
+        })),
         Ok(None) => Ok(Read::Nothing),
         Err(error @ StoreError::Corrupt { .. }) => Ok(Read::Skip(Skip::new("unreadable", error.to_string()))),
         Err(error) => Err(error),
@@ -282,6 +319,25 @@ mod tests {
         BeforeThePass,
         BeforeTheCreation,
         DuringTheCreation,
+    }
+
+    #[rstest::rstest]
+    #[case::its_operations_have_just_ended(1, "2026-03-01T11:59:00Z", true)]
+    #[case::by_a_clock_that_is_ahead(1, "2026-03-01T12:01:00Z", true)]
+    #[case::it_never_comes(1, "2026-03-01T10:59:00Z", false)]
+    #[case::without_operations_it_is_stored_once(0, "2026-03-01T11:59:00Z", false)]
+    fn a_tarball_that_velero_stores_again_is_waited_for(
+        #[case] operations: i64,
+        #[case] written: &str,
+        #[case] expected: bool,
+    ) {
+        let mut backup = Backup::new("b", BackupSpec::default());
+        backup.status.backup_item_operations_attempted = operations;
+        let now = "2026-03-01T12:00:00Z".parse().unwrap();
+        assert_eq!(awaits_tarball(&backup, written.parse().unwrap(), now), expected);
+        let before = "2026-03-01T11:00:00Z".parse().unwrap();
+        backup.status.expiration = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(before));
+        assert!(!awaits_tarball(&backup, written.parse().unwrap(), now), "retention is to find it");
     }
 
     #[rstest::rstest]

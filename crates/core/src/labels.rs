@@ -36,6 +36,11 @@ pub const SOURCE_CLUSTER_MINOR: &str = "velero.io/source-cluster-k8s-minor-versi
 /// Annotation of a Backup: how long the server waits for a single resource.
 pub const RESOURCE_TIMEOUT: &str = "velero.io/resource-timeout";
 
+/// Annotation of a Backup: the ConfigMap with the policies for the volumes of all backups that it has followed.
+pub const GLOBAL_VOLUME_POLICY: &str = "velero.io/global-backup-volume-policy-configmap";
+/// Annotation by which an action of a restore asks that what it brings along is restored whatever the filters say.
+pub const MUST_INCLUDE_IN_RESTORE: &str = "restore.velero.io/must-include-additional-items";
+
 /// Our annotation of the ledger's Lease: the claims, as JSON.
 pub const LEDGER_ANNOTATION: &str = "backup-lock/ledger";
 /// Our annotation of the ledger's Lease: the scope that it is the ledger of.

@@ -5,6 +5,7 @@
 //! part.
 
 mod filters;
+mod namespaces;
 mod read;
 mod volume;
 
@@ -13,12 +14,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 pub use filters::{FilterPolicies, KindFilter, NamespacePolicy, PolicyRule, Resolve};
-pub use read::{read, read_for_restore};
+pub use namespaces::NamespaceLabels;
+pub use read::{GLOBAL_POLICIES, read, read_for_restore, read_global};
 pub use volume::Volume;
 
 use crate::api::BackupSpec;
 use crate::resources::full_names;
 
+const INCLUDE_EXCLUDE: &str = "includeExcludePolicy";
+const CLUSTER_SCOPED: &str = "clusterScopedFilterPolicy";
+const NAMESPACED: &str = "namespacedFilterPolicies";
 /// The parameter of the action `snapshot` that names a VolumeSnapshotClass (Velero `internal/resourcepolicies`, after 1.18).
 const SNAPSHOT_CLASS: &str = "snapshotClass";
 
@@ -28,7 +33,18 @@ pub struct ResourcePolicy {
     pub volumes: Vec<VolumePolicy>,
     /// Types that are included or left out, where the Backup itself says nothing about them.
     pub types: TypeLists,
+    /// Namespaces that are included or left out by their labels.
+    pub namespaces: NamespaceLabels,
     pub filters: FilterPolicies,
+}
+
+/// What an administrator has set for the volumes of all backups.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GlobalVolumePolicies {
+    /// Rules that come after those of a backup.
+    pub volumes: Vec<VolumePolicy>,
+    /// Parts of the policy that are not followed, by their names: only rules for volumes are for all backups.
+    pub ignored: Vec<&'static str>,
 }
 
 /// What is done with volumes on which all conditions hold.
@@ -116,6 +132,24 @@ impl ResourcePolicy {
     /// What the policy says about a volume; none if no rule holds on it.
     pub fn action_for(&self, volume: &Volume) -> Option<&VolumeAction> {
         self.volumes.iter().find(|rule| rule.conditions.hold(volume)).map(|rule| &rule.action)
+    }
+
+    /// The policy of a backup with the rules for all backups after its own, so that the first that holds is its own where there
+    /// is one (Velero `GetResourcePoliciesFromBackupWithGlobal`, v1.18.3).
+    #[must_use]
+    pub fn with_global(mut self, global: GlobalVolumePolicies) -> Self {
+        self.volumes.extend(global.volumes);
+        self
+    }
+
+    /// The names of the parts other than rules for volumes that say something.
+    pub fn selecting_parts(&self) -> Vec<&'static str> {
+        let parts = [
+            (INCLUDE_EXCLUDE, self.types.is_empty() && self.namespaces.is_empty()),
+            (CLUSTER_SCOPED, self.filters.cluster_scoped.is_empty()),
+            (NAMESPACED, self.filters.namespaced.is_empty()),
+        ];
+        parts.into_iter().filter(|(_, is_empty)| !is_empty).map(|(part, _)| part).collect()
     }
 }
 

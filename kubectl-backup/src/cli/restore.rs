@@ -88,6 +88,9 @@ pub(crate) struct RestoreCreateArgs {
     /// What to do with objects that exist and differ: none leaves them, update brings them to the state of the backup
     #[arg(long, value_name = "POLICY", value_parser = ["none", "update"], hide_possible_values = true)]
     pub(crate) existing_resource_policy: Option<String>,
+    /// What to do with the data of volumes whose claims exist: none leaves it. The server refuses full and incremental
+    #[arg(long, value_name = "POLICY", value_parser = ["none", "full", "incremental"], hide_possible_values = true)]
+    pub(crate) existing_volume_data_policy: Option<String>,
     /// Resources whose status is restored too
     #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
     pub(crate) status_include_resources: Vec<String>,
@@ -121,6 +124,9 @@ pub(crate) struct RestoreCreateArgs {
     /// Files written at once to one volume
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(i64).range(1..))]
     pub(crate) parallel_files_download: Option<i64>,
+    /// Whether files are deleted that a backup does not have, in volumes that exist; the server refuses it
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(crate) delete_extra_files: Option<bool>,
     /// Show what would become of each item, and restore nothing: as --dry-run=server does
     #[arg(long, conflicts_with_all = ["dry_run", "output", "wait", "retry_for"])]
     pub(crate) plan: bool,

@@ -154,13 +154,18 @@ fn fill(spec: &mut RestoreSpec, args: &RestoreCreateArgs) {
     }
     over(&mut spec.preserve_node_ports, args.preserve_nodeports.as_ref());
     over(&mut spec.existing_resource_policy, args.existing_resource_policy.as_ref());
+    over(&mut spec.existing_volume_data_policy, args.existing_volume_data_policy.as_ref());
     over(&mut spec.item_operation_timeout, args.item_operation_timeout.as_ref());
     over(&mut spec.resource_modifier, args.resource_modifier_configmap.as_deref().map(config_map).as_ref());
     over(&mut spec.resource_policy, args.resource_policies_configmap.as_deref().map(config_map).as_ref());
     over(&mut spec.skip_default_resource_modifier, args.skip_default_resource_modifier.as_ref());
-    if args.write_sparse_files.is_some() || args.parallel_files_download.is_some() {
+    if args.write_sparse_files.is_some()
+        || args.parallel_files_download.is_some()
+        || args.delete_extra_files.is_some()
+    {
         let config = spec.uploader_config.get_or_insert_default();
         over(&mut config.write_sparse_files, args.write_sparse_files.as_ref());
+        over(&mut config.delete_extra_files, args.delete_extra_files.as_ref());
         config.parallel_files_download =
             args.parallel_files_download.unwrap_or(config.parallel_files_download);
     }

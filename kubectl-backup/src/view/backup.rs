@@ -131,6 +131,11 @@ impl Workload for Backup {
             self.schedule().map(|name| Fact { title: "From", text: format!("schedule {}", plain(name)) }),
         );
         facts.push(Fact { title: "Scope", text: scope(&self.spec) });
+        if let Some(name) = self.annotations().get(labels::GLOBAL_VOLUME_POLICY) {
+            let text =
+                format!("those of ConfigMap {}, which are for all backups, after its own", plain(name));
+            facts.push(Fact { title: "Policies", text });
+        }
         if let Some(ttl) = self.spec.ttl.filter(|ttl| !ttl.is_zero() && self.status.expiration.is_none()) {
             facts.push(Fact { title: "Kept", text: format!("{} from its start", human(ttl.as_secs())) });
         }

@@ -55,7 +55,8 @@ async fn every_field_of_a_restore_has_its_flag() {
     let line = "restore create again --from-schedule=nightly --allow-partially-failed --include-namespaces=shop --namespace-mappings=shop:copy \
                 --restore-volumes=false --preserve-nodeports --existing-resource-policy=update --status-include-resources=deployments \
                 --item-operation-timeout=1h --resource-modifier-configmap=changes --resource-policies-configmap=policies \
-                --skip-default-resource-modifier --write-sparse-files --parallel-files-download=8 --labels=a=b --annotations=c=d";
+                --skip-default-resource-modifier --write-sparse-files --parallel-files-download=8 \
+                --existing-volume-data-policy=none --delete-extra-files=false --labels=a=b --annotations=c=d";
     let seen = Person::at(&api).types(line).await;
     assert!(seen.ends_with("--- exit 0\n"), "{seen}");
     let stored = api.stored("restores", "again").unwrap();

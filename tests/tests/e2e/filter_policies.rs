@@ -1,8 +1,14 @@
 //! Policies that say which items of a namespace are backed up and restored.
 
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Patch, PatchParams};
+
 use crate::prelude::*;
 
-crate::tests! { filter_policies_select_items_of_backups_and_restores }
+crate::tests! {
+    filter_policies_select_items_of_backups_and_restores,
+    namespaces_are_selected_by_their_labels,
+}
 
 fn map(namespace: &str, name: &str, app: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "ConfigMap",
@@ -76,4 +82,48 @@ async fn filter_policies_select_items_of_backups_and_restores(world: &mut World)
         ensure!(secrets.is_empty(), "{secrets:?}");
     }
     Ok(())
+}
+
+async fn namespaces_are_selected_by_their_labels(world: &mut World) -> anyhow::Result<()> {
+    let namespaces = [("labelled-one", "shop"), ("labelled-two", "shop"), ("labelled-other", "ops")];
+    for (namespace, team) in namespaces {
+        ensure_namespace(&world.client, namespace).await?;
+        let scratch = if namespace == "labelled-two" { "yes" } else { "no" };
+        let labels = json!({ "metadata": { "labels": { "labelled": team, "scratch": scratch } } });
+        let api: Api<Namespace> = Api::all(world.client.clone());
+        api.patch(namespace, &PatchParams::default(), &Patch::Merge(labels)).await?;
+        create_all(&world.client, [map(namespace, "m", "web")]).await?;
+    }
+    let text = |included: &str| {
+        format!(
+            "includeExcludePolicy: {{ includedNamespacesByLabel: ['{included}'], excludedNamespacesByLabel: ['scratch=yes'] }}"
+        )
+    };
+    let policies =
+        [policy("by-label", &text("labelled=shop")), policy("by-no-label", &text("labelled=nothing"))];
+    create_all(&world.client, policies).await?;
+    let spec = |name: &str| -> anyhow::Result<BackupSpec> {
+        let resource_policy = serde_json::from_value(json!({ "kind": "configmap", "name": name }))?;
+        Ok(BackupSpec {
+            resource_policy,
+            storage_location: Some("default".to_owned()),
+            ..BackupSpec::default()
+        })
+    };
+    let backup = world.back_up("by-label", spec("by-label")?).await?;
+    ensure!(backup.spec.included_namespaces == ["labelled-one"], "{:?}", backup.spec.included_namespaces);
+    let entries = world.backup_entries("by-label").await?;
+    let of = |namespace: &str| format!("resources/configmaps/namespaces/{namespace}/m.json");
+    for (namespace, _) in namespaces {
+        ensure!(
+            entries.contains(&of(namespace)) == (namespace == "labelled-one"),
+            "{namespace}: {entries:?}"
+        );
+    }
+    world.backups().create_object(&Backup::new("by-no-label", spec("by-no-label")?)).await?;
+    let refused = world.backup_ends("by-no-label", BackupPhase::FailedValidation).await?;
+    says(
+        &refused.status.validation_errors.join("; "),
+        &["includedNamespacesByLabel", "no namespace", "nothing would be backed up"],
+    )
 }

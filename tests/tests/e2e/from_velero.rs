@@ -6,6 +6,7 @@ use backup_tests::world::other_cluster::metadata;
 use crate::prelude::*;
 
 crate::tests! {
+    fields_of_newer_versions_are_kept_and_refused,
     what_velero_left_at_work_is_done_again_or_named,
 }
 
@@ -72,4 +73,26 @@ async fn what_velero_left_at_work_is_done_again_or_named(world: &mut World) -> a
     }
     world.restores().delete_object("left-restore-waiting").await?;
     world.restores().wait_gone("left-restore-waiting", Duration::from_mins(1)).await
+}
+
+/// They are in the definitions, so no API server drops them, whatever validation the client asks for.
+async fn fields_of_newer_versions_are_kept_and_refused(world: &mut World) -> anyhow::Result<()> {
+    let restore = json!({ "apiVersion": "velero.io/v1", "kind": "Restore", "metadata": { "name": "in-place" },
+        "spec": { "backupName": "any", "existingVolumeDataPolicy": "full", "uploaderConfig": { "deleteExtraFiles": true } } });
+    let said =
+        match objects_in(&world.client, NAMESPACE, "velero.io/v1", "Restore").create_json(restore).await {
+            Ok(_) => {
+                let refused = world.restore_ends("in-place", RestorePhase::FailedValidation).await?;
+                refused.status.validation_errors.join("; ")
+            }
+            Err(refused) => format!("{refused:#}"),
+        };
+    says(
+        &said,
+        &[
+            "spec.existingVolumeDataPolicy",
+            "a claim that exists keeps its data",
+            "spec.uploaderConfig.deleteExtraFiles",
+        ],
+    )
 }

@@ -24,7 +24,8 @@ fn facts() -> Facts {
         locations: vec![location("default", |_| {})],
         excluded_namespaces: vec![],
         version: Info { git_version: "v1.34.4".to_owned(), ..Info::default() },
-        policy: None,
+        policy: PolicyData::default(),
+        namespaces: BTreeMap::new(),
         snapshots: SnapshotCandidates::default(),
     }
 }
@@ -187,9 +188,44 @@ fn a_resource_policy_is_checked_before_the_start(
     #[case] expected: &[&str],
 ) {
     asked["resourcePolicy"] = json!({ "kind": "ConfigMap", "name": "p" });
-    let policy = policy.map(|text| BTreeMap::from([("policy".to_owned(), text.to_owned())]));
+    let policy = PolicyData { own: policy.map(config_map), global: None };
     let prepared = prepare(&spec(asked), &Facts { policy, ..facts() }, &settings(), now());
     assert_eq!(fields(&prepared), expected);
+}
+
+fn config_map(text: &str) -> BTreeMap<String, String> {
+    [("policy".to_owned(), text.to_owned())].into()
+}
+
+#[rstest::rstest]
+#[case::missing(None, &["--global-backup-volume-policies-configmap"])]
+#[case::wrong(Some("version: v2"), &["--global-backup-volume-policies-configmap: version"])]
+#[case::sound(Some("version: v1\nvolumePolicies: [{ conditions: {}, action: { type: skip } }]"), &[])]
+fn policies_for_all_backups_are_checked_before_the_start_and_named(
+    #[case] global: Option<&str>,
+    #[case] expected: &[&str],
+) {
+    let settings = Settings { global_policies: Some("volumes".to_owned()), ..settings() };
+    let policy = PolicyData { own: None, global: global.map(config_map) };
+    let prepared = prepare(&spec(json!({})), &Facts { policy, ..facts() }, &settings, now());
+    assert_eq!(fields(&prepared), expected);
+    let annotations = prepared.backup.metadata.annotations.unwrap();
+    assert_eq!(annotations["velero.io/global-backup-volume-policy-configmap"], "volumes");
+}
+
+#[test]
+fn namespaces_by_label_are_written_out() {
+    let mut asked = json!({ "resourcePolicy": { "kind": "ConfigMap", "name": "p" } });
+    let text = "version: v1\nincludeExcludePolicy: { includedNamespacesByLabel: ['team=shop'] }";
+    let policy = PolicyData { own: Some(config_map(text)), global: None };
+    let namespaces = [("web".to_owned(), [("team".to_owned(), "shop".to_owned())].into())].into();
+    let facts = Facts { policy, namespaces, ..facts() };
+    let prepared = prepare(&spec(asked.clone()), &facts, &settings(), now());
+    assert_eq!(fields(&prepared), [""; 0]);
+    assert_eq!(prepared.backup.spec.included_namespaces, ["web"]);
+    asked["includedResources"] = json!(["pods"]);
+    let prepared = prepare(&spec(asked), &facts, &settings(), now());
+    assert_eq!(fields(&prepared), ["spec.resourcePolicy: includeExcludePolicy"]);
 }
 
 #[test]

@@ -18,15 +18,20 @@ pub(super) fn ended(pod: &Object) -> Option<&str> {
     json::text(pod, &["status"], "phase").filter(|phase| matches!(*phase, "Succeeded" | "Failed"))
 }
 
-/// Whether a container runs, or is ready.
+/// Whether a container runs, or is ready. Init containers that keep running (sidecars) count; others have ended once the pod is up.
 pub(super) fn container_state(pod: &Object, container: &str, ready: bool) -> ContainerState {
     let named = |one: &&Value| one["name"] == container;
-    if !items(pod, "spec", "containers").any(|one| named(&one)) {
+    let is_sidecar = |one: &Value| one["restartPolicy"] == "Always";
+    let statuses = if items(pod, "spec", "containers").any(|one| named(&one)) {
+        "containerStatuses"
+    } else if items(pod, "spec", "initContainers").any(|one| named(&one) && is_sidecar(one)) {
+        "initContainerStatuses"
+    } else {
         return ContainerState::Missing;
-    }
+    };
     // Without a node, a status is one that was restored.
     let is_bound = json::text(pod, &["spec"], "nodeName").is_some();
-    let status = items(pod, "status", "containerStatuses").find(named).filter(|_| is_bound);
+    let status = items(pod, "status", statuses).find(named).filter(|_| is_bound);
     let Some(status) = status else { return ContainerState::Waiting(pending(pod)) };
     let state = &status["state"];
     if state["running"].is_object() && (!ready || status["ready"] == true) {
@@ -78,6 +83,21 @@ mod tests {
     fn with(state: &Value, ready: bool) -> Object {
         let status = json!([{ "name": "sidecar" }, { "name": "main", "ready": ready, "state": state }]);
         pod(&json!({ "phase": "Running", "containerStatuses": status }))
+    }
+
+    #[test]
+    fn a_sidecar_is_a_container_and_an_init_container_that_ends_is_none() {
+        let pod = |init: &Value| -> Object {
+            serde_json::from_value(json!({
+                "spec": { "nodeName": "n", "containers": [{ "name": "main" }], "initContainers": [init] },
+                "status": { "initContainerStatuses": [{ "name": "agent", "ready": true, "state": { "running": {} } }] },
+            }))
+            .unwrap()
+        };
+        let sidecar = pod(&json!({ "name": "agent", "restartPolicy": "Always" }));
+        assert_eq!(container_state(&sidecar, "agent", true), ContainerState::Up);
+        let init = pod(&json!({ "name": "agent" }));
+        assert_eq!(container_state(&init, "agent", true), ContainerState::Missing);
     }
 
     #[test]

@@ -68,6 +68,7 @@ impl Restores {
             api_group_versions: true,
             limits: Limits::DEFAULT,
             memory: ItemMemory::new(256 << 20),
+            default_modifier: None,
         })
     }
 }

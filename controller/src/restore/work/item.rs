@@ -10,6 +10,7 @@ use backup_actions::{
     },
 };
 use backup_core::{
+    labels::MUST_INCLUDE_IN_RESTORE,
     names::is_object_name,
     resources::{ResourceType, group_resource},
     text::shortened,
@@ -295,9 +296,10 @@ impl ItemRestorer<'_> {
             if let Some(made) = made {
                 object = made;
             }
+            let must_include = take_must_include(&mut object);
             let mut restored = Vec::new();
             for related in additional {
-                if self.include_related(&related, action.name(), current).await? {
+                if self.include_related(&related, action.name(), current, must_include).await? {
                     restored.push(related);
                 }
             }
@@ -416,6 +418,16 @@ impl ItemRestorer<'_> {
         let served = self.served.by_group_resource(&full)?;
         (served.kind == kind && served.group == group).then(|| served.clone())
     }
+}
+
+/// Whether an action has marked its item so that what it asks for is restored whatever the filters say (Velero
+/// `pkg/restore/restore.go`, after 1.18). The mark never gets into the cluster.
+fn take_must_include(object: &mut Object) -> bool {
+    let annotations = ["metadata", "annotations"];
+    let Some(value) = json::text(object, &annotations, MUST_INCLUDE_IN_RESTORE) else { return false };
+    let must_include = value == "true";
+    json::remove(object, &annotations, &[MUST_INCLUDE_IN_RESTORE]);
+    must_include
 }
 
 pub(super) fn group_of(api_version: &str) -> &str {

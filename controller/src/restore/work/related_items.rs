@@ -6,7 +6,10 @@ use backup_actions::{
     ActionError, ItemId,
     restore::{RestoreItemAction, RestoreWait},
 };
-use backup_core::{resources::NAMESPACES, text::listed};
+use backup_core::{
+    resources::{NAMESPACES, NON_RESTORABLE},
+    text::listed,
+};
 use backup_store::Scope;
 use tokio::time::Instant;
 
@@ -23,12 +26,14 @@ const POLL: Duration = Duration::from_secs(1);
 
 impl ItemRestorer<'_> {
     /// Restores what an action asks for before an item; true if it is in the cluster. It is subject to the filters of types and
-    /// namespaces, but not to those of labels. What the backup does not hold is a warning.
+    /// namespaces, but not to those of labels. With `must_include` the filters of types do not count either; a namespace that the
+    /// claim is not for is an error. What the backup does not hold is a warning.
     pub(super) async fn include_related(
         &self,
         related: &ItemId,
         action: &str,
         current: &CurrentItem<'_>,
+        must_include: bool,
     ) -> Result<bool, WorkError> {
         let Work { contents, report, rules, .. } = self.work;
         let CurrentItem { about, item, depth, .. } = current;
@@ -42,7 +47,28 @@ impl ItemRestorer<'_> {
             report.warn(scope, format!("{wanted} is not in the backup"));
             return Ok(false);
         };
-        if !self.selection.allows_related(&group_resource, source) {
+        let is_never_restored =
+            self.selection.keeps_type(&group_resource) || NON_RESTORABLE.contains(&group_resource.as_str());
+        let within = if group_resource == NAMESPACES { Some(name) } else { source };
+        if must_include
+            && !is_never_restored
+            && !within.is_none_or(|namespace| self.selection.takes_namespace(namespace))
+        {
+            report.error(
+                scope,
+                format!(
+                    "{wanted} and says that it must come along, was not restored: its namespace is not one of those that this restore \
+                     keeps others away from; restore it together with that namespace"
+                ),
+            );
+            return Ok(false);
+        }
+        let is_allowed = if must_include {
+            !is_never_restored
+        } else {
+            self.selection.allows_related(&group_resource, source)
+        };
+        if !is_allowed {
             report.info(&format!("{wanted} is left out by the filters of the restore"));
             return Ok(false);
         }

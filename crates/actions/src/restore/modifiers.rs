@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::json::{self, Object};
 use conditions::Conditions;
 use json_patch::{JsonPatch, Patched};
-pub use read::{FIELD, read};
+pub use read::{DEFAULT, FIELD, read};
 
 /// The rules of one ConfigMap.
 #[derive(Clone, Debug, Default)]

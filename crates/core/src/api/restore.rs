@@ -75,13 +75,16 @@ api_struct! {
         hooks?: Option<RestoreHooks>,
         /// What to do with objects that exist and differ: `none` or `update`.
         existing_resource_policy?: Option<String>,
+        /// What to do with the data of volumes whose claims exist: `none`. Others are refused (`full` and `incremental`: Velero
+        /// after 1.18).
+        existing_volume_data_policy?: Option<String>,
         /// Deadline of every asynchronous operation, from its creation.
         item_operation_timeout?: Option<GoDuration>,
         /// ConfigMap with modifications of restored items.
         resource_modifier?: Option<LocalReference>,
         /// ConfigMap with filter policies (Velero after 1.18).
         resource_policy?: Option<LocalReference>,
-        /// Whether the server-wide modifier is left out (Velero after 1.18).
+        /// Whether the modifier that the server has for all restores is left out (Velero after 1.18).
         skip_default_resource_modifier?: Option<bool>,
         /// Settings of the uploader.
         uploader_config?: Option<UploaderConfigForRestore>,
@@ -95,6 +98,8 @@ api_struct! {
         write_sparse_files?: Option<bool>,
         /// Files downloaded at a time.
         parallel_files_download?: i64,
+        /// Whether files that the backup does not have are deleted (Velero after 1.18).
+        delete_extra_files?: Option<bool>,
     }
 }
 

@@ -122,6 +122,10 @@ api_struct! {
         node_os?: Option<NodeOs>,
         /// Bytes of the snapshot.
         snapshot_size?: i64,
+        /// Whether a volume that exists is overwritten in full, or where it differs (Velero after 1.18).
+        restore_type?: Option<String>,
+        /// Snapshot of the volume that exists, which the data is compared with (Velero after 1.18).
+        csi_snapshot?: Option<CsiSnapshotSpec>,
     }
 }
 
@@ -221,6 +225,8 @@ api_struct! {
         source_namespace: String,
         /// Bytes of the snapshot.
         snapshot_size?: i64,
+        /// Whether a volume that exists is overwritten in full, or where it differs (Velero after 1.18).
+        restore_type?: Option<String>,
     }
 }
 

@@ -4,28 +4,32 @@ mod filters;
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Map, Value};
 
 use super::{
-    Conditions, CsiCondition, FilterPolicies, NfsCondition, ResourcePolicy, SNAPSHOT_CLASS, TypeLists,
-    VolumeAction, VolumeActionKind, VolumePolicy, volume::TYPES,
+    CLUSTER_SCOPED, Conditions, CsiCondition, FilterPolicies, GlobalVolumePolicies, INCLUDE_EXCLUDE,
+    NAMESPACED, NamespaceLabels, NfsCondition, ResourcePolicy, SNAPSHOT_CLASS, TypeLists, VolumeAction,
+    VolumeActionKind, VolumePolicy, volume::TYPES,
 };
 use crate::{
     config_map::{ConfigReader, join, only_value},
     quantity,
-    validate::Finding,
+    selection::parse_selector,
+    validate::{Finding, label_selector},
 };
 
+/// The flag of the controller that names the policies for all backups; findings in them start with it.
+pub const GLOBAL_POLICIES: &str = "--global-backup-volume-policies-configmap";
 /// The field of the Backup that names the policy; findings start with it.
 const FIELD: &str = "spec.resourcePolicy";
 const PHASES: [&str; 3] = ["Pending", "Bound", "Lost"];
 const VOLUME_MODES: [&str; 2] = ["Filesystem", "Block"];
 const ACCESS_MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 /// What the policy of a backup may have.
-const PARTS: [&str; 5] =
-    ["version", filters::CLUSTER_SCOPED, filters::NAMESPACED, "volumePolicies", "includeExcludePolicy"];
+const PARTS: [&str; 5] = ["version", CLUSTER_SCOPED, NAMESPACED, "volumePolicies", INCLUDE_EXCLUDE];
 /// And that of a restore.
-const RESTORE_PARTS: [&str; 3] = ["version", filters::CLUSTER_SCOPED, filters::NAMESPACED];
+const RESTORE_PARTS: [&str; 3] = ["version", CLUSTER_SCOPED, NAMESPACED];
 
 /// Reads a policy from the data of a ConfigMap, which must have exactly one key.
 /// Errors: everything that is wrong in it.
@@ -34,6 +38,15 @@ pub fn read(data: &BTreeMap<String, String>) -> Result<ResourcePolicy, Vec<Findi
     let mut reader = ConfigReader::new(FIELD);
     let policy = reader.policy(&value, &PARTS);
     reader.finish(policy)
+}
+
+/// Reads the policies for all backups, as [`read`] does (Velero `GetGlobalResourcePolicies`, v1.18.3).
+pub fn read_global(data: &BTreeMap<String, String>) -> Result<GlobalVolumePolicies, Vec<Finding>> {
+    let value = only_value(GLOBAL_POLICIES, "a policy", data).map_err(|finding| vec![finding])?;
+    let mut reader = ConfigReader::new(GLOBAL_POLICIES);
+    let policy = reader.policy(&value, &PARTS);
+    let ignored = policy.selecting_parts();
+    reader.finish(GlobalVolumePolicies { volumes: policy.volumes, ignored })
 }
 
 /// Reads the policy of a restore, as [`read`] does. The data of volumes, and types, are no business of it (Velero
@@ -56,14 +69,10 @@ impl ConfigReader {
         let filters = self.filter_policies(fields);
         let volumes = self.list(fields, "", "volumePolicies");
         let volumes = volumes.into_iter().flatten().enumerate();
-        ResourcePolicy {
-            volumes: volumes.map(|(at, rule)| self.rule(rule, &format!("volumePolicies[{at}]"))).collect(),
-            types: fields
-                .get("includeExcludePolicy")
-                .map(|value| self.types(value, "includeExcludePolicy"))
-                .unwrap_or_default(),
-            filters,
-        }
+        let volumes = volumes.map(|(at, rule)| self.rule(rule, &format!("volumePolicies[{at}]"))).collect();
+        let (types, namespaces) =
+            fields.get(INCLUDE_EXCLUDE).map(|value| self.include_exclude(value)).unwrap_or_default();
+        ResourcePolicy { volumes, types, namespaces, filters }
     }
 
     fn rule(&mut self, value: &Value, at: &str) -> VolumePolicy {
@@ -214,14 +223,53 @@ impl ConfigReader {
         condition
     }
 
-    fn types(&mut self, value: &Value, at: &str) -> TypeLists {
+    fn include_exclude(&mut self, value: &Value) -> (TypeLists, NamespaceLabels) {
         let known = [
             "includedClusterScopedResources",
             "excludedClusterScopedResources",
             "includedNamespaceScopedResources",
             "excludedNamespaceScopedResources",
+            "includedNamespacesByLabel",
+            "excludedNamespacesByLabel",
+            "labelSelectorLogic",
         ];
-        let Some(fields) = self.fields(value, at, &known) else { return TypeLists::default() };
+        let [types @ .., included, excluded, logic] = known;
+        let Some(fields) = self.fields(value, INCLUDE_EXCLUDE, &known) else { return Default::default() };
+        let all = match self.text(fields, INCLUDE_EXCLUDE, logic).as_str() {
+            "" | "OR" => false,
+            "AND" => true,
+            other => {
+                self.find(&join(INCLUDE_EXCLUDE, logic), format!("{other:?} is not one of OR and AND"));
+                false
+            }
+        };
+        let [included, excluded] = [included, excluded].map(|name| self.selectors(fields, name));
+        (self.types(fields, INCLUDE_EXCLUDE, types), NamespaceLabels { included, excluded, all })
+    }
+
+    /// Selectors for labels of namespaces, as texts.
+    fn selectors(&mut self, fields: &Map<String, Value>, name: &str) -> Vec<LabelSelector> {
+        let mut selectors = Vec::new();
+        for (index, text) in self.texts(fields, INCLUDE_EXCLUDE, name).iter().enumerate() {
+            let at = format!("{INCLUDE_EXCLUDE}.{name}[{index}]");
+            if text.trim().is_empty() {
+                self.find(&at, "is empty, which would be all namespaces; name a label");
+                continue;
+            }
+            match parse_selector(text) {
+                Ok(selector) => {
+                    if let Some(finding) = label_selector(&at, &selector).into_iter().next() {
+                        self.find(&at, finding.message);
+                    }
+                    selectors.push(selector);
+                }
+                Err(why) => self.find(&at, why),
+            }
+        }
+        selectors
+    }
+
+    fn types(&mut self, fields: &Map<String, Value>, at: &str, known: [&str; 4]) -> TypeLists {
         let [
             included_cluster_scoped,
             excluded_cluster_scoped,

@@ -76,6 +76,41 @@ fn conditions_on_nfs(#[case] conditions: &str, #[case] holds: bool) {
     }
 }
 
+#[test]
+fn images_are_volumes_of_their_own_kind() {
+    let image = Volume::of_source(&json!({ "name": "model", "image": { "reference": "registry/model:1" } }));
+    assert!(one("{ volumeTypes: [image] }").action_for(&image).is_some());
+    assert!(one("{ volumeTypes: [emptyDir] }").action_for(&image).is_none());
+}
+
+/// Velero `GetResourcePoliciesFromBackupWithGlobal`, v1.18.3.
+#[test]
+fn rules_for_all_backups_come_after_those_of_a_backup() {
+    let global = |text: &str| read_global(&BTreeMap::from([("policy".to_owned(), text.to_owned())]));
+    let own = policy(
+        "version: v1\nvolumePolicies: [{ conditions: { storageClass: [fast] }, action: { type: snapshot } }]",
+    );
+    let all = global(
+        "version: v1
+volumePolicies: [{ conditions: {}, action: { type: skip } }]
+includeExcludePolicy: { excludedNamespacesByLabel: [scratch] }
+namespacedFilterPolicies: [{ namespaces: [a], resourceFilters: [{}] }]
+",
+    )
+    .unwrap();
+    assert_eq!(all.ignored, ["includeExcludePolicy", "namespacedFilterPolicies"]);
+    let both = own.unwrap().with_global(all);
+    assert_eq!(both.selecting_parts(), [""; 0], "only rules for volumes are for all backups");
+    let kind = |class: &str| {
+        let volume = Volume { storage_class: class.to_owned(), ..Volume::default() };
+        both.action_for(&volume).unwrap().kind
+    };
+    assert_eq!(kind("fast"), VolumeActionKind::Snapshot);
+    assert_eq!(kind("slow"), VolumeActionKind::Skip);
+    let findings = global("version: v2").unwrap_err();
+    assert_eq!(findings[0].field, "--global-backup-volume-policies-configmap: version");
+}
+
 #[rstest::rstest]
 #[case("{ pvcVolumeMode: Filesystem }")]
 #[case("{ pvcAccessModes: [ReadWriteOnce] }")]
@@ -125,6 +160,8 @@ volumePolicies:
 includeExcludePolicy:
   includedClusterScopedResources: ['*', a]
   excludedClusterScopedResources: [a]
+  includedNamespacesByLabel: [' ', 'team in', 'team=a', 'team=a b']
+  labelSelectorLogic: or
 clusterScopedFilterPolicy: {}
 ",
     )
@@ -153,6 +190,10 @@ clusterScopedFilterPolicy: {}
         "volumePolicies[2].conditions.capacity",
         "includeExcludePolicy.includedClusterScopedResources",
         "includeExcludePolicy.excludedClusterScopedResources",
+        "includeExcludePolicy.includedNamespacesByLabel[0]",
+        "includeExcludePolicy.includedNamespacesByLabel[1]",
+        "includeExcludePolicy.includedNamespacesByLabel[3]",
+        "includeExcludePolicy.labelSelectorLogic",
     ];
     let mut expected = expected.map(|field| format!("spec.resourcePolicy: {field}"));
     let mut fields = fields;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Conditions, CsiCondition, NfsCondition};
 use crate::quantity;
 
-/// Kinds of volume sources that conditions may name (Velero `internal/resourcepolicies/volume_types_conditions.go`, v1.18:
+/// Kinds of volume sources that conditions may name (Velero `internal/resourcepolicies/volume_types_conditions.go`, after 1.18:
 /// those of PersistentVolumes and pods).
 pub(crate) const TYPES: &[&str] = &[
     "awsElasticBlockStore",
@@ -27,6 +27,7 @@ pub(crate) const TYPES: &[&str] = &[
     "gitRepo",
     "glusterfs",
     "hostPath",
+    "image",
     "iscsi",
     "local",
     "nfs",

@@ -2,7 +2,11 @@
 
 use super::{Finding, Findings, lists::Lists, selectors};
 use crate::{
-    api::{BackupSpec, backup::BackupHooks},
+    api::{
+        BackupSpec,
+        backup::{BackupHooks, BackupType},
+        common::HookErrorMode,
+    },
     resources::{uses_combined_fields, uses_scoped_fields},
 };
 
@@ -21,6 +25,17 @@ pub fn backup(spec: &BackupSpec) -> Vec<Finding> {
         && config.parallel_files_upload < 0
     {
         found.say("spec.uploaderConfig.parallelFilesUpload", "must not be negative");
+    }
+    match &spec.backup_type {
+        // A snapshot is one of the whole volume.
+        None | Some(BackupType::Full) => {}
+        Some(BackupType::Incremental) => found.say(
+            "spec.backupType",
+            "\"Incremental\" is not supported: each snapshot is one of the whole volume; unset it",
+        ),
+        Some(BackupType::Unknown(other)) => {
+            found.say("spec.backupType", format!("{other:?} is not one of {}", BackupType::KNOWN.join(", ")));
+        }
     }
     if let Some(given) = &spec.hooks {
         hooks(given, &mut found);
@@ -56,6 +71,10 @@ fn hooks(hooks: &BackupHooks, found: &mut Findings) {
                 let field = format!("{field}.{list}[{at}].exec");
                 if hook.exec.command.is_empty() {
                     found.say(format!("{field}.command"), "must not be empty");
+                }
+                if let Some(HookErrorMode::Unknown(mode)) = &hook.exec.on_error {
+                    let known = HookErrorMode::KNOWN.join(", ");
+                    found.say(format!("{field}.onError"), format!("{mode:?} is not one of {known}"));
                 }
                 found.not_negative(&format!("{field}.timeout"), hook.exec.timeout);
             }

@@ -44,18 +44,42 @@ pub fn restore(spec: &RestoreSpec) -> Vec<Finding> {
         let message = format!("{policy:?} is not one of \"none\" and \"update\"");
         found.say("spec.existingResourcePolicy", message);
     }
+    volume_data(spec, &mut found);
     found.not_negative("spec.itemOperationTimeout", spec.item_operation_timeout);
     found.is_config_map("spec.resourceModifier", spec.resource_modifier.as_ref());
     found.is_config_map("spec.resourcePolicy", spec.resource_policy.as_ref());
-    if let Some(config) = &spec.uploader_config
-        && config.parallel_files_download < 0
-    {
-        found.say("spec.uploaderConfig.parallelFilesDownload", "must not be negative");
-    }
     if let Some(given) = &spec.hooks {
         hooks(given, &mut found);
     }
     found.0
+}
+
+/// Data is restored with a claim, never into one that exists.
+fn volume_data(spec: &RestoreSpec, found: &mut Findings) {
+    match spec.existing_volume_data_policy.as_deref() {
+        None | Some("" | "none") => {}
+        Some(policy @ ("full" | "incremental")) => found.say(
+            "spec.existingVolumeDataPolicy",
+            format!(
+                "{policy:?} is not supported: a claim that exists keeps its data; unset it, and delete a claim before the restore \
+                 to have its data back"
+            ),
+        ),
+        Some(other) => found.say(
+            "spec.existingVolumeDataPolicy",
+            format!("{other:?} is not one of \"none\", \"full\" and \"incremental\""),
+        ),
+    }
+    let Some(config) = &spec.uploader_config else { return };
+    if config.parallel_files_download < 0 {
+        found.say("spec.uploaderConfig.parallelFilesDownload", "must not be negative");
+    }
+    if config.delete_extra_files == Some(true) {
+        found.say(
+            "spec.uploaderConfig.deleteExtraFiles",
+            "is not supported: no files are deleted in a volume that exists; unset it",
+        );
+    }
 }
 
 /// A backup or a schedule, not both. A prepared Restore has both, as the server fills in the other one; it is not

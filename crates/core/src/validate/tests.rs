@@ -46,17 +46,21 @@ fn fields(findings: &[Finding]) -> Vec<&str> {
 )]
 #[case::policy_from_a_secret(json!({ "resourcePolicy": { "kind": "Secret", "name": "p" } }), &["spec.resourcePolicy.kind"])]
 #[case::policy_from_a_config_map(json!({ "resourcePolicy": { "kind": "configmap", "name": "p" } }), &[])]
+#[case::full(json!({ "backupType": "Full" }), &[])]
+#[case::incremental(json!({ "backupType": "Incremental" }), &["spec.backupType"])]
+#[case::unknown_type(json!({ "backupType": "Mirror" }), &["spec.backupType"])]
 #[case::uploader(json!({ "uploaderConfig": { "parallelFilesUpload": -1 } }), &["spec.uploaderConfig.parallelFilesUpload"])]
 #[case::hooks(
     json!({ "hooks": { "resources": [{
         "name": "freeze",
         "labelSelector": { "matchExpressions": [{ "key": "a", "operator": "Like" }] },
         "pre": [{ "exec": { "command": [] } }],
-        "post": [{ "exec": { "command": ["true"], "timeout": "-1s" } }],
+        "post": [{ "exec": { "command": ["true"], "timeout": "-1s", "onError": "FailBlock" } }],
     }] } }),
     &[
         "spec.hooks.resources[0].labelSelector.matchExpressions[0]",
         "spec.hooks.resources[0].pre[0].exec.command",
+        "spec.hooks.resources[0].post[0].exec.onError",
         "spec.hooks.resources[0].post[0].exec.timeout",
     ],
 )]
@@ -88,6 +92,16 @@ fn a_backup_is_refused_for(#[case] spec: Value, #[case] expected: &[&str]) {
     &["spec.orLabelSelectors"],
 )]
 #[case::policy(json!({ "backupName": "b", "existingResourcePolicy": "replace" }), &["spec.existingResourcePolicy"])]
+#[case::volumes_are_left_alone(
+    json!({ "backupName": "b", "existingVolumeDataPolicy": "none", "uploaderConfig": { "deleteExtraFiles": false } }),
+    &[],
+)]
+#[case::volumes_in_place(
+    json!({ "backupName": "b", "existingVolumeDataPolicy": "full", "uploaderConfig": { "deleteExtraFiles": true } }),
+    &["spec.existingVolumeDataPolicy", "spec.uploaderConfig.deleteExtraFiles"],
+)]
+#[case::volumes_in_part(json!({ "backupName": "b", "existingVolumeDataPolicy": "incremental" }), &["spec.existingVolumeDataPolicy"])]
+#[case::volumes_otherwise(json!({ "backupName": "b", "existingVolumeDataPolicy": "replace" }), &["spec.existingVolumeDataPolicy"])]
 #[case::known_policy(json!({ "backupName": "b", "existingResourcePolicy": "update" }), &[])]
 #[case::modifier(json!({ "backupName": "b", "resourceModifier": { "kind": "x", "name": "m" } }), &["spec.resourceModifier.kind"])]
 #[case::hooks(

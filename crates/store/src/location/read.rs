@@ -9,6 +9,7 @@ use backup_core::{
 };
 use flate2::read::MultiGzDecoder;
 use futures::TryStreamExt as _;
+use jiff::Timestamp;
 use object_store::path::Path;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, value::RawValue};
@@ -62,6 +63,9 @@ pub struct BackupFolder {
     pub metadata_too_large: bool,
     pub contents: bool,
     pub lists: Vec<SideFile>,
+    /// When the metadata was written, if the tarball is older than that, and another program than ours wrote the folder. Velero
+    /// stores the tarball after the metadata, and once more after the operations of a backup.
+    pub newer_metadata: Option<Timestamp>,
 }
 
 /// What a backup says of its volumes.
@@ -168,16 +172,20 @@ impl Location {
         let (metadata, contents) = (keys.metadata(), keys.contents());
         let mut folder = BackupFolder::default();
         let failed = |error| self.failed("list", &keys.folder, &error);
+        let (mut written, mut packed, mut ours) = (None, None, false);
         let mut found = self.store().list(Some(&keys.folder));
         while let Some(object) = found.try_next().await.map_err(failed)? {
             folder.has_anything = true;
             if let Some(remnant) = keys.classify(&object.location) {
                 IncompleteBackup::add(&mut folder.incomplete, remnant, self.modified(&object));
             }
+            ours |= keys.is_private(&object.location);
             if object.location == metadata {
+                written = self.modified(&object);
                 folder.metadata = Some(if sized { object.size } else { 0 });
                 folder.metadata_too_large = sized && object.size > MAX_METADATA;
             } else if object.location == contents {
+                packed = self.modified(&object);
                 folder.contents = true;
             } else if let Some((_, list)) = lists.iter().find(|(key, _)| *key == object.location)
                 && (!sized || object.size > NOTHING)
@@ -185,6 +193,8 @@ impl Location {
                 folder.lists.push(*list);
             }
         }
+        folder.newer_metadata =
+            written.filter(|written| !ours && packed.is_some_and(|packed| packed < *written));
         Ok(folder)
     }
 

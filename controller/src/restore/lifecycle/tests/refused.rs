@@ -63,6 +63,51 @@ async fn a_restore_whose_modifier_is_gone_when_it_is_resumed_fails() {
     }
 }
 
+/// `--default-resource-modifier-configmap` (Velero `pkg/controller/restore_controller.go`, after 1.18).
+#[rstest::rstest]
+#[case::of_all_restores(json!({}), true, Some("all"))]
+#[case::its_own_take_their_place(json!({"resourceModifier": {"kind": "ConfigMap", "name": "own"}}), true, Some("own"))]
+#[case::left_alone(json!({"skipDefaultResourceModifier": true}), true, None)]
+#[case::left_alone_by_one_that_is_gone(json!({"skipDefaultResourceModifier": true}), false, None)]
+#[tokio::test]
+async fn modifiers_for_all_restores_are_followed_where_a_restore_has_none(
+    #[case] more: Value,
+    #[case] there: bool,
+    #[case] expected: Option<&str>,
+) {
+    let (fake, _folder, ctx) = prepared(None).await;
+    for name in ["all", "own"].into_iter().filter(|name| there || *name != "all") {
+        let rules = format!(
+            "{{version: v1, resourceModifierRules: [{{conditions: {{groupResource: configmaps}}, mergePatches: [{{patchData: 'data: {{by: {name}}}'}}]}}]}}"
+        );
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"rules": rules}});
+        fake.put(&format!("/api/v1/namespaces/velero/configmaps/{name}"), map);
+    }
+    fake.edit(RESTORE, |restore| json_patch::merge(&mut restore["spec"], &more));
+    step(&mut worker_with_default_modifier(&ctx, "all")).await;
+    assert_eq!(status(&fake)["phase"], "Completed", "{}", status(&fake));
+    assert_eq!(fake.get(ITEM).unwrap()["data"]["by"], json!(expected));
+}
+
+#[tokio::test]
+async fn a_restore_without_the_modifiers_for_all_restores_is_refused() {
+    let (fake, _folder, ctx) = prepared(None).await;
+    step(&mut worker_with_default_modifier(&ctx, "gone")).await;
+    let status = status(&fake);
+    assert_eq!((&status["phase"], fake.get(ITEM)), (&json!("FailedValidation"), None));
+    let error = status["validationErrors"][0].as_str().unwrap();
+    for part in ["--default-resource-modifier-configmap: ", "\"gone\"", "spec.skipDefaultResourceModifier"] {
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+fn worker_with_default_modifier(ctx: &JobContext, name: &str) -> Worker<Restores> {
+    let mut kind = Restores::fake(ctx);
+    Arc::get_mut(&mut kind).unwrap().default_modifier = Some(name.to_owned());
+    let cancellation = Cancellation::new(Leadership::always(), ctx.stop.clone());
+    Worker::new(ctx.clone(), kind, "r", "uid-r", cancellation, Arc::new(Semaphore::new(2)))
+}
+
 #[tokio::test]
 async fn a_restore_that_can_not_be_decoded_is_refused_by_field() {
     let (fake, _folder, ctx) = prepared(None).await;

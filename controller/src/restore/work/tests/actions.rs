@@ -102,6 +102,49 @@ async fn items_that_ask_for_one_another_are_each_restored_once() {
     assert!(names.iter().all(|name| created(&fake, name).is_some()));
 }
 
+/// Velero `pkg/restore/restore.go`, after 1.18.
+#[tokio::test]
+async fn what_must_come_along_passes_the_filters_of_types_and_not_the_claim() {
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}});
+    let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "s"}});
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
+    let items = [
+        ("configmaps", Some("a"), map("item")),
+        ("configmaps", Some("b"), map("elsewhere")),
+        ("pods", Some("a"), pod),
+        ("storageclasses.storage.k8s.io", None, class),
+        ("nodes", None, node),
+    ];
+    for (mark, expected) in [("true", true), ("yes", false)] {
+        let marking = action(move |name| {
+            let mut item = map(name);
+            item["metadata"]["annotations"] =
+                json!({"restore.velero.io/must-include-additional-items": mark});
+            let mut output = bringing(vec![
+                ItemId::new("pods", Some("a"), "p"),
+                ItemId::new("storageclasses.storage.k8s.io", None, "s"),
+                ItemId::new("configmaps", Some("b"), "elsewhere"),
+                ItemId::new("nodes", None, "n"),
+            ]);
+            output.item = item.as_object().cloned();
+            output
+        });
+        let spec = json!({"includedNamespaces": ["a"], "includedResources": ["configmaps"], "includeClusterResources": false});
+        let (fake, report) = acted(&items, spec, &marking).await;
+        let is_there = |path: &str| fake.get(path).is_some();
+        assert_eq!(is_there("/api/v1/namespaces/z/pods/p"), expected, "{mark}");
+        assert_eq!(is_there("/apis/storage.k8s.io/v1/storageclasses/s"), expected, "{mark}");
+        assert!(!is_there("/api/v1/namespaces/b/configmaps/elsewhere"), "no claim keeps others away from it");
+        assert!(!is_there("/api/v1/nodes/n"), "no restore makes nodes");
+        assert_eq!(report.counts(), (0, i64::from(expected)), "{mark}");
+        assert_eq!(
+            created(&fake, "item").unwrap()["metadata"].get("annotations"),
+            None,
+            "the mark stays out"
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_related_item_is_restored_before_its_item_unless_filtered() {
     let mut item = map("item");

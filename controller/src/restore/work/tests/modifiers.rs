@@ -7,7 +7,7 @@ use super::*;
 /// Restores items with these rules; again finds what the first time has made.
 async fn modified(fake: &FakeApi, items: Items<'_>, spec: &Value, rules: &Value) -> Report {
     let text = json!({"version": "v1", "resourceModifierRules": rules}).to_string();
-    let rules = modifiers::read(&[("k".to_owned(), text)].into()).unwrap();
+    let rules = modifiers::read(modifiers::FIELD, &[("k".to_owned(), text)].into()).unwrap();
     let (claimed, calls) = (Footprint::everything(), fake::calls(fake));
     let world = World { modifiers: Some(rules), ..World::new(fake, &calls, &claimed) };
     let (report, done) = world.run(items, spec.clone()).await;

@@ -21,11 +21,15 @@ use crate::restore::json::Object;
 /// The field of the Restore that names the modifiers; findings start with it.
 pub const FIELD: &str = "spec.resourceModifier";
 
-/// Reads modifiers from the data of a ConfigMap, which must have exactly one key.
+/// The flag of the controller that names the modifiers of restores that name none.
+pub const DEFAULT: &str = "--default-resource-modifier-configmap";
+
+/// Reads modifiers from the data of a ConfigMap, which must have exactly one key. Findings start with `field`: [`FIELD`] or
+/// [`DEFAULT`].
 /// Errors: everything that is wrong in it.
-pub fn read(data: &BTreeMap<String, String>) -> Result<ResourceModifiers, Vec<Finding>> {
-    let value = only_value(FIELD, "the modifier", data).map_err(|finding| vec![finding])?;
-    let mut reader = Reader(ConfigReader::new(FIELD));
+pub fn read(field: &'static str, data: &BTreeMap<String, String>) -> Result<ResourceModifiers, Vec<Finding>> {
+    let value = only_value(field, "the modifier", data).map_err(|finding| vec![finding])?;
+    let mut reader = Reader(ConfigReader::new(field));
     let modifiers = reader.modifiers(&value);
     reader.0.finish(modifiers)
 }

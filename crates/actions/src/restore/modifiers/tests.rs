@@ -14,12 +14,12 @@ fn data(text: &str) -> BTreeMap<String, String> {
 
 fn modifiers(rules: Value) -> ResourceModifiers {
     let text = json!({"version": "v1", "resourceModifierRules": rules}).to_string();
-    read(&data(&text)).unwrap()
+    read(FIELD, &data(&text)).unwrap()
 }
 
 /// What is wrong with these rules, by field.
 fn wrong(text: &str) -> Vec<String> {
-    let found = read(&data(text)).unwrap_err();
+    let found = read(FIELD, &data(text)).unwrap_err();
     found
         .iter()
         .map(|finding| finding.field.trim_start_matches("spec.resourceModifier: ").to_owned())
@@ -247,14 +247,14 @@ fn the_example_of_the_documentation_is_a_modifier() {
     let page = include_str!("../../../../../docs/use/modified-restores.md");
     let start = page.find("version: v1\nresourceModifierRules").unwrap();
     let (example, _) = page[start..].split_once("```").unwrap();
-    assert_eq!(read(&data(example)).unwrap().rules.len(), 3);
+    assert_eq!(read(FIELD, &data(example)).unwrap().rules.len(), 3);
 }
 
 #[test]
 fn a_config_map_has_one_key() {
     let two = ["a", "b"].map(|key| (key.to_owned(), "version: v1".to_owned()));
     for data in [BTreeMap::new(), BTreeMap::from(two)] {
-        let found = read(&data).unwrap_err();
+        let found = read(FIELD, &data).unwrap_err();
         assert!(found[0].message.contains("its only key"), "{found:?}");
     }
 }

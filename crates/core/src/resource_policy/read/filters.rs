@@ -7,13 +7,11 @@ use serde_json::{Map, Value};
 
 use crate::{
     config_map::{ConfigReader, join},
-    resource_policy::{FilterPolicies, KindFilter, NamespacePolicy},
+    resource_policy::{CLUSTER_SCOPED, FilterPolicies, KindFilter, NAMESPACED, NamespacePolicy},
     selection::{IncludesExcludes, LabelFilter},
     validate::namespace_pattern,
 };
 
-pub(super) const CLUSTER_SCOPED: &str = "clusterScopedFilterPolicy";
-pub(super) const NAMESPACED: &str = "namespacedFilterPolicies";
 const FILTERS: &str = "resourceFilters";
 const NAMESPACES: &str = "namespaces";
 const ONE_SELECTOR: &str = "labelSelector";

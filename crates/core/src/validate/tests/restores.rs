@@ -56,6 +56,8 @@ fn nonsense() -> Vec<(String, Value, &'static str)> {
             "together with labelSelector",
         ),
         spec("existingResourcePolicy", json!("replace"), "is not one of"),
+        spec("existingVolumeDataPolicy", json!("full"), "keeps its data"),
+        spec("existingVolumeDataPolicy", json!("replace"), "is not one of"),
         spec("existingResourcePolicy", json!("Update"), "is not one of"),
         spec("existingResourcePolicy", json!(" "), "is not one of"),
         spec("itemOperationTimeout", json!("-1ns"), "is negative"),
