@@ -62,6 +62,9 @@ const DEFAULT_FIRST_STEP: Duration = Duration::from_millis(500);
 /// How long a write is tried; the next pass writes again.
 const WRITE_BUDGET: Duration = Duration::from_secs(30);
 
+/// Number of Backups that a pass marks as ones without files; the next pass marks the others.
+const MAX_MARKS_PER_PASS: usize = 500;
+
 pub(crate) struct SyncController {
     pub(crate) cluster: Cluster,
     pub(crate) locations: Locations,
@@ -249,10 +252,18 @@ impl SyncController {
             side_objects::resume(&pass, backup, summary).await?;
         }
 
+        for backup in compared.found_again.iter().take(MAX_MARKS_PER_PASS) {
+            pass::mark_files(&pass, backup, None).await?;
+        }
         let agreed = request.and_then(|request| request.remove);
         if let Some(refusal) = compared.removal_refusal(folders.len(), summary.started, agreed) {
             summary.refused = compared.orphans.len() as u64;
             summary.note_first("refused", &refusal);
+            // They stay, and whoever looks at one of them is told that it holds nothing.
+            let unmarked = compared.orphans.iter().filter(|(_, known)| !known.marked);
+            for (backup, _) in unmarked.take(MAX_MARKS_PER_PASS) {
+                pass::mark_files(&pass, backup, Some(summary.started)).await?;
+            }
             return Ok(());
         }
         for (backup, _) in &compared.orphans {

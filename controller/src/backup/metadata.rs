@@ -36,10 +36,9 @@ pub(super) fn metadata(
     stored.metadata.finalizers = Some(others).filter(|others| !others.is_empty());
     let annotations = stored.metadata.annotations.get_or_insert_default();
     annotations.remove(BLOCKED_ANNOTATION);
-    match MissingData::of(&files.volume_info) {
-        Some(missing) => annotations.insert(MISSING_DATA_ANNOTATION.to_owned(), missing.annotation()),
-        None => annotations.remove(MISSING_DATA_ANNOTATION),
-    };
+    // Also if nothing is missing: an absent annotation says that it is not known.
+    let missing = MissingData::counted(&files.volume_info);
+    annotations.insert(MISSING_DATA_ANNOTATION.to_owned(), missing.annotation());
     Ok(stored)
 }
 
@@ -76,7 +75,9 @@ mod tests {
         let stored = stored(1);
         assert_eq!(stored.phase(), BackupPhase::PartiallyFailed);
         assert_eq!(stored.metadata.finalizers, Some(vec!["other".to_owned()]));
-        assert_eq!(stored.metadata.annotations.unwrap().len(), 1);
+        let annotations = stored.metadata.annotations.unwrap();
+        let names: Vec<&str> = annotations.keys().map(String::as_str).collect();
+        assert_eq!(names, ["a", MISSING_DATA_ANNOTATION]);
         assert_eq!(
             serde_json::to_value(&stored.status).unwrap(),
             json!({
@@ -96,7 +97,7 @@ mod tests {
         assert_eq!(patch["metadata"]["finalizers"], json!(["other"]));
         assert_eq!(
             patch["metadata"]["annotations"],
-            json!({ BLOCKED_ANNOTATION: null, MISSING_DATA_ANNOTATION: null })
+            json!({ BLOCKED_ANNOTATION: null, MISSING_DATA_ANNOTATION: r#"{"missing":0,"of":0,"volumes":{}}"# })
         );
     }
 

@@ -88,6 +88,11 @@ impl VolumeSnapshots {
         self.taken.iter().any(|one| one.spec.persistent_volume_name == volume)
     }
 
+    /// A bound claim was written, and snapshots of CSI volumes are off: its data is in the backup only if a plugin takes a snapshot.
+    pub(crate) fn note_unsupported(&self, claim: &Value, reason: &str) {
+        self.snapshots.volumes.unsupported(claim, reason);
+    }
+
     /// Whether plugins take snapshots at all.
     pub(crate) fn has_locations(&self) -> bool {
         !self.snapshots.locations.is_empty()

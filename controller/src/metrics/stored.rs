@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use backup_core::{
     api::{Backup, BackupPhase, Restore},
     phase::{Phase as _, Stage},
+    restorability::Evidence,
 };
 use backup_runtime::watch::WatchEvent;
 use jiff::Timestamp;
@@ -112,7 +113,8 @@ struct End {
     at: Timestamp,
     /// Times are whole seconds: of two that ended in the same one, the one that was written last is the last.
     version: u64,
-    completed: bool,
+    /// Whether everything in it can be restored, as far as the object says; the location has a series of its own.
+    good: bool,
     /// Items and errors, if it has collected something.
     contents: Option<(i64, i64)>,
 }
@@ -136,7 +138,7 @@ impl End {
         at.filter(|_| ended).map(|at| Self {
             at,
             version,
-            completed: phase == BackupPhase::Completed,
+            good: Evidence::of(backup).judge(None).is_good,
             contents,
         })
     }
@@ -199,8 +201,8 @@ impl StoredBackups {
         let latest = |ends: &mut dyn Iterator<Item = End>| ends.max_by_key(|end| (end.at, end.version));
         let last = latest(&mut ends());
         let contents = latest(&mut ends().filter(|end| end.contents.is_some())).and_then(|end| end.contents);
-        let completed = latest(&mut ends().filter(|end| end.completed));
-        series.backup_last_status.set([schedule], last.map(|end| i64::from(end.completed)));
+        let completed = latest(&mut ends().filter(|end| end.good));
+        series.backup_last_status.set([schedule], last.map(|end| i64::from(end.good)));
         series.backup_items_total.set([schedule], contents.map(|(items, _)| items));
         series.backup_items_errors.set([schedule], contents.map(|(_, errors)| errors));
         let completed = completed.map(|end| end.at.as_second());
@@ -216,7 +218,10 @@ pub(crate) struct StoredRestores {
 
 #[cfg(test)]
 mod tests {
-    use backup_core::{api::RestoreSpec, labels::SCHEDULE_NAME};
+    use backup_core::{
+        api::RestoreSpec,
+        labels::{FILES_MISSING_ANNOTATION, SCHEDULE_NAME},
+    };
     use backup_runtime::queue::Key;
     use serde_json::json;
 
@@ -227,7 +232,7 @@ mod tests {
         let completion = matches!(phase, "Completed" | "PartiallyFailed").then_some(&at);
         let object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "spec": {},
             "metadata": { "name": name, "labels": { SCHEDULE_NAME: schedule }, "creationTimestamp": at },
-            "status": { "phase": phase, "completionTimestamp": completion, "errors": errors,
+            "status": { "phase": phase, "startTimestamp": at, "completionTimestamp": completion, "errors": errors,
                 "progress": { "itemsBackedUp": items, "totalItems": items } } });
         serde_json::from_value(object).unwrap()
     }
@@ -272,6 +277,19 @@ mod tests {
             assert_eq!(gauges(&metrics, ""), [None; 4]);
             assert!(metrics.encode().contains("velero_backup_total 3"));
         }
+    }
+
+    #[test]
+    fn one_whose_files_are_gone_is_no_success() {
+        let (metrics, mut stored) = (Metrics::default(), StoredBackups::default());
+        stored.listed(&metrics);
+        stored.applied(&backup("a", "nightly", "Completed", 1, 10, 0), &metrics);
+        let mut newer = backup("b", "nightly", "Completed", 2, 20, 0);
+        stored.applied(&newer, &metrics);
+        assert_eq!(gauges(&metrics, "nightly"), [Some(1), Some(20), Some(0), Some(2)]);
+        newer.metadata.annotations = Some([(FILES_MISSING_ANNOTATION.to_owned(), String::new())].into());
+        stored.applied(&newer, &metrics);
+        assert_eq!(gauges(&metrics, "nightly"), [Some(0), Some(20), Some(0), Some(1)]);
     }
 
     #[test]

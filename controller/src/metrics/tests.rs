@@ -4,7 +4,7 @@ use super::*;
 
 fn ended() -> Backup {
     let object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "spec": {},
-        "metadata": { "name": "b" },
+        "metadata": { "name": "b", "creationTimestamp": "2026-01-01T00:00:00Z" },
         "status": { "phase": "Completed", "warnings": 2, "startTimestamp": "2026-01-01T00:00:00Z",
             "completionTimestamp": "2026-01-01T00:01:30Z",
             "volumeSnapshotsAttempted": 2, "volumeSnapshotsCompleted": 1,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use backup_core::{
     api::{Backup, BackupPhase},
-    labels::SYNC_PENDING_ANNOTATION,
+    labels::{FILES_MISSING_ANNOTATION, SYNC_PENDING_ANNOTATION},
     names,
 };
 use backup_runtime::{Cluster, list};
@@ -23,6 +23,8 @@ pub(super) struct ClusterBackup {
     pub(super) deleting: bool,
     /// Whether objects that belong to it are still to be created.
     pub(super) pending: bool,
+    /// Whether it is marked as one without files.
+    pub(super) marked: bool,
 }
 
 /// By name.
@@ -39,6 +41,7 @@ impl ClusterBackup {
             expiration: status["expiration"].as_str().and_then(|text| text.parse().ok()),
             deleting: backup.metadata.deletion_timestamp.is_some(),
             pending: backup.annotations().contains_key(SYNC_PENDING_ANNOTATION),
+            marked: backup.annotations().contains_key(FILES_MISSING_ANNOTATION),
         }
     }
 }
@@ -69,6 +72,8 @@ pub(super) struct Comparison<'a> {
     stored: Vec<&'a ClusterBackup>,
     /// Backups of this location whose objects are still to be created.
     pub(super) pending: Vec<&'a str>,
+    /// Backups of this location that are marked as ones without files, and have a folder.
+    pub(super) found_again: Vec<&'a str>,
 }
 
 impl<'a> Comparison<'a> {
@@ -93,6 +98,8 @@ impl<'a> Comparison<'a> {
                 compared.stored.push(backup);
                 if folders.binary_search(name).is_err() {
                     compared.orphans.push((name, backup));
+                } else if backup.marked {
+                    compared.found_again.push(name);
                 }
             }
         }
@@ -157,6 +164,7 @@ mod tests {
             expiration: Some("2026-01-01T00:00:00Z".parse().unwrap()),
             deleting: false,
             pending: true,
+            marked: false,
         };
         assert_eq!(read(good), expected);
         for bare in [
@@ -179,7 +187,9 @@ mod tests {
         };
         let pending = ClusterBackup { pending: true, ..known("here", true) };
         let leaves = ClusterBackup { deleting: true, ..known("here", true) };
+        let marked = ClusterBackup { marked: true, ..known("here", true) };
         let cluster: ClusterBackups = [
+            ("back", marked),
             ("both", known("here", true)),
             ("elsewhere", known("there", true)),
             ("gone", known("here", true)),
@@ -193,7 +203,7 @@ mod tests {
         .map(|(name, known)| (name.to_owned(), known))
         .collect();
         let mut folders: Vec<String> =
-            ["both", "elsewhere", "lost+found", "missing", "new", "pending", "UPPER"]
+            ["back", "both", "elsewhere", "lost+found", "missing", "new", "pending", "UPPER"]
                 .map(String::from)
                 .into();
         folders.sort_unstable();
@@ -204,7 +214,8 @@ mod tests {
         assert_eq!(compared.pending, ["pending"]);
         let orphans: Vec<_> = compared.orphans.iter().map(|(name, _)| *name).collect();
         assert_eq!(orphans, ["gone"], "not what runs, leaves, is new or of another location");
-        assert_eq!(compared.stored.len(), 3);
+        assert_eq!(compared.found_again, ["back"]);
+        assert_eq!(compared.stored.len(), 4);
     }
 
     #[test]

@@ -1,21 +1,25 @@
 //! Imports backups that are only in the bucket into the cluster.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
 use backup_core::{
     api::{Backup, DeleteBackupRequest, DeleteBackupRequestPhase, Schedule},
-    labels::{BACKUP_UID, SYNC_PENDING_ANNOTATION},
+    labels::{
+        BACKUP_UID, DATA_ELSEWHERE_ANNOTATION, IMPORTED_ANNOTATION, MISSING_DATA_ANNOTATION,
+        SYNC_PENDING_ANNOTATION,
+    },
     sync::Summary,
+    volume_data::MissingData,
 };
 use backup_runtime::{
     delete,
     errors::{is_conflict, is_transient, plain},
     list, retry,
 };
-use backup_store::{IncompleteBackup, SideFile, StoreError, crash};
+use backup_store::{IncompleteBackup, SavedVolumes, SideFile, StoreError, crash};
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use kube::{Api, ResourceExt as _, api::PostParams};
@@ -70,7 +74,12 @@ pub(super) async fn import_all(
             (in_a_row, others) = (0, others + 1);
         }
         match outcome? {
-            FolderOutcome::Created => summary.created += 1,
+            FolderOutcome::Created(gap) => {
+                summary.created += 1;
+                if let Some(gap) = gap {
+                    summary.note(&folder, "incomplete", &gap);
+                }
+            }
             FolderOutcome::Settled => {}
             FolderOutcome::Pruned(reason) => {
                 summary.pruned += 1;
@@ -161,6 +170,10 @@ async fn import(
         }
         StoredBackup { backup, lists, .. } => (*backup, lists),
     };
+    let gaps = match gaps(pass, &stored).await {
+        Ok(gaps) => gaps,
+        Err(error) => return Ok(FolderOutcome::Failed(error.to_string())),
+    };
     let target = ImportTarget {
         namespace: &pass.cluster.namespace,
         location: &pass.location.name_any(),
@@ -171,6 +184,7 @@ async fn import(
         Ok(backup) => backup,
         Err(skip) => return Ok(FolderOutcome::Skipped(skip)),
     };
+    backup.annotations_mut().append(&mut gaps.annotations());
     if !lists.is_empty() {
         // Removed when all side objects exist; a later pass creates what is missing.
         backup.annotations_mut().insert(SYNC_PENDING_ANNOTATION.to_owned(), String::new());
@@ -189,7 +203,53 @@ async fn import(
             "objects that belong to the backup are created in the next pass"
         );
     }
-    Ok(FolderOutcome::Created)
+    Ok(FolderOutcome::Created(gaps.sentence()))
+}
+
+/// The volumes of a backup whose data does not come back from it in this cluster.
+struct Gaps {
+    missing: MissingData,
+    elsewhere: Option<MissingData>,
+}
+
+impl Gaps {
+    fn annotations(&self) -> BTreeMap<String, String> {
+        let mut all = BTreeMap::from([
+            (MISSING_DATA_ANNOTATION.to_owned(), self.missing.annotation()),
+            (IMPORTED_ANNOTATION.to_owned(), Timestamp::now().to_string()),
+        ]);
+        let elsewhere = self.elsewhere.as_ref().map(MissingData::annotation);
+        all.extend(elsewhere.map(|text| (DATA_ELSEWHERE_ANNOTATION.to_owned(), text)));
+        all
+    }
+
+    fn sentence(&self) -> Option<String> {
+        let missing = (self.missing.missing > 0).then(|| self.missing.sentence("is not in it"));
+        let elsewhere = self.elsewhere.as_ref().map(|data| data.sentence("cannot be restored here"));
+        let all: Vec<String> = missing.into_iter().chain(elsewhere).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+}
+
+/// As the backup says itself, if our controller has made it; else by its lists of volumes.
+async fn gaps(pass: &Pass<'_>, stored: &Backup) -> Result<Gaps, StoreError> {
+    let noted = stored.annotations().get(MISSING_DATA_ANNOTATION);
+    if let Some(missing) = noted.and_then(|text| serde_json::from_str(text).ok()) {
+        return Ok(Gaps { missing, elsewhere: None });
+    }
+    match pass.store.saved_volumes(stored).await {
+        Ok(SavedVolumes { records, in_repository }) => {
+            let missing = MissingData::of_records(records);
+            let elsewhere = MissingData::in_repository(&in_repository, missing.of);
+            Ok(Gaps { missing, elsewhere })
+        }
+        // What is not known is not good.
+        Err(error @ StoreError::Corrupt { .. }) => {
+            let unknown = ("volumes that are not known".to_owned(), Some(error.to_string()));
+            Ok(Gaps { missing: MissingData::among([unknown]).unwrap_or_default(), elsewhere: None })
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether the tarball of a backup that another program has stored is still to come: its operations have ended, and what they have

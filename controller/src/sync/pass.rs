@@ -5,6 +5,7 @@ use std::time::Duration;
 use backup_actions::csi::SnapshotApi;
 use backup_core::{
     api::{Backup, BackupStorageLocation},
+    labels::FILES_MISSING_ANNOTATION,
     sync::Summary,
 };
 use backup_runtime::{
@@ -13,10 +14,12 @@ use backup_runtime::{
     retry,
 };
 use backup_store::{Location, StoreError};
+use jiff::Timestamp;
 use kube::{
     Api, ResourceExt as _,
     api::{DeleteParams, Preconditions},
 };
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{comparison::is_stored, skip_cache::Skip};
@@ -122,10 +125,31 @@ pub(super) async fn remove_orphan(
     Ok(())
 }
 
+/// Marks a Backup whose files are not in the bucket, with the time when that was seen; `None` takes the mark off.
+pub(super) async fn mark_files(
+    pass: &Pass<'_>,
+    name: &str,
+    missing_since: Option<Timestamp>,
+) -> Result<(), ReconcileError> {
+    let Some(backup) = pass.backup(name).await? else { return Ok(()) };
+    let location = pass.location.name_any();
+    let since = missing_since.map(|at| at.to_string());
+    let patch = |now: &Backup| {
+        let is_here = now.spec.storage_location.as_deref() == Some(&location) && is_stored(&now.phase());
+        let is_new = now.annotations().contains_key(FILES_MISSING_ANNOTATION) != since.is_some();
+        (is_here && is_new)
+            .then(|| json!({ "metadata": { "annotations": { FILES_MISSING_ANNOTATION: since } } }))
+    };
+    let Cluster { leadership, .. } = pass.cluster;
+    retry::status_patch_in(&pass.cluster.api(), leadership, READ_BUDGET, &backup, patch).await?;
+    Ok(())
+}
+
 /// What became of one folder that is not in the cluster.
 #[derive(Debug)]
 pub(super) enum FolderOutcome {
-    Created,
+    /// With a sentence if not all of it can be restored here.
+    Created(Option<String>),
     Skipped(Skip),
     /// Nothing to report: it has come into the cluster another way, or left the bucket.
     Settled,

@@ -76,6 +76,14 @@ pub const DELETION_WAITS_ANNOTATION: &str = "backup-controller/deletion-waits";
 /// Our annotation of a Backup that is stored: the volumes whose data is not in it ([`crate::volume_data::MissingData`]); of a Restore
 /// that has ended: those whose data was not restored.
 pub const MISSING_DATA_ANNOTATION: &str = "backup-controller/missing-data";
+/// Our annotation of a Backup that was imported from a bucket: the volumes whose data is in a repository that only a Velero server reads
+/// ([`crate::volume_data::MissingData`]).
+pub const DATA_ELSEWHERE_ANNOTATION: &str = "backup-controller/data-elsewhere";
+/// Our annotation of a Backup that was imported from a bucket: when. Its files were there then.
+pub const IMPORTED_ANNOTATION: &str = "backup-controller/imported";
+/// Our annotation of a Backup whose files were not in the bucket when it was last compared with the cluster: since when. Taken off when
+/// they are there again.
+pub const FILES_MISSING_ANNOTATION: &str = "backup-controller/files-missing";
 /// Our annotation of a Restore that has ended: the items that were there, differ from the backup, and were left as they are
 /// ([`crate::left_items::LeftItems`]).
 pub const LEFT_ITEMS_ANNOTATION: &str = "backup-controller/left-items";

@@ -23,6 +23,7 @@ pub mod reading;
 pub mod repository_data;
 pub mod resource_policy;
 pub mod resources;
+pub mod restorability;
 pub mod restore_plan;
 pub mod results;
 pub mod selection;

@@ -98,6 +98,7 @@ impl VolumeRecord {
 /// Why the data of a volume is missing, where the file gives no reason.
 pub const SNAPSHOT_FAILED: &str = "its snapshot failed";
 pub const NOTHING_SAVED: &str = "nothing of it was saved";
+const IN_REPOSITORY: &str = "it is in a repository that only a Velero server reads";
 
 /// An entry of the file of a restore for a claim whose data did not come back. Velero writes none; its command passes it over.
 pub fn not_restored(namespace: &str, claim: &str, volume: &str, why: &str) -> Value {
@@ -136,12 +137,41 @@ pub struct MissingData {
 impl MissingData {
     /// By `-volumeinfo.json.gz`; none if the data of all volumes is there.
     pub fn of(entries: &[Value]) -> Option<Self> {
-        let records = entries.iter().filter_map(VolumeRecord::of);
-        Self::among(records.map(|record| (record.name(), record.missing().map(str::to_owned))))
+        Self::counted(entries).known()
+    }
+
+    /// The same, also if the data of all volumes is there: what is written down is known.
+    pub fn counted(entries: &[Value]) -> Self {
+        Self::of_records(entries.iter().filter_map(VolumeRecord::of))
+    }
+
+    pub fn of_records(records: impl IntoIterator<Item = VolumeRecord>) -> Self {
+        let named = |record: VolumeRecord| (record.name(), record.missing().map(str::to_owned));
+        Self::count(records.into_iter().map(named))
     }
 
     /// Of volumes by their names, each with the reason why its data is missing, if it is.
     pub fn among(all: impl IntoIterator<Item = (String, Option<String>)>) -> Option<Self> {
+        Self::count(all).known()
+    }
+
+    /// The volumes of a backup whose data is in a repository that is not read here; `of` is the number of all its volumes, as far as it is
+    /// known.
+    pub fn in_repository(volumes: &[RepositoryVolume], of: usize) -> Option<Self> {
+        let named = |volume: &RepositoryVolume| match &volume.claim {
+            Some(claim) => format!("{}/{claim}", volume.namespace),
+            None => volume.to_string(),
+        };
+        let found = Self::among(volumes.iter().map(|one| (named(one), Some(IN_REPOSITORY.to_owned()))))?;
+        Some(Self { of: found.missing.max(of), ..found })
+    }
+
+    /// `None` if nothing is missing.
+    fn known(self) -> Option<Self> {
+        (self.missing > 0).then_some(self)
+    }
+
+    fn count(all: impl IntoIterator<Item = (String, Option<String>)>) -> Self {
         let mut found = Self::default();
         for (name, why) in all {
             found.of += 1;
@@ -151,12 +181,12 @@ impl MissingData {
                 found.volumes.insert(name, shortened(&why, LONGEST_REASON));
             }
         }
-        (found.missing > 0).then_some(found)
+        found
     }
 
-    /// What is in the annotation; none if there is none, or it cannot be read.
+    /// What is in the annotation; none if there is none, it says that nothing is missing, or it cannot be read.
     pub fn read(annotation: Option<&str>) -> Option<Self> {
-        serde_json::from_str(annotation?).ok()
+        serde_json::from_str::<Self>(annotation?).ok()?.known()
     }
 
     pub fn annotation(&self) -> String {
@@ -258,6 +288,9 @@ mod tests {
         );
         assert_eq!(MissingData::read(Some(&missing.annotation())), Some(missing));
         assert_eq!(MissingData::read(Some("[]")), None);
+        let all_there = MissingData::counted(&[]).annotation();
+        assert_eq!(all_there, r#"{"missing":0,"of":0,"volumes":{}}"#);
+        assert_eq!(MissingData::read(Some(&all_there)), None);
         let many: Vec<Value> =
             (0..30).map(|n| json!({"pvName": format!("pv-{n:02}"), "result": "failed"})).collect();
         let missing = MissingData::of(&many).unwrap();

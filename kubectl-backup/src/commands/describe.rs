@@ -6,6 +6,7 @@ use backup_core::{
     api::{DeleteBackupRequest, download_request::DownloadTargetKind},
     labels,
     phase::Stage,
+    restorability::Place,
 };
 use backup_lock::{Ledger, LedgerError, LedgerStore, VELERO_SCOPE, lease::lease_name};
 use futures::{FutureExt as _, future::LocalBoxFuture, join};
@@ -27,7 +28,7 @@ use crate::{
         DeletionView, Description, LocationSummary, RunView, Stored, WorkloadParts,
         progress::{Meter, share},
         related,
-        stored::operations,
+        stored::{FilesSeen, operations},
         workload,
     },
 };
@@ -77,12 +78,12 @@ async fn describe<W: Workload>(session: &Session, work: &W, now: Timestamp) -> D
 async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<WorkloadParts>) {
     let source = async {
         let source = source(session, work.source()).await;
-        let location = match work.as_backup().or(source.value()) {
+        let (location, place) = match work.as_backup().or(source.value()) {
             Some(backup) => location(session, backup).await,
-            None => Fetched::Known(None),
+            None => (Fetched::Known(None), Place::Gone),
         };
         let mut parts = parts.borrow_mut();
-        (parts.source, parts.location) = (source, location);
+        (parts.source, parts.location, parts.place) = (source, location, place);
     };
     join!(
         source,
@@ -104,14 +105,26 @@ async fn source(session: &Session, name: Option<&str>) -> Fetched<Option<Backup>
     fetched(session, async { optional(session.get(name).await) }).await
 }
 
-async fn location(session: &Session, backup: &Backup) -> Fetched<Option<LocationSummary>> {
+async fn location(session: &Session, backup: &Backup) -> (Fetched<Option<LocationSummary>>, Place) {
     let Some(name) = backup.spec.storage_location.as_deref().filter(|name| !name.is_empty()) else {
-        return Fetched::Known(None);
+        return (Fetched::Known(None), Place::Gone);
     };
     let about = About::called("get", "location", "backupstoragelocations", name);
     let locations = session.api::<BackupStorageLocation>();
-    let get = session.call(about, locations.get(name));
-    fetched(session, get).await.map(|location| Some(LocationSummary::of(&location, &backup.name_any())))
+    let found = fetched(session, async { Ok(session.call(about, locations.get(name)).await) }).await;
+    match found {
+        Fetched::Known(Ok(location)) => {
+            (Fetched::Known(Some(LocationSummary::of(&location, &backup.name_any()))), Place::of(&location))
+        }
+        Fetched::Known(Err(problem)) => {
+            let why = plain(&problem.to_string());
+            let place = if problem.is_not_found() { Place::Gone } else { Place::Unread(why.clone()) };
+            (Fetched::missing(why), place)
+        }
+        Fetched::Missing { unavailable } => {
+            (Fetched::missing(unavailable.clone()), Place::Unread(unavailable))
+        }
+    }
 }
 
 async fn previous(session: &Session, backup: Option<&Backup>) -> Fetched<Option<RunView>> {
@@ -164,11 +177,13 @@ async fn files<W: Workload>(session: &Session, work: &W) -> Stored {
     let (messages, operations, contents, volumes) = join!(
         file(session, work, with_messages, files.results),
         file(session, work, with_operations, files.operations),
-        file(session, work, is_whole, files.resources),
+        seen_file(session, work, is_whole, files.resources),
         file(session, work, is_whole, files.volumes)
     );
+    let (contents, has_list) = contents;
     let item_operations = operations.map(|all| all.map(|all: Vec<W::Operation>| operations::views(&all)));
-    Stored { messages, item_operations, contents, volumes }
+    let files = if is_whole { has_list } else { FilesSeen::Unread };
+    Stored { messages, item_operations, contents, volumes, files }
 }
 
 async fn file<W: Workload, T: DeserializeOwned>(
@@ -177,11 +192,32 @@ async fn file<W: Workload, T: DeserializeOwned>(
     is_wanted: bool,
     kind: DownloadTargetKind,
 ) -> Fetched<Option<T>> {
+    seen_file(session, work, is_wanted, kind).await.0
+}
+
+/// The same, and whether the file is there.
+async fn seen_file<W: Workload, T: DeserializeOwned>(
+    session: &Session,
+    work: &W,
+    is_wanted: bool,
+    kind: DownloadTargetKind,
+) -> (Fetched<Option<T>>, FilesSeen) {
     if !is_wanted {
-        return Fetched::Known(None);
+        return (Fetched::Known(None), FilesSeen::Unread);
     }
     let file = StoredFile::of(kind, work.meta());
-    fetched(session, Box::pin(document(session, &file))).await.map(Some)
+    let mut seen = FilesSeen::Unread;
+    let read = async {
+        let read = Box::pin(document(session, &file)).await;
+        seen = match &read {
+            Ok(_) => FilesSeen::Found,
+            Err(problem) if problem.kind == ProblemKind::NoFile => FilesSeen::Missing,
+            Err(_) => FilesSeen::Unread,
+        };
+        read
+    };
+    let file = fetched(session, read).await.map(Some);
+    (file, seen)
 }
 
 /// `-w`: on a terminal the screen is drawn again while it runs; elsewhere changes are lines, and the end is shown.

@@ -4,6 +4,7 @@ pub(super) mod cluster;
 mod installation;
 mod replicas;
 pub(super) mod schedules;
+mod volumes;
 pub(super) mod webhook;
 
 use std::{fmt::Write as _, path::PathBuf};
@@ -29,7 +30,7 @@ type Check<'session> = (&'static str, BoxFuture<'session, Result<Vec<Finding>, P
 pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let (session, now) = (&session, terminal.now());
-    let checks: [Check<'_>; 11] = [
+    let checks: [Check<'_>; 12] = [
         ("API server", Box::pin(cluster::api_server(session, now))),
         ("CRDs", Box::pin(cluster::definitions(session))),
         ("permissions", Box::pin(cluster::permissions(session))),
@@ -39,6 +40,7 @@ pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandR
         ("controller", Box::pin(installation::controller(session, now))),
         ("locations", Box::pin(installation::locations(session, now))),
         ("schedules", Box::pin(schedules::schedules(session, now))),
+        ("volumes", Box::pin(volumes::volumes(session))),
         ("lock", Box::pin(slipped_past(session))),
         ("profiles", Box::pin(installation::profiles(session))),
     ];

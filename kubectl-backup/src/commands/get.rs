@@ -5,6 +5,8 @@ mod follow;
 mod lines;
 
 use self::lines::Lines;
+use backup_core::restorability::{Place, Places};
+
 use super::prelude::*;
 use crate::{cli::GetArgs, client::PAGE, view::KindTable};
 
@@ -14,7 +16,20 @@ const HINT: Duration = Duration::from_secs(2);
 pub(crate) async fn run<K: TableKind>(args: GetArgs, terminal: &mut Terminal) -> CommandResult {
     check(&args)?;
     let session = Session::connect(terminal).await?;
-    list(&session, &KindTable::of::<K>(), &args, terminal).await
+    // Those of another namespace have other locations.
+    let is_wanted = K::HAS_LOCATION && args.output.form.is_table() && !args.list.all_namespaces;
+    let places = if is_wanted { Some(places(&session).await) } else { None };
+    list(&session, &KindTable::among::<K>(places), &args, terminal).await
+}
+
+/// All locations of the installation, or why they cannot be listed.
+pub(super) async fn places(session: &Session) -> Places {
+    let place = |one: BackupStorageLocation| Some((one.name_any(), Place::of(&one)));
+    let all = session.list_readable(ListParams::default(), place);
+    match fetched(session, all).await {
+        Fetched::Known(all) => Places(Ok(all.into_iter().collect())),
+        Fetched::Missing { unavailable } => Places(Err(unavailable)),
+    }
 }
 
 pub(crate) fn check(args: &GetArgs) -> Result<(), Problem> {

@@ -13,7 +13,7 @@ use crate::{
     stored::{self, StoredFile},
     view::{
         Stored,
-        stored::{Contents, Messages},
+        stored::{Contents, FilesSeen, Messages},
         troubles,
     },
 };
@@ -94,6 +94,7 @@ fn screen(name: &str, plan: RestorePlan, terminal: &Terminal) -> String {
         contents: Fetched::Known(Some(contents)),
         item_operations: Fetched::Known(None),
         volumes: Fetched::Known(None),
+        files: FilesSeen::Unread,
     };
     sections(&mut screen, &stored, terminal.now(), true);
     for (title, sentences) in [("LEFT OUT", left_out), ("NOT TRIED", notes)] {

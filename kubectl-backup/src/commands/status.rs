@@ -1,8 +1,12 @@
 //! `status`: one page for a cluster.
 
+use backup_core::api::download_request::DownloadTargetKind;
 use backup_lock::{State, ledger::Status};
-use futures::try_join;
-use k8s_openapi::api::core::v1::Namespace;
+use futures::{future::join_all, try_join};
+use k8s_openapi::{
+    api::core::v1::{Namespace, PersistentVolumeClaim},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use tokio::time::Instant;
 
 use super::{
@@ -13,9 +17,13 @@ use super::{
 use crate::{
     cli::StatusArgs,
     print::page,
+    stored::{StoredFile, document},
     view::{
         locks::named,
-        status::{self as view, Asked, BackupFacts, ClusterStatus, Observed, WorkLine},
+        status::{
+            self as view, Asked, BackupFacts, ClusterStatus, Created, Held, HeldByBackup, Observed, WorkLine,
+        },
+        stored::ResourceList,
     },
 };
 
@@ -68,20 +76,53 @@ async fn read(session: &Session, args: &StatusArgs, now: Timestamp) -> Result<Cl
     let restores = session.list_readable(all(), |one: Restore| WorkLine::of(&one, now));
     let schedules = session.list_readable(all(), Some::<Schedule>);
     let locations = session.list_readable(all(), Some::<BackupStorageLocation>);
-    let namespaces = async { Ok(fetched(session, namespaces(session)).await) };
+    let namespaces =
+        async { Ok(fetched(session, created::<Namespace>(session, "namespace", "namespaces")).await) };
+    let claims = created::<PersistentVolumeClaim>(session, "claim", "persistentvolumeclaims");
+    let claims = async { Ok(fetched(session, claims).await) };
+    let types = created::<CustomResourceDefinition>(session, "definition", "customresourcedefinitions");
+    let types = async { Ok(fetched(session, types).await) };
     let lock = async { Ok(fetched(session, lock(session)).await) };
-    let (backups, restores, schedules, locations, namespaces, lock) =
-        try_join!(backups, restores, schedules, locations, namespaces, lock)?;
-    let seen = Observed { namespaces, backups, restores, schedules, locations, lock };
+    let (backups, restores, schedules, locations, namespaces, claims, types, lock) =
+        try_join!(backups, restores, schedules, locations, namespaces, claims, types, lock)?;
+    let held = HeldByBackup::new();
+    let mut seen =
+        Observed { namespaces, claims, types, held, backups, restores, schedules, locations, lock };
+    seen.held = held_by(session, view::lists_to_read(&seen)).await;
     let asked =
         Asked { rpo: args.rpo.and_then(|rpo| rpo.as_std().try_into().ok()), except: &args.except_namespaces };
     Ok(view::status(&session.namespace, seen, &asked, now))
 }
 
-async fn namespaces(session: &Session) -> Result<Vec<String>, Problem> {
-    let api: Api<Namespace> = Api::all(session.client.clone());
-    let about = About::called("list", "namespace", "namespaces", "");
-    session.list(about, &api, ListParams::default(), |one| Some(one.name_any())).await
+/// Reads the lists of items of these backups side by side.
+async fn held_by(session: &Session, lists: Vec<view::ListOf>) -> HeldByBackup {
+    let read = lists.into_iter().map(async |view::ListOf { name, uid }| {
+        let meta = ObjectMeta { name: Some(name.clone()), uid: Some(uid), ..ObjectMeta::default() };
+        let file = StoredFile::of(DownloadTargetKind::BackupResourceList, &meta);
+        let read = async {
+            match Box::pin(document::<ResourceList>(session, &file)).await {
+                // A backup without its list holds nothing that is known.
+                Err(problem) if problem.kind == ProblemKind::NoFile => Ok(ResourceList::new()),
+                other => other,
+            }
+        };
+        (name, fetched(session, read).await.map(Held::from))
+    });
+    join_all(read).await.into_iter().collect()
+}
+
+/// All objects of a kind, by their metadata.
+async fn created<K>(session: &Session, word: &str, plural: &str) -> Result<Vec<Created>, Problem>
+where
+    K: kube::Resource<DynamicType = ()>,
+{
+    let api: Api<DynamicObject> = Api::all_with(session.client.clone(), &ApiResource::erase::<K>(&()));
+    let about = About::called("list", word, plural, "");
+    let keep = |one: DynamicObject| {
+        let at = one.metadata.creation_timestamp.as_ref().map(|at| at.0);
+        Some(Created { namespace: one.namespace().unwrap_or_default(), name: one.name_any(), at })
+    };
+    session.list(about, &api, ListParams::default(), keep).await
 }
 
 /// Who holds the lock between backups and restores, and who waits, in words.

@@ -1,12 +1,14 @@
 //! `wait`, and `--wait` of other commands: until an object has ended or is in a phase, or a scope is free. A phase that we
 //! don't know is shown, and is no end.
 
+use backup_core::restorability::{Answer, Evidence, Place, Restorability};
 use backup_lock::{claim::Claim, ledger::Status};
 use futures::{FutureExt as _, future::select_all};
 use tokio::time::{Instant, sleep};
 
 use super::{
     changes::Changes,
+    get::places,
     locks::{
         hold::scope_part,
         problem::{self, LockRole},
@@ -18,9 +20,9 @@ use super::{
 use crate::{
     backoff::pauses,
     cli::{Until, UntilArgs, WaitForArgs},
-    print::row,
+    print::{Tone, row},
     view::{
-        WorkStatus,
+        Verdict, WorkStatus,
         locks::{few, named, touches},
         progress::{self, Meter, Share},
         verdict,
@@ -143,11 +145,13 @@ async fn until_reached<W: Workload>(
         async |terminal, change| {
             let mut is_new = false;
             if let Some((index, work)) = change {
-                is_new = all[index].look(Some(work), phase, terminal);
+                let judged = judge(session, Some(&work)).await;
+                is_new = all[index].look(Some(work), judged.as_ref(), phase, terminal);
             } else {
                 for one in all.iter_mut().filter(|one| one.reached.is_none()) {
                     let work = optional(session.get::<W>(&one.name).await)?;
-                    is_new |= one.look(work, phase, terminal);
+                    let judged = judge(session, work.as_ref()).await;
+                    is_new |= one.look(work, judged.as_ref(), phase, terminal);
                 }
             }
             Ok(match is_new {
@@ -177,7 +181,13 @@ async fn until_reached<W: Workload>(
 
 impl<W: Workload> Awaited<W> {
     /// Looks at what it is now; true if that is new.
-    fn look(&mut self, now: Option<W>, phase: Option<&str>, terminal: &mut Terminal) -> bool {
+    fn look(
+        &mut self,
+        now: Option<W>,
+        judged: Option<&Restorability>,
+        phase: Option<&str>,
+        terminal: &mut Terminal,
+    ) -> bool {
         if self.reached.is_some() {
             return false;
         }
@@ -192,22 +202,47 @@ impl<W: Workload> Awaited<W> {
         let is_there = phase == Some(status.phase.as_str());
         if status.ended().is_some() || is_there {
             self.progress.clear(terminal);
-            let exit = tell_end(&work, is_there, phase.is_none(), terminal);
+            let exit = tell_end(&work, judged, is_there, phase.is_none(), terminal);
             self.reached = Some(Ok((exit, Some(work))));
         }
         is_new
     }
 }
 
+/// Whether a backup that is stored, by its phase, can be restored. Its location has no part in it where it cannot be read: not everyone
+/// who waits may read locations, and a backup that ran here is where its phase says.
+async fn judge<W: Workload>(session: &Session, work: Option<&W>) -> Option<Restorability> {
+    let backup = work.filter(|work| work.status().is_whole())?.as_backup()?;
+    let evidence = Evidence::of(backup);
+    let place = places(session).await.find(&evidence.location);
+    let is_read = !matches!(place, Place::Unread(_));
+    Some(evidence.judge(is_read.then_some(&place)))
+}
+
 /// Says how it has ended, or that it is in the phase that was waited for. The exit code.
-fn tell_end<W: Workload>(work: &W, is_there: bool, is_end_wanted: bool, terminal: &mut Terminal) -> Exit {
+fn tell_end<W: Workload>(
+    work: &W,
+    judged: Option<&Restorability>,
+    is_there: bool,
+    is_end_wanted: bool,
+    terminal: &mut Terminal,
+) -> Exit {
     let (kind, name, status) = (W::KIND, work.name_any(), work.status());
     if is_there {
         terminal.say(&format!("{kind} {name}: {}", status.phase));
         return Exit::Done;
     }
-    let completed = status.ended() == Some(true);
-    let verdict = verdict(work, terminal.now());
+    let mut completed = status.ended() == Some(true);
+    let mut verdict = verdict(work, terminal.now());
+    if let Some(judged) = judged.filter(|judged| completed && !judged.is_good) {
+        completed = false;
+        let doubt = match judged.answer {
+            Answer::No => "But it cannot be restored",
+            _ => "But whether it can be restored is not known",
+        };
+        verdict = Verdict { tone: Tone::Bad, ..verdict }
+            .because([plain(&format!("{doubt}: {}.", judged.reasons.join("; ")))]);
+    }
     let shown = terminal.err_style().tone(verdict.tone, &status.phase);
     terminal.say(&format!("{kind} {name}: {shown}. {}", verdict.sentence));
     for cause in &verdict.causes {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use backup_core::restorability::Answer;
 use jiff::Timestamp;
 
 use super::{Screen, Style, Tone, ago, day, human, moment, seconds, took, until};
@@ -118,11 +119,11 @@ fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
 
 fn show_restorable(restorable: &Restorable, now: Timestamp) -> String {
     let Restorable { answer, why, verified } = restorable;
-    let mut parts = vec![(*answer).to_owned()];
+    let mut parts = vec![answer.as_str().to_owned()];
     parts.extend((!why.is_empty()).then(|| why.clone()));
     match verified {
         Some(last) => parts.push(format!("verified {}", ago(last.at, now))),
-        None if matches!(*answer, "yes" | "partly") => parts.push("never verified".to_owned()),
+        None if matches!(answer, Answer::Yes | Answer::Partly) => parts.push("never verified".to_owned()),
         None => {}
     }
     parts.join(", ")

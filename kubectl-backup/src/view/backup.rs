@@ -3,11 +3,11 @@
 use backup_core::{
     api::{Backup, BackupSpec, download_request::DownloadTargetKind},
     deletion::Waits,
-    labels::{self, VERIFIED_ANNOTATION},
+    labels::{self, DATA_ELSEWHERE_ANNOTATION},
     operation::BackupOperation,
     phase::{Phase as _, Stage},
-    text::counted,
-    verification::Verification,
+    restorability::{Answer, Evidence, Place, Places, Restorability},
+    volume_data::MissingData,
 };
 use backup_lock::{Footprint, ObjectKey};
 use jiff::Timestamp;
@@ -16,6 +16,7 @@ use kube::ResourceExt as _;
 use super::{
     Attempts, Columns, Count, Description, Fact, LocationSummary, Restorable, TableKind, Verdict, WorkStatus,
     Workload,
+    stored::FilesSeen,
     table_kind::dash,
     workload::{
         Files, Words, cells, controller_log, filters, is_everything, list, namespaces, selectors, work_status,
@@ -37,11 +38,20 @@ impl TableKind for Backup {
         status: 1,
     };
 
+    const HAS_LOCATION: bool = true;
+
     fn row(&self, now: Timestamp, style: Style) -> Vec<String> {
+        self.row_among(None, now, style)
+    }
+
+    fn row_among(&self, places: Option<&Places>, now: Timestamp, style: Style) -> Vec<String> {
         let spec = &self.spec;
         let remark = match self.phase().stage() {
             Stage::Deleting => locked(self),
-            _ => self.without_data(),
+            Stage::Completed | Stage::PartiallyFailed if self.metadata.deletion_timestamp.is_none() => {
+                remark(self, places)
+            }
+            _ => None,
         };
         let remark = remark.map_or_else(String::new, |remark| format!(" ({remark})"));
         let (progress, items) = cells(self, &remark, now, style);
@@ -121,6 +131,10 @@ impl Workload for Backup {
         Some(self)
     }
 
+    fn data_elsewhere(&self) -> Option<MissingData> {
+        MissingData::read(self.annotations().get(DATA_ELSEWHERE_ANNOTATION).map(String::as_str))
+    }
+
     fn source(&self) -> Option<&str> {
         None
     }
@@ -149,27 +163,25 @@ impl Workload for Backup {
             "Its deletion has failed.".clone_into(&mut description.verdict);
             (description.tone, description.causes) = (Tone::Bad, failed.errors.clone());
         }
-        let place = description.location.value();
-        let verified = Verification::read(self.annotations().get(VERIFIED_ANNOTATION).map(String::as_str));
-        let mut restorable = restorable(stage, place, verified);
-        if let ("yes", Some(data)) = (restorable.answer, &description.missing_data) {
-            restorable.why = format!("without the data of {}", counted(data.missing, "volume"));
+        let mut evidence = Evidence::of(self);
+        evidence.missing.clone_from(&description.missing_data);
+        match description.stored.files {
+            FilesSeen::Unread => {}
+            FilesSeen::Found => evidence.finds_files(),
+            FilesSeen::Missing => evidence.finds_no_files(),
         }
-        if let (Tone::Good | Tone::Warn, "no", Some(place)) = (description.tone, restorable.answer, place) {
-            let cause = format!("It cannot be read now: location {} is Unavailable.", place.name);
-            description.tone = Tone::Warn;
-            description.causes.push(cause);
+        // Whoever has just read a file there need not read the location.
+        let is_known =
+            description.stored.files != FilesSeen::Found || !matches!(description.place, Place::Unread(_));
+        let judged = evidence.judge(is_known.then_some(&description.place));
+        if matches!(stage, Stage::Completed | Stage::PartiallyFailed) {
+            doubt(description, &judged, &evidence);
         }
-        if let ("yes" | "partly", Some(faults)) = (restorable.answer, faults(verified)) {
-            (restorable.answer, restorable.why) = ("unknown", format!("{faults} in its files"));
-            let cause = format!(
-                "When its files were verified, they were not all that they should be: `kubectl backup verify {}` says more.",
-                description.name
-            );
-            description.tone = if description.tone == Tone::Good { Tone::Warn } else { description.tone };
-            description.causes.push(cause);
-        }
-        description.restorable = Some(restorable);
+        description.restorable = Some(Restorable {
+            answer: judged.answer,
+            why: judged.reasons.join("; "),
+            verified: evidence.verified,
+        });
         description.expires = status.expiration.as_ref().map(|at| at.0);
         let attempted = status.volume_snapshots_attempted + status.csi_volume_snapshots_attempted;
         let completed = status.volume_snapshots_completed + status.csi_volume_snapshots_completed;
@@ -180,7 +192,13 @@ impl Workload for Backup {
     fn own_next(&self, description: &Description) -> Vec<String> {
         let Description { name, namespace, tone, location, .. } = description;
         let (stage, location) = (self.phase().stage(), location.value());
-        let unavailable = location.is_some_and(LocationSummary::is_unavailable);
+        // Also where its location is gone, or nothing is known of its files.
+        let unavailable = location.is_some_and(LocationSummary::is_unavailable)
+            || description.restorable.as_ref().is_some_and(|judged| {
+                matches!(judged.answer, Answer::No | Answer::Unknown)
+                    && self.status().is_whole()
+                    && judged.verified.is_none()
+            });
         // What a restore would do comes before the restore.
         let restore = format!("kubectl backup restore {name} --plan");
         let mut next = Vec::new();
@@ -199,6 +217,20 @@ impl Workload for Backup {
             _ => {}
         }
         next
+    }
+}
+
+/// What stands behind the phase of a backup that is stored, in a list: why it cannot be restored, or not all of it.
+fn remark(backup: &Backup, places: Option<&Places>) -> Option<String> {
+    let evidence = Evidence::of(backup);
+    let place = places.map(|places| places.find(&evidence.location));
+    // Without the right to read locations, nothing is said of them.
+    let place = place.as_ref().filter(|place| !matches!(place, Place::Unread(_)));
+    let Restorability { answer, reasons, .. } = evidence.judge(place);
+    match answer {
+        Answer::Yes | Answer::Later => None,
+        Answer::Partly => backup.without_data(),
+        Answer::Unknown | Answer::No => reasons.first().map(|reason| plain(reason)),
     }
 }
 
@@ -224,31 +256,28 @@ fn locked(backup: &Backup) -> Option<String> {
     Some(waits(backup)?.until.map_or_else(|| "legal hold".to_owned(), until))
 }
 
-/// What the last verification has found, if that is anything.
-fn faults(verified: Option<Verification>) -> Option<String> {
-    let Verification { findings, .. } = verified.filter(|last| last.findings > 0)?;
-    Some(counted(findings, "fault"))
-}
-
-fn restorable(
-    stage: Stage,
-    location: Option<&LocationSummary>,
-    verified: Option<Verification>,
-) -> Restorable {
-    let (answer, why) = match stage {
-        Stage::Completed => ("yes", ""),
-        Stage::PartiallyFailed => ("partly", "all but the items with errors"),
-        Stage::Failed | Stage::FailedValidation | Stage::Deleting => ("no", ""),
-        Stage::Unknown => ("unknown", ""),
-        _ => ("later", "once it has ended"),
-    };
-    match location {
-        Some(location) if location.is_unavailable() && matches!(answer, "yes" | "partly") => {
-            let why = format!("as long as location {} is Unavailable", location.name);
-            Restorable { answer: "no", why, verified }
+/// What is said of a backup that is stored, by its phase, and cannot be restored as far as is known.
+fn doubt(description: &mut Description, judged: &Restorability, evidence: &Evidence) {
+    let why = judged.reasons.join("; ");
+    let no_worse_than = |tone, other| if tone == Tone::Good { other } else { tone };
+    let is_unavailable = description.location.value().is_some_and(LocationSummary::is_unavailable);
+    let cause = match judged.answer {
+        Answer::No if is_unavailable => format!("It cannot be restored now: {why}."),
+        Answer::No => {
+            "Nothing can be restored from it.".clone_into(&mut description.verdict);
+            description.tone = Tone::Bad;
+            description.causes.push(format!("It is marked as {}, but {why}.", description.phase));
+            return;
         }
-        _ => Restorable { answer, why: why.to_owned(), verified },
-    }
+        Answer::Unknown if evidence.verified.is_some_and(|last| last.findings > 0) => format!(
+            "When its files were verified, they were not all that they should be: `kubectl backup verify {}` says more.",
+            description.name
+        ),
+        Answer::Unknown => format!("Whether it can be restored is not known: {why}."),
+        Answer::Yes | Answer::Partly | Answer::Later => return,
+    };
+    description.tone = no_worse_than(description.tone, Tone::Warn);
+    description.causes.push(cause);
 }
 
 /// What the backup is about, defaults left out: "all namespaces", "namespaces shop, db; resources pods; labels app=x".

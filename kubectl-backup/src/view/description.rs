@@ -1,7 +1,11 @@
 //! The document behind `describe`: what a person sees, and what `-o json` prints.
 
 use backup_core::{
-    api::common::HookStatus, left_items::LeftItems, text::counted, verification::Verification,
+    api::common::HookStatus,
+    left_items::LeftItems,
+    restorability::{Answer, Place},
+    text::counted,
+    verification::Verification,
     volume_data::MissingData,
 };
 use jiff::Timestamp;
@@ -42,6 +46,9 @@ pub(crate) struct Description {
     /// The volumes whose data is not in a backup, or was not restored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) missing_data: Option<MissingData>,
+    /// The volumes of an imported backup whose data is where only another server reads it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) data_elsewhere: Option<MissingData>,
     /// Items that a restore has left as they are, although they differ from the backup.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) left_items: Option<LeftItems>,
@@ -55,6 +62,8 @@ pub(crate) struct Description {
     pub(crate) stored: Stored,
     /// Where the backup is stored (that of a restore: where it is read).
     pub(crate) location: Fetched<Option<LocationSummary>>,
+    #[serde(skip)]
+    pub(crate) place: Place,
     pub(crate) lock: Fetched<LockView>,
     pub(crate) deletions: Fetched<Vec<DeletionView>>,
     pub(crate) events: Fetched<Vec<EventView>>,
@@ -102,8 +111,7 @@ pub(crate) struct Moment {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Restorable {
-    /// `yes`, `partly`, `no`, `later`, `unknown`.
-    pub(crate) answer: &'static str,
+    pub(crate) answer: Answer,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) why: String,
     /// The last verification of what is stored; none if it was never verified.

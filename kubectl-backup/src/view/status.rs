@@ -1,20 +1,22 @@
 //! What is protected: for each namespace its last good backup, and whether that is as recent as was promised. Pure.
 
+mod held;
 mod screen;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use backup_core::{
     api::{Backup, BackupSpec, BackupStorageLocation, Schedule, schedule::SchedulePhase},
     names::is_object_name,
+    restorability::{Answer, Evidence, Places, Restorability},
     selection::IncludesExcludes,
     text::counted,
-    volume_data::MissingData,
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use serde::Serialize;
 
+pub(crate) use held::{Created, Held, HeldByBackup, ListOf, lists_to_read};
 pub(crate) use screen::text;
 
 use super::{
@@ -34,7 +36,13 @@ const LONG: SignedDuration = SignedDuration::from_hours(24 * 400);
 
 /// What was read of the cluster.
 pub(crate) struct Observed {
-    pub(crate) namespaces: Fetched<Vec<String>>,
+    pub(crate) namespaces: Fetched<Vec<Created>>,
+    /// PersistentVolumeClaims.
+    pub(crate) claims: Fetched<Vec<Created>>,
+    /// Definitions of custom resources.
+    pub(crate) types: Fetched<Vec<Created>>,
+    /// What the last good backups hold, as far as it was read.
+    pub(crate) held: HeldByBackup,
     pub(crate) backups: Vec<BackupFacts>,
     pub(crate) restores: Vec<WorkLine>,
     pub(crate) schedules: Vec<Schedule>,
@@ -54,13 +62,39 @@ pub(crate) struct Asked<'a> {
 /// What is kept of a Backup: of thousands there is no room for more.
 pub(crate) struct BackupFacts {
     name: String,
+    uid: String,
     scope: Scope,
-    good: bool,
     phase: String,
     began: Option<Timestamp>,
-    location: String,
-    missing: Option<MissingData>,
+    evidence: Evidence,
     work: Option<WorkLine>,
+}
+
+/// A Backup, and whether it can be restored.
+struct Judged<'a> {
+    facts: &'a BackupFacts,
+    restorable: Restorability,
+}
+
+impl<'a> Judged<'a> {
+    fn of(facts: &'a BackupFacts, places: &Places) -> Self {
+        let evidence = &facts.evidence;
+        Self { facts, restorable: evidence.judge(Some(&places.find(&evidence.location))) }
+    }
+
+    /// "its newest backup, nightly-1, is PartiallyFailed", or what else is wrong with it.
+    fn sentence(&self) -> String {
+        let BackupFacts { name, phase, .. } = self.facts;
+        let Restorability { answer, reasons, .. } = &self.restorable;
+        let why = plain(&reasons.join("; "));
+        match answer {
+            Answer::No | Answer::Unknown if phase == "Completed" => {
+                let how = if *answer == Answer::No { "cannot be restored" } else { "may not be restorable" };
+                format!("its newest backup, {name}, {how}: {why}")
+            }
+            _ => format!("its newest backup, {name}, is {phase}"),
+        }
+    }
 }
 
 /// Which namespaces a backup is of, and whether it has all that is in them.
@@ -125,12 +159,11 @@ impl BackupFacts {
     pub(crate) fn of(backup: &Backup, now: Timestamp) -> Self {
         Self {
             name: backup.name_any(),
+            uid: backup.uid().unwrap_or_default(),
             scope: Scope::of(&backup.spec),
-            good: backup.status().ended() == Some(true) && backup.metadata.deletion_timestamp.is_none(),
             phase: plain(backup.phase().as_str()),
             began: began(backup),
-            location: backup.spec.storage_location.clone().unwrap_or_default(),
-            missing: backup.missing_data(),
+            evidence: Evidence::of(backup),
             work: WorkLine::of(backup, now),
         }
     }
@@ -144,8 +177,10 @@ pub(crate) struct ClusterStatus {
     /// Whether every namespace is protected.
     pub(crate) protected: bool,
     pub(crate) namespaces: Vec<NamespaceStatus>,
-    /// What was not asked for: namespaces that need no backups.
+    /// What was not asked for: namespaces that need no backups, and the installation's own.
     pub(crate) except: Vec<String>,
+    /// Types that are younger than every last good backup.
+    pub(crate) new_types: Vec<String>,
     pub(crate) running: Vec<WorkLine>,
     pub(crate) locations: Vec<LocationLine>,
     pub(crate) lock: Fetched<Vec<String>>,
@@ -170,6 +205,8 @@ pub(crate) struct NamespaceStatus {
 pub(crate) struct GoodBackup {
     pub(crate) name: String,
     pub(crate) began: Option<Timestamp>,
+    /// Whether it can be restored: `yes`, or `partly`.
+    pub(crate) restorable: Restorability,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -184,8 +221,8 @@ pub(crate) struct LocationLine {
 /// The newest of the backups of one scope.
 struct Newest<'a> {
     scope: &'a Scope,
-    good: Option<&'a BackupFacts>,
-    ended: Option<&'a BackupFacts>,
+    good: Option<&'a Judged<'a>>,
+    ended: Option<&'a Judged<'a>>,
 }
 
 /// A schedule, and what it promises.
@@ -208,39 +245,40 @@ struct Covering<'a> {
 }
 
 pub(crate) fn status(namespace: &str, seen: Observed, asked: &Asked<'_>, now: Timestamp) -> ClusterStatus {
-    let Observed { namespaces, backups, restores, schedules, locations, lock } = seen;
-    let mut unchecked = Vec::new();
+    let mut unchecked = held::unchecked(&seen);
+    let Observed { namespaces, claims, types, held, backups, restores, schedules, locations, lock } = seen;
     let names = match namespaces {
         Fetched::Known(names) => names,
         Fetched::Missing { unavailable } => {
             unchecked
                 .push(format!("only namespaces that a backup or schedule names are shown: {unavailable}"));
-            named(&backups, &schedules)
+            let unknown = |name| Created { namespace: String::new(), name, at: None };
+            named(&backups, &schedules).into_iter().map(unknown).collect()
         }
     };
-    let newest = newest(&backups);
+    let places = Places::of(&locations);
+    let judged: Vec<Judged<'_>> = backups.iter().map(|backup| Judged::of(backup, &places)).collect();
+    let newest = newest(&judged);
     let promises: Vec<Promise<'_>> = schedules.iter().map(|one| promise(one, now)).collect();
     let locations: Vec<LocationLine> = locations.iter().map(location).collect();
-    let down: BTreeMap<&str, &str> = locations
-        .iter()
-        .filter(|location| location.tone == Tone::Bad)
-        .map(|location| (location.name.as_str(), location.message.as_deref().unwrap_or_default()))
-        .collect();
-    let excepted = IncludesExcludes::new(asked.except, &[]);
-    let is_excepted = |name: &String| excepted.names(name);
-    let (except, names): (Vec<String>, Vec<String>) = names.into_iter().partition(is_excepted);
+    let is_excepted = |one: &Created| held::is_left_out(&one.name, namespace, asked);
+    let (except, there): (Vec<Created>, Vec<Created>) = names.into_iter().partition(is_excepted);
+    let names: Vec<String> = there.iter().map(|one| one.name.clone()).collect();
     let covering = covering(&names, &newest, &promises);
-    let namespaces: Vec<NamespaceStatus> = names
+    let since = Since { held: &held, claims: &claims };
+    let namespaces: Vec<NamespaceStatus> = there
         .iter()
         .zip(&covering)
-        .map(|(name, covering)| of_namespace(name, covering, &promises, &down, asked.rpo, now))
+        .map(|(one, covering)| of_namespace(one, covering, &promises, &since, asked.rpo, now))
         .collect();
+    let newest_good = newest.iter().filter_map(|one| one.good).filter_map(|good| good.facts.began).max();
     let running = backups.iter().filter_map(|backup| backup.work.clone()).chain(restores).collect();
     ClusterStatus {
         namespace: namespace.to_owned(),
         protected: namespaces.iter().all(|one| one.protected),
         namespaces,
-        except,
+        except: except.into_iter().map(|one| one.name).collect(),
+        new_types: held::new_types(newest_good, &types),
         running,
         locations,
         lock,
@@ -260,20 +298,22 @@ fn named(backups: &[BackupFacts], schedules: &[Schedule]) -> Vec<String> {
 }
 
 /// There are few scopes, however many backups and namespaces there are.
-fn newest(backups: &[BackupFacts]) -> Vec<Newest<'_>> {
+fn newest<'a>(backups: &'a [Judged<'a>]) -> Vec<Newest<'a>> {
     let mut all: Vec<Newest<'_>> = Vec::new();
-    for backup in backups {
+    for judged in backups {
+        let backup = judged.facts;
         let at = all.iter().position(|one| *one.scope == backup.scope).unwrap_or_else(|| {
             all.push(Newest { scope: &backup.scope, good: None, ended: None });
             all.len() - 1
         });
-        let later = |before: Option<&BackupFacts>| before.is_none_or(|before| before.began < backup.began);
+        let later =
+            |before: Option<&Judged<'_>>| before.is_none_or(|before| before.facts.began < backup.began);
         let newest = &mut all[at];
         if backup.work.is_none() && later(newest.ended) {
-            newest.ended = Some(backup);
+            newest.ended = Some(judged);
         }
-        if backup.good && later(newest.good) {
-            newest.good = Some(backup);
+        if judged.restorable.is_good && later(newest.good) {
+            newest.good = Some(judged);
         }
     }
     all
@@ -322,38 +362,53 @@ fn promise(schedule: &Schedule, now: Timestamp) -> Promise<'_> {
     }
 }
 
+/// What a last good backup is compared with.
+struct Since<'a> {
+    held: &'a HeldByBackup,
+    claims: &'a Fetched<Vec<Created>>,
+}
+
 fn of_namespace(
-    name: &str,
+    namespace: &Created,
     covering: &Covering<'_>,
     promises: &[Promise<'_>],
-    down: &BTreeMap<&str, &str>,
+    since: &Since<'_>,
     rpo: Option<SignedDuration>,
     now: Timestamp,
 ) -> NamespaceStatus {
-    let newest = || covering.newest.iter();
-    let good = newest().filter_map(|one| one.good).max_by_key(|backup| backup.began);
-    let ended = newest().filter_map(|one| one.ended).max_by_key(|backup| backup.began);
+    let (name, newest) = (namespace.name.as_str(), || covering.newest.iter());
+    let by_scope = newest().filter_map(|one| one.good).max_by_key(|backup| backup.facts.began);
+    let ended = newest().filter_map(|one| one.ended).max_by_key(|backup| backup.facts.began);
     let running = covering.promises.iter().copied().filter(|one| one.next.is_some());
     let strictest = running.clone().min_by_key(|one| one.every.unwrap_or(SignedDuration::MAX));
     let mut reasons = Vec::new();
+    let age = |at: Timestamp| human(now.duration_since(at).as_secs().max(0));
+    let absence = by_scope.and_then(|good| held::absence(namespace, good, since.held, age));
+    let good = by_scope.filter(|_| absence.is_none());
     match (good, ended) {
+        _ if absence.is_some() => reasons.extend(absence),
         (None, None) => reasons.push("there is no backup of all of it".to_owned()),
-        (None, Some(bad)) => reasons.push(format!("its newest backup, {}, is {}", bad.name, bad.phase)),
-        (Some(good), _) => reasons.extend(of_good(good, name, strictest, down, rpo, now)),
+        (None, Some(bad)) => reasons.push(bad.sentence()),
+        (Some(good), _) => reasons.extend(of_good(good.facts, name, strictest, rpo, now)),
     }
     if strictest.is_none() && rpo.is_none() {
         reasons.push(no_schedule(name, covering, promises));
     }
     let protected = reasons.is_empty();
     if let (true, Some(good), Some(ended)) = (protected, good, ended)
-        && ended.began > good.began
+        && ended.facts.began > good.facts.began
     {
-        reasons.push(format!("its newest backup, {}, is {}", ended.name, ended.phase));
+        reasons.push(ended.sentence());
     }
+    reasons.extend(good.and_then(|good| held::new_claims(name, good.facts.began, since.claims)));
     NamespaceStatus {
         name: name.to_owned(),
         protected,
-        last_good: good.map(|good| GoodBackup { name: good.name.clone(), began: good.began }),
+        last_good: good.map(|good| GoodBackup {
+            name: good.facts.name.clone(),
+            began: good.facts.began,
+            restorable: good.restorable.clone(),
+        }),
         next_run: running.filter_map(|one| one.next).min(),
         schedule: strictest.map(|one| one.name.clone()),
         reasons,
@@ -365,7 +420,6 @@ fn of_good(
     good: &BackupFacts,
     namespace: &str,
     promised: Option<&Promise<'_>>,
-    down: &BTreeMap<&str, &str>,
     rpo: Option<SignedDuration>,
     now: Timestamp,
 ) -> Vec<String> {
@@ -391,21 +445,19 @@ fn of_good(
         }
         _ => {}
     }
-    if let Some(why) = down.get(good.location.as_str()) {
-        let why = if why.is_empty() { String::new() } else { format!(": {why}") };
-        reasons
-            .push(format!("location {}, which has its last good backup, is Unavailable{why}", good.location));
-    }
-    if let Some(data) = &good.missing {
+    let not_in_it = good.evidence.missing.iter().map(|data| (data, "is not in its last good backup"));
+    let elsewhere =
+        good.evidence.elsewhere.iter().map(|data| (data, "does not come back with its last good backup"));
+    for (data, how) in not_in_it.chain(elsewhere) {
         let of_namespace = |(volume, why): (&String, &String)| {
             let claim = volume.strip_prefix(namespace)?.strip_prefix('/')?;
-            Some(plain(&format!("the data of claim {claim} is not in its last good backup ({why})")))
+            Some(plain(&format!("the data of claim {claim} {how} ({why})")))
         };
         reasons.extend(data.volumes.iter().filter_map(of_namespace));
         let unnamed = data.missing.saturating_sub(data.volumes.len());
         if unnamed > 0 {
             reasons.push(format!(
-                "the data of {}, perhaps of this namespace, is not in its last good backup",
+                "the data of {}, perhaps of this namespace, {how}",
                 counted(unnamed, "more volume")
             ));
         }

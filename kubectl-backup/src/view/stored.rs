@@ -21,6 +21,17 @@ pub(crate) struct Stored {
     pub(crate) contents: Fetched<Option<Contents>>,
     /// What became of the data of volumes.
     pub(crate) volumes: Fetched<Option<Vec<VolumeView>>>,
+    #[serde(skip)]
+    pub(crate) files: FilesSeen,
+}
+
+/// Whether the files of a backup were there when they were read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum FilesSeen {
+    #[default]
+    Unread,
+    Found,
+    Missing,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

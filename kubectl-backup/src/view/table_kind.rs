@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use backup_core::api::NamespacedKind;
+use backup_core::{api::NamespacedKind, restorability::Places};
 use jiff::Timestamp;
 use kube::api::ApiResource;
 use serde_json::Value;
@@ -24,7 +24,15 @@ pub(crate) trait TableKind: NamespacedKind {
     const KIND: &'static str;
     const COLUMNS: Columns;
 
+    /// Whether its rows say what its location means for it.
+    const HAS_LOCATION: bool = false;
+
     fn row(&self, now: Timestamp, style: Style) -> Vec<String>;
+
+    /// The same, with the locations of the installation.
+    fn row_among(&self, _: Option<&Places>, now: Timestamp, style: Style) -> Vec<String> {
+        self.row(now, style)
+    }
 }
 
 /// Makes a row of an object, all columns; an error if the object cannot be decoded.
@@ -44,12 +52,19 @@ pub(crate) struct KindTable {
 
 impl KindTable {
     pub(crate) fn of<K: TableKind>() -> Self {
+        Self::among::<K>(None)
+    }
+
+    /// The same, with the locations of the installation.
+    pub(crate) fn among<K: TableKind>(places: Option<Places>) -> Self {
         Self {
             resource: ApiResource::erase::<K>(&()),
             word: K::KIND,
             is_ours: true,
             columns: K::COLUMNS,
-            row: Box::new(|object, now, style| Ok(K::deserialize(object)?.row(now, style))),
+            row: Box::new(move |object, now, style| {
+                Ok(K::deserialize(object)?.row_among(places.as_ref(), now, style))
+            }),
             document: None,
         }
     }

@@ -6,6 +6,7 @@ use backup_core::{
     left_items::LeftItems,
     operation::Operation,
     phase::Stage,
+    restorability::Place,
     text::counted,
     volume_data::MissingData,
 };
@@ -18,7 +19,7 @@ use super::{
     Attempts, Count, DeletionView, Description, Fact, HolderView, LocationSummary, LockView, Moment, RunView,
     Stored, TableKind, Verdict,
     related::{self},
-    stored::{operations::OperationView, volumes::VolumeView},
+    stored::{FilesSeen, operations::OperationView, volumes::VolumeView},
     table_kind::{age, dash},
     troubles,
 };
@@ -50,9 +51,16 @@ pub(crate) trait Workload: TableKind + Sync {
         MissingData::read(self.meta().annotations.as_ref()?.get(MISSING_DATA_ANNOTATION).map(String::as_str))
     }
 
-    /// The same in a list.
+    /// The volumes of an imported backup whose data is where only another server reads it.
+    fn data_elsewhere(&self) -> Option<MissingData> {
+        None
+    }
+
+    /// Both in a list.
     fn without_data(&self) -> Option<String> {
-        self.missing_data().map(|data| format!("{} without data", counted(data.missing, "volume")))
+        let missing = self.missing_data().map_or(0, |data| data.missing);
+        let without = missing + self.data_elsewhere().map_or(0, |data| data.missing);
+        (without > 0).then(|| format!("{} without data", counted(without, "volume")))
     }
 
     /// What the work waits for, as the controller has said; only while it has not ended.
@@ -222,7 +230,8 @@ fn judged<W: Workload>(
 ) -> Verdict {
     let Words { processed, done, rest, lacks, storing, failed, .. } = W::WORDS;
     let left = work.left_items();
-    let gaps = [left.as_ref().map(ToString::to_string), missing.map(|data| data.sentence(lacks))];
+    let elsewhere = work.data_elsewhere().map(|data| data.sentence("cannot be restored here"));
+    let gaps = [left.as_ref().map(ToString::to_string), missing.map(|data| data.sentence(lacks)), elsewhere];
     let gaps: Vec<String> = gaps.into_iter().flatten().map(|gap| plain(&gap)).collect();
     let busy = |sentence: &str| Verdict::new(Tone::Busy, status.with_troubles(sentence));
     if status.is_cancelled && !status.stage.is_terminal() && !status.is_storing() {
@@ -299,6 +308,8 @@ pub(crate) struct WorkloadParts {
     pub(crate) source: Fetched<Option<Backup>>,
     /// Where the backup is stored; nothing if it names no location yet.
     pub(crate) location: Fetched<Option<LocationSummary>>,
+    /// The same, as its verdict needs it.
+    pub(crate) place: Place,
     pub(crate) deletions: Fetched<Vec<DeletionView>>,
     pub(crate) previous: Fetched<Option<RunView>>,
     pub(crate) events: Fetched<Vec<Event>>,
@@ -314,6 +325,7 @@ impl WorkloadParts {
         Self {
             source: Fetched::missing(WHY),
             location: Fetched::missing(WHY),
+            place: Place::Unread(WHY.to_owned()),
             deletions: Fetched::missing(WHY),
             previous: Fetched::missing(WHY),
             events: Fetched::missing(WHY),
@@ -323,13 +335,14 @@ impl WorkloadParts {
                 item_operations: Fetched::missing(WHY),
                 contents: Fetched::missing(WHY),
                 volumes: Fetched::missing(WHY),
+                files: FilesSeen::Unread,
             },
         }
     }
 }
 
 pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timestamp) -> Description {
-    let WorkloadParts { source, location, deletions, previous, events, ledger, stored } = parts;
+    let WorkloadParts { source, location, place, deletions, previous, events, ledger, stored } = parts;
     let (meta, status) = (work.meta(), work.status());
     let name = meta.name.clone().unwrap_or_default();
     let namespace = meta.namespace.clone().unwrap_or_default();
@@ -368,6 +381,7 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         hooks: status.hooks.filter(|hooks| hooks.attempted > 0),
         snapshots: None,
         missing_data,
+        data_elsewhere: work.data_elsewhere(),
         left_items: work.left_items(),
         facts: work.facts(&source),
         timeline: timeline(created, &status, &stored),
@@ -375,6 +389,7 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         previous,
         stored,
         location,
+        place,
         lock,
         deletions,
         events: events.map(|events| related::events(&events)),

@@ -327,6 +327,9 @@ async fn a_completed_backup_without_the_data_of_all_volumes_says_so() {
         with(completed_backup("partly"), &annotation),
         &json!({"status": {"phase": "PartiallyFailed", "errors": 1}}),
     ));
+    for name in ["nightly", "partly"] {
+        api.has_file("BackupResourceList", name, &json!({}));
+    }
     let person = Person::at(&api);
     transcript!(person, "get", "describe nightly", "describe partly", "wait nightly");
     let document = person.reads("describe nightly -o json").await;

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use crate::samples::{is_stored, location};
 use axum::{
     body::{Body, Bytes},
     http::{HeaderValue, Method, StatusCode},
@@ -71,6 +72,27 @@ impl Fault {
     }
 }
 
+/// A backup that is stored, by its phase, as a controller leaves it: it began after it was created, and has a location that is there.
+fn as_stored(api: &backup_testkit::FakeApi, mut object: Value) -> Value {
+    if !is_stored(&object) {
+        return object;
+    }
+    let created = object["metadata"]["creationTimestamp"].clone();
+    let status = object["status"].as_object_mut().unwrap();
+    let began = status.entry("startTimestamp").or_insert_with(|| created.clone()).clone();
+    if began.as_str() < created.as_str() {
+        object["metadata"]["creationTimestamp"] = began;
+    }
+    if object["spec"]["storageLocation"].is_null() {
+        object["spec"]["storageLocation"] = json!("default");
+    }
+    let home = path("backupstoragelocations", "velero", "default");
+    if object["spec"]["storageLocation"] == "default" && api.get(&home).is_none() {
+        api.put(&home, location("Available", ""));
+    }
+    object
+}
+
 #[derive(Default)]
 struct Inner {
     /// By kind, and name of the backup or restore.
@@ -118,7 +140,9 @@ impl FakeApi {
         let text = |at: &str| object.pointer(at).and_then(Value::as_str);
         let plural = text("/kind").unwrap().to_lowercase() + "s";
         let (namespace, name) = (text("/metadata/namespace").unwrap_or("velero"), text("/metadata/name"));
-        self.api.put(&path(&plural, namespace, name.unwrap()), object);
+        let path = path(&plural, namespace, name.unwrap());
+        let object = as_stored(&self.api, object);
+        self.api.put(&path, object);
         self
     }
 
@@ -258,7 +282,10 @@ impl Inner {
             }
             Fault::Hang => return Some(backup_testkit::Fault::Hang),
             Fault::DoneBut(code, body) => return Some(backup_testkit::Fault::DoneBut(status(code, body))),
-            Fault::Becomes(object) => api.put(&request.path, object),
+            Fault::Becomes(object) => {
+                let object = as_stored(api, object);
+                api.put(&request.path, object);
+            }
             Fault::Vanishes => api.delete(&request.path),
             // Nothing happens.
             Fault::None if is_watch => return Some(backup_testkit::Fault::Hang),

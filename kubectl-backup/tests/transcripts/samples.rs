@@ -33,6 +33,12 @@ pub fn backup_in(phase: &str, name: &str) -> Value {
     with(new_backup(name), &json!({ "status": { "phase": phase } }))
 }
 
+/// Whether it is a backup whose files are in its location, by its phase.
+pub fn is_stored(object: &Value) -> bool {
+    object["kind"] == "Backup"
+        && ["Completed", "PartiallyFailed"].iter().any(|phase| object["status"]["phase"] == *phase)
+}
+
 /// A backup of two hours ago.
 pub fn completed_backup(name: &str) -> Value {
     with(

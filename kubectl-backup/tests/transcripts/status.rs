@@ -43,6 +43,9 @@ async fn what_is_not_protected_comes_first_with_the_reason() {
         .has(with(completed_restore("back-again", "nightly"), &json!({"status": {"phase": "InProgress"}})))
         .has(location("default", &json!({"phase": "Available"})))
         .has(location("away", &json!({"phase": "Unavailable", "message": "no route to host"})));
+    for (name, namespace) in [("nightly-20261103030000", "shop"), ("nightly-20261020030000", "db")] {
+        api.has_file("BackupResourceList", name, &json!({ "v1/Namespace": [namespace] }));
+    }
     let person = Person::at(&api);
     transcript!(
         person,
@@ -67,6 +70,8 @@ async fn a_large_cluster_fits_on_a_screen() {
     api.has(schedule("nightly", &["team-0*", "team-10*"]))
         .has(of("nightly-20261103030000", &["team-0*", "team-10*"]))
         .has(location("default", &json!({"phase": "Available"})));
+    let held: Vec<String> = (0..1100).map(|number| format!("team-{number:04}")).collect();
+    api.has_file("BackupResourceList", "nightly-20261103030000", &json!({ "v1/Namespace": held }));
     let person = Person::at(&api);
     transcript!(person, "status");
     assert_eq!(

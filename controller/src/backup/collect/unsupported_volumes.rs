@@ -17,6 +17,10 @@ use super::{
 };
 use crate::backup::report::scope_of;
 
+const UNWANTED: &str = "spec.snapshotVolumes is false";
+const SNAPSHOTS_OFF: &str =
+    "snapshots of CSI volumes are off (--features of the controller has no EnableCSI)";
+
 impl<S: Sink> Collector<'_, S> {
     /// Of a pod that was written.
     pub(super) fn report_unsupported_volumes(&mut self, pod: &RawItem<'_>) {
@@ -62,6 +66,13 @@ impl<S: Sink> Collector<'_, S> {
         if csi && let Some(message) = apart_from_its_group(&self.request.backup.spec, &object) {
             let message = format!("PersistentVolumeClaim {} {message}", claim.full_name());
             self.error(scope_of(claim.namespace()), message);
+        }
+        if !csi
+            && text_of(&object, "/status/phase") == Some("Bound")
+            && let Some(snapshots) = &self.request.volume_snapshots
+        {
+            let is_unwanted = self.request.backup.spec.snapshot_volumes == Some(false);
+            snapshots.note_unsupported(&object, if is_unwanted { UNWANTED } else { SNAPSHOTS_OFF });
         }
         let Some(policy) = plan.policy.as_ref().filter(|policy| asks_for_something(policy)) else { return };
         let (Some(name), Some("Bound")) =

@@ -50,6 +50,11 @@ impl ClaimVolume {
         }
     }
 
+    fn key(&self) -> Key {
+        let of_volume = if self.claim.is_empty() { self.name.clone() } else { String::new() };
+        (self.namespace.clone(), self.claim.clone(), of_volume)
+    }
+
     /// From the volume, which names the claim that it is bound to, if there is one.
     pub fn of_volume(volume: &Value) -> Self {
         let owned = |value: &Value, pointer: &str| text(value, pointer).unwrap_or_default().to_owned();
@@ -80,6 +85,8 @@ enum Outcome {
     Skipped(String),
     /// Its data should be there, and there is no way.
     Left(String),
+    /// Nothing here saves volumes such as this one. One warning counts all of them.
+    Unsupported(String),
 }
 
 /// Namespace and name of a claim; without one, the name of the volume.
@@ -128,6 +135,14 @@ impl BackupVolumes {
         self.record(volume, Outcome::Left(reason.to_owned()));
     }
 
+    /// A bound claim was written, and nothing has looked at its volume so far.
+    pub fn unsupported(&self, claim: &Value, reason: &str) {
+        let name = text(claim, "/spec/volumeName").unwrap_or_default().to_owned();
+        let volume = ClaimVolume { name, ..ClaimVolume::of(claim, &Value::Null) };
+        let key = volume.key();
+        self.lock().entry(key).or_insert_with(|| (volume, Outcome::Unsupported(reason.to_owned())));
+    }
+
     /// What is known of a snapshot: its `csiSnapshotInfo`, and when it was created.
     pub(crate) fn describe(&self, namespace: &str, snapshot: &str, more: Value, at: Option<String>) {
         for (volume, outcome) in self.lock().values_mut() {
@@ -163,13 +178,16 @@ impl BackupVolumes {
         self.lock().values().map(|(volume, outcome)| entry(volume, outcome)).collect()
     }
 
+    /// The number of claims that something has looked at.
     pub fn claims(&self) -> u64 {
-        self.lock().values().filter(|(volume, _)| !volume.claim.is_empty()).count() as u64
+        let looked_at = |(volume, outcome): &&(ClaimVolume, Outcome)| {
+            !volume.claim.is_empty() && !matches!(outcome, Outcome::Unsupported(_))
+        };
+        self.lock().values().filter(looked_at).count() as u64
     }
 
     fn record(&self, volume: ClaimVolume, outcome: Outcome) {
-        let of_volume = if volume.claim.is_empty() { volume.name.clone() } else { String::new() };
-        let key = (volume.namespace.clone(), volume.claim.clone(), of_volume);
+        let key = volume.key();
         let mut seen = self.lock();
         // A volume comes by before its claim.
         let is_native = matches!(seen.get(&key), Some((_, Outcome::Native(_))));
@@ -190,7 +208,9 @@ fn entry(volume: &ClaimVolume, outcome: &Outcome) -> Value {
         "pvInfo": { "reclaimPolicy": volume.reclaim_policy, "labels": volume.labels },
     });
     match outcome {
-        Outcome::Skipped(reason) | Outcome::Left(reason) => entry["skippedReason"] = json!(reason),
+        Outcome::Skipped(reason) | Outcome::Left(reason) | Outcome::Unsupported(reason) => {
+            entry["skippedReason"] = json!(reason);
+        }
         Outcome::Native(snapshot) => {
             let completed = snapshot.status.phase == SnapshotPhase::Completed;
             entry["backupMethod"] = json!("NativeSnapshot");
@@ -317,6 +337,30 @@ mod tests {
         assert_eq!((&info[0]["pvName"], &info[0]["result"]), (&json!("pv-x"), &json!("failed")));
         assert!(volumes.missing().is_empty());
         assert_eq!(volumes.claims(), 1);
+    }
+
+    #[test]
+    fn a_claim_that_nothing_looks_at_is_told_and_what_looks_at_it_knows_better() {
+        let volumes = BackupVolumes::default();
+        let of = |name: &str| {
+            let mut claim = claim(name).0;
+            claim["spec"] = json!({ "volumeName": format!("pv-{name}") });
+            claim
+        };
+        for name in ["a", "b", "c"] {
+            volumes.unsupported(&of(name), "snapshots are off");
+        }
+        volumes.left(volume("b"), "no plugin knows it");
+        volumes.skipped(volume("d"), "a policy says so");
+        volumes.unsupported(&of("d"), "snapshots are off");
+        let taken = VolumeSnapshot::new(VolumeSnapshotSpec::default()).completed("snap-1".into());
+        volumes.native(volume("c"), taken);
+        let info = volumes.info();
+        let reasons: Vec<&str> =
+            info.iter().map(|one| one["skippedReason"].as_str().unwrap_or("saved")).collect();
+        assert_eq!(reasons, ["snapshots are off", "no plugin knows it", "saved", "a policy says so"]);
+        assert_eq!((&info[0]["pvcName"], &info[0]["pvName"]), (&json!("a"), &json!("pv-a")));
+        assert_eq!((volumes.claims(), volumes.missing().len()), (3, 1));
     }
 
     #[test]

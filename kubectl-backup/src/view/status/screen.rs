@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use backup_core::text::counted;
+use backup_core::text::{counted, listed};
 use jiff::Timestamp;
 
 use super::{ClusterStatus, NamespaceStatus, WorkLine};
@@ -70,6 +70,11 @@ fn facts(status: &ClusterStatus, style: Style) -> Vec<(&'static str, String)> {
     if !status.except.is_empty() {
         facts.push(("Left out", status.except.join(", ")));
     }
+    if !status.new_types.is_empty() {
+        let shown = status.new_types.len().min(NAMED);
+        let names = listed(&status.new_types[..shown], status.new_types.len());
+        facts.push(("New types", format!("{names}: younger than the last good backups")));
+    }
     facts.extend(status.unchecked.iter().map(|sentence| ("Note", sentence.clone())));
     facts
 }
@@ -130,11 +135,17 @@ fn next(status: &ClusterStatus, bad: &[&NamespaceStatus]) -> Vec<String> {
     let down = status.locations.iter().find(|location| location.tone == Tone::Bad);
     next.extend(down.map(|location| format!("kubectl backup locations describe {}", location.name)));
     let unscheduled: Vec<&str> =
-        bad.iter().filter(|one| one.schedule.is_none()).take(NAMED).map(|one| one.name.as_str()).collect();
+        bad.iter().filter(|one| one.schedule.is_none()).map(|one| one.name.as_str()).collect();
     if !unscheduled.is_empty() {
-        let names = unscheduled.join(",");
+        let named = &unscheduled[..unscheduled.len().min(NAMED)];
+        let rest = if named.len() < unscheduled.len() {
+            format!("   # {} of {}: `kubectl backup status -o name` has all", named.len(), unscheduled.len())
+        } else {
+            String::new()
+        };
         next.push(format!(
-            "kubectl backup schedules create NAME --schedule='0 3 * * *' --include-namespaces={names}"
+            "kubectl backup schedules create NAME --schedule='0 3 * * *' --include-namespaces={}{rest}",
+            named.join(",")
         ));
     }
     let scheduled = bad.iter().find_map(|one| one.schedule.as_ref());

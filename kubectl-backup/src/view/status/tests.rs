@@ -6,7 +6,7 @@ use super::*;
 const NOW: &str = "2026-11-03T05:00:00Z";
 
 fn backup(name: &str, namespaces: &[&str], began: &str, phase: &str) -> Value {
-    json!({ "metadata": { "name": name, "uid": name }, "spec": { "includedNamespaces": namespaces, "storageLocation": "default" },
+    json!({ "metadata": { "name": name, "uid": name, "creationTimestamp": began }, "spec": { "includedNamespaces": namespaces, "storageLocation": "default" },
         "status": { "phase": phase, "startTimestamp": began } })
 }
 
@@ -15,20 +15,39 @@ fn schedule(name: &str, cron: &str, template: &Value) -> Value {
         "spec": { "schedule": cron, "template": template }, "status": { "phase": "Enabled" } })
 }
 
+fn created(namespace: &str, name: &str, at: &str) -> Created {
+    Created { namespace: namespace.to_owned(), name: name.to_owned(), at: Some(at.parse().unwrap()) }
+}
+
 fn judged(backups: &[Value], schedules: &[Value], rpo: Option<i64>) -> ClusterStatus {
+    judged_with(backups, schedules, rpo, |_| ())
+}
+
+fn judged_with(
+    backups: &[Value],
+    schedules: &[Value],
+    rpo: Option<i64>,
+    change: impl FnOnce(&mut Observed),
+) -> ClusterStatus {
     let now: Timestamp = NOW.parse().unwrap();
     let facts = |backup: &Value| BackupFacts::of(&serde_json::from_value(backup.clone()).unwrap(), now);
-    let location = json!({ "metadata": { "name": "default" }, "spec": { "provider": "aws", "objectStorage": { "bucket": "b" } } });
+    let location = json!({ "metadata": { "name": "default" }, "spec": { "provider": "aws", "objectStorage": { "bucket": "b" } },
+        "status": { "phase": "Available" } });
     let down = json!({ "metadata": { "name": "away" }, "spec": { "provider": "aws", "objectStorage": { "bucket": "b" } },
         "status": { "phase": "Unavailable", "message": "no route" } });
-    let seen = Observed {
-        namespaces: Fetched::Known(["shop", "kube-system"].map(str::to_owned).to_vec()),
+    let old = "2026-01-01T00:00:00Z";
+    let mut seen = Observed {
+        namespaces: Fetched::Known(["shop", "kube-system"].map(|name| created("", name, old)).to_vec()),
+        claims: Fetched::Known(vec![created("shop", "data", old)]),
+        types: Fetched::Known(vec![created("", "widgets.example.io", old)]),
+        held: HeldByBackup::new(),
         backups: backups.iter().map(facts).collect(),
         restores: Vec::new(),
         schedules: schedules.iter().map(|one| serde_json::from_value(one.clone()).unwrap()).collect(),
         locations: [location, down].map(|one| serde_json::from_value(one).unwrap()).to_vec(),
         lock: Fetched::Known(Vec::new()),
     };
+    change(&mut seen);
     let asked = Asked { rpo: rpo.map(SignedDuration::from_hours), except: &["kube-*".to_owned()] };
     status("velero", seen, &asked, now)
 }
@@ -117,7 +136,7 @@ fn every_reason_is_told() {
             vec![changed(good(), &json!({"spec": {"storageLocation": "away"}}))],
             vec![daily()],
             false,
-            "location away, which has its last good backup, is Unavailable: no route",
+            "its newest backup, good, cannot be restored: location away is Unavailable",
         ),
         (
             vec![missing(json!({"shop/data": "no driver"}))],
@@ -126,6 +145,18 @@ fn every_reason_is_told() {
             "the data of claim data is not in its last good backup (no driver)",
         ),
         (vec![missing(json!({"other/data": "no driver"}))], vec![daily()], true, ""),
+        (
+            vec![changed(good(), &json!({"spec": {"storageLocation": "gone"}}))],
+            vec![daily()],
+            false,
+            "its newest backup, good, cannot be restored: location gone does not exist",
+        ),
+        (
+            vec![changed(good(), &json!({"status": {"startTimestamp": "2026-11-02T04:00:00Z"}}))],
+            vec![daily()],
+            false,
+            "its newest backup, good, may not be restorable: it was created with its phase, and nobody has looked for its files yet",
+        ),
         (
             vec![missing(json!({}))],
             vec![daily()],
@@ -161,6 +192,9 @@ fn without_the_right_to_list_namespaces_those_that_are_named_are_shown() {
     let now = NOW.parse().unwrap();
     let seen = Observed {
         namespaces: Fetched::missing("forbidden"),
+        claims: Fetched::Known(Vec::new()),
+        types: Fetched::Known(Vec::new()),
+        held: HeldByBackup::new(),
         backups: vec![BackupFacts::of(
             &serde_json::from_value(backup("b", &["db", "x-*"], NOW, "Completed")).unwrap(),
             now,
@@ -177,4 +211,53 @@ fn without_the_right_to_list_namespaces_those_that_are_named_are_shown() {
     let names: Vec<&str> = status.namespaces.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names, ["db", "shop"]);
     assert_eq!(status.unchecked.len(), 1);
+}
+
+#[test]
+fn what_is_younger_than_the_last_good_backup_is_not_in_it() {
+    let good = [backup("good", &[], "2026-11-03T03:00:10Z", "Completed")];
+    let shop = |change: &dyn Fn(&mut Observed)| {
+        let status = judged_with(&good, &[daily()], None, |seen| change(seen));
+        let [shop] = status.namespaces.as_slice() else { panic!("{status:?}") };
+        let last = shop.last_good.as_ref().map(|good| good.name.clone()).unwrap_or_default();
+        (shop.protected, last, shop.reasons.join("; "), status.new_types)
+    };
+    let expect = |protected, last: &str, why: &str| (protected, last.to_owned(), why.to_owned(), Vec::new());
+    assert_eq!(shop(&|_| ()), expect(true, "good", ""));
+    let young = |seen: &mut Observed| {
+        seen.namespaces = Fetched::Known(vec![created("", "shop", "2026-11-03T04:00:00Z")]);
+    };
+    let why = "it was created 60m ago, after its last good backup, good, began";
+    assert_eq!(shop(&young), expect(false, "", why));
+
+    let list = |namespaces: &[&str]| {
+        let items = namespaces.iter().map(|name| (*name).to_owned()).collect();
+        let held = Held::from(crate::view::stored::ResourceList::from([("v1/Namespace".to_owned(), items)]));
+        HeldByBackup::from([("good".to_owned(), Fetched::Known(held))])
+    };
+    assert_eq!(shop(&|seen| seen.held = list(&["shop"])), expect(true, "good", ""));
+    let why = "its last good backup by its scope, good, holds nothing of it";
+    assert_eq!(shop(&|seen| seen.held = list(&["other"])), expect(false, "", why));
+
+    let claims = |seen: &mut Observed| {
+        let of = |name: &str, at: &str| created("shop", name, at);
+        let young = ["b", "c"].map(|name| of(name, "2026-11-03T04:00:00Z"));
+        let others = [of("a", "2026-01-01T00:00:00Z"), created("other", "d", "2026-11-03T04:00:00Z")];
+        seen.claims = Fetched::Known([young, others].concat());
+    };
+    assert_eq!(shop(&claims), expect(true, "good", "2 claims are younger than its last good backup: b, c"));
+    let types = |seen: &mut Observed| {
+        seen.types = Fetched::Known(vec![created("", "gadgets.example.io", "2026-11-03T04:00:00Z")]);
+    };
+    assert_eq!(shop(&types).3, ["gadgets.example.io"]);
+    // What could not be looked at is told.
+    let unread = judged_with(&good, &[daily()], None, |seen| {
+        seen.claims = Fetched::missing("forbidden");
+        seen.held = HeldByBackup::from([("good".to_owned(), Fetched::missing("no answer"))]);
+    });
+    assert_eq!(unread.unchecked.len(), 2, "{:?}", unread.unchecked);
+    let own = judged_with(&good, &[], None, |seen| {
+        seen.namespaces = Fetched::Known(vec![created("", "velero", "2026-01-01T00:00:00Z")]);
+    });
+    assert_eq!((own.namespaces.len(), own.except), (0, vec!["velero".to_owned()]));
 }

@@ -1,0 +1,361 @@
+//! Whether a backup can be restored here: the one answer for screens, programs and metrics. Pure.
+//!
+//! It is derived from everything that is known of the backup. What is not known is never good.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use crate::{
+    api::{Backup, BackupStorageLocation, backup_storage_location::LocationPhase},
+    labels::{
+        DATA_ELSEWHERE_ANNOTATION, FILES_MISSING_ANNOTATION, IMPORTED_ANNOTATION, MISSING_DATA_ANNOTATION,
+        VERIFIED_ANNOTATION,
+    },
+    phase::{Phase as _, Stage},
+    text::counted,
+    verification::Verification,
+    volume_data::MissingData,
+};
+
+/// Largest difference between the clocks of the API server and of a controller that does not count.
+const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(60);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Answer {
+    Yes,
+    /// Something of it is missing, and named.
+    Partly,
+    /// It has not ended.
+    Later,
+    Unknown,
+    No,
+}
+
+impl Answer {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::Partly => "partly",
+            Self::Later => "later",
+            Self::Unknown => "unknown",
+            Self::No => "no",
+        }
+    }
+}
+
+/// Whether a backup can be restored, and why not, or not all of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Restorability {
+    pub answer: Answer,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<String>,
+    /// Whether every item comes back; the data of volumes may be missing, and is named then.
+    #[serde(skip)]
+    pub is_good: bool,
+}
+
+/// What is known of the files of a backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Files {
+    /// The backup ran here, so its phase was published after they were stored; or they were found when it was imported.
+    Stored,
+    /// The object was created with its phase: only a comparison with the bucket shows whether they exist.
+    Unproven,
+    /// Somebody looked, and they were not there.
+    Missing,
+}
+
+/// What is known of a backup, without its location.
+#[derive(Clone, Debug)]
+pub struct Evidence {
+    stage: Stage,
+    is_deleted: bool,
+    created: Option<Timestamp>,
+    files: Files,
+    /// Name of the location; empty if it has none.
+    pub location: String,
+    /// Volumes whose data is not in it.
+    pub missing: Option<MissingData>,
+    /// Volumes whose data is where only another server reads it.
+    pub elsewhere: Option<MissingData>,
+    pub verified: Option<Verification>,
+}
+
+/// A location, as far as it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    Found {
+        phase: Option<LocationPhase>,
+        /// When the last comparison with the cluster began that has ended.
+        synced: Option<Timestamp>,
+    },
+    Gone,
+    /// It could not be read; why.
+    Unread(String),
+}
+
+impl Place {
+    pub fn of(location: &BackupStorageLocation) -> Self {
+        let status = &location.status;
+        let synced = status.last_synced_time.as_ref().map(|time| time.0);
+        Self::Found { phase: status.phase.clone(), synced }
+    }
+}
+
+/// All locations of an installation, by name; or why they could not be listed.
+#[derive(Clone, Debug)]
+pub struct Places(pub Result<BTreeMap<String, Place>, String>);
+
+impl Places {
+    pub fn of<'a>(locations: impl IntoIterator<Item = &'a BackupStorageLocation>) -> Self {
+        let named = |one: &'a BackupStorageLocation| Some((one.metadata.name.clone()?, Place::of(one)));
+        Self(Ok(locations.into_iter().filter_map(named).collect()))
+    }
+
+    pub fn find(&self, name: &str) -> Place {
+        match &self.0 {
+            Ok(all) => all.get(name).cloned().unwrap_or(Place::Gone),
+            Err(why) => Place::Unread(why.clone()),
+        }
+    }
+}
+
+impl Evidence {
+    pub fn of(backup: &Backup) -> Self {
+        let annotation = |name: &str| backup.metadata.annotations.as_ref()?.get(name).map(String::as_str);
+        let created = backup.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let started = backup.status.start_timestamp.as_ref().map(|time| time.0);
+        // One that ran here began after it was created.
+        let ran_here = started
+            .zip(created)
+            .is_some_and(|(started, created)| created.duration_since(started) <= MAX_CLOCK_SKEW);
+        let verified = Verification::read(annotation(VERIFIED_ANNOTATION));
+        let files = match () {
+            () if annotation(FILES_MISSING_ANNOTATION).is_some() => Files::Missing,
+            () if ran_here || verified.is_some() || annotation(IMPORTED_ANNOTATION).is_some() => {
+                Files::Stored
+            }
+            () => Files::Unproven,
+        };
+        Self {
+            stage: backup.phase().stage(),
+            is_deleted: backup.metadata.deletion_timestamp.is_some(),
+            created,
+            files,
+            location: backup.spec.storage_location.clone().unwrap_or_default(),
+            missing: MissingData::read(annotation(MISSING_DATA_ANNOTATION)),
+            elsewhere: MissingData::read(annotation(DATA_ELSEWHERE_ANNOTATION)),
+            verified,
+        }
+    }
+
+    /// Somebody has just looked for its files, and there were none.
+    pub fn finds_no_files(&mut self) {
+        self.files = Files::Missing;
+    }
+
+    /// Somebody has just read one of its files.
+    pub fn finds_files(&mut self) {
+        self.files = Files::Stored;
+    }
+
+    /// `place` is its location; `None` where the location has a verdict of its own beside this one.
+    pub fn judge(&self, place: Option<&Place>) -> Restorability {
+        let mut found: Vec<(Answer, String)> = Vec::new();
+        let mut add = |answer, reason: String| found.push((answer, reason));
+        match self.stage {
+            _ if self.is_deleted => add(Answer::No, "it is being deleted".to_owned()),
+            Stage::Completed => {}
+            Stage::PartiallyFailed => add(Answer::Partly, "all but the items with errors".to_owned()),
+            Stage::Failed => add(Answer::No, "it failed".to_owned()),
+            Stage::FailedValidation => add(Answer::No, "it never ran".to_owned()),
+            Stage::Deleting => add(Answer::No, "it is being deleted".to_owned()),
+            Stage::Unknown => add(Answer::Unknown, "its phase is not known here".to_owned()),
+            _ => add(Answer::Later, "once it has ended".to_owned()),
+        }
+        if matches!(self.stage, Stage::Completed | Stage::PartiallyFailed) {
+            self.add_stored(place, &mut add);
+        }
+        let answer = found.iter().map(|(answer, _)| *answer).max().unwrap_or(Answer::Yes);
+        let reasons = found.into_iter().filter(|(of, _)| *of == answer).map(|(_, reason)| reason).collect();
+        let is_good = matches!(answer, Answer::Yes | Answer::Partly) && self.stage == Stage::Completed;
+        Restorability { answer, reasons, is_good }
+    }
+
+    /// What there is to say of one that is in its bucket, by its phase.
+    fn add_stored(&self, place: Option<&Place>, add: &mut impl FnMut(Answer, String)) {
+        let name = &self.location;
+        let mut synced = None;
+        match place {
+            None => {}
+            Some(_) if name.is_empty() => add(Answer::Unknown, "it names no location".to_owned()),
+            Some(Place::Gone) => add(Answer::No, format!("location {name} does not exist")),
+            Some(Place::Unread(why)) => {
+                add(Answer::Unknown, format!("location {name} could not be read: {why}"));
+            }
+            Some(Place::Found { phase, synced: at }) => {
+                synced = *at;
+                match phase {
+                    Some(LocationPhase::Available) => {}
+                    Some(LocationPhase::Unavailable) => {
+                        add(Answer::No, format!("location {name} is Unavailable"));
+                    }
+                    None => add(Answer::Unknown, format!("location {name} was not checked yet")),
+                    Some(other) => add(Answer::Unknown, format!("location {name} is {other}")),
+                }
+            }
+        }
+        // A comparison removes a Backup without files, or marks it.
+        let compared =
+            synced.zip(self.created).is_some_and(|(synced, created)| synced > created + MAX_CLOCK_SKEW);
+        match self.files {
+            Files::Stored => {}
+            Files::Unproven if compared => {}
+            Files::Unproven => add(
+                Answer::Unknown,
+                "it was created with its phase, and nobody has looked for its files yet".to_owned(),
+            ),
+            Files::Missing => add(Answer::No, format!("its files are not in location {name}")),
+        }
+        if let Some(findings) = self.verified.map(|last| last.findings).filter(|findings| *findings > 0) {
+            add(Answer::Unknown, format!("{} in its files", counted(findings, "fault")));
+        }
+        if let Some(data) = &self.missing {
+            add(Answer::Partly, format!("without the data of {}", counted(data.missing, "volume")));
+        }
+        if let Some(data) = &self.elsewhere {
+            let volumes = counted(data.missing, "volume");
+            add(Answer::Partly, format!("the data of {volumes} is where only a Velero server reads it"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const CREATED: &str = "2026-11-03T03:00:00Z";
+
+    fn judged(patch: &Value, place: Option<&Place>) -> Restorability {
+        let mut object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup",
+            "metadata": { "name": "b", "creationTimestamp": CREATED },
+            "spec": { "storageLocation": "default" },
+            "status": { "phase": "Completed", "startTimestamp": CREATED } });
+        json_patch::merge(&mut object, patch);
+        Evidence::of(&serde_json::from_value(object).unwrap()).judge(place)
+    }
+
+    fn place(phase: Option<&str>, synced: Option<&str>) -> Place {
+        Place::Found { phase: phase.map(LocationPhase::from), synced: synced.map(|at| at.parse().unwrap()) }
+    }
+
+    fn annotated(name: &str, value: &str) -> Value {
+        json!({ "metadata": { "annotations": { name: value } } })
+    }
+
+    #[rstest]
+    #[case::good(json!({}), Answer::Yes, "")]
+    #[case::some_items(json!({ "status": { "phase": "PartiallyFailed" } }), Answer::Partly, "all but the items with errors")]
+    #[case::failed(json!({ "status": { "phase": "Failed" } }), Answer::No, "it failed")]
+    #[case::refused(json!({ "status": { "phase": "FailedValidation" } }), Answer::No, "it never ran")]
+    #[case::deleting(json!({ "status": { "phase": "Deleting" } }), Answer::No, "it is being deleted")]
+    #[case::deleted(json!({ "metadata": { "deletionTimestamp": CREATED } }), Answer::No, "it is being deleted")]
+    #[case::runs(json!({ "status": { "phase": "InProgress" } }), Answer::Later, "once it has ended")]
+    #[case::later_phase(json!({ "status": { "phase": "Compacting" } }), Answer::Unknown, "its phase is not known here")]
+    #[case::no_location(json!({ "spec": { "storageLocation": null } }), Answer::Unknown, "it names no location")]
+    #[case::files_missing(
+        annotated(FILES_MISSING_ANNOTATION, ""),
+        Answer::No,
+        "its files are not in location default"
+    )]
+    #[case::faults(
+        annotated(VERIFIED_ANNOTATION, r#"{"at":"2026-11-03T05:14:12Z","findings":2}"#),
+        Answer::Unknown,
+        "2 faults in its files"
+    )]
+    #[case::verified(
+        annotated(VERIFIED_ANNOTATION, r#"{"at":"2026-11-03T05:14:12Z","findings":0}"#),
+        Answer::Yes,
+        ""
+    )]
+    #[case::without_data(
+        annotated(MISSING_DATA_ANNOTATION, r#"{"missing":2,"of":3,"volumes":{}}"#),
+        Answer::Partly,
+        "without the data of 2 volumes"
+    )]
+    #[case::with_all_data(
+        annotated(MISSING_DATA_ANNOTATION, r#"{"missing":0,"of":3,"volumes":{}}"#),
+        Answer::Yes,
+        ""
+    )]
+    #[case::in_a_repository(
+        annotated(DATA_ELSEWHERE_ANNOTATION, r#"{"missing":1,"of":1,"volumes":{}}"#),
+        Answer::Partly,
+        "the data of 1 volume is where only a Velero server reads it"
+    )]
+    #[case::applied(json!({ "status": { "startTimestamp": null } }), Answer::Unknown, "it was created with its phase, and nobody has looked for its files yet")]
+    #[case::copied(json!({ "status": { "startTimestamp": "2026-11-02T03:00:00Z" } }), Answer::Unknown, "it was created with its phase, and nobody has looked for its files yet")]
+    fn each_thing_that_is_known_counts(#[case] patch: Value, #[case] answer: Answer, #[case] reason: &str) {
+        let found = judged(&patch, Some(&place(Some("Available"), None)));
+        assert_eq!((found.answer, found.reasons.join("; ").as_str()), (answer, reason));
+        // The worst counts.
+        let found = judged(&patch, Some(&Place::Gone));
+        let never = ["its phase is not known here", "it names no location", "once it has ended"];
+        assert_eq!(found.answer == Answer::No, !never.contains(&reason), "{found:?}");
+        assert!(!found.is_good);
+    }
+
+    #[test]
+    fn the_location_counts() {
+        for (place, answer, reason) in [
+            (place(Some("Unavailable"), None), Answer::No, "location default is Unavailable"),
+            (place(None, None), Answer::Unknown, "location default was not checked yet"),
+            (place(Some("Later"), None), Answer::Unknown, "location default is Later"),
+            (Place::Gone, Answer::No, "location default does not exist"),
+            (
+                Place::Unread("forbidden".to_owned()),
+                Answer::Unknown,
+                "location default could not be read: forbidden",
+            ),
+        ] {
+            let found = judged(&json!({}), Some(&place));
+            assert_eq!(
+                (found.answer, found.reasons, found.is_good),
+                (answer, vec![reason.to_owned()], false)
+            );
+        }
+        assert!(judged(&json!({}), None).is_good);
+        let places = Places(Ok(BTreeMap::new()));
+        assert_eq!(places.find("default"), Place::Gone);
+    }
+
+    #[test]
+    fn one_that_came_with_its_phase_is_good_when_the_bucket_was_compared() {
+        let copied = json!({ "status": { "startTimestamp": "2026-11-02T03:00:00Z" } });
+        let answer = |synced| judged(&copied, Some(&place(Some("Available"), Some(synced)))).answer;
+        assert_eq!(answer(CREATED), Answer::Unknown);
+        assert_eq!(answer("2026-11-03T03:05:00Z"), Answer::Yes);
+        let mut imported = copied.clone();
+        json_patch::merge(&mut imported, &annotated(IMPORTED_ANNOTATION, ""));
+        assert_eq!(judged(&imported, Some(&place(Some("Available"), None))).answer, Answer::Yes);
+    }
+
+    #[test]
+    fn what_has_seen_the_files_knows_better() {
+        let mut evidence = Evidence::of(&Backup::default());
+        evidence.stage = Stage::Completed;
+        evidence.location = "default".to_owned();
+        let here = place(Some("Available"), None);
+        assert_eq!(evidence.judge(Some(&here)).answer, Answer::Unknown);
+        evidence.finds_files();
+        assert!(evidence.judge(Some(&here)).is_good);
+        evidence.finds_no_files();
+        assert_eq!(evidence.judge(Some(&here)).answer, Answer::No);
+    }
+}
