@@ -124,7 +124,8 @@ async fn what_cannot_be_asked_says_so_in_its_place() {
         .on_get("/backups.velero.io", forbidden.clone())
         .on_get("configurations/backup-webhook", forbidden.clone())
         .on_get("configurations/backup-webhook", forbidden.clone())
-        // Two checks list them.
+        // Three checks list them.
+        .on_get("/backupstoragelocations", forbidden.clone())
         .on_get("/backupstoragelocations", forbidden.clone())
         .on_get("/backupstoragelocations", forbidden.clone())
         .on_get("/leases", forbidden.clone())
