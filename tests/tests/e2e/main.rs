@@ -21,6 +21,7 @@ mod deletion;
 mod deploy;
 mod describe;
 mod disaster_recovery;
+mod failing_webhooks;
 mod file_access;
 mod filter_policies;
 mod forced_release;
@@ -136,6 +137,7 @@ fn suites() -> Vec<Suite> {
                 collection::TESTS,
                 filter_policies::TESTS,
                 incomplete_restores::TESTS,
+                failing_webhooks::TESTS,
                 links_of_restores::TESTS,
                 metrics::TESTS,
                 modified_restores::TESTS,

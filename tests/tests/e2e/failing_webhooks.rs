@@ -1,0 +1,124 @@
+//! Webhooks that do not work while a restore writes: they hold neither the restore nor its claim, and each error names its webhook.
+
+use backup_core::labels::BLOCKED_ANNOTATION;
+use k8s_openapi::{
+    api::admissionregistration::v1::MutatingWebhookConfiguration,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+
+use crate::prelude::*;
+
+crate::tests! { webhooks_that_are_dead_do_not_hold_a_restore }
+
+const DEAD_URL: &str = "https://127.0.0.1:9/";
+/// ConfigMaps for which the webhook is called, and others.
+const EACH: usize = 96;
+/// Twice the time for which a webhook is retried; a restore's patience is ten minutes.
+const BOUND: Duration = Duration::from_mins(2);
+
+/// A webhook for what is created in one namespace.
+fn webhook(name: &str, client: &Value, namespace: &str, selected: &Value) -> Value {
+    json!({ "metadata": { "name": name }, "webhooks": [{
+        "name": format!("mutate.{name}.example.com"),
+        "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail", "timeoutSeconds": 10,
+        "clientConfig": client,
+        "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": namespace } },
+        "objectSelector": { "matchLabels": selected },
+        "rules": [{ "apiGroups": ["", "apps"], "apiVersions": ["*"], "operations": ["CREATE"],
+            "resources": ["configmaps", "deployments"] }],
+    }] })
+}
+
+/// A definition whose objects are stored in one of two versions, and the webhook between them if one is given.
+fn gauges(stored: &str, conversion: &Value) -> Value {
+    let version = |name: &str| {
+        json!({ "name": name, "served": true, "storage": name == stored, "schema": { "openAPIV3Schema": {
+            "type": "object", "x-kubernetes-preserve-unknown-fields": true } } })
+    };
+    json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "gauges.converted.example.com" },
+        "spec": { "group": "converted.example.com", "scope": "Namespaced", "conversion": conversion,
+            "names": { "plural": "gauges", "singular": "gauge", "kind": "Gauge", "listKind": "GaugeList" },
+            "versions": [version("v1"), version("v2")] } })
+}
+
+async fn webhooks_that_are_dead_do_not_hold_a_restore(world: &mut World) -> anyhow::Result<()> {
+    let client = world.client.clone();
+    for name in ["dead-hook", "mixed", "policy-engine"] {
+        ensure_namespace(&client, name).await?;
+    }
+    let map = |at: usize| {
+        let (kind, inject) = if at < EACH { ("bad", "yes") } else { ("good", "no") };
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": format!("{kind}-{at:03}"),
+            "namespace": "mixed", "labels": { "inject": inject } } })
+    };
+    let deployment = json!({ "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": { "name": "web", "namespace": "dead-hook" },
+        "spec": { "replicas": 0, "selector": { "matchLabels": { "app": "web" } }, "template": {
+            "metadata": { "labels": { "app": "web" } },
+            "spec": { "containers": [{ "name": "c", "image": "registry.example.com/c:1" }] } } } });
+    let service = json!({ "apiVersion": "v1", "kind": "Service",
+        "metadata": { "name": "engine", "namespace": "policy-engine" },
+        "spec": { "ports": [{ "port": 443 }], "selector": { "app": "engine" } } });
+    create_all(&client, (0..2 * EACH).map(map).chain([deployment, service])).await?;
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    definitions.create_json(gauges("v1", &json!({ "strategy": "None" }))).await?;
+    let gauge = json!({ "apiVersion": "converted.example.com/v1", "kind": "Gauge",
+        "metadata": { "name": "g", "namespace": "dead-hook" } });
+    let made = async || anyhow::Ok(create_all(&client, [gauge.clone()]).await.is_ok());
+    until("a gauge is created", REACHED, made).await?;
+    world.back_up("dead-hook", of_namespaces(&["dead-hook", "mixed"])).await?;
+    for name in ["dead-hook", "mixed"] {
+        world.delete_namespace(name).await?;
+    }
+
+    let hooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let service = json!({ "service": { "namespace": "policy-engine", "name": "engine", "path": "/mutate" } });
+    hooks.create_json(webhook("policy-engine", &service, "dead-hook", &json!({}))).await?;
+    let inject = json!({ "inject": "yes" });
+    hooks.create_json(webhook("injector", &json!({ "url": DEAD_URL }), "mixed", &inject)).await?;
+    let conversion = json!({ "strategy": "Webhook", "webhook": { "conversionReviewVersions": ["v1"],
+        "clientConfig": { "url": DEAD_URL } } });
+    definitions.merge_patch("gauges.converted.example.com", gauges("v2", &conversion)).await?;
+
+    let done = restored(world).await;
+    for name in ["policy-engine", "injector"] {
+        hooks.delete_object(name).await?;
+    }
+    definitions.delete_object("gauges.converted.example.com").await?;
+    done
+}
+
+async fn restored(world: &World) -> anyhow::Result<()> {
+    let (name, begin) = ("dead-hook", std::time::Instant::now());
+    world.create_restore(name, from_backup(name)).await?;
+    let waits = |restore: &Restore| restore.annotations().get(BLOCKED_ANNOTATION).cloned();
+    let mut said = None;
+    let shows = async || {
+        said = waits(&world.restores().get(name).await?);
+        anyhow::Ok(said.is_some())
+    };
+    until("the restore says what it waits for", REACHED, shows).await?;
+    says(&said.unwrap_or_default(), &["it has waited since", "configmaps", "failed calling webhook"])?;
+    let restore = world.restore_ends(name, RestorePhase::PartiallyFailed).await?;
+    ensure!(begin.elapsed() < BOUND, "it took {:?}", begin.elapsed());
+    ensure!(waits(&restore).is_none(), "{:?}", restore.metadata);
+    // The Deployment, the gauge, and the ConfigMap that each namespace has.
+    let errors = restore.status.errors;
+    ensure!((98..=99).contains(&errors), "{:?}", restore.status);
+    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), "mixed");
+    let there = maps.list_all().await?;
+    let of = |kind: &str| there.iter().filter(|map| map.name_any().starts_with(kind)).count();
+    ensure!((of("good-"), of("bad-")) == (EACH, 0), "{} and {}", of("good-"), of("bad-"));
+    says(
+        &world.restore_errors(name).await?,
+        &[
+            "ConfigMap \\\"bad-000\\\" could not be created",
+            "webhook \\\"mutate.injector.example.com\\\" does not work: repair it",
+            "Deployment \\\"web\\\" could not be created",
+            "webhook \\\"mutate.policy-engine.example.com\\\" does not work",
+            "webhook that converts converted.example.com/v1, Kind=Gauge does not work",
+        ],
+    )?;
+    says(&world.restore_log(name).await?, &["it has waited since", "the wait is over"])
+}
