@@ -88,6 +88,10 @@ fn normalise(kind: &str, mut object: Value) -> Value {
         if metadata.get("labels").and_then(Value::as_object).is_some_and(serde_json::Map::is_empty) {
             metadata.remove("labels");
         }
+        // The controller of Endpoints makes those of a restored Service itself, at another time.
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.remove("endpoints.kubernetes.io/last-change-trigger-time");
+        }
         for owner in metadata.get_mut("ownerReferences").and_then(Value::as_array_mut).into_iter().flatten() {
             owner["uid"] = Value::Null;
         }

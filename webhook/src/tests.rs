@@ -433,7 +433,7 @@ async fn every_bad_field_is_named_at_once() {
     // What can be decoded and the controller would refuse for its spec alone.
     let spec = json!({"ttl": "-1h", "snapshotMoveData": true, "includedNamespaces": ["a"], "excludedNamespaces": ["a"]});
     let refused = replica.create("Backup", "b", "2", spec).await;
-    for field in ["spec.ttl", "spec.snapshotMoveData", "spec.includedNamespaces"] {
+    for field in ["spec.ttl", "spec.snapshotMoveData", "spec.excludedNamespaces"] {
         assert!(message(&refused).contains(field), "{field}: {refused}");
     }
     let spec =

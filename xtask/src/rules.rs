@@ -22,15 +22,23 @@ pub fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is wrong with the tables of the page: `| rule | where ours differs | test |`.
+/// What is wrong with the tables of the page: `| rule | where ours differs | test |`, and those of cases:
+/// `| link | other end | Velero | ours | test |`.
 fn problems(page: &str, sources: &Sources) -> Vec<String> {
     let mut problems = Vec::new();
     let mut seen = BTreeSet::new();
+    let mut subject_above = String::new();
     for (number, line) in (1..).zip(page.lines()) {
         let Some(cells) = row(line) else { continue };
-        let [rule, _, tests] = cells.as_slice() else {
-            problems.push(format!("line {number}: expected 3 columns, found {}", cells.len()));
-            continue;
+        let [given @ .., tests] = cells.as_slice() else { continue };
+        let rule = match given {
+            [rule, _] => rule.clone(),
+            // A table of cases: an empty first cell repeats the one above it.
+            [_, case, _, _] => format!("{} / {case}", subject(given, &mut subject_above)),
+            _ => {
+                problems.push(format!("line {number}: expected 3 or 5 columns, found {}", cells.len()));
+                continue;
+            }
         };
         if rule.is_empty() {
             problems.push(format!("line {number}: no rule is given"));
@@ -48,6 +56,14 @@ fn problems(page: &str, sources: &Sources) -> Vec<String> {
         problems.push("no rule was found".to_owned());
     }
     problems
+}
+
+/// What a row of a table of cases is about: its first cell, or that of a row above it.
+fn subject(cells: &[String], above: &mut String) -> String {
+    if let Some(first) = cells.first().filter(|first| !first.is_empty()) {
+        above.clone_from(first);
+    }
+    above.clone()
 }
 
 /// The cells of a line, if it is a row of a table below its head.
@@ -154,7 +170,17 @@ mod tests {
             assert_eq!(found(&format!("| a rule | | {cell} |\n")), ["line 5: \"a rule\" has no test"]);
         }
         let rows = "| a | | `tests::it_is_here` |\n| b | `e2e::main_job::it_runs` |\n";
-        assert_eq!(found(rows), ["line 6: expected 3 columns, found 2"]);
+        assert_eq!(found(rows), ["line 6: expected 3 or 5 columns, found 2"]);
+    }
+
+    #[test]
+    fn a_table_of_cases_has_its_subject_from_the_row_above() {
+        let rows = "| a link | none | x | y | `tests::it_is_here` |\n\
+             | | ours | x | y | `tests::it_is_here` |\n\
+             | | ours | x | y | `tests::it_is_gone` |\n";
+        let problems =
+            ["line 7: \"a link / ours\" is there twice", "line 7: there is no test tests::it_is_gone"];
+        assert_eq!(found(rows), problems);
     }
 
     #[test]

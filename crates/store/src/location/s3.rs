@@ -299,7 +299,7 @@ mod tests {
             ("s3ForcePathStyle", "true"),
             ("insecureSkipTLSVerify", "true"),
             ("enableSharedConfig", "true"),
-            ("checksumAlgorithm", "SHA1"),
+            ("checksumAlgorithm", "CRC64NVME"),
             ("serverSideEncryption", "AES256"),
             ("tagging", "a=b"),
         ];
