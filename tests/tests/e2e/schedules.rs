@@ -225,7 +225,7 @@ async fn a_schedule_that_is_not_valid_says_everything_that_is_wrong(world: &mut 
     ensure!(cron.starts_with("spec.schedule: ") && ttl.starts_with("spec.template.ttl: "), "{wrong:?}");
     let usable = "velero_schedule_usable{schedule=\"wrong\"}";
     ensure!(world.metric(usable).await? == Some(0.0), "no alert would fire");
-    create(world, "both-days", json!({ "spec": { "schedule": "0 3 1-7 1 0" } })).await?;
+    create(world, "both-days", json!({ "spec": { "schedule": "0 3 1-7 1 0", "template": {} } })).await?;
     let doctor = world.kubectl_backup().fails(1, &["doctor"]).await?.stdout;
     remove(world, "both-days").await?;
     ensure!(
