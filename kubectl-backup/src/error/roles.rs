@@ -18,7 +18,10 @@ impl Role {
         let reads = ["get", "list", "watch"].contains(&verb);
         let writes = ["create", "update", "patch", "delete"].contains(&verb);
         Some(match (group, resource) {
-            ("", "namespaces") | ("apiextensions.k8s.io", "customresourcedefinitions") if reads => {
+            ("", "namespaces" | "persistentvolumeclaims")
+            | ("apiextensions.k8s.io", "customresourcedefinitions")
+                if reads =>
+            {
                 Self::ClusterViewer
             }
             (
@@ -118,6 +121,7 @@ mod tests {
     fn a_role_that_is_named_allows_what_was_refused() {
         let resources = [
             ("", "namespaces"),
+            ("", "persistentvolumeclaims"),
             ("", "events"),
             ("", "services/proxy"),
             ("", "secrets"),

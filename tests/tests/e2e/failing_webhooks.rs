@@ -105,13 +105,14 @@ async fn restored(world: &World) -> anyhow::Result<()> {
     ensure!(waits(&restore).is_none(), "{:?}", restore.metadata);
     // The Deployment, the gauge, and the ConfigMap that each namespace has.
     let errors = restore.status.errors;
-    ensure!((98..=99).contains(&errors), "{:?}", restore.status);
+    let told = world.restore_errors(name).await?;
+    ensure!((98..=99).contains(&errors), "{:?}: {told}", restore.status);
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), "mixed");
     let there = maps.list_all().await?;
     let of = |kind: &str| there.iter().filter(|map| map.name_any().starts_with(kind)).count();
     ensure!((of("good-"), of("bad-")) == (EACH, 0), "{} and {}", of("good-"), of("bad-"));
     says(
-        &world.restore_errors(name).await?,
+        &told,
         &[
             "ConfigMap \\\"bad-000\\\" could not be created",
             "webhook \\\"mutate.injector.example.com\\\" does not work: repair it",
