@@ -8,6 +8,7 @@ use backup_actions::restore::{
     existing::{self, Existing, Made},
     json::{self, Object},
     links::{self, Link, LinkAction, OtherEnd},
+    stored::{self, Asked, LostFields},
 };
 use serde_json::Value;
 
@@ -49,20 +50,44 @@ pub(super) struct Applied {
     pub(super) outcome: Outcome,
     pub(super) warning: Option<String>,
     pub(super) error: Option<String>,
+    /// The API server has not stored some of its fields.
+    pub(super) incomplete: bool,
 }
 
 impl Applied {
     pub(super) fn quiet(outcome: Outcome) -> Self {
-        Self { outcome, warning: None, error: None }
+        Self { outcome, warning: None, error: None, incomplete: false }
     }
 
     /// Left as it is, which people should know.
     pub(super) fn skipped(warning: String) -> Self {
-        Self { outcome: Outcome::Skipped, warning: Some(warning), error: None }
+        Self { warning: Some(warning), ..Self::quiet(Outcome::Skipped) }
     }
 
     pub(super) fn failed(error: String) -> Self {
-        Self { outcome: Outcome::Failed, warning: None, error: Some(error) }
+        Self { error: Some(error), ..Self::quiet(Outcome::Failed) }
+    }
+
+    /// Written, but for these fields.
+    pub(super) fn stored(outcome: Outcome, kind: &str, name: &str, lost: &LostFields) -> Self {
+        let mut applied = Self::quiet(outcome);
+        if !lost.is_empty() {
+            applied.lacks(format!(
+                "{kind} {name:?} is {}, and the API server has not stored all of it: {lost} (its definition may not know them, or a \
+                 webhook or the server itself changes them)",
+                outcome.as_str()
+            ));
+        }
+        applied
+    }
+
+    /// Adds a warning that something of it is not stored.
+    pub(super) fn lacks(&mut self, warning: String) {
+        self.incomplete = true;
+        self.warning = Some(match self.warning.take() {
+            Some(before) => format!("{before}; {warning}"),
+            None => warning,
+        });
     }
 }
 
@@ -122,7 +147,7 @@ pub(super) async fn item(
         let (created, uncertain) =
             calls.create(target.collection, controlled.as_ref().unwrap_or(wanted)).await;
         let error = match created {
-            Ok(()) => return Ok(Applied::quiet(Outcome::Created)),
+            Ok(lost) => return Ok(Applied::stored(Outcome::Created, kind, name, &lost)),
             Err(error) => error.unless_stopped()?,
         };
         if !error.is_already_exists() && !holds_port(target, &error) {
@@ -184,7 +209,9 @@ async fn compare(
             }
         };
         if mine && policy.is_ours(&found) {
-            return Ok(Some(Applied::quiet(Outcome::Created)));
+            // Others may have changed it meanwhile.
+            let lost = Asked { group_resource, body: wanted }.absent(&found);
+            return Ok(Some(Applied::stored(Outcome::Created, kind, name, &lost)));
         }
         if existing::is_going(&found) {
             let why = match calls.until_gone(collection, name, existing::is_going).await {
@@ -211,7 +238,6 @@ async fn compare(
             ))));
         }
         let patch = match compared {
-            Existing::Equal => return Ok(Some(Applied::quiet(Outcome::Skipped))),
             Existing::Differs => {
                 return Ok(Some(Applied::skipped(format!(
                     "{kind} {name:?} exists and differs from the backup; it was left as it is \
@@ -236,10 +262,11 @@ async fn compare(
                     guard::WHY
                 ))));
             }
-            Existing::Patch(patch) => patch,
+            Existing::Patch(Value::Object(patch)) => patch,
+            Existing::Equal | Existing::Patch(_) => return Ok(Some(Applied::quiet(Outcome::Skipped))),
         };
         match calls.patch(collection, name, &patch).await {
-            Ok(()) => return Ok(Some(Applied::quiet(Outcome::Updated))),
+            Ok((now, lost)) => return Ok(Some(changed(target, &found, &now, &lost))),
             // It changed, or went away: look again.
             Err(error) if error.is_conflict() || error.is_not_found() => {}
             Err(error) => {
@@ -279,14 +306,29 @@ async fn served_original(
     Ok(None)
 }
 
-/// Gives a created object its status in place of the one that it has by now. The inner error says why it has not.
+/// What became of an object that was patched, from what it was and is now.
+fn changed(target: Target<'_>, before: &Object, now: &Object, lost: &LostFields) -> Applied {
+    let Target { kind, name, .. } = target;
+    match (stored::is_changed(before, now), lost.is_empty()) {
+        (true, _) => Applied::stored(Outcome::Updated, kind, name, lost),
+        // It differs only by what the server fills in.
+        (false, true) => Applied::quiet(Outcome::Skipped),
+        (false, false) => Applied::skipped(format!(
+            "{kind} {name:?} exists and differs from the backup, and the API server does not change this: {lost}; delete it and \
+             restore it again"
+        )),
+    }
+}
+
+/// Gives a created object its status in place of the one that it has by now. The inner error says why it has not all of it.
 pub(super) async fn status(
     calls: &Calls,
     target: Target<'_>,
     status: &Value,
 ) -> Result<Result<(), String>, StopReason> {
     match calls.replace_status(target.collection, target.name, status).await {
-        Ok(()) => Ok(Ok(())),
+        Ok(lost) if lost.is_empty() => Ok(Ok(())),
+        Ok(lost) => Ok(Err(CallError::NotStored(lost).to_string())),
         Err(error) => Ok(Err(error.unless_stopped()?.to_string())),
     }
 }

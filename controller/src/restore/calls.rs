@@ -5,6 +5,7 @@
 
 mod dry_run;
 mod failures;
+mod server_warnings;
 
 use std::{
     fmt,
@@ -16,21 +17,25 @@ use std::{
 };
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
-use backup_actions::restore::json::{self, Object};
+use backup_actions::restore::{
+    json::{self, Object},
+    stored::{Asked, LostFields},
+};
+use backup_core::resources::group_resource;
 use backup_runtime::{backoff::Backoff, path};
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
 use json_patch::{AddOperation, PatchOperation, jsonptr::PointerBuf};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::{
     Client,
+    client::Body,
     core::{
         Request,
         params::{GetParams, ListParams, Patch, PatchParams, PostParams},
     },
 };
-use serde::{
-    Deserialize,
-    de::{DeserializeOwned, IgnoredAny},
-};
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, value::RawValue};
 use tokio::time::Instant;
 
@@ -38,6 +43,7 @@ use crate::job::cancellation::{Cancellation, NotSent, StopReason};
 pub(super) use dry_run::client as dry_client;
 use dry_run::{DryRun, Place};
 use failures::{Failures, MAX_GRACE, Retry, classify};
+use server_warnings::ServerWarnings;
 
 /// Objects that are waited for in vain before no other one is.
 const VAIN_WAITS: usize = 16;
@@ -96,6 +102,11 @@ pub(super) enum CallError {
     Away(String),
     #[error("the request cannot be made: {0}")]
     Request(String),
+    #[error("the answer of the API server cannot be read: {0}")]
+    Unreadable(serde_json::Error),
+    /// It was written, and is not as it was asked for.
+    #[error("the API server has not stored {0}")]
+    NotStored(LostFields),
     #[error(transparent)]
     NotSent(NotSent),
 }
@@ -176,6 +187,7 @@ impl Subject<'_> {
 
 #[derive(Clone)]
 pub(super) struct Calls {
+    warnings: Arc<ServerWarnings>,
     client: Client,
     cancellation: Cancellation,
     pace: Pace,
@@ -187,7 +199,7 @@ pub(super) struct Calls {
 impl Calls {
     pub(super) fn new(client: Client, cancellation: Cancellation, pace: Pace) -> Self {
         let (failures, waited_in_vain) = (Arc::default(), Arc::default());
-        Self { client, cancellation, pace, failures, waited_in_vain, dry_run: None }
+        Self { warnings: Arc::default(), client, cancellation, pace, failures, waited_in_vain, dry_run: None }
     }
 
     /// Calls whose writes change nothing, if this client's do not ([`dry_run::client`]): nothing comes into being, so nothing is
@@ -220,12 +232,16 @@ impl Calls {
         &self.cancellation
     }
 
-    /// Creates an object. Create-only: it never changes one that is there. True if an earlier try of this very call may
-    /// have created it.
-    pub(super) async fn create(&self, collection: &str, body: &Object) -> (Result<(), CallError>, bool) {
+    /// Creates an object, and returns what the server has not stored of it. Create-only: it never changes one that is there. True if
+    /// an earlier try of this very call may have created it.
+    pub(super) async fn create(
+        &self,
+        collection: &str,
+        body: &Object,
+    ) -> (Result<LostFields, CallError>, bool) {
         if let Some(dry_run) = self.only_planned(collection) {
             dry_run.untried(collection);
-            return (Ok(()), false);
+            return (Ok(LostFields::default()), false);
         }
         let bytes = match serde_json::to_vec(body) {
             Ok(bytes) => bytes,
@@ -235,7 +251,7 @@ impl Calls {
         let mut tries = 0;
         let subject = Subject { verb: "create", collection, name: json::text(body, &["metadata"], "name") };
         let result = self
-            .call::<IgnoredAny>(true, subject, || {
+            .call(true, subject, || {
                 tries += 1;
                 request.create(&PostParams::default(), bytes.clone())
             })
@@ -243,7 +259,7 @@ impl Calls {
         if let (Some(dry_run), Ok(_)) = (&self.dry_run, &result) {
             dry_run.created(collection, body);
         }
-        (result.map(|_| ()), tries > 1)
+        (result.and_then(|answer| lost(collection, body, &answer)), tries > 1)
     }
 
     pub(super) async fn get(&self, collection: &str, name: &str) -> Result<Option<Object>, CallError> {
@@ -253,7 +269,7 @@ impl Calls {
         let request = Request::new(collection);
         let subject = Subject { verb: "read", collection, name: Some(name) };
         match self.call(false, subject, || request.get(&path::segment(name), &GetParams::default())).await {
-            Ok(object) => Ok(Some(object)),
+            Ok(answer) => Ok(Some(read(&answer)?)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
@@ -270,31 +286,35 @@ impl Calls {
         let mut params = ListParams::default().limit(limit);
         params.continue_token = from.map(str::to_owned);
         let subject = Subject { verb: "list", collection, name: None };
-        self.call(false, subject, || request.list(&params)).await
+        read(&self.call(false, subject, || request.list(&params)).await?)
     }
 
-    /// Merge-patches an object. The patch carries a resourceVersion where a change in between matters.
-    pub(super) async fn patch(&self, collection: &str, name: &str, patch: &Value) -> Result<(), CallError> {
+    /// Merge-patches an object, and returns it with what the server has not stored of the patch. The patch carries a
+    /// resourceVersion where a change in between matters.
+    pub(super) async fn patch(
+        &self,
+        collection: &str,
+        name: &str,
+        patch: &Object,
+    ) -> Result<(Object, LostFields), CallError> {
         let request = Request::new(collection);
         let params = PatchParams::default();
         let subject = Subject { verb: "change", collection, name: Some(name) };
-        self.call::<IgnoredAny>(true, subject, || {
-            request.patch(&path::segment(name), &params, &Patch::Merge(patch))
-        })
-        .await
-        .map(|_| ())
+        let request = || request.patch(&path::segment(name), &params, &Patch::Merge(patch));
+        let answer = self.call(true, subject, request).await?;
+        Ok((read(&answer)?, lost(collection, patch, &answer)?))
     }
 
-    /// Replaces the status of an object, whatever it is. A type without the subresource has it in the object itself.
+    /// Replaces the status of an object, whatever it is, and returns what the server has not stored of it. A type without the subresource has it in the object itself.
     pub(super) async fn replace_status(
         &self,
         collection: &str,
         name: &str,
         status: &Value,
-    ) -> Result<(), CallError> {
+    ) -> Result<LostFields, CallError> {
         if self.is_dry_run() {
             // The object is not there.
-            return Ok(());
+            return Ok(LostFields::default());
         }
         let (request, params) = (Request::new(collection), PatchParams::default());
         let patch = PatchOperation::Add(AddOperation {
@@ -304,16 +324,16 @@ impl Calls {
         let patch: Patch<()> = Patch::Json(json_patch::Patch(vec![patch]));
         let subject = Subject { verb: "write the status of", collection, name: Some(name) };
         let name = path::segment(name);
-        let written = self
-            .call::<IgnoredAny>(true, subject, || request.patch_subresource("status", &name, &params, &patch))
-            .await;
+        let written =
+            self.call(true, subject, || request.patch_subresource("status", &name, &params, &patch)).await;
         let written = match written {
             Err(error) if error.is_not_found() => {
-                self.call::<IgnoredAny>(true, subject, || request.patch(&name, &params, &patch)).await
+                self.call(true, subject, || request.patch(&name, &params, &patch)).await
             }
             written => written,
         };
-        written.map(|_| ())
+        let body = Object::from_iter([("status".to_owned(), status.clone())]);
+        lost(collection, &body, &written?)
     }
 
     /// Waits until an object that is going away is gone, or does not go any more; what is there then, which may still be going. Once
@@ -349,12 +369,39 @@ impl Calls {
         }
     }
 
-    async fn call<T: DeserializeOwned>(
+    /// Sends a request once. The answer is its body.
+    async fn send(
+        &self,
+        request: http::Request<Vec<u8>>,
+        subject: &Subject<'_>,
+    ) -> Result<Bytes, kube::Error> {
+        let (head, body) = self.client.send(request.map(Body::from)).await?.into_parts();
+        let body = body.collect().await?.to_bytes();
+        if !head.status.is_success() {
+            let status = serde_json::from_slice::<kube::core::Status>(&body).unwrap_or_else(|_| {
+                let text = String::from_utf8_lossy(&body);
+                kube::core::Status::failure(&text, "the answer is no status").with_code(head.status.as_u16())
+            });
+            return Err(kube::Error::Api(Box::new(status)));
+        }
+        for warning in head.headers.get_all("warning") {
+            self.warnings.add(warning.to_str().unwrap_or_default(), subject);
+        }
+        Ok(body)
+    }
+
+    /// What the server has warned of since this was asked last, for the log. Each warning comes once.
+    pub(super) fn new_warnings(&self) -> Vec<String> {
+        self.warnings.take()
+    }
+
+    /// Sends a request until it is answered, and returns the body of the answer.
+    async fn call(
         &self,
         write: bool,
         subject: Subject<'_>,
         mut request: impl FnMut() -> Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> Result<T, CallError> {
+    ) -> Result<Bytes, CallError> {
         let deadline = Instant::now() + self.pace.patience;
         let mut pauses = ExponentialBuilder::default()
             .with_min_delay(self.pace.pause.0)
@@ -372,16 +419,16 @@ impl Calls {
             let request = request().map_err(|error| CallError::Request(error.to_string()))?;
             let limit = self.cancellation.request_timeout(self.pace.request);
             let answer = tokio::select! {
-                answer = tokio::time::timeout(limit, self.client.request::<T>(request)) => answer,
+                answer = tokio::time::timeout(limit, self.send(request, &subject)) => answer,
                 // One that waits at the API server still may be given up there, too.
                 () = self.cancellation.fence().lost() => return Err(StopReason::ClaimLost.into()),
             };
             let (retry, error) = match answer {
-                Ok(Ok(value)) => {
+                Ok(Ok(body)) => {
                     if write {
                         tries.write_succeeded(|| [subject.type_cause(), subject.group_cause()]);
                     }
-                    return Ok(value);
+                    return Ok(body);
                 }
                 Ok(Err(error)) => classify(error),
                 Err(_) => {
@@ -406,6 +453,18 @@ impl Calls {
             }
         }
     }
+}
+
+/// What the server has not stored of what it was asked for.
+fn lost(collection: &str, body: &Object, answer: &[u8]) -> Result<LostFields, CallError> {
+    let Place { plural, group, .. } = Place::of(collection);
+    let group_resource = group_resource(plural, group);
+    let asked = Asked { group_resource: &group_resource, body };
+    asked.lost_in_answer(answer).map_err(CallError::Unreadable)
+}
+
+fn read<T: DeserializeOwned>(answer: &[u8]) -> Result<T, CallError> {
+    serde_json::from_slice(answer).map_err(CallError::Unreadable)
 }
 
 /// What keeps an object that is being deleted, as it says of itself: the conditions of a namespace, or finalizers.

@@ -88,7 +88,7 @@ async fn create(calls: &Calls, body: &Object, name: &str, policy: Policy<'_>) ->
     for _ in 0..TRIES {
         let (created, uncertain) = calls.create(COLLECTION, body).await;
         match created {
-            Ok(()) => return Ok(Applied::quiet(Outcome::Created)),
+            Ok(lost) => return Ok(Applied::stored(Outcome::Created, "Namespace", name, &lost)),
             Err(error) if !error.is_already_exists() => {
                 return Ok(not_created(name, &error.unless_stopped()?.to_string()));
             }

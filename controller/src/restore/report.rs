@@ -133,6 +133,9 @@ impl Report {
             if applied.outcome == Outcome::Skipped && applied.warning.is_some() {
                 inner.left.add(about.kind, about.namespace, about.name);
             }
+            if applied.incomplete {
+                inner.left.add_incomplete(about.kind, about.namespace, about.name);
+            }
         });
         self.list(about, applied);
     }

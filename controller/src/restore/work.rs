@@ -465,7 +465,11 @@ impl Work<'_> {
         restorer.report_version(&batch.group_resource);
         let kind = ResourceKind { group_resource: &batch.group_resource, resource };
         let others = restorer.existing(kind, &batch.items).await?;
-        restorer.items(kind, others.into_iter().map(|item| (item, None))).await
+        let done = restorer.items(kind, others.into_iter().map(|item| (item, None))).await;
+        for warning in self.calls.new_warnings() {
+            self.report.info(&warning);
+        }
+        done
     }
 
     /// What is left out because an operator would run it once more.

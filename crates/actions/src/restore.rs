@@ -20,6 +20,7 @@ pub mod owners;
 mod restored_volumes;
 mod rules;
 mod service;
+pub mod stored;
 pub mod transform;
 pub mod volume;
 mod webhooks;

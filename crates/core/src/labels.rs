@@ -84,8 +84,8 @@ pub const IMPORTED_ANNOTATION: &str = "backup-controller/imported";
 /// Our annotation of a Backup whose files were not in the bucket when it was last compared with the cluster: since when. Taken off when
 /// they are there again.
 pub const FILES_MISSING_ANNOTATION: &str = "backup-controller/files-missing";
-/// Our annotation of a Restore that has ended: the items that were there, differ from the backup, and were left as they are
-/// ([`crate::left_items::LeftItems`]).
+/// Our annotation of a Restore that has ended: the items that were there, differ from the backup, and were left as they are, and those
+/// that were stored without some of their fields ([`crate::left_items::LeftItems`]).
 pub const LEFT_ITEMS_ANNOTATION: &str = "backup-controller/left-items";
 /// Our annotation of a Backup: when its stored files were verified last, and how many things were wrong with them
 /// ([`crate::verification::Verification`]).

@@ -1,4 +1,5 @@
-//! Items of a restore that were there, differ from the backup, and were left as they are. Pure.
+//! Items that a restore has not made what the backup holds: they were there and were left, or the API server has not stored all of
+//! their fields. Pure.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -17,16 +18,37 @@ pub struct LeftItems {
     pub left: usize,
     /// Some of them: `ConfigMap shop/settings`, `ClusterRole view`.
     pub items: BTreeSet<String>,
+    /// Number of items that were stored without some of their fields. Earlier versions have not counted them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub incomplete: usize,
+    /// Some of them, named likewise.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub incomplete_items: BTreeSet<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+fn add(items: &mut BTreeSet<String>, kind: &str, namespace: Option<&str>, name: &str) {
+    if items.len() < NAMED {
+        let namespace = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        items.insert(format!("{kind} {namespace}{name}"));
+    }
 }
 
 impl LeftItems {
     /// One more item, by its namespace and name in the cluster.
     pub fn add(&mut self, kind: &str, namespace: Option<&str>, name: &str) {
         self.left += 1;
-        if self.items.len() < NAMED {
-            let namespace = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
-            self.items.insert(format!("{kind} {namespace}{name}"));
-        }
+        add(&mut self.items, kind, namespace, name);
+    }
+
+    /// One more item that was stored without some of its fields.
+    pub fn add_incomplete(&mut self, kind: &str, namespace: Option<&str>, name: &str) {
+        self.incomplete += 1;
+        add(&mut self.incomplete_items, kind, namespace, name);
     }
 
     /// What is in the annotation; none if there is none, or it cannot be read.
@@ -34,24 +56,40 @@ impl LeftItems {
         serde_json::from_str(annotation?).ok()
     }
 
-    /// None where no item was left.
+    /// None where every item is what the backup holds.
     pub fn annotation(&self) -> Option<String> {
-        (self.left > 0).then(|| serde_json::to_string(self).unwrap_or_default())
+        (self.left + self.incomplete > 0).then(|| serde_json::to_string(self).unwrap_or_default())
     }
 }
 
 impl fmt::Display for LeftItems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { left, items } = self;
-        let named: Vec<&str> = items.iter().map(String::as_str).collect();
-        let (differ, were) =
-            if *left == 1 { ("differs", "was left as it is") } else { ("differ", "were left as they are") };
-        write!(
-            f,
-            "{} that {differ} from the backup {were}: {}",
-            counted(*left, "item"),
-            listed(&named, *left)
-        )
+        let Self { left, items, incomplete, incomplete_items } = self;
+        let named = |items: &BTreeSet<String>, total| {
+            let named: Vec<&str> = items.iter().map(String::as_str).collect();
+            listed(&named, total)
+        };
+        let mut sentences = Vec::new();
+        if *left > 0 {
+            let (differ, were) = if *left == 1 {
+                ("differs", "was left as it is")
+            } else {
+                ("differ", "were left as they are")
+            };
+            let items = named(items, *left);
+            sentences
+                .push(format!("{} that {differ} from the backup {were}: {items}", counted(*left, "item")));
+        }
+        if *incomplete > 0 {
+            let were = if *incomplete == 1 {
+                "was stored without some of its fields"
+            } else {
+                "were stored without some of their fields"
+            };
+            let items = named(incomplete_items, *incomplete);
+            sentences.push(format!("{} {were}: {items}", counted(*incomplete, "item")));
+        }
+        f.write_str(&sentences.join(", and "))
     }
 }
 
@@ -70,6 +108,13 @@ mod tests {
         );
         assert_eq!(LeftItems::read(left.annotation().as_deref()), Some(left.clone()));
         assert_eq!(LeftItems::read(Some("[]")), None);
+        let mut incomplete = LeftItems::default();
+        incomplete.add_incomplete("Gateway", Some("shop"), "public");
+        assert_eq!(
+            incomplete.to_string(),
+            "1 item was stored without some of its fields: Gateway shop/public"
+        );
+        assert_eq!(LeftItems::read(incomplete.annotation().as_deref()), Some(incomplete));
         (0..30).for_each(|n| left.add("ClusterRole", None, &format!("role-{n:02}")));
         let text = left.to_string();
         assert!(text.starts_with("31 items that differ from the backup were left as they are: "), "{text}");

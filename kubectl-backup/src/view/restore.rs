@@ -35,8 +35,11 @@ impl TableKind for Restore {
 
     fn row(&self, now: Timestamp, style: Style) -> Vec<String> {
         let spec = &self.spec;
-        let left = self.left_items().map(|all| format!("{} left as they were", counted(all.left, "item")));
-        let remarks: Vec<String> = left.into_iter().chain(self.without_data()).collect();
+        let said = |count, what: &str| (count > 0).then(|| format!("{} {what}", counted(count, "item")));
+        let all = self.left_items().unwrap_or_default();
+        let left =
+            [said(all.left, "left as they were"), said(all.incomplete, "without some of their fields")];
+        let remarks: Vec<String> = left.into_iter().flatten().chain(self.without_data()).collect();
         let remark = if remarks.is_empty() { String::new() } else { format!(" ({})", remarks.join(", ")) };
         let (progress, items) = cells(self, &remark, now, style);
         let rest = [

@@ -62,6 +62,7 @@ mod restore_rights;
 mod runner;
 mod schedules;
 mod store_faults;
+mod stored_fields;
 mod sync;
 mod sync_removal;
 mod takeover;
@@ -139,6 +140,7 @@ fn suites() -> Vec<Suite> {
                 incomplete_restores::TESTS,
                 failing_webhooks::TESTS,
                 links_of_restores::TESTS,
+                stored_fields::TESTS,
                 metrics::TESTS,
                 modified_restores::TESTS,
                 repository_data::TESTS,

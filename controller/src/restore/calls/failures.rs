@@ -168,8 +168,6 @@ pub(super) fn classify(error: kube::Error) -> (Retry, CallError) {
             };
             (retry, CallError::Refused(status))
         }
-        // The answer came but is not what was asked for: asking again gives the same.
-        kube::Error::SerdeError(error) => (Retry::Never, CallError::Request(error.to_string())),
         // The connection failed or broke: the outcome is unknown.
         other => (Retry::Away, CallError::Away(plain(&other))),
     }

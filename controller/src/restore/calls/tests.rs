@@ -247,7 +247,7 @@ async fn nothing_is_written_once_the_work_has_to_stop() {
     stop.cancel();
     assert!(matches!(calls.create(AT, &object()).await.0, Err(CallError::Stopped(StopReason::ShuttingDown))));
     assert!(matches!(
-        calls.patch(AT, "x", &json!({})).await,
+        calls.patch(AT, "x", &Object::new()).await,
         Err(CallError::Stopped(StopReason::ShuttingDown))
     ));
     assert!(fake.log().is_empty());
@@ -267,7 +267,7 @@ async fn nothing_is_written_after_the_end_of_the_lease() {
     let written = fake.writes();
     tokio::time::advance(Duration::from_secs(10)).await;
     assert!(lost(&calls.create(AT, &object()).await.0.unwrap_err()));
-    assert!(lost(&calls.patch(AT, "x", &json!({"data": {"a": "b"}})).await.unwrap_err()));
+    assert!(lost(&calls.patch(AT, "x", &Object::new()).await.unwrap_err()));
     assert!(calls.get(AT, "x").await.unwrap().is_some(), "reads change nothing");
     assert_eq!(fake.writes(), written);
 

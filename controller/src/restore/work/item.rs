@@ -404,8 +404,9 @@ impl ItemRestorer<'_> {
                 Ok(true) => apply::status(calls, target, status).await?.err(),
                 Err(why) => Some(why),
             };
-            applied.warning = failed
-                .map(|why| format!("{} {name:?} was restored without its status: {why}", resource.kind));
+            if let Some(why) = failed {
+                applied.lacks(format!("{} {name:?} was restored without its status: {why}", resource.kind));
+            }
         }
         if plural == "pods" && applied.outcome == Outcome::Created && !calls.is_dry_run() {
             self.hooks.created(&object).await;

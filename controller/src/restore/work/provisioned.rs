@@ -8,7 +8,7 @@ use backup_core::volume_data::{VolumeProperties, VolumeRecord};
 use backup_runtime::{backoff::Backoff, path};
 use backup_store::Scope;
 use futures::{StreamExt as _, stream};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::{IN_FLIGHT, Work, volumes::CLAIMS};
@@ -41,7 +41,7 @@ impl Provisioned {
     }
 
     /// What is to be changed in the new volume; none if nothing is.
-    fn patch(&self, volume: &Object) -> Option<Value> {
+    fn patch(&self, volume: &Object) -> Option<Object> {
         let mut patch = Object::new();
         let wanted = &self.properties.reclaim_policy;
         let policy = json::text(volume, &["spec"], "persistentVolumeReclaimPolicy");
@@ -54,7 +54,7 @@ impl Provisioned {
                 json::set(&mut patch, &["metadata", "labels"], label, json!(value));
             }
         }
-        (!patch.is_empty()).then_some(Value::Object(patch))
+        (!patch.is_empty()).then_some(patch)
     }
 
     /// Waits until the claim is bound, and changes its volume.
@@ -78,7 +78,10 @@ impl Provisioned {
         let Some(volume) = calls.get(VOLUMES, &name).await? else { return Ok(()) };
         match self.patch(&volume) {
             // Only what is wanted is in it, so it may come twice, and late.
-            Some(patch) => calls.patch(VOLUMES, &name, &patch).await,
+            Some(patch) => match calls.patch(VOLUMES, &name, &patch).await?.1 {
+                lost if lost.is_empty() => Ok(()),
+                lost => Err(CallError::NotStored(lost)),
+            },
             None => Ok(()),
         }
     }

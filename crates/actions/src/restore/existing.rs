@@ -17,7 +17,7 @@ use super::{
 mod modified;
 
 const VOLUMES: &str = "persistentvolumes";
-const OURS: [&str; 2] = [labels::BACKUP_NAME, labels::RESTORE_NAME];
+pub(super) const OURS: [&str; 2] = [labels::BACKUP_NAME, labels::RESTORE_NAME];
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Existing {

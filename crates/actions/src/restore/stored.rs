@@ -1,0 +1,265 @@
+//! What an API server has stored of what it was asked for. Pure.
+//!
+//! The answer to a write holds the object as it is stored now. What was asked for and is not in it was pruned by a definition or
+//! taken away by a webhook or by the server itself. What the server adds, fills in or only spells in another way is no loss.
+
+use serde_json::{Number, Value};
+
+use super::json::{self, Object};
+
+mod contained;
+mod spelling;
+
+/// Fields of one object that are named; others are only counted.
+const MAX_NAMED: usize = 8;
+/// Lists up to this length are compared in any order, longer ones by position.
+const MAX_UNORDERED: usize = 256;
+
+/// Fields of `metadata` that are the server's own.
+const OF_SERVER: [&str; 8] = [
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "managedFields",
+    "selfLink",
+    "generateName",
+    "namespace",
+];
+/// Labels and annotations that the server sets to values of its own, whatever is asked for.
+const SET_BY_SERVER: [&str; 2] = ["kubernetes.io/metadata.name", "deprecated.daemonset.template.generation"];
+
+/// What a write asked an API server to store.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    pub group_resource: &'a str,
+    /// The object, or a merge patch.
+    pub body: &'a Object,
+}
+
+/// Fields that were asked for and are not stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LostFields {
+    /// The first of them: `spec.tls.minVersion`, `spec.containers[app].image`.
+    pub named: Vec<String>,
+    pub total: usize,
+}
+
+impl LostFields {
+    pub fn is_empty(&self) -> bool {
+        self.total == 0
+    }
+}
+
+impl std::fmt::Display for LostFields {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&backup_core::text::listed(&self.named, self.total))
+    }
+}
+
+impl Asked<'_> {
+    /// What the answer to a write lacks. Most answers lack nothing, and are only read through.
+    /// Errors: the answer is no JSON object.
+    pub fn lost_in_answer(&self, answer: &[u8]) -> Result<LostFields, serde_json::Error> {
+        if self.group_resource != "services" && contained::contains(answer, self.body)? {
+            return Ok(LostFields::default());
+        }
+        Ok(self.lost(&serde_json::from_slice(answer)?))
+    }
+
+    /// What an object lacks.
+    pub fn lost(&self, stored: &Object) -> LostFields {
+        self.compared(stored, true)
+    }
+
+    /// The fields that an object lacks altogether. For an object that others may have changed meanwhile.
+    pub fn absent(&self, stored: &Object) -> LostFields {
+        self.compared(stored, false)
+    }
+
+    fn compared(&self, stored: &Object, changed: bool) -> LostFields {
+        let mut comparison = Comparison {
+            drops_zeros: is_built_in(self.group_resource),
+            changed,
+            lost: LostFields::default(),
+        };
+        let body = self.body.iter().filter(|(key, _)| key.as_str() != "stringData");
+        for (key, asked) in body {
+            comparison.field(key, key, asked, stored.get(key));
+        }
+        let mut lost = comparison.lost;
+        if changed && self.group_resource == "services" && is_headless(stored) && !self.may_be_headless() {
+            lost.total += 1;
+            lost.named.push("spec.clusterIP (an address; the service stays headless)".to_owned());
+        }
+        lost
+    }
+
+    /// Whether a service is asked for that may have no address.
+    fn may_be_headless(&self) -> bool {
+        let Some(spec) = json::object(self.body, &["spec"]) else { return true };
+        // A patch that leaves the field alone asks for nothing.
+        let leaves = !json::object(self.body, &["metadata"]).is_some_and(|of| of.contains_key("name"))
+            && !spec.contains_key("clusterIP");
+        leaves || is_headless(self.body)
+    }
+}
+
+fn is_headless(service: &Object) -> bool {
+    json::text(service, &["spec"], "clusterIP") == Some("None")
+}
+
+/// Whether a type is one of Kubernetes itself, which drops values that are zero. Custom resources keep them.
+fn is_built_in(group_resource: &str) -> bool {
+    let (_, group) = group_resource.split_once('.').unwrap_or((group_resource, ""));
+    !group.contains('.') || group.ends_with(".k8s.io")
+}
+
+/// Whether a write has changed more of an object than what each write changes.
+pub fn is_changed(before: &Object, after: &Object) -> bool {
+    let of_object = |object: &Object| {
+        let mut object = super::transform::stripped(object);
+        for label in super::existing::OURS {
+            json::remove(&mut object, &["metadata", "labels"], &[label]);
+        }
+        object
+    };
+    !super::existing::same_objects(&of_object(before), &of_object(after))
+}
+
+struct Comparison {
+    drops_zeros: bool,
+    /// Whether a field that is there with another value is lost, too.
+    changed: bool,
+    lost: LostFields,
+}
+
+impl Comparison {
+    fn field(&mut self, path: &str, key: &str, asked: &Value, stored: Option<&Value>) {
+        let is_metadata = path.starts_with("metadata.");
+        let is_own = is_metadata && path.split('.').count() == 2 && OF_SERVER.contains(&key);
+        if is_own || is_metadata && SET_BY_SERVER.contains(&key) {
+            return;
+        }
+        match stored {
+            None | Some(Value::Null) if self.is_nothing(asked) => {}
+            None => self.lose(path),
+            Some(stored) => self.value(path, asked, stored),
+        }
+    }
+
+    fn value(&mut self, path: &str, asked: &Value, stored: &Value) {
+        match (asked, stored) {
+            (Value::Null, _) => {}
+            (Value::Object(asked), Value::Object(stored)) => {
+                for (key, asked) in asked {
+                    let stored = stored.get(key);
+                    self.field(&join(path, key), key, asked, stored);
+                }
+            }
+            (Value::Array(asked), Value::Array(stored)) => self.list(path, asked, stored),
+            (Value::String(text), _) if text.is_empty() && self.drops_zeros => {}
+            _ if asked == stored || self.changed && Self::is_same(path, asked, stored) => {}
+            _ if self.changed => self.lose(path),
+            _ => {}
+        }
+    }
+
+    /// Every element that is asked for has one of its own that holds it.
+    fn list(&mut self, path: &str, asked: &[Value], stored: &[Value]) {
+        let mut left: Vec<Option<&Value>> = stored.iter().map(Some).collect();
+        let mut unmatched = Vec::new();
+        let unordered = asked.len().max(stored.len()) <= MAX_UNORDERED;
+        for (index, element) in asked.iter().enumerate() {
+            let here =
+                left.get_mut(index).filter(|left| left.is_some_and(|left| self.holds(path, element, left)));
+            if let Some(here) = here {
+                *here = None;
+            } else {
+                unmatched.push((index, element));
+            }
+        }
+        for (index, element) in unmatched {
+            let anywhere =
+                || left.iter().position(|left| left.is_some_and(|left| self.holds(path, element, left)));
+            if let Some(at) = unordered.then(anywhere).flatten() {
+                left[at] = None;
+                continue;
+            }
+            let name = element.get("name").filter(|name| name.is_string());
+            let of_name = |left: Option<&Value>| left.is_some_and(|left| left.get("name") == name);
+            let same_name = name.and_then(|_| left.iter().position(|left| of_name(*left)));
+            let same_place = || {
+                let alike =
+                    left.get(index).copied().flatten().is_some_and(Value::is_object) && element.is_object();
+                (name.is_none() && alike).then_some(index)
+            };
+            let shown = name.and_then(Value::as_str).map_or_else(|| index.to_string(), str::to_owned);
+            let path = format!("{path}[{shown}]");
+            match same_name.or_else(same_place).and_then(|at| left[at].take()) {
+                Some(stored) => self.value(&path, element, stored),
+                None if self.is_nothing(element) => {}
+                None => self.lose(&path),
+            }
+        }
+    }
+
+    fn holds(&self, path: &str, asked: &Value, stored: &Value) -> bool {
+        let mut inner = Self { drops_zeros: self.drops_zeros, changed: true, lost: LostFields::default() };
+        inner.value(path, asked, stored);
+        inner.lost.is_empty()
+    }
+
+    /// Whether a scalar is stored in another spelling.
+    fn is_same(path: &str, asked: &Value, stored: &Value) -> bool {
+        if let (Value::Number(asked), Value::Number(stored)) = (asked, stored) {
+            return same_number(asked, stored);
+        }
+        // What is free text is stored as it is.
+        let top = path.split(['.', '[']).next().unwrap_or_default();
+        let is_text = matches!(top, "data" | "binaryData" | "metadata");
+        let text = |value: &Value| match value {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            _ => None,
+        };
+        match (text(asked), text(stored)) {
+            (Some(asked), Some(stored)) => !is_text && spelling::is_same(&asked, &stored),
+            _ => false,
+        }
+    }
+
+    /// Whether a value is as good as absent.
+    fn is_nothing(&self, value: &Value) -> bool {
+        match value {
+            Value::Null => true,
+            Value::Bool(value) => self.drops_zeros && !value,
+            Value::Number(number) => self.drops_zeros && number.as_f64() == Some(0.0),
+            Value::String(text) => self.drops_zeros && text.is_empty(),
+            Value::Array(list) => list.is_empty(),
+            Value::Object(map) => map.values().all(|value| self.is_nothing(value)),
+        }
+    }
+
+    fn lose(&mut self, path: &str) {
+        self.lost.total += 1;
+        if self.lost.named.len() < MAX_NAMED {
+            self.lost.named.push(backup_core::text::shortened(path, 128));
+        }
+    }
+}
+
+fn same_number(a: &Number, b: &Number) -> bool {
+    match (a.as_i64(), b.as_i64()) {
+        (Some(a), Some(b)) => a == b,
+        _ => a.as_f64() == b.as_f64(),
+    }
+}
+
+/// A key with dots stands in brackets.
+fn join(path: &str, key: &str) -> String {
+    if key.contains('.') { format!("{path}[{key}]") } else { format!("{path}.{key}") }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! Whether JSON text holds all that is asked for, read through once without a copy.
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Number, Value};
+
+use super::{Object, same_number};
+
+/// Whether the text holds every field of `asked`, in lists at the same places. "No" may be too strict: the spelling and the order
+/// of lists are left to others.
+/// Errors: the text is no JSON object.
+pub(super) fn contains(text: &[u8], asked: &Object) -> Result<bool, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_slice(text);
+    let held = Fields(asked).deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(held)
+}
+
+/// True for an object that holds all these fields.
+struct Fields<'a>(&'a Object);
+
+/// True for a value that holds this one.
+struct Held<'a>(&'a Value);
+
+/// Looks a key up.
+struct Key<'a>(&'a Object);
+
+/// Nothing is asked for: as good as absent.
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Fields<'_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Fields<'_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
+        let (mut all, mut found) = (true, 0);
+        while let Some(asked) = map.next_key_seed(Key(self.0))? {
+            match asked {
+                Some(asked) => {
+                    found += usize::from(!is_nothing(asked));
+                    all &= map.next_value_seed(Held(asked))?;
+                }
+                None => _ = map.next_value::<IgnoredAny>()?,
+            }
+        }
+        Ok(all && found == self.0.values().filter(|asked| !is_nothing(asked)).count())
+    }
+}
+
+impl<'de, 'a> DeserializeSeed<'de> for Key<'a> {
+    type Value = Option<&'a Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'a> Visitor<'_> for Key<'a> {
+    type Value = Option<&'a Value>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E: Error>(self, key: &str) -> Result<Self::Value, E> {
+        Ok(self.0.get(key))
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Held<'_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Held<'_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<bool, E> {
+        Ok(is_nothing(self.0))
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<bool, E> {
+        Ok(*self.0 == Value::Bool(value) || self.0.is_null())
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<bool, E> {
+        Ok(self.is_number(&value.into()))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<bool, E> {
+        Ok(self.is_number(&value.into()))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<bool, E> {
+        Ok(Number::from_f64(value).is_some_and(|value| self.is_number(&value)))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<bool, E> {
+        Ok(self.0.as_str() == Some(value) || self.0.is_null())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<bool, A::Error> {
+        let (mut all, mut asked) = match self.0 {
+            Value::Array(asked) => (true, asked.iter()),
+            other => (other.is_null(), [].iter()),
+        };
+        for element in asked.by_ref() {
+            match list.next_element_seed(Held(element))? {
+                Some(held) => all &= held,
+                None => return Ok(false),
+            }
+        }
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(all)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
+        if let Value::Object(asked) = self.0 {
+            return Fields(asked).visit_map(map);
+        }
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(self.0.is_null())
+    }
+}
+
+impl Held<'_> {
+    fn is_number(&self, value: &Number) -> bool {
+        self.0.is_null() || self.0.as_number().is_some_and(|asked| same_number(asked, value))
+    }
+}

@@ -1,0 +1,194 @@
+use serde_json::json;
+
+use super::*;
+
+fn object(value: &Value) -> Object {
+    value.as_object().unwrap().clone()
+}
+
+fn lost(group_resource: &str, asked: &Value, stored: &Value) -> Vec<String> {
+    let body = object(asked);
+    let asked = Asked { group_resource, body: &body };
+    let lost = asked.lost_in_answer(stored.to_string().as_bytes()).unwrap();
+    assert_eq!(lost, asked.lost(&object(stored)), "both ways give the same: {stored}");
+    lost.named
+}
+
+const CUSTOM: &str = "gateways.acme.example.com";
+
+#[test]
+fn what_a_narrower_definition_prunes_is_named() {
+    let asked = json!({"metadata": {"name": "public", "labels": {"a.b/c": "d"}}, "spec": {"host": "h",
+        "tls": {"secretName": "shop", "minVersion": "1.3"}, "allowedCidrs": ["10.0.0.0/8"], "verify": false, "depth": 0,
+        "empty": {}, "none": null, "list": []}});
+    let stored = json!({"metadata": {"name": "public", "uid": "u", "labels": {}}, "spec": {"host": "h",
+        "tls": {"secretName": "shop"}, "added": {"by": "default"}}, "status": {}});
+    let expected =
+        ["metadata.labels[a.b/c]", "spec.tls.minVersion", "spec.allowedCidrs", "spec.verify", "spec.depth"];
+    let mut found = lost(CUSTOM, &asked, &stored);
+    let mut expected = expected.map(str::to_owned).to_vec();
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn what_a_server_adds_fills_in_or_spells_in_another_way_is_no_loss() {
+    for (group_resource, asked, stored) in [
+        (
+            "configmaps",
+            json!({"data": {"a": "b"}}),
+            json!({"data": {"a": "b", "added": "c"}, "metadata": {}}),
+        ),
+        (
+            "deployments.apps",
+            json!({"spec": {"replicas": 0, "paused": false}}),
+            json!({"spec": {"replicas": 0}}),
+        ),
+        (
+            "pods",
+            json!({"spec": {"cpu": "1000m", "memory": "1024Mi"}}),
+            json!({"spec": {"cpu": "1", "memory": "1Gi"}}),
+        ),
+        (CUSTOM, json!({"spec": {"cpu": 1}}), json!({"spec": {"cpu": "1"}})),
+        ("pods", json!({"spec": {"cpu": "0.5", "x": "1e3"}}), json!({"spec": {"cpu": "500m", "x": "1k"}})),
+        (
+            "leases.coordination.k8s.io",
+            json!({"spec": {"at": "2026-01-02T03:04:05Z"}}),
+            json!({"spec": {"at": "2026-01-02T03:04:05.000000Z"}}),
+        ),
+        (CUSTOM, json!({"spec": {"ttl": "1h"}}), json!({"spec": {"ttl": "1h0m0s"}})),
+        (CUSTOM, json!({"spec": {"n": 1.0, "m": 2}}), json!({"spec": {"n": 1, "m": 2.0}})),
+        // A webhook puts its container first, and a set is stored in another order.
+        (
+            "pods",
+            json!({"spec": {"containers": [{"name": "app", "image": "i"}]}}),
+            json!({"spec": {"containers": [{"name": "proxy", "image": "p"}, {"name": "app", "image": "i", "args": []}]}}),
+        ),
+        (
+            "persistentvolumes",
+            json!({"spec": {"accessModes": ["A", "B"]}}),
+            json!({"spec": {"accessModes": ["B", "A"]}}),
+        ),
+        (
+            "pods",
+            json!({"spec": {"env": [{"name": "E", "value": ""}]}}),
+            json!({"spec": {"env": [{"name": "E"}]}}),
+        ),
+        (
+            "namespaces",
+            json!({"metadata": {"labels": {"kubernetes.io/metadata.name": "old", "a": "b"}}}),
+            json!({"metadata": {"labels": {"kubernetes.io/metadata.name": "new", "a": "b"}}}),
+        ),
+        (
+            "daemonsets.apps",
+            json!({"metadata": {"annotations": {"deprecated.daemonset.template.generation": "3"}}}),
+            json!({"metadata": {"annotations": {"deprecated.daemonset.template.generation": "1"}}}),
+        ),
+        (
+            "secrets",
+            json!({"stringData": {"a": "b"}, "type": "Opaque"}),
+            json!({"data": {"a": "Yg=="}, "type": "Opaque"}),
+        ),
+        (
+            "configmaps",
+            json!({"metadata": {"uid": "u", "resourceVersion": "1"}, "data": {"gone": null}}),
+            json!({"metadata": {"uid": "u", "resourceVersion": "2"}}),
+        ),
+        (
+            "deployments.apps",
+            json!({"spec": {"template": {"metadata": {"creationTimestamp": null}, "spec": {"v": [{"emptyDir": {}}]}}}}),
+            json!({"spec": {"template": {"metadata": {}, "spec": {"v": [{"emptyDir": {}}]}}}}),
+        ),
+    ] {
+        assert_eq!(lost(group_resource, &asked, &stored), Vec::<String>::new(), "{asked} {stored}");
+    }
+}
+
+#[test]
+fn what_is_stored_with_another_value_is_lost() {
+    for (group_resource, asked, stored, expected) in [
+        ("configmaps", json!({"data": {"a.cpu": "1000m"}}), json!({"data": {"a.cpu": "1"}}), "data[a.cpu]"),
+        (
+            "certificatesigningrequests.certificates.k8s.io",
+            json!({"spec": {"username": "admin"}}),
+            json!({"spec": {"username": "system:serviceaccount:velero:backup-controller"}}),
+            "spec.username",
+        ),
+        (
+            "pods",
+            json!({"spec": {"containers": [{"name": "app", "image": "i"}]}}),
+            json!({"spec": {"containers": [{"name": "proxy"}, {"name": "app", "image": "other"}]}}),
+            "spec.containers[app].image",
+        ),
+        (
+            "pods",
+            json!({"spec": {"containers": [{"name": "app"}, {"name": "side"}]}}),
+            json!({"spec": {"containers": [{"name": "app"}]}}),
+            "spec.containers[side]",
+        ),
+        (
+            CUSTOM,
+            json!({"spec": {"rules": [{"from": "a", "to": "b"}]}}),
+            json!({"spec": {"rules": [{"from": "a"}]}}),
+            "spec.rules[0].to",
+        ),
+        (CUSTOM, json!({"spec": {"sizes": ["a", "a"]}}), json!({"spec": {"sizes": ["a"]}}), "spec.sizes[1]"),
+        (CUSTOM, json!({"spec": {"cpu": "1"}}), json!({"spec": {"cpu": "1500m"}}), "spec.cpu"),
+        (CUSTOM, json!({"spec": {"on": true}}), json!({"spec": {"on": {"since": 1}}}), "spec.on"),
+    ] {
+        assert_eq!(lost(group_resource, &asked, &stored), [expected], "{asked} {stored}");
+    }
+}
+
+#[test]
+fn a_service_that_stays_headless_has_not_become_what_was_asked_for() {
+    let stays = json!({"metadata": {"name": "s"}, "spec": {"clusterIP": "None"}});
+    let has = json!({"metadata": {"name": "s"}, "spec": {"clusterIP": "10.0.0.1"}});
+    let patch = json!({"metadata": {"uid": "u"}, "spec": {"clusterIP": null}});
+    for (asked, stored, is_lost) in [
+        (&patch, &stays, true),
+        (&patch, &has, false),
+        (&json!({"metadata": {"name": "s"}, "spec": {}}), &stays, true),
+        (&stays, &stays, false),
+        (&json!({"metadata": {"labels": {}}, "spec": {"selector": {}}}), &stays, false),
+    ] {
+        assert_eq!(!lost("services", asked, stored).is_empty(), is_lost, "{asked} {stored}");
+    }
+}
+
+#[test]
+fn many_fields_are_counted_and_the_first_named() {
+    let fields: Object = (0..30).map(|n| (format!("f{n:02}"), json!(1))).collect();
+    let body = object(&json!({"spec": fields}));
+    let text = Asked { group_resource: CUSTOM, body: &body }.lost(&object(&json!({"spec": {}}))).to_string();
+    assert!(text.starts_with("spec.f00, ") && text.ends_with(" and 22 more"), "{text}");
+}
+
+#[test]
+fn a_long_list_costs_no_more_than_its_length() {
+    let list = |from: usize| json!({"spec": {"list": (from..from + 20_000).collect::<Vec<_>>()}});
+    let begin = std::time::Instant::now();
+    assert!(!lost(CUSTOM, &list(0), &list(1)).is_empty());
+    assert!(begin.elapsed() < std::time::Duration::from_secs(10));
+}
+
+#[test]
+fn what_others_have_changed_since_is_not_absent() {
+    let body = object(&json!({"spec": {"a": 1, "b": {"c": 2}, "d": 3}}));
+    let stored = object(&json!({"spec": {"a": 2, "b": {}}}));
+    let absent = Asked { group_resource: CUSTOM, body: &body }.absent(&stored);
+    assert_eq!(absent.named, ["spec.b.c", "spec.d"]);
+}
+
+#[test]
+fn a_write_that_changes_only_our_labels_has_changed_nothing() {
+    let before = object(
+        &json!({"metadata": {"name": "s", "resourceVersion": "1", "labels": {"a": "b"}}, "spec": {"x": 1}}),
+    );
+    let mut after = object(&json!({"metadata": {"name": "s", "resourceVersion": "2", "generation": 2,
+        "labels": {"a": "b", "velero.io/restore-name": "r", "velero.io/backup-name": "b"}}, "spec": {"x": 1}}));
+    assert!(!is_changed(&before, &after));
+    json::set(&mut after, &["spec"], "x", json!(2));
+    assert!(is_changed(&before, &after));
+}

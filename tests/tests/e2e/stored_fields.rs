@@ -1,0 +1,100 @@
+//! What an API server has not stored of a restored object is said, although it has answered that it created or changed it.
+
+use backup_core::{labels::LEFT_ITEMS_ANNOTATION, left_items::LeftItems};
+use k8s_openapi::{
+    api::core::v1::Service, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+
+use crate::prelude::*;
+
+crate::tests! {
+    fields_that_a_narrower_definition_prunes_are_named,
+    a_service_that_stays_headless_was_not_updated,
+}
+
+fn items(restore: &Restore) -> LeftItems {
+    LeftItems::read(restore.annotations().get(LEFT_ITEMS_ANNOTATION).map(String::as_str)).unwrap_or_default()
+}
+
+async fn warnings(world: &World, restore: &str) -> anyhow::Result<String> {
+    Ok(world.restore_file(restore, "results.gz").await?["warnings"].to_string())
+}
+
+/// The definition of gateways with these fields of `spec`.
+fn definition(spec: &Value) -> Value {
+    let schema = json!({ "type": "object", "properties": {
+        "spec": { "type": "object", "properties": spec },
+        "status": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } } });
+    json!({ "metadata": { "name": "gateways.acme.example.com" }, "spec": {
+        "group": "acme.example.com", "scope": "Namespaced",
+        "names": { "plural": "gateways", "singular": "gateway", "kind": "Gateway", "listKind": "GatewayList" },
+        "versions": [{ "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
+            "schema": { "openAPIV3Schema": schema } }] } })
+}
+
+async fn fields_that_a_narrower_definition_prunes_are_named(world: &mut World) -> anyhow::Result<()> {
+    let (name, text) = ("pruned", json!({ "type": "string" }));
+    let tls = |properties: Value| json!({ "type": "object", "properties": properties });
+    let wider = json!({ "host": text, "tls": tls(json!({ "secretName": text, "minVersion": text })),
+        "allowedCidrs": { "type": "array", "items": text } });
+    let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    definitions.create_json(definition(&wider)).await?;
+    ensure_namespace(&world.client, name).await?;
+    let gateway = json!({ "apiVersion": "acme.example.com/v1", "kind": "Gateway",
+        "metadata": { "name": "public", "namespace": name },
+        "spec": { "host": "shop.example.com", "tls": { "secretName": "shop", "minVersion": "1.3" },
+            "allowedCidrs": ["10.0.0.0/8"] } });
+    let made = async || anyhow::Ok(create_all(&world.client, [gateway.clone()]).await.is_ok());
+    until("a gateway is created", REACHED, made).await?;
+    world.back_up(name, of_namespaces(&[name])).await?;
+    let spec = || RestoreSpec {
+        excluded_resources: vec!["customresourcedefinitions".to_owned()],
+        ..from_backup(name)
+    };
+    world.delete_namespace(name).await?;
+    let whole = world.restore("pruned-whole", spec()).await?;
+    ensure!((items(&whole), whole.status.warnings) == (LeftItems::default(), 0), "{whole:?}");
+
+    let narrower = json!({ "host": text, "tls": tls(json!({ "secretName": text })) });
+    let versions = definition(&narrower)["spec"]["versions"].clone();
+    let versions = json!({ "spec": { "versions": versions } });
+    definitions.merge_patch("gateways.acme.example.com", versions).await?;
+    let gateways = objects_in(&world.client, name, "acme.example.com/v1", "Gateway");
+    let prunes = async || anyhow::Ok(gateways.get("public").await?.data["spec"]["allowedCidrs"].is_null());
+    until("the definition prunes", REACHED, prunes).await?;
+    world.delete_namespace(name).await?;
+    let restore = world.restore(name, spec()).await?;
+    let said = items(&restore);
+    ensure!(said.incomplete == 1 && said.incomplete_items.contains("Gateway pruned/public"), "{said:?}");
+    let warned = warnings(world, name).await?;
+    says(&warned, &["Gateway \\\"public\\\" is created", "spec.allowedCidrs", "spec.tls.minVersion"])?;
+    ensure!(restore.status.warnings == 1, "{warned}");
+    says(&world.restore_log(name).await?, &["the API server, asked to create gateways", "unknown field"])?;
+    definitions.delete_object("gateways.acme.example.com").await?;
+    Ok(())
+}
+
+async fn a_service_that_stays_headless_was_not_updated(world: &mut World) -> anyhow::Result<()> {
+    let name = "headless";
+    ensure_namespace(&world.client, name).await?;
+    let services: Api<Service> = Api::namespaced(world.client.clone(), name);
+    let service = |address: Value| {
+        json!({ "metadata": { "name": "svc" },
+            "spec": { "clusterIP": address, "ports": [{ "port": 80 }], "selector": { "a": "b" } } })
+    };
+    services.create_json(service(Value::Null)).await?;
+    world.back_up(name, of_namespaces(&[name])).await?;
+    services.delete_object("svc").await?;
+    services.create_json(service("None".into())).await?;
+    for number in 0..2 {
+        let restore = format!("{name}-{number}");
+        let existing_resource_policy = Some("update".to_owned());
+        let spec = RestoreSpec { existing_resource_policy, ..from_backup(name) };
+        let ended = world.restore(&restore, spec).await?;
+        let there = services.get("svc").await?.spec.and_then(|spec| spec.cluster_ip);
+        ensure!(there.as_deref() == Some("None"), "{there:?}");
+        ensure!(items(&ended).items.contains("Service headless/svc"), "{:?}", ended.metadata);
+        says(&warnings(world, &restore).await?, &["does not change this: spec.clusterIP"])?;
+    }
+    Ok(())
+}
