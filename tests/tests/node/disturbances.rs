@@ -73,7 +73,9 @@ pub(crate) async fn a_rollout_to_another_tag_and_back_keeps_holds_and_the_queue(
     let restores: Api<Restore> = Api::namespaced(node.client.clone(), NAMESPACE);
     let spec = RestoreSpec {
         backup_name: Some("first".to_owned()),
-        included_namespaces: vec!["held".to_owned()],
+        included_resources: vec!["configmaps".to_owned()],
+        included_namespaces: vec!["shop".to_owned()],
+        namespace_mapping: [("shop".to_owned(), "held".to_owned())].into(),
         ..RestoreSpec::default()
     };
     let mut restore = Restore::new(QUEUED, spec);
