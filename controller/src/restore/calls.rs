@@ -305,7 +305,8 @@ impl Calls {
         Ok((read(&answer)?, lost(collection, patch, &answer)?))
     }
 
-    /// Replaces the status of an object, whatever it is, and returns what the server has not stored of it. A type without the subresource has it in the object itself.
+    /// Replaces the status of an object, whatever it is, and returns what the server has not stored of it. A type without the
+    /// subresource has it in the object itself.
     pub(super) async fn replace_status(
         &self,
         collection: &str,
