@@ -143,7 +143,13 @@ async fn what_was_not_searched_is_never_no() {
     let person = Person::at(&api);
     // A backup whose list cannot be read.
     api.has(completed_backup("unread"));
-    transcript!(person, "search shop/cm/web -o json", "search shop/cm/nowhere", "get --containing=nowhere");
+    transcript!(
+        person,
+        "search shop/cm/web -o json",
+        "search shop/cm/nowhere",
+        "search shop/configmapz/web",
+        "get --containing=nowhere"
+    );
     let none = FakeApi::start().await;
     none.has(completed_backup("one")).has(completed_backup("two"));
     transcript!("search none" => Person::at(&none), "search shop/cm/web");

@@ -128,8 +128,15 @@ impl SearchResult {
                 "whether a backup has {item} is not known: none of {} was searched",
                 counted(others, "backup")
             )),
-            (_, 0) if !wanted.is_type_known() => {
-                no_type(wanted.name.of_type, &format!("any of {}", counted(searched, "backup")))
+            _ if !wanted.is_type_known() => {
+                let places = format!("any of {}", counted(searched, "backup"));
+                no_type(
+                    wanted.name.of_type,
+                    &match others {
+                        0 => places,
+                        _ => format!("{places} that were searched; {}", self.unsearched()),
+                    },
+                )
             }
             (_, 0) => not_found(format!("none of {} has {item}", counted(searched, "backup"))),
             _ => Problem::other(format!(
