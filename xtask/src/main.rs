@@ -92,7 +92,7 @@ fn run() -> anyhow::Result<()> {
         Task::Demo { node: true, keep, .. } => block_on(demo::node::run(keep)),
         Task::Demo { keep, controller_arg, .. } => block_on(demo::run(keep, &controller_arg)),
         Task::Test { only } => test::run(only.as_deref()),
-        Task::Matrix(args) => matrix::run(&args),
+        Task::Matrix(args) => matrix::run(&args.only),
         Task::Bench(args) => block_on(bench::run(args)),
         Task::Histories(args) => block_on(histories::run(args)),
         Task::Soak(args) => block_on(soak::run(args)),

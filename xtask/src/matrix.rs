@@ -13,7 +13,7 @@ use backup_tests::binaries::{KUBERNETES, cargo, kubernetes_versions};
 pub struct Args {
     /// Only this version, such as 1.37. Can be repeated
     #[arg(long, value_name = "VERSION")]
-    only: Vec<String>,
+    pub only: Vec<String>,
 }
 
 /// Names of tests and of a suite: what has to work on each version.
@@ -37,9 +37,9 @@ struct Row {
     is_good: bool,
 }
 
-/// Runs them on one version after the other, and prints a table.
-pub fn run(args: &Args) -> anyhow::Result<()> {
-    let versions = if args.only.is_empty() { kubernetes_versions()? } else { args.only.clone() };
+/// Runs them on one version after the other, on all versions if none is named, and prints a table.
+pub fn run(only: &[String]) -> anyhow::Result<()> {
+    let versions = if only.is_empty() { kubernetes_versions()? } else { only.to_vec() };
     let mut rows = Vec::new();
     for version in versions {
         println!("==> Kubernetes {version}");

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
-use backup_tests::binaries::{root, target};
+use backup_tests::binaries::{kubernetes_versions, root, target};
 use serde_json::Value;
 
 /// Runs everything, or with a name only the end-to-end tests that contain it.
@@ -53,6 +53,8 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
     step("end-to-end tests", cargo(&["test", "--workspace", "--test", "e2e"]))?;
     timed("a soak", || crate::block_on(crate::soak::of_the_tests()))?;
     step("what is shipped, on a node", cargo(&["test", "--workspace", "--test", "node"]))?;
+    let newest = kubernetes_versions()?.into_iter().next_back().context("no version of Kubernetes")?;
+    timed("the newest Kubernetes", || crate::matrix::run(&[newest]))?;
     println!("==> all checks passed in {}", seconds(start.elapsed()));
     Ok(())
 }
