@@ -31,6 +31,7 @@ mod status;
 mod uninstall;
 mod verify;
 mod version;
+mod volumes;
 mod wait;
 
 use self::prelude::*;

@@ -58,7 +58,7 @@ pub fn definitions() -> anyhow::Result<PathBuf> {
 }
 
 /// Applies the definitions, and waits until they are served.
-async fn install_definitions(client: &Client) -> anyhow::Result<()> {
+pub async fn install_definitions(client: &Client) -> anyhow::Result<()> {
     let folder = definitions()?;
     let files = ["volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"];
     let files = files.map(|plural| folder.join(format!("snapshot.storage.k8s.io_{plural}.yaml")));

@@ -20,6 +20,7 @@ use crate::{
 };
 
 pub use action::{BackupActionOutput, BackupItemAction, ItemBlockAction};
+pub use csi::{NoClass, choose_class};
 pub use volumes::{BackupVolumes, ClaimVolume, VolumeDecision, VolumePolicy, complete_info};
 
 /// What the names of the actions on CSI volumes begin with.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 pub use kinds::{KINDS, Kind, Stage, kind};
 pub use kustomize::DeployError;
-pub use options::{Mode, Options};
+pub use options::{Mode, Options, enables_snapshots};
 
 /// The namespace that stands in `deploy/`.
 pub const NAMESPACE: &str = "velero";

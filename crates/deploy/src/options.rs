@@ -60,7 +60,23 @@ pub struct Options {
     pub controller_args: Vec<String>,
 }
 
+/// Feature of the controller: volumes of CSI drivers are snapshotted.
+const CSI_FEATURE: &str = "EnableCSI";
+
 impl Options {
+    /// Whether the controller takes snapshots of CSI volumes.
+    pub fn takes_snapshots(&self) -> bool {
+        self.features.iter().any(|name| name == CSI_FEATURE) || enables_snapshots(&self.controller_args)
+    }
+
+    /// Turns snapshots of CSI volumes on or off.
+    pub fn set_snapshots(&mut self, on: bool) {
+        self.features.retain(|name| name != CSI_FEATURE);
+        if on {
+            self.features.push(CSI_FEATURE.to_owned());
+        }
+    }
+
     /// The profiles that can be chosen: those that are built in, without Velero's own, which is what guard mode is.
     pub fn known_profiles() -> Vec<String> {
         let others = Profile::builtin().into_iter().filter(|profile| !profile.is_velero());
@@ -111,4 +127,12 @@ impl Options {
         kustomize::folders("profiles").contains(&name)
             && Self::known_profiles().iter().any(|known| known == name)
     }
+}
+
+/// Whether arguments of the controller enable snapshots of CSI volumes.
+pub fn enables_snapshots(args: &[String]) -> bool {
+    let joined = args.iter().filter_map(|arg| arg.strip_prefix("--features="));
+    let apart = args.windows(2).filter(|pair| pair[0] == "--features").map(|pair| pair[1].as_str());
+    let mut lists = joined.chain(apart);
+    lists.any(|list| list.split(',').any(|name| name.trim() == CSI_FEATURE))
 }

@@ -53,7 +53,10 @@ pub(crate) struct ChoiceArgs {
     /// Whether there are PodMonitors and alerts for Prometheus' operator, and a dashboard
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) monitoring: Option<bool>,
-    /// Features of the controller, such as EnableCSI
+    /// Whether snapshots of CSI volumes are taken [default: where the cluster has all that they need]
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(crate) snapshots: Option<bool>,
+    /// Features of the controller, such as EnableAPIGroupVersions
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) features: Vec<String>,
     /// Further flag of the webhook, such as --webhook-arg=--mode=warn; may be repeated
@@ -73,7 +76,7 @@ impl ChoiceArgs {
             [none] if none == NONE => Vec::new(),
             given => given.to_vec(),
         };
-        Options {
+        let mut options = Options {
             mode: self.mode.unwrap_or(before.mode),
             profiles: list(&self.profiles, before.profiles),
             host_network: self.host_network.unwrap_or(before.host_network),
@@ -84,7 +87,17 @@ impl ChoiceArgs {
             features: list(&self.features, before.features),
             webhook_args: list(&self.webhook_args, before.webhook_args),
             controller_args: list(&self.controller_args, before.controller_args),
+        };
+        if let Some(on) = self.snapshots {
+            options.set_snapshots(on);
         }
+        options
+    }
+
+    /// Whether a flag says if snapshots of CSI volumes are taken.
+    pub(crate) fn decides_on_snapshots(&self) -> bool {
+        let has_features = |arg: &String| arg.starts_with("--features");
+        self.snapshots.is_some() || !self.features.is_empty() || self.controller_args.iter().any(has_features)
     }
 }
 
@@ -194,5 +207,20 @@ mod tests {
             ..before
         };
         assert_eq!(changed, expected);
+        assert!(!ChoiceArgs::default().decides_on_snapshots() && given.decides_on_snapshots());
+    }
+
+    #[test]
+    fn snapshots_are_a_feature_among_others() {
+        let features = |snapshots: Option<bool>, given: &[&str], before: &[&str]| {
+            let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+            let choice = ChoiceArgs { snapshots, features: list(given), ..ChoiceArgs::default() };
+            choice.over(Options { features: list(before), ..Options::default() }).features
+        };
+        let (csi, versions) = ("EnableCSI", "EnableAPIGroupVersions");
+        assert_eq!(features(Some(true), &[], &[versions]), [versions, csi]);
+        assert_eq!(features(Some(true), &[csi], &[]), [csi]);
+        assert_eq!(features(Some(false), &[], &[csi, versions]), [versions]);
+        assert_eq!(features(None, &[], &[csi]), [csi]);
     }
 }

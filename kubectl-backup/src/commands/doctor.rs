@@ -30,7 +30,7 @@ type Check<'session> = (&'static str, BoxFuture<'session, Result<Vec<Finding>, P
 pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let (session, now) = (&session, terminal.now());
-    let checks: [Check<'_>; 12] = [
+    let checks: [Check<'_>; 13] = [
         ("API server", Box::pin(cluster::api_server(session, now))),
         ("CRDs", Box::pin(cluster::definitions(session))),
         ("permissions", Box::pin(cluster::permissions(session))),
@@ -40,7 +40,8 @@ pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandR
         ("controller", Box::pin(installation::controller(session, now))),
         ("locations", Box::pin(installation::locations(session, now))),
         ("schedules", Box::pin(schedules::schedules(session, now))),
-        ("volumes", Box::pin(volumes::volumes(session))),
+        ("volumes", Box::pin(volumes::saved(session))),
+        ("volumes", Box::pin(volumes::would_be_saved(session))),
         ("lock", Box::pin(slipped_past(session))),
         ("profiles", Box::pin(installation::profiles(session))),
     ];

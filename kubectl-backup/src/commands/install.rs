@@ -13,6 +13,7 @@ pub(super) mod objects;
 mod plan;
 mod preflight;
 mod readiness;
+mod snapshots;
 
 use std::collections::BTreeMap;
 
@@ -23,6 +24,7 @@ use self::{
     objects::{Installed, Outcome, installed},
     plan::Plan,
     preflight::Observed,
+    snapshots::Decision,
 };
 use super::{
     doctor::{Finding, schedules::all_read_otherwise, webhook},
@@ -38,9 +40,13 @@ use crate::{
 const SCHEDULES: &str = "schedules.velero.io";
 
 pub(super) async fn install(args: InstallArgs, terminal: &mut Terminal) -> CommandResult {
-    let options = args.choice.over(Options::default());
+    let mut options = args.choice.over(Options::default());
+    let decision = if args.choice.decides_on_snapshots() { Decision::Flag } else { Decision::Open };
     if args.rollout.dry_run.is_some() {
         let namespace = installation_namespace(terminal);
+        if let Some(text) = snapshots::not_looked(&options).filter(|_| decision == Decision::Open) {
+            terminal.say(text);
+        }
         return plan::show(&Plan::make(&namespace, options)?.objects, args.rollout.output, terminal);
     }
     let session = Session::connect(terminal).await?;
@@ -51,8 +57,9 @@ pub(super) async fn install(args: InstallArgs, terminal: &mut Terminal) -> Comma
         let message = format!("an installation, {version}, is in namespace {} already", session.namespace);
         return Err(Problem::other(message).with_remedy("Change or repair it: kubectl backup upgrade"));
     }
+    let volumes = snapshots::choose(&session, &mut options, decision).await;
     let plan = Plan::make(&session.namespace, options)?;
-    let exit = roll_out(&session, &plan, args.replace_definitions, args.rollout, terminal).await?;
+    let exit = roll_out(&session, &plan, volumes, args.replace_definitions, args.rollout, terminal).await?;
     if exit == Exit::Done && plan.options.mode == Mode::Engine {
         terminal
             .say("Next, name a bucket: kubectl backup locations create. Check all: kubectl backup doctor");
@@ -70,13 +77,16 @@ pub(super) async fn upgrade(args: UpgradeArgs, terminal: &mut Terminal) -> Comma
         ));
     };
     before.check_tool(namespace)?;
-    let options = options_of(&before, args.choice.mode, namespace)?;
-    let plan = Plan::make(namespace, args.choice.over(options))?;
+    let mut options = args.choice.over(options_of(&before, args.choice.mode, namespace)?);
+    let decision = if args.choice.decides_on_snapshots() { Decision::Flag } else { Decision::Kept };
+    let volumes = snapshots::choose(&session, &mut options, decision).await;
+    let plan = Plan::make(namespace, options)?;
     if args.rollout.dry_run.is_some() {
+        show(&volumes, terminal);
         return plan::show(&plan.objects, args.rollout.output, terminal);
     }
     terminal.say(&format!("from {} to {} in namespace {namespace}", before.version, plan.version()));
-    roll_out(&session, &plan, false, args.rollout, terminal).await
+    roll_out(&session, &plan, volumes, false, args.rollout, terminal).await
 }
 
 /// How the installation was made. One that another tool has made is taken over by a person who names its mode.
@@ -109,6 +119,7 @@ fn options_of(before: &Installed, mode: Option<Mode>, namespace: &str) -> Result
 async fn roll_out(
     session: &Session,
     plan: &Plan,
+    volumes: Vec<Finding>,
     replace_definitions: bool,
     args: RolloutArgs,
     terminal: &mut Terminal,
@@ -118,6 +129,7 @@ async fn roll_out(
     if plan.options.mode == Mode::Engine && observed.get("CustomResourceDefinition", SCHEDULES).is_some() {
         found.extend(all_read_otherwise(session, terminal.now()).await);
     }
+    found.extend(volumes);
     if !show(&found, terminal) {
         terminal.say("Nothing was changed.");
         return Ok(Exit::Failed);

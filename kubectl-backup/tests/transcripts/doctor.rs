@@ -1,7 +1,10 @@
 use backup_core::api::{BackupPhase, RestorePhase};
 use backup_lock::Ledger;
 
-use crate::prelude::*;
+use crate::{
+    install::{deployment, has_claim, has_snapshots, of_driver},
+    prelude::*,
+};
 
 /// A certificate authority that ends in November 2036, in PEM and that in base64, as registrations have it.
 const AUTHORITY: &str = include_str!("authority.txt");
@@ -174,4 +177,34 @@ async fn locations_that_nobody_can_write_are_told() {
     ] {
         assert!(seen.contains(expected), "{expected}{seen}");
     }
+}
+
+#[tokio::test]
+async fn volumes_that_the_next_backup_would_not_hold_are_named() {
+    let disk = of_driver("disk.example.com");
+    let mut all = String::new();
+    for args in
+        [None, Some(json!([])), Some(json!(["--features=EnableCSI"])), Some(json!(["--guard=velero"]))]
+    {
+        let api = FakeApi::start().await;
+        has_snapshots(&api, &[("fast", "disk.example.com")]);
+        has_claim(&api, "shop", "data", &disk);
+        has_claim(&api, "shop", "files", &json!({ "hostPath": { "path": "/data" } }));
+        if let Some(args) = &args {
+            let containers = json!([{ "name": "controller", "args": args }]);
+            let pod = json!({ "spec": { "template": { "spec": { "containers": containers } } } });
+            api.has(deployment("backup-controller", &pod));
+        }
+        let seen = Person::at(&api).types("doctor").await;
+        let said = seen
+            .lines()
+            .skip_while(|line| !line.contains(" volumes  "))
+            .take_while(|line| !line.contains(" lock  "));
+        all += &format!("arguments of the controller: {args:?}\n{}\n\n", said.collect::<Vec<_>>().join("\n"));
+    }
+    assert_snapshot!(all);
+    let api = FakeApi::start().await;
+    api.on_get("/persistentvolumes", Fault::forbidden("… is forbidden: User \"jane\" cannot list resource"));
+    let seen = Person::at(&api).types("doctor").await;
+    assert!(seen.contains("? volumes                not known: "), "{seen}");
 }

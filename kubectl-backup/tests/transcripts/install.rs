@@ -204,3 +204,82 @@ async fn an_installation_in_another_namespace_is_left_alone() {
     let writes = |api: &FakeApi| api.seen().iter().any(|line| !line.starts_with("GET"));
     assert!(!writes(&api) && !writes(&halfway));
 }
+
+/// What the cluster needs for snapshots: the types, a driver, and classes for drivers.
+pub fn has_snapshots(api: &FakeApi, classes: &[(&str, &str)]) {
+    let types = ["volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"];
+    let types = types.map(|plural| json!({ "name": plural, "singularName": "", "namespaced": false, "kind": "X", "verbs": ["list"] }));
+    api.serves("snapshot.storage.k8s.io/v1", &json!(types));
+    api.has_at(
+        "/apis/storage.k8s.io/v1/csidrivers/disk.example.com",
+        json!({ "metadata": { "name": "disk.example.com" }, "spec": {} }),
+    );
+    for (name, driver) in classes {
+        let class = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
+            "metadata": { "name": name }, "driver": driver, "deletionPolicy": "Delete" });
+        api.has_at(&format!("/apis/snapshot.storage.k8s.io/v1/volumesnapshotclasses/{name}"), class);
+    }
+}
+
+/// A claim that is bound to a volume of this kind.
+pub fn has_claim(api: &FakeApi, namespace: &str, name: &str, source: &Value) {
+    let volume = format!("pv-{namespace}-{name}");
+    let mut spec = json!({ "claimRef": { "namespace": namespace, "name": name } });
+    json_patch::merge(&mut spec, source);
+    api.has_at(
+        &format!("/api/v1/persistentvolumes/{volume}"),
+        json!({ "metadata": { "name": volume }, "spec": spec }),
+    );
+    api.has_at(&format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"), json!({
+        "metadata": { "name": name, "namespace": namespace }, "spec": { "volumeName": volume }, "status": { "phase": "Bound" } }));
+}
+
+pub fn of_driver(driver: &str) -> Value {
+    json!({ "csi": { "driver": driver, "volumeHandle": "handle" } })
+}
+
+fn controller_args(api: &FakeApi) -> String {
+    let applied = api.stored("deployments", "backup-controller").unwrap();
+    applied["spec"]["template"]["spec"]["containers"][0]["args"].to_string()
+}
+
+#[tokio::test]
+async fn snapshots_are_turned_on_where_they_can_be_taken_and_what_nothing_saves_is_named() {
+    let api = empty("34").await;
+    has_snapshots(&api, &[("fast", "disk.example.com")]);
+    has_claim(&api, "shop", "data", &of_driver("disk.example.com"));
+    has_claim(&api, "shop", "files", &json!({ "nfs": { "server": "nfs", "path": "/" } }));
+    for at in 1..=7 {
+        has_claim(&api, "db", &format!("data-{at}"), &of_driver("other.example.com"));
+    }
+    transcript!(Person::at(&api), "install --wait=false");
+    assert!(controller_args(&api).contains("--features=EnableCSI"), "{}", controller_args(&api));
+}
+
+#[tokio::test]
+async fn why_snapshots_stay_off_is_said_and_a_flag_wins() {
+    let mut all = String::new();
+    let unmarked = [("fast", "disk.example.com"), ("slow", "disk.example.com")];
+    for (classes, line, is_on) in [
+        (None, "install --wait=false", false),
+        (Some(&[][..]), "install --wait=false", false),
+        (Some(&unmarked[..]), "install --wait=false", false),
+        (Some(&unmarked[..1]), "install --wait=false --snapshots=false", false),
+        (Some(&unmarked[..1]), "install --wait=false --features=none", false),
+        (None, "install --wait=false --snapshots", true),
+    ] {
+        let api = empty("34").await;
+        if let Some(classes) = classes {
+            has_snapshots(&api, classes);
+        }
+        has_claim(&api, "shop", "data", &of_driver("disk.example.com"));
+        let seen = Person::at(&api).types(line).await;
+        let said = seen
+            .lines()
+            .filter(|line| line.starts_with('$') || line.contains(" volumes ") || line.starts_with("      "));
+        all += &said.map(|line| format!("{line}\n")).collect::<String>();
+        let args = controller_args(&api);
+        assert_eq!(args.contains("EnableCSI"), is_on, "{line}: {args}");
+    }
+    assert_snapshot!(all);
+}

@@ -3,7 +3,7 @@
 
 use backup_core::api::DeleteBackupRequest;
 use backup_deploy::{Options, id, kind};
-use backup_tests::{KubectlBackup, control_plane::ControlPlane, helm::Helm};
+use backup_tests::{KubectlBackup, control_plane::ControlPlane, helm::Helm, snapshots};
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingWebhookConfiguration, apps::v1::Deployment, core::v1::Namespace,
 };
@@ -14,6 +14,7 @@ use crate::prelude::*;
 crate::tests! {
     the_command_installs_upgrades_and_removes,
     a_guard_leaves_what_is_the_other_servers,
+    snapshots_are_taken_where_the_cluster_has_what_they_need,
     a_release_of_helm_stays_helms,
 }
 
@@ -122,6 +123,60 @@ async fn the_command_installs_upgrades_and_removes(world: &mut World) -> anyhow:
     ensure!(!again.stderr.contains("created") && !again.stderr.contains(" changed"), "{}", again.stderr);
 
     removes(&cluster).await
+}
+
+async fn snapshots_are_taken_where_the_cluster_has_what_they_need(world: &mut World) -> anyhow::Result<()> {
+    let cluster = cluster(world, "snapshots").await?;
+    let (plugin, client) = (&cluster.plugin, &cluster.client);
+    snapshots::install_definitions(client).await?;
+    snapshots::claim(client, "shop", "data", "none").await?;
+    snapshots::host_path_claim(client, "shop", "files", "/data").await?;
+    // The claim names a class that does not exist, and there is no other.
+    let off = plugin.succeeds(&["install", "--wait=false"]).await?.stderr;
+    says(
+        &off,
+        &[
+            "snapshots of CSI volumes stay off: there is no VolumeSnapshotClass of the driver disk.example.com",
+        ],
+    )?;
+    says(
+        &off,
+        &[
+            "1 of 2 volumes: shop/data; there is no",
+            "1 of 2 volumes: shop/files; a volume that is not of a CSI",
+        ],
+    )?;
+    let args = cluster.args("backup-controller").await?.join(" ");
+    ensure!(!args.contains("EnableCSI"), "{args}");
+    let doctor = plugin.fails(1, &["doctor"]).await?.stdout;
+    says(
+        &doctor,
+        &["a backup would not hold the data of 1 of 2 volumes: shop/data; there is no VolumeSnapshotClass"],
+    )?;
+
+    snapshots::class(client, "fast", snapshots::Behaviour::NeverReady, false).await?;
+    let kept = plugin.succeeds(&["upgrade", "--wait=false"]).await?.stderr;
+    says(
+        &kept,
+        &[
+            "1 of 2 volumes: shop/data; snapshots of CSI volumes are off",
+            "kubectl backup upgrade --snapshots",
+        ],
+    )?;
+    plugin.succeeds(&["uninstall", "--yes"]).await?;
+    let on = plugin.succeeds(&["install", "--wait=false"]).await?.stderr;
+    says(&on, &["snapshots of CSI volumes are turned on; there are classes for disk.example.com"])?;
+    let args = cluster.args("backup-controller").await?.join(" ");
+    ensure!(args.contains("--features=EnableCSI"), "{args}");
+    let doctor = plugin.fails(1, &["doctor"]).await?.stdout;
+    says(
+        &doctor,
+        &["a backup takes snapshots of 1 of 2 volumes", "shop/files; a volume that is not of a CSI driver"],
+    )?;
+    plugin.succeeds(&["upgrade", "--snapshots=false", "--wait=false"]).await?;
+    let args = cluster.args("backup-controller").await?.join(" ");
+    ensure!(!args.contains("EnableCSI"), "{args}");
+    Ok(())
 }
 
 /// Without a webhook that answers no Backup can be created, so this takes the registration away by removing all first.

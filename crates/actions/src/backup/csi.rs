@@ -10,6 +10,8 @@ use std::sync::Arc;
 use super::{action::BackupItemAction, volumes::BackupVolumes};
 use crate::csi::SnapshotApi;
 
+pub use class::{NoClass, choose as choose_class};
+
 /// The actions of one backup; they record in `volumes` what became of each claim.
 pub(super) fn actions(api: &SnapshotApi, volumes: &Arc<BackupVolumes>) -> Vec<Arc<dyn BackupItemAction>> {
     vec![

@@ -1,18 +1,23 @@
-//! Whether the last good backup has the data of the volumes that were there.
+//! Whether the last good backup has the data of the volumes that were there, and whether the next one would.
 
 use backup_core::{
     restorability::{Evidence, Place, Places},
     volume_data::MissingData,
 };
+use backup_deploy::{PROGRAMS, enables_snapshots};
+use k8s_openapi::api::apps::v1::Deployment;
 
 use super::{Finding, Topic};
 use crate::{
-    commands::{get::places, prelude::*},
+    commands::{
+        get::places,
+        prelude::*,
+        volumes::{Snapshots, observe},
+    },
     view::related::began,
 };
 
-const REMEDY: &str = "Turn snapshots of CSI volumes on with `kubectl backup upgrade --features=EnableCSI`, where the driver has a \
-                      VolumeSnapshotClass; or name a location for snapshots by a plugin: kubectl backup locations snapshots create --help";
+const REMEDY: &str = "`kubectl backup describe` shows all of them; the next lines say whether the next backup would hold their data.";
 
 struct Good {
     name: String,
@@ -21,12 +26,32 @@ struct Good {
 }
 
 /// Says nothing where there is no good backup: `status` does.
-pub(super) async fn volumes(session: &Session) -> Result<Vec<Finding>, Problem> {
+pub(super) async fn saved(session: &Session) -> Result<Vec<Finding>, Problem> {
     let places = places(session).await;
     let good = |one: Backup| good(&one, &places);
     let all = session.list_readable(ListParams::default(), good).await?;
     let last = all.into_iter().max_by_key(|one| one.began);
     Ok(last.and_then(|last| judge(&last)).into_iter().collect())
+}
+
+/// By the volumes that are bound to claims now. A guard makes no backups.
+pub(super) async fn would_be_saved(session: &Session) -> Result<Vec<Finding>, Problem> {
+    let (snapshots, volumes) = futures::join!(snapshots(session), observe(session));
+    Ok(match snapshots {
+        Some(snapshots) => volumes?.findings(snapshots),
+        None => Vec::new(),
+    })
+}
+
+/// Whether the controller takes snapshots; `None` if it makes no backups.
+async fn snapshots(session: &Session) -> Option<Snapshots> {
+    let [_, controller] = PROGRAMS;
+    let Ok(deployment) = session.get::<Deployment>(controller).await else { return Some(Snapshots::Unknown) };
+    let containers = deployment.spec.and_then(|spec| spec.template.spec).map(|pod| pod.containers);
+    let args = containers.into_iter().flatten().filter_map(|container| container.args);
+    let args: Vec<String> = args.flatten().collect();
+    let is_guard = args.iter().any(|arg| arg == "--guard=velero");
+    (!is_guard).then(|| if enables_snapshots(&args) { Snapshots::On } else { Snapshots::Off })
 }
 
 fn good(backup: &Backup, places: &Places) -> Option<Good> {

@@ -85,7 +85,7 @@ impl ClaimAction {
         let annotations =
             serde_json::from_value(claim["metadata"]["annotations"].clone()).unwrap_or_default();
         let class = class::choose(with.driver, &annotations, with.class, backup.annotations(), &classes)
-            .map_err(Self::refuse)?
+            .map_err(|error| Self::refuse(error.to_string()))?
             .name_any();
         let wanted = wanted(claim, &class, backup).map_err(Self::refuse)?;
         let namespace = wanted.namespace().unwrap_or_default();

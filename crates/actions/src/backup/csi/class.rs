@@ -4,22 +4,38 @@
 //! backup's annotation for the driver, the class of the driver with Velero's label, the driver's default class, the
 //! driver's only class. A name that is of no class of the driver is passed over, as there.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use backup_core::labels::csi::{DEFAULT_CLASS, SNAPSHOT_CLASS};
 use kube::{ResourceExt as _, core::DynamicObject};
 
 type Annotations = BTreeMap<String, String>;
 
-/// Chooses among all classes of the cluster.
-/// Errors: a sentence that says what is missing and what to do.
-pub(crate) fn choose<'a>(
+/// Why no VolumeSnapshotClass can be chosen, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NoClass {
+    pub why: String,
+    pub remedy: String,
+}
+
+impl fmt::Display for NoClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.why, self.remedy)
+    }
+}
+
+/// Chooses the VolumeSnapshotClass for a claim among all classes of the cluster.
+///
+/// # Errors
+///
+/// No class of the driver exists, or several do and none is marked.
+pub fn choose<'a>(
     driver: &str,
     claim: &Annotations,
     policy: Option<&str>,
     backup: &Annotations,
     classes: &'a [DynamicObject],
-) -> Result<&'a DynamicObject, String> {
+) -> Result<&'a DynamicObject, NoClass> {
     let named = |name: &str| {
         classes.iter().find(|class| class.name_any().eq_ignore_ascii_case(name) && is_of(class, driver))
     };
@@ -36,15 +52,18 @@ pub(crate) fn choose<'a>(
     };
     match (labelled.or_else(default), own.as_slice()) {
         (Some(class), _) | (None, [class]) => Ok(class),
-        (None, []) => Err(format!(
-            "there is no VolumeSnapshotClass of the driver {driver}; create one, or leave its volumes out by a resource \
-             policy or snapshotVolumes: false"
-        )),
-        (None, several) => Err(format!(
-            "there are {} VolumeSnapshotClasses of the driver {driver}, and none is marked; put the label {SNAPSHOT_CLASS} \
-             on the one to use",
-            several.len()
-        )),
+        (None, []) => Err(NoClass {
+            why: format!("there is no VolumeSnapshotClass of the driver {driver}"),
+            remedy: "create one, or leave its volumes out by a resource policy or snapshotVolumes: false"
+                .to_owned(),
+        }),
+        (None, several) => Err(NoClass {
+            why: format!(
+                "there are {} VolumeSnapshotClasses of the driver {driver}, and none is marked",
+                several.len()
+            ),
+            remedy: format!("put the label {SNAPSHOT_CLASS} on the one to use"),
+        }),
     }
 }
 
@@ -78,7 +97,7 @@ mod tests {
         claim: Option<&str>,
         policy: Option<&str>,
         backup: Option<&str>,
-    ) -> Result<String, String> {
+    ) -> Result<String, NoClass> {
         let annotations = |key: String, value: Option<&str>| -> Annotations {
             value.map(|value| (key, value.to_owned())).into_iter().collect()
         };
@@ -120,11 +139,11 @@ mod tests {
     #[test]
     fn a_guess_is_never_made() {
         let none = [class("other", "other.example.com", true, None)];
-        assert!(chosen(&none, None, None, None).unwrap_err().contains("create one"));
+        assert!(chosen(&none, None, None, None).unwrap_err().remedy.contains("create one"));
         let two = [
             class("a", "disk.example.com", false, Some("false")),
             class("b", "disk.example.com", false, None),
         ];
-        assert!(chosen(&two, None, None, None).unwrap_err().contains("there are 2"));
+        assert!(chosen(&two, None, None, None).unwrap_err().why.contains("there are 2"));
     }
 }
