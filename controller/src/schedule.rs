@@ -228,13 +228,9 @@ impl ScheduleController {
             format!("due at {}", slots.join(", "))
         };
         self.cluster.events.normal(schedule, "Enabled", &due);
-        if cron.is_ambiguous() {
-            let note = format!(
-                "day of month and day of week are both given: read as {} reads it (--cron-dialect), {due}; with the other one \
-                 the days are others",
-                self.dialect
-            );
-            self.cluster.events.warning(schedule, "AmbiguousDays", &note);
+        let (dialect, zone) = (self.dialect, &self.zone);
+        if let Some(note) = decide::ambiguity(&schedule.spec.schedule, dialect, zone, Timestamp::now()) {
+            self.cluster.events.warning(schedule, "AmbiguousSchedule", &note);
         }
     }
 

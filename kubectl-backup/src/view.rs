@@ -9,6 +9,7 @@ pub(crate) mod progress;
 pub(crate) mod related;
 pub(crate) mod restore;
 pub(crate) mod schedule;
+mod selection;
 pub(crate) mod status;
 pub(crate) mod stored;
 pub(crate) mod sync;
@@ -18,5 +19,7 @@ pub(crate) mod workload;
 pub(crate) use description::{Attempts, Count, Description, Fact, Moment, Restorable, Verdict, troubles};
 pub(crate) use related::{DeletionView, EventView, HolderView, LocationSummary, LockView, RunView};
 pub(crate) use stored::{Message, ResourceList, Stored};
-pub(crate) use table_kind::{Columns, KindTable, TableKind, full_name, unreadable_warning};
+pub(crate) use table_kind::{
+    Columns, InstallationPlaces, KindTable, TableKind, full_name, unreadable_warning,
+};
 pub(crate) use workload::{WorkStatus, Workload, WorkloadParts, verdict};

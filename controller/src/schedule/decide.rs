@@ -2,7 +2,7 @@
 
 use backup_core::{
     api::{Schedule, schedule::ScheduleSpec},
-    cron::{Cron, Dialect},
+    cron::{Cron, Dialect, Reading},
     labels::SKIPPED_ANNOTATION,
     validate,
 };
@@ -31,6 +31,19 @@ pub(super) fn check(spec: &ScheduleSpec, dialect: Dialect, local: &TimeZone) -> 
             Err(errors)
         }
     }
+}
+
+/// How Velero's other library differs over an expression, for an event.
+pub(super) fn ambiguity(
+    expression: &str,
+    dialect: Dialect,
+    local: &TimeZone,
+    now: Timestamp,
+) -> Option<String> {
+    let difference = Reading::of(dialect, local).unwrap_or_default().difference(expression, now)?;
+    Some(format!(
+        "Velero's two libraries read {expression:?} differently: {difference}; {dialect} is in force here (--cron-dialect)"
+    ))
 }
 
 /// A finding in the spec of a Backup, as one in a template.
@@ -87,6 +100,25 @@ mod tests {
         schedule.status.last_backup = last.map(time);
         schedule.status.last_skipped = skipped.map(time);
         schedule
+    }
+
+    #[test]
+    fn an_expression_that_the_libraries_read_differently_is_named_and_no_other() {
+        let now = "2026-08-01T12:00:00Z".parse().unwrap();
+        let said = |expression: &str| ambiguity(expression, Dialect::Robfig, &TimeZone::UTC, now);
+        // Both kinds of days are given, and the days are the same ones.
+        for same in ["0 3 * * *", "0 3 1-31 * 0-6", "@every 2h"] {
+            assert_eq!(said(same), None, "{same}");
+        }
+        for (other, part) in [
+            (
+                "0 3 1-7 * 0",
+                "robfig (Velero up to 1.18.2) alone runs it at 2026-08-03T03:00:00Z; robfig is in force here",
+            ),
+            ("*/70 * * * *", "netresearch (Velero after that) refuses it"),
+        ] {
+            assert!(said(other).is_some_and(|note| note.contains(part)), "{:?}", said(other));
+        }
     }
 
     #[test]

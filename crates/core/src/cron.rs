@@ -156,11 +156,6 @@ impl Cron {
         }
         Some(found)
     }
-
-    /// Whether both day of month and day of week are given: the dialects mean different days by that.
-    pub fn is_ambiguous(&self) -> bool {
-        matches!(&self.times, Times::Fields(fields) if !fields.day.star && !fields.weekday.star)
-    }
 }
 
 const DAY: i64 = 24 * 3600;

@@ -24,8 +24,8 @@ metrics! {
     backup_tarball_size_bytes: Series<Gauge, 1> [schedule], "Size of the last backup";
     backup_items_total: Series<Gauge, 1> [schedule], "Items of the last backup";
     backup_items_errors: Series<Gauge, 1> [schedule], "Errors of the last backup";
-    backup_last_status: Series<Gauge, 1> [schedule], "1 if the last backup completed, else 0";
-    backup_last_successful_timestamp: Series<Gauge, 1> [schedule], "End of the last completed backup, Unix time";
+    backup_last_status: Series<Gauge, 1> [schedule], "1 if all items of the last backup can be restored, as far as its object says, else 0; its location has a series of its own";
+    backup_last_successful_timestamp: Series<Gauge, 1> [schedule], "End of the last backup whose items can all be restored, as far as its object says, Unix time";
     backup_deletion_attempt: Series<Counter, 1> [schedule], "Deletions of backups that began";
     backup_deletion_success: Series<Counter, 1> [schedule], "Backups that were deleted";
     backup_deletion_failure: Series<Counter, 1> [schedule], "Deletions of backups that failed";

@@ -4,11 +4,18 @@ pub(super) mod containing;
 mod follow;
 mod lines;
 
-use self::lines::Lines;
+use std::collections::{BTreeMap, BTreeSet};
+
 use backup_core::restorability::{Place, Places};
 
+use self::lines::Lines;
 use super::prelude::*;
-use crate::{cli::GetArgs, client::PAGE, view::KindTable};
+use crate::{
+    cli::GetArgs,
+    client::PAGE,
+    readable::Readable,
+    view::{InstallationPlaces, KindTable},
+};
 
 const HINT: Duration = Duration::from_secs(2);
 
@@ -16,9 +23,8 @@ const HINT: Duration = Duration::from_secs(2);
 pub(crate) async fn run<K: TableKind>(args: GetArgs, terminal: &mut Terminal) -> CommandResult {
     check(&args)?;
     let session = Session::connect(terminal).await?;
-    // Those of another namespace have other locations.
-    let is_wanted = K::HAS_LOCATION && args.output.form.is_table() && !args.list.all_namespaces;
-    let places = if is_wanted { Some(places(&session).await) } else { None };
+    let is_wanted = K::HAS_LOCATION && args.output.form.is_table();
+    let places = if is_wanted { Some(installation_places(&session, &args).await) } else { None };
     list(&session, &KindTable::among::<K>(places), &args, terminal).await
 }
 
@@ -29,6 +35,38 @@ pub(super) async fn places(session: &Session) -> Places {
     match fetched(session, all).await {
         Fetched::Known(all) => Places(Ok(all.into_iter().collect())),
         Fetched::Missing { unavailable } => Places(Err(unavailable)),
+    }
+}
+
+/// The locations of each installation whose objects are shown.
+async fn installation_places(session: &Session, args: &GetArgs) -> InstallationPlaces {
+    let (mut by_namespace, none) = (BTreeMap::<_, Places>::new(), Places(Ok(BTreeMap::new())));
+    if !args.list.all_namespaces {
+        let named = args.names.iter().filter_map(|name| Some(name.split_once('/')?.0.to_owned()));
+        for namespace in named.chain([session.namespace.clone()]).collect::<BTreeSet<_>>() {
+            let there = Session { namespace: namespace.clone(), ..session.clone() };
+            by_namespace.insert(namespace, places(&there).await);
+        }
+        return InstallationPlaces { by_namespace, elsewhere: none };
+    }
+    let api: Api<Readable<BackupStorageLocation>> = Api::all(session.client.clone());
+    let place = |one: Readable<BackupStorageLocation>| {
+        let one = one.object?;
+        Some((one.namespace()?, one.name_any(), Place::of(&one)))
+    };
+    let about = About::of::<BackupStorageLocation>("list", "");
+    match fetched(session, session.list(about, &api, ListParams::default(), place)).await {
+        Fetched::Known(all) => {
+            let mut found = BTreeMap::<String, BTreeMap<String, Place>>::new();
+            for (namespace, name, place) in all {
+                found.entry(namespace).or_default().insert(name, place);
+            }
+            by_namespace.extend(found.into_iter().map(|(namespace, all)| (namespace, Places(Ok(all)))));
+            InstallationPlaces { by_namespace, elsewhere: none }
+        }
+        Fetched::Missing { unavailable } => {
+            InstallationPlaces { by_namespace, elsewhere: Places(Err(unavailable)) }
+        }
     }
 }
 

@@ -16,11 +16,10 @@ use kube::ResourceExt as _;
 use super::{
     Attempts, Columns, Count, Description, Fact, LocationSummary, Restorable, TableKind, Verdict, WorkStatus,
     Workload,
+    selection::{filters, is_everything, list, namespaces, selectors},
     stored::FilesSeen,
     table_kind::dash,
-    workload::{
-        Files, Words, cells, controller_log, filters, is_everything, list, namespaces, selectors, work_status,
-    },
+    workload::{Files, Words, cells, controller_log, work_status},
 };
 use crate::{
     fetched::Fetched,

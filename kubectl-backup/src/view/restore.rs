@@ -15,8 +15,9 @@ use kube::ResourceExt as _;
 
 use super::{
     Attempts, Columns, Count, Description, Fact, TableKind, Verdict, WorkStatus, Workload,
+    selection::{filters, is_everything, list, namespaces, selectors},
     table_kind::dash,
-    workload::{Files, Words, cells, filters, is_everything, list, namespaces, selectors, work_status},
+    workload::{Files, Words, cells, work_status},
 };
 use crate::{
     fetched::Fetched,

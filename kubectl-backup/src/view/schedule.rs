@@ -13,9 +13,9 @@ use super::{
     Columns, TableKind, WorkStatus, Workload as _,
     backup::scope,
     related::began,
+    selection::selectors,
     table_kind::{age, dash},
     verdict,
-    workload::selectors,
 };
 use crate::{
     fetched::Fetched,
@@ -38,6 +38,7 @@ impl TableKind for Schedule {
             "TTL",
             "NEXT RUNS (UTC)",
             "SELECTOR",
+            "OTHER READING",
         ],
         narrow: 6,
         status: 1,
@@ -58,6 +59,7 @@ impl TableKind for Schedule {
             if runs.is_empty() { dash() } else { short(&runs) },
             selectors(template.label_selector.as_ref(), template.or_label_selectors.as_deref())
                 .unwrap_or_else(dash),
+            difference(self, now).unwrap_or_else(dash),
         ]
     }
 }

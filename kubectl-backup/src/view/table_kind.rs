@@ -1,6 +1,6 @@
 //! Kinds that `get` lists, and the rows that they make.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, collections::BTreeMap};
 
 use backup_core::{api::NamespacedKind, restorability::Places};
 use jiff::Timestamp;
@@ -35,6 +35,20 @@ pub(crate) trait TableKind: NamespacedKind {
     }
 }
 
+/// The locations of installations, by namespace.
+#[derive(Debug)]
+pub(crate) struct InstallationPlaces {
+    pub(crate) by_namespace: BTreeMap<String, Places>,
+    /// Those of every other namespace: none, or why they are not known.
+    pub(crate) elsewhere: Places,
+}
+
+impl InstallationPlaces {
+    fn of(&self, namespace: Option<&str>) -> &Places {
+        namespace.and_then(|namespace| self.by_namespace.get(namespace)).unwrap_or(&self.elsewhere)
+    }
+}
+
 /// Makes a row of an object, all columns; an error if the object cannot be decoded.
 type RowOf = Box<dyn Fn(&Value, Timestamp, Style) -> Result<Vec<String>, serde_json::Error> + Send + Sync>;
 
@@ -55,15 +69,17 @@ impl KindTable {
         Self::among::<K>(None)
     }
 
-    /// The same, with the locations of the installation.
-    pub(crate) fn among<K: TableKind>(places: Option<Places>) -> Self {
+    /// The same, with the locations of the installations.
+    pub(crate) fn among<K: TableKind>(places: Option<InstallationPlaces>) -> Self {
         Self {
             resource: ApiResource::erase::<K>(&()),
             word: K::KIND,
             is_ours: true,
             columns: K::COLUMNS,
             row: Box::new(move |object, now, style| {
-                Ok(K::deserialize(object)?.row_among(places.as_ref(), now, style))
+                let object = K::deserialize(object)?;
+                let places = places.as_ref().map(|all| all.of(object.meta().namespace.as_deref()));
+                Ok(object.row_among(places, now, style))
             }),
             document: None,
         }

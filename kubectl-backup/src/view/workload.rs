@@ -12,19 +12,19 @@ use backup_core::{
 };
 use backup_lock::{Footprint, ObjectKey};
 use jiff::Timestamp;
-use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::LabelSelector};
+use k8s_openapi::api::core::v1::Event;
 use serde::de::DeserializeOwned;
 
 use super::{
     Attempts, Count, DeletionView, Description, Fact, HolderView, LocationSummary, LockView, Moment, RunView,
     Stored, TableKind, Verdict,
     related::{self},
+    selection::list,
     stored::{FilesSeen, operations::OperationView, volumes::VolumeView},
     table_kind::{age, dash},
     troubles,
 };
 use crate::{
-    cli::selector,
     fetched::Fetched,
     print::{Style, Tone, human, moment, plain, seconds, took},
 };
@@ -494,46 +494,4 @@ pub(super) fn cells<W: Workload>(
         started.zip(completed).map_or_else(dash, |(start, end)| took(seconds(start, end))),
     ];
     (progress, items)
-}
-
-/// "all namespaces except kube-system".
-pub(super) fn namespaces(included: &[String], excluded: &[String]) -> String {
-    let base = if is_everything(included) {
-        "all namespaces".to_owned()
-    } else if let [one] = included {
-        format!("namespace {}", plain(one))
-    } else {
-        format!("namespaces {}", list(included))
-    };
-    if excluded.is_empty() { base } else { format!("{base} except {}", list(excluded)) }
-}
-
-pub(super) fn is_everything(included: &[String]) -> bool {
-    included.is_empty() || included.iter().any(|one| one == "*")
-}
-
-/// What stands at the end of a scope: cluster-scoped resources and labels.
-pub(super) fn filters(
-    cluster_resources: Option<bool>,
-    selector: Option<&LabelSelector>,
-    or: Option<&[LabelSelector]>,
-) -> impl Iterator<Item = String> {
-    let cluster = cluster_resources
-        .map(|with| format!("{} cluster-scoped resources", if with { "with" } else { "without" }));
-    let labels = selectors(selector, or).map(|labels| format!("labels {labels}"));
-    cluster.into_iter().chain(labels)
-}
-
-/// "app=shop", "app=shop or app=db"; nothing where every label will do.
-pub(super) fn selectors(selector: Option<&LabelSelector>, or: Option<&[LabelSelector]>) -> Option<String> {
-    let all = selector.into_iter().chain(or.into_iter().flatten()).map(selector::show);
-    let all: Vec<String> = all.filter(|text| !text.is_empty()).collect();
-    (!all.is_empty()).then(|| plain(&all.join(" or ")))
-}
-
-/// The first names, and how many more, so that a screen stays a screen.
-pub(super) fn list(names: &[String]) -> String {
-    const SHOWN: usize = 8;
-    let shown = names.iter().take(SHOWN).map(|name| plain(name)).collect::<Vec<_>>().join(", ");
-    if names.len() > SHOWN { format!("{shown} and {} more", names.len() - SHOWN) } else { shown }
 }

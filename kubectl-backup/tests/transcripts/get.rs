@@ -87,6 +87,28 @@ async fn an_installation_elsewhere_is_hinted_at() {
 }
 
 #[tokio::test]
+async fn backups_of_all_namespaces_are_judged_by_the_locations_of_their_own() {
+    let api = FakeApi::with([
+        completed_backup("here"),
+        with(completed_backup("there"), &json!({"metadata": {"namespace": "team-b"}})),
+        with(
+            completed_backup("lost"),
+            &json!({"metadata": {"namespace": "team-b"}, "spec": {"storageLocation": "gone"}}),
+        ),
+        with(completed_backup("nowhere"), &json!({"metadata": {"namespace": "team-c"}})),
+        with(location("Unavailable", "403 AccessDenied"), &json!({"metadata": {"namespace": "team-b"}})),
+    ])
+    .await;
+    let person = Person::at(&api);
+    let all = person.types("get -A").await;
+    let forbidden =
+        "backupstoragelocations.velero.io is forbidden: User \"jane\" cannot list it at the cluster scope";
+    api.on_get("/velero.io/v1/backupstoragelocations", Fault::forbidden(forbidden));
+    let unread = person.types("get -A").await;
+    assert_snapshot!(format!("{all}\n{unread}\n{}", person.types("get here team-b/there team-b/lost").await));
+}
+
+#[tokio::test]
 async fn restores_are_listed() {
     let api = FakeApi::with([
         completed_restore("back-again", "nightly-20261103030000"),

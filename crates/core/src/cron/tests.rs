@@ -95,15 +95,32 @@ fn what_is_wrong_is_named_with_its_field() {
     }
 }
 
+/// Table "Which cron" of docs/use/schedules.md, the nights in which clocks change.
 #[test]
-fn an_expression_with_both_kinds_of_days_is_known_to_be_ambiguous() {
-    for (spec, ambiguous) in [
-        ("0 0 1 * 1", true),
-        ("0 0 * * 1", false),
-        ("0 0 1 * *", false),
-        ("0 0 */2 * 1", true),
-        ("@weekly", false),
+fn what_runs_in_the_nights_in_which_clocks_change() {
+    // In 2027 in Paris the clock goes from 2:00 to 3:00 on the 28th of March, and from 3:00 to 2:00 on the 31st of October.
+    let zone = named_zone("Europe/Paris").unwrap();
+    let seen = |dialect: Dialect, expression: &str, from: &str, until: &str| {
+        let cron = Cron::parse(expression, dialect, &zone).unwrap();
+        let until = at(until);
+        let runs = std::iter::successors(cron.next(at(from)), |last| cron.next(*last));
+        runs.take_while(|run| *run < until)
+            .map(|run| run.to_zoned(zone.clone()).strftime("%d %H:%M %:z").to_string())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let spring = ("2027-03-27T23:00:00Z", "2027-03-29T10:00:00Z");
+    let autumn = ("2027-10-30T22:00:00Z", "2027-11-01T10:00:00Z");
+    let (robfig, netresearch) = (Dialect::Robfig, Dialect::Netresearch);
+    for (expression, (from, until), dialect, expected) in [
+        // A time that is skipped.
+        ("30 2 * * *", spring, robfig, "29 02:30 +02:00"),
+        ("30 2 * * *", spring, netresearch, "28 03:30 +02:00, 29 02:30 +02:00"),
+        ("0 2 * * *", spring, netresearch, "28 03:00 +02:00, 29 02:00 +02:00"),
+        // One that comes twice.
+        ("30 2 * * *", autumn, robfig, "31 02:30 +02:00, 31 02:30 +01:00, 01 02:30 +01:00"),
+        ("30 2 * * *", autumn, netresearch, "31 02:30 +02:00, 31 02:30 +01:00, 01 02:30 +01:00"),
     ] {
-        assert_eq!(parse(spec).is_ambiguous(), ambiguous, "{spec}");
+        assert_eq!(seen(dialect, expression, from, until), expected, "{expression} {dialect}");
     }
 }

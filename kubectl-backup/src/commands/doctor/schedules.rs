@@ -8,6 +8,8 @@ use backup_core::{
     labels::CRON_ANNOTATION,
 };
 
+use kube::core::error_boundary::InvalidObject;
+
 use super::{Finding, Topic, installation::is_read_only};
 use crate::{
     commands::prelude::*,
@@ -29,23 +31,15 @@ struct Places {
 }
 
 pub(super) async fn schedules(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
-    let api: Api<DeserializeGuard<Schedule>> = session.api();
-    let judged = |item: DeserializeGuard<Schedule>| Some(item.0);
-    let about = About::of::<Schedule>("list", "");
-    let (all, places) =
-        futures::try_join!(session.list(about, &api, ListParams::default(), judged), places(session))?;
+    let (all, places) = futures::try_join!(list(session, now), places(session))?;
     if all.is_empty() {
         return Ok(vec![ON.good("there is none: backups are made when somebody asks for one")]);
     }
     let mut findings = Vec::new();
     let mut good = 0;
-    for one in all {
-        let mut differs = None;
-        let found = match one {
-            Ok(schedule) => {
-                differs = read_otherwise(&schedule, now);
-                problem(&schedule, &places, &session.namespace, now)
-            }
+    for Listed { object, read_otherwise } in all {
+        let found = match object {
+            Ok(schedule) => problem(&schedule, &places, &session.namespace, now),
             Err(error) => {
                 let name = plain(&error.metadata.name.unwrap_or_default());
                 let text = format!("{name} cannot be read, so it makes no backups: {}", plain(&error.error));
@@ -54,7 +48,7 @@ pub(super) async fn schedules(session: &Session, now: Timestamp) -> Result<Vec<F
         };
         good += usize::from(found.is_none());
         findings.extend(found);
-        findings.extend(differs);
+        findings.extend(read_otherwise);
     }
     if good > 0 {
         let (are, make) = if good == 1 { ("is", "makes") } else { ("are", "make") };
@@ -63,17 +57,28 @@ pub(super) async fn schedules(session: &Session, now: Timestamp) -> Result<Vec<F
     Ok(findings)
 }
 
-/// The schedules that Velero's two libraries read differently, before this program takes a Velero server's place.
+/// The schedules that Velero's two libraries read differently, before this program takes a Velero server's place. What cannot be read
+/// is named by doctor, once it is the controller's.
 pub(crate) async fn all_read_otherwise(session: &Session, now: Timestamp) -> Vec<Finding> {
-    let api: Api<DeserializeGuard<Schedule>> = session.api();
-    // What cannot be read is named by doctor, once it is the controller's.
-    let judged =
-        |item: DeserializeGuard<Schedule>| item.0.ok().map(|schedule| read_otherwise(&schedule, now));
-    let about = About::of::<Schedule>("list", "");
-    match session.list(about, &api, ListParams::default(), judged).await {
-        Ok(all) => all.into_iter().flatten().collect(),
+    match list(session, now).await {
+        Ok(all) => all.into_iter().filter_map(|listed| listed.read_otherwise).collect(),
         Err(problem) => vec![ON.unknown(&problem.to_string(), None)],
     }
+}
+
+/// A Schedule, or why it cannot be decoded; and whether Velero's two libraries read it differently.
+struct Listed {
+    object: Result<Schedule, InvalidObject>,
+    read_otherwise: Option<Finding>,
+}
+
+async fn list(session: &Session, now: Timestamp) -> Result<Vec<Listed>, Problem> {
+    let api: Api<DeserializeGuard<Schedule>> = session.api();
+    let listed = |DeserializeGuard(object): DeserializeGuard<Schedule>| {
+        let read_otherwise = object.as_ref().ok().and_then(|schedule| read_otherwise(schedule, now));
+        Some(Listed { object, read_otherwise })
+    };
+    session.list(About::of::<Schedule>("list", ""), &api, ListParams::default(), listed).await
 }
 
 async fn places(session: &Session) -> Result<Places, Problem> {

@@ -11,7 +11,11 @@ use backup_tests::binaries::root;
 
 /// Reason, kind of the object, what it means.
 const EVENTS: &[(&str, &str, &str)] = &[
-    ("AmbiguousDays", "Schedule", "day of month and day of week are both given; it names the next times"),
+    (
+        "AmbiguousSchedule",
+        "Schedule",
+        "Velero's two cron libraries run it at other times, or one refuses it; how they differ",
+    ),
     ("Available", "BackupStorageLocation", "it can be used"),
     ("BackupCreated", "Schedule", "a Backup was made for a time"),
     ("Blocked", "Backup, Restore", "it waits for something that has to be corrected; it continues by itself"),
