@@ -20,6 +20,7 @@ use crate::{
     cli::{self, GlobalArgs, Shell},
     client::{Session, kubeconfig},
     error::Exit,
+    type_names::{ServedType, served_types},
     view::table_kind::order,
 };
 
@@ -39,13 +40,14 @@ pub(crate) async fn run(words: &[OsString], terminal: &mut Terminal) -> Exit {
     let mut directive = if question.files { FILES } else { NO_FILES };
     let mut all = question.fixed;
     if let Some(noun) = question.noun {
-        let names = names(noun, &words, terminal).await;
-        all.extend(names.into_iter().map(|name| (name, String::new())));
+        let with_ending = |(name, about): (String, String)| (name + question.ending, about);
+        all.extend(names(noun, &words, terminal).await.into_iter().map(with_ending));
     }
     all.retain(|(candidate, _)| {
         candidate.starts_with(&question.typed) && !question.taken.contains(candidate)
     });
-    if all.len() == 1 && all[0].0.ends_with('=') {
+    let goes_on = |(candidate, _): &(String, String)| candidate.ends_with(['=', '/']);
+    if all.len() == 1 && all.iter().all(goes_on) {
         directive |= NO_SPACE;
     }
     let mut text = String::new();
@@ -77,18 +79,22 @@ pub(crate) const fn script(shell: Shell) -> &'static str {
 const PATIENCE: Duration = Duration::from_millis(1500);
 const MOST: u32 = 500;
 
-/// The names; none where they cannot be read in time.
-async fn names(noun: Noun, words: &[String], terminal: &mut Terminal) -> Vec<String> {
+/// The names, and what they are; none where they cannot be read in time.
+async fn names(noun: Noun, words: &[String], terminal: &mut Terminal) -> Vec<(String, String)> {
     terminal.flags = flags(words);
     if matches!(noun, Noun::Context | Noun::Cluster | Noun::User) {
         let Some(config) = kubeconfig(terminal) else { return Vec::new() };
         return match noun {
-            Noun::Context => config.contexts.into_iter().map(|one| one.name).collect(),
-            Noun::Cluster => config.clusters.into_iter().map(|one| one.name).collect(),
-            _ => config.auth_infos.into_iter().map(|one| one.name).collect(),
+            Noun::Context => undescribed(config.contexts.into_iter().map(|one| one.name)),
+            Noun::Cluster => undescribed(config.clusters.into_iter().map(|one| one.name)),
+            _ => undescribed(config.auth_infos.into_iter().map(|one| one.name)),
         };
     }
     tokio::time::timeout(PATIENCE, from_cluster(noun, terminal)).await.ok().flatten().unwrap_or_default()
+}
+
+fn undescribed(names: impl IntoIterator<Item = String>) -> Vec<(String, String)> {
+    names.into_iter().map(|name| (name, String::new())).collect()
 }
 
 /// The connection that the words so far choose; what is wrong with the others is not asked here.
@@ -99,7 +105,7 @@ fn flags(words: &[String]) -> GlobalArgs {
     matches.ok().and_then(|matches| GlobalArgs::from_arg_matches(&matches).ok()).unwrap_or_default()
 }
 
-async fn from_cluster(noun: Noun, terminal: &Terminal) -> Option<Vec<String>> {
+async fn from_cluster(noun: Noun, terminal: &Terminal) -> Option<Vec<(String, String)>> {
     let session = Session::connect(terminal).await.ok()?;
     let api = match noun {
         Noun::Backup => ours::<Backup>(&session),
@@ -107,12 +113,40 @@ async fn from_cluster(noun: Noun, terminal: &Terminal) -> Option<Vec<String>> {
         Noun::Schedule => ours::<Schedule>(&session),
         Noun::Location => ours::<BackupStorageLocation>(&session),
         Noun::SnapshotLocation => ours::<VolumeSnapshotLocation>(&session),
-        _ => Api::all_with(session.client.clone(), &ApiResource::erase::<Namespace>(&())),
+        Noun::Type => return Some(types(&session, |_| true).await),
+        Noun::ClusterType => return Some(types(&session, |one| !one.is_namespaced).await),
+        Noun::NamespacedType => return Some(types(&session, |one| one.is_namespaced).await),
+        Noun::PathStart => {
+            let of_cluster = types(&session, |one| !one.is_namespaced);
+            let (namespaces, types) = tokio::join!(listed(namespaces(&session)), of_cluster);
+            return Some(namespaces.into_iter().flatten().chain(types).collect());
+        }
+        Noun::Namespace | Noun::Context | Noun::Cluster | Noun::User => namespaces(&session),
     };
+    listed(api).await
+}
+
+async fn listed(api: Api<DynamicObject>) -> Option<Vec<(String, String)>> {
     let list = api.list_metadata(&ListParams::default().limit(MOST)).await.ok()?;
     let mut names: Vec<String> = list.items.into_iter().filter_map(|item| item.metadata.name).collect();
     names.sort_by(|a, b| order(a, b));
-    Some(names)
+    Some(undescribed(names))
+}
+
+fn namespaces(session: &Session) -> Api<DynamicObject> {
+    Api::all_with(session.client.clone(), &ApiResource::erase::<Namespace>(&()))
+}
+
+/// Names of types with their kinds, and short names with the types that they mean.
+async fn types(session: &Session, is_wanted: impl Fn(&ServedType) -> bool) -> Vec<(String, String)> {
+    let mut all: Vec<ServedType> = served_types(session).await;
+    all.retain(is_wanted);
+    let short = |one: &ServedType| {
+        let meant = one.group_resource.clone();
+        one.short_names.iter().map(move |short| (short.clone(), meant.clone())).collect::<Vec<_>>()
+    };
+    let short: Vec<_> = all.iter().flat_map(short).collect();
+    all.into_iter().map(|one| (one.group_resource, one.kind)).chain(short).collect()
 }
 
 fn ours<K: Resource<DynamicType = ()>>(session: &Session) -> Api<DynamicObject> {

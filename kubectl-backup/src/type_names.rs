@@ -3,7 +3,7 @@
 //! Names of built-in types are known without a request. For others discovery is asked; where that gives no answer, only plural and
 //! singular names are known, which a backup itself shows.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use backup_core::resources::builtin_types;
 use kube::core::discovery::v2::{APIGroupDiscovery, APIResourceDiscovery};
@@ -32,13 +32,7 @@ impl TypeQuery {
     pub(crate) async fn new(session: &Session, typed: &str) -> Self {
         let mut query = Self::offline(typed);
         if query.meant.is_empty() {
-            let asked = within(DISCOVERY_TIMEOUT, async {
-                let (core, groups) = tokio::join!(
-                    session.client.list_core_api_versions_aggregated(),
-                    session.client.list_api_groups_aggregated()
-                );
-                Ok(core.into_iter().chain(groups).flat_map(|list| list.items).collect::<Vec<_>>())
-            });
+            let asked = within(DISCOVERY_TIMEOUT, async { Ok(discovery(session).await) });
             let groups = asked.await.known().cloned().unwrap_or_default();
             query.meant = served(&groups, &query.typed);
         }
@@ -76,6 +70,53 @@ impl TypeQuery {
         self.meant.iter().any(|one| one.group == group && one.kind == kind)
             || plurals(&kind).into_iter().chain([kind]).any(|name| is_spelled(&self.typed, &name, group))
     }
+}
+
+/// What the API server says of the types that it serves; a part that gives no answer is left out.
+async fn discovery(session: &Session) -> Vec<APIGroupDiscovery> {
+    let (core, groups) = tokio::join!(
+        session.client.list_core_api_versions_aggregated(),
+        session.client.list_api_groups_aggregated()
+    );
+    core.into_iter().chain(groups).flat_map(|list| list.items).collect()
+}
+
+/// A type of objects that the cluster serves and lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServedType {
+    /// `deployments.apps`
+    pub(crate) group_resource: String,
+    pub(crate) kind: String,
+    pub(crate) short_names: Vec<String>,
+    pub(crate) is_namespaced: bool,
+}
+
+/// All types whose objects the cluster lists, by name.
+pub(crate) async fn served_types(session: &Session) -> Vec<ServedType> {
+    listed_types(&discovery(session).await)
+}
+
+fn listed_types(groups: &[APIGroupDiscovery]) -> Vec<ServedType> {
+    let mut found = BTreeMap::new();
+    for group in groups {
+        let name = group.metadata.as_ref().and_then(|metadata| metadata.name.as_deref()).unwrap_or_default();
+        for resource in group.versions.iter().flat_map(|version| &version.resources) {
+            let Some(plural) = resource.resource.as_deref() else { continue };
+            if !resource.verbs.iter().any(|verb| verb == "list") {
+                continue;
+            }
+            let kind = resource.response_kind.as_ref().and_then(|kind| kind.kind.clone());
+            let group_resource = if name.is_empty() { plural.to_owned() } else { format!("{plural}.{name}") };
+            let served = ServedType {
+                group_resource: group_resource.clone(),
+                kind: kind.unwrap_or_default(),
+                short_names: resource.short_names.clone(),
+                is_namespaced: resource.scope.as_deref() == Some("Namespaced"),
+            };
+            found.entry(group_resource).or_insert(served);
+        }
+    }
+    found.into_values().collect()
 }
 
 /// Whether a type is meant by its plural or singular name, with its group or without.

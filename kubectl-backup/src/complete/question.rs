@@ -11,6 +11,12 @@ pub(crate) enum Noun {
     Location,
     SnapshotLocation,
     Namespace,
+    /// A type of objects, of any scope.
+    Type,
+    ClusterType,
+    NamespacedType,
+    /// What an item's path begins with: a namespace, or a type of objects that are in none.
+    PathStart,
     Context,
     Cluster,
     User,
@@ -22,6 +28,8 @@ pub(crate) struct Question {
     /// Candidates that are known without asking anybody, and what they are.
     pub(crate) fixed: Vec<(String, String)>,
     pub(crate) noun: Option<Noun>,
+    /// What stands behind each name of the noun.
+    pub(crate) ending: &'static str,
     pub(crate) files: bool,
     /// The part of the word that candidates continue.
     pub(crate) typed: String,
@@ -131,8 +139,27 @@ fn value(arg: &Arg, path: &[&str], word: &str, before: String) -> Question {
         question.fixed = forms.map(|form| (form.to_owned(), String::new())).into();
     }
     question.noun = noun(id, path);
+    if let Some(noun) = path_noun(id, word) {
+        question.noun = Some(noun);
+        if let Some((namespace, typed)) = word.split_once('/') {
+            question.prefix = format!("{}{namespace}/", question.prefix);
+            typed.clone_into(&mut question.typed);
+        }
+        // The name of the item follows.
+        question.ending = if id == "place" { "" } else { "/" };
+    }
     question.files = matches!(arg.get_value_hint(), clap::ValueHint::FilePath | clap::ValueHint::AnyPath);
     question
+}
+
+/// What the last part of a path may be: `NAMESPACE[/TYPE]` (`place`) or `[NAMESPACE/]TYPE/NAME`.
+fn path_noun(id: &str, word: &str) -> Option<Noun> {
+    match (id, word.matches('/').count()) {
+        ("place", 0) => Some(Noun::Namespace),
+        ("item" | "objects", 0) => Some(Noun::PathStart),
+        ("place" | "item" | "objects", 1) => Some(Noun::NamespacedType),
+        _ => None,
+    }
 }
 
 /// Whose names an argument takes.
@@ -147,6 +174,12 @@ fn noun(id: &str, path: &[&str]) -> Option<Noun> {
         "namespace" | "namespaces" | "include_namespaces" | "exclude_namespaces" | "containing" => {
             Noun::Namespace
         }
+        "include_resources"
+        | "exclude_resources"
+        | "status_include_resources"
+        | "status_exclude_resources" => Noun::Type,
+        "include_cluster_scoped_resources" | "exclude_cluster_scoped_resources" => Noun::ClusterType,
+        "include_namespace_scoped_resources" | "exclude_namespace_scoped_resources" => Noun::NamespacedType,
         "context" => Noun::Context,
         "cluster" => Noun::Cluster,
         "user" => Noun::User,
@@ -203,6 +236,27 @@ mod tests {
             ("get --context ", Some(Noun::Context), "", ""),
             ("get -n ", Some(Noun::Namespace), "", ""),
             ("describe -- -a", Some(Noun::Backup), "-a", ""),
+            ("create --include-resources=pods,dep", Some(Noun::Type), "dep", "--include-resources=pods,"),
+            ("restore --status-include-resources ", Some(Noun::Type), "", ""),
+            (
+                "create --include-cluster-scoped-resources=",
+                Some(Noun::ClusterType),
+                "",
+                "--include-cluster-scoped-resources=",
+            ),
+            (
+                "create --exclude-namespace-scoped-resources=",
+                Some(Noun::NamespacedType),
+                "",
+                "--exclude-namespace-scoped-resources=",
+            ),
+            ("ls nightly sh", Some(Noun::Namespace), "sh", ""),
+            ("ls nightly shop/dep", Some(Noun::NamespacedType), "dep", "shop/"),
+            ("search sh", Some(Noun::PathStart), "sh", ""),
+            ("search shop/dep", Some(Noun::NamespacedType), "dep", "shop/"),
+            ("search shop/deployments/w", None, "shop/deployments/w", ""),
+            ("cat nightly shop/", Some(Noun::NamespacedType), "", "shop/"),
+            ("restore --object=shop/dep", Some(Noun::NamespacedType), "dep", "--object=shop/"),
         ] {
             let question = asked(line);
             assert_eq!(

@@ -42,6 +42,46 @@ async fn names_and_commands_are_completed_as_kubectl_asks_for_it() {
 }
 
 #[tokio::test]
+async fn types_are_completed_by_what_the_cluster_serves() {
+    let api = FakeApi::start().await;
+    let resource = |plural: &str, kind: &str, scope: &str, short: &[&str], verbs: &[&str]| {
+        json!({ "resource": plural, "responseKind": { "group": "", "version": "", "kind": kind }, "scope": scope,
+            "singularResource": "", "shortNames": short, "verbs": verbs })
+    };
+    let core = json!({ "metadata": { "name": "" }, "versions": [{ "version": "v1", "resources": [
+        resource("pods", "Pod", "Namespaced", &["po"], &["list"]),
+        resource("persistentvolumes", "PersistentVolume", "Cluster", &["pv"], &["list"]),
+        resource("bindings", "Binding", "Namespaced", &[], &["create"]),
+    ] }] });
+    let widgets = json!({ "metadata": { "name": "example.com" }, "versions": [
+        { "version": "v1", "resources": [resource("widgets", "Widget", "Namespaced", &["wd"], &["list"])] },
+        { "version": "v1beta1", "resources": [resource("widgets", "Widget", "Namespaced", &["wd"], &["list"])] },
+    ] });
+    let discovery = |groups: Value| json!({ "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": groups });
+    api.has_at("/api", discovery(json!([core]))).has_at("/apis", discovery(json!([widgets])));
+    api.has_at("/api/v1/namespaces/shop", json!({ "metadata": { "name": "shop" } }));
+    let person = Person::at(&api);
+    let mut all = String::new();
+    for words in [
+        "create --include-resources=",
+        "create --include-resources pods,w",
+        "create --include-cluster-scoped-resources=",
+        "restore --status-include-resources=wd,p",
+        "search ",
+        "search shop/w",
+        "search s",
+        "cat nightly shop/",
+        "ls nightly ",
+        "ls nightly shop/po",
+        "search shop/pods/",
+        "restore --object=shop/po",
+    ] {
+        all = all + "[" + words + "]\n" + &completes(&person, words).await + "\n";
+    }
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
 async fn completion_does_not_wait_for_a_silent_cluster() {
     let api = FakeApi::start().await;
     api.on_get("/backups", Fault::Hang);
