@@ -12,7 +12,7 @@ use backup_core::api::GoDuration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub(crate) use annotations::HookAnnotations;
+pub(crate) use annotations::{HookAnnotations, HookKeys};
 
 /// How long a command may take that does not say so itself (Velero `pkg/podexec`, v1.18).
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);

@@ -40,6 +40,11 @@ pub(crate) enum SnapshotLocationError {
         "VolumeSnapshotLocation {location}: Secret {secret} has no key {key}, or does not exist: correct spec.credential"
     )]
     NoSecret { location: String, secret: String, key: String },
+    #[error(
+        "VolumeSnapshotLocation {0}: spec.config[{CREDENTIALS_FILE}] cannot be honoured, and is not silently ignored: name a Secret \
+         in spec.credential"
+    )]
+    CredentialsFile(String),
     #[error("{reason}")]
     NoPlugin {
         /// A sentence that names location and plugin.
@@ -55,7 +60,7 @@ impl SnapshotLocationError {
         match self {
             Self::Api { source, .. } => may_be_read_later(source),
             Self::NoPlugin { may_come, .. } => *may_come,
-            Self::NotFound(_) | Self::NoSecret { .. } => false,
+            Self::NotFound(_) | Self::NoSecret { .. } | Self::CredentialsFile(_) => false,
         }
     }
 }
@@ -100,9 +105,7 @@ impl SnapshotLocations {
             Ok(None) => return Err(SnapshotLocationError::NotFound(name.to_owned())),
             Err(source) => return Err(SnapshotLocationError::Api { location: name.to_owned(), source }),
         };
-        let mut config = location.spec.config.clone();
-        // A location must not choose the file that is read.
-        config.remove(CREDENTIALS_FILE);
+        let config = settings(&location)?;
         let settings = Settings { config, credentials: self.credentials(&location).await? };
         let plugin = plugin_of(&location.spec.provider);
         let snapshotter = self.plugins.volume_snapshotter(&plugin, settings, log).await;
@@ -164,9 +167,45 @@ impl SnapshotLocations {
     }
 }
 
+/// The settings that the plugin of a location is told. A location must not choose the file that is read: the plugin is given the
+/// Secret's as `credentialsFile`.
+pub(crate) fn settings(
+    location: &VolumeSnapshotLocation,
+) -> Result<BTreeMap<String, String>, SnapshotLocationError> {
+    let mut config = location.spec.config.clone();
+    match config.remove(CREDENTIALS_FILE) {
+        Some(file) if !file.is_empty() => Err(SnapshotLocationError::CredentialsFile(location.name_any())),
+        _ => Ok(config),
+    }
+}
+
 fn not_deleted(snapshots: &[&VolumeSnapshot], error: &SnapshotLocationError) -> String {
     const SHOWN: usize = 5;
     let ids = snapshots.iter().take(SHOWN).map(|one| one.status.provider_snapshot_id.as_str());
     let shown = listed(&ids.collect::<Vec<_>>(), snapshots.len());
     format!("snapshots {shown} stay in the storage system: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::api::volume_snapshot_location::VolumeSnapshotLocationSpec;
+
+    use super::*;
+
+    #[test]
+    fn each_setting_is_told_to_the_plugin_or_refused() {
+        let location = |key: Option<&str>| {
+            let config = key.map(|key| (key.to_owned(), "other".to_owned())).into_iter().collect();
+            VolumeSnapshotLocation::new("l", VolumeSnapshotLocationSpec { config, ..Default::default() })
+        };
+        let keys = ["region", "profile", "resourceGroup", CREDENTIALS_FILE];
+        backup_testkit::assert_each_key_counts(keys, &[], |key| {
+            settings(&location(key)).map(|config| format!("{config:?}"))
+        });
+        let refused = settings(&location(Some(CREDENTIALS_FILE))).unwrap_err().to_string();
+        assert!(refused.contains("name a Secret in spec.credential"), "{refused}");
+        let mut empty = location(None);
+        empty.spec.config.insert(CREDENTIALS_FILE.to_owned(), String::new());
+        assert_eq!(settings(&empty).unwrap(), BTreeMap::new());
+    }
 }

@@ -9,12 +9,51 @@ pub(crate) struct HookAnnotations<'a> {
     pod: &'a Pod,
     /// What their keys begin with.
     prefix: &'a str,
+    keys: HookKeys,
     problems: &'a mut Vec<String>,
 }
 
+/// The keys of a hook, behind their prefix.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HookKeys {
+    /// The one without which there is no hook.
+    pub(crate) main: &'static str,
+    pub(crate) others: &'static [&'static str],
+    /// What is so without the main one.
+    pub(crate) without_main: &'static str,
+}
+
+impl HookKeys {
+    #[cfg(test)]
+    pub(crate) fn all(self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.main).chain(self.others.iter().copied())
+    }
+}
+
 impl<'a> HookAnnotations<'a> {
-    pub(crate) fn new(pod: &'a Pod, prefix: &'a str, problems: &'a mut Vec<String>) -> Self {
-        Self { pod, prefix, problems }
+    /// A key that no hook has is a problem: it is most often a known one, misspelt.
+    pub(crate) fn new(pod: &'a Pod, prefix: &'a str, keys: HookKeys, problems: &'a mut Vec<String>) -> Self {
+        let HookKeys { main, others, .. } = keys;
+        let names = pod.annotations.keys().filter_map(|key| key.strip_prefix(prefix));
+        for name in names.filter(|name| *name != main && !others.contains(name)) {
+            let known = others.join(", ");
+            problems.push(format!(
+                "annotation {prefix}{name} is none that a hook has, so it changes nothing (known are {main}, {known})"
+            ));
+        }
+        Self { pod, prefix, keys, problems }
+    }
+
+    /// The value of the main key. Others without it are a problem.
+    pub(crate) fn main(&mut self) -> Option<&'a str> {
+        let HookKeys { main, others, without_main } = self.keys;
+        let found = self.value(main);
+        if found.is_none()
+            && let Some(other) = others.iter().find(|other| self.value(other).is_some())
+        {
+            self.problem(other, &format!(" is there without one that ends with {main}, so {without_main}"));
+        }
+        found
     }
 
     pub(crate) fn value(&self, name: &str) -> Option<&'a str> {

@@ -106,8 +106,11 @@ impl ChosenLocations {
     }
 }
 
-/// Why no plugin serves a location; `None` if one does.
+/// Why a location cannot be used: no plugin serves it, or its settings cannot be honoured. `None` if it can.
 fn unserved(location: &VolumeSnapshotLocation, candidates: &SnapshotCandidates) -> Option<String> {
+    if let Err(error) = super::settings(location) {
+        return Some(error.to_string());
+    }
     let plugin = plugin_of(&location.spec.provider);
     (!candidates.plugins.contains(&plugin))
         .then(|| missing_plugin(&location.name_any(), &plugin, &candidates.problems))
@@ -196,5 +199,18 @@ mod tests {
         let [finding] = chosen.findings.as_slice() else { panic!("{chosen:?}") };
         assert_eq!(finding.field, FIELD);
         assert!(finding.message.contains(expected), "{}", finding.message);
+    }
+
+    #[test]
+    fn a_location_that_names_a_file_of_credentials_is_refused_before_the_backup_begins() {
+        let mut facts = facts(&[("a", "aws")], &["velero.io/aws"]);
+        facts.locations[0].spec.config.insert("credentialsFile".to_owned(), "/etc/passwd".to_owned());
+        let named = chosen(&facts, &["a"], None, &[]);
+        assert!(
+            named.findings[0].message.contains("spec.config[credentialsFile] cannot be honoured"),
+            "{named:?}"
+        );
+        let unnamed = chosen(&facts, &[], None, &[]);
+        assert!(unnamed.names.is_empty() && unnamed.unusable.len() == 1, "{unnamed:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! For tests without a cluster: an API server in memory that can be told to fail, and the objects that tests begin with.
 //!
-//! And fuzzing: mutations of good inputs for what reads texts of others.
+//! And fuzzing: mutations of good inputs for what reads texts of others; and a check that each key of a list is read.
 //!
 //! A dev-dependency of the other crates, and part of no program.
 
@@ -15,6 +15,7 @@
 
 mod fake_api;
 mod fuzz;
+mod keys;
 mod objects;
 mod request;
 mod serve;
@@ -22,6 +23,7 @@ mod watch;
 
 pub use fake_api::{FakeApi, LastWrite};
 pub use fuzz::Fuzz;
+pub use keys::assert_each_key_counts;
 pub use objects::{LEDGER_PATH, MARKER_PATH, ledger_path, marker_path, velero_path};
 pub use request::{Fault, Request, failure, status};
 

@@ -105,6 +105,9 @@ impl<S: Sink> Collector<'_, S> {
         for problem in &pod_hooks.problems {
             self.warn(scope, format!("pod {name}: {problem}"));
         }
+        if pod_hooks.is_empty() {
+            return Ok(true);
+        }
         match hooks.is_running(&pod).await {
             Ok(true) => {}
             Ok(false) => {

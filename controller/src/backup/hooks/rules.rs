@@ -6,10 +6,15 @@ use backup_core::api::{
     common::HookErrorMode,
 };
 
-use crate::hooks::{Hook, HookAnnotations, Pod, limited};
+use crate::hooks::{Hook, HookAnnotations, HookKeys, Pod, limited};
 
 /// End of the keys of annotations.
 const KEY: &str = "hook.backup.velero.io/";
+const KEYS: HookKeys = HookKeys {
+    main: "command",
+    others: &["container", "on-error", "timeout"],
+    without_main: "nothing is run",
+};
 
 /// The commands around the backup of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,14 +58,15 @@ impl HookRules {
         Self(rules.collect())
     }
 
-    /// A pod and its commands; `None` if it has none. `text` is only read if there can be some.
+    /// A pod and its commands; `None` if it has none, and nothing is wrong with its annotations. `text` is only read if there can be some.
     pub(crate) fn of_text(&self, text: &str, annotations: &str) -> Option<(Pod, PodHooks)> {
         if self.0.is_empty() && !annotations.contains(KEY) {
             return None;
         }
         let pod = Pod::new(&serde_json::from_str(text).ok()?)?;
         let hooks = self.for_pod(&pod);
-        (!hooks.is_empty()).then_some((pod, hooks))
+        let nothing = hooks.is_empty() && hooks.problems.is_empty();
+        (!nothing).then_some((pod, hooks))
     }
 
     /// The commands of a pod. Annotations for before, or for after, take the place of what the Backup says for that.
@@ -85,10 +91,10 @@ impl HookRules {
 /// The hook of annotations that begin so, if there is a command.
 fn annotated(pod: &Pod, phase: &str, problems: &mut Vec<String>) -> Option<Hook> {
     let prefix = format!("{phase}{KEY}");
-    let mut annotations = HookAnnotations::new(pod, &prefix, problems);
+    let mut annotations = HookAnnotations::new(pod, &prefix, KEYS, problems);
     Some(Hook {
         source: "annotation".to_owned(),
-        command: command(annotations.value("command")?),
+        command: command(annotations.main()?),
         container: pod.container(annotations.value("container")),
         fails: annotations.fails(true),
         timeout: limited(annotations.duration("timeout", "30s")),

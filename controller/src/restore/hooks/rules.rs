@@ -12,10 +12,21 @@ use backup_core::api::{
     restore::{ExecRestoreHook, RestoreHooks},
 };
 
-use crate::hooks::{Hook, HookAnnotations, Pod, limited};
+use crate::hooks::{Hook, HookAnnotations, HookKeys, Pod, limited};
 
 /// What the keys of the annotations of a command begin with.
 const EXEC_HOOK: &str = "post.hook.restore.velero.io/";
+const EXEC_KEYS: HookKeys = HookKeys {
+    main: "command",
+    others: &["container", "on-error", "exec-timeout", "wait-timeout", "wait-for-ready"],
+    without_main: "nothing is run",
+};
+/// The keys of an init container. Its timeout has no effect, as with Velero: Kubernetes limits no init container.
+const INIT_KEYS: HookKeys = HookKeys {
+    main: "container-image",
+    others: &["container-name", "command", "timeout"],
+    without_main: "no init container is added",
+};
 /// What Go reads as a boolean (`strconv.ParseBool`).
 const TRUE: [&str; 6] = ["1", "t", "T", "true", "TRUE", "True"];
 const FALSE: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
@@ -86,14 +97,8 @@ impl HookRules {
     }
 
     fn annotated(&self, pod: &Pod, problems: &mut Vec<String>) -> Option<ExecHook> {
-        let mut annotations = HookAnnotations::new(pod, EXEC_HOOK, problems);
-        let Some(text) = annotations.value("command") else {
-            let others = ["container", "on-error", "exec-timeout", "wait-timeout", "wait-for-ready"];
-            if let Some(other) = others.into_iter().find(|other| annotations.value(other).is_some()) {
-                annotations.problem(other, " is there without one that ends with command, so nothing is run");
-            }
-            return None;
-        };
+        let mut annotations = HookAnnotations::new(pod, EXEC_HOOK, EXEC_KEYS, problems);
+        let text = annotations.main()?;
         let ready = match annotations.value("wait-for-ready") {
             None => false,
             Some(text) if TRUE.contains(&text) => true,
@@ -155,17 +160,8 @@ fn wait_for_ready_together(hooks: &mut [ExecHook]) {
 /// What is wrong with the annotations of an init container, by which an action adds it.
 fn init_problems(pod: &Pod) -> Vec<String> {
     let mut problems = Vec::new();
-    let mut annotations = HookAnnotations::new(pod, INIT_HOOK, &mut problems);
-    let given = |annotations: &HookAnnotations<'_>, name| annotations.value(name).is_some();
-    if !given(&annotations, "container-image")
-        && let Some(other) =
-            ["command", "container-name", "timeout"].into_iter().find(|name| given(&annotations, name))
-    {
-        annotations.problem(
-            other,
-            " is there without one that ends with container-image, so no init container is added",
-        );
-    } else {
+    let mut annotations = HookAnnotations::new(pod, INIT_HOOK, INIT_KEYS, &mut problems);
+    if annotations.main().is_some() {
         annotations.duration("timeout", "no limit");
     }
     problems

@@ -52,7 +52,7 @@ impl Location {
         bsl: &BackupStorageLocation,
         plugin: Arc<dyn ObjectPlugin>,
     ) -> Result<Self, StoreError> {
-        settings::same_as_fields(&bsl.spec)?;
+        settings::common(&bsl.spec)?;
         let (name, prefix) = bucket_and_prefix(bsl)?;
         let url = format!("{}://{name}", plugin_of(&bsl.spec.provider));
         let bucket = Arc::new(PluginBucket(plugin));

@@ -108,3 +108,38 @@ fn what_can_not_be_read_is_told_and_its_default_is_meant() {
     assert_eq!((hooks.post[0].timeout, hooks.post[0].fails), (TIMEOUT, true));
     assert_eq!(hooks.problems.len(), 2, "{:?}", hooks.problems);
 }
+
+#[test]
+fn each_key_of_a_hook_counts_and_another_one_is_told() {
+    let with = |prefix: &str, key: Option<&str>| {
+        let value = match key {
+            Some("command") => "y",
+            Some("timeout") => "3m",
+            Some("on-error") => "Continue",
+            _ => "tools",
+        };
+        let mut annotations = json!({ format!("{prefix}{KEY}command"): "x" });
+        if let Some(key) = key {
+            annotations[format!("{prefix}{KEY}{key}")] = json!(value);
+        }
+        HookRules::default().for_pod(&pod(&annotations))
+    };
+    for prefix in ["pre.", "post.", ""] {
+        backup_testkit::assert_each_key_counts(KEYS.all(), &[], |key| {
+            Ok::<_, String>(format!("{:?}", with(prefix, key)))
+        });
+        let [problem] = with(prefix, Some("timout")).problems.try_into().unwrap();
+        assert!(problem.contains("timout is none that a hook has"), "{problem}");
+    }
+}
+
+#[test]
+fn what_is_said_of_a_hook_without_a_command_is_told() {
+    let annotations = json!({ "pre.hook.backup.velero.io/container": "tools" });
+    let alone = json!({ "metadata": { "namespace": "shop", "name": "db-0", "annotations": annotations },
+        "spec": { "containers": [{ "name": "main" }] }, "status": { "phase": "Running" } });
+    let found = HookRules::default().of_text(&alone.to_string(), &annotations.to_string());
+    let (_, hooks) = found.unwrap();
+    let [problem] = hooks.problems.try_into().unwrap();
+    assert!(problem.contains("is there without one that ends with command, so nothing is run"), "{problem}");
+}

@@ -112,3 +112,33 @@ fn a_pod_without_hooks_has_none() {
     let init = json!({ "init.hook.restore.velero.io/container-image": "i", "init.hook.restore.velero.io/timeout": "30s" });
     assert_eq!(hooks(&json!([]), &init), None);
 }
+
+#[test]
+fn each_key_of_a_hook_counts_and_another_one_is_told() {
+    let with = |prefix: &str, main: &str, key: Option<&str>| {
+        let value = match key {
+            Some("on-error") => "Fail",
+            Some("exec-timeout" | "wait-timeout") => "3m",
+            Some("timeout") => "soon",
+            Some("wait-for-ready") => "true",
+            _ => "tools",
+        };
+        let mut annotations = json!({ format!("{prefix}{main}"): "x" });
+        if let Some(key) = key {
+            annotations[format!("{prefix}{key}")] = json!(value);
+        }
+        hooks(&json!([]), &annotations)
+    };
+    backup_testkit::assert_each_key_counts(EXEC_KEYS.all(), &[], |key| {
+        Ok::<_, String>(format!("{:?}", with(EXEC_HOOK, EXEC_KEYS.main, key)))
+    });
+    // The container itself is made by the action `velero.io/init-restore-hook`.
+    let of_action = ["container-image", "container-name", "command"];
+    backup_testkit::assert_each_key_counts(INIT_KEYS.all(), &of_action, |key| {
+        Ok::<_, String>(format!("{:?}", with(INIT_HOOK, INIT_KEYS.main, key)))
+    });
+    for (prefix, keys) in [(EXEC_HOOK, EXEC_KEYS), (INIT_HOOK, INIT_KEYS)] {
+        let found = with(prefix, keys.main, Some("time-out")).unwrap();
+        assert!(found.problems[0].contains("time-out is none that a hook has"), "{:?}", found.problems);
+    }
+}
