@@ -252,7 +252,11 @@ async fn a_schedule_that_is_not_valid_says_everything_that_is_wrong(world: &mut 
         status.phase == Some(SchedulePhase::Enabled) && status.validation_errors.is_empty()
     })
     .await?;
-    ensure!(world.metric(usable).await? == Some(1.0), "the alert would stay");
+    eventually("the alert ends", SOON, async || {
+        let found = world.metric(usable).await?;
+        anyhow::Ok(when(found == Some(1.0), format!("{found:?}")))
+    })
+    .await?;
     let told =
         api.get("wrong").await?.metadata.annotations.unwrap_or_default().remove(labels::CRON_ANNOTATION);
     // In the zone of the machine.

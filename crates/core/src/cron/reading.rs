@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use jiff::{Timestamp, tz::TimeZone};
+use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 
 use super::{Cron, Dialect, InvalidCron, named_zone};
 
@@ -47,6 +47,8 @@ impl fmt::Display for ReadingDifference {
 
 /// Runs that are compared at most.
 const MAX_COMPARED_RUNS: usize = 400;
+/// Time that is compared at most: twelve years, in which each kind of year comes. The runs of rare schedules are slow to find.
+const MAX_COMPARED_TIME: SignedDuration = SignedDuration::from_hours(12 * 366 * 24);
 
 impl Reading {
     /// How the other library differs over this expression, from `now` on. `None` if both make the next runs at the same times, or
@@ -63,6 +65,9 @@ impl Reading {
         };
         let mut at = now;
         for _ in 0..MAX_COMPARED_RUNS {
+            if at.duration_since(now) > MAX_COMPARED_TIME {
+                return None;
+            }
             let (next, by) = match (mine.next(at), theirs.next(at)) {
                 (Some(mine), Some(theirs)) if mine == theirs => {
                     at = mine;
@@ -116,6 +121,7 @@ mod tests {
             ("UTC", "0 3 * * 1-5", None),
             ("UTC", "@every 2h", None),
             ("UTC", "nonsense", None),
+            ("UTC", "@yearly", None),
             (
                 "UTC",
                 "0 3 1-7 * 0",

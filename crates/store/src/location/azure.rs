@@ -281,6 +281,33 @@ mod tests {
     }
 
     #[test]
+    fn each_known_variable_of_a_sign_in_is_read_or_refused() {
+        let keys = [
+            "AZURE_CLIENT_ID",
+            "AZURE_TENANT_ID",
+            "AZURE_CLIENT_SECRET",
+            "AZURE_CLIENT_CERTIFICATE",
+            "AZURE_CLIENT_CERTIFICATE_PATH",
+            "AZURE_FEDERATED_TOKEN_FILE",
+            "AZURE_USERNAME",
+        ];
+        backup_testkit::assert_each_key_counts(keys, &[], |key| {
+            let base =
+                ["AZURE_CLIENT_ID", "AZURE_TENANT_ID"].map(|name| (name.to_owned(), "base".to_owned()));
+            let mut variables = Variables::from(base);
+            variables.extend(key.map(|key| (key.to_owned(), "other".to_owned())));
+            let SignIn { client, tenant, proof } = SignIn::of(&variables, false)?;
+            let proof = match proof {
+                Proof::Secret(secret) => secret,
+                Proof::TokenFile(file) => format!("token in {file}"),
+                Proof::Certificate(_) => "a certificate".to_owned(),
+                Proof::None => "none".to_owned(),
+            };
+            Ok::<_, StoreError>(format!("{client:?} {tenant:?} {proof}"))
+        });
+    }
+
+    #[test]
     fn the_key_is_asked_for_where_the_account_is_known_and_the_identity_is_not_to_be_used() {
         type Row<'a> = (&'a [(&'a str, &'a str)], &'a str, Option<[&'a str; 2]>);
         let (group, subscription) = (("resourceGroup", "g"), ("subscriptionId", "s"));

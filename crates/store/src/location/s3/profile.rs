@@ -53,6 +53,12 @@ pub(super) fn parse(file: &[u8], profile: &str) -> Result<Identity, StoreError> 
             None => found.keys().map(Identity::Keys),
         };
     };
+    if found.value("mfa_serial").is_some() {
+        return Err(config(format!(
+            "profile [{profile}] of the credentials file says mfa_serial, and a controller has no code to enter: use a role that \
+             does not need one"
+        )));
+    }
     let role = Role {
         arn,
         session: found.value("role_session_name"),
@@ -177,6 +183,39 @@ mod tests {
             assert_eq!((role.arn.as_str(), source), ("arn:r", expected), "{profile}");
             assert_eq!(role.external_id.is_some(), profile == "cross");
         }
+    }
+
+    #[test]
+    fn each_known_key_of_a_profile_is_read_or_refused() {
+        const OTHER: &str = "[other]\naws_access_key_id=c\naws_secret_access_key=d\n";
+        const KEYS: &str = "[default]\naws_access_key_id=a\naws_secret_access_key=b\n";
+        let shown = |base: &str, key: Option<&str>| {
+            let value = if key == Some("source_profile") { "other" } else { "1" };
+            let line = key.map_or_else(String::new, |key| format!("{key}={value}\n"));
+            parse(format!("{OTHER}{base}{line}").as_bytes(), "default").map(|identity| match identity {
+                Identity::Keys(keys) => format!("{} {:?}", keys.key_id, keys.token),
+                Identity::Role(role, RoleSource::Keys(keys)) => {
+                    format!("{role:?} {} {:?}", keys.key_id, keys.token)
+                }
+                Identity::Role(role, source) => format!("{role:?} {source:?}"),
+            })
+        };
+        // Beside keys, which AWS's own clients prefer.
+        let excused = ["credential_process", "sso_session", "web_identity_token_file"];
+        let keys = ["aws_session_token", "role_arn"].into_iter().chain(excused);
+        backup_testkit::assert_each_key_counts(keys, &excused, |key| shown(KEYS, key));
+        let of_role = [
+            "aws_session_token",
+            "role_session_name",
+            "external_id",
+            "duration_seconds",
+            "source_profile",
+            "web_identity_token_file",
+            "credential_source",
+            "mfa_serial",
+        ];
+        let role = format!("{KEYS}role_arn=arn:r\n");
+        backup_testkit::assert_each_key_counts(of_role, &[], |key| shown(&role, key));
     }
 
     #[test]
