@@ -310,12 +310,13 @@ fn tell_missing_data(
     let mut tell = |scope: Scope<'_>, message: String| {
         if asked { report.error(scope, message) } else { report.warn(scope, message) }
     };
-    let claims = if asked { collected.bound_claims } else { collected.claims };
-    let claims = claims.saturating_sub(volumes.claims());
+    // A claim without a volume has no data.
+    let claims = collected.bound_claims.saturating_sub(volumes.claims());
     if !csi && claims > 0 && backup.spec.snapshot_volumes != Some(false) {
         let message = format!(
-            "the data of {claims} PersistentVolumeClaims is not in this backup: snapshots of CSI volumes are taken where \
-             --features has EnableCSI, others by plugins"
+            "the data of {} is not in this backup: snapshots of CSI volumes are taken where --features has EnableCSI, others \
+             by plugins",
+            counted(claims, "PersistentVolumeClaim")
         );
         tell(Scope::Velero, message);
     }
@@ -348,5 +349,23 @@ async fn publish_progress(cluster: &Cluster, backup: &Backup, progress: &Progres
             Ok(PatchOutcome::Gone | PatchOutcome::Stale) => return,
             Err(error) => tracing::debug!(%error, "progress could not be written"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_claims_whose_data_is_missing_are_those_with_a_volume() {
+        let mut report = Report::new(None).unwrap();
+        let collected = CollectedItems { bound_claims: 1, ..CollectedItems::default() };
+        tell_missing_data(&mut report, &Backup::default(), &BackupVolumes::default(), false, &collected);
+        let (results, _) = report.into_parts();
+        let warnings = results.warnings.velero;
+        assert!(
+            warnings.len() == 1 && warnings[0].starts_with("the data of 1 PersistentVolumeClaim is not in"),
+            "{warnings:?}"
+        );
     }
 }

@@ -156,9 +156,7 @@ pub(crate) struct CollectedItems {
     pub(crate) operations: Vec<StartedOperation>,
     /// Snapshots that plugins have taken.
     pub(crate) snapshots: Vec<VolumeSnapshot>,
-    /// Number of PersistentVolumeClaims.
-    pub(crate) claims: u64,
-    /// How many of them are bound to a volume.
+    /// Number of PersistentVolumeClaims that are bound to a volume.
     pub(crate) bound_claims: u64,
 }
 

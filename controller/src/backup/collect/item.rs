@@ -311,7 +311,6 @@ impl<S: Sink> Collector<'_, S> {
             written.custom_types.insert(kind.group_resource.clone());
         }
         if kind.group_resource == "persistentvolumeclaims" {
-            self.collected.claims += 1;
             self.collected.bound_claims += u64::from(item.is_in_phase("Bound"));
         }
     }
