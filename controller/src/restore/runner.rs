@@ -79,12 +79,13 @@ impl Worker<Restores> {
         };
         let unreadable = |error: WorkerError| match error {
             WorkerError::Blocked { reason, retryable: false } => {
-                let so = if resumed {
-                    " any more; what was restored before this restore was taken up again stays"
+                // By its beginning `describe` knows that nothing was restored.
+                WorkError::Fatal(if resumed {
+                    let stays = "what was restored before this restore was taken up again stays";
+                    format!("backup {name:?} cannot be read any more; {stays}: {reason}")
                 } else {
-                    ", so nothing was restored"
-                };
-                WorkError::Fatal(format!("backup {name:?} cannot be read{so}: {reason}"))
+                    format!("nothing was restored: backup {name:?} cannot be read: {reason}")
+                })
             }
             error => error.into(),
         };
