@@ -11,6 +11,7 @@ mod decide;
 mod gone_backup;
 mod import;
 mod incomplete_backup;
+mod inspection;
 mod pass;
 mod sanitize;
 mod side_objects;
@@ -252,9 +253,7 @@ impl SyncController {
             side_objects::resume(&pass, backup, summary).await?;
         }
 
-        for backup in compared.found_again.iter().take(MAX_MARKS_PER_PASS) {
-            pass::mark_files(&pass, backup, None).await?;
-        }
+        inspection::inspect(&pass, &compared.with_folder, &mut cache.inspected, summary.started).await?;
         let agreed = request.and_then(|request| request.remove);
         if let Some(refusal) = compared.removal_refusal(folders.len(), summary.started, agreed) {
             summary.refused = compared.orphans.len() as u64;

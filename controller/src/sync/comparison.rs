@@ -72,8 +72,8 @@ pub(super) struct Comparison<'a> {
     stored: Vec<&'a ClusterBackup>,
     /// Backups of this location whose objects are still to be created.
     pub(super) pending: Vec<&'a str>,
-    /// Backups of this location that are marked as ones without files, and have a folder.
-    pub(super) found_again: Vec<&'a str>,
+    /// Backups of this location that the cluster says are stored, and that have a folder.
+    pub(super) with_folder: Vec<(&'a str, &'a ClusterBackup)>,
 }
 
 impl<'a> Comparison<'a> {
@@ -98,8 +98,8 @@ impl<'a> Comparison<'a> {
                 compared.stored.push(backup);
                 if folders.binary_search(name).is_err() {
                     compared.orphans.push((name, backup));
-                } else if backup.marked {
-                    compared.found_again.push(name);
+                } else {
+                    compared.with_folder.push((name, backup));
                 }
             }
         }
@@ -214,7 +214,9 @@ mod tests {
         assert_eq!(compared.pending, ["pending"]);
         let orphans: Vec<_> = compared.orphans.iter().map(|(name, _)| *name).collect();
         assert_eq!(orphans, ["gone"], "not what runs, leaves, is new or of another location");
-        assert_eq!(compared.found_again, ["back"]);
+        let mut with_folder: Vec<_> = compared.with_folder.iter().map(|(name, _)| *name).collect();
+        with_folder.sort_unstable();
+        assert_eq!(with_folder, ["back", "both", "pending"]);
         assert_eq!(compared.stored.len(), 4);
     }
 

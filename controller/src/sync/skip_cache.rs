@@ -7,6 +7,8 @@ use backup_core::api::{BackupStorageLocation, backup_storage_location::BackupSto
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
 
+use super::inspection::Inspected;
+
 /// However long a folder was skipped, it is read this often.
 const LONGEST: Duration = Duration::from_hours(1);
 /// A folder that was skipped for a time is read again after this part of it.
@@ -43,6 +45,7 @@ struct Skipped {
 pub(super) struct LocationCache {
     /// When the last pass began, on the monotonic clock.
     pub(super) passed: Option<Duration>,
+    pub(super) inspected: Inspected,
     skipped: HashMap<String, Skipped>,
 }
 

@@ -1,0 +1,117 @@
+//! Whether the Backups that have a folder in the bucket have their metadata and contents there.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
+
+use super::{
+    comparison::ClusterBackup,
+    pass::{Pass, mark_files},
+};
+use crate::error::ReconcileError;
+
+/// A folder is looked into after this many passes, or this much time: each look is one listing.
+const PASSES: u64 = 10;
+const INTERVAL: Duration = Duration::from_mins(10);
+/// Number of folders that one pass looks into, but for those of marked Backups.
+const MAX_PER_PASS: usize = 50;
+/// Number of folders of marked Backups that one pass looks into.
+const MAX_MARKED_PER_PASS: usize = 500;
+const PARALLEL: usize = 8;
+
+/// When each folder was last looked into. Lost with the process; the next one starts again.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Inspected {
+    /// The number of this pass.
+    pass: u64,
+    /// By name: in which pass, and when on the monotonic clock. Those of a new Backup were there when it was imported or ended.
+    last: HashMap<String, (u64, Duration)>,
+}
+
+impl Inspected {
+    /// The names of the Backups whose folders this pass looks into, and whether they are marked: all that are marked, and of the others
+    /// those that were not looked into for the longest time.
+    fn due(&mut self, all: &[(&str, &ClusterBackup)], now: Duration) -> Vec<(String, bool)> {
+        self.pass += 1;
+        let known: HashSet<&str> = all.iter().map(|(name, _)| *name).collect();
+        self.last.retain(|name, _| known.contains(name.as_str()));
+        let mut due = Vec::new();
+        for (name, backup) in all {
+            let (pass, at) = *self.last.entry((*name).to_owned()).or_insert((self.pass, now));
+            if backup.marked || self.pass - pass >= PASSES || now.saturating_sub(at) >= INTERVAL {
+                due.push((!backup.marked, at, *name));
+            }
+        }
+        due.sort_unstable();
+        let marked = due.iter().filter(|(is_unmarked, ..)| !is_unmarked).take(MAX_MARKED_PER_PASS);
+        let others = due.iter().filter(|(is_unmarked, ..)| *is_unmarked).take(MAX_PER_PASS);
+        marked.chain(others).map(|(is_unmarked, _, name)| ((*name).to_owned(), !is_unmarked)).collect()
+    }
+
+    fn record(&mut self, name: &str, now: Duration) {
+        self.last.insert(name.to_owned(), (self.pass, now));
+    }
+}
+
+/// Marks Backups without metadata or contents, and takes the mark off those that have both again.
+pub(super) async fn inspect(
+    pass: &Pass<'_>,
+    all: &[(&str, &ClusterBackup)],
+    inspected: &mut Inspected,
+    seen: Timestamp,
+) -> Result<(), ReconcileError> {
+    let due = inspected.due(all, pass.began);
+    let mut looks = stream::iter(due)
+        .map(|(name, marked)| async move {
+            let folder = pass.store.inspect_folder(&name).await;
+            (name, marked, folder)
+        })
+        .buffer_unordered(PARALLEL);
+    while let Some((name, marked, folder)) = looks.next().await {
+        let folder = folder?;
+        inspected.record(&name, pass.began);
+        let is_whole = folder.metadata.is_some() && folder.contents;
+        if is_whole == marked {
+            mark_files(pass, &name, (!is_whole).then_some(seen)).await?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marked_backups_are_looked_at_in_each_pass_and_the_others_in_turn() {
+        let known = ClusterBackup::default();
+        let marked = ClusterBackup { marked: true, ..ClusterBackup::default() };
+        let names: Vec<String> = (0..120).map(|number| format!("b{number:03}")).collect();
+        let mut all: Vec<(&str, &ClusterBackup)> = names.iter().map(|name| (name.as_str(), &known)).collect();
+        all.push(("marked", &marked));
+        let mut inspected = Inspected::default();
+        let mut looks = HashMap::<String, Vec<u64>>::new();
+        for minute in 0..60 {
+            let now = Duration::from_mins(minute);
+            let due = inspected.due(&all, now);
+            assert!(due.len() <= MAX_PER_PASS + 1 && due[0] == ("marked".to_owned(), true), "{due:?}");
+            for (name, _) in due {
+                inspected.record(&name, now);
+                looks.entry(name).or_default().push(minute);
+            }
+        }
+        assert_eq!(looks["marked"].len(), 60);
+        for name in &names {
+            let looks = &looks[name.as_str()];
+            assert!((10..13).contains(&looks[0]) && looks.len() == 5, "{name} {looks:?}");
+        }
+        // Passes that come more seldom look each time.
+        assert_eq!(inspected.due(&all, Duration::from_hours(2)).len(), MAX_PER_PASS + 1);
+        inspected.due(&[], Duration::from_hours(3));
+        assert!(inspected.last.is_empty());
+    }
+}
