@@ -44,6 +44,8 @@ pub(crate) enum Point {
     OperatorStopped,
     /// The operator is lost in the middle of its work; another one begins.
     OperatorCrashed,
+    /// Somebody deletes the Lease of the leader that works. Only with real controllers.
+    LeaderLeaseDeleted,
     /// The store refuses connections, and those that there are break.
     StoreRefused,
     /// The store takes what is sent, and answers nothing.
@@ -86,14 +88,21 @@ impl Point {
         Self::OperatorReplyLost,
     ];
     /// What hits a process, one after another.
-    pub(crate) const OF_A_PROCESS: [Self; 6] = [
+    const OF_A_PROCESS: [Self; 7] = [
         Self::ApiServerStopped,
         Self::WebhookKilled,
         Self::OperatorCrashed,
         Self::WebhookStopped,
         Self::ApiServerKilled,
         Self::OperatorStopped,
+        Self::LeaderLeaseDeleted,
     ];
+
+    /// The same, without what only real controllers have.
+    pub(crate) fn of_a_process(controllers: bool) -> &'static [Self] {
+        let [played @ .., _] = &Self::OF_A_PROCESS;
+        if controllers { &Self::OF_A_PROCESS } else { played }
+    }
 
     /// What is done around the programs in a soak.
     pub(crate) const OF_A_SOAK: [Self; 7] = [
@@ -120,6 +129,7 @@ impl Point {
             Self::ApiServerStopped => "API server stopped 6 s at the webhook's answer",
             Self::OperatorStopped => "operator stopped at work",
             Self::OperatorCrashed => "operator lost at work",
+            Self::LeaderLeaseDeleted => "Lease of the leader deleted at work",
             Self::StoreRefused => "store refuses connections",
             Self::StoreStalled => "store stands still",
             Self::StoreSlow => "store is slow",
@@ -339,8 +349,18 @@ impl Faults {
     /// Whether the operator shall stop or be lost, now that it works on an object of this history.
     pub(crate) fn at_work(&self, history: u64) -> Option<Point> {
         let point = *locked(&self.of_history).get(&history)?;
-        let ours = matches!(point, Point::OperatorStopped | Point::OperatorCrashed);
+        use Point::{LeaderLeaseDeleted, OperatorCrashed, OperatorStopped};
+        let ours = matches!(point, OperatorStopped | OperatorCrashed | LeaderLeaseDeleted);
         (ours && self.begin(point, history)).then_some(point)
+    }
+
+    /// The Lease of a real controller was deleted: it ends, as is looked after elsewhere, and the next leader begins.
+    pub(crate) fn lease_deleted(self: &Arc<Self>) {
+        let faults = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(PAST_ITS_LEASE).await;
+            faults.end();
+        });
     }
 
     /// The same, done to a real controller: it is killed, or stands still for longer than its lease.

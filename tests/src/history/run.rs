@@ -176,7 +176,7 @@ impl Run {
 
     fn missed(&self) -> Vec<Point> {
         let reached = self.stage.faults.reached();
-        let all = Point::OF_ONE_REQUEST.into_iter().chain(Point::OF_A_PROCESS);
+        let all = Point::OF_ONE_REQUEST.into_iter().chain(self.process_faults().iter().copied());
         all.filter(|point| !reached.contains_key(point)).collect()
     }
 
@@ -186,7 +186,12 @@ impl Run {
         let every = PROCESS_FAULT_EVERY[if soak.is_some() { 2 } else { usize::from(count >= LONG) }];
         let due = self.options.faults && number % every == every / 4;
         let turn = usize::try_from(number / every).unwrap_or_default();
-        due.then(|| Point::OF_A_PROCESS[turn % Point::OF_A_PROCESS.len()])
+        let points = self.process_faults();
+        due.then(|| points[turn % points.len()])
+    }
+
+    fn process_faults(&self) -> &'static [Point] {
+        Point::of_a_process(self.options.controllers)
     }
 
     /// Says now and then how far it is.
@@ -232,7 +237,7 @@ impl Run {
             Whose::Ours | Whose::Installations { .. } => None,
         };
         let wanted = locked(&self.wanted).get(&number).copied();
-        let of_a_process = wanted.filter(|point| Point::OF_A_PROCESS.contains(point));
+        let of_a_process = wanted.filter(|point| self.process_faults().contains(point));
         if let Some(point) = wanted.filter(|_| of_a_process.is_none()) {
             plan.hit_all(point);
         }

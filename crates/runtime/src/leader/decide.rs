@@ -6,17 +6,21 @@ use k8s_openapi::api::coordination::v1::LeaseSpec;
 
 use super::leadership::LEASE_DURATION;
 
+/// Duration that a holder writes when it gives the lease back, as client-go does.
+pub(super) const RELEASED_SECONDS: u64 = 1;
+
 /// The lease as it was last read, and since when (on our own clock) it has been like that.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Observed {
-    pub(super) spec: LeaseSpec,
+    /// `None`: there is no Lease.
+    pub(super) spec: Option<LeaseSpec>,
     pub(super) since: Duration,
 }
 
 impl Observed {
     /// Takes note of a reading. Only a change of the record counts as a sign of life; times in it come from another
     /// machine's clock and are not looked at.
-    pub(super) fn again(before: Option<Self>, spec: LeaseSpec, now: Duration) -> Self {
+    pub(super) fn again(before: Option<Self>, spec: Option<LeaseSpec>, now: Duration) -> Self {
         match before {
             Some(before) if before.spec == spec => before,
             _ => Self { spec, since: now },
@@ -26,30 +30,37 @@ impl Observed {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// There is no lease: create it, held by us.
+    /// There has been no lease for so long that no replica can lead by it: create it, held by us.
     Create,
-    /// It is nobody's, or its holder shows no sign of life: write ourselves in, one transition further.
+    /// Its holder gave it back, or shows no sign of life: write ourselves in, one transition further.
     Take { transitions: i32 },
     /// It is ours: write the time.
     Renew,
-    /// It is someone else's: it may be taken after this time, unless it is renewed.
-    Wait { holder: String, time: Duration },
+    /// Another replica leads, or may lead: it may be taken after this time, unless it is renewed.
+    Wait { holder: Option<String>, time: Duration },
 }
 
-pub(super) fn decide(me: &str, observed: Option<&Observed>, now: Duration) -> Step {
-    let Some(Observed { spec, since }) = observed else { return Step::Create };
+/// A lease that is gone, or that has lost its holder without having been given back, was changed by somebody else than its holder,
+/// who works until it finds out. So it is waited for as if it were there.
+pub(super) fn decide(me: &str, observed: &Observed, now: Duration) -> Step {
+    let Observed { spec, since } = observed;
+    let Some(spec) = spec else {
+        return match (*since + LEASE_DURATION).saturating_sub(now) {
+            Duration::ZERO => Step::Create,
+            time => Step::Wait { holder: None, time },
+        };
+    };
+    let asked = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(0);
     let take = Step::Take { transitions: spec.lease_transitions.unwrap_or(0).saturating_add(1) };
-    match spec.holder_identity.as_deref() {
-        None | Some("") => take,
-        Some(holder) if holder == me => Step::Renew,
-        Some(holder) => {
+    match spec.holder_identity.as_deref().unwrap_or_default() {
+        holder if holder == me => Step::Renew,
+        "" if asked == RELEASED_SECONDS => take,
+        holder => {
             // A holder that asks for more time than we would gets it; one that asks for less, or nonsense, gets ours.
-            let asked =
-                spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(0);
             let ends = *since + LEASE_DURATION.max(Duration::from_secs(asked));
             match ends.saturating_sub(now) {
                 Duration::ZERO => take,
-                left => Step::Wait { holder: holder.to_owned(), time: left },
+                time => Step::Wait { holder: Some(holder.to_owned()), time },
             }
         }
     }
@@ -71,9 +82,15 @@ mod tests {
     #[test]
     fn table_of_decisions() {
         const TAKE: Step = Step::Take { transitions: 5 };
-        let wait = |millis| Step::Wait { holder: "other".to_owned(), time: Duration::from_millis(millis) };
+        let wait_for = |holder: &str, millis| {
+            let holder = Some(holder.to_owned());
+            Step::Wait { holder, time: Duration::from_millis(millis) }
+        };
+        let wait = |millis| wait_for("other", millis);
         for (what, spec, age_ms, expected) in [
-            ("nobody's", held_by("", 15), 0, TAKE),
+            ("given back", held_by("", 1), 0, TAKE),
+            ("emptied", held_by("", 15), 0, wait_for("", 15_000)),
+            ("emptied, and its holder has stopped", held_by("", 15), 15_000, TAKE),
             ("released", LeaseSpec { holder_identity: None, ..held_by("", 1) }, 0, TAKE),
             ("ours", held_by("me", 15), 0, Step::Renew),
             ("ours, long not renewed", held_by("me", 15), 60_000, Step::Renew),
@@ -85,20 +102,26 @@ mod tests {
             ("asks for nonsense", held_by("other", -3), 14_999, wait(1)),
         ] {
             let now = Duration::from_secs(1000);
-            let observed = Observed { spec, since: now.saturating_sub(Duration::from_millis(age_ms)) };
-            assert_eq!(decide("me", Some(&observed), now), expected, "{what}");
+            let observed =
+                Observed { spec: Some(spec), since: now.saturating_sub(Duration::from_millis(age_ms)) };
+            assert_eq!(decide("me", &observed, now), expected, "{what}");
         }
-        assert_eq!(decide("me", None, Duration::ZERO), Step::Create);
+        let gone = Observed { spec: None, since: Duration::from_secs(1000) };
+        for (seconds, expected) in
+            [(1000, Step::Wait { holder: None, time: LEASE_DURATION }), (1015, Step::Create)]
+        {
+            assert_eq!(decide("me", &gone, Duration::from_secs(seconds)), expected);
+        }
     }
 
     #[test]
     fn expiry_counts_from_our_own_first_sight_of_the_record_whatever_times_it_carries() {
-        let first = Observed::again(None, held_by("other", 15), Duration::from_secs(100));
-        let same = Observed::again(Some(first), held_by("other", 15), Duration::from_secs(110));
+        let first = Observed::again(None, Some(held_by("other", 15)), Duration::from_secs(100));
+        let same = Observed::again(Some(first), Some(held_by("other", 15)), Duration::from_secs(110));
         assert_eq!(same.since, Duration::from_secs(100));
         let renewed = LeaseSpec { lease_transitions: Some(5), ..held_by("other", 15) };
         assert_eq!(
-            Observed::again(Some(same), renewed, Duration::from_secs(111)).since,
+            Observed::again(Some(same), Some(renewed), Duration::from_secs(111)).since,
             Duration::from_secs(111)
         );
     }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{
     Elector, Leadership, LostLease,
-    leadership::{LEASE, LEASE_DURATION},
+    leadership::{LEASE, LEASE_DURATION, RENEW_PERIOD},
 };
 use crate::clock::Clock;
 
@@ -75,14 +75,15 @@ async fn table_of_acquisitions() {
     let held_by = |holder: Option<&str>| {
         json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": { "name": LEASE, "namespace": "velero" },
-            "spec": { "holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 4 } })
+            "spec": { "holderIdentity": holder, "leaseDurationSeconds": 1, "leaseTransitions": 4 } })
     };
+    let created = vec![&read, &create];
     for (what, lease, others, transitions, requests) in [
-        ("there is none", None, vec![], 0, vec![&read, &create]),
+        ("there is none", None, vec![], 0, created.clone()),
         ("it has no holder", Some(held_by(None)), vec![], 5, vec![&read, &write]),
         ("its holder is empty", Some(held_by(Some(""))), vec![], 5, vec![&read, &write]),
         // A Lease of that name elsewhere, and one of the namespace's name, are others.
-        ("others are held", None, vec![("other", LEASE), ("velero", "velero")], 0, vec![&read, &create]),
+        ("others are held", None, vec![("other", LEASE), ("velero", "velero")], 0, created),
     ] {
         let server = FakeApi::new();
         if let Some(lease) = lease {
@@ -94,9 +95,12 @@ async fn table_of_acquisitions() {
         }
         let mut elector = elector(&server.client(), "first");
         let leadership = elector.leadership();
-        elector.acquire().await;
+        tokio::time::timeout(LEASE_DURATION * 2, elector.acquire()).await.unwrap();
         assert!(leadership.is_leader(), "{what}");
-        assert!(server.log().iter().eq(requests), "{what}: {:?}", server.log());
+        let mut asked = server.log();
+        // One that is not there is read again and again.
+        asked.dedup();
+        assert!(asked.iter().eq(requests), "{what}: {asked:?}");
         let lease = server.get(&ledger_path(LEASE)).unwrap();
         assert_eq!(lease["spec"]["leaseTransitions"], transitions, "{what}");
     }
@@ -112,7 +116,10 @@ async fn a_lease_that_appears_or_goes_while_it_is_acquired_is_read_again() {
         if method == "POST" {
             server.delete(&ledger_path(LEASE));
         } else {
-            server.edit(&ledger_path(LEASE), |lease| lease["spec"]["holderIdentity"] = json!(""));
+            server.edit(&ledger_path(LEASE), |lease| {
+                lease["spec"]["holderIdentity"] = json!("");
+                lease["spec"]["leaseDurationSeconds"] = json!(1);
+            });
         }
         server.before(method, path.trim_end_matches('/'), move |server| {
             if method == "POST" {
@@ -123,7 +130,8 @@ async fn a_lease_that_appears_or_goes_while_it_is_acquired_is_read_again() {
         });
         let mut second = elector(&server.client(), "second");
         let leadership = second.leadership();
-        let acquired = tokio::time::timeout(Duration::from_secs(5), second.acquire()).await.is_ok();
+        let waited = LEASE_DURATION + Duration::from_secs(5);
+        let acquired = tokio::time::timeout(waited, second.acquire()).await.is_ok();
         assert_eq!((acquired, leadership.is_leader()), (method == "PUT", method == "PUT"), "{method}");
     }
 }
@@ -197,4 +205,76 @@ async fn a_leader_whose_lease_was_taken_by_hand_stops() {
     let lost = first.keep().await;
     assert!(matches!(&lost, LostLease::Taken(holder) if holder == "someone"), "{lost}");
     assert!(!leadership.is_leader());
+}
+
+/// A replica that keeps its lease, and one that follows it; the election is looked at every 50 ms of the next minute.
+/// Returns when the first stopped to lead, and when the second began, after `event`.
+async fn change_of_leader(event: impl FnOnce(&FakeApi)) -> (LostLease, Duration, Duration) {
+    let (server, mut first, leads) = leader().await;
+    let mut second = elector(&server.client(), "second");
+    let follows = second.leadership();
+    let keeping = tokio::spawn(async move { first.keep().await });
+    let following = tokio::spawn(async move {
+        second.acquire().await;
+        second.keep().await
+    });
+    tokio::time::sleep(Duration::from_millis(7100)).await;
+    event(&server);
+    let started = Instant::now();
+    let (mut stopped, mut began) = (None, None);
+    while started.elapsed() < Duration::from_mins(1) {
+        assert!(!(leads.is_leader() && follows.is_leader()), "two lead after {:?}", started.elapsed());
+        if !leads.is_leader() {
+            stopped.get_or_insert(started.elapsed());
+        }
+        if follows.is_leader() {
+            began.get_or_insert(started.elapsed());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(!following.is_finished(), "the second leads on");
+    (keeping.await.unwrap(), stopped.unwrap(), began.unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_somebody_deletes_is_made_again_only_when_its_holder_has_stopped() {
+    let (lost, stopped, began) = change_of_leader(|server| server.delete(&ledger_path(LEASE))).await;
+    assert!(matches!(lost, LostLease::Deleted), "{lost}");
+    assert!(stopped <= RENEW_PERIOD + Duration::from_millis(100), "it made it again: {stopped:?}");
+    assert!(began >= LEASE_DURATION && began < LEASE_DURATION + Duration::from_secs(3), "{began:?}");
+    // One whose writes fail does not hear of it by them.
+    let (lost, stopped, began) = change_of_leader(|server| {
+        let by_first = |request: &backup_testkit::Request| {
+            let holder = request.body["spec"]["holderIdentity"].as_str().unwrap_or_default();
+            holder.starts_with("first")
+        };
+        server.fail(by_first);
+        server.delete(&ledger_path(LEASE));
+    })
+    .await;
+    assert!(matches!(lost, LostLease::Deleted), "{lost}");
+    assert!(stopped < began && began >= LEASE_DURATION, "{stopped:?} {began:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_whose_holder_somebody_removes_is_taken_only_when_the_holder_has_stopped() {
+    let emptied = |server: &FakeApi| {
+        server.edit(&ledger_path(LEASE), |lease| lease["spec"]["holderIdentity"] = json!(""))
+    };
+    let (lost, stopped, began) = change_of_leader(emptied).await;
+    assert!(matches!(&lost, LostLease::Taken(holder) if holder.is_empty()), "{lost}");
+    assert!(stopped <= RENEW_PERIOD + Duration::from_millis(100), "{stopped:?}");
+    assert!(began >= LEASE_DURATION && began < LEASE_DURATION + Duration::from_secs(3), "{began:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_starts_while_the_lease_is_gone_waits_for_its_holder_too() {
+    let (server, mut first, leads) = leader().await;
+    let keeping = tokio::spawn(async move { first.keep().await });
+    server.delete(&ledger_path(LEASE));
+    let mut second = elector(&server.client(), "second");
+    let started = Instant::now();
+    second.acquire().await;
+    assert!(!leads.is_leader() && started.elapsed() >= LEASE_DURATION, "{:?}", started.elapsed());
+    keeping.await.unwrap();
 }

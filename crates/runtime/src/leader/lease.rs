@@ -18,12 +18,12 @@ use kube::{
 };
 
 use super::{
-    decide::{Observed, Step, decide},
+    decide::{Observed, RELEASED_SECONDS, Step, decide},
     leadership::{LEASE, LEASE_DURATION, Leadership, RENEW_DEADLINE, RENEW_PERIOD, RETRY_PERIOD},
 };
 use crate::{
     clock::Clock,
-    errors::{found, is_conflict, plain},
+    errors::{found, is_conflict, is_gone, plain},
     retry::timed,
 };
 
@@ -47,8 +47,13 @@ pub struct Elector {
 /// The lease is no longer ours. The process has to end, and starts again as a follower.
 #[derive(Debug, thiserror::Error)]
 pub enum LostLease {
-    #[error("the Lease {LEASE} was taken by {0}; this replica ends and starts again as a follower")]
+    #[error("the Lease {LEASE} was taken by {0:?}; this replica ends and starts again as a follower")]
     Taken(String),
+    #[error(
+        "somebody has deleted the Lease {LEASE}; this replica ends and starts again as a follower, and the next leader begins in \
+         {LEASE_DURATION:?}"
+    )]
+    Deleted,
     #[error(
         "the Lease {LEASE} could not be renewed for {RENEW_DEADLINE:?}: {0}; this replica ends and starts again"
     )]
@@ -57,7 +62,8 @@ pub enum LostLease {
 
 enum Standing {
     Leading,
-    Following(String),
+    /// The holder of the lease; `None`: there is no Lease.
+    Following(Option<String>),
 }
 
 /// After a request that failed. Replicas do not all come in the same moment.
@@ -91,7 +97,7 @@ impl Elector {
     }
 
     pub async fn acquire(&mut self) {
-        let mut known = String::new();
+        let mut known = Some(String::new());
         loop {
             match self.step().await {
                 Ok(Standing::Leading) => {
@@ -100,7 +106,13 @@ impl Elector {
                 }
                 Ok(Standing::Following(holder)) => {
                     if holder != known {
-                        tracing::info!(holder, "another replica leads; waiting");
+                        match &holder {
+                            Some(holder) => tracing::info!(holder, "another replica leads; waiting"),
+                            None => tracing::info!(
+                                "there is no Lease {LEASE}; waiting for {LEASE_DURATION:?}, in case that it was deleted and its \
+                                 holder works still"
+                            ),
+                        }
                         known = holder;
                     }
                     self.follow().await;
@@ -122,14 +134,15 @@ impl Elector {
     /// where it fails, the next read comes soon. What it shows decides nothing.
     async fn follow(&mut self) {
         let read = self.lease.as_ref().and_then(|lease| lease.metadata.resource_version.clone());
-        let (leases, version) = (self.leases.clone(), read.unwrap_or_default());
+        // Where there is no Lease, another replica may make it.
+        let Some(version) = read else { return pause().await };
+        let leases = self.leases.clone();
         let params = WatchParams::default().fields(&format!("metadata.name={LEASE}"));
         let watch = timed(REQUEST_TIMEOUT, leases.watch(&params, &version)).await;
         let Ok(events) = watch else { return pause().await };
         let mut events = std::pin::pin!(events);
         loop {
-            let Step::Wait { time, .. } = decide(&self.identity, self.observed.as_ref(), self.clock.now())
-            else {
+            let Some(Step::Wait { time, .. }) = self.decide() else {
                 // Followers do not all come in the same moment.
                 return tokio::time::sleep(JITTER.mul_f64(fastrand::f64())).await;
             };
@@ -155,7 +168,7 @@ impl Elector {
                 Ok(Standing::Leading) => continue,
                 Ok(Standing::Following(holder)) => {
                     self.leadership.lost();
-                    return LostLease::Taken(holder);
+                    return holder.map_or(LostLease::Deleted, LostLease::Taken);
                 }
                 Err(error) => error,
             };
@@ -177,7 +190,7 @@ impl Elector {
             && spec.holder_identity.as_deref() == Some(self.identity.as_str())
         {
             spec.holder_identity = None;
-            spec.lease_duration_seconds = Some(1);
+            spec.lease_duration_seconds = i32::try_from(RELEASED_SECONDS).ok();
             spec.renew_time = Some(MicroTime(Timestamp::now()));
             if let Err(error) = self.put(lease).await {
                 tracing::warn!(error = plain(&error), "the lease was not released; it ends by itself");
@@ -192,11 +205,12 @@ impl Elector {
             self.read().await?;
         }
         let sent = self.clock.now();
-        let spec = match decide(&self.identity, self.observed.as_ref(), sent) {
-            Step::Wait { holder, .. } => return Ok(Standing::Following(holder)),
-            Step::Create => self.spec(0, None),
-            Step::Take { transitions } => self.spec(transitions, None),
-            Step::Renew => {
+        let spec = match self.decide() {
+            None => return Err(format!("the Lease {LEASE} was not read")),
+            Some(Step::Wait { holder, .. }) => return Ok(Standing::Following(holder)),
+            Some(Step::Create) => self.spec(0, None),
+            Some(Step::Take { transitions }) => self.spec(transitions, None),
+            Some(Step::Renew) => {
                 let before = self.lease.as_ref().and_then(|lease| lease.spec.as_ref());
                 let transitions = before.and_then(|spec| spec.lease_transitions).unwrap_or(0);
                 self.spec(transitions, before.and_then(|spec| spec.acquire_time.clone()))
@@ -220,9 +234,21 @@ impl Elector {
             Err(error) => {
                 // Lost the race, or the answer: the next step reads what is there now.
                 self.lease = None;
+                // Somebody else has written or deleted it. A leader has to know now, and not with its next try.
+                if is_conflict(&error) || is_gone(&error, LEASE) {
+                    self.read().await?;
+                    if let Some(Step::Wait { holder, .. }) = self.decide() {
+                        return Ok(Standing::Following(holder));
+                    }
+                }
                 Err(plain(&error))
             }
         }
+    }
+
+    /// `None` before the first read.
+    fn decide(&self) -> Option<Step> {
+        self.observed.as_ref().map(|observed| decide(&self.identity, observed, self.clock.now()))
     }
 
     async fn read(&mut self) -> Result<(), String> {
@@ -232,10 +258,8 @@ impl Elector {
     }
 
     fn note(&mut self, lease: Option<Lease>) {
-        let now = self.clock.now();
-        self.observed = lease
-            .as_ref()
-            .map(|lease| Observed::again(self.observed.take(), lease.spec.clone().unwrap_or_default(), now));
+        let spec = lease.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
+        self.observed = Some(Observed::again(self.observed.take(), spec, self.clock.now()));
         self.lease = lease;
     }
 

@@ -4,7 +4,8 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use backup_core::api::{Backup, BackupPhase, BackupSpec, BackupStorageLocation, LocationPhase};
-use kube::{Api, Client};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client, api::DeleteParams};
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -12,7 +13,7 @@ use crate::{
     World,
     api::{ApiExt as _, objects_in},
     history::{
-        faults::Faults,
+        faults::{Faults, Point},
         plan::{self, NAMESPACES},
         soak_op::VOLUMES,
         timeline::Timeline,
@@ -122,6 +123,13 @@ pub(super) async fn hit(
         let Some(point) = faults.at_work(history) else { continue };
         let home = installation(&life.object.name);
         match leader(&client, &faults, home).await {
+            Ok(_) if point == Point::LeaderLeaseDeleted => {
+                let leases: Api<Lease> = Api::namespaced(client.clone(), home);
+                if let Err(error) = leases.delete("backup-controller", &DeleteParams::default()).await {
+                    timeline.broke(&format!("{point}: {error:#}"));
+                }
+                faults.lease_deleted();
+            }
             Ok(index) => faults.hit_controller(point, index),
             Err(error) => {
                 timeline.broke(&format!("{point}: {error:#}"));
