@@ -18,8 +18,9 @@ use tokio::{
 
 use crate::review::no_review;
 
-/// How long a path is known after it was seen in a registration for the last time: API servers hear of a new one in seconds.
-const KNOWN: Duration = Duration::from_mins(10);
+/// How long a path is known after it was seen in a registration for the last time: API servers hear of a new one in seconds, and
+/// it may have been told to clients.
+const KNOWN: Duration = Duration::from_mins(1);
 const PREFIX: &str = "/validate/";
 /// Bytes of a secret.
 const SECRET: usize = 32;

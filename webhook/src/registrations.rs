@@ -1,11 +1,16 @@
 //! Follows the webhook's registrations: where installations work, and the path by which the API server asks. Keeps our CA and
 //! that path in them.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context as _, anyhow};
 use axum::http::Uri;
 use backup_lock::{GuardedRequest, Installations, Registration, errors::plain, registration::Labels};
+use jiff::Timestamp;
 use k8s_openapi::{
     ByteString,
     api::{
@@ -14,6 +19,7 @@ use k8s_openapi::{
     },
 };
 use kube::{Api, Client, api::PostParams};
+use parking_lot::Mutex;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::{Instant, sleep, timeout},
@@ -29,7 +35,11 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub(crate) const CALLERS: usize = 64;
 /// How long a path is used. The API server writes it into what it tells a client when the webhook does not answer, so it does
 /// not stay secret for ever.
-const ROTATION: Duration = Duration::from_hours(1);
+const ROTATION: Duration = Duration::from_mins(10);
+/// A replica that looks this much later than it should did not answer meanwhile.
+const STALL: Duration = Duration::from_secs(5);
+/// When the path of a registration was made, RFC 3339. Replicas come and go; it stays.
+const PATH_SINCE_ANNOTATION: &str = "backup-webhook/path-since";
 
 /// The registrations of an installation.
 pub(crate) struct Registrations {
@@ -46,6 +56,9 @@ pub(crate) struct Registrations {
     poll: Duration,
     installations: Installations,
     paths: SecretPaths,
+    /// By registration: the path that it had when this replica began to answer. While it did not, the API server may have told it to
+    /// clients.
+    told: Mutex<HashMap<String, Option<String>>>,
     metrics: Arc<Metrics>,
 }
 
@@ -67,7 +80,20 @@ impl Registrations {
         let names = profiles.map(|(profile, requests)| (name_of(profile), requests)).collect();
         let (registered, own, poll) = (watch::Sender::new(None), own.to_owned(), POLL);
         let (api, all_namespaces) = (Api::all(client.clone()), Api::all(client));
-        Self { api, all_namespaces, own, names, authority, registered, poll, installations, paths, metrics }
+        let told = Mutex::default();
+        Self {
+            api,
+            all_namespaces,
+            own,
+            names,
+            authority,
+            registered,
+            poll,
+            installations,
+            paths,
+            told,
+            metrics,
+        }
     }
 
     /// Looks so often.
@@ -97,9 +123,13 @@ impl Registrations {
         let mut callers = Vec::with_capacity(CALLERS);
         loop {
             // The sender is never dropped while the server runs; without it this just polls.
+            let before = Instant::now();
             tokio::select! {
                 _ = timeout(self.poll, asked.recv_many(&mut callers, CALLERS)) => {}
                 Ok(()) = self.authority.changed() => {}
+            }
+            if before.elapsed() > self.poll + STALL {
+                self.told.lock().clear();
             }
             self.look().await;
             for caller in callers.drain(..) {
@@ -210,7 +240,12 @@ impl Registrations {
             self.paths.saw(path, now);
         }
         let other_ca = ca.is_some() && configs().any(|config| config.ca_bundle != ca);
-        let path = known.first().filter(|path| !other_ca && self.paths.age(path, now) < ROTATION);
+        let told = self.told.lock().entry(name.to_owned()).or_insert_with(|| known.first().cloned()).clone();
+        let is_secret = |path: &&String| {
+            let age = self.paths.age(path, now).max(annotated_age(&configuration, Timestamp::now()));
+            age < ROTATION && told.as_ref() != Some(*path)
+        };
+        let path = known.first().filter(|path| !other_ca && is_secret(path));
         let path = path.map_or_else(SecretPaths::make, |path| Ok(path.clone()))?;
         if !other_ca && configs().all(|config| path_of(config) == path) {
             return Ok(Found::Right);
@@ -222,6 +257,8 @@ impl Registrations {
                 config.ca_bundle = Some(ca.clone());
             }
         }
+        let annotations = configuration.metadata.annotations.get_or_insert_default();
+        annotations.insert(PATH_SINCE_ANNOTATION.to_owned(), Timestamp::now().to_string());
         // Before anybody may come by it.
         self.paths.saw(&path, now);
         match self.api.replace(name, &PostParams::default(), &configuration).await {
@@ -243,6 +280,14 @@ enum Found {
     /// It leads to another installation.
     Elsewhere,
     Missing,
+}
+
+/// How old the path of a registration is by what it says; zero if it was made in the future of this clock. One of which nothing is
+/// said is too old.
+fn annotated_age(configuration: &ValidatingWebhookConfiguration, now: Timestamp) -> Duration {
+    let annotations = configuration.metadata.annotations.as_ref();
+    let since = annotations.and_then(|all| all.get(PATH_SINCE_ANNOTATION)?.parse::<Timestamp>().ok());
+    since.map_or(Duration::MAX, |since| Duration::try_from(now.duration_since(since)).unwrap_or_default())
 }
 
 /// The path by which a webhook is asked; empty if the configuration names none.
@@ -313,7 +358,9 @@ mod tests {
         assert_eq!(one.seen("backup-webhook").await.unwrap(), Found::Missing, "it may be applied later");
         let service = json!({ "service": { "name": "backup-webhook", "namespace": "velero", "port": 443 } });
         registered(&api, &[service.clone(), service]);
-        assert_eq!(one.seen("backup-webhook").await.unwrap(), Found::Written);
+        for replica in [&one, &two] {
+            assert_eq!(replica.seen("backup-webhook").await.unwrap(), Found::Written, "it starts");
+        }
         for replica in [&one, &two] {
             assert_eq!(replica.seen("backup-webhook").await.unwrap(), Found::Right);
             for number in [0, 1] {
@@ -355,7 +402,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_path_is_used_for_an_hour_and_known_a_while_longer() {
+    async fn a_path_is_used_for_a_while_and_known_a_minute_longer() {
         let api = FakeApi::new();
         let replica = replica(&api, None);
         registered(&api, &[json!({ "url": "https://127.0.0.1:9/validate" })]);
@@ -369,8 +416,52 @@ mod tests {
             replica.paths.contain(path, Instant::now()),
             "an API server may not have heard of the new one"
         );
-        tokio::time::advance(Duration::from_mins(20)).await;
+        tokio::time::advance(Duration::from_mins(1)).await;
         assert!(!replica.paths.contain(path, Instant::now()));
+    }
+
+    /// While no replica answers, the API server tells the path to whoever creates a Backup.
+    #[tokio::test(start_paused = true)]
+    async fn a_path_that_an_outage_may_have_told_is_replaced_and_forgotten() {
+        let api = FakeApi::new();
+        registered(&api, &[json!({ "url": "https://127.0.0.1:9/validate" })]);
+        let url = |api: &FakeApi| client(api, 0)["url"].as_str().unwrap().to_owned();
+        replica(&api, None).look().await;
+        let told = url(&api);
+        let path = told.strip_prefix("https://127.0.0.1:9").unwrap();
+        let restarted = replica(&api, None);
+        restarted.look().await;
+        assert_ne!(url(&api), told, "a replica has started");
+        tokio::time::advance(Duration::from_mins(1)).await;
+        assert!(!restarted.paths.contain(path, Instant::now()));
+
+        let told = url(&api);
+        restarted.look().await;
+        assert_eq!(url(&api), told, "once");
+        // What it finds when it goes on may have been told while it stood still.
+        let (_asks, asked) = mpsc::channel(1);
+        let following = tokio::spawn(restarted.looking_every(Duration::from_secs(1)).follow(asked));
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        assert_eq!(url(&api), told, "it answers");
+        tokio::time::advance(Duration::from_secs(20)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_ne!(url(&api), told, "it stood still");
+        following.abort();
+    }
+
+    #[test]
+    fn the_age_of_a_path_is_counted_in_the_registration() {
+        let now: Timestamp = "2026-11-27T12:00:00Z".parse().unwrap();
+        for (since, expected) in [
+            (Some("2026-11-27T11:50:00Z"), Duration::from_mins(10)),
+            (Some("2026-11-27T13:00:00Z"), Duration::ZERO),
+            (Some("yesterday"), Duration::MAX),
+            (None, Duration::MAX),
+        ] {
+            let annotations = since.map(|since| json!({ PATH_SINCE_ANNOTATION: since }));
+            let object = json!({ "metadata": { "annotations": annotations } });
+            assert_eq!(annotated_age(&serde_json::from_value(object).unwrap(), now), expected, "{since:?}");
+        }
     }
 
     #[tokio::test]
