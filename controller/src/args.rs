@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 mod deploy;
+#[cfg(test)]
+mod tests;
 pub(crate) mod velero_flags;
 
 use std::{net::SocketAddr, path::PathBuf};
@@ -410,103 +412,5 @@ impl Args {
     /// How often a running operation is asked.
     pub fn operation_pace(&self) -> GoDuration {
         Some(self.item_operation_sync_frequency).filter(|every| !every.is_zero()).unwrap_or(SYNC_FREQUENCY)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn defaults_are_those_in_the_manual() {
-        let args = Args::parse_from(["backup-controller"]);
-        assert_eq!(args.namespace, "velero");
-        assert_eq!(args.default_backup_ttl.to_string(), "720h0m0s");
-        assert_eq!(args.default_item_operation_timeout.to_string(), "4h0m0s");
-        assert_eq!(args.resource_timeout.to_string(), "10m0s");
-        assert_eq!(args.store_validation_frequency.to_string(), "1m0s");
-        assert_eq!(args.backup_sync_period.to_string(), "1m0s");
-        assert_eq!(args.stray_folder_ttl.to_string(), "720h0m0s");
-        for (ttl, taken) in [("0", true), ("24h", true), ("23h59m", false), ("-1h", false)] {
-            let flag = format!("--stray-folder-ttl={ttl}");
-            assert_eq!(Args::try_parse_from(["backup-controller", &flag]).is_ok(), taken, "{ttl}");
-        }
-        assert_eq!((args.client_page_size, args.concurrent_backups), (500, 1));
-        assert!(args.leader_elect && !args.schedule_skip_immediately);
-        assert_eq!(args.cron_dialect, Dialect::Robfig);
-        let error = Args::try_parse_from(["backup-controller", "--cron-dialect=quartz"]).unwrap_err();
-        assert!(error.to_string().contains("netresearch"), "{error}");
-        assert_eq!(args.operation_pace().to_string(), "10s");
-        assert_eq!(args.retention_pace().to_string(), "1h0m0s");
-        assert!(!args.csi() && args.features.is_empty());
-        assert_eq!(
-            (args.plugin_dir, args.plugin_timeout.to_string()),
-            ("/plugins".into(), "10m0s".to_owned())
-        );
-        assert!(Args::try_parse_from(["backup-controller", "--plugin-timeout=0"]).is_err());
-        let limits = Args::parse_from(["backup-controller"]).restore_limits();
-        assert_eq!(limits, Limits::DEFAULT);
-        for (flag, taken) in [
-            ("--restore-max-size=4Gi", true),
-            ("--restore-max-size=0", false),
-            ("--restore-max-size=x", false),
-            ("--restore-max-items=0", false),
-            ("--restore-max-items=5000000", true),
-            ("--max-backup-extraction-size=1024", true),
-            ("--max-backup-extraction-size=1Gi", false),
-            ("--restore-item-memory=64Mi", true),
-            ("--restore-item-memory=63Mi", false),
-        ] {
-            assert_eq!(Args::try_parse_from(["backup-controller", flag]).is_ok(), taken, "{flag}");
-        }
-    }
-
-    #[test]
-    fn the_size_of_a_backup_can_be_given_as_with_velero() {
-        let bytes = |flag: &str| Args::parse_from(["backup-controller", flag]).restore_limits().bytes;
-        assert_eq!(bytes("--max-backup-extraction-size=1024"), 1 << 30);
-        assert_eq!(bytes("--max-backup-extraction-size=0"), Limits::DEFAULT.bytes);
-        let both = ["backup-controller", "--max-backup-extraction-size=1", "--restore-max-size=1Gi"];
-        assert!(Args::try_parse_from(both).is_err());
-    }
-
-    #[test]
-    fn default_locations_of_snapshots_are_by_provider() {
-        let parse = |list: &str| {
-            let flag = format!("--default-volume-snapshot-locations={list}");
-            Args::try_parse_from(["backup-controller", &flag])
-                .map(|args| args.default_volume_snapshot_locations)
-        };
-        let pair = |provider: &str, name: &str| (provider.to_owned(), name.to_owned());
-        assert_eq!(parse("aws:east,x.io/y:z").unwrap(), [pair("aws", "east"), pair("x.io/y", "z")]);
-        assert!(parse("aws").unwrap_err().to_string().contains("provider:name"));
-    }
-
-    #[test]
-    fn features_are_those_of_velero() {
-        let args = Args::parse_from([
-            "backup-controller",
-            "--features=EnableCSI, EnableAPIGroupVersions,Later,",
-            "--item-operation-sync-frequency=0",
-        ]);
-        assert!(args.csi());
-        assert_eq!(args.unknown_features().collect::<Vec<_>>(), ["Later"]);
-        assert_eq!(args.operation_pace().to_string(), "10s");
-    }
-
-    #[test]
-    fn durations_and_booleans_are_read_as_people_write_them() {
-        let args = Args::parse_from([
-            "backup-controller",
-            "--resource-timeout=-1s",
-            "--leader-elect=false",
-            "--default-backup-ttl",
-            "1h30m",
-        ]);
-        assert!(args.resource_timeout < GoDuration::from_secs(0));
-        assert!(!args.leader_elect);
-        assert_eq!(args.default_backup_ttl.as_secs(), 5400);
-        let error = Args::try_parse_from(["backup-controller", "--default-backup-ttl=1d"]).unwrap_err();
-        assert!(error.to_string().contains("is not a duration"), "{error}");
     }
 }

@@ -262,8 +262,8 @@ async fn compare(
                     guard::WHY
                 ))));
             }
-            Existing::Patch(Value::Object(patch)) => patch,
-            Existing::Equal | Existing::Patch(_) => return Ok(Some(Applied::quiet(Outcome::Skipped))),
+            Existing::Patch(patch) => patch,
+            Existing::Equal => return Ok(Some(Applied::quiet(Outcome::Skipped))),
         };
         match calls.patch(collection, name, &patch).await {
             Ok((now, lost)) => return Ok(Some(changed(target, &found, &now, &lost))),

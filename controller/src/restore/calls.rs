@@ -302,7 +302,9 @@ impl Calls {
         let subject = Subject { verb: "change", collection, name: Some(name) };
         let request = || request.patch(&path::segment(name), &params, &Patch::Merge(patch));
         let answer = self.call(true, subject, request).await?;
-        Ok((read(&answer)?, lost(collection, patch, &answer)?))
+        let now: Object = read(&answer)?;
+        let lost = Asked { group_resource: &type_of(collection), body: patch }.lost(&now);
+        Ok((now, lost))
     }
 
     /// Replaces the status of an object, whatever it is, and returns what the server has not stored of it. A type without the
@@ -458,10 +460,13 @@ impl Calls {
 
 /// What the server has not stored of what it was asked for.
 fn lost(collection: &str, body: &Object, answer: &[u8]) -> Result<LostFields, CallError> {
-    let Place { plural, group, .. } = Place::of(collection);
-    let group_resource = group_resource(plural, group);
-    let asked = Asked { group_resource: &group_resource, body };
+    let asked = Asked { group_resource: &type_of(collection), body };
     asked.lost_in_answer(answer).map_err(CallError::Unreadable)
+}
+
+fn type_of(collection: &str) -> String {
+    let Place { plural, group, .. } = Place::of(collection);
+    group_resource(plural, group)
 }
 
 fn read<T: DeserializeOwned>(answer: &[u8]) -> Result<T, CallError> {

@@ -120,9 +120,10 @@ impl NameCheck {
         resolve: &dyn Fn(&str) -> Option<String>,
     ) {
         for name in names {
-            let full = resolve(name).unwrap_or_else(|| name.clone());
+            let resolved = resolve(name);
+            let full = resolved.as_ref().unwrap_or(name);
             // Namespaces are made with what is in them.
-            if full == NAMESPACES || held.has_type(&full) {
+            if full == NAMESPACES || held.has_type(full) {
                 continue;
             }
             if is_glob(name) {
@@ -131,7 +132,7 @@ impl NameCheck {
             }
             let backup = held.backup;
             let remedy = format!("correct or remove it (`kubectl backup ls {backup} NAMESPACE` lists types)");
-            if resolve(name).is_some() {
+            if resolved.is_some() {
                 self.error(field, format!("{} holds no {full} (named as {name:?}); {remedy}", held.backup()));
             } else {
                 let message =

@@ -1,10 +1,6 @@
 //! The work of one restore: definitions, namespaces, then every type in its order.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use backup_actions::csi::{SNAPSHOTS, SnapshotApi};
 use backup_actions::restore::{
@@ -21,7 +17,7 @@ use backup_core::{
 use backup_lock::Footprint;
 use backup_plugins::PluginLog;
 use backup_store::{Contents, ItemRef, SavedVolumes, Scope, StoreError};
-use futures::{StreamExt as _, future::BoxFuture, stream};
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::{sync::mpsc, time::Instant};
 
@@ -57,6 +53,7 @@ mod item;
 mod item_coordinator;
 mod item_versions;
 mod links;
+mod namespaces;
 mod plugin_turns;
 mod provisioned;
 mod related_items;
@@ -392,58 +389,6 @@ impl Work<'_> {
             restore_created: self.created.as_deref(),
             resumed: self.resumed,
         }
-    }
-
-    /// The Namespace objects of the backup, which are restored when something goes into them, and the names of those that are
-    /// restored in any case.
-    fn namespaces(&self, selection: &Selection) -> Result<(Namespaces, Vec<String>), StoreError> {
-        let mut stored = BTreeMap::new();
-        let mut selected = Vec::new();
-        for item in self.contents.items(NAMESPACES) {
-            let name = self.contents.name_of(item)?;
-            if !selection.takes_namespace(&name) {
-                continue;
-            }
-            let body = match self.contents.object(item) {
-                Ok(body) => body,
-                Err(error) => {
-                    self.report.error(Scope::Cluster, format!("Namespace {name:?}: {error}"));
-                    continue;
-                }
-            };
-            let Some(name) = json::text(&body, &["metadata"], "name") else { continue };
-            if selection.takes_empty_namespace(name, &json::labels(&body)) {
-                selected.push(self.rules.target(name).to_owned());
-            }
-            stored.insert(self.rules.target(name).to_owned(), *item);
-        }
-        Ok((Namespaces::new(stored), selected))
-    }
-
-    /// Side by side: one that goes away, and is waited for, holds up no other.
-    async fn ensure_all(&self, namespaces: &Namespaces, names: Vec<String>) -> Result<(), StopReason> {
-        let ensured = stream::iter(names).map(async |name| self.ensure(namespaces, &name).await);
-        // Those that are on their way come to their own end before work stops.
-        let ensured: Vec<Result<(), StopReason>> = ensured.buffer_unordered(IN_FLIGHT).collect().await;
-        ensured.into_iter().collect()
-    }
-
-    async fn ensure(&self, namespaces: &Namespaces, name: &str) -> Result<(), StopReason> {
-        let applied = if self.claimed.includes(name) {
-            namespaces.ensure(self.calls, name, self.contents, self.policy()).await?
-        } else {
-            let why = format!(
-                "it is not in what the restore has claimed ({}): its spec, or that of its backup, was changed since; \
-                 create a new restore",
-                self.claimed
-            );
-            namespaces.refuse(name, &why)
-        };
-        if let Some(applied) = applied {
-            self.report.expect(1);
-            self.report.item(About { api_version: "v1", kind: "Namespace", namespace: None, name }, applied);
-        }
-        Ok(())
     }
 
     async fn batch(&self, batch: &Batch, restorer: &ItemRestorer<'_>) -> Result<(), WorkError> {

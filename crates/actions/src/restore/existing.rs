@@ -29,7 +29,7 @@ pub enum Existing {
     /// A volume that another claim holds, by its namespace and name. It is never changed.
     Held(String),
     /// It differs; this merge patch makes it what the backup holds.
-    Patch(Value),
+    Patch(Object),
 }
 
 /// What was made of an item of the backup.
@@ -92,7 +92,7 @@ pub fn compare(
             json::set(&mut patch, &["spec", "claimRef"], field, Value::Null);
         }
     }
-    Existing::Patch(Value::Object(patch))
+    Existing::Patch(patch)
 }
 
 /// Whether an object is being deleted.
@@ -204,7 +204,7 @@ fn merge_account(wanted: &Object, in_cluster: &Object) -> Existing {
                     || value.as_object().is_some_and(|l| l.keys().any(|k| !OURS.contains(&k.as_str())))
             })
     });
-    if worth { Existing::Patch(Value::Object(at_version(patch, in_cluster))) } else { Existing::Equal }
+    if worth { Existing::Patch(at_version(patch, in_cluster)) } else { Existing::Equal }
 }
 
 /// Whether the object was made by this very restore: it carries the restore's label and is not older than the restore.

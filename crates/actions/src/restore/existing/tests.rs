@@ -51,8 +51,8 @@ fn different_objects_are_left_unless_they_may_be_updated(#[case] mut cluster: Va
     let Existing::Patch(patch) = compared("configmaps", backup.clone(), cluster.clone(), true) else {
         panic!("no patch");
     };
-    json_patch::merge(&mut cluster, &patch);
-    assert_eq!(compared("configmaps", backup, cluster, true), Existing::Equal, "{patch}");
+    json_patch::merge(&mut cluster, &json!(patch));
+    assert_eq!(compared("configmaps", backup, cluster, true), Existing::Equal, "{patch:?}");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn service_accounts_are_merged_whatever_the_policy() {
     let Existing::Patch(patch) = compared("serviceaccounts", backup.clone(), cluster.clone(), false) else {
         panic!("no patch");
     };
-    json_patch::merge(&mut cluster, &patch);
+    json_patch::merge(&mut cluster, &json!(patch));
     assert_eq!(cluster["metadata"]["labels"]["a"], "cluster");
     assert_eq!(cluster["metadata"]["labels"]["b"], "backup");
     assert_eq!(cluster["secrets"], json!([{"name": "theirs"}, {"name": "mine"}]));

@@ -1,0 +1,68 @@
+//! The namespaces that a restore writes into.
+
+use std::collections::BTreeMap;
+
+use backup_actions::restore::json;
+use backup_store::{Scope, StoreError};
+use futures::{StreamExt as _, stream};
+
+use super::{IN_FLIGHT, NAMESPACES, Namespaces, Selection, StopReason, Work};
+use crate::restore::report::About;
+
+impl Work<'_> {
+    /// The Namespace objects of the backup, which are restored when something goes into them, and the names of those that are
+    /// restored in any case.
+    pub(super) fn namespaces(&self, selection: &Selection) -> Result<(Namespaces, Vec<String>), StoreError> {
+        let mut stored = BTreeMap::new();
+        let mut selected = Vec::new();
+        for item in self.contents.items(NAMESPACES) {
+            let name = self.contents.name_of(item)?;
+            if !selection.takes_namespace(&name) {
+                continue;
+            }
+            let body = match self.contents.object(item) {
+                Ok(body) => body,
+                Err(error) => {
+                    self.report.error(Scope::Cluster, format!("Namespace {name:?}: {error}"));
+                    continue;
+                }
+            };
+            let Some(name) = json::text(&body, &["metadata"], "name") else { continue };
+            if selection.takes_empty_namespace(name, &json::labels(&body)) {
+                selected.push(self.rules.target(name).to_owned());
+            }
+            stored.insert(self.rules.target(name).to_owned(), *item);
+        }
+        Ok((Namespaces::new(stored), selected))
+    }
+
+    /// Side by side: one that goes away, and is waited for, holds up no other.
+    pub(super) async fn ensure_all(
+        &self,
+        namespaces: &Namespaces,
+        names: Vec<String>,
+    ) -> Result<(), StopReason> {
+        let ensured = stream::iter(names).map(async |name| self.ensure(namespaces, &name).await);
+        // Those that are on their way come to their own end before work stops.
+        let ensured: Vec<Result<(), StopReason>> = ensured.buffer_unordered(IN_FLIGHT).collect().await;
+        ensured.into_iter().collect()
+    }
+
+    pub(super) async fn ensure(&self, namespaces: &Namespaces, name: &str) -> Result<(), StopReason> {
+        let applied = if self.claimed.includes(name) {
+            namespaces.ensure(self.calls, name, self.contents, self.policy()).await?
+        } else {
+            let why = format!(
+                "it is not in what the restore has claimed ({}): its spec, or that of its backup, was changed since; \
+                 create a new restore",
+                self.claimed
+            );
+            namespaces.refuse(name, &why)
+        };
+        if let Some(applied) = applied {
+            self.report.expect(1);
+            self.report.item(About { api_version: "v1", kind: "Namespace", namespace: None, name }, applied);
+        }
+        Ok(())
+    }
+}
