@@ -106,7 +106,7 @@ impl ScheduleController {
             Err(error) => {
                 // When it was last due stays as it was known: an alert about it must not end by a mistake in the spec.
                 self.metrics.schedule_state(&key.name, false, false);
-                self.refuse(&object, &undecodable(&object, &error)).await?;
+                self.refuse(&object, &self.undecodable(&object, &error)).await?;
                 return Ok(Action::AwaitChange);
             }
         };
@@ -156,6 +156,13 @@ impl ScheduleController {
             Some(next) => sleep_until(next, now),
             None => Action::AwaitChange,
         }
+    }
+
+    /// What is wrong with a Schedule that cannot be decoded.
+    fn undecodable(&self, object: &DynamicObject, error: &serde_json::Error) -> Vec<String> {
+        let found = validate::raw_schedule(&object.data, &[self.dialect]);
+        let errors: Vec<String> = found.iter().map(ToString::to_string).collect();
+        if errors.is_empty() { vec![format!("the Schedule cannot be read: {error}")] } else { errors }
     }
 
     fn raw_schedules(&self) -> Api<DynamicObject> {
@@ -368,13 +375,6 @@ impl ScheduleController {
             None => _ = self.refused_slots.lock().remove(name),
         }
     }
-}
-
-/// What is wrong with a Schedule that cannot be decoded.
-fn undecodable(object: &DynamicObject, error: &serde_json::Error) -> Vec<String> {
-    let template = json!({ "spec": object.data["spec"]["template"] });
-    let errors: Vec<String> = validate::raw_backup(&template).iter().map(decide::in_template).collect();
-    if errors.is_empty() { vec![format!("the Schedule cannot be read: {error}")] } else { errors }
 }
 
 fn sleep_until(at: Timestamp, now: Timestamp) -> Action {

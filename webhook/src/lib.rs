@@ -15,6 +15,7 @@ mod registrations;
 mod repair;
 mod restore_rights;
 mod review;
+mod schedules;
 mod self_signed;
 mod server;
 #[cfg(test)]

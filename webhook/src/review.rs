@@ -34,7 +34,7 @@ use crate::{
     external_leases::ExternalLeases,
     metrics::Metrics,
     peers::{self, Peers},
-    restore_rights,
+    restore_rights, schedules,
 };
 
 /// Every request is answered by then; the API server waits 10 s.
@@ -111,6 +111,14 @@ impl Webhook {
         let answer = peers.ask(owner, &self.callers.path()?, review.clone(), deadline).await;
         self.metrics.forwarded(answer.is_some());
         answer
+    }
+
+    /// A Schedule where no installation works passes: nothing runs it.
+    fn schedule(&self, request: &AdmissionRequest<DynamicObject>) -> Answer {
+        let velero = self.claims.iter().find(|claims| claims.protected().profile.is_velero());
+        let counts = velero.filter(|claims| claims.count(request));
+        let refusal = counts.and_then(|claims| schedules::refusal(&claims.protected().profile, request));
+        refusal.map_or_else(|| Answer::pass("passed"), |status| Answer::refuse(status, "invalid"))
     }
 
     async fn answer(
@@ -353,6 +361,7 @@ pub(crate) async fn validate(
     // The kind for metrics is one of those that are guarded, or other.
     let (label, answer) =
         match webhook.claims.iter().find_map(|claims| Some((claims, claims.kind_of(&request)?))) {
+            None if schedules::is_schedule(&request) => (schedules::KIND, webhook.schedule(&request)),
             None => {
                 ("other", Answer::refuse(denial::not_guarded(&request.kind, &webhook.unusable), "invalid"))
             }

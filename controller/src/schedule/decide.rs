@@ -21,15 +21,10 @@ pub(super) enum Due {
 
 /// The expression, or everything that is wrong with the spec, by field. The template is checked by the rules of Backups.
 pub(super) fn check(spec: &ScheduleSpec, dialect: Dialect, local: &TimeZone) -> Result<Cron, Vec<String>> {
-    let cron = Cron::parse(&spec.schedule, dialect, local).map_err(|error| format!("spec.schedule: {error}"));
-    let mut errors: Vec<String> = validate::engine_backup(&spec.template).iter().map(in_template).collect();
-    match cron {
-        Ok(cron) if errors.is_empty() => Ok(cron),
-        Ok(_) => Err(errors),
-        Err(error) => {
-            errors.insert(0, error);
-            Err(errors)
-        }
+    let found = validate::engine_schedule(spec, &[dialect]);
+    match Cron::parse(&spec.schedule, dialect, local) {
+        Ok(cron) if found.is_empty() => Ok(cron),
+        _ => Err(found.iter().map(ToString::to_string).collect()),
     }
 }
 
@@ -44,12 +39,6 @@ pub(super) fn ambiguity(
     Some(format!(
         "Velero's two libraries read {expression:?} differently: {difference}; {dialect} is in force here (--cron-dialect)"
     ))
-}
-
-/// A finding in the spec of a Backup, as one in a template.
-pub(super) fn in_template(finding: &validate::Finding) -> String {
-    let field = finding.field.strip_prefix("spec").unwrap_or(&finding.field);
-    format!("spec.template{field}: {}", finding.message)
 }
 
 /// The last slot that was dealt with, one way or another; at first the creation of the schedule.

@@ -1,19 +1,20 @@
 //! Everything that can be found wrong in a spec without looking at a cluster.
 //!
-//! [`backup`] and [`restore`] check what the fields of a decoded object say; [`engine_backup`] and [`engine_restore`] also find
-//! what this engine does not do. [`raw_backup`] and [`raw_restore`] do all of it for an object that comes in as JSON, and name
-//! each field that cannot be decoded. Rules are Velero's (v1.18: `pkg/controller/{backup,restore}_controller.go`,
+//! [`backup`], [`restore`] and [`schedule()`] check what the fields of a decoded object say; [`engine_backup`], [`engine_restore`] and
+//! [`engine_schedule`] also find what this engine does not do. [`raw_backup`], [`raw_restore`] and [`raw_schedule`] do all of it for
+//! an object that comes in as JSON, and name each field that cannot be decoded. Rules are Velero's (v1.18: `pkg/controller/{backup,restore}_controller.go`,
 //! `pkg/util/collections`, `pkg/util/wildcard`) unless said otherwise.
 //!
 //! Admission, controllers and the command use these functions only, so the same spec is refused by all of them with the same
-//! reasons. Where another operator runs the backups, admission refuses no more than [`undecodable_backup`] and
-//! [`undecodable_restore`] find: that operator cannot read such objects either.
+//! reasons. Where another operator runs the backups, admission refuses no more than [`undecodable_backup`],
+//! [`undecodable_restore`] and [`undecodable_schedule`] find: that operator cannot read such objects either.
 
 mod backup;
 mod engine;
 mod lists;
 mod raw;
 mod restore;
+mod schedule;
 mod selectors;
 
 use std::fmt;
@@ -23,6 +24,7 @@ pub use engine::{engine_backup, engine_restore};
 pub(crate) use lists::namespace_pattern;
 pub use raw::{raw_backup, raw_restore, undecodable_backup, undecodable_restore};
 pub use restore::restore;
+pub use schedule::{engine_schedule, raw_schedule, schedule, undecodable_schedule};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 

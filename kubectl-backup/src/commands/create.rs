@@ -1,7 +1,10 @@
 //! `create`, and what creating a backup and a restore have in common. With `--retry-for` a creation that is refused because
 //! something else is in the way is tried again, at the pace that the refusal names.
 
-use backup_core::{labels, names, validate::Finding};
+use backup_core::{
+    labels, names,
+    validate::{self, Finding},
+};
 use tokio::time::{Instant, sleep};
 
 use super::{prelude::*, spec, wait};
@@ -26,8 +29,8 @@ pub(crate) async fn run(args: CreateArgs, terminal: &mut Terminal) -> CommandRes
     backup.metadata.name = Some(name.unwrap_or_else(|| names::timestamped(prefix, terminal.now())));
     spec::describe_object(&mut backup.metadata, &args.creation.object);
     spec::fill(&mut backup.spec, &args.spec);
-    let findings = backup_core::validate::backup(&backup.spec);
-    finish(backup, &findings, &args.creation, &connection, terminal).await
+    let checked = Checked::new(validate::backup(&backup.spec), validate::engine_backup(&backup.spec));
+    finish(backup, &checked, &args.creation, &connection, terminal).await
 }
 
 /// Everything from the schedule's template (Velero `pkg/cmd/cli/backup/create.go`): the labels are those of the
@@ -48,6 +51,35 @@ async fn start_from(name: &str, backup: &mut Backup, session: &Session) -> Resul
 /// A session that is made when it is first needed: `--dry-run=client` needs none.
 pub(crate) type Connection = tokio::sync::OnceCell<Session>;
 
+/// What is wrong in a spec, as far as that can be said without a cluster.
+#[derive(Default)]
+pub(crate) struct Checked {
+    /// No server takes it.
+    invalid: Vec<Finding>,
+    /// Only our controller refuses it: the server of a cluster in guard mode may do it, so the cluster decides.
+    unsupported: Vec<Finding>,
+}
+
+impl Checked {
+    /// `by_engine` is what our controller refuses the spec for, `invalid` included.
+    pub(crate) fn new(invalid: Vec<Finding>, mut by_engine: Vec<Finding>) -> Self {
+        by_engine.retain(|finding| !invalid.contains(finding));
+        Self { invalid, unsupported: by_engine }
+    }
+}
+
+fn listed(findings: &[Finding]) -> String {
+    findings.iter().fold(String::new(), |all, one| format!("{all}\n  {one}"))
+}
+
+/// Fails with everything that no server takes; `what` is the start of the message.
+pub(crate) fn check_invalid(what: &str, checked: &Checked) -> Result<(), Problem> {
+    if checked.invalid.is_empty() {
+        return Ok(());
+    }
+    Err(Problem::other(format!("{what}:{}", listed(&checked.invalid))))
+}
+
 pub(crate) enum Made<K> {
     /// Nothing was stored; how it was checked.
     Dry(K, &'static str),
@@ -56,7 +88,7 @@ pub(crate) enum Made<K> {
 
 pub(crate) async fn make<K: TableKind>(
     mut object: K,
-    findings: &[Finding],
+    checked: &Checked,
     args: &CreationArgs,
     connection: &Connection,
     terminal: &mut Terminal,
@@ -67,11 +99,13 @@ pub(crate) async fn make<K: TableKind>(
             "{name:?} is no name: expected lower-case letters, digits, - and ., with a letter or digit at both ends"
         )));
     }
-    if !findings.is_empty() {
-        let findings = findings.iter().fold(String::new(), |all, one| format!("{all}\n  {one}"));
-        return Err(Problem::other(format!("{} {name:?} is not valid:{findings}", K::KIND)));
-    }
+    check_invalid(&format!("{} {name:?} is not valid", K::KIND), checked)?;
     if args.dry_run == Some(DryRun::Client) {
+        if !checked.unsupported.is_empty() {
+            let unsupported = listed(&checked.unsupported);
+            let message = format!("warning: backup-controller refuses {} {name:?}:{unsupported}", K::KIND);
+            terminal.say(&message);
+        }
         object.meta_mut().namespace = Some(installation_namespace(terminal));
         return Ok(Made::Dry(object, " (dry run)"));
     }
@@ -84,12 +118,12 @@ pub(crate) async fn make<K: TableKind>(
 
 pub(crate) async fn finish<K: Workload>(
     object: K,
-    findings: &[Finding],
+    checked: &Checked,
     args: &CreationArgs,
     connection: &Connection,
     terminal: &mut Terminal,
 ) -> CommandResult {
-    let created = match make(object, findings, args, connection, terminal).await? {
+    let created = match make(object, checked, args, connection, terminal).await? {
         Made::Dry(object, how) => {
             print(&object, args.output, how, terminal)?;
             return Ok(Exit::Done);

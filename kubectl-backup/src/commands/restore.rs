@@ -8,11 +8,11 @@ use backup_core::{
     names,
     phase::Stage,
     selection::ObjectName,
-    validate::Finding,
+    validate,
 };
 
 use super::{
-    create::{Connection, Made, finish, make},
+    create::{Checked, Connection, Made, finish, make},
     plan,
     prelude::*,
     spec::{self, config_map, over, select, set},
@@ -48,23 +48,23 @@ pub(crate) async fn run(
         restore.spec.backup_name = Some(latest(schedule, session).await?);
         restore.spec.schedule_name = None;
     }
-    let findings = backup_core::validate::restore(&restore.spec);
+    let checked = Checked::new(validate::restore(&restore.spec), validate::engine_restore(&restore.spec));
     if args.creation.dry_run == Some(DryRun::Server) && args.creation.output.is_none() {
-        let made = make(restore, &findings, &args.creation, &connection, terminal).await?;
+        let made = make(restore, &checked, &args.creation, &connection, terminal).await?;
         let (Made::Dry(restore, _) | Made::Stored(restore)) = made;
         let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
         return plan::run(session, &restore, terminal).await;
     }
     if !restore.spec.included_objects.is_empty() && args.creation.dry_run.is_none() {
-        keeps_objects(&restore, &findings, &args.creation, &connection, terminal).await?;
+        keeps_objects(&restore, &checked, &args.creation, &connection, terminal).await?;
     }
-    finish(restore, &findings, &args.creation, &connection, terminal).await
+    finish(restore, &checked, &args.creation, &connection, terminal).await
 }
 
 /// The definition of Velero knows no `includedObjects`: an API server drops the field, and much more would be restored.
 async fn keeps_objects(
     restore: &Restore,
-    findings: &[Finding],
+    checked: &Checked,
     creation: &CreationArgs,
     connection: &Connection,
     terminal: &mut Terminal,
@@ -74,7 +74,7 @@ async fn keeps_objects(
         retry_for: creation.retry_for,
         ..CreationArgs::default()
     };
-    let made = make(restore.clone(), findings, &tried, connection, terminal).await?;
+    let made = make(restore.clone(), checked, &tried, connection, terminal).await?;
     let (Made::Dry(kept, _) | Made::Stored(kept)) = made;
     if kept.spec.included_objects == restore.spec.included_objects {
         return Ok(());

@@ -2,15 +2,14 @@
 
 use backup_core::{
     api::BackupSpec,
-    cron::{Cron, Dialect},
+    cron::Dialect,
     labels::{SCHEDULE_NAME, valid_value},
-    validate::Finding,
+    validate,
 };
-use jiff::tz::TimeZone;
 use serde_json::Map;
 
 use super::{
-    create::{self, Connection, Made},
+    create::{self, Checked, Connection, Made},
     delete, get,
     locations::change::patch_spec,
     prelude::*,
@@ -83,9 +82,9 @@ async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResul
     spec::over(&mut schedule.spec.skip_immediately, args.skip_immediately.as_ref());
     let owner = args.use_owner_references_in_backup;
     spec::over(&mut schedule.spec.use_owner_references_in_backup, owner.as_ref());
-    let findings = findings(&schedule);
+    let checked = checked(&schedule);
     let creation = CreationArgs { dry_run: args.dry_run, output: args.output, ..CreationArgs::default() };
-    match create::make(schedule, &findings, &creation, &Connection::new(), terminal).await? {
+    match create::make(schedule, &checked, &creation, &Connection::new(), terminal).await? {
         Made::Dry(schedule, how) => create::print(&schedule, args.output, how, terminal)?,
         Made::Stored(schedule) => {
             create::print(&schedule, args.output, "", terminal)?;
@@ -120,11 +119,7 @@ async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
     }
     let owner = args.use_owner_references_in_backup;
     spec::over(&mut after.spec.use_owner_references_in_backup, owner.as_ref());
-    let findings = findings(&after);
-    if !findings.is_empty() {
-        let findings = findings.iter().fold(String::new(), |all, one| format!("{all}\n  {one}"));
-        return Err(Problem::other(format!("schedule {name:?} would not be valid:{findings}")));
-    }
+    create::check_invalid(&format!("schedule {name:?} would not be valid"), &checked(&after))?;
     let as_json = |schedule: &Schedule| {
         serde_json::to_value(&schedule.spec).map_err(|error| Problem::other(error.to_string()))
     };
@@ -162,16 +157,9 @@ fn changes(before: &Value, after: &Value) -> Map<String, Value> {
 }
 
 /// An expression that one of Velero's libraries reads is left to the server.
-fn findings(schedule: &Schedule) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = backup_core::validate::backup(&schedule.spec.template)
-        .into_iter()
-        .map(|one| Finding::new(one.field.replacen("spec", "spec.template", 1), one.message))
-        .collect();
-    let read = |dialect| Cron::parse(&schedule.spec.schedule, dialect, &TimeZone::UTC).err();
-    if let (Some(why), Some(_)) = (read(Dialect::Robfig), read(Dialect::Netresearch)) {
-        findings.push(Finding::new("spec.schedule", why.to_string()));
-    }
-    findings
+fn checked(schedule: &Schedule) -> Checked {
+    let invalid = validate::schedule(&schedule.spec, &Dialect::ALL);
+    Checked::new(invalid, validate::engine_schedule(&schedule.spec, &Dialect::ALL))
 }
 
 async fn change(args: &SelectionArgs, spec: &Value, done: &str, terminal: &mut Terminal) -> CommandResult {

@@ -14,6 +14,7 @@ use crate::prelude::*;
 crate::tests! {
     a_malformed_ttl_is_refused_at_the_door,
     a_negative_ttl_is_refused_and_never_expires,
+    a_schedule_is_refused_at_the_door_with_all_reasons,
     a_stored_backup_that_can_not_be_decoded_fails_alone,
     a_bucket_that_does_not_exist_is_named_with_the_remedy,
     a_bucket_that_refuses_is_named_with_the_remedy,
@@ -46,6 +47,45 @@ async fn a_negative_ttl_is_refused_and_never_expires(world: &mut World) -> anyho
     ensure!(kept.metadata.deletion_timestamp.is_none(), "it is deleted: {kept:?}");
     ensure!(kept.status.expiration.is_none(), "{:?}", kept.status);
     says(&kept.status.validation_errors.join(""), &["spec.ttl", "-1h"])
+}
+
+/// One that was stored while the webhook was off can be mended bit by bit.
+async fn a_schedule_is_refused_at_the_door_with_all_reasons(world: &mut World) -> anyhow::Result<()> {
+    let api = objects_in(&world.client, NAMESPACE, "velero.io/v1", "Schedule");
+    let template = json!({ "ttl": "-1h", "csiSnapshotTimeout": "soon", "snapshotMoveData": true, "includedNamespaces": ["a"] });
+    let wrong = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": "refused" },
+        "spec": { "schedule": "61 * * * *", "paused": true, "template": template } });
+    let all =
+        ["spec.schedule", "61", "spec.template.ttl", "spec.template.csiSnapshotTimeout", "snapshotMoveData"];
+    match api.create_json(wrong.clone()).await {
+        Err(kube::Error::Api(status)) => says(&status.message, &all)?,
+        other => bail!("not refused: {other:?}"),
+    }
+    let stores = async || api.create_json(wrong.clone()).await.map(Probe::Ready);
+    let in_time = Duration::from_secs(20);
+    world.unregistered(async || eventually("stored without the webhook", in_time, stores).await).await?;
+    // The API server may not ask the webhook yet.
+    until("the webhook is asked again", in_time, async || {
+        let asked = create_with_ttl(world, "asked", "tomorrow").await;
+        anyhow::Ok(matches!(asked, Err(kube::Error::Api(status)) if status.message.contains("spec.ttl")))
+    })
+    .await?;
+    for patch in [
+        json!({ "metadata": { "labels": { "a": "b" } } }),
+        json!({ "spec": { "schedule": "@yearly" } }),
+        json!({ "spec": { "template": { "ttl": "1h", "csiSnapshotTimeout": null } } }),
+    ] {
+        api.merge_patch("refused", patch.clone()).await.with_context(|| format!("{patch} is refused"))?;
+    }
+    match api.merge_patch("refused", json!({ "spec": { "schedule": "62 * * * *" } })).await {
+        Err(kube::Error::Api(status)) => {
+            says(&status.message, &["spec.schedule", "62"])?;
+            ensure!(!status.message.contains("snapshotMoveData"), "it was there before: {}", status.message);
+        }
+        other => bail!("not refused: {other:?}"),
+    }
+    api.delete_object("refused").await?;
+    Ok(())
 }
 
 /// Stored by someone while the webhook was off.

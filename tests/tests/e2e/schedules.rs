@@ -216,7 +216,9 @@ async fn a_run_that_the_lock_refuses_is_skipped_with_the_reason(world: &mut Worl
 async fn a_schedule_that_is_not_valid_says_everything_that_is_wrong(world: &mut World) -> anyhow::Result<()> {
     let api = world.api::<Schedule>();
     let spec = json!({ "schedule": "61 * * * *", "template": { "ttl": "-1h" } });
-    create(world, "wrong", json!({ "spec": spec })).await?;
+    let spec = json!({ "spec": spec });
+    let stores = async || create(world, "wrong", spec.clone()).await.map(Probe::Ready);
+    world.unregistered(async || eventually("stored without the webhook", SOON, stores).await).await?;
     let wrong = status(world, "wrong", "it is refused", |status| {
         status.phase == Some(SchedulePhase::FailedValidation)
     })
@@ -267,7 +269,8 @@ async fn a_schedule_that_is_not_valid_says_everything_that_is_wrong(world: &mut 
     let raw = objects_in(&world.client, NAMESPACE, "velero.io/v1", "Schedule");
     let object = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": "unreadable" },
         "spec": { "schedule": "@yearly", "template": { "ttl": "tomorrow" } } });
-    raw.create_json(object).await?;
+    let stores = async || raw.create_json(object.clone()).await.map(Probe::Ready);
+    world.unregistered(async || eventually("stored without the webhook", SOON, stores).await).await?;
     let refused = |schedule: &DynamicObject| {
         let status = &schedule.data["status"];
         let error = status["validationErrors"][0].as_str().unwrap_or_default();

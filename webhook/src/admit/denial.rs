@@ -202,10 +202,20 @@ pub(crate) fn full(group: &str, key: &ObjectKey, why: &str) -> Status {
 }
 
 pub(crate) fn invalid(group: &str, key: &ObjectKey, findings: &[Finding]) -> Status {
+    let (message, causes) = not_valid(&key.to_string(), findings);
+    forbidden(group, key, &message, causes, 0)
+}
+
+pub(crate) fn invalid_schedule(group: &str, namespace: &str, name: &str, findings: &[Finding]) -> Status {
+    let (message, causes) = not_valid(&format!("Schedule {namespace}/{name}"), findings);
+    forbidden_named(group, "schedules", name, &message, causes, 0)
+}
+
+/// The message and the causes of a refusal for these findings.
+fn not_valid(what: &str, findings: &[Finding]) -> (String, Vec<StatusCause>) {
     let all: Vec<String> = findings.iter().map(ToString::to_string).collect();
     let cause = |finding: &Finding| invalid_field(&finding.field, &finding.message);
-    let causes = findings.iter().map(cause).collect();
-    forbidden(group, key, &format!("{key} is not valid: {}", all.join("; ")), causes, 0)
+    (format!("{what} is not valid: {}", all.join("; ")), findings.iter().map(cause).collect())
 }
 
 /// The object does not say what it is about.
@@ -349,10 +359,21 @@ fn forbidden(
     causes: Vec<StatusCause>,
     retry_after_seconds: u32,
 ) -> Status {
+    forbidden_named(group, plural(key.kind), &key.name, message, causes, retry_after_seconds)
+}
+
+fn forbidden_named(
+    group: &str,
+    plural: &str,
+    name: &str,
+    message: &str,
+    causes: Vec<StatusCause>,
+    retry_after_seconds: u32,
+) -> Status {
     Status::failure(message, "Forbidden").with_code(403).with_details(StatusDetails {
-        name: key.name.clone(),
+        name: name.to_owned(),
         group: group.to_owned(),
-        kind: plural(key.kind).to_owned(),
+        kind: plural.to_owned(),
         uid: String::new(),
         causes,
         retry_after_seconds,

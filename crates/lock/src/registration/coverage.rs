@@ -48,7 +48,13 @@ impl Registration {
         namespaces: &BTreeMap<String, Labels>,
     ) -> Vec<String> {
         let webhooks = || configuration.webhooks.iter().flatten();
-        let mut gaps: Vec<String> = webhooks().flat_map(|webhook| lets_pass(webhook, namespaces)).collect();
+        // A webhook that is asked about other things (Schedules) keeps nothing apart.
+        let keeps_apart = |webhook: &&ValidatingWebhook| {
+            let has_rules = webhook.rules.as_ref().is_some_and(|rules| !rules.is_empty());
+            requests.is_empty() || !has_rules || requests.iter().any(|request| covers(webhook, request))
+        };
+        let mut gaps: Vec<String> =
+            webhooks().filter(keeps_apart).flat_map(|webhook| lets_pass(webhook, namespaces)).collect();
         for (operation, what) in [("CREATE", "creations"), ("UPDATE", "changes"), ("DELETE", "deletions")] {
             let of_operation = requests.iter().filter(|request| request.operation == operation);
             let missing: Vec<String> = of_operation
@@ -142,6 +148,8 @@ mod tests {
             ("/webhooks/0/namespaceSelector", others, left_out),
             ("/webhooks/0/namespaceSelector", json!({ "matchLabels": { "guarded": "yes" } }), left_out),
             ("/webhooks/0/objectSelector", json!({ "matchLabels": { "guarded": "yes" } }), objects),
+            // Schedules claim nothing.
+            ("/webhooks/2/failurePolicy", json!("Ignore"), ""),
             ("/webhooks/0/rules", json!([]), all),
             ("/webhooks/0/rules/0/scope", json!("Cluster"), all),
             ("/webhooks/0/rules/0/apiGroups", json!(["pxc.percona.com"]), all),

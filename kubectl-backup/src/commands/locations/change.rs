@@ -8,7 +8,7 @@ use super::trial;
 use crate::{
     cli::{CreationArgs, DryRun, LocationCreateArgs, LocationFlags, LocationSetArgs, ProviderFlags},
     commands::{
-        create::{self, Connection, Made},
+        create::{self, Checked, Connection, Made},
         prelude::*,
         spec,
     },
@@ -27,7 +27,7 @@ pub(super) async fn create(args: LocationCreateArgs, terminal: &mut Terminal) ->
     if is_tried {
         // What is refused anyway is not tried.
         let creation = CreationArgs { dry_run: Some(DryRun::Server), ..CreationArgs::default() };
-        create::make(location.clone(), &[], &creation, &connection, terminal).await?;
+        create::make(location.clone(), &Checked::default(), &creation, &connection, terminal).await?;
         let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
         let spec = location.spec.clone();
         let kept = "nothing was created";
@@ -36,7 +36,7 @@ pub(super) async fn create(args: LocationCreateArgs, terminal: &mut Terminal) ->
         }
     }
     let creation = CreationArgs { dry_run: args.dry_run, ..CreationArgs::default() };
-    let created = match create::make(location, &[], &creation, &connection, terminal).await? {
+    let created = match create::make(location, &Checked::default(), &creation, &connection, terminal).await? {
         Made::Dry(location, how) => {
             create::print(&location, args.output, how, terminal)?;
             return Ok(Exit::Done);

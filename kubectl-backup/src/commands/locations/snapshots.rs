@@ -9,7 +9,7 @@ use crate::{
         SnapshotLocationsCommand,
     },
     commands::{
-        create::{self, Connection, Made},
+        create::{self, Checked, Connection, Made},
         delete, get,
         prelude::*,
         spec,
@@ -36,7 +36,7 @@ async fn create(args: SnapshotLocationCreateArgs, terminal: &mut Terminal) -> Co
     let mut location = VolumeSnapshotLocation::new(&args.name, spec);
     spec::describe_object(&mut location.metadata, &args.object);
     let creation = CreationArgs { dry_run: args.dry_run, ..CreationArgs::default() };
-    match create::make(location, &[], &creation, &Connection::new(), terminal).await? {
+    match create::make(location, &Checked::default(), &creation, &Connection::new(), terminal).await? {
         Made::Dry(location, how) => create::print(&location, args.output, how, terminal)?,
         Made::Stored(location) => create::print(&location, args.output, "", terminal)?,
     }

@@ -15,6 +15,7 @@ use crate::prelude::*;
 
 crate::tests! {
     only_what_may_begin_or_grow_is_asked_about,
+    schedules_are_asked_about_when_their_spec_is_new,
     only_deletions_of_what_can_be_restored_from_are_asked_about,
     nothing_but_beginnings_waits_for_a_webhook_that_is_down,
     a_profiles_kinds_are_asked_about_when_they_begin,
@@ -60,6 +61,31 @@ async fn only_what_may_begin_or_grow_is_asked_about(world: &mut World) -> anyhow
             .await?;
         asked.times(0, "is deleted", asked.delete(&api)).await?;
     }
+    asked.end().await
+}
+
+async fn schedules_are_asked_about_when_their_spec_is_new(world: &mut World) -> anyhow::Result<()> {
+    let mut asked = Asked::register(world, "deploy/base").await?;
+    let api = by_controller(world, "Schedule").await?;
+    // Paused, so that it makes no backups here.
+    let new = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": "asked" },
+        "spec": { "schedule": "@yearly", "paused": true, "template": {} } });
+    asked.times(1, "is created", asked.create(&api, &new)).await?;
+    for (times, what, patch) in [
+        (0, "a label", json!({ "metadata": { "labels": { "a": "b" } } })),
+        (0, "a finalizer", json!({ "metadata": { "finalizers": ["a/b"] } })),
+        (0, "none", json!({ "metadata": { "finalizers": null } })),
+        (0, "its status", json!({ "status": { "phase": "FailedValidation" } })),
+        (0, "the same spec", json!({ "spec": { "schedule": "@yearly" } })),
+        (1, "another spec", json!({ "spec": { "schedule": "@monthly" } })),
+    ] {
+        asked.times(times, what, asked.patch(&api, patch)).await?;
+    }
+    asked.times(0, "is deleted", asked.delete(&api)).await?;
+    asked.stop().await?;
+    asked.create(&api, &new).await.context("it waits for a webhook that is down")?;
+    asked.patch(&api, json!({ "spec": { "schedule": "@monthly" } })).await.context("its change waits")?;
+    asked.delete(&api).await?;
     asked.end().await
 }
 

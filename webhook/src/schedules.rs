@@ -1,0 +1,120 @@
+//! Schedules: refused for what their spec alone says, as the controller would refuse them later. They claim nothing.
+
+use backup_core::{
+    api::Schedule,
+    cron::Dialect,
+    profile::Profile,
+    validate::{self, Finding},
+};
+use kube::{
+    Resource as _,
+    core::{
+        DynamicObject, Status,
+        admission::{AdmissionRequest, Operation},
+    },
+};
+
+use crate::admit::denial;
+
+/// The kind of Schedules.
+pub(crate) const KIND: &str = "Schedule";
+
+pub(crate) fn is_schedule(request: &AdmissionRequest<DynamicObject>) -> bool {
+    request.kind.kind == KIND && request.kind.group == Schedule::group(&())
+}
+
+/// Why a request about a Schedule is refused; `None` if it may pass. What was wrong before is not refused again: an update that
+/// mends one field of two, or pauses a Schedule that was stored while the webhook was down, passes.
+pub(crate) fn refusal(profile: &Profile, request: &AdmissionRequest<DynamicObject>) -> Option<Status> {
+    let object = request.object.as_ref()?;
+    let before = match request.operation {
+        Operation::Create => Vec::new(),
+        Operation::Update => request.old_object.as_ref().map(|old| findings(profile, old))?,
+        Operation::Delete | Operation::Connect => return None,
+    };
+    let mut found = findings(profile, object);
+    found.retain(|finding| !before.contains(finding));
+    let namespace = request.namespace.as_deref().unwrap_or_default();
+    (!found.is_empty()).then(|| denial::invalid_schedule(&profile.group, namespace, &request.name, &found))
+}
+
+/// Where another server makes the backups, that is no more than what it cannot read.
+fn findings(profile: &Profile, object: &DynamicObject) -> Vec<Finding> {
+    if profile.engine {
+        // Which dialect the controller reads is its own flag: what one of them reads is left to it.
+        validate::raw_schedule(&object.data, &Dialect::ALL)
+    } else {
+        validate::undecodable_schedule(&object.data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn message(engine: bool, new: &Value, old: Option<&Value>) -> String {
+        let object = |spec: &Value| json!({ "metadata": { "name": "nightly" }, "spec": spec });
+        let mut request = json!({
+            "uid": "1", "operation": "CREATE", "name": "nightly", "namespace": "velero", "object": object(new),
+            "kind": { "group": "velero.io", "version": "v1", "kind": "Schedule" },
+            "resource": { "group": "velero.io", "version": "v1", "resource": "schedules" }, "userInfo": {},
+        });
+        if let Some(old) = old {
+            request["operation"] = json!("UPDATE");
+            request["oldObject"] = object(old);
+        }
+        let request = serde_json::from_value(request).unwrap();
+        assert!(is_schedule(&request));
+        let profile = Profile { engine, ..Profile::velero() };
+        refusal(&profile, &request).map(|status| status.message).unwrap_or_default()
+    }
+
+    #[rstest]
+    #[case::valid(json!({ "schedule": "0 3 * * *", "template": { "ttl": "24h" } }), &[])]
+    #[case::read_by_one_library(json!({ "schedule": "0 3 * * 7", "template": {} }), &[])]
+    #[case::read_by_the_other(json!({ "schedule": "*/70 * * * *", "template": {} }), &[])]
+    #[case::no_expression(json!({ "template": {} }), &["spec.schedule: \"\" is no cron expression"])]
+    #[case::an_unknown_zone(json!({ "schedule": "TZ=Mars/Base @daily" }), &["spec.schedule: ", "Mars/Base"])]
+    #[case::everything_at_once(
+        json!({ "schedule": "61 * * * *", "template": { "ttl": "-1h", "csiSnapshotTimeout": "soon", "snapshotMoveData": true } }),
+        &["Schedule velero/nightly is not valid: spec.schedule: ", "; spec.template.csiSnapshotTimeout: ",
+          "; spec.template.ttl: ", "; spec.template.snapshotMoveData: "],
+    )]
+    fn a_schedule_is_refused_for_its_spec(#[case] spec: Value, #[case] expected: &[&str]) {
+        let message = message(true, &spec, None);
+        assert_eq!(message.is_empty(), expected.is_empty(), "{message}");
+        for part in expected {
+            assert!(message.contains(part), "no {part:?} in {message}");
+        }
+    }
+
+    #[test]
+    fn what_was_wrong_before_is_not_refused_again() {
+        let (cron, valid) = ("61 * * * *", "@daily");
+        let spec = |schedule: &str, ttl: &str, paused: bool| json!({ "schedule": schedule, "paused": paused, "template": { "ttl": ttl } });
+        let wrong = spec(cron, "-1h", false);
+        for (new, passes) in [
+            (spec(cron, "-1h", true), true),
+            (spec(valid, "-1h", false), true),
+            (spec("62 * * * *", "-1h", false), false),
+            (spec(valid, "-2h", false), false),
+        ] {
+            let message = message(true, &new, Some(&wrong));
+            assert_eq!(message.is_empty(), passes, "{new}: {message}");
+        }
+        let message = message(true, &wrong, Some(&spec(valid, "1h", false)));
+        assert!(message.contains("spec.schedule: ") && message.contains("spec.template.ttl: "), "{message}");
+    }
+
+    #[test]
+    fn beside_another_server_only_what_it_cannot_read_is_refused() {
+        let takes =
+            json!({ "schedule": "61 * * * *", "template": { "ttl": "-1h", "snapshotMoveData": true } });
+        assert_eq!(message(false, &takes, None), "");
+        let message = message(false, &json!({ "schedule": "@daily", "template": { "ttl": "soon" } }), None);
+        assert!(message.contains("spec.template.ttl: "), "{message}");
+    }
+}
