@@ -35,6 +35,7 @@ pub mod served;
 pub mod sibling;
 mod skip;
 pub mod snapshots;
+pub mod taking;
 pub mod updating;
 pub mod velero_plugins;
 pub mod wait;

@@ -1,14 +1,18 @@
 //! What an API server has not stored of a restored object is said, although it has answered that it created or changed it.
 
 use backup_core::{labels::LEFT_ITEMS_ANNOTATION, left_items::LeftItems};
+use backup_tests::{pki::Pki, taking};
 use k8s_openapi::{
-    api::core::v1::Service, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    ByteString,
+    api::{admissionregistration::v1::MutatingWebhookConfiguration, core::v1::Service},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 
 use crate::prelude::*;
 
 crate::tests! {
     fields_that_a_narrower_definition_prunes_are_named,
+    fields_that_a_webhook_takes_away_are_named,
     a_service_that_stays_headless_was_not_updated,
 }
 
@@ -72,6 +76,54 @@ async fn fields_that_a_narrower_definition_prunes_are_named(world: &mut World) -
     says(&world.restore_log(name).await?, &["the API server, asked to create gateways", "unknown field"])?;
     definitions.delete_object("gateways.acme.example.com").await?;
     Ok(())
+}
+
+async fn fields_that_a_webhook_takes_away_are_named(world: &mut World) -> anyhow::Result<()> {
+    let name = "taken-away";
+    ensure_namespace(&world.client, name).await?;
+    let map = |name: &str, taken: &str| json!({ "metadata": { "name": name, "labels": { "taken": taken } }, "data": { "kept": "a", "limit": "b" } });
+    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), name);
+    maps.create_json(map("settings", "yes")).await?;
+    maps.create_json(map("other", "no")).await?;
+    world.back_up(name, of_namespaces(&[name])).await?;
+    world.delete_namespace(name).await?;
+
+    let folder = world.folder().join("taking");
+    std::fs::create_dir_all(&folder)?;
+    let pki = Pki::new(&folder)?;
+    let webhook = taking::start(&pki.server("taking")?, "/data/limit").await?;
+    let hooks: Api<MutatingWebhookConfiguration> = Api::all(world.client.clone());
+    let client = json!({ "url": format!("https://{}/mutate", webhook.address()),
+        "caBundle": ByteString(pki.ca_pem().into_bytes()) });
+    hooks
+        .create_json(json!({ "metadata": { "name": name }, "webhooks": [{ "name": "mutate.taking.example.com",
+            "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail", "clientConfig": client,
+            "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": name } },
+            "objectSelector": { "matchLabels": { "taken": "yes" } },
+            "rules": [{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"] }] }] }))
+        .await?;
+    // The API server asks it from some moment on.
+    ensure_namespace(&world.client, name).await?;
+    until("the webhook is asked", REACHED, async || {
+        maps.create_json(map("settings", "yes")).await?;
+        let stored = maps.get("settings").await?.data.unwrap_or_default();
+        maps.delete_object("settings").await?;
+        anyhow::Ok(!stored.contains_key("limit"))
+    })
+    .await?;
+    let restore = world.restore(name, from_backup(name)).await;
+    hooks.delete_object(name).await?;
+    let restore = restore?;
+    let said = items(&restore);
+    let of = said.incomplete_items.contains("ConfigMap taken-away/settings");
+    ensure!(said.incomplete == 1 && of, "{said:?}");
+    let warned = warnings(world, name).await?;
+    says(&warned, &["ConfigMap \\\"settings\\\" is created", "data.limit"])?;
+    ensure!(restore.status.warnings == 1, "{warned}");
+    let stored = maps.get("settings").await?.data.unwrap_or_default();
+    ensure!(stored.keys().eq(["kept"]), "{stored:?}");
+    let shown = world.kubectl_backup().succeeds(&["restore", "describe", name]).await?.stdout;
+    says(&shown, &["1 item was stored without some of its fields: ConfigMap taken-away/settings"])
 }
 
 async fn a_service_that_stays_headless_was_not_updated(world: &mut World) -> anyhow::Result<()> {

@@ -3,6 +3,9 @@
 //! All are tried for half a minute. Patches and deletions are idempotent: they set fixed values on objects that only belong
 //! to one backup, so they carry no resourceVersion; deletions carry the uid. Writes are only made while this replica leads:
 //! the objects have the same names whichever replica makes them, so a late one would spoil the work of the leader.
+//!
+//! The answer to each write is compared with what was asked for: without its labels a snapshot is not found again, and a content
+//! that kept another deletion policy would take its snapshot along when it is deleted.
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -22,6 +25,8 @@ use kube::{
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+
+use crate::restore::stored::Asked;
 
 /// How long one request is tried.
 const BUDGET: Duration = Duration::from_secs(30);
@@ -163,8 +168,9 @@ impl SnapshotApi {
     async fn create_once(&self, api: &Api<DynamicObject>, object: &DynamicObject) -> Result<(), kube::Error> {
         let params = PostParams::default();
         match self.write(|| api.create(&params, object)).await {
-            Err(error) if !is_conflict(&error) => Err(error),
-            _ => Ok(()),
+            Ok(stored) => whole(&json!(object), stored).map(|_| ()),
+            Err(error) if is_conflict(&error) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
@@ -221,7 +227,7 @@ impl SnapshotApi {
                     Err(error)
                 }
             }
-            other => other,
+            other => whole(&json!(object), other?),
         }
     }
 
@@ -244,8 +250,7 @@ impl SnapshotApi {
         name: &str,
         patch: &Value,
     ) -> Result<DynamicObject, kube::Error> {
-        let (api, params, patch) = (self.snapshots(namespace), PatchParams::default(), Patch::Merge(patch));
-        self.write(|| api.patch(name, &params, &patch)).await
+        self.patched(&self.snapshots(namespace), name, patch).await
     }
 
     /// Merges into a content; none if it is not there.
@@ -254,8 +259,17 @@ impl SnapshotApi {
         name: &str,
         patch: &Value,
     ) -> Result<Option<DynamicObject>, kube::Error> {
-        let (api, params, patch) = (self.contents(), PatchParams::default(), Patch::Merge(patch));
-        found(self.write(|| api.patch(name, &params, &patch)).await, name)
+        found(self.patched(&self.contents(), name, patch).await, name)
+    }
+
+    async fn patched(
+        &self,
+        api: &Api<DynamicObject>,
+        name: &str,
+        patch: &Value,
+    ) -> Result<DynamicObject, kube::Error> {
+        let (params, merge) = (PatchParams::default(), Patch::Merge(patch));
+        whole(patch, self.write(|| api.patch(name, &params, &merge)).await?)
     }
 
     /// Takes a VolumeSnapshot away together with what it stands for in the storage system.
@@ -305,7 +319,75 @@ impl SnapshotApi {
     }
 }
 
+/// An object as it was stored, with everything that was asked for.
+/// Errors: a webhook or the definition has taken something away.
+fn whole(asked: &Value, stored: DynamicObject) -> Result<DynamicObject, kube::Error> {
+    let (Value::Object(body), Value::Object(answer)) = (asked, json!(stored)) else { return Ok(stored) };
+    // All types of the group are alike in what is no loss.
+    let lost = Asked { group_resource: SNAPSHOTS, body }.lost(&answer);
+    if lost.is_empty() {
+        return Ok(stored);
+    }
+    let what = format!(
+        "the API server stored it without what was asked for: {lost}. Look for a mutating webhook or a definition that takes that away"
+    );
+    Err(kube::Error::Service(what.into()))
+}
+
 /// Whether the items of a backup are read for the second time, after their operations.
 pub(crate) fn is_finalizing(backup: &Backup) -> bool {
     matches!(backup.phase(), BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed)
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_testkit::{FakeApi, Fault, status as answer};
+    use serde_json::json;
+
+    use super::*;
+    use crate::csi::fake::{GROUP, snapshot_api};
+
+    /// A server that stores a change only in part, as with a mutating webhook.
+    fn takes_away(fake: &FakeApi, method: &'static str, at: &'static str) {
+        fake.fault(move |fake, request| {
+            if request.method != method {
+                return None;
+            }
+            let mut object = fake.get(&request.path).unwrap_or_else(|| request.body.clone());
+            *object.pointer_mut(at)? = Value::Null;
+            Some(Fault::Answer(answer(200, object)))
+        });
+    }
+
+    #[tokio::test]
+    async fn a_content_that_keeps_its_policy_is_not_deleted() {
+        let fake = FakeApi::new();
+        let path = format!("{GROUP}/volumesnapshotcontents/c");
+        let content =
+            json!({ "metadata": { "name": "c", "uid": "1" }, "spec": { "deletionPolicy": "Delete" } });
+        fake.put(&path, content);
+        let snapshot = json!({ "metadata": { "name": "s", "namespace": "shop", "uid": "2" },
+            "status": { "boundVolumeSnapshotContentName": "c" } });
+        let snapshot = serde_json::from_value(snapshot).unwrap();
+        takes_away(&fake, "PATCH", "/spec/deletionPolicy");
+        let error = snapshot_api(&fake).release(&snapshot).await.unwrap_err();
+        assert!(format!("{error:?}").contains("spec.deletionPolicy"), "{error:?}");
+        assert!(!fake.log().iter().any(|line| line.starts_with("DELETE")), "{:?}", fake.log());
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_that_is_stored_without_its_label_is_an_error() {
+        let fake = FakeApi::new();
+        let snapshot: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
+            "metadata": { "name": "s", "namespace": "shop", "labels": { (BACKUP_UID): "u" } },
+            "spec": { "source": { "persistentVolumeClaimName": "data" } } }))
+        .unwrap();
+        let api = snapshot_api(&fake);
+        takes_away(&fake, "POST", "/metadata/labels");
+        let error = api.create("shop", &snapshot).await.unwrap_err();
+        assert!(format!("{error:?}").contains("metadata.labels"), "{error:?}");
+        fake.recover();
+        api.create("shop", &snapshot).await.unwrap();
+    }
 }
