@@ -1,11 +1,17 @@
 //! Webhooks that do not work while a restore writes: they hold neither the restore nor its claim, and each error names its webhook.
 
 use backup_core::labels::BLOCKED_ANNOTATION;
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::{
+    api::admissionregistration::v1::MutatingWebhookConfiguration,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 
 use crate::prelude::*;
 
-crate::tests! { webhooks_that_are_dead_do_not_hold_a_restore }
+crate::tests! {
+    webhooks_that_are_dead_do_not_hold_a_restore,
+    items_whose_type_a_dead_webhook_converts_do_not_hold_a_restore,
+}
 
 const DEAD_URL: &str = "https://127.0.0.1:9/";
 /// ConfigMaps for which the webhook is called, and others.
@@ -92,4 +98,73 @@ async fn restored(world: &World) -> anyhow::Result<()> {
         ],
     )?;
     says(&world.restore_log(name).await?, &["it has waited since", "the wait is over"])
+}
+
+/// A definition whose objects are stored in one of two versions, with what converts between them.
+fn gauges(stored: &str, conversion: &Value) -> Value {
+    let version = |name: &str| {
+        json!({ "name": name, "served": true, "storage": name == stored, "schema": { "openAPIV3Schema": {
+            "type": "object", "x-kubernetes-preserve-unknown-fields": true } } })
+    };
+    json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "gauges.converted.example.com" },
+        "spec": { "group": "converted.example.com", "scope": "Namespaced", "conversion": conversion,
+            "names": { "plural": "gauges", "singular": "gauge", "kind": "Gauge", "listKind": "GaugeList" },
+            "versions": [version("v1"), version("v2")] } })
+}
+
+/// Items are backed up in v2, which is preferred, and have to be stored in v1.
+async fn items_whose_type_a_dead_webhook_converts_do_not_hold_a_restore(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let (client, name) = (world.client.clone(), "converted");
+    ensure_namespace(&client, name).await?;
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    definitions.create_json(gauges("v2", &json!({ "strategy": "None" }))).await?;
+    let gauge = |name: &str| {
+        json!({ "apiVersion": "converted.example.com/v2", "kind": "Gauge",
+            "metadata": { "name": name, "namespace": "converted" } })
+    };
+    let made = async || anyhow::Ok(create_all(&client, [gauge("g-0")]).await.is_ok());
+    until("a gauge is created", REACHED, made).await?;
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "beside", "namespace": name } });
+    create_all(&client, [gauge("g-1"), gauge("g-2"), map]).await?;
+    world.back_up(name, of_namespaces(&[name])).await?;
+    world.delete_namespace(name).await?;
+
+    let conversion = json!({ "strategy": "Webhook", "webhook": { "conversionReviewVersions": ["v1"],
+        "clientConfig": { "url": DEAD_URL } } });
+    definitions.merge_patch("gauges.converted.example.com", gauges("v1", &conversion)).await?;
+    // The API server goes by the definition before for a moment.
+    ensure_namespace(&client, name).await?;
+    let gauges = objects_in(&client, name, "converted.example.com/v2", "Gauge");
+    until("a creation needs the webhook", REACHED, async || match gauges.create_json(gauge("probe")).await {
+        Err(kube::Error::Api(status)) if status.message.contains("conversion webhook") => anyhow::Ok(true),
+        Err(error) => Err(error.into()),
+        Ok(_) => {
+            gauges.delete_object("probe").await?;
+            Ok(false)
+        }
+    })
+    .await?;
+    let done = without_gauges(world, name).await;
+    definitions.delete_object("gauges.converted.example.com").await?;
+    done
+}
+
+async fn without_gauges(world: &World, name: &str) -> anyhow::Result<()> {
+    let begin = std::time::Instant::now();
+    let spec =
+        RestoreSpec { excluded_resources: vec!["customresourcedefinitions".to_owned()], ..from_backup(name) };
+    world.create_restore(name, spec).await?;
+    let restore = world.restore_ends(name, RestorePhase::PartiallyFailed).await?;
+    ensure!(begin.elapsed() < BOUND, "it took {:?}", begin.elapsed());
+    let told = world.restore_errors(name).await?;
+    ensure!(restore.status.errors == 3, "{:?}: {told}", restore.status);
+    let named = ["g-0", "g-1", "g-2"].map(|name| format!("Gauge \\\"{name}\\\" could not be created"));
+    says(&told, &named.each_ref().map(String::as_str))?;
+    ensure!(told.matches(", Kind=Gauge does not work").count() == 3, "{told}");
+    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), name);
+    maps.get("beside").await.context("what is beside them is not restored")?;
+    Ok(())
 }
