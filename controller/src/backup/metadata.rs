@@ -47,6 +47,8 @@ mod tests {
     use backup_store::{Results, Scope};
     use serde_json::json;
 
+    use backup_core::labels::STORED_SCOPE_ANNOTATION;
+
     use super::*;
     use crate::{backup::patches::terminal as terminal_patch, testing};
 
@@ -97,7 +99,8 @@ mod tests {
         assert_eq!(patch["metadata"]["finalizers"], json!(["other"]));
         assert_eq!(
             patch["metadata"]["annotations"],
-            json!({ BLOCKED_ANNOTATION: null, MISSING_DATA_ANNOTATION: r#"{"missing":0,"of":0,"volumes":{}}"# })
+            json!({ BLOCKED_ANNOTATION: null, MISSING_DATA_ANNOTATION: r#"{"missing":0,"of":0,"volumes":{}}"#,
+                STORED_SCOPE_ANNOTATION: "{}" })
         );
     }
 

@@ -4,9 +4,12 @@
 use backup_core::time::whole_seconds;
 use backup_core::{
     api::{Backup, BackupPhase},
-    labels::{BLOCKED_ANNOTATION, COLLECTS_AGAIN_ANNOTATION, MISSING_DATA_ANNOTATION},
+    labels::{
+        BLOCKED_ANNOTATION, COLLECTS_AGAIN_ANNOTATION, MISSING_DATA_ANNOTATION, STORED_SCOPE_ANNOTATION,
+    },
     operation::BackupOperation,
     phase::Phase as _,
+    stored_scope,
 };
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -206,6 +209,7 @@ pub(crate) fn terminal(current: &Backup, stored: &Backup) -> Option<Value> {
     patch["metadata"] = finalizers::ended_metadata::<Backups>(current);
     patch["metadata"]["annotations"][MISSING_DATA_ANNOTATION] =
         json!(stored.annotations().get(MISSING_DATA_ANNOTATION));
+    patch["metadata"]["annotations"][STORED_SCOPE_ANNOTATION] = json!(stored_scope::annotation(&stored.spec));
     Some(patch)
 }
 
@@ -307,6 +311,18 @@ mod tests {
         for patch in [collected, ends.unwrap()] {
             assert_eq!(patch["status"]["hookStatus"]["hooksAttempted"], 1, "{patch}");
         }
+    }
+
+    #[test]
+    fn the_end_notes_what_was_asked_for() {
+        let (mut current, mut stored) = (backup(BackupPhase::Finalizing), backup(BackupPhase::Completed));
+        stored.spec.included_namespaces = vec!["shop".to_owned()];
+        current.spec.included_namespaces = vec!["edited-meanwhile".to_owned()];
+        let patch = terminal(&current, &stored).unwrap();
+        assert_eq!(
+            patch["metadata"]["annotations"][STORED_SCOPE_ANNOTATION],
+            r#"{"includedNamespaces":["shop"]}"#
+        );
     }
 
     #[test]

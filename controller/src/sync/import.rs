@@ -9,8 +9,9 @@ use backup_core::{
     api::{Backup, DeleteBackupRequest, DeleteBackupRequestPhase, Schedule},
     labels::{
         BACKUP_UID, DATA_ELSEWHERE_ANNOTATION, IMPORTED_ANNOTATION, MISSING_DATA_ANNOTATION,
-        SYNC_PENDING_ANNOTATION,
+        STORED_SCOPE_ANNOTATION, SYNC_PENDING_ANNOTATION,
     },
+    stored_scope,
     sync::Summary,
     volume_data::MissingData,
 };
@@ -174,6 +175,7 @@ async fn import(
         Ok(gaps) => gaps,
         Err(error) => return Ok(FolderOutcome::Failed(error.to_string())),
     };
+    let noted = gaps.annotations(&stored);
     let target = ImportTarget {
         namespace: &pass.cluster.namespace,
         location: &pass.location.name_any(),
@@ -184,7 +186,7 @@ async fn import(
         Ok(backup) => backup,
         Err(skip) => return Ok(FolderOutcome::Skipped(skip)),
     };
-    backup.annotations_mut().append(&mut gaps.annotations());
+    backup.annotations_mut().extend(noted);
     if !lists.is_empty() {
         // Removed when all side objects exist; a later pass creates what is missing.
         backup.annotations_mut().insert(SYNC_PENDING_ANNOTATION.to_owned(), String::new());
@@ -213,13 +215,15 @@ struct Gaps {
 }
 
 impl Gaps {
-    fn annotations(&self) -> BTreeMap<String, String> {
+    fn annotations(&self, stored: &Backup) -> BTreeMap<String, String> {
         let mut all = BTreeMap::from([
             (MISSING_DATA_ANNOTATION.to_owned(), self.missing.annotation()),
             (IMPORTED_ANNOTATION.to_owned(), Timestamp::now().to_string()),
         ]);
         let elsewhere = self.elsewhere.as_ref().map(MissingData::annotation);
         all.extend(elsewhere.map(|text| (DATA_ELSEWHERE_ANNOTATION.to_owned(), text)));
+        let scope = stored_scope::annotation(&stored.spec);
+        all.extend(scope.map(|text| (STORED_SCOPE_ANNOTATION.to_owned(), text)));
         all
     }
 

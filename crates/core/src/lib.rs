@@ -28,6 +28,7 @@ pub mod restore_plan;
 pub mod results;
 pub mod selection;
 pub mod snapshot;
+pub mod stored_scope;
 pub mod sync;
 pub mod text;
 pub mod time;

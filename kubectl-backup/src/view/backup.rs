@@ -7,6 +7,7 @@ use backup_core::{
     operation::BackupOperation,
     phase::{Phase as _, Stage},
     restorability::{Answer, Evidence, Place, Places, Restorability},
+    stored_scope,
     volume_data::MissingData,
 };
 use backup_lock::{Footprint, ObjectKey};
@@ -44,7 +45,7 @@ impl TableKind for Backup {
     }
 
     fn row_among(&self, places: Option<&Places>, now: Timestamp, style: Style) -> Vec<String> {
-        let spec = &self.spec;
+        let (spec, stored) = (&self.spec, stored_scope::scope(self));
         let remark = match self.phase().stage() {
             Stage::Deleting => locked(self),
             Stage::Completed | Stage::PartiallyFailed if self.metadata.deletion_timestamp.is_none() => {
@@ -59,7 +60,8 @@ impl TableKind for Backup {
             spec.storage_location.as_deref().map_or_else(dash, plain),
             items,
             self.schedule().map_or_else(dash, plain),
-            selectors(spec.label_selector.as_ref(), spec.or_label_selectors.as_deref()).unwrap_or_else(dash),
+            selectors(stored.label_selector.as_ref(), stored.or_label_selectors.as_deref())
+                .unwrap_or_else(dash),
         ];
         std::iter::once(self.name_any()).chain(progress).chain(rest).collect()
     }
@@ -143,7 +145,14 @@ impl Workload for Backup {
         facts.extend(
             self.schedule().map(|name| Fact { title: "From", text: format!("schedule {}", plain(name)) }),
         );
-        facts.push(Fact { title: "Scope", text: scope(&self.spec) });
+        facts.push(Fact { title: "Scope", text: scope(&stored_scope::scope(self)) });
+        if stored_scope::is_edited(self) {
+            let text = format!(
+                "since it was stored, which changed nothing in it; now the object asks for {}",
+                scope(&self.spec)
+            );
+            facts.push(Fact { title: "Edited", text });
+        }
         if let Some(name) = self.annotations().get(labels::GLOBAL_VOLUME_POLICY) {
             let text =
                 format!("those of ConfigMap {}, which are for all backups, after its own", plain(name));
@@ -173,7 +182,8 @@ impl Workload for Backup {
         let is_known =
             description.stored.files != FilesSeen::Found || !matches!(description.place, Place::Unread(_));
         let judged = evidence.judge(is_known.then_some(&description.place));
-        if matches!(stage, Stage::Completed | Stage::PartiallyFailed) {
+        // Of an empty one the verdict says so already.
+        if matches!(stage, Stage::Completed | Stage::PartiallyFailed) && !evidence.is_empty {
             doubt(description, &judged, &evidence);
         }
         description.restorable = Some(Restorable {

@@ -10,6 +10,7 @@ use backup_core::{
     names::is_object_name,
     restorability::{Answer, Evidence, Places, Restorability},
     selection::IncludesExcludes,
+    stored_scope,
     text::counted,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -160,7 +161,7 @@ impl BackupFacts {
         Self {
             name: backup.name_any(),
             uid: backup.uid().unwrap_or_default(),
-            scope: Scope::of(&backup.spec),
+            scope: Scope::of(&stored_scope::scope(backup)),
             phase: plain(backup.phase().as_str()),
             began: began(backup),
             evidence: Evidence::of(backup),

@@ -9,10 +9,41 @@ crate::tests! {
     operations_that_go_on_are_seen_as_they_are_now,
     operations_of_a_restore_are_seen_as_they_are_now,
     describe_shows_what_went_wrong_and_what_is_in_a_backup,
+    an_edit_of_a_stored_backup_changes_nothing_of_what_is_shown,
     a_log_is_followed_until_its_backup_has_ended,
     the_log_of_a_backup_grows_while_items_are_collected,
     the_log_of_a_restore_grows_while_items_are_restored,
     a_followed_log_shows_that_the_work_began_again_after_a_crash,
+}
+
+async fn an_edit_of_a_stored_backup_changes_nothing_of_what_is_shown(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let (name, other) = ("edited", "edited-later");
+    for namespace in [name, other] {
+        world.config_maps(namespace, 1).await?;
+    }
+    world.back_up(name, of_namespaces(&[name])).await?;
+    let person = world.kubectl_backup();
+    let shown = person.succeeds(&["describe", name]).await?.stdout;
+    ensure!(shown.contains("namespace edited\n") && !shown.contains("Edited"), "{shown}");
+    world.backups().merge_patch(name, json!({ "spec": { "includedNamespaces": [other] } })).await?;
+    let shown = person.succeeds(&["describe", name]).await?.stdout;
+    says(&shown, &["namespace edited\n", "Edited", "now the object asks for namespace edited-later"])?;
+    // The protection of a namespace that is not in it.
+    let status = person.run(&["status", "-o", "json"]).await?.stdout;
+    let status: Value = serde_json::from_str(&status)?;
+    let all = status["namespaces"].as_array().context("no namespaces")?;
+    let last_good = |namespace: &str| {
+        let found = all.iter().find(|one| one["name"] == namespace);
+        found.map(|one| one["lastGood"]["name"].clone()).unwrap_or_default()
+    };
+    ensure!(last_good(name) == name && last_good(other) != name, "{} {}", last_good(name), last_good(other));
+    // Nor does a tool that applies its manifest again change anything.
+    world.backups().merge_patch(name, json!({ "spec": { "includedNamespaces": [name] } })).await?;
+    let shown = person.succeeds(&["describe", name]).await?.stdout;
+    ensure!(!shown.contains("Edited"), "{shown}");
+    Ok(())
 }
 
 /// Items that one plugin sees, each after the one before: what it says at their beginning, and how long it takes.

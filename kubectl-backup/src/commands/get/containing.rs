@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use backup_core::{selection::IncludesExcludes, text::counted};
+use backup_core::{selection::IncludesExcludes, stored_scope, text::counted};
 use futures::StreamExt as _;
 
 use super::{chosen, lines::Lines};
@@ -81,7 +81,7 @@ async fn find(namespace: &str, args: &GetArgs, terminal: &mut Terminal) -> Comma
 
 /// Whether a backup can hold a namespace, by what was asked for and what came of it.
 fn may_hold(backup: &Backup, namespace: &str) -> bool {
-    let spec = &backup.spec;
+    let spec = stored_scope::scope(backup);
     let namespaces = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
     backup.status().is_whole() && namespaces.includes(namespace)
 }
