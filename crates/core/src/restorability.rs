@@ -82,6 +82,11 @@ pub struct Evidence {
     /// Volumes whose data is where only another server reads it.
     pub elsewhere: Option<MissingData>,
     pub verified: Option<Verification>,
+    /// Whether its progress says that there is no item in it.
+    pub is_empty: bool,
+    /// Whether it asks for data of volumes in a repository, and nobody has noted which volumes that can be read of here. Our own
+    /// backups and imports always have that note.
+    asks_for_repository: bool,
 }
 
 /// A location, as far as it is known.
@@ -140,6 +145,8 @@ impl Evidence {
             }
             () => Files::Unproven,
         };
+        let spec = &backup.spec;
+        let copies_files = spec.default_volumes_to_fs_backup.or(spec.default_volumes_to_restic);
         Self {
             stage: backup.phase().stage(),
             is_deleted: backup.metadata.deletion_timestamp.is_some(),
@@ -149,6 +156,13 @@ impl Evidence {
             missing: MissingData::read(annotation(MISSING_DATA_ANNOTATION)),
             elsewhere: MissingData::read(annotation(DATA_ELSEWHERE_ANNOTATION)),
             verified,
+            is_empty: backup
+                .status
+                .progress
+                .as_ref()
+                .is_some_and(|all| all.total_items == 0 && all.items_backed_up == 0),
+            asks_for_repository: (copies_files == Some(true) || spec.snapshot_move_data == Some(true))
+                && annotation(MISSING_DATA_ANNOTATION).is_none(),
         }
     }
 
@@ -219,6 +233,13 @@ impl Evidence {
                 "it was created with its phase, and nobody has looked for its files yet".to_owned(),
             ),
             Files::Missing => add(Answer::No, format!("its files are not in location {name}")),
+        }
+        if self.is_empty {
+            add(Answer::No, "there is nothing in it".to_owned());
+        }
+        if self.asks_for_repository && self.missing.is_none() && self.elsewhere.is_none() {
+            let why = "its volumes may be in a repository, and whether they can be read here is not known";
+            add(Answer::Unknown, why.to_owned());
         }
         if let Some(findings) = self.verified.map(|last| last.findings).filter(|findings| *findings > 0) {
             add(Answer::Unknown, format!("{} in its files", counted(findings, "fault")));
@@ -298,6 +319,28 @@ mod tests {
         annotated(DATA_ELSEWHERE_ANNOTATION, r#"{"missing":1,"of":1,"volumes":{}}"#),
         Answer::Partly,
         "the data of 1 volume is where only a Velero server reads it"
+    )]
+    #[case::empty(
+        json!({ "status": { "progress": { "totalItems": 0, "itemsBackedUp": 0 } } }),
+        Answer::No,
+        "there is nothing in it"
+    )]
+    #[case::not_empty(json!({ "status": { "progress": { "totalItems": 2, "itemsBackedUp": 2 } } }), Answer::Yes, "")]
+    #[case::files_copied_by_another_server(
+        json!({ "spec": { "defaultVolumesToFsBackup": true } }),
+        Answer::Unknown,
+        "its volumes may be in a repository, and whether they can be read here is not known"
+    )]
+    #[case::data_moved_by_another_server(
+        json!({ "spec": { "snapshotMoveData": true } }),
+        Answer::Unknown,
+        "its volumes may be in a repository, and whether they can be read here is not known"
+    )]
+    #[case::moved_and_noted(
+        json!({ "spec": { "snapshotMoveData": true },
+            "metadata": { "annotations": { MISSING_DATA_ANNOTATION: r#"{"missing":0,"of":3,"volumes":{}}"# } } }),
+        Answer::Yes,
+        ""
     )]
     #[case::applied(json!({ "status": { "startTimestamp": null } }), Answer::Unknown, "it was created with its phase, and nobody has looked for its files yet")]
     #[case::copied(json!({ "status": { "startTimestamp": "2026-11-02T03:00:00Z" } }), Answer::Unknown, "it was created with its phase, and nobody has looked for its files yet")]

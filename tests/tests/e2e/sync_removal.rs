@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use backup_core::labels::{FILES_MISSING_ANNOTATION, IMPORTED_ANNOTATION};
 use backup_tests::{
     faulty_s3::{Asked, Mood},
     world::other_cluster::metadata,
@@ -61,6 +62,22 @@ async fn a_shrunken_listing_removes_nothing_until_a_person_agrees(world: &mut Wo
     ensure!(told.refused == 5 && told.removed == 0, "{told:?}");
     let told = world.sync(bucket, Some(4)).await?;
     ensure!(told.refused == 5 && told.removed == 0, "more than was agreed to: {told:?}");
+    let marked = async |name: &str| -> anyhow::Result<bool> {
+        let backup = world.backups().get(name).await?;
+        ensure!(backup.annotations().contains_key(IMPORTED_ANNOTATION), "{:?}", backup.metadata);
+        Ok(backup.annotations().contains_key(FILES_MISSING_ANNOTATION))
+    };
+    ensure!(marked(names[0]).await? && !marked(names[5]).await?, "what is gone is not marked");
+    let user = world.kubectl_backup();
+    let list = user.succeeds(&["get", "vanishes-0", "vanishes-5"]).await?.stdout;
+    ensure!(list.matches("its files are not in location vanishes").count() == 1, "{list}");
+    world.store_completed(bucket, names[0])?;
+    let told = world.sync(bucket, None).await?;
+    ensure!(
+        told.refused == 4 && !marked(names[0]).await?,
+        "the mark of one that is there again stays: {told:?}"
+    );
+    remove(world, bucket, names[0])?;
     remove(world, bucket, names[5])?;
     let told = world.sync(bucket, None).await?;
     ensure!(told.refused == 6 && told.found == 0, "{told:?}");
