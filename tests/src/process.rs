@@ -144,6 +144,16 @@ impl Process {
         launched
     }
 
+    /// Starts it again with more flags, which only this start has.
+    pub async fn restart_with_flags(&mut self, flags: &[&str]) -> anyhow::Result<()> {
+        self.kill().await?;
+        let args = self.spec.args.clone();
+        self.spec.args.extend(flags.iter().map(ToString::to_string));
+        let launched = self.launch();
+        self.spec.args = args;
+        launched
+    }
+
     /// Waits until it has been killed (SIGKILL), by itself or by somebody else. Errors: it ended otherwise, or not in time.
     pub async fn killed(&mut self, patience: Duration) -> anyhow::Result<()> {
         use std::os::unix::process::ExitStatusExt as _;

@@ -76,6 +76,14 @@ impl World {
         ])
     }
 
+    /// Starts all controllers again with these flags beside their usual ones.
+    pub async fn controllers_with(&mut self, flags: &[&str]) -> anyhow::Result<()> {
+        for controller in &mut self.controllers {
+            controller.restart_with_flags(flags).await?;
+        }
+        Ok(())
+    }
+
     /// Starts controllers that lost their lease again, as a Deployment does: who is paused for long has lost it, and how
     /// long a test pauses one depends on the machine. Errors: one has ended for another reason.
     pub async fn controllers_run(&mut self) -> anyhow::Result<()> {

@@ -17,6 +17,7 @@ crate::tests! {
     a_restore_provisions_missing_claims_from_their_snapshots,
     a_restore_whose_snapshot_is_not_usable_is_not_completed,
     a_policy_chooses_claims_by_their_modes_and_the_class_of_snapshots,
+    a_policy_for_all_backups_comes_after_those_of_a_backup,
     a_snapshot_that_errs_is_reported_and_fails_no_other,
     a_snapshot_that_is_never_cut_is_an_error_of_its_claim,
     a_snapshot_that_is_never_ready_ends_by_its_deadline,
@@ -233,6 +234,32 @@ volumePolicies:
         .backup_item("csi-policy", "volumesnapshotclasses.snapshot.storage.k8s.io/cluster/slow.json")
         .await?;
     Ok(())
+}
+
+async fn a_policy_for_all_backups_comes_after_those_of_a_backup(world: &mut World) -> anyhow::Result<()> {
+    let name = "csi-for-all";
+    let _driver = ready(world).await?;
+    snapshots::claim(&world.client, name, "data", "ready").await?;
+    let maps: Api<ConfigMap> = world.api();
+    for (map, action) in [("for-all", "skip"), ("of-one", "snapshot")] {
+        let text =
+            format!("version: v1\nvolumePolicies:\n- conditions: {{}}\n  action: {{ type: {action} }}\n");
+        maps.create_json(json!({ "metadata": { "name": map }, "data": { "policy.yaml": text } })).await?;
+    }
+    world.controllers_with(&["--global-backup-volume-policies-configmap=for-all"]).await?;
+    let by_default = world.back_up(name, of_namespaces(&[name])).await;
+    let mut spec = of_namespaces(&[name]);
+    spec.resource_policy = serde_json::from_value(json!({ "kind": "ConfigMap", "name": "of-one" }))?;
+    let by_its_own = world.back_up("csi-of-one", spec).await;
+    world.controllers_with(&[]).await?;
+    for map in ["for-all", "of-one"] {
+        maps.delete_object(map).await?;
+    }
+    let by_default = by_default?;
+    ensure!(snapshotted(&by_default.status) == (0, 0), "{:?}", by_default.status);
+    ensure!(snapshotted(&by_its_own?.status) == (1, 1), "its own policy comes first");
+    let shown = world.kubectl_backup().succeeds(&["describe", name]).await?.stdout;
+    says(&shown, &["those of ConfigMap for-all, which are for all backups"])
 }
 
 async fn a_snapshot_that_errs_is_reported_and_fails_no_other(world: &mut World) -> anyhow::Result<()> {

@@ -5,6 +5,7 @@ use crate::prelude::*;
 crate::tests! {
     configured_actions_and_modifiers_change_what_is_restored,
     a_modifier_that_is_wrong_or_missing_starts_nothing,
+    a_default_modifier_is_for_restores_that_name_none_and_do_not_ask_to_be_left_alone,
 }
 
 const RULES: &str = r#"
@@ -163,5 +164,53 @@ async fn a_modifier_that_is_wrong_or_missing_starts_nothing(world: &mut World) -
     }
     let there = all_objects(&world.client, "v1", "Namespace").exists("unmodified-back").await?;
     ensure!(!there, "something was restored");
+    Ok(())
+}
+
+async fn a_default_modifier_is_for_restores_that_name_none_and_do_not_ask_to_be_left_alone(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let name = "by-default";
+    ensure_namespace(&world.client, name).await?;
+    let settings = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "settings", "namespace": name },
+        "data": { "size": "small" } });
+    create_all(&world.client, [settings]).await?;
+    world.back_up(name, of_namespaces(&[name])).await?;
+    let rules = |size: &str| {
+        format!(
+            "version: v1\nresourceModifierRules:\n- conditions: {{groupResource: configmaps}}\n  mergePatches:\n  \
+             - patchData: '{{\"data\": {{\"size\": \"{size}\"}}}}'\n"
+        )
+    };
+    let maps: Api<ConfigMap> = world.api();
+    for (map, size) in [("default-rules", "by-default"), ("own-rules", "own")] {
+        maps.create_json(json!({ "metadata": { "name": map }, "data": { "rules.yaml": rules(size) } }))
+            .await?;
+    }
+    world.controllers_with(&["--default-resource-modifier-configmap=default-rules"]).await?;
+    let into = |to: &str| into_namespace(name, to);
+    let own = serde_json::from_value(json!({ "kind": "configmap", "name": "own-rules" }))?;
+    let mut ended = Vec::new();
+    for (to, spec) in [
+        ("by-default-1", into("by-default-1")),
+        ("by-default-2", RestoreSpec { resource_modifier: own, ..into("by-default-2") }),
+        ("by-default-3", RestoreSpec { skip_default_resource_modifier: Some(true), ..into("by-default-3") }),
+    ] {
+        ended.push(world.restore(to, spec).await);
+    }
+    world.controllers_with(&[]).await?;
+    for map in ["default-rules", "own-rules"] {
+        maps.delete_object(map).await?;
+    }
+    for (restored, (to, size)) in ended.into_iter().zip([
+        ("by-default-1", "by-default"),
+        ("by-default-2", "own"),
+        ("by-default-3", "small"),
+    ]) {
+        restored?;
+        let there: Api<ConfigMap> = Api::namespaced(world.client.clone(), to);
+        let data = there.get("settings").await?.data.unwrap_or_default();
+        ensure!(data["size"] == size, "{to}: {data:?}");
+    }
     Ok(())
 }

@@ -12,6 +12,7 @@ use backup_core::{
     labels::BACKUP_UID,
 };
 use backup_tests::{
+    archive::tarball,
     faulty_s3::Mood,
     snapshots::{self, SnapshotController},
     world::other_cluster::metadata,
@@ -28,6 +29,7 @@ crate::tests! {
     objects_of_a_backup_arrive_with_it_and_are_deleted_with_it,
     credentials_that_expire_end_the_pass_and_the_next_goes_on,
     a_store_that_hangs_holds_up_no_other_location,
+    a_tarball_that_is_stored_again_is_waited_for,
 }
 
 const SOON: Duration = Duration::from_secs(30);
@@ -59,6 +61,44 @@ async fn a_backup_of_another_cluster_is_restored_and_deleted(world: &mut World) 
     world.sync("shared", None).await?;
     ensure!(world.backups().get_opt("travels").await?.is_none(), "it came back");
     world.forget_location("shared").await
+}
+
+/// As Velero leaves a bucket between the metadata of a backup and its last tarball, and when that never comes.
+async fn a_tarball_that_is_stored_again_is_waited_for(world: &mut World) -> anyhow::Result<()> {
+    let (bucket, [waits, never]) = ("again", ["again-waits", "again-never"]);
+    world.s3()?.create_bucket(bucket).await?;
+    let written = |name: &str, file: &str, minutes_ago: u64| -> anyhow::Result<()> {
+        let file =
+            std::fs::File::options().append(true).open(world.stored_folder(bucket, name)?.join(file))?;
+        Ok(file.set_modified(std::time::SystemTime::now() - Duration::from_mins(minutes_ago))?)
+    };
+    let file = |name: &str| format!("{name}.tar.gz");
+    for (name, [tarball_written, metadata_written]) in [(waits, [20, 10]), (never, [200, 190])] {
+        let mut metadata = metadata(name, "Completed");
+        metadata["status"]["backupItemOperationsAttempted"] = json!(1);
+        metadata["status"]["backupItemOperationsCompleted"] = json!(1);
+        world.store_backup(bucket, name, &metadata)?;
+        let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m", "namespace": "nowhere" } });
+        let items = [("resources/configmaps/namespaces/nowhere/m.json", map.to_string())];
+        let items = items.each_ref().map(|(path, item)| (*path, item.as_bytes()));
+        std::fs::write(world.stored_folder(bucket, name)?.join(file(name)), tarball(&items)?)?;
+        written(name, &file(name), tarball_written)?;
+        written(name, "velero-backup.json", metadata_written)?;
+    }
+    world.synced_location(bucket, &world.s3()?.url(), &json!({})).await?;
+    world.backup_arrives(never).await?;
+    let told = world.sync(bucket, None).await?;
+    ensure!(told.skipped.get("unfinished") == Some(&1), "{told:?}");
+    ensure!(world.backups().get_opt(waits).await?.is_none(), "it came before its tarball");
+    written(waits, &file(waits), 5)?;
+    world.backup_arrives(waits).await?;
+    // What never came is said by each restore.
+    world.restore(never, from_backup(never)).await?;
+    let results = format!("restores/{never}/restore-{never}-results.gz");
+    let results = world.s3()?.document(bucket, &results).await?;
+    says(&results["warnings"].to_string(), &["is older than its metadata"])?;
+    world.delete_namespace("nowhere").await?;
+    world.forget_location(bucket).await
 }
 
 async fn synced_backups_have_ended_and_unusable_ones_are_reported(world: &mut World) -> anyhow::Result<()> {
