@@ -137,6 +137,10 @@ impl ServedTypes {
             kind,
             namespaced: resource.scope.as_deref() == Some("Namespaced"),
             verbs: resource.verbs,
+            status_is_data: !resource
+                .subresources
+                .iter()
+                .any(|of| of.subresource.as_deref() == Some("status")),
         };
         let is_known = |known: &&mut Served| {
             known.resource.group == served.group && known.resource.plural == served.plural
@@ -166,6 +170,7 @@ impl ServedTypes {
             kind: text("/names/kind"),
             namespaced: spec["scope"] == "Namespaced",
             verbs: ["create", "delete", "get", "list"].map(str::to_owned).to_vec(),
+            status_is_data: version.pointer("/subresources/status").is_none(),
         };
         let Some(stored) = versions.clone().find(|version| version["storage"] == true) else { return };
         let resource = in_version(stored);

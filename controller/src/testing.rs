@@ -54,6 +54,7 @@ pub(crate) fn resource(group: &str, plural: &str, kind: &str, namespaced: bool) 
         kind: kind.to_owned(),
         namespaced,
         verbs: ["list", "create", "get", "delete"].map(str::to_owned).to_vec(),
+        status_is_data: false,
     }
 }
 

@@ -326,12 +326,20 @@ impl Selection {
     }
 
     /// Whether the status of an item is restored, too: as the spec says of its type, unless the item says it itself (Velero
-    /// `pkg/restore/restore.go`, `determineRestoreStatus`, v1.18). The error names a value that is neither.
-    pub(super) fn restores_status(&self, group_resource: &str, item: &Object) -> Result<bool, String> {
+    /// `pkg/restore/restore.go`, `determineRestoreStatus`, v1.18). `None`: neither says anything, so it is not restored. The error
+    /// names a value that is neither.
+    pub(super) fn restores_status(
+        &self,
+        group_resource: &str,
+        item: &Object,
+    ) -> Result<Option<bool>, String> {
         match json::text(item, &["metadata", "annotations"], RESTORE_STATUS_ANNOTATION) {
-            Some("true") => Ok(true),
-            Some("false") => Ok(false),
-            None => Ok(self.status.as_ref().is_some_and(|types| types.includes(group_resource))),
+            Some("true") => Ok(Some(true)),
+            Some("false") => Ok(Some(false)),
+            None => Ok(self.status.as_ref().and_then(|types| {
+                let is_said = types.includes(group_resource) || types.excludes(group_resource);
+                is_said.then(|| types.includes(group_resource))
+            })),
             Some(other) => Err(format!(
                 "its annotation {RESTORE_STATUS_ANNOTATION} is {other:?}, expected \"true\" or \"false\""
             )),

@@ -57,6 +57,7 @@ mod namespaces;
 mod plugin_turns;
 mod provisioned;
 mod related_items;
+mod status;
 #[cfg(test)]
 mod tests;
 mod volumes;

@@ -15,6 +15,7 @@ pub mod existing;
 mod init_hooks;
 pub mod json;
 pub mod links;
+pub mod mapped_links;
 pub mod modifiers;
 pub mod owners;
 mod restored_volumes;

@@ -24,6 +24,8 @@ pub struct ResourceType {
     pub namespaced: bool,
     /// What can be done with it, such as `list`.
     pub verbs: Vec<String>,
+    /// It has no status subresource: what it holds as `status` is data like any other.
+    pub status_is_data: bool,
 }
 
 impl ResourceType {

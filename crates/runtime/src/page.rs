@@ -74,7 +74,7 @@ impl Listing {
             plural: plural.to_owned(),
             kind: kind.to_owned(),
             namespaced: namespace.is_some(),
-            verbs: Vec::new(),
+            ..ResourceType::default()
         };
         Self { resource, namespace: namespace.map(str::to_owned), selector: String::new() }
     }

@@ -225,7 +225,7 @@ impl ItemRestorer<'_> {
             let _wait =
                 calls.cancellation().waits().begin(format!("volume {name:?} to be made from its snapshot"));
             match self.work.snapshots.restore(calls, &collection, volume, self.work.policy()).await {
-                Ok(volume) => transform::stripped(&volume),
+                Ok(volume) => transform::prepared(&volume, rules),
                 Err(VolumeError::Failed(why)) => {
                     report.item(about, not_restored(about, &why));
                     return Ok(false);
@@ -234,7 +234,7 @@ impl ItemRestorer<'_> {
                 Err(VolumeError::Journal(error)) => return Err(WorkError::Journal(error)),
             }
         } else {
-            transform::stripped(&from_backup)
+            transform::prepared(&from_backup, rules)
         };
         let id = ItemId {
             group_resource: group_resource.to_owned(),
@@ -396,18 +396,8 @@ impl ItemRestorer<'_> {
         if let (Outcome::Created, Some(lost)) = (applied.outcome, controller.lost) {
             self.work.report.warn(namespace.map_or(Scope::Cluster, Scope::Namespace), lost);
         }
-        if applied.outcome == Outcome::Created
-            && let Some(status) = from_backup.get("status")
-        {
-            let failed = match self.selection.restores_status(plural, from_backup) {
-                Ok(false) => None,
-                Ok(true) => apply::status(calls, target, status).await?.err(),
-                Err(why) => Some(why),
-            };
-            if let Some(why) = failed {
-                applied.lacks(format!("{} {name:?} was restored without its status: {why}", resource.kind));
-            }
-        }
+        self.status(target, resource, from_backup, &mut applied).await?;
+        self.report_left_links(target, from_backup, &object, applied.outcome);
         if plural == "pods" && applied.outcome == Outcome::Created && !calls.is_dry_run() {
             self.hooks.created(&object).await;
         }

@@ -4,11 +4,13 @@ use backup_actions::restore::{
     existing::{self, Existing, Made},
     json::{self, Object},
     links::{self, Link, LinkAction, OtherEnd},
+    mapped_links,
     owners::{self, Adoption, Controller},
     transform, volume,
 };
-use backup_core::resources::group_resource;
+use backup_core::{resources::group_resource, text::listed};
 use backup_runtime::path;
+use backup_store::Scope;
 use serde_json::Value;
 
 use super::{
@@ -18,7 +20,10 @@ use super::{
 };
 use crate::{
     job::cancellation::StopReason,
-    restore::{apply::Target, volume_outcomes::NamedVolume},
+    restore::{
+        apply::{Outcome, Target},
+        volume_outcomes::NamedVolume,
+    },
 };
 
 /// The link to the controller that an item has in the backup.
@@ -202,5 +207,34 @@ impl ItemRestorer<'_> {
             (_, Some(_), Some(holder)) if holder != this => NamedVolume::Held(holder),
             _ => NamedVolume::Available,
         })
+    }
+
+    /// Names the links of what was written that still lead to the original of a namespace that the restore maps.
+    pub(super) fn report_left_links(
+        &self,
+        target: Target<'_>,
+        from_backup: &Object,
+        made: &Object,
+        outcome: Outcome,
+    ) {
+        let Target { kind, name, namespace, .. } = target;
+        let rules = &self.work.rules;
+        if rules.namespaces.is_empty() || ![Outcome::Created, Outcome::Updated].contains(&outcome) {
+            return;
+        }
+        let left = mapped_links::left(from_backup, made, rules);
+        if left.total == 0 {
+            return;
+        }
+        let namespaces =
+            left.namespaces.iter().map(|from| format!("{from:?} (mapped to {:?})", rules.target(from)));
+        let namespaces: Vec<String> = namespaces.collect();
+        let message = format!(
+            "{kind} {name:?} still leads to namespace {}, by {}: these fields do not follow the mapping; if the copy is meant, change \
+             them, or restore with a resource modifier that does",
+            namespaces.join(", "),
+            listed(&left.fields, left.total),
+        );
+        self.work.report.warn(namespace.map_or(Scope::Cluster, Scope::Namespace), message);
     }
 }

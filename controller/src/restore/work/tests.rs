@@ -1,4 +1,7 @@
-use backup_core::{resources::DEFINITIONS, volume_data::VolumeRecord};
+use backup_core::{
+    resources::{DEFINITIONS, ResourceType},
+    volume_data::VolumeRecord,
+};
 use backup_store::Limits;
 use futures::FutureExt as _;
 use serde_json::{Value, json};
@@ -35,6 +38,10 @@ fn served(fake: &FakeApi) -> ServedTypes {
         resource("scheduling.k8s.io", "priorityclasses", "PriorityClass", false),
         resource("coordination.k8s.io", "leases", "Lease", true),
         resource("example.com", "databaserestores", "DatabaseRestore", true),
+        resource("networking.k8s.io", "ingressclasses", "IngressClass", false),
+        resource("networking.k8s.io", "networkpolicies", "NetworkPolicy", true),
+        resource("resource.k8s.io", "resourceclaims", "ResourceClaim", true),
+        ResourceType { status_is_data: true, ..resource("example.com", "notes", "Note", true) },
     ];
     let mut others = Vec::new();
     if let Some(definition) = fake.get(&format!("{CRDS}/widgets.example.com")) {

@@ -1,4 +1,4 @@
-//! Service accounts, their tokens, and the bindings that name them. Tokens are issued by the cluster, never brought along.
+//! Tokens of service accounts, and the bindings that name accounts. Tokens are issued by the cluster, never brought along.
 
 use serde_json::Value;
 
@@ -7,35 +7,13 @@ use super::{
     rules::RestoreRules,
 };
 
-/// Drops references to `<account>-token-*`: those Secrets are not restored.
-pub(crate) fn rewrite_service_account(item: &mut Object) {
-    let prefix = format!("{}-token-", json::text(item, &["metadata"], "name").unwrap_or_default());
-    let Some(secrets) = json::list_mut(item, &[], "secrets") else { return };
-    secrets.retain(|s| s.get("name").and_then(Value::as_str).is_none_or(|name| !name.starts_with(&prefix)));
-    if secrets.is_empty() {
-        item.remove("secrets");
-    }
-}
-
 const TOKEN: &str = "kubernetes.io/service-account-token";
-const ACCOUNT: &str = "kubernetes.io/service-account.name";
-
 fn is_token(item: &Object) -> bool {
     item.get("type").and_then(|t| t.as_str()) == Some(TOKEN)
 }
 
-/// A token that the cluster made by itself is made again when its account is restored.
-pub(crate) fn skip_secret(item: &Object) -> Option<&'static str> {
-    let account = json::text(item, &["metadata", "annotations"], ACCOUNT)?;
-    let name = json::text(item, &["metadata"], "name")?;
-    let generated = name
-        .strip_prefix(account)
-        .and_then(|rest| rest.strip_prefix("-token-"))
-        .is_some_and(|s| s.len() == 5);
-    (is_token(item) && generated).then_some("the cluster issues tokens of service accounts itself")
-}
-
-/// A token Secret that a person asked for comes back empty; the token controller fills it for the new account.
+/// A token Secret comes back empty, and the token controller fills it for the new account. So does one of a name that clusters before
+/// Kubernetes 1.24 generated: clusters make no such Secrets by themselves now, and something may use it.
 pub(crate) fn rewrite_secret(item: &mut Object) {
     if is_token(item) {
         json::remove(item, &["metadata", "annotations"], &["kubernetes.io/service-account.uid"]);

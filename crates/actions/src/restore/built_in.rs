@@ -13,6 +13,7 @@ use super::{
     cluster, endpoints,
     init_hooks::InitHooks,
     json::Object,
+    owners,
     rules::RestoreRules,
     service, volume, webhooks, workload,
 };
@@ -30,11 +31,12 @@ struct BuiltIn {
     group_resource: &'static str,
 }
 
-const ALL: [BuiltIn; 17] = [
+const ALL: [BuiltIn; 18] = [
     BuiltIn { name: "velero.io/pod", group_resource: "pods" },
     BuiltIn { name: "velero.io/job", group_resource: "jobs.batch" },
     BuiltIn { name: "velero.io/secret", group_resource: "secrets" },
     BuiltIn { name: "velero.io/service", group_resource: "services" },
+    // Velero drops references to generated tokens; they come back, so here it changes nothing.
     BuiltIn { name: "velero.io/service-account", group_resource: "serviceaccounts" },
     BuiltIn { name: "velero.io/pvc", group_resource: CLAIMS },
     BuiltIn { name: "velero.io/role-bindings", group_resource: "rolebindings.rbac.authorization.k8s.io" },
@@ -55,6 +57,7 @@ const ALL: [BuiltIn; 17] = [
     BuiltIn { name: "backup-controller/root-ca", group_resource: "configmaps" },
     BuiltIn { name: "backup-controller/endpoints", group_resource: "endpoints" },
     BuiltIn { name: "backup-controller/endpoint-slices", group_resource: endpoints::SLICES },
+    BuiltIn { name: "backup-controller/resource-claim", group_resource: owners::RESOURCE_CLAIMS },
 ];
 
 /// Why an item, as the backup has it, is left out.
@@ -62,7 +65,6 @@ pub fn skip_reason(item: &Object, group_resource: &str, rules: &RestoreRules) ->
     match group_resource {
         "pods" => workload::skip_pod(item),
         "jobs.batch" => workload::skip_job(item),
-        "secrets" => account::skip_secret(item),
         "apiservices.apiregistration.k8s.io" => cluster::skip_api_service(item),
         "persistentvolumes" => volume::skip_reason(item, rules),
         "configmaps" => cluster::skip_config_map(item),
@@ -80,7 +82,6 @@ pub(super) fn rewrite(item: &mut Object, from: &Object, group_resource: &str, ru
         "jobs.batch" => workload::rewrite_job(item),
         "secrets" => account::rewrite_secret(item),
         "services" => service::rewrite(item, from, rules.preserve_node_ports),
-        "serviceaccounts" => account::rewrite_service_account(item),
         CLAIMS => volume::rewrite_claim(item, rules),
         "rolebindings.rbac.authorization.k8s.io" | "clusterrolebindings.rbac.authorization.k8s.io" => {
             account::rewrite_binding(item, rules);

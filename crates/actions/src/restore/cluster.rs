@@ -9,7 +9,8 @@ use super::{
     rules::RestoreRules,
 };
 
-const METADATA_NAME: &str = "kubernetes.io/metadata.name";
+/// The label of each namespace that holds its name.
+pub(super) const METADATA_NAME: &str = "kubernetes.io/metadata.name";
 
 /// API services that the API server registers for definitions and itself.
 pub(crate) fn skip_api_service(item: &Object) -> Option<&'static str> {

@@ -101,7 +101,7 @@ pub fn is_going(object: &Object) -> bool {
 }
 
 /// Semantic equality: a field that is null, or an empty list or object, is as good as absent.
-fn same(a: &Value, b: &Value) -> bool {
+pub fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => same_objects(a, b),
         (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(x, y)| same(x, y)),
@@ -115,7 +115,8 @@ pub fn same_objects(a: &Object, b: &Object) -> bool {
         && b.iter().all(|(k, w)| a.contains_key(k) || is_nothing(w))
 }
 
-fn is_nothing(value: &Value) -> bool {
+/// Whether a value is null, or holds nothing but such.
+pub fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Array(list) => list.is_empty(),

@@ -8,6 +8,9 @@ use super::json::{self, Object};
 /// Labels that tie pods to the uid of their Job.
 pub(super) const JOB_UID: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
 
+/// Claims of devices.
+pub(super) const RESOURCE_CLAIMS: &str = "resourceclaims.resource.k8s.io";
+
 /// The controller of an object, as the backup has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Controller<'a> {
@@ -69,6 +72,10 @@ pub fn adoption(item: &Object, group_resource: &str, controller: &Controller<'_>
             by: "pods",
             why: "it belongs to an ephemeral volume, and has no data in the backup: its pod gets another one",
         },
+        (RESOURCE_CLAIMS, "", "Pod") => Adoption::MadeAgain {
+            by: "pods",
+            why: "it was made of a template for its pod, which gets another one",
+        },
         ("jobs.batch", ..) => Adoption::ByReference,
         _ => Adoption::ByController,
     }
@@ -93,6 +100,7 @@ mod tests {
     #[case::of_a_job("pods", json!({"controller-uid": "u"}), "batch/v1", "Job", Some("jobs.batch"))]
     #[case::of_a_job_by_its_new_label("pods", json!({"batch.kubernetes.io/controller-uid": "u"}), "batch/v1", "Job", Some("jobs.batch"))]
     #[case::of_an_ephemeral_volume("persistentvolumeclaims", json!({}), "v1", "Pod", Some("pods"))]
+    #[case::of_a_template_of_resource_claims("resourceclaims.resource.k8s.io", json!({}), "v1", "Pod", Some("pods"))]
     fn what_its_owner_makes_again_and_cannot_adopt_is_known(
         #[case] group_resource: &str,
         #[case] labels: Value,

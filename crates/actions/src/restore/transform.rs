@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::{
     built_in,
     json::{self, Object},
+    mapped_links,
     rules::RestoreRules,
 };
 
@@ -33,9 +34,18 @@ pub fn rewritten(
     namespace: Option<&str>,
     rules: &RestoreRules,
 ) -> Object {
-    let mut item = stripped(from);
+    let mut item = prepared(from, rules);
     built_in::rewrite(&mut item, from, group_resource, rules);
     place(&mut item, namespace, rules);
+    item
+}
+
+/// The item as the first action sees it: [`stripped`], with selectors of namespaces that follow the mapping.
+pub fn prepared(item: &Object, rules: &RestoreRules) -> Object {
+    let mut item = stripped(item);
+    if !rules.namespaces.is_empty() {
+        mapped_links::map_selectors(&mut item, rules);
+    }
     item
 }
 

@@ -10,6 +10,10 @@ use super::{
 /// Annotation of a pod that mirrors a static pod of a kubelet.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
+/// Where admission mounts the token of the account of a pod.
+const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
+
 /// Mirror pods come from the node's own files; a pod that has ended would run again.
 pub(crate) fn skip_pod(item: &Object) -> Option<&'static str> {
     if json::object(item, &["metadata", "annotations"]).is_some_and(|a| a.contains_key(MIRROR)) {
@@ -32,9 +36,10 @@ pub(crate) fn rewrite_pod(item: &mut Object) {
         spec.remove(field);
     }
     let mut gone = Vec::new();
+    let elsewhere = mounted_elsewhere(spec);
     if let Some(volumes) = json::list_mut(spec, &[], "volumes") {
         volumes.retain(|volume| {
-            let injected = injected_name(volume, &account);
+            let injected = injected_name(volume, &account, &elsewhere);
             gone.extend(injected.map(ToOwned::to_owned));
             injected.is_none()
         });
@@ -42,7 +47,7 @@ pub(crate) fn rewrite_pod(item: &mut Object) {
             spec.remove("volumes");
         }
     }
-    for kind in ["containers", "initContainers"] {
+    for kind in CONTAINERS {
         for container in json::list_mut(spec, &[], kind).into_iter().flatten() {
             drop_mounts(container, &gone);
         }
@@ -50,13 +55,23 @@ pub(crate) fn rewrite_pod(item: &mut Object) {
 }
 
 /// The name of a volume that admission injected: the projected token, or the token secret of old clusters.
-fn injected_name<'a>(volume: &'a Value, account: &str) -> Option<&'a str> {
+/// A Secret that is mounted `elsewhere` was mounted by a user, whatever its name.
+fn injected_name<'a>(volume: &'a Value, account: &str, elsewhere: &[String]) -> Option<&'a str> {
     let volume = volume.as_object()?;
     let name = volume.get("name")?.as_str()?;
     let projected = volume.contains_key("projected") && name.starts_with("kube-api-access-");
     let secret = volume.contains_key("secret")
-        && name.strip_prefix(account).is_some_and(|rest| rest.starts_with("-token-"));
+        && name.strip_prefix(account).is_some_and(|rest| rest.starts_with("-token-"))
+        && !elsewhere.iter().any(|volume| volume == name);
     (projected || secret).then_some(name)
+}
+
+/// The volumes that containers mount where admission mounts none.
+fn mounted_elsewhere(spec: &Object) -> Vec<String> {
+    let containers = CONTAINERS.iter().filter_map(|kind| spec.get(*kind)?.as_array()).flatten();
+    let mounts = containers.filter_map(|container| container.get("volumeMounts")?.as_array()).flatten();
+    let elsewhere = mounts.filter(|mount| mount.get("mountPath").is_some_and(|path| path != TOKEN_PATH));
+    elsewhere.filter_map(|mount| Some(mount.get("name")?.as_str()?.to_owned())).collect()
 }
 
 fn drop_mounts(container: &mut Value, gone: &[String]) {

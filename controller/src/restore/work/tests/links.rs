@@ -123,6 +123,66 @@ fn owned(mut object: Value, api_version: &str, kind: &str, name: &str, uid: &str
     object
 }
 
+#[tokio::test]
+async fn a_resource_claim_of_a_template_is_left_to_its_pod() {
+    let items = [
+        ("pods", Some("a"), item("v1", "Pod", "p")),
+        (
+            "resourceclaims.resource.k8s.io",
+            Some("a"),
+            owned(item("resource.k8s.io/v1", "ResourceClaim", "p-g-x7x7x"), "v1", "Pod", "p", "old"),
+        ),
+        (
+            "resourceclaims.resource.k8s.io",
+            Some("a"),
+            item("resource.k8s.io/v1", "ResourceClaim", "of-a-user"),
+        ),
+    ];
+    let claims = "/apis/resource.k8s.io/v1/namespaces/a/resourceclaims/";
+    let (fake, report) = restored(&items, json!({})).await;
+    assert_eq!(fake.under(claims).into_keys().collect::<Vec<_>>(), [format!("{claims}of-a-user")]);
+    assert_eq!(report.left_out_sentences().len(), 1);
+    assert_eq!(report.counts(), (0, 0));
+    // Without its pod it comes back, and that is said.
+    let (fake, report) =
+        restored(&items, json!({"includedResources": ["resourceclaims.resource.k8s.io"]})).await;
+    assert_eq!(fake.under(claims).len(), 2);
+    assert_eq!(report.counts(), (1, 0));
+}
+
+/// What does not follow a mapping by itself is named with its fields; what belongs to other namespaces is nobody's concern.
+#[tokio::test]
+async fn a_link_into_a_mapped_namespace_that_does_not_follow_is_named() {
+    let mut class = item("networking.k8s.io/v1", "IngressClass", "ic");
+    class["spec"] =
+        json!({"parameters": {"kind": "Settings", "name": "s", "namespace": "a", "scope": "Namespace"}});
+    let mut elsewhere = class.clone();
+    elsewhere["metadata"]["name"] = json!("other");
+    elsewhere["spec"]["parameters"]["namespace"] = json!("b");
+    let mut policy = item("networking.k8s.io/v1", "NetworkPolicy", "np");
+    let peer = |values: Value| json!({"from": [{"namespaceSelector": {"matchLabels": values}}]});
+    let name = "kubernetes.io/metadata.name";
+    policy["spec"] = json!({"ingress": [peer(json!({name: "a"})), peer(json!({name: "b"}))]});
+    let classes = "ingressclasses.networking.k8s.io";
+    let items = [
+        (classes, None, class.clone()),
+        (classes, None, elsewhere),
+        ("networkpolicies.networking.k8s.io", Some("a"), policy.clone()),
+    ];
+    let (fake, report) = restored(&items, copied(false)).await;
+    let stored = fake.get("/apis/networking.k8s.io/v1/namespaces/copy/networkpolicies/np").unwrap();
+    assert_eq!(stored["spec"], json!({"ingress": [peer(json!({name: "copy"})), peer(json!({name: "b"}))]}));
+    let warnings = report.into_files().results.warnings.cluster;
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    let expected = ["IngressClass \"ic\"", "spec.parameters.namespace", "\"a\"", "\"copy\""];
+    assert!(expected.iter().all(|part| warnings[0].contains(part)), "{warnings:?}");
+    // It is what it was made: nothing is to be done.
+    let report = restored_in(&fake, &items, copied(false)).await;
+    assert_eq!(report.counts(), (0, 0), "{:?}", report.into_files().results);
+    let (_, report) = restored(&items, json!({"includeClusterResources": true})).await;
+    assert_eq!(report.counts(), (0, 0), "without a mapping each link is right");
+}
+
 fn pod_of_job() -> Value {
     let mut pod = owned(item("v1", "Pod", "work-x"), "batch/v1", "Job", "work", "old");
     pod["metadata"]["labels"] = json!({"batch.kubernetes.io/controller-uid": "old"});

@@ -53,3 +53,59 @@ async fn a_status_that_is_refused_is_a_warning() {
     let warning = report.into_files().results.warnings.namespaces["a"][0].clone();
     assert!(warning.contains("without its status") && warning.contains("phase is not for you"), "{warning}");
 }
+
+#[tokio::test]
+async fn a_status_that_is_plain_data_is_restored_or_named() {
+    let with = |name: &str, says: Option<&str>| {
+        let mut note = item("example.com/v1", "Note", name);
+        note["status"] = json!({ "text": "kept" });
+        if let Some(says) = says {
+            note["metadata"]["annotations"] = json!({ "velero.io/restore-status": says });
+        }
+        ("notes.example.com", Some("a"), note)
+    };
+    let items = [with("silent", None), with("yes", Some("true")), with("no", Some("false"))];
+    for (status, restored_status, warned) in [
+        (json!(null), vec!["yes"], true),
+        (json!({ "includedResources": ["notes"] }), vec!["silent", "yes"], false),
+        (json!({ "excludedResources": ["notes"] }), vec!["yes"], false),
+    ] {
+        let (fake, report) = restored(&items, json!({ "restoreStatus": status })).await;
+        let notes = fake.under("/apis/example.com/v1/namespaces/a/notes/");
+        let kept = notes.values().filter(|note| note["status"]["text"] == "kept");
+        let kept: Vec<_> = kept.map(|note| note["metadata"]["name"].as_str().unwrap()).collect();
+        assert_eq!(kept, restored_status, "{status}");
+        let warnings = serde_json::to_string(&report.into_files().results.warnings).unwrap();
+        assert_eq!(warnings.contains("\\\"silent\\\" was restored without its status"), warned, "{warnings}");
+        assert_eq!(warnings.matches("without its status").count(), usize::from(warned), "{warnings}");
+    }
+}
+
+#[tokio::test]
+async fn a_status_that_an_existing_object_keeps_is_named_where_it_was_asked_for() {
+    let pod = |phase: &str| {
+        let mut pod = item("v1", "Pod", "p");
+        pod["status"] = json!({ "phase": phase });
+        pod
+    };
+    for (spec, there, warnings) in [
+        (json!({ "restoreStatus": {} }), "Pending", 1),
+        (json!({ "restoreStatus": {} }), "Running", 0),
+        (json!({}), "Pending", 0),
+    ] {
+        let fake = fake::server();
+        fake.put("/api/v1/namespaces/a/pods/p", pod(there));
+        let report = restored_in(&fake, &[("pods", Some("a"), pod("Running"))], spec.clone()).await;
+        assert_eq!(report.counts(), (warnings, 0), "{spec} {there}");
+        assert_eq!(fake.get("/api/v1/namespaces/a/pods/p").unwrap()["status"]["phase"], there);
+    }
+    let fake = fake::server();
+    let note = |text: &str| {
+        let mut note = item("example.com/v1", "Note", "n");
+        note["status"] = json!({ "text": text });
+        note
+    };
+    fake.put("/apis/example.com/v1/namespaces/a/notes/n", note("other"));
+    let report = restored_in(&fake, &[("notes.example.com", Some("a"), note("kept"))], json!({})).await;
+    assert_eq!(report.counts(), (1, 0), "data that differs");
+}

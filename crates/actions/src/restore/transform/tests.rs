@@ -99,6 +99,17 @@ fn a_namespace_follows_the_mapping_in_its_name_and_label() {
     ]}),
     json!({"serviceAccountName": "sa", "volumes": [{"name": "other-token-abcde", "secret": {}}]})
 )]
+#[case::token_secret_of_its_account_where_admission_mounted_it(
+    json!({"serviceAccountName": "sa", "volumes": [{"name": "sa-token-abcde", "secret": {"secretName": "sa-token-abcde"}}],
+        "containers": [{"volumeMounts": [{"name": "sa-token-abcde", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]}]}),
+    json!({"serviceAccountName": "sa", "containers": [{}]})
+)]
+#[case::a_secret_of_such_a_name_that_a_user_mounted(
+    json!({"serviceAccountName": "sa", "volumes": [{"name": "sa-token-ci", "secret": {"secretName": "sa-token-ci"}}],
+        "containers": [{"volumeMounts": [{"name": "sa-token-ci", "mountPath": "/creds"}]}]}),
+    json!({"serviceAccountName": "sa", "volumes": [{"name": "sa-token-ci", "secret": {"secretName": "sa-token-ci"}}],
+        "containers": [{"volumeMounts": [{"name": "sa-token-ci", "mountPath": "/creds"}]}]})
+)]
 #[case::a_persons_own_volume_of_such_a_name(
     json!({"volumes": [{"name": "kube-api-access-x", "emptyDir": {}}]}),
     json!({"volumes": [{"name": "kube-api-access-x", "emptyDir": {}}]})
@@ -188,9 +199,9 @@ fn node_ports_are_preserved_on_request() {
 }
 
 #[test]
-fn a_service_account_loses_references_to_generated_tokens() {
-    let item = json!({"metadata": {"name": "sa"}, "secrets": [{"name": "sa-token-abcde"}, {"name": "mine"}]});
-    assert_eq!(body("serviceaccounts", item), json!({"secrets": [{"name": "mine"}]}));
+fn a_service_account_keeps_its_secrets_whatever_their_names() {
+    let item = json!({"metadata": {"name": "sa"}, "secrets": [{"name": "sa-token-abcde"}, {"name": "sa-token-github"}]});
+    assert_eq!(body("serviceaccounts", item.clone())["secrets"], item["secrets"]);
 }
 
 #[test]
@@ -333,8 +344,8 @@ fn unknown_fields_of_old_definitions_are_preserved_by_their_schemas() {
 #[case::ca("configmaps", json!({"metadata": {"name": "kube-root-ca.crt"}}), true)]
 #[case::kept("persistentvolumes", json!({"metadata": {"name": "kept"}}), false)]
 #[case::not_kept("persistentvolumes", json!({"metadata": {"name": "gone"}}), true)]
-#[case::generated_token("secrets", json!({"type": "kubernetes.io/service-account-token", "metadata": {
-    "name": "sa-token-abcde", "annotations": {"kubernetes.io/service-account.name": "sa"}}}), true)]
+#[case::token_that_an_old_cluster_generated("secrets", json!({"type": "kubernetes.io/service-account-token", "metadata": {
+    "name": "sa-token-b2xzk", "annotations": {"kubernetes.io/service-account.name": "sa"}}}), false)]
 #[case::asked_token("secrets", json!({"type": "kubernetes.io/service-account-token", "metadata": {
     "name": "mine", "annotations": {"kubernetes.io/service-account.name": "sa"}}}), false)]
 fn items_that_the_cluster_makes_itself_or_that_had_ended_are_left_out(

@@ -1,0 +1,66 @@
+//! The status of an item: restored where that is asked for, and named where it is missing.
+
+use backup_actions::restore::{existing, json::Object};
+use backup_core::resources::ResourceType;
+use serde_json::Value;
+
+use super::{WorkError, item::ItemRestorer};
+use crate::restore::apply::{self, Applied, Outcome, Target};
+
+impl ItemRestorer<'_> {
+    /// Restores the status of what was created, where that is asked for. Says so where an item has not the one of the backup, and
+    /// that was asked for, or is data that nothing else writes.
+    pub(super) async fn status(
+        &self,
+        target: Target<'_>,
+        resource: &ResourceType,
+        from_backup: &Object,
+        applied: &mut Applied,
+    ) -> Result<(), WorkError> {
+        let Target { kind, name, group_resource, collection, .. } = target;
+        let Some(status) = from_backup.get("status").filter(|status| !existing::is_nothing(status)) else {
+            return Ok(());
+        };
+        let asked = self.selection.restores_status(group_resource, from_backup);
+        // What is of velero.io has controllers that write its status again.
+        let is_data = resource.status_is_data && resource.group != "velero.io" && asked == Ok(None);
+        let lacks = match (applied.outcome, asked) {
+            (Outcome::Failed, _) | (_, Ok(Some(false))) => None,
+            (Outcome::Created, Ok(Some(true))) => {
+                let failed = apply::status(self.work.calls, target, status).await?.err();
+                failed.map(|why| format!("was restored without its status: {why}"))
+            }
+            (Outcome::Created, Err(why)) => Some(format!("was restored without its status: {why}")),
+            (Outcome::Created, Ok(None)) => is_data.then(|| {
+                format!(
+                    "was restored without its status: {group_resource} have no status subresource, so it may be data that nothing \
+                     writes again; delete the object, and restore it with restoreStatus.includedResources: [{group_resource}]"
+                )
+            }),
+            (Outcome::Skipped | Outcome::Updated, asked) => {
+                let matters = is_data || asked == Ok(Some(true));
+                let found = if matters && applied.warning.is_none() && applied.error.is_none() {
+                    self.work.calls.get(collection, name).await
+                } else {
+                    return Ok(());
+                };
+                let differs = match found {
+                    Ok(found) => found.is_none_or(|found| {
+                        !existing::same(found.get("status").unwrap_or(&Value::Null), status)
+                    }),
+                    Err(error) => {
+                        error.unless_stopped()?;
+                        true
+                    }
+                };
+                differs.then(|| {
+                    "exists, and its status is not the one of the backup: only what a restore creates gets its status".to_owned()
+                })
+            }
+        };
+        if let Some(why) = lacks {
+            applied.lacks(format!("{kind} {name:?} {why}"));
+        }
+        Ok(())
+    }
+}
