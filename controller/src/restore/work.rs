@@ -248,6 +248,9 @@ impl Work<'_> {
             self.batch(batch, &restorer).await?;
         }
         self.served_later(others, &common).await?;
+        for idle in self.modifiers.iter().flat_map(ResourceModifiers::idle) {
+            self.report.warn(Scope::Velero, idle);
+        }
         Ok(self.complete_provisioned().await?)
     }
 

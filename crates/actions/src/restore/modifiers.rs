@@ -13,6 +13,11 @@ mod strategic;
 #[cfg(test)]
 mod tests;
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use serde_json::Value;
 
 use super::json::{self, Object};
@@ -23,11 +28,15 @@ pub use read::{DEFAULT, FIELD, read};
 /// The rules of one ConfigMap.
 #[derive(Clone, Debug, Default)]
 pub struct ResourceModifiers {
+    /// Where they are named: [`FIELD`] or [`DEFAULT`].
+    field: &'static str,
     rules: Vec<Rule>,
 }
 
 #[derive(Clone, Debug)]
 struct Rule {
+    /// Whether it has applied to an item.
+    has_applied: Arc<AtomicBool>,
     conditions: Conditions,
     patches: Patches,
 }
@@ -58,6 +67,7 @@ impl ResourceModifiers {
             if !rule.conditions.apply_to(item, group_resource, namespace) {
                 continue;
             }
+            rule.has_applied.store(true, Ordering::Relaxed);
             match rule.patches.apply(modified.item.as_ref().unwrap_or(item)) {
                 Ok(Some(changed)) => modified.item = Some(changed),
                 Ok(None) => {}
@@ -67,6 +77,19 @@ impl ResourceModifiers {
             }
         }
         modified
+    }
+
+    /// The rules of a Restore that have applied to no item, as sentences. Rules for all restores need not apply to each.
+    pub fn idle(&self) -> Vec<String> {
+        let rules = self.rules.iter().enumerate().filter(|_| self.field == FIELD);
+        let idle = rules.filter(|(_, rule)| !rule.has_applied.load(Ordering::Relaxed));
+        let sentence = |(at, _)| {
+            format!(
+                "{FIELD}: resourceModifierRules[{at}] applied to no item of this restore; correct its conditions (groupResource is a \
+                 plural name such as deployments.apps, and namespaces are those of the backup, before the mapping), or remove it"
+            )
+        };
+        idle.map(sentence).collect()
     }
 }
 

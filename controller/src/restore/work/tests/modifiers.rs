@@ -40,6 +40,18 @@ async fn an_item_is_created_as_its_modifiers_say_and_is_no_difference_later() {
 }
 
 #[tokio::test]
+async fn a_rule_that_applies_to_nothing_is_a_warning() {
+    let items = [("configmaps", Some("a"), item("v1", "ConfigMap", "c"))];
+    let rules = json!([
+        rule("configmap", &json!({"data": {"k": "v"}})),
+        rule("configmaps", &json!({"data": {"k": "v"}}))
+    ]);
+    let report = modified(&fake::server(), &items, &json!({}), &rules).await;
+    let warnings = report.into_files().results.warnings.velero;
+    assert!(warnings.len() == 1 && warnings[0].contains("resourceModifierRules[0]"), "{warnings:?}");
+}
+
+#[tokio::test]
 async fn a_rule_that_cannot_be_followed_is_an_error_and_the_item_is_restored() {
     let items = [("configmaps", Some("a"), item("v1", "ConfigMap", "c"))];
     let rules = json!([

@@ -1,6 +1,6 @@
 //! Reading modifiers from a ConfigMap.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use backup_core::{
     config_map::{ConfigReader, join, only_value, yaml},
@@ -30,7 +30,7 @@ pub const DEFAULT: &str = "--default-resource-modifier-configmap";
 pub fn read(field: &'static str, data: &BTreeMap<String, String>) -> Result<ResourceModifiers, Vec<Finding>> {
     let value = only_value(field, "the modifier", data).map_err(|finding| vec![finding])?;
     let mut reader = Reader(ConfigReader::new(field));
-    let modifiers = reader.modifiers(&value);
+    let modifiers = ResourceModifiers { field, ..reader.modifiers(&value) };
     reader.0.finish(modifiers)
 }
 
@@ -51,7 +51,7 @@ impl Reader {
         }
         let rules = list.iter().enumerate();
         let rules = rules.filter_map(|(at, rule)| self.rule(rule, &format!("resourceModifierRules[{at}]")));
-        ResourceModifiers { rules: rules.collect() }
+        ResourceModifiers { rules: rules.collect(), ..ResourceModifiers::default() }
     }
 
     fn rule(&mut self, value: &Value, at: &str) -> Option<Rule> {
@@ -86,7 +86,7 @@ impl Reader {
                 None
             }
         };
-        Some(Rule { conditions: conditions?, patches: patches? })
+        Some(Rule { has_applied: Arc::default(), conditions: conditions?, patches: patches? })
     }
 
     fn conditions(&mut self, value: &Value, at: &str) -> Option<Conditions> {

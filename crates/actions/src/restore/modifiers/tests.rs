@@ -426,3 +426,27 @@ proptest! {
         prop_assert_eq!(made.item.is_some(), made.problems.is_empty());
     }
 }
+
+#[test]
+fn a_rule_of_a_restore_that_applied_to_nothing_is_named() {
+    let rule = |group_resource: &str, namespaces: Value| {
+        json!({"conditions": {"groupResource": group_resource, "namespaces": namespaces},
+            "mergePatches": [{"patchData": "spec: {class: old}"}]})
+    };
+    let rules = json!([
+        rule("pods", json!(["shop"])),
+        rule("pod", json!([])),
+        rule("pods", json!(["copy"])),
+        rule("nodes", json!([])),
+    ]);
+    let of_restore = modifiers(rules.clone());
+    of_restore.apply(&object(&item()), "pods", Some("shop"));
+    let idle = of_restore.idle();
+    assert_eq!(idle.len(), 3, "{idle:?}");
+    assert!(
+        idle[0].starts_with("spec.resourceModifier: resourceModifierRules[1] applied to no item"),
+        "{idle:?}"
+    );
+    let text = json!({"version": "v1", "resourceModifierRules": rules}).to_string();
+    assert_eq!(read(DEFAULT, &data(&text)).unwrap().idle(), [""; 0], "those for all restores");
+}
