@@ -53,7 +53,13 @@ impl<S: Sink> Collector<'_, S> {
         }
         self.collect_lists().await?;
         self.collect_definitions().await?;
-        self.collect_namespaces().await
+        self.collect_namespaces().await?;
+        if self.request.hooks.is_some() {
+            for idle in plan.hooks.idle() {
+                self.warn(Scope::Velero, idle);
+            }
+        }
+        Ok(())
     }
 
     async fn collect_lists(&mut self) -> Result<(), CollectError> {

@@ -1,5 +1,10 @@
 //! Which commands belong to a pod: those of its annotations, or those of the Backup. Pure.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use backup_actions::hook::{Filter, PodSelector, command};
 use backup_core::api::{
     backup::{BackupHooks, BackupResourceHook},
@@ -37,23 +42,27 @@ pub(crate) struct HookRules(Vec<Rule>);
 #[derive(Clone, Debug)]
 struct Rule {
     name: String,
-    pods: PodSelector,
+    /// `None`: it applies to other types only.
+    pods: Option<PodSelector>,
+    /// Whether it has applied to a pod.
+    has_applied: Arc<AtomicBool>,
     pre: Vec<BackupResourceHook>,
     post: Vec<BackupResourceHook>,
 }
 
 impl HookRules {
     pub(crate) fn new(hooks: Option<&BackupHooks>) -> Self {
-        let rules = hooks.into_iter().flat_map(|hooks| &hooks.resources).filter_map(|hook| {
+        let rules = hooks.into_iter().flat_map(|hooks| &hooks.resources).map(|hook| {
             let namespaces =
                 Filter { included: &hook.included_namespaces, excluded: &hook.excluded_namespaces };
             let resources = Filter { included: &hook.included_resources, excluded: &hook.excluded_resources };
-            Some(Rule {
+            Rule {
                 name: hook.name.clone(),
-                pods: PodSelector::new(namespaces, resources, &hook.label_selector)?,
+                pods: PodSelector::new(namespaces, resources, &hook.label_selector),
+                has_applied: Arc::default(),
                 pre: hook.pre.clone(),
                 post: hook.post.clone(),
-            })
+            }
         });
         Self(rules.collect())
     }
@@ -69,13 +78,31 @@ impl HookRules {
         (!nothing).then_some((pod, hooks))
     }
 
+    /// The hooks of the Backup that have applied to no pod, as sentences.
+    pub(crate) fn idle(&self) -> Vec<String> {
+        let rules = self.0.iter().enumerate();
+        let idle = rules.filter(|(_, rule)| !rule.has_applied.load(Ordering::Relaxed));
+        let sentence = |(at, rule): (usize, &Rule)| {
+            format!(
+                "spec.hooks.resources[{at}]: hook {:?} applied to no pod of this backup, so no command of it was run; correct its \
+                 namespaces, resources and labels, or remove it",
+                rule.name
+            )
+        };
+        idle.map(sentence).collect()
+    }
+
     /// The commands of a pod. Annotations for before, or for after, take the place of what the Backup says for that.
     pub(crate) fn for_pod(&self, pod: &Pod) -> PodHooks {
         let mut problems = Vec::new();
         let pre = annotated(pod, "pre.", &mut problems).or_else(|| annotated(pod, "", &mut problems));
         let post = annotated(pod, "post.", &mut problems);
-        let applying: Vec<&Rule> =
-            self.0.iter().filter(|rule| rule.pods.matches(&pod.namespace, &pod.labels)).collect();
+        let applies =
+            |rule: &&Rule| rule.pods.as_ref().is_some_and(|pods| pods.matches(&pod.namespace, &pod.labels));
+        let applying: Vec<&Rule> = self.0.iter().filter(applies).collect();
+        for rule in &applying {
+            rule.has_applied.store(true, Ordering::Relaxed);
+        }
         let of_rules = |choose: fn(&Rule) -> &[BackupResourceHook]| -> Vec<Hook> {
             let all = applying.iter().flat_map(|rule| choose(rule).iter().map(|hook| (&rule.name, hook)));
             all.map(|(name, hook)| specified(pod, name, hook)).collect()

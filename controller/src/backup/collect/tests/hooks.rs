@@ -131,4 +131,24 @@ async fn hooks_of_the_backup_are_run_in_their_pods() {
     let outcome = setup.1.collect().await;
     assert_eq!(setup.0.ran(), ["db one", "db two", "db three"]);
     assert_eq!(outcome.hooks.hooks_attempted, 3);
+    assert!(outcome.warnings.is_empty(), "{:?}", outcome.warnings);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_of_the_backup_that_applies_to_no_pod_is_a_warning() {
+    for (applies_not, named) in [
+        (json!({ "includedNamespaces": ["aa"] }), true),
+        (json!({ "labelSelector": { "matchLabels": { "app": "typo" } } }), true),
+        (json!({ "includedResources": ["deployments"] }), true),
+        (json!({ "includedNamespaces": ["a"] }), false),
+    ] {
+        let mut setup = hooked(with_pods(vec![pod("db", &json!({}))]), FakePods::running(&["db"]));
+        let mut hook = json!({ "name": "h", "pre": [{ "exec": { "command": ["one"] } }] });
+        json_patch::merge(&mut hook, &applies_not);
+        setup.1.spec["hooks"] = json!({ "resources": [hook] });
+        let outcome = setup.1.collect().await;
+        assert_eq!(setup.0.ran().is_empty(), named, "{applies_not}");
+        let warnings = outcome.warnings.join("; ");
+        assert_eq!(warnings.contains("hook \"h\" applied to no pod"), named, "{warnings}");
+    }
 }
