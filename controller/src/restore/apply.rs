@@ -84,6 +84,10 @@ impl Applied {
     /// Adds a warning that something of it is not stored.
     pub(super) fn lacks(&mut self, warning: String) {
         self.incomplete = true;
+        self.warn(warning);
+    }
+
+    fn warn(&mut self, warning: String) {
         self.warning = Some(match self.warning.take() {
             Some(before) => format!("{before}; {warning}"),
             None => warning,
@@ -237,13 +241,9 @@ async fn compare(
                 policy.rules.target(&original)
             ))));
         }
+        let mut left = None;
         let patch = match compared {
-            Existing::Differs => {
-                return Ok(Some(Applied::skipped(format!(
-                    "{kind} {name:?} exists and differs from the backup; it was left as it is \
-                     (existingResourcePolicy: update would change it)"
-                ))));
-            }
+            Existing::Differs => return Ok(Some(Applied::skipped(differs(kind, name)))),
             Existing::Held(holder) => {
                 return Ok(Some(Applied::skipped(format!(
                     "{kind} {name:?} exists and belongs to claim {holder}; it was left as it is"
@@ -256,17 +256,32 @@ async fn compare(
                          restore again"
                 ))));
             }
-            Existing::Patch(_) if guard::is_labelled(&found, namespace, policy.own) => {
+            Existing::Patch(_) | Existing::Complete(_)
+                if guard::is_labelled(&found, namespace, policy.own) =>
+            {
                 return Ok(Some(Applied::skipped(format!(
                     "{kind} {name:?} exists and differs from the backup; it was left as it is: {}",
                     guard::WHY
                 ))));
             }
             Existing::Patch(patch) => patch,
+            Existing::Complete(patch) => {
+                left = Some(format!(
+                    "{kind} {name:?} exists; what it lacked was added, and what differs from the backup was left as it is \
+                     (existingResourcePolicy: update changes it)"
+                ));
+                patch
+            }
             Existing::Equal => return Ok(Some(Applied::quiet(Outcome::Skipped))),
         };
         match calls.patch(collection, name, &patch).await {
-            Ok((now, lost)) => return Ok(Some(changed(target, &found, &now, &lost))),
+            Ok((now, lost)) => {
+                let mut applied = changed(target, &found, &now, &lost);
+                if let Some(left) = left {
+                    applied.warn(left);
+                }
+                return Ok(Some(applied));
+            }
             // It changed, or went away: look again.
             Err(error) if error.is_conflict() || error.is_not_found() => {}
             Err(error) => {
@@ -280,6 +295,14 @@ async fn compare(
     Ok(Some(Applied::skipped(format!(
         "{kind} {name:?} exists and differs from the backup; it changed so often meanwhile that it was left as it is"
     ))))
+}
+
+/// What people read of an object that is left, though it differs.
+pub(super) fn differs(kind: &str, name: &str) -> String {
+    format!(
+        "{kind} {name:?} exists and differs from the backup; it was left as it is (existingResourcePolicy: update changes what the \
+         API server lets it change)"
+    )
 }
 
 /// The namespace of the backup that an existing cluster-scoped object serves, if it is restored under another name and is in the
@@ -307,7 +330,7 @@ async fn served_original(
 }
 
 /// What became of an object that was patched, from what it was and is now.
-fn changed(target: Target<'_>, before: &Object, now: &Object, lost: &LostFields) -> Applied {
+pub(super) fn changed(target: Target<'_>, before: &Object, now: &Object, lost: &LostFields) -> Applied {
     let Target { kind, name, .. } = target;
     match (stored::is_changed(before, now), lost.is_empty()) {
         (true, _) => Applied::stored(Outcome::Updated, kind, name, lost),

@@ -1,9 +1,13 @@
 //! The namespaces that items go into: created from the backup or blank, and waited for while an old one goes away.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use backup_actions::restore::{
-    RestoreRules, existing,
+    RestoreRules,
+    existing::{self, Existing},
     json::{self, Object},
     transform,
 };
@@ -12,18 +16,21 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{
-    apply::{Applied, Outcome, Policy, TRIES},
+    apply::{self, Applied, Outcome, Policy, TRIES, Target},
     calls::Calls,
 };
 use crate::job::cancellation::StopReason;
 
 const COLLECTION: &str = "/api/v1/namespaces";
+const KIND: &str = "Namespace";
 
 /// What became of the namespaces so far.
 #[derive(Debug, Default)]
 pub(super) struct Namespaces {
     /// Those that are in the backup, by the name they are restored as.
     stored: BTreeMap<String, ItemRef>,
+    /// Those of them that the restore selects as objects, not only as the place of their items.
+    selected: BTreeSet<String>,
     /// Those that were tried, and what came of it.
     tried: Mutex<BTreeMap<String, Outcome>>,
     /// Each is made by one item; others that need it wait.
@@ -31,9 +38,14 @@ pub(super) struct Namespaces {
 }
 
 impl Namespaces {
-    /// `stored` are the Namespace objects of the backup, by the name they are restored as.
-    pub(super) fn new(stored: BTreeMap<String, ItemRef>) -> Self {
-        Self { stored, ..Self::default() }
+    /// `stored` are the Namespace objects of the backup, by the name they are restored as; `selected` those that are restored
+    /// even if nothing goes into them.
+    pub(super) fn new(stored: BTreeMap<String, ItemRef>, selected: BTreeSet<String>) -> Self {
+        Self { stored, selected, ..Self::default() }
+    }
+
+    pub(super) fn selected(&self) -> Vec<String> {
+        self.selected.iter().cloned().collect()
     }
 
     /// Whether this namespace was tried and cannot be used.
@@ -43,7 +55,7 @@ impl Namespaces {
 
     /// Whether this namespace was there before the restore, so that something may be in it.
     pub(super) fn was_there(&self, name: &str) -> bool {
-        self.tried.lock().get(name) == Some(&Outcome::Skipped)
+        matches!(self.tried.lock().get(name), Some(Outcome::Skipped | Outcome::Updated))
     }
 
     /// Notes that a namespace must not be used. What to report, or `None` if it was reported before.
@@ -78,39 +90,85 @@ impl Namespaces {
             }
             None => blank_namespace(name, policy.rules),
         };
-        let applied = create(calls, &body, name, policy).await?;
+        let compared = self.selected.contains(name) && name != policy.own;
+        let applied = create(calls, &body, name, policy, compared).await?;
         self.tried.lock().insert(name.to_owned(), applied.outcome);
         Ok(Some(applied))
     }
 }
 
-async fn create(calls: &Calls, body: &Object, name: &str, policy: Policy<'_>) -> Result<Applied, StopReason> {
+/// Creates a namespace, or uses the one that is there. That one is compared with `body` if it is `compared`.
+async fn create(
+    calls: &Calls,
+    body: &Object,
+    name: &str,
+    policy: Policy<'_>,
+    compared: bool,
+) -> Result<Applied, StopReason> {
     for _ in 0..TRIES {
         let (created, uncertain) = calls.create(COLLECTION, body).await;
         match created {
-            Ok(lost) => return Ok(Applied::stored(Outcome::Created, "Namespace", name, &lost)),
+            Ok(lost) => return Ok(Applied::stored(Outcome::Created, KIND, name, &lost)),
             Err(error) if !error.is_already_exists() => {
                 return Ok(not_created(name, &error.unless_stopped()?.to_string()));
             }
             Err(_) => {}
         }
-        let stays = match calls.until_gone(COLLECTION, name, is_going).await {
+        let found = match calls.until_gone(COLLECTION, name, is_going).await {
             // It is created again.
             Ok(None) => continue,
             Ok(Some(found)) if is_going(&found) => {
-                format!(
+                let stays = format!(
                     "the old one is still going away; `kubectl get namespace {name} -o yaml` shows what holds it"
-                )
+                );
+                return Ok(not_created(name, &stays));
             }
-            Ok(Some(found)) => {
-                let ours = (uncertain || policy.resumed) && policy.is_ours(&found);
-                return Ok(Applied::quiet(if ours { Outcome::Created } else { Outcome::Skipped }));
-            }
-            Err(error) => error.unless_stopped()?.to_string(),
+            Ok(Some(found)) => found,
+            Err(error) => return Ok(not_created(name, &error.unless_stopped()?.to_string())),
         };
-        return Ok(not_created(name, &stays));
+        if (uncertain || policy.resumed) && policy.is_ours(&found) {
+            return Ok(Applied::quiet(Outcome::Created));
+        }
+        if !compared {
+            return Ok(Applied::quiet(Outcome::Skipped));
+        }
+        if let Some(applied) = compare(calls, body, name, &found, policy).await? {
+            return Ok(applied);
+        }
     }
-    Ok(not_created(name, "it was there each time, and gone when it was looked at"))
+    Ok(not_created(name, "it was there each time, and gone or another when it was looked at"))
+}
+
+/// What became of the namespace that is there; `None` if it has changed since it was read.
+async fn compare(
+    calls: &Calls,
+    body: &Object,
+    name: &str,
+    found: &Object,
+    policy: Policy<'_>,
+) -> Result<Option<Applied>, StopReason> {
+    let patch = match existing::compare_namespace(body, found, policy.update) {
+        Existing::Equal => return Ok(Some(Applied::quiet(Outcome::Skipped))),
+        Existing::Patch(patch) => patch,
+        _ => return Ok(Some(Applied::skipped(apply::differs(KIND, name)))),
+    };
+    let target = Target {
+        group_resource: "namespaces",
+        kind: KIND,
+        collection: COLLECTION,
+        namespace: None,
+        name,
+        unmodified: None,
+        controller: None,
+    };
+    match calls.patch(COLLECTION, name, &patch).await {
+        Ok((now, lost)) => Ok(Some(apply::changed(target, found, &now, &lost))),
+        Err(error) if error.is_conflict() || error.is_not_found() => Ok(None),
+        Err(error) => Ok(Some(Applied::skipped(format!(
+            "{KIND} {name:?} exists, differs from the backup, and could not be changed: {}",
+            error.unless_stopped()?
+        )))),
+    }
 }
 
 fn is_going(namespace: &Object) -> bool {

@@ -214,9 +214,10 @@ impl Work<'_> {
         self.check_names(&served, &selection)?;
         self.plan_volumes();
         let rules = Arc::new(self.rules.clone());
-        let (namespaces, selected) = self.namespaces(&selection)?;
+        let namespaces = self.namespaces(&selection)?;
         let common = Common { rules, namespaces, coordinator: ItemCoordinator::default(), started, hooks };
         let definitions = selection.definitions(self.contents, &served)?;
+        let selected = common.namespaces.selected();
         if selected.is_empty() && definitions.is_empty() && !selection.selects_any(self.contents)? {
             return Err(WorkError::Refused(self.selects_nothing(&selection)?));
         }

@@ -30,7 +30,8 @@ async fn a_namespace_is_created_once_under_its_new_name() {
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "old", "annotations": {"a": "1"}, "labels": {"team": "web"}}});
     let (_folder, location, _) = backup::stored(&[("namespaces", None, body)]).await;
     let contents = location.read_contents("b", Limits::DEFAULT).await.unwrap();
-    let namespaces = Namespaces::new([("new".to_owned(), contents.items("namespaces")[0])].into());
+    let namespaces =
+        Namespaces::new([("new".to_owned(), contents.items("namespaces")[0])].into(), BTreeSet::new());
     let ensured = async |namespaces: &Namespaces, name| {
         namespaces.ensure(&fake::calls(&fake), name, &contents, policy(&rules())).await.unwrap()
     };
@@ -61,6 +62,35 @@ async fn a_namespace_that_is_there_is_used_as_it_is() {
     );
     let done = ensured(&fake, &Namespaces::default(), "plain").await;
     assert_eq!(done, Some(Applied::quiet(Outcome::Skipped)));
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_there_and_selected_is_compared() {
+    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"enforce": "restricted"}}});
+    let (_folder, location, _) = backup::stored(&[("namespaces", None, body)]).await;
+    let contents = location.read_contents("b", Limits::DEFAULT).await.unwrap();
+    let at = "/api/v1/namespaces/shop";
+    for (selected, update, expected) in
+        [(true, false, Outcome::Skipped), (true, true, Outcome::Updated), (false, true, Outcome::Skipped)]
+    {
+        let fake = fake::server();
+        fake.put(
+            at,
+            json!({"metadata": {"name": "shop", "labels": {"own": "1"}}, "status": {"phase": "Active"}}),
+        );
+        let stored = [("shop".to_owned(), contents.items("namespaces")[0])].into();
+        let selected_names = selected.then(|| "shop".to_owned()).into_iter().collect();
+        let namespaces = Namespaces::new(stored, selected_names);
+        let rules = rules();
+        let policy = Policy { update, ..policy(&rules) };
+        let done = namespaces.ensure(&fake::calls(&fake), "shop", &contents, policy).await.unwrap().unwrap();
+        assert_eq!(done.outcome, expected);
+        assert_eq!(done.warning.is_some(), selected && !update, "{:?}", done.warning);
+        let labels = &fake.get(at).unwrap()["metadata"]["labels"];
+        assert_eq!(labels["own"], "1");
+        assert_eq!(labels["enforce"] == "restricted", selected && update);
+        assert!(namespaces.was_there("shop"));
+    }
 }
 
 #[tokio::test(start_paused = true)]

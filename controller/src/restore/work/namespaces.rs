@@ -1,6 +1,6 @@
 //! The namespaces that a restore writes into.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use backup_actions::restore::json;
 use backup_store::{Scope, StoreError};
@@ -10,11 +10,10 @@ use super::{IN_FLIGHT, NAMESPACES, Namespaces, Selection, StopReason, Work};
 use crate::restore::report::About;
 
 impl Work<'_> {
-    /// The Namespace objects of the backup, which are restored when something goes into them, and the names of those that are
-    /// restored in any case.
-    pub(super) fn namespaces(&self, selection: &Selection) -> Result<(Namespaces, Vec<String>), StoreError> {
+    /// The Namespace objects of the backup, which are restored when something goes into them, or in any case.
+    pub(super) fn namespaces(&self, selection: &Selection) -> Result<Namespaces, StoreError> {
         let mut stored = BTreeMap::new();
-        let mut selected = Vec::new();
+        let mut selected = BTreeSet::new();
         for item in self.contents.items(NAMESPACES) {
             let name = self.contents.name_of(item)?;
             if !selection.takes_namespace(&name) {
@@ -29,11 +28,11 @@ impl Work<'_> {
             };
             let Some(name) = json::text(&body, &["metadata"], "name") else { continue };
             if selection.takes_empty_namespace(name, &json::labels(&body)) {
-                selected.push(self.rules.target(name).to_owned());
+                selected.insert(self.rules.target(name).to_owned());
             }
             stored.insert(self.rules.target(name).to_owned(), *item);
         }
-        Ok((Namespaces::new(stored), selected))
+        Ok(Namespaces::new(stored, selected))
     }
 
     /// Side by side: one that goes away, and is waited for, holds up no other.

@@ -46,7 +46,7 @@ impl ItemRestorer<'_> {
                 };
                 let differs = match found {
                     Ok(found) => found.is_none_or(|found| {
-                        !existing::same(found.get("status").unwrap_or(&Value::Null), status)
+                        !existing::same(found.get("status").unwrap_or(&Value::Null), status, existing::is_nothing)
                     }),
                     Err(error) => {
                         error.unless_stopped()?;

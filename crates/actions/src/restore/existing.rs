@@ -5,7 +5,7 @@
 //! before the two are compared, so that what the cluster fills in is no difference.
 
 use backup_core::{api::Restore, labels};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     json::{self, Object},
@@ -14,7 +14,10 @@ use super::{
     transform, volume,
 };
 
+mod merged;
 mod modified;
+
+pub use merged::namespace as compare_namespace;
 
 const VOLUMES: &str = "persistentvolumes";
 pub(super) const OURS: [&str; 2] = [labels::BACKUP_NAME, labels::RESTORE_NAME];
@@ -30,6 +33,8 @@ pub enum Existing {
     Held(String),
     /// It differs; this merge patch makes it what the backup holds.
     Patch(Object),
+    /// It lacks something, which this merge patch adds, and differs otherwise, which the policy says to leave.
+    Complete(Object),
 }
 
 /// What was made of an item of the backup.
@@ -56,7 +61,7 @@ pub fn compare(
     update: bool,
 ) -> Existing {
     if group_resource == "serviceaccounts" {
-        return merge_account(wanted, in_cluster);
+        return merged::account(wanted, in_cluster, update);
     }
     if group_resource == VOLUMES
         && let Some(holder) = volume::holder(in_cluster)
@@ -100,29 +105,46 @@ pub fn is_going(object: &Object) -> bool {
     json::text(object, &["metadata"], "deletionTimestamp").is_some()
 }
 
-/// Semantic equality: a field that is null, or an empty list or object, is as good as absent.
-pub fn same(a: &Value, b: &Value) -> bool {
+/// Whether two objects that were rewritten by the same rules are the same. A field that is null is as good as absent. So is one that
+/// is empty, but only at the top of the object and in its metadata: further down it may mean the opposite, as an empty selector
+/// selects everything and an absent one nothing.
+pub fn same_objects(a: &Object, b: &Object) -> bool {
+    let is_absent =
+        |key: &str, value: &Value| if key == "metadata" { is_nothing(value) } else { is_empty(value) };
+    let same_field = |(key, value): (&String, &Value)| match (b.get(key), key.as_str()) {
+        (None, key) => is_absent(key, value),
+        (Some(other), "metadata") => same(value, other, is_nothing),
+        (Some(other), _) => same(value, other, Value::is_null) || is_empty(value) && is_empty(other),
+    };
+    a.iter().all(same_field) && b.iter().all(|(key, value)| a.contains_key(key) || is_absent(key, value))
+}
+
+/// Whether two values are the same, where `is_absent` says what is as good as absent.
+pub fn same(a: &Value, b: &Value, is_absent: fn(&Value) -> bool) -> bool {
     match (a, b) {
-        (Value::Object(a), Value::Object(b)) => same_objects(a, b),
-        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(x, y)| same(x, y)),
-        _ => a == b || (is_nothing(a) && is_nothing(b)),
+        (Value::Object(a), Value::Object(b)) => {
+            a.iter().all(|(k, v)| b.get(k).map_or_else(|| is_absent(v), |w| same(v, w, is_absent)))
+                && b.iter().all(|(k, w)| a.contains_key(k) || is_absent(w))
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(x, y)| same(x, y, is_absent))
+        }
+        _ => a == b || (is_absent(a) && is_absent(b)),
     }
 }
 
-/// Whether two objects that were rewritten by the same rules are the same; what is null or empty is as good as absent.
-pub fn same_objects(a: &Object, b: &Object) -> bool {
-    a.iter().all(|(k, v)| b.get(k).map_or_else(|| is_nothing(v), |w| same(v, w)))
-        && b.iter().all(|(k, w)| a.contains_key(k) || is_nothing(w))
-}
-
-/// Whether a value is null, or holds nothing but such.
-pub fn is_nothing(value: &Value) -> bool {
+fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Array(list) => list.is_empty(),
-        Value::Object(map) => map.values().all(is_nothing),
+        Value::Object(map) => map.is_empty(),
         _ => false,
     }
+}
+
+/// Whether a value is empty, or holds only what is.
+pub fn is_nothing(value: &Value) -> bool {
+    is_empty(value) || value.as_object().is_some_and(|map| map.values().all(is_nothing))
 }
 
 /// The patch that makes `seen` what is `wanted`, and says so in the labels. It carries the version that was compared.
@@ -167,45 +189,6 @@ fn merge_patch(from: &Object, to: &Object) -> Object {
         patch.insert(key.clone(), Value::Null);
     }
     patch
-}
-
-/// Service accounts are merged, whatever the policy: labels and annotations that are missing, references that are
-/// missing. Nothing is taken away.
-fn merge_account(wanted: &Object, in_cluster: &Object) -> Existing {
-    let mut patch = Object::new();
-    for map in ["labels", "annotations"] {
-        let seen = json::object(in_cluster, &["metadata", map]);
-        let missing: Object = json::object(wanted, &["metadata", map])
-            .into_iter()
-            .flatten()
-            .filter(|(key, _)| seen.is_none_or(|s| !s.contains_key(*key)))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect();
-        if !missing.is_empty() {
-            json::set(&mut patch, &["metadata"], map, Value::Object(missing));
-        }
-    }
-    for list in ["secrets", "imagePullSecrets"] {
-        let seen = in_cluster.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
-        let mut merged = seen.clone();
-        for reference in wanted.get(list).and_then(Value::as_array).into_iter().flatten() {
-            if !merged.iter().any(|m| m.get("name") == reference.get("name")) {
-                merged.push(reference.clone());
-            }
-        }
-        if merged.len() != seen.len() {
-            patch.insert(list.to_owned(), json!(merged));
-        }
-    }
-    // When only the labels of the restore itself are missing, that is no difference worth a write.
-    let worth = patch.iter().any(|(key, value)| {
-        key != "metadata"
-            || value.as_object().into_iter().flatten().any(|(key, value)| {
-                key != "labels"
-                    || value.as_object().is_some_and(|l| l.keys().any(|k| !OURS.contains(&k.as_str())))
-            })
-    });
-    if worth { Existing::Patch(at_version(patch, in_cluster)) } else { Existing::Equal }
 }
 
 /// Whether the object was made by this very restore: it carries the restore's label and is not older than the restore.

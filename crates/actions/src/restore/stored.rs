@@ -26,6 +26,9 @@ const OF_SERVER: [&str; 8] = [
     "generateName",
     "namespace",
 ];
+/// Fields that servers of some versions leave out where they are empty, and that mean the same then.
+const SAME_WHEN_EMPTY: [&str; 7] =
+    ["status", "resources", "securityContext", "strategy", "updateStrategy", "loadBalancer", "metadata"];
 /// Labels and annotations that the server sets to values of its own, whatever is asked for.
 const SET_BY_SERVER: [&str; 2] = ["kubernetes.io/metadata.name", "deprecated.daemonset.template.generation"];
 
@@ -78,11 +81,7 @@ impl Asked<'_> {
     }
 
     fn compared(&self, stored: &Object, changed: bool) -> LostFields {
-        let mut comparison = Comparison {
-            drops_zeros: is_built_in(self.group_resource),
-            changed,
-            lost: LostFields::default(),
-        };
+        let mut comparison = Comparison { changed, lost: LostFields::default() };
         let body = self.body.iter().filter(|(key, _)| key.as_str() != "stringData");
         for (key, asked) in body {
             comparison.field(key, key, asked, stored.get(key));
@@ -109,12 +108,6 @@ fn is_headless(service: &Object) -> bool {
     json::text(service, &["spec"], "clusterIP") == Some("None")
 }
 
-/// Whether a type is one of Kubernetes itself, which drops values that are zero. Custom resources keep them.
-fn is_built_in(group_resource: &str) -> bool {
-    let (_, group) = group_resource.split_once('.').unwrap_or((group_resource, ""));
-    !group.contains('.') || group.ends_with(".k8s.io")
-}
-
 /// Whether a write has changed more of an object than what each write changes.
 pub fn is_changed(before: &Object, after: &Object) -> bool {
     let of_object = |object: &Object| {
@@ -128,7 +121,6 @@ pub fn is_changed(before: &Object, after: &Object) -> bool {
 }
 
 struct Comparison {
-    drops_zeros: bool,
     /// Whether a field that is there with another value is lost, too.
     changed: bool,
     lost: LostFields,
@@ -142,7 +134,7 @@ impl Comparison {
             return;
         }
         match stored {
-            None | Some(Value::Null) if self.is_nothing(asked) => {}
+            None | Some(Value::Null) if is_nothing(path, key, asked) => {}
             None => self.lose(path),
             Some(stored) => self.value(path, asked, stored),
         }
@@ -151,6 +143,7 @@ impl Comparison {
     fn value(&mut self, path: &str, asked: &Value, stored: &Value) {
         match (asked, stored) {
             (Value::Null, _) => {}
+            (Value::Array(asked), Value::Null) if asked.is_empty() => {}
             (Value::Object(asked), Value::Object(stored)) => {
                 for (key, asked) in asked {
                     let stored = stored.get(key);
@@ -158,7 +151,6 @@ impl Comparison {
                 }
             }
             (Value::Array(asked), Value::Array(stored)) => self.list(path, asked, stored),
-            (Value::String(text), _) if text.is_empty() && self.drops_zeros => {}
             _ if asked == stored || self.changed && Self::is_same(path, asked, stored) => {}
             _ if self.changed => self.lose(path),
             _ => {}
@@ -172,7 +164,7 @@ impl Comparison {
         let unordered = asked.len().max(stored.len()) <= MAX_UNORDERED;
         for (index, element) in asked.iter().enumerate() {
             let here =
-                left.get_mut(index).filter(|left| left.is_some_and(|left| self.holds(path, element, left)));
+                left.get_mut(index).filter(|left| left.is_some_and(|left| Self::holds(path, element, left)));
             if let Some(here) = here {
                 *here = None;
             } else {
@@ -181,7 +173,7 @@ impl Comparison {
         }
         for (index, element) in unmatched {
             let anywhere =
-                || left.iter().position(|left| left.is_some_and(|left| self.holds(path, element, left)));
+                || left.iter().position(|left| left.is_some_and(|left| Self::holds(path, element, left)));
             if let Some(at) = unordered.then(anywhere).flatten() {
                 left[at] = None;
                 continue;
@@ -198,14 +190,14 @@ impl Comparison {
             let path = format!("{path}[{shown}]");
             match same_name.or_else(same_place).and_then(|at| left[at].take()) {
                 Some(stored) => self.value(&path, element, stored),
-                None if self.is_nothing(element) => {}
+                None if element.is_null() => {}
                 None => self.lose(&path),
             }
         }
     }
 
-    fn holds(&self, path: &str, asked: &Value, stored: &Value) -> bool {
-        let mut inner = Self { drops_zeros: self.drops_zeros, changed: true, lost: LostFields::default() };
+    fn holds(path: &str, asked: &Value, stored: &Value) -> bool {
+        let mut inner = Self { changed: true, lost: LostFields::default() };
         inner.value(path, asked, stored);
         inner.lost.is_empty()
     }
@@ -229,23 +221,25 @@ impl Comparison {
         }
     }
 
-    /// Whether a value is as good as absent.
-    fn is_nothing(&self, value: &Value) -> bool {
-        match value {
-            Value::Null => true,
-            Value::Bool(value) => self.drops_zeros && !value,
-            Value::Number(number) => self.drops_zeros && number.as_f64() == Some(0.0),
-            Value::String(text) => self.drops_zeros && text.is_empty(),
-            Value::Array(list) => list.is_empty(),
-            Value::Object(map) => map.values().all(|value| self.is_nothing(value)),
-        }
-    }
-
     fn lose(&mut self, path: &str) {
         self.lost.total += 1;
         if self.lost.named.len() < MAX_NAMED {
             self.lost.named.push(backup_core::text::shortened(path, 128));
         }
+    }
+}
+
+/// Whether a value is as good as absent. A zero is not: the server that this object comes from has kept it.
+fn is_nothing(path: &str, key: &str, value: &Value) -> bool {
+    let may_be_empty =
+        || !path.contains(['.', '[']) || path.starts_with("metadata.") || SAME_WHEN_EMPTY.contains(&key);
+    match value {
+        Value::Null => true,
+        Value::Array(list) => list.is_empty() && may_be_empty(),
+        Value::Object(map) => {
+            may_be_empty() && map.iter().all(|(key, value)| is_nothing(&join(path, key), key, value))
+        }
+        _ => false,
     }
 }
 

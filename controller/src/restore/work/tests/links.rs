@@ -101,7 +101,7 @@ async fn what_serves_the_original_of_a_copy_stays_with_it_while_that_is_there() 
     for (there, update, expected, warned) in [
         (true, false, "a", "serves namespace \"a\""),
         (true, true, "a", "serves namespace \"a\""),
-        (false, false, "a", "existingResourcePolicy: update would change it"),
+        (false, false, "a", "existingResourcePolicy: update changes what"),
         (false, true, "copy", ""),
     ] {
         let fake = fake::server();

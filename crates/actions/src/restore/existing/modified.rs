@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::{Object, is_nothing, same};
+use super::{Object, same};
 
 /// Makes `seen`, the rewritten object of the cluster, what is wanted wherever the modifier has changed something and the object
 /// has it. `in_cluster` is the object as it is.
@@ -35,14 +35,14 @@ pub(super) fn accept(seen: &mut Object, in_cluster: &Object, wanted: &Object, un
 /// Whether a value is what is wanted. One that the modifier has added may have more fields: the cluster fills in defaults.
 fn covers(found: &Value, wanted: &Value, before: Option<&Value>) -> bool {
     match (found, wanted) {
-        _ if before == Some(wanted) => same(found, wanted),
+        _ if before == Some(wanted) => same(found, wanted, Value::is_null),
         (Value::Object(found), Value::Object(wanted)) => {
             let before = before.and_then(Value::as_object);
             let has = |(key, value): (&String, &Value)| {
                 let inner = before.and_then(|before| before.get(key));
-                found.get(key).map_or_else(|| is_nothing(value), |found| covers(found, value, inner))
+                found.get(key).map_or_else(|| value.is_null(), |found| covers(found, value, inner))
             };
-            let no_more = || found.iter().all(|(key, value)| wanted.contains_key(key) || is_nothing(value));
+            let no_more = || found.iter().all(|(key, value)| wanted.contains_key(key) || value.is_null());
             wanted.iter().all(has) && (before.is_none() || no_more())
         }
         (Value::Array(found), Value::Array(wanted)) => {
@@ -56,6 +56,6 @@ fn covers(found: &Value, wanted: &Value, before: Option<&Value>) -> bool {
             found.len() == wanted.len()
                 && pairs.all(|(index, (found, wanted))| covers(found, wanted, before(index, wanted)))
         }
-        _ => same(found, wanted),
+        _ => same(found, wanted, Value::is_null),
     }
 }

@@ -51,8 +51,28 @@ fn different_objects_are_left_unless_they_may_be_updated(#[case] mut cluster: Va
     let Existing::Patch(patch) = compared("configmaps", backup.clone(), cluster.clone(), true) else {
         panic!("no patch");
     };
-    json_patch::merge(&mut cluster, &json!(patch));
-    assert_eq!(compared("configmaps", backup, cluster, true), Existing::Equal, "{patch:?}");
+    json_patch::merge(&mut cluster, &Value::Object(patch));
+    assert_eq!(compared("configmaps", backup, cluster, true), Existing::Equal);
+}
+
+/// An empty selector selects everything, and in many custom resources what is there turns something on.
+#[rstest]
+#[case::selector(json!({"spec": {"ingress": [{"from": [{"podSelector": {"a": "b"}}]}]}}),
+    json!({"spec": {"ingress": [{"from": [{"podSelector": {"a": "b"}, "namespaceSelector": {}}]}]}}))]
+#[case::of_an_object(json!({"spec": {"minAvailable": 1}}), json!({"spec": {"minAvailable": 1, "selector": {}}}))]
+#[case::a_list(json!({"spec": {"allow": []}}), json!({"spec": {}}))]
+#[case::of_nothing(json!({"spec": {"a": {"b": null}, "c": 1}}), json!({"spec": {"c": 1}}))]
+fn what_is_empty_is_not_absent(#[case] one: Value, #[case] other: Value) {
+    for (backup, cluster) in [(&one, &other), (&other, &one)] {
+        let of_kind = "policies.example.com";
+        assert_eq!(compared(of_kind, backup.clone(), cluster.clone(), false), Existing::Differs, "{backup}");
+        let mut changed = cluster.clone();
+        let Existing::Patch(patch) = compared(of_kind, backup.clone(), cluster.clone(), true) else {
+            panic!("no patch");
+        };
+        json_patch::merge(&mut changed, &Value::Object(patch));
+        assert_eq!(compared(of_kind, backup.clone(), changed, true), Existing::Equal, "{backup}");
+    }
 }
 
 #[test]
@@ -70,28 +90,63 @@ fn a_patch_holds_only_for_the_version_that_was_compared() {
     assert_eq!(patch["metadata"]["labels"]["velero.io/restore-name"], "r");
 }
 
-#[test]
-fn service_accounts_are_merged_whatever_the_policy() {
+#[rstest]
+#[case::left(false)]
+#[case::updated(true)]
+fn service_accounts_are_merged_whatever_the_policy(#[case] update: bool) {
     let backup = json!({
         "metadata": {"name": "default", "labels": {"a": "backup", "b": "backup"}},
-        "secrets": [{"name": "mine"}], "imagePullSecrets": [{"name": "pull"}],
+        "secrets": [{"name": "mine"}], "imagePullSecrets": [{"name": "pull"}], "automountServiceAccountToken": false,
     });
     let mut cluster = json!({
         "metadata": {"name": "default", "labels": {"a": "cluster"}}, "secrets": [{"name": "theirs"}],
     });
-    let Existing::Patch(patch) = compared("serviceaccounts", backup.clone(), cluster.clone(), false) else {
-        panic!("no patch");
+    let patch = match (compared("serviceaccounts", backup.clone(), cluster.clone(), update), update) {
+        (Existing::Complete(patch), false) | (Existing::Patch(patch), true) => patch,
+        (other, _) => panic!("{other:?}"),
     };
-    json_patch::merge(&mut cluster, &json!(patch));
-    assert_eq!(cluster["metadata"]["labels"]["a"], "cluster");
+    json_patch::merge(&mut cluster, &Value::Object(patch));
+    assert_eq!(cluster["metadata"]["labels"]["a"], if update { "backup" } else { "cluster" });
     assert_eq!(cluster["metadata"]["labels"]["b"], "backup");
     assert_eq!(cluster["secrets"], json!([{"name": "theirs"}, {"name": "mine"}]));
     assert_eq!(cluster["imagePullSecrets"], json!([{"name": "pull"}]));
+    assert_eq!(cluster["automountServiceAccountToken"], false);
     assert_eq!(
-        compared("serviceaccounts", backup, cluster, false),
-        Existing::Equal,
+        compared("serviceaccounts", backup, cluster, update),
+        if update { Existing::Equal } else { Existing::Differs },
         "merging again changes nothing"
     );
+}
+
+#[rstest]
+#[case::automount(json!({"automountServiceAccountToken": false}), json!({"automountServiceAccountToken": true}))]
+#[case::annotation(json!({"metadata": {"annotations": {"role": "right"}}}), json!({"metadata": {"annotations": {"role": "wrong"}}}))]
+fn what_differs_in_an_account_is_a_difference(#[case] backup: Value, #[case] cluster: Value) {
+    let compared = |update| compared("serviceaccounts", backup.clone(), cluster.clone(), update);
+    assert_eq!(compared(false), Existing::Differs);
+    assert!(matches!(compared(true), Existing::Patch(_)));
+}
+
+#[rstest]
+#[case::lacks_a_label(json!({"labels": {"enforce": "restricted"}}), json!({}), true)]
+#[case::has_another_annotation(json!({"annotations": {"a": "b"}}), json!({"annotations": {"a": "c"}}), true)]
+#[case::has_more(json!({"labels": {"a": "b"}}), json!({"labels": {"a": "b", "more": "c"}, "annotations": {"d": "e"}}), false)]
+#[case::labels_of_restores(json!({"labels": {"velero.io/restore-name": "r"}}), json!({"labels": {}}), false)]
+#[case::of_the_cluster(json!({"labels": {"kubernetes.io/metadata.name": "a"}}), json!({"labels": {"kubernetes.io/metadata.name": "b"}}), false)]
+fn what_a_namespace_lacks_is_a_difference(
+    #[case] backup: Value,
+    #[case] cluster: Value,
+    #[case] differs: bool,
+) {
+    let of = |metadata: &Value| json!({"metadata": metadata}).as_object().unwrap().clone();
+    let (backup, mut cluster) = (of(&backup), Value::Object(of(&cluster)));
+    let compared = |cluster: &Value, update| compare_namespace(&backup, cluster.as_object().unwrap(), update);
+    assert_eq!(compared(&cluster, false), if differs { Existing::Differs } else { Existing::Equal });
+    let before = cluster.clone();
+    if let Existing::Patch(patch) = compared(&cluster, true) {
+        json_patch::merge(&mut cluster, &Value::Object(patch));
+    }
+    assert_eq!((compared(&cluster, true), cluster != before), (Existing::Equal, differs));
 }
 
 #[test]

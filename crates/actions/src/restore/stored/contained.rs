@@ -24,16 +24,6 @@ struct Held<'a>(&'a Value);
 /// Looks a key up.
 struct Key<'a>(&'a Object);
 
-/// Nothing is asked for: as good as absent.
-fn is_nothing(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Array(list) => list.is_empty(),
-        Value::Object(map) => map.is_empty(),
-        _ => false,
-    }
-}
-
 impl<'de> DeserializeSeed<'de> for Fields<'_> {
     type Value = bool;
 
@@ -54,13 +44,13 @@ impl<'de> Visitor<'de> for Fields<'_> {
         while let Some(asked) = map.next_key_seed(Key(self.0))? {
             match asked {
                 Some(asked) => {
-                    found += usize::from(!is_nothing(asked));
+                    found += usize::from(!asked.is_null());
                     all &= map.next_value_seed(Held(asked))?;
                 }
                 None => _ = map.next_value::<IgnoredAny>()?,
             }
         }
-        Ok(all && found == self.0.values().filter(|asked| !is_nothing(asked)).count())
+        Ok(all && found == self.0.values().filter(|asked| !asked.is_null()).count())
     }
 }
 
@@ -100,7 +90,7 @@ impl<'de> Visitor<'de> for Held<'_> {
     }
 
     fn visit_unit<E: Error>(self) -> Result<bool, E> {
-        Ok(is_nothing(self.0))
+        Ok(self.0.is_null())
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<bool, E> {
