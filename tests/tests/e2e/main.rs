@@ -21,6 +21,7 @@ mod deletion;
 mod deploy;
 mod describe;
 mod disaster_recovery;
+mod existing_objects;
 mod failing_webhooks;
 mod file_access;
 mod filter_policies;
@@ -141,6 +142,7 @@ fn suites() -> Vec<Suite> {
                 failing_webhooks::TESTS,
                 links_of_restores::TESTS,
                 stored_fields::TESTS,
+                existing_objects::TESTS,
                 metrics::TESTS,
                 modified_restores::TESTS,
                 repository_data::TESTS,
