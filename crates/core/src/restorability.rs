@@ -8,7 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::{
-    api::{Backup, BackupStorageLocation, backup_storage_location::LocationPhase},
+    api::{
+        Backup, BackupStorageLocation,
+        backup_storage_location::{AccessMode, LocationPhase},
+    },
     labels::{
         DATA_ELSEWHERE_ANNOTATION, FILES_MISSING_ANNOTATION, IMPORTED_ANNOTATION, MISSING_DATA_ANNOTATION,
         VERIFIED_ANNOTATION,
@@ -87,6 +90,8 @@ pub struct Evidence {
     /// Whether it asks for data of volumes in a repository, and nobody has noted which volumes that can be read of here. Our own
     /// backups and imports always have that note.
     asks_for_repository: bool,
+    /// Why its files cannot be used.
+    bad_files: Option<String>,
 }
 
 /// A location, as far as it is known.
@@ -96,6 +101,10 @@ pub enum Place {
         phase: Option<LocationPhase>,
         /// When the last comparison with the cluster began that has ended.
         synced: Option<Timestamp>,
+        is_read_only: bool,
+        /// Whether it is marked as the one for backups that name none.
+        is_default: bool,
+        created: Option<Timestamp>,
     },
     Gone,
     /// It could not be read; why.
@@ -104,9 +113,14 @@ pub enum Place {
 
 impl Place {
     pub fn of(location: &BackupStorageLocation) -> Self {
-        let status = &location.status;
-        let synced = status.last_synced_time.as_ref().map(|time| time.0);
-        Self::Found { phase: status.phase.clone(), synced }
+        let (spec, status) = (&location.spec, &location.status);
+        Self::Found {
+            phase: status.phase.clone(),
+            synced: status.last_synced_time.as_ref().map(|time| time.0),
+            is_read_only: spec.access_mode == Some(AccessMode::ReadOnly),
+            is_default: spec.default == Some(true),
+            created: location.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        }
     }
 }
 
@@ -125,6 +139,16 @@ impl Places {
             Ok(all) => all.get(name).cloned().unwrap_or(Place::Gone),
             Err(why) => Place::Unread(why.clone()),
         }
+    }
+
+    /// The location of backups that name none, as the controller chooses it: the newest that is marked. `None` where none is marked:
+    /// then a flag of the controller names it.
+    pub fn default_name(&self) -> Option<&str> {
+        let marked = self.0.as_ref().ok()?.iter().filter_map(|(name, place)| match place {
+            Place::Found { is_default: true, created, .. } => Some((*created, name.as_str())),
+            _ => None,
+        });
+        marked.max().map(|(_, name)| name)
     }
 }
 
@@ -163,6 +187,7 @@ impl Evidence {
                 .is_some_and(|all| all.total_items == 0 && all.items_backed_up == 0),
             asks_for_repository: (copies_files == Some(true) || spec.snapshot_move_data == Some(true))
                 && annotation(MISSING_DATA_ANNOTATION).is_none(),
+            bad_files: None,
         }
     }
 
@@ -171,9 +196,16 @@ impl Evidence {
         self.files = Files::Missing;
     }
 
-    /// Somebody has just read one of its files.
+    /// Somebody has just read one of its files. Others may be missing, so a mark of the controller stays.
     pub fn finds_files(&mut self) {
-        self.files = Files::Stored;
+        if self.files == Files::Unproven {
+            self.files = Files::Stored;
+        }
+    }
+
+    /// Somebody has just tried to read its files, and they are not what they should be: why.
+    pub fn finds_bad_files(&mut self, why: String) {
+        self.bad_files = Some(why);
     }
 
     /// `place` is its location; `None` where the location has a verdict of its own beside this one.
@@ -210,7 +242,7 @@ impl Evidence {
             Some(Place::Unread(why)) => {
                 add(Answer::Unknown, format!("location {name} could not be read: {why}"));
             }
-            Some(Place::Found { phase, synced: at }) => {
+            Some(Place::Found { phase, synced: at, .. }) => {
                 synced = *at;
                 match phase {
                     Some(LocationPhase::Available) => {}
@@ -240,6 +272,9 @@ impl Evidence {
         if self.asks_for_repository && self.missing.is_none() && self.elsewhere.is_none() {
             let why = "its volumes may be in a repository, and whether they can be read here is not known";
             add(Answer::Unknown, why.to_owned());
+        }
+        if let Some(why) = &self.bad_files {
+            add(Answer::Unknown, why.clone());
         }
         if let Some(findings) = self.verified.map(|last| last.findings).filter(|findings| *findings > 0) {
             add(Answer::Unknown, format!("{} in its files", counted(findings, "fault")));
@@ -273,7 +308,9 @@ mod tests {
     }
 
     fn place(phase: Option<&str>, synced: Option<&str>) -> Place {
-        Place::Found { phase: phase.map(LocationPhase::from), synced: synced.map(|at| at.parse().unwrap()) }
+        let synced = synced.map(|at| at.parse().unwrap());
+        let phase = phase.map(LocationPhase::from);
+        Place::Found { phase, synced, is_read_only: false, is_default: false, created: None }
     }
 
     fn annotated(name: &str, value: &str) -> Value {
@@ -398,7 +435,12 @@ mod tests {
         assert_eq!(evidence.judge(Some(&here)).answer, Answer::Unknown);
         evidence.finds_files();
         assert!(evidence.judge(Some(&here)).is_good);
+        evidence.finds_bad_files("the list cannot be used".to_owned());
+        assert_eq!(evidence.judge(Some(&here)).answer, Answer::Unknown);
         evidence.finds_no_files();
+        assert_eq!(evidence.judge(Some(&here)).answer, Answer::No);
+        // One file says nothing of the others.
+        evidence.finds_files();
         assert_eq!(evidence.judge(Some(&here)).answer, Answer::No);
     }
 }

@@ -212,6 +212,7 @@ async fn seen_file<W: Workload, T: DeserializeOwned>(
         seen = match &read {
             Ok(_) => FilesSeen::Found,
             Err(problem) if problem.kind == ProblemKind::NoFile => FilesSeen::Missing,
+            Err(problem) if problem.kind == ProblemKind::BadFile => FilesSeen::Bad,
             Err(_) => FilesSeen::Unread,
         };
         read

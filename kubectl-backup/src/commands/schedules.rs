@@ -51,7 +51,8 @@ async fn describe(args: &DescribeOneArgs, terminal: &mut Terminal) -> CommandRes
     let session = Session::connect(terminal).await?;
     let name = &args.name;
     let schedule = get_named::<Schedule>(&session, name).await?;
-    let view = view::describe(&schedule, backups(&session, name).await, terminal.now());
+    let (backups, places) = futures::join!(backups(&session, name), get::places(&session));
+    let view = view::describe(&schedule, backups, &places, terminal.now());
     let screen = |now, style| view::text(&view, now, style);
     json::show("ScheduleDescription", &view, args.document, terminal, screen)?;
     Ok(Exit::Done)

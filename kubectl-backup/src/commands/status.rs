@@ -1,13 +1,15 @@
 //! `status`: one page for a cluster.
 
+use std::pin::pin;
+
 use backup_core::api::download_request::DownloadTargetKind;
 use backup_lock::{State, ledger::Status};
-use futures::{future::join_all, try_join};
+use futures::{StreamExt as _, stream, try_join};
 use k8s_openapi::{
     api::core::v1::{Namespace, PersistentVolumeClaim},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     describe::read_ledger,
@@ -29,6 +31,10 @@ use crate::{
 
 /// Between two pages of `-w`: each takes lists of everything.
 const PERIOD: Duration = Duration::from_secs(10);
+
+/// For reading the lists of items of backups. What was not read by then is not checked.
+const LISTS_TIMEOUT: Duration = Duration::from_secs(20);
+const PARALLEL_READS: usize = 8;
 
 pub(super) async fn run(args: StatusArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
@@ -85,30 +91,58 @@ async fn read(session: &Session, args: &StatusArgs, now: Timestamp) -> Result<Cl
     let lock = async { Ok(fetched(session, lock(session)).await) };
     let (backups, restores, schedules, locations, namespaces, claims, types, lock) =
         try_join!(backups, restores, schedules, locations, namespaces, claims, types, lock)?;
-    let held = HeldByBackup::new();
+    let held = Fetched::Known(HeldByBackup::new());
     let mut seen =
         Observed { namespaces, claims, types, held, backups, restores, schedules, locations, lock };
-    seen.held = held_by(session, view::lists_to_read(&seen)).await;
     let asked =
         Asked { rpo: args.rpo.and_then(|rpo| rpo.as_std().try_into().ok()), except: &args.except_namespaces };
+    let deadline = Instant::now() + LISTS_TIMEOUT;
+    // A backup that holds nothing of a namespace makes way for the one before it.
+    loop {
+        let lists = view::lists_to_read(&seen, &session.namespace, &asked);
+        if lists.is_empty() || Instant::now() >= deadline {
+            break;
+        }
+        read_lists(session, lists, deadline, &mut seen.held).await;
+    }
     Ok(view::status(&session.namespace, seen, &asked, now))
 }
 
-/// Reads the lists of items of these backups side by side.
-async fn held_by(session: &Session, lists: Vec<view::ListOf>) -> HeldByBackup {
-    let read = lists.into_iter().map(async |view::ListOf { name, uid }| {
+/// Reads the lists of items of these backups, some at a time, until the deadline, or until it is known that this user may not.
+async fn read_lists(
+    session: &Session,
+    lists: Vec<view::ListOf>,
+    deadline: Instant,
+    held: &mut Fetched<HeldByBackup>,
+) {
+    let read = |view::ListOf { name, uid }: view::ListOf| async move {
         let meta = ObjectMeta { name: Some(name.clone()), uid: Some(uid), ..ObjectMeta::default() };
         let file = StoredFile::of(DownloadTargetKind::BackupResourceList, &meta);
+        let mut is_forbidden = false;
         let read = async {
             match Box::pin(document::<ResourceList>(session, &file)).await {
-                // A backup without its list holds nothing that is known.
-                Err(problem) if problem.kind == ProblemKind::NoFile => Ok(ResourceList::new()),
-                other => other,
+                Ok(list) => Ok(Held::from(list)),
+                Err(problem) if problem.kind == ProblemKind::NoFile => Ok(Held::default()),
+                Err(problem) => {
+                    is_forbidden = problem.kind == ProblemKind::Forbidden;
+                    Err(problem)
+                }
             }
         };
-        (name, fetched(session, read).await.map(Held::from))
-    });
-    join_all(read).await.into_iter().collect()
+        let list = fetched(session, read).await;
+        (name, list, is_forbidden)
+    };
+    let mut all = pin!(stream::iter(lists).map(read).buffer_unordered(PARALLEL_READS));
+    while let Ok(Some((name, list, is_forbidden))) = timeout_at(deadline, all.next()).await {
+        match (list, &mut *held) {
+            (Fetched::Missing { unavailable }, held) if is_forbidden => {
+                *held = Fetched::Missing { unavailable };
+                return;
+            }
+            (list, Fetched::Known(held)) => _ = held.insert(name, list),
+            (_, Fetched::Missing { .. }) => return,
+        }
+    }
 }
 
 /// All objects of a kind, by their metadata.

@@ -177,6 +177,10 @@ impl Workload for Backup {
             FilesSeen::Unread => {}
             FilesSeen::Found => evidence.finds_files(),
             FilesSeen::Missing => evidence.finds_no_files(),
+            FilesSeen::Bad => {
+                let why = description.stored.contents.shown(|_| None).unwrap_or_default();
+                evidence.finds_bad_files(format!("its list of items is {why}"));
+            }
         }
         // Whoever has just read a file there need not read the location.
         let is_known =

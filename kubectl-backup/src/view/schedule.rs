@@ -1,13 +1,18 @@
 //! Schedules: rows of `schedules get`, and the document and the screen of `schedules describe`. Pure.
 
+mod obstacle;
+
 use backup_core::{
     api::{Backup, Schedule, schedule::SchedulePhase},
     cron::Reading,
     labels::{CRON_ANNOTATION, SKIPPED_ANNOTATION},
+    restorability::Places,
 };
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde::Serialize;
+
+pub(crate) use obstacle::Obstacle;
 
 use super::{
     Columns, TableKind, WorkStatus, Workload as _,
@@ -33,7 +38,7 @@ impl TableKind for Schedule {
             "STATUS",
             "SCHEDULE",
             "NEXT",
-            "LAST BACKUP",
+            "LAST RUN",
             "AGE",
             "TTL",
             "NEXT RUNS (UTC)",
@@ -44,9 +49,19 @@ impl TableKind for Schedule {
         status: 1,
     };
 
+    const HAS_LOCATION: bool = true;
+
     fn row(&self, now: Timestamp, style: Style) -> Vec<String> {
+        self.row_among(None, now, style)
+    }
+
+    fn row_among(&self, places: Option<&Places>, now: Timestamp, style: Style) -> Vec<String> {
         let template = &self.spec.template;
-        let (state, tone) = state(self);
+        let obstacle = Obstacle::of(self, places, now);
+        let (mut state, tone) = state(self, obstacle.as_ref());
+        if let Some(remark) = obstacle.as_ref().and_then(Obstacle::remark) {
+            state.push_str(&format!(" ({remark})"));
+        }
         let runs = next(self, now);
         vec![
             self.name_any(),
@@ -68,16 +83,17 @@ fn short(runs: &[Timestamp]) -> String {
     runs.iter().map(|at| minute(*at)).collect::<Vec<_>>().join(", ")
 }
 
-/// How it stands, in a word.
-fn state(schedule: &Schedule) -> (String, Tone) {
+/// Its state in a word.
+fn state(schedule: &Schedule, obstacle: Option<&Obstacle>) -> (String, Tone) {
     let phase = schedule.status.phase.clone().unwrap_or(SchedulePhase::New);
-    match (&phase, schedule.spec.paused) {
+    let (state, tone) = match (&phase, schedule.spec.paused) {
         (SchedulePhase::FailedValidation, _) => (phase.to_string(), Tone::Bad),
         (_, true) => ("Paused".to_owned(), Tone::Warn),
         (SchedulePhase::Enabled, _) => (phase.to_string(), Tone::Good),
         (SchedulePhase::New, _) => (phase.to_string(), Tone::Busy),
         _ => (plain(phase.as_str()), Tone::Unknown),
-    }
+    };
+    (state, obstacle.map_or(tone, Obstacle::tone))
 }
 
 /// How the controller has said that it reads the expression.
@@ -149,8 +165,17 @@ pub(crate) struct BackupLine {
     pub(crate) completed: Option<Timestamp>,
 }
 
-pub(crate) fn describe(schedule: &Schedule, backups: Fetched<Vec<Backup>>, now: Timestamp) -> ScheduleView {
-    let (state, tone) = state(schedule);
+pub(crate) fn describe(
+    schedule: &Schedule,
+    backups: Fetched<Vec<Backup>>,
+    places: &Places,
+    now: Timestamp,
+) -> ScheduleView {
+    let obstacle = Obstacle::of(schedule, Some(places), now);
+    let (state, tone) = state(schedule, obstacle.as_ref());
+    // Of others the status says it.
+    let obstacle = obstacle.filter(|obstacle| obstacle.remark().is_some());
+    let errors = schedule.status.validation_errors.iter().map(|text| plain(text));
     let (spec, template) = (&schedule.spec, &schedule.spec.template);
     let reason = schedule.annotations().get(SKIPPED_ANNOTATION).map(|text| plain(text));
     let reading = reading(schedule);
@@ -167,7 +192,7 @@ pub(crate) fn describe(schedule: &Schedule, backups: Fetched<Vec<Backup>>, now: 
         difference,
         last_backup: schedule.status.last_backup.as_ref().map(|at| at.0),
         last_skipped: schedule.status.last_skipped.as_ref().map(|at| Skipped { at: at.0, reason }),
-        problems: schedule.status.validation_errors.iter().map(|text| plain(text)).collect(),
+        problems: errors.chain(obstacle.map(|obstacle| format!("It {obstacle}."))).collect(),
         scope: scope(template),
         ttl: template.ttl.map(|ttl| ttl.to_string()),
         location: template.storage_location.as_deref().map(plain),
@@ -221,7 +246,7 @@ fn facts(view: &ScheduleView, now: Timestamp) -> Vec<(&'static str, String)> {
     if let Some(difference) = &view.difference {
         facts.push(("Mind", format!("Velero's two libraries differ: {difference} (docs/use/schedules.md)")));
     }
-    facts.push(("Last backup", view.last_backup.map_or_else(|| "never".to_owned(), |at| ago(at, now))));
+    facts.push(("Last run", view.last_backup.map_or_else(|| "never".to_owned(), |at| ago(at, now))));
     if let Some(skipped) = &view.last_skipped {
         let why = skipped.reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
         facts.push(("Last skipped", format!("{}{why}", ago(skipped.at, now))));

@@ -6,7 +6,7 @@ mod screen;
 use std::collections::HashMap;
 
 use backup_core::{
-    api::{Backup, BackupSpec, BackupStorageLocation, Schedule, schedule::SchedulePhase},
+    api::{Backup, BackupSpec, BackupStorageLocation, Schedule},
     names::is_object_name,
     restorability::{Answer, Evidence, Places, Restorability},
     selection::IncludesExcludes,
@@ -20,11 +20,13 @@ use serde::Serialize;
 pub(crate) use held::{Created, Held, HeldByBackup, ListOf, lists_to_read};
 pub(crate) use screen::text;
 
+use held::LastGood;
+
 use super::{
     LocationSummary, WorkStatus, Workload,
     location::tone,
     related::began,
-    schedule::{next, reading},
+    schedule::{Obstacle, next, reading},
     verdict,
 };
 use crate::{
@@ -42,8 +44,8 @@ pub(crate) struct Observed {
     pub(crate) claims: Fetched<Vec<Created>>,
     /// Definitions of custom resources.
     pub(crate) types: Fetched<Vec<Created>>,
-    /// What the last good backups hold, as far as it was read.
-    pub(crate) held: HeldByBackup,
+    /// What the last good backups hold, as far as it was read; or why this user may not read it.
+    pub(crate) held: Fetched<HeldByBackup>,
     pub(crate) backups: Vec<BackupFacts>,
     pub(crate) restores: Vec<WorkLine>,
     pub(crate) schedules: Vec<Schedule>,
@@ -194,6 +196,8 @@ pub(crate) struct ClusterStatus {
 pub(crate) struct NamespaceStatus {
     pub(crate) name: String,
     pub(crate) protected: bool,
+    /// Whether its last good backup was looked at; one that was not is not protected as far as is known.
+    pub(crate) checked: bool,
     pub(crate) last_good: Option<GoodBackup>,
     pub(crate) next_run: Option<Timestamp>,
     /// The schedule that promises the most recent backups.
@@ -219,18 +223,19 @@ pub(crate) struct LocationLine {
     pub(crate) tone: Tone,
 }
 
-/// The newest of the backups of one scope.
+/// The backups of one scope: the good ones, the newest first, and the newest that has ended.
 struct Newest<'a> {
     scope: &'a Scope,
-    good: Option<&'a Judged<'a>>,
+    good: Vec<&'a Judged<'a>>,
     ended: Option<&'a Judged<'a>>,
 }
 
 /// A schedule, and what it promises.
-struct Promise<'a> {
+struct Promise {
     name: String,
     scope: Scope,
-    schedule: &'a Schedule,
+    /// Why it makes no backups, or none that last: then it promises nothing.
+    obstacle: Option<Obstacle>,
     next: Option<Timestamp>,
     /// The last good backup began no earlier: at the last run but one, as the last may not have ended.
     since: Option<Timestamp>,
@@ -242,37 +247,30 @@ struct Promise<'a> {
 #[derive(Clone, Default)]
 struct Covering<'a> {
     newest: Vec<&'a Newest<'a>>,
-    promises: Vec<&'a Promise<'a>>,
+    promises: Vec<&'a Promise>,
 }
 
 pub(crate) fn status(namespace: &str, seen: Observed, asked: &Asked<'_>, now: Timestamp) -> ClusterStatus {
     let mut unchecked = held::unchecked(&seen);
+    let (except, there) = split(&seen, namespace, asked);
     let Observed { namespaces, claims, types, held, backups, restores, schedules, locations, lock } = seen;
-    let names = match namespaces {
-        Fetched::Known(names) => names,
-        Fetched::Missing { unavailable } => {
-            unchecked
-                .push(format!("only namespaces that a backup or schedule names are shown: {unavailable}"));
-            let unknown = |name| Created { namespace: String::new(), name, at: None };
-            named(&backups, &schedules).into_iter().map(unknown).collect()
-        }
-    };
+    if let Fetched::Missing { unavailable } = namespaces {
+        unchecked.push(format!("only namespaces that a backup or schedule names are shown: {unavailable}"));
+    }
     let places = Places::of(&locations);
-    let judged: Vec<Judged<'_>> = backups.iter().map(|backup| Judged::of(backup, &places)).collect();
+    let judged = judged(&backups, &places);
     let newest = newest(&judged);
-    let promises: Vec<Promise<'_>> = schedules.iter().map(|one| promise(one, now)).collect();
+    let promises: Vec<Promise> = schedules.iter().map(|one| promise(one, &places, now)).collect();
     let locations: Vec<LocationLine> = locations.iter().map(location).collect();
-    let is_excepted = |one: &Created| held::is_left_out(&one.name, namespace, asked);
-    let (except, there): (Vec<Created>, Vec<Created>) = names.into_iter().partition(is_excepted);
     let names: Vec<String> = there.iter().map(|one| one.name.clone()).collect();
     let covering = covering(&names, &newest, &promises);
-    let since = Since { held: &held, claims: &claims };
+    let since = Since { held: held.known(), claims: &claims };
     let namespaces: Vec<NamespaceStatus> = there
         .iter()
         .zip(&covering)
         .map(|(one, covering)| of_namespace(one, covering, &promises, &since, asked.rpo, now))
         .collect();
-    let newest_good = newest.iter().filter_map(|one| one.good).filter_map(|good| good.facts.began).max();
+    let newest_good = newest.iter().filter_map(|one| one.good.first()?.facts.began).max();
     let running = backups.iter().filter_map(|backup| backup.work.clone()).chain(restores).collect();
     ClusterStatus {
         namespace: namespace.to_owned(),
@@ -285,6 +283,20 @@ pub(crate) fn status(namespace: &str, seen: Observed, asked: &Asked<'_>, now: Ti
         lock,
         unchecked,
     }
+}
+
+fn judged<'a>(backups: &'a [BackupFacts], places: &Places) -> Vec<Judged<'a>> {
+    backups.iter().map(|backup| Judged::of(backup, places)).collect()
+}
+
+/// The namespaces that need no backups, and the others.
+fn split(seen: &Observed, installation: &str, asked: &Asked<'_>) -> (Vec<Created>, Vec<Created>) {
+    let unknown = |name| Created { namespace: String::new(), name, at: None };
+    let names = match &seen.namespaces {
+        Fetched::Known(names) => names.clone(),
+        Fetched::Missing { .. } => named(&seen.backups, &seen.schedules).into_iter().map(unknown).collect(),
+    };
+    names.into_iter().partition(|one| held::is_left_out(&one.name, installation, asked))
 }
 
 /// The namespaces that are named without a pattern.
@@ -304,7 +316,7 @@ fn newest<'a>(backups: &'a [Judged<'a>]) -> Vec<Newest<'a>> {
     for judged in backups {
         let backup = judged.facts;
         let at = all.iter().position(|one| *one.scope == backup.scope).unwrap_or_else(|| {
-            all.push(Newest { scope: &backup.scope, good: None, ended: None });
+            all.push(Newest { scope: &backup.scope, good: Vec::new(), ended: None });
             all.len() - 1
         });
         let later =
@@ -313,19 +325,18 @@ fn newest<'a>(backups: &'a [Judged<'a>]) -> Vec<Newest<'a>> {
         if backup.work.is_none() && later(newest.ended) {
             newest.ended = Some(judged);
         }
-        if judged.restorable.is_good && later(newest.good) {
-            newest.good = Some(judged);
+        if judged.restorable.is_good {
+            newest.good.push(judged);
         }
+    }
+    for one in &mut all {
+        one.good.sort_by_key(|good| std::cmp::Reverse(good.facts.began));
     }
     all
 }
 
 /// What covers each of these namespaces.
-fn covering<'a>(
-    names: &[String],
-    newest: &'a [Newest<'a>],
-    promises: &'a [Promise<'a>],
-) -> Vec<Covering<'a>> {
+fn covering<'a>(names: &[String], newest: &'a [Newest<'a>], promises: &'a [Promise]) -> Vec<Covering<'a>> {
     let places: HashMap<&str, usize> = (0..).zip(names).map(|(place, name)| (name.as_str(), place)).collect();
     let mut all = vec![Covering::default(); names.len()];
     for one in newest {
@@ -341,8 +352,9 @@ fn covering<'a>(
     all
 }
 
-fn promise(schedule: &Schedule, now: Timestamp) -> Promise<'_> {
-    let runs = next(schedule, now);
+fn promise(schedule: &Schedule, places: &Places, now: Timestamp) -> Promise {
+    let obstacle = Obstacle::of(schedule, Some(places), now);
+    let runs = if obstacle.is_none() { next(schedule, now) } else { Vec::new() };
     let cron = reading(schedule).unwrap_or_default().cron(&schedule.spec.schedule).ok();
     let is_running = !runs.is_empty();
     let before = |at: Timestamp| {
@@ -355,7 +367,7 @@ fn promise(schedule: &Schedule, now: Timestamp) -> Promise<'_> {
     Promise {
         name: schedule.name_any(),
         scope: Scope::of(&schedule.spec.template),
-        schedule,
+        obstacle,
         next: runs.first().copied(),
         // It promises nothing of the time before it was there.
         since: since.filter(|since| created.is_none_or(|created| created <= *since)),
@@ -365,32 +377,33 @@ fn promise(schedule: &Schedule, now: Timestamp) -> Promise<'_> {
 
 /// What a last good backup is compared with.
 struct Since<'a> {
-    held: &'a HeldByBackup,
+    held: Option<&'a HeldByBackup>,
     claims: &'a Fetched<Vec<Created>>,
 }
 
 fn of_namespace(
     namespace: &Created,
     covering: &Covering<'_>,
-    promises: &[Promise<'_>],
+    promises: &[Promise],
     since: &Since<'_>,
     rpo: Option<SignedDuration>,
     now: Timestamp,
 ) -> NamespaceStatus {
-    let (name, newest) = (namespace.name.as_str(), || covering.newest.iter());
-    let by_scope = newest().filter_map(|one| one.good).max_by_key(|backup| backup.facts.began);
-    let ended = newest().filter_map(|one| one.ended).max_by_key(|backup| backup.facts.began);
+    let name = namespace.name.as_str();
+    let age = |at: Timestamp| human(now.duration_since(at).as_secs().max(0));
+    let LastGood { good, passed_over, unread } = held::last_good(namespace, covering, since.held, age);
+    let ended = covering.newest.iter().filter_map(|one| one.ended).max_by_key(|backup| backup.facts.began);
     let running = covering.promises.iter().copied().filter(|one| one.next.is_some());
     let strictest = running.clone().min_by_key(|one| one.every.unwrap_or(SignedDuration::MAX));
-    let mut reasons = Vec::new();
-    let age = |at: Timestamp| human(now.duration_since(at).as_secs().max(0));
-    let absence = by_scope.and_then(|good| held::absence(namespace, good, since.held, age));
-    let good = by_scope.filter(|_| absence.is_none());
-    match (good, ended) {
-        _ if absence.is_some() => reasons.extend(absence),
-        (None, None) => reasons.push("there is no backup of all of it".to_owned()),
-        (None, Some(bad)) => reasons.push(bad.sentence()),
-        (Some(good), _) => reasons.extend(of_good(good.facts, name, strictest, rpo, now)),
+    let mut reasons: Vec<String> =
+        good.map(|good| of_good(good.facts, name, strictest, rpo, now)).unwrap_or_default();
+    let is_recent = good.is_some() && reasons.is_empty();
+    if let Some((unread, why)) = unread {
+        reasons.push(not_checked(&unread.facts.name, why));
+    } else if let (false, Some(why)) = (is_recent, &passed_over) {
+        reasons.insert(0, why.clone());
+    } else if let (None, bad) = (good, ended) {
+        reasons.push(bad.map_or_else(|| "there is no backup of all of it".to_owned(), Judged::sentence));
     }
     if strictest.is_none() && rpo.is_none() {
         reasons.push(no_schedule(name, covering, promises));
@@ -399,12 +412,13 @@ fn of_namespace(
     if let (true, Some(good), Some(ended)) = (protected, good, ended)
         && ended.facts.began > good.facts.began
     {
-        reasons.push(ended.sentence());
+        reasons.push(passed_over.unwrap_or_else(|| ended.sentence()));
     }
     reasons.extend(good.and_then(|good| held::new_claims(name, good.facts.began, since.claims)));
     NamespaceStatus {
         name: name.to_owned(),
         protected,
+        checked: unread.is_none(),
         last_good: good.map(|good| GoodBackup {
             name: good.facts.name.clone(),
             began: good.facts.began,
@@ -416,11 +430,16 @@ fn of_namespace(
     }
 }
 
+fn not_checked(backup: &str, why: Option<&str>) -> String {
+    let why = why.unwrap_or("there was no time left to read its list of items");
+    format!("whether its last good backup, {backup}, holds it was not checked: {why}")
+}
+
 /// What is wrong with the last good backup of a namespace.
 fn of_good(
     good: &BackupFacts,
     namespace: &str,
-    promised: Option<&Promise<'_>>,
+    promised: Option<&Promise>,
     rpo: Option<SignedDuration>,
     now: Timestamp,
 ) -> Vec<String> {
@@ -467,12 +486,11 @@ fn of_good(
 }
 
 /// Why no schedule makes backups of a namespace.
-fn no_schedule(namespace: &str, covering: &Covering<'_>, promises: &[Promise<'_>]) -> String {
-    let one = |which: &dyn Fn(&&Promise<'_>) -> bool| promises.iter().find(which).map(|one| one.name.clone());
-    if let Some(stopped) = covering.promises.iter().find(|one| one.next.is_none()) {
-        let failed = stopped.schedule.status.phase == Some(SchedulePhase::FailedValidation);
-        let why = if failed { "is not valid" } else { "is paused" };
-        return format!("schedule {} {why}", stopped.name);
+fn no_schedule(namespace: &str, covering: &Covering<'_>, promises: &[Promise]) -> String {
+    let one = |which: &dyn Fn(&&Promise) -> bool| promises.iter().find(which).map(|one| one.name.clone());
+    let stopped = |one: &&Promise| Some(format!("schedule {} {}", one.name, one.obstacle.as_ref()?));
+    if let Some(why) = covering.promises.iter().find_map(stopped) {
+        return why;
     }
     if let Some(name) = one(&|one| !one.scope.is_whole && one.scope.namespaces.includes(namespace)) {
         return format!("schedule {name} makes backups of a part of it only (labels or resources)");

@@ -32,6 +32,8 @@ pub(crate) enum FilesSeen {
     Unread,
     Found,
     Missing,
+    /// They are not what they should be.
+    Bad,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -9,6 +9,14 @@ fn schedule(name: &str, cron: &str) -> Value {
     })
 }
 
+fn location(name: &str, over: &Value) -> Value {
+    let location = json!({
+        "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation", "metadata": {"name": name, "namespace": "velero"},
+        "spec": {"provider": "aws", "objectStorage": {"bucket": "b"}}, "status": {"phase": "Available"},
+    });
+    with(location, over)
+}
+
 async fn cluster() -> FakeApi {
     let api = FakeApi::start().await;
     let skipped = json!({
@@ -20,6 +28,8 @@ async fn cluster() -> FakeApi {
         .has(with(schedule("paused", "@hourly"), &json!({"spec": {"paused": true}})))
         .has(with(schedule("broken", "every night"), &broken))
         .has(schedule("either", "0 0 13 * 5"))
+        .has(location("default", &json!({})))
+        .has(location("fixed", &json!({"spec": {"accessMode": "ReadOnly"}})))
         .has(completed_backup("nightly-20261102030000"))
         .has(with(
                 completed_backup("nightly-20261103030000"),
@@ -32,6 +42,21 @@ async fn cluster() -> FakeApi {
 #[tokio::test]
 async fn schedules_are_listed_with_their_next_runs() {
     transcript!(Person::at(&cluster().await), "schedules", "schedules get -o wide");
+}
+
+#[tokio::test]
+async fn what_keeps_a_schedule_from_making_backups_that_last_is_said() {
+    let api = cluster().await;
+    let stored_in = |name: &str| json!({"spec": {"template": {"storageLocation": name}}});
+    api.has(with(schedule("refused", "@daily"), &stored_in("fixed")))
+        .has(with(schedule("lost", "@daily"), &stored_in("gone")))
+        .has(with(schedule("brief", "0 0 1 1 *"), &json!({"spec": {"template": {"ttl": "1h0m0s"}}})));
+    transcript!(
+        Person::at(&api),
+        "schedules get refused lost brief",
+        "schedules describe refused",
+        "schedules describe brief"
+    );
 }
 
 #[tokio::test]

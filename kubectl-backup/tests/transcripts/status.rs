@@ -62,6 +62,61 @@ async fn what_is_not_protected_comes_first_with_the_reason() {
 }
 
 #[tokio::test]
+async fn a_schedule_whose_backups_are_refused_or_do_not_last_protects_nothing() {
+    let api = FakeApi::start().await;
+    let of_template = |name: &str, template: &Value| {
+        with(schedule(name, &[name]), &json!({ "spec": { "template": template } }))
+    };
+    let stored_in = |name: &str| of_template(name, &json!({ "storageLocation": name }));
+    let yearly = json!({ "spec": { "schedule": "0 0 1 1 *" } });
+    let all = [
+        stored_in("default"),
+        stored_in("fixed"),
+        stored_in("away"),
+        stored_in("gone"),
+        with(schedule("leap", &["leap"]), &json!({ "spec": { "schedule": "0 0 29 2 *" } })),
+        with(of_template("brief", &json!({ "ttl": "1h0m0s" })), &yearly),
+    ];
+    for schedule in all {
+        let name = schedule["metadata"]["name"].as_str().unwrap().to_owned();
+        namespace(&api, &name);
+        let by_hand = format!("by-hand-{name}");
+        api.has(schedule).has(of(&by_hand, &[name.as_str()])).has_file(
+            "BackupResourceList",
+            &by_hand,
+            &json!({ "v1/Namespace": [name] }),
+        );
+    }
+    let read_only = json!({ "spec": { "accessMode": "ReadOnly" } });
+    api.has(location("default", &json!({"phase": "Available"})))
+        .has(with(location("fixed", &json!({"phase": "Available"})), &read_only))
+        .has(location("away", &json!({"phase": "Unavailable", "message": "no route to host"})));
+    transcript!(Person::at(&api), "status");
+}
+
+#[tokio::test]
+async fn each_namespace_is_looked_for_in_its_backups_however_many_there_are() {
+    let api = FakeApi::start().await;
+    api.has(schedule("nightly", &["*"])).has(location("default", &json!({"phase": "Available"})));
+    // The oldest holds another namespace than its spec says, as that was edited.
+    for number in 0..12 {
+        let (name, backup) = (format!("team-{number:02}"), format!("of-team-{number:02}"));
+        let holds = if number == 0 { "another" } else { name.as_str() };
+        let at = format!("2026-11-03T03:{number:02}:00Z");
+        namespace(&api, &name);
+        api.has(with(of(&backup, &[name.as_str()]), &json!({"status": {"startTimestamp": at}}))).has_file(
+            "BackupResourceList",
+            &backup,
+            &json!({ "v1/Namespace": [holds] }),
+        );
+    }
+    transcript!(Person::at(&api), "status");
+    // A list that cannot be read says nothing.
+    api.has_bytes("BackupResourceList", "of-team-01", b"not gzip".to_vec());
+    transcript!(Person::at(&api), "status");
+}
+
+#[tokio::test]
 async fn a_large_cluster_fits_on_a_screen() {
     let api = FakeApi::start().await;
     for number in 0..2000 {

@@ -105,7 +105,7 @@ fn judge(session: &Session, item: DeserializeGuard<BackupStorageLocation>, now: 
     }
 }
 
-pub(super) fn is_read_only(location: &BackupStorageLocation) -> bool {
+fn is_read_only(location: &BackupStorageLocation) -> bool {
     location.spec.access_mode == Some(AccessMode::ReadOnly)
 }
 

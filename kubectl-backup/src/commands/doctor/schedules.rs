@@ -1,37 +1,21 @@
 //! Whether each schedule makes backups.
 
-use std::collections::BTreeMap;
-
-use backup_core::{
-    api::{BackupStorageLocation, Schedule, schedule::SchedulePhase},
-    cron::Reading,
-    labels::CRON_ANNOTATION,
-};
-
+use backup_core::restorability::Places;
 use kube::core::error_boundary::InvalidObject;
 
-use super::{Finding, Topic, installation::is_read_only};
+use super::{Finding, Topic};
 use crate::{
     commands::prelude::*,
-    print::{ago, seconds},
-    view::schedule::difference,
+    print::{Tone, ago},
+    view::schedule::{Obstacle, difference},
 };
 
 const ON: Topic = Topic("schedules");
-/// A schedule that the controller has not looked at for this long is not looked at.
-const NOT_LOOKED_AT_SECONDS: i64 = 60;
-
-/// What a schedule needs to know of the locations.
-#[derive(Debug, Default)]
-struct Places {
-    /// By name: whether it is read-only.
-    read_only: BTreeMap<String, bool>,
-    /// The one for backups that name none, if one is marked.
-    default: Option<String>,
-}
 
 pub(super) async fn schedules(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
-    let (all, places) = futures::try_join!(list(session, now), places(session))?;
+    let locations = session.list_readable(ListParams::default(), Some::<BackupStorageLocation>);
+    let (all, locations) = futures::try_join!(list(session, now), locations)?;
+    let places = Places::of(&locations);
     if all.is_empty() {
         return Ok(vec![ON.good("there is none: backups are made when somebody asks for one")]);
     }
@@ -81,18 +65,6 @@ async fn list(session: &Session, now: Timestamp) -> Result<Vec<Listed>, Problem>
     session.list(About::of::<Schedule>("list", ""), &api, ListParams::default(), listed).await
 }
 
-async fn places(session: &Session) -> Result<Places, Problem> {
-    let mut places = Places::default();
-    let all: Vec<BackupStorageLocation> = session.list_readable(ListParams::default(), Some).await?;
-    for location in all {
-        if location.spec.default.unwrap_or_default() {
-            places.default = Some(location.name_any());
-        }
-        places.read_only.insert(location.name_any(), is_read_only(&location));
-    }
-    Ok(places)
-}
-
 fn correct(namespace: &str, name: &str) -> String {
     format!("Correct it: kubectl -n {namespace} edit schedules.velero.io {name}")
 }
@@ -107,7 +79,7 @@ fn read_otherwise(schedule: &Schedule, now: Timestamp) -> Option<Finding> {
     Some(ON.warn(text, remedy))
 }
 
-/// Why a schedule makes no backups.
+/// Why a schedule makes no backups, or none that last.
 fn problem(schedule: &Schedule, places: &Places, namespace: &str, now: Timestamp) -> Option<Finding> {
     let name = schedule.name_any();
     let last = schedule.status.last_backup.as_ref();
@@ -115,43 +87,23 @@ fn problem(schedule: &Schedule, places: &Places, namespace: &str, now: Timestamp
         || "it has made none yet".to_owned(),
         |at| format!("its last one was made {}", ago(at.0, now)),
     );
-    match &schedule.status.phase {
-        Some(SchedulePhase::FailedValidation) => {
-            let why: Vec<String> = schedule.status.validation_errors.iter().map(|text| plain(text)).collect();
-            let text = format!("{name} is not valid, so it makes no backups ({last}): {}", why.join("; "));
-            return Some(ON.bad(text, correct(namespace, &name)));
+    let obstacle = Obstacle::of(schedule, Some(places), now)?;
+    let (text, correct) = (format!("{name} {obstacle}"), correct(namespace, &name));
+    let (text, remedy) = match &obstacle {
+        Obstacle::Invalid(why) => {
+            (format!("{text}, so it makes no backups ({last}): {}", why.join("; ")), correct)
         }
-        _ if schedule.spec.paused => {
-            let text = format!("{name} is paused, so it makes no backups ({last})");
-            return Some(ON.warn(text, format!("kubectl backup schedules unpause {name}")));
+        Obstacle::Paused => (
+            format!("{text}, so it makes no backups ({last})"),
+            format!("kubectl backup schedules unpause {name}"),
+        ),
+        Obstacle::NotLookedAt => {
+            let remedy =
+                format!("kubectl -n {namespace} get pods -l app.kubernetes.io/name=backup-controller");
+            (format!("{text}, so it makes no backups"), remedy)
         }
-        None | Some(SchedulePhase::New) => {
-            let created = schedule.metadata.creation_timestamp.as_ref();
-            if created.is_some_and(|at| seconds(at.0, now) > NOT_LOOKED_AT_SECONDS) {
-                let remedy =
-                    format!("kubectl -n {namespace} get pods -l app.kubernetes.io/name=backup-controller");
-                let text = format!("{name} was never looked at by the controller, so it makes no backups");
-                return Some(ON.bad(text, remedy));
-            }
-        }
-        Some(_) => {}
-    }
-    let reading = schedule.annotations().get(CRON_ANNOTATION).and_then(|text| text.parse::<Reading>().ok());
-    let cron = reading.unwrap_or_default().cron(&schedule.spec.schedule).ok();
-    if cron.is_some_and(|cron| cron.next(now).is_none()) {
-        let text = format!("{name} is never due: no day fits {:?}", plain(&schedule.spec.schedule));
-        return Some(ON.bad(text, correct(namespace, &name)));
-    }
-    let named = schedule.spec.template.storage_location.as_ref().filter(|name| !name.is_empty());
-    let place = plain(named.or(places.default.as_ref())?);
-    let why = match places.read_only.get(&place) {
-        Some(false) => return None,
-        Some(true) => {
-            format!("{name} stores in location {place}, which is read-only: each backup of it is refused")
-        }
-        None => {
-            format!("{name} stores in location {place}, which does not exist: each backup of it is refused")
-        }
+        Obstacle::Refused { .. } => (text, format!("See `kubectl backup locations`. {correct}")),
+        Obstacle::NeverDue(_) | Obstacle::Rare(_) | Obstacle::ShortLived { .. } => (text, correct),
     };
-    Some(ON.bad(why, format!("See `kubectl backup locations`. {}", correct(namespace, &name))))
+    Some(if obstacle.tone() == Tone::Warn { ON.warn(text, remedy) } else { ON.bad(text, remedy) })
 }

@@ -4,11 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
 
-use super::{Asked, Judged, Observed, Places, newest};
+use super::{Asked, Covering, Judged, Observed, Places, covering, judged, newest, split};
 use crate::{fetched::Fetched, view::stored::ResourceList};
 
-/// Number of lists of items that are read for one page.
-const MAX_LISTS: usize = 8;
 /// Names in a remark.
 const NAMED: usize = 3;
 
@@ -34,9 +32,9 @@ pub(crate) struct ListOf {
     pub(crate) uid: String,
 }
 
-/// The namespaces that a backup has items of; by its list.
+/// The namespaces that a backup has items of, by its list; `None` if it has no list.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Held(BTreeSet<String>);
+pub(crate) struct Held(Option<BTreeSet<String>>);
 
 impl From<ResourceList> for Held {
     fn from(list: ResourceList) -> Self {
@@ -50,37 +48,93 @@ impl From<ResourceList> for Held {
                 }
             }
         }
-        Self(all)
+        Self(Some(all))
     }
 }
 
 /// By the name of the backup.
 pub(crate) type HeldByBackup = HashMap<String, Fetched<Held>>;
 
-/// The last good backups of each scope, the newest first.
-pub(crate) fn lists_to_read(seen: &Observed) -> Vec<ListOf> {
-    let places = Places::of(&seen.locations);
-    let judged: Vec<Judged<'_>> = seen.backups.iter().map(|backup| Judged::of(backup, &places)).collect();
-    let mut good: Vec<_> = newest(&judged).iter().filter_map(|one| one.good).map(|good| good.facts).collect();
-    good.sort_by_key(|facts| std::cmp::Reverse(facts.began));
-    let list = |facts: &super::BackupFacts| ListOf { name: facts.name.clone(), uid: facts.uid.clone() };
-    good.into_iter().take(MAX_LISTS).map(list).collect()
+/// The last good backup of a namespace that holds something of it.
+#[derive(Default)]
+pub(super) struct LastGood<'a> {
+    pub(super) good: Option<&'a Judged<'a>>,
+    /// Why the newest one that is good by its scope is not it.
+    pub(super) passed_over: Option<String>,
+    /// The one whose list has to be read before an answer, and why it was not.
+    pub(super) unread: Option<(&'a Judged<'a>, Option<&'a str>)>,
 }
 
-/// Why the last good backup by its scope holds nothing of a namespace, if that is so.
-pub(super) fn absence(
+/// Looks from the newest to the oldest, as far as their lists are read. Without `held` the scopes of backups count.
+pub(super) fn last_good<'a>(
     namespace: &Created,
-    good: &Judged<'_>,
-    held: &HeldByBackup,
-    age: impl FnOnce(Timestamp) -> String,
-) -> Option<String> {
-    let (name, began) = (&good.facts.name, good.facts.began);
-    if let Some(at) = namespace.at.filter(|_| namespace.is_after(began)) {
-        return Some(format!("it was created {} ago, after its last good backup, {name}, began", age(at)));
+    covering: &Covering<'a>,
+    held: Option<&'a HeldByBackup>,
+    age: impl Fn(Timestamp) -> String,
+) -> LastGood<'a> {
+    let mut found = LastGood::default();
+    let mut all: Vec<&[&Judged<'_>]> = covering.newest.iter().map(|one| one.good.as_slice()).collect();
+    // Each scope has its backups in order: the newest of all is one of the first.
+    while let Some((first, rest)) =
+        all.iter_mut().filter_map(|one| Some((*one.first()?, one))).max_by_key(|(first, _)| first.facts.began)
+    {
+        let (name, began) = (&first.facts.name, first.facts.began);
+        if let Some(at) = namespace.at.filter(|_| namespace.is_after(began)) {
+            let age = age(at);
+            let why = format!("it was created {age} ago, after its last good backup, {name}, began");
+            found.passed_over.get_or_insert(why);
+            return found;
+        }
+        let Some(held) = held else {
+            found.good = Some(first);
+            return found;
+        };
+        let why = match held.get(name) {
+            Some(Fetched::Known(Held(Some(held)))) if held.contains(&namespace.name) => {
+                found.good = Some(first);
+                return found;
+            }
+            Some(Fetched::Known(Held(Some(_)))) => {
+                format!("its last good backup by its scope, {name}, holds nothing of it")
+            }
+            Some(Fetched::Known(Held(None))) => {
+                let location = &first.facts.evidence.location;
+                format!(
+                    "its newest backup, {name}, cannot be restored: its files are not in location {location}"
+                )
+            }
+            Some(Fetched::Missing { unavailable }) => {
+                found.unread = Some((first, Some(unavailable.as_str())));
+                return found;
+            }
+            None => {
+                found.unread = Some((first, None));
+                return found;
+            }
+        };
+        found.passed_over.get_or_insert(why);
+        *rest = rest.get(1..).unwrap_or_default();
     }
-    let known = held.get(name).and_then(Fetched::known)?;
-    (!known.0.contains(&namespace.name))
-        .then(|| format!("its last good backup by its scope, {name}, holds nothing of it"))
+    found
+}
+
+/// The backups whose lists have to be read next, the newest first; none when there is an answer for each namespace.
+pub(crate) fn lists_to_read(seen: &Observed, installation: &str, asked: &Asked<'_>) -> Vec<ListOf> {
+    let Some(held) = seen.held.known() else { return Vec::new() };
+    let places = Places::of(&seen.locations);
+    let judged = judged(&seen.backups, &places);
+    let newest = newest(&judged);
+    let (_, there) = split(seen, installation, asked);
+    let names: Vec<String> = there.iter().map(|one| one.name.clone()).collect();
+    let covering = covering(&names, &newest, &[]);
+    let unread = there.iter().zip(&covering).filter_map(|(one, covering)| {
+        let (judged, why) = last_good(one, covering, Some(held), |_| String::new()).unread?;
+        why.is_none().then_some(judged.facts)
+    });
+    let mut wanted: Vec<_> = unread.collect();
+    wanted.sort_by_key(|facts| (std::cmp::Reverse(facts.began), &facts.name));
+    wanted.dedup_by_key(|facts| &facts.name);
+    wanted.iter().map(|facts| ListOf { name: facts.name.clone(), uid: facts.uid.clone() }).collect()
 }
 
 /// The claims of a namespace that its last good backup cannot hold.
@@ -114,19 +168,8 @@ pub(super) fn unchecked(seen: &Observed) -> Vec<String> {
             all.push(format!("{what} that are younger than their backups are not named: {unavailable}"));
         }
     }
-    let mut unread: Vec<(&String, &String)> = seen
-        .held
-        .iter()
-        .filter_map(|(name, held)| match held {
-            Fetched::Missing { unavailable } => Some((name, unavailable)),
-            Fetched::Known(_) => None,
-        })
-        .collect();
-    unread.sort();
-    if let Some((name, why)) = unread.first() {
-        let others = unread.len() - 1;
-        let others = if others > 0 { format!(" and {others} others") } else { String::new() };
-        all.push(format!("what backup {name}{others} holds was not compared, only its scope: {why}"));
+    if let Fetched::Missing { unavailable } = &seen.held {
+        all.push(format!("what backups hold was not compared, only their scope: {unavailable}"));
     }
     all
 }
@@ -154,6 +197,6 @@ mod tests {
             list("v1/Pod", &["db/x", "db/y"]),
             list("v1/PersistentVolume", &["pv-1"]),
         ]));
-        assert_eq!(held.0.into_iter().collect::<Vec<_>>(), ["db", "shop"]);
+        assert_eq!(held.0.unwrap().into_iter().collect::<Vec<_>>(), ["db", "shop"]);
     }
 }

@@ -25,18 +25,23 @@ pub(crate) fn text(
     style: Style,
     all: bool,
 ) -> std::io::Result<String> {
-    let (good, bad): (Vec<_>, Vec<_>) = status.namespaces.iter().partition(|one| one.protected);
+    let (good, others): (Vec<_>, Vec<_>) = status.namespaces.iter().partition(|one| one.protected);
+    let (bad, unknown): (Vec<_>, Vec<_>) = others.into_iter().partition(|one| one.checked);
     let total = counted(status.namespaces.len(), "namespace");
     let (tone, verdict) = match bad.len() {
+        0 if !unknown.is_empty() => (Tone::Warn, format!("{} of {total} not checked", unknown.len())),
         0 if good.is_empty() => (Tone::Unknown, "no namespace is looked at".to_owned()),
         0 if status.unchecked.is_empty() => (Tone::Good, format!("{total}, all protected")),
         0 => (Tone::Warn, format!("{total} looked at, all protected")),
-        bad => (Tone::Bad, format!("{bad} of {total} not protected")),
+        bad if unknown.is_empty() => (Tone::Bad, format!("{bad} of {total} not protected")),
+        bad => (Tone::Bad, format!("{bad} of {total} not protected, {} not checked", unknown.len())),
     };
     let mut screen = Screen::of(style, tone, &status.namespace, &[&verdict]);
     screen.line("");
     screen.facts(11, facts(status, style));
-    section(&mut screen, "NOT PROTECTED", &bad, if all { usize::MAX } else { UNPROTECTED }, now)?;
+    let most = if all { usize::MAX } else { UNPROTECTED };
+    section(&mut screen, "NOT PROTECTED", &bad, most, now)?;
+    section(&mut screen, "NOT CHECKED", &unknown, most, now)?;
     if all || good.len() <= PROTECTED {
         section(&mut screen, "PROTECTED", &good, usize::MAX, now)?;
     } else {

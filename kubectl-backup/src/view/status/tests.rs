@@ -19,6 +19,16 @@ fn created(namespace: &str, name: &str, at: &str) -> Created {
     Created { namespace: namespace.to_owned(), name: name.to_owned(), at: Some(at.parse().unwrap()) }
 }
 
+fn name(backup: &Value) -> String {
+    backup["metadata"]["name"].as_str().unwrap().to_owned()
+}
+
+/// What a list of items says that has these namespaces.
+fn held(namespaces: &[&str]) -> Fetched<Held> {
+    let items = namespaces.iter().map(|name| (*name).to_owned()).collect();
+    Fetched::Known(Held::from(crate::view::stored::ResourceList::from([("v1/Namespace".to_owned(), items)])))
+}
+
 fn judged(backups: &[Value], schedules: &[Value], rpo: Option<i64>) -> ClusterStatus {
     judged_with(backups, schedules, rpo, |_| ())
 }
@@ -40,7 +50,7 @@ fn judged_with(
         namespaces: Fetched::Known(["shop", "kube-system"].map(|name| created("", name, old)).to_vec()),
         claims: Fetched::Known(vec![created("shop", "data", old)]),
         types: Fetched::Known(vec![created("", "widgets.example.io", old)]),
-        held: HeldByBackup::new(),
+        held: Fetched::Known(backups.iter().map(|backup| (name(backup), held(&["shop"]))).collect()),
         backups: backups.iter().map(facts).collect(),
         restores: Vec::new(),
         schedules: schedules.iter().map(|one| serde_json::from_value(one.clone()).unwrap()).collect(),
@@ -113,6 +123,19 @@ fn every_reason_is_told() {
             vec![changed(daily(), &json!({"status": {"phase": "FailedValidation"}}))],
             false,
             "schedule daily is not valid",
+        ),
+        (
+            vec![good()],
+            vec![schedule("daily", "@daily", &json!({"storageLocation": "away"}))],
+            false,
+            "schedule daily stores in location away, which is Unavailable: each backup of it is refused",
+        ),
+        // Another one that covers it makes up for it.
+        (
+            vec![good()],
+            vec![schedule("hourly", "@hourly", &json!({"storageLocation": "away"})), daily()],
+            true,
+            "",
         ),
         (
             vec![good()],
@@ -194,7 +217,7 @@ fn without_the_right_to_list_namespaces_those_that_are_named_are_shown() {
         namespaces: Fetched::missing("forbidden"),
         claims: Fetched::Known(Vec::new()),
         types: Fetched::Known(Vec::new()),
-        held: HeldByBackup::new(),
+        held: Fetched::Known(HeldByBackup::new()),
         backups: vec![BackupFacts::of(
             &serde_json::from_value(backup("b", &["db", "x-*"], NOW, "Completed")).unwrap(),
             now,
@@ -230,11 +253,8 @@ fn what_is_younger_than_the_last_good_backup_is_not_in_it() {
     let why = "it was created 60m ago, after its last good backup, good, began";
     assert_eq!(shop(&young), expect(false, "", why));
 
-    let list = |namespaces: &[&str]| {
-        let items = namespaces.iter().map(|name| (*name).to_owned()).collect();
-        let held = Held::from(crate::view::stored::ResourceList::from([("v1/Namespace".to_owned(), items)]));
-        HeldByBackup::from([("good".to_owned(), Fetched::Known(held))])
-    };
+    let list =
+        |namespaces: &[&str]| Fetched::Known(HeldByBackup::from([("good".to_owned(), held(namespaces))]));
     assert_eq!(shop(&|seen| seen.held = list(&["shop"])), expect(true, "good", ""));
     let why = "its last good backup by its scope, good, holds nothing of it";
     assert_eq!(shop(&|seen| seen.held = list(&["other"])), expect(false, "", why));
@@ -253,11 +273,85 @@ fn what_is_younger_than_the_last_good_backup_is_not_in_it() {
     // What could not be looked at is told.
     let unread = judged_with(&good, &[daily()], None, |seen| {
         seen.claims = Fetched::missing("forbidden");
-        seen.held = HeldByBackup::from([("good".to_owned(), Fetched::missing("no answer"))]);
+        seen.held = Fetched::missing("forbidden");
     });
-    assert_eq!(unread.unchecked.len(), 2, "{:?}", unread.unchecked);
+    assert_eq!((unread.unchecked.len(), unread.protected), (2, true), "{:?}", unread.unchecked);
     let own = judged_with(&good, &[], None, |seen| {
         seen.namespaces = Fetched::Known(vec![created("", "velero", "2026-01-01T00:00:00Z")]);
     });
     assert_eq!((own.namespaces.len(), own.except), (0, vec!["velero".to_owned()]));
+}
+
+#[test]
+fn the_newest_backup_that_holds_a_namespace_counts_and_what_was_not_read_protects_nothing() {
+    let new = "2026-11-03T03:00:10Z";
+    let shop = |backups: &[Value], lists: &[(&str, Fetched<Held>)]| {
+        let status = judged_with(backups, &[daily()], None, |seen| {
+            let lists = lists.iter().map(|(name, list)| ((*name).to_owned(), list.clone()));
+            seen.held = Fetched::Known(lists.collect());
+        });
+        let [shop] = status.namespaces.as_slice() else { panic!("{status:?}") };
+        let last = shop.last_good.as_ref().map(|good| good.name.clone()).unwrap_or_default();
+        (shop.protected, shop.checked, last, shop.reasons.join("; "))
+    };
+    let seen =
+        |protected, checked, last: &str, why: &str| (protected, checked, last.to_owned(), why.to_owned());
+    for scope in [&["shop"][..], &["*"]] {
+        let both = [
+            backup("own", &["shop"], "2026-11-02T03:00:10Z", "Completed"),
+            backup("all", scope, new, "Completed"),
+        ];
+        let nothing = "its last good backup by its scope, all, holds nothing of it";
+        assert_eq!(
+            shop(&both, &[("all", held(&["other"])), ("own", held(&["shop"]))]),
+            seen(true, true, "own", nothing)
+        );
+        let no_files = "its newest backup, all, cannot be restored: its files are not in location default";
+        let without = ("all", Fetched::Known(Held::default()));
+        assert_eq!(
+            shop(&both, &[without.clone(), ("own", held(&["shop"]))]),
+            seen(true, true, "own", no_files)
+        );
+        assert_eq!(shop(&both, &[without, ("own", held(&[]))]), seen(false, true, "", no_files));
+        let of = |name: &str, why: &str| {
+            format!("whether its last good backup, {name}, holds it was not checked: {why}")
+        };
+        let late = of("all", "there was no time left to read its list of items");
+        assert_eq!(shop(&both, &[("own", held(&["shop"]))]), seen(false, false, "", &late));
+        let unread = ("own", Fetched::missing("forbidden"));
+        assert_eq!(
+            shop(&both, &[("all", held(&[])), unread]),
+            seen(false, false, "", &of("own", "forbidden"))
+        );
+    }
+    let old =
+        [backup("own", &["shop"], "2026-10-02T03:00:10Z", "Completed"), backup("all", &[], new, "Completed")];
+    let (protected, _, last, why) = shop(&old, &[("all", held(&["other"])), ("own", held(&["shop"]))]);
+    let both = "its last good backup by its scope, all, holds nothing of it; its last good backup is 32d old, and schedule daily \
+                promises one every 24h";
+    assert_eq!((protected, last.as_str(), why.as_str()), (false, "own", both));
+}
+
+#[test]
+fn lists_are_read_from_the_newest_until_each_namespace_has_its_answer() {
+    let names: Vec<String> = (10..30).map(|number| format!("n{number}")).collect();
+    let own = |name: &String| backup(name, &[name], "2026-11-02T03:00:10Z", "Completed");
+    let mut backups: Vec<Value> = names.iter().map(own).collect();
+    backups.push(backup("all", &["*"], "2026-11-03T03:00:10Z", "Completed"));
+    let wanted = |lists: &[(&str, Fetched<Held>)]| {
+        let mut wanted = Vec::new();
+        judged_with(&backups, &[], None, |seen| {
+            let at = "2026-01-01T00:00:00Z";
+            seen.namespaces = Fetched::Known(names.iter().map(|name| created("", name, at)).collect());
+            let lists = lists.iter().map(|(name, list)| ((*name).to_owned(), list.clone()));
+            seen.held = Fetched::Known(lists.collect());
+            let lists = lists_to_read(seen, "velero", &Asked { rpo: None, except: &[] });
+            wanted = lists.into_iter().map(|list| list.name).collect();
+        });
+        wanted
+    };
+    assert_eq!(wanted(&[]), ["all"]);
+    assert_eq!(wanted(&[("all", held(&[]))]), names);
+    assert_eq!(wanted(&[("all", held(&["n10"])), ("n11", held(&["n11"]))]), names[2..]);
+    assert!(wanted(&[("all", Fetched::missing("forbidden"))]).is_empty());
 }
