@@ -10,7 +10,7 @@ mod decide;
 
 use std::{collections::HashMap, sync::Arc};
 
-use backup_lock::{ObjectKind, ProtectedProfile, admission::ClaimRequest};
+use backup_lock::{LedgerError, ObjectKind, ProtectedProfile, admission::ClaimRequest, ledger::FormatError};
 use kube::core::{DynamicObject, admission::AdmissionRequest};
 use parking_lot::Mutex;
 use tokio::{
@@ -18,7 +18,10 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{admit::denial::Blocker, metrics::Metrics};
+use crate::{
+    admit::denial::{self, Blocker},
+    metrics::Metrics,
+};
 
 /// Requests that wait for one scope at most; more are turned away.
 const QUEUE: usize = 1024;
@@ -35,13 +38,44 @@ pub(crate) enum Verdict {
     /// These are in the way; one of them was just read.
     Blocked(Vec<Blocker>),
     Full(String),
-    /// It could not be decided; clients may come again after so many seconds.
+    /// It could not be decided: the message, and after how many seconds clients may come again.
     Trouble(String, u32),
 }
 
+/// Seconds after which a client may come again while a ledger is rebuilt.
+const REBUILD_SECONDS: u32 = 10;
+/// The same where that takes a person.
+const PERSON_SECONDS: u32 = 60;
+
 impl Verdict {
     fn trouble(why: &str) -> Self {
-        Self::Trouble(why.to_owned(), 1)
+        Self::Trouble(denial::not_in_time(why), 1)
+    }
+
+    fn not_open(why: &str) -> Self {
+        let message =
+            format!("nothing is admitted until the ledger is open, and nothing was: {why}; try again then");
+        Self::Trouble(message, REBUILD_SECONDS)
+    }
+
+    /// Why the ledger cannot be used, and what ends that: time, or a person.
+    fn of_ledger(error: &LedgerError) -> Self {
+        match error {
+            LedgerError::Format { source: FormatError::Newer { .. }, .. } => Self::Trouble(
+                format!(
+                    "this backup-webhook is older than the ledger, so nothing was admitted: {error}. Trying again does not help: \
+                     apply the newer version of all programs again (docs/operate/upgrade.md, \"A way back\")"
+                ),
+                PERSON_SECONDS,
+            ),
+            error if error.passes_soon() => Self::trouble(&error.to_string()),
+            error if error.is_transient() => Self::not_open(&error.to_string()),
+            // An API server that has just started refuses what it will allow in a moment.
+            error => Self::Trouble(
+                format!("backup-webhook cannot use the ledger, so nothing was admitted: {error}"),
+                1,
+            ),
+        }
     }
 }
 
@@ -113,12 +147,12 @@ impl Claims {
             let decided =
                 decide::decide(&self.protected, scope, &mut collector, &ledger, &requests, running, deadline)
                     .await;
-            Ok::<_, backup_lock::LedgerError>(decided.verdicts.into_iter().next())
+            Ok::<_, LedgerError>(decided.verdicts.into_iter().next())
         };
         match tokio::time::timeout_at(deadline, evaluation).await {
             Ok(Ok(Some(verdict))) => verdict,
             Ok(Ok(None)) => Verdict::trouble("no verdict was reached"),
-            Ok(Err(error)) => Verdict::trouble(&error.to_string()),
+            Ok(Err(error)) => Verdict::of_ledger(&error),
             Err(_) => Verdict::trouble("the API server did not answer in time"),
         }
     }
@@ -140,5 +174,44 @@ impl Claims {
         tokio::spawn(task.run(waiting));
         scopes.insert(scope.to_owned(), queue.clone());
         Some(queue)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn each_trouble_with_a_ledger_says_what_ends_it() {
+        let lease = || "backup-lock-velero".to_owned();
+        let format = |source| LedgerError::Format { lease: lease(), source };
+        for (error, seconds, says, says_not) in [
+            (format(FormatError::Newer { found: 9 }), 60, "apply the newer version", "rebuilt"),
+            (
+                format(FormatError::Unreadable("it was edited".to_owned())),
+                10,
+                "until the ledger is open",
+                "in time",
+            ),
+            (
+                LedgerError::Rebuilding { lease: lease(), grace: Duration::from_mins(2) },
+                10,
+                "being rebuilt",
+                "in time",
+            ),
+            (LedgerError::BeingDeleted { lease: lease() }, 10, "is being deleted", "in time"),
+            (
+                LedgerError::Changed { lease: lease() },
+                1,
+                "could not decide in time",
+                "until the ledger is open",
+            ),
+            (LedgerError::TooLarge { lease: lease(), bytes: 1 }, 1, "cannot use the ledger", "try again"),
+        ] {
+            let Verdict::Trouble(why, after) = Verdict::of_ledger(&error) else { panic!("{error}") };
+            assert!(after == seconds && why.contains(says) && !why.contains(says_not), "{after} {why}");
+        }
     }
 }

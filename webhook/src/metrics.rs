@@ -53,6 +53,11 @@ impl Metrics {
         self.series.ledger_conflicts.inc();
     }
 
+    /// Number of ledgers of a profile that grant nothing.
+    pub(crate) fn ledgers_closed(&self, profile: &str, count: usize) {
+        self.series.ledgers_closed.of([profile]).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
     pub(crate) fn freed(&self, reason: &str) {
         self.series.claims_freed.of([reason]).inc();
     }

@@ -36,7 +36,7 @@ pub(crate) const CALLERS: usize = 64;
 /// How long a path is used. The API server writes it into what it tells a client when the webhook does not answer, so it does
 /// not stay secret for ever.
 const ROTATION: Duration = Duration::from_mins(10);
-/// A replica that looks this much later than it should did not answer meanwhile.
+/// A replica in which a second takes this much longer did not answer meanwhile: the API server waits for ten seconds.
 const STALL: Duration = Duration::from_secs(5);
 /// When the path of a registration was made, RFC 3339. Replicas come and go; it stays.
 const PATH_SINCE_ANNOTATION: &str = "backup-webhook/path-since";
@@ -121,15 +121,16 @@ impl Registrations {
     /// Looks again and again, and soon when it is asked for.
     pub(crate) async fn follow(mut self, mut asked: mpsc::Receiver<oneshot::Sender<()>>) {
         let mut callers = Vec::with_capacity(CALLERS);
+        let mut stall = std::pin::pin!(stalled());
         loop {
             // The sender is never dropped while the server runs; without it this just polls.
-            let before = Instant::now();
             tokio::select! {
                 _ = timeout(self.poll, asked.recv_many(&mut callers, CALLERS)) => {}
                 Ok(()) = self.authority.changed() => {}
-            }
-            if before.elapsed() > self.poll + STALL {
-                self.told.lock().clear();
+                () = &mut stall => {
+                    self.told.lock().clear();
+                    stall.set(stalled());
+                }
             }
             self.look().await;
             for caller in callers.drain(..) {
@@ -280,6 +281,18 @@ enum Found {
     /// It leads to another installation.
     Elsewhere,
     Missing,
+}
+
+/// Resolves when this process has stood still for a while.
+async fn stalled() {
+    const BEAT: Duration = Duration::from_secs(1);
+    loop {
+        let before = Instant::now();
+        sleep(BEAT).await;
+        if before.elapsed() > BEAT + STALL {
+            return;
+        }
+    }
 }
 
 /// How old the path of a registration is by what it says; zero if it was made in the future of this clock. One of which nothing is

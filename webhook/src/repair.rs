@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use backup_lock::{LedgerError, LedgerReconciler, ProtectedProfile};
+use backup_lock::{LedgerError, LedgerReconciler, ProtectedProfile, RepairOutcome};
 use tokio::time::Instant;
 
 use crate::metrics::Metrics;
@@ -20,14 +20,22 @@ pub(crate) async fn run(profile: ProtectedProfile, metrics: Arc<Metrics>) {
 }
 
 async fn look(reconciler: &mut LedgerReconciler, metrics: &Metrics) -> Result<(), LedgerError> {
+    let mut closed = 0;
     for scope in reconciler.scopes([], Instant::now().into_std()).await? {
         // One that fails does not stop the others.
         match reconciler.look(&scope, Instant::now().into_std()).await {
-            Ok(collected) => collected.freed.iter().for_each(|(.., reason)| metrics.freed(reason.as_str())),
-            // It is being rebuilt, or changed under the collector: another look comes.
-            Err(error) if error.is_transient() => tracing::debug!(scope, %error, "nothing was freed"),
-            Err(error) => tracing::warn!(scope, %error, "could not look after a ledger; trying again"),
+            Ok((repaired, collected)) => {
+                closed += usize::from(repaired == RepairOutcome::Lost);
+                collected.freed.iter().for_each(|(.., reason)| metrics.freed(reason.as_str()));
+            }
+            // It changed under the collector, or the API server is away: another look comes.
+            Err(error) if error.passes_soon() => tracing::debug!(scope, %error, "nothing was freed"),
+            Err(error) => {
+                closed += 1;
+                tracing::warn!(scope, %error, "could not look after a ledger; trying again");
+            }
         }
     }
+    metrics.ledgers_closed(&reconciler.protected().profile.name, closed);
     Ok(())
 }

@@ -78,7 +78,7 @@ impl Answer {
     }
 
     fn trouble(why: &str) -> Self {
-        Self::refuse(denial::trouble(why, 1), "errored")
+        Self::refuse(denial::trouble(&denial::not_in_time(why), 1), "errored")
     }
 }
 

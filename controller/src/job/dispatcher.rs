@@ -166,6 +166,12 @@ impl<L: Lifecycle> Dispatcher<L> {
                 .filter(|(of, _)| *of == uid)
                 .for_each(|(_, cancellation)| cancellation.cancel());
         }
+        // A worker writes no end while it works.
+        if object.stage().is_terminal() {
+            self.workers(&name)
+                .filter(|(of, _)| *of == uid)
+                .for_each(|(_, cancellation)| cancellation.fence().object_ended());
+        }
         if object.stage().is_terminal() && !finalizers::is_held::<L>(&object) {
             self.entries.remove(&name);
             return;

@@ -78,7 +78,14 @@ impl Fence {
             let sent = self.clock.now();
             match tokio::time::timeout(READ, token_state(&ledger, &key, &uid, &token)).await {
                 Ok(Ok(TokenState::Holds)) => {
-                    self.state.send_replace(State::Until(sent + VALID));
+                    // What was lost meanwhile stays so.
+                    self.state.send_if_modified(|state| {
+                        let stands = matches!(state, State::Until(_));
+                        if stands {
+                            *state = State::Until(sent + VALID);
+                        }
+                        stands
+                    });
                 }
                 Ok(Ok(TokenState::Released { note })) => {
                     tracing::warn!(%key, uid, note, "the claim was released by force: the work stops");
@@ -101,6 +108,17 @@ impl Fence {
     #[cfg(test)]
     pub(crate) fn lose(&self) {
         self.state.send_replace(State::Lost);
+    }
+
+    /// Stops the work that is under way: its object has ended by another hand. What needs no claim goes on.
+    pub(crate) fn object_ended(&self) {
+        self.state.send_if_modified(|state| {
+            let works = matches!(state, State::Until(_));
+            if works {
+                *state = State::Lost;
+            }
+            works
+        });
     }
 
     fn open(&self) {
@@ -189,6 +207,12 @@ mod tests {
         );
         assert_eq!(fence.released().as_deref(), Some("ann: stuck"));
         fence.lost().await;
+        fence.open();
+        fence.object_ended();
+        assert_eq!(fence.check(), Ok(()), "what needs no claim goes on");
+        fence.state.send_replace(State::Until(Duration::ZERO));
+        fence.object_ended();
+        assert_eq!(fence.check(), Err(ClaimLost), "its object was ended by hand");
         fence.open();
         assert_eq!((fence.check(), fence.confirmed().await, fence.released()), (Ok(()), Ok(()), None));
     }

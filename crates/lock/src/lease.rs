@@ -4,6 +4,8 @@
 //! and never brings a deleted ledger back; the first is a create, which fails if there is one. Nothing ever patches.
 
 mod body;
+#[cfg(test)]
+mod edited;
 mod error;
 mod lifecycle;
 mod marker;

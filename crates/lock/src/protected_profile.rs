@@ -12,6 +12,10 @@ use kube::Client;
 
 use crate::{collect::Collector, lease::LedgerStore, registration::Installations, transition::Times};
 
+/// How long a restore that a person has ended keeps its place without its worker having let it go: the worker stops within two
+/// seconds, and a request on its way is given up after some more.
+const WORKER_STOPS: Duration = Duration::from_secs(10);
+
 /// A profile, and everything that is needed to protect its objects. Cheap to clone.
 #[derive(Clone)]
 pub struct ProtectedProfile {
@@ -25,10 +29,11 @@ impl ProtectedProfile {
     /// Guards the objects of a profile, with ledgers in this namespace.
     pub fn new(client: Client, namespace: &str, profile: Profile, grace: Duration) -> Self {
         let release = profile.release.as_ref().map_or(Duration::ZERO, |rule| rule.within);
+        let worker_stops = if profile.engine { WORKER_STOPS } else { Duration::ZERO };
         let times = Times {
             grace,
             settle: profile.policy.settle,
-            settle_at_most: release.max(profile.policy.settle),
+            settle_at_most: release.max(profile.policy.settle).max(worker_stops),
             intent: profile.policy.intent,
         };
         let profile = Arc::new(profile);

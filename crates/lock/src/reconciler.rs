@@ -11,7 +11,7 @@ use std::{
 use crate::{
     claim::VELERO_SCOPE,
     collect::{Collected, Collector},
-    lease::{LedgerError, LedgerRepair, Upkeep},
+    lease::{LedgerError, LedgerRepair, RepairOutcome, Upkeep},
     protected_profile::ProtectedProfile,
 };
 
@@ -91,10 +91,14 @@ impl LedgerReconciler {
     }
 
     /// Looks after the ledger of a scope once. `now` is the clock of this observer.
-    pub async fn look(&mut self, scope: &str, now: Instant) -> Result<Collected, LedgerError> {
+    pub async fn look(
+        &mut self,
+        scope: &str,
+        now: Instant,
+    ) -> Result<(RepairOutcome, Collected), LedgerError> {
         let Self { protected, repair, collectors, .. } = self;
-        repair.repair(&protected.store, scope, now).await?;
+        let repaired = repair.repair(&protected.store, scope, now).await?;
         let collector = collectors.entry(scope.to_owned()).or_insert_with(|| protected.collector());
-        collector.collect(&protected.store, scope, now).await
+        Ok((repaired, collector.collect(&protected.store, scope, now).await?))
     }
 }

@@ -58,7 +58,7 @@ pub struct ObservedState {
     pub version: String,
     pub over: bool,
     pub deleting: bool,
-    /// Whether what it worked on may be touched again, as the profile's release rule says.
+    /// Whether what it worked on may be touched again: the profile's release rule says so, and no worker of ours has it.
     pub settled: bool,
 }
 

@@ -23,6 +23,8 @@ metrics! {
     handed_over: Series<Counter, 1> [answered], "Requests handed to another replica";
     ledger_writes: Counter [], "Writes of the ledger that succeeded";
     ledger_conflicts: Counter [], "Writes of the ledger that came second";
+    ledgers_closed: Series<Gauge, 1> [profile],
+        "Ledgers of the profile that grant nothing: lost, damaged, or written by a newer version";
     claims_freed: Series<Counter, 1> [reason], "Claims freed by this replica, by reason";
     certificate_end_timestamp_seconds: Gauge [], "When the certificate that is served ends, Unix time";
     profiles_unusable: Series<Gauge, 1> [profile],

@@ -6,6 +6,7 @@ use backup_core::{
     api::{DeleteBackupRequest, download_request::DownloadTargetKind},
     labels,
     phase::Stage,
+    profile::Profile,
     restorability::Place,
 };
 use backup_lock::{Ledger, LedgerError, LedgerStore, VELERO_SCOPE, lease::lease_name};
@@ -15,6 +16,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::{
+    locks::problem::damage,
     poll::{LONGEST, Look, poll},
     prelude::*,
     schedules,
@@ -26,6 +28,7 @@ use crate::{
     stored::{StoredFile, document},
     view::{
         DeletionView, Description, LocationSummary, RunView, Stored, WorkloadParts,
+        locks::FoundLedger,
         progress::{Meter, share},
         related,
         stored::{FilesSeen, operations},
@@ -156,9 +159,28 @@ async fn events<W: Workload>(session: &Session, meta: &ObjectMeta) -> Fetched<Ve
 
 /// The ledger of our own backups and restores; none if there is none yet.
 pub(super) async fn read_ledger(session: &Session) -> Result<Option<Ledger>, Problem> {
+    let found = found_ledger(session).await?.map(|found| found.ledger);
+    found.transpose().map_err(|damage| Problem::other(damage.problem))
+}
+
+/// Velero's ledger, or what is wrong with it; `None`: there is none.
+pub(super) async fn found_ledger(session: &Session) -> Result<Option<FoundLedger>, Problem> {
+    let profile = Profile::velero();
     let store = LedgerStore::new(session.client.clone(), &session.namespace);
+    let found = |lease_uid: &str, ledger| FoundLedger {
+        namespace: session.namespace.clone(),
+        scope: VELERO_SCOPE.to_owned(),
+        lease: lease_name(VELERO_SCOPE),
+        lease_uid: lease_uid.to_owned(),
+        profile,
+        is_known: true,
+        ledger,
+    };
     match store.read(VELERO_SCOPE).await {
-        Ok(stored) => Ok(stored.map(|stored| (*stored.ledger).clone())),
+        Ok(stored) => Ok(stored.map(|stored| found(stored.lease_uid(), Ok((*stored.ledger).clone())))),
+        Err(error @ (LedgerError::Format { .. } | LedgerError::BeingDeleted { .. })) => {
+            Ok(Some(found("", Err(damage(&error)))))
+        }
         Err(LedgerError::Denied { source, .. } | LedgerError::Unreachable { source, .. }) => {
             Err(session.explain(&About::of::<Lease>("get", &lease_name(VELERO_SCOPE)), *source))
         }

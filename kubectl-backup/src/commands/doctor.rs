@@ -76,18 +76,22 @@ async fn within((name, check): Check<'_>) -> Vec<Finding> {
     }
 }
 
-/// What runs without the lock: created while the lock was off, or released by hand.
+/// Ledgers that grant nothing, and what runs without the lock: created while the lock was off, or released by hand.
 async fn slipped_past(session: &Session) -> Result<Vec<Finding>, Problem> {
     let found = unclaimed(session, &known_profiles(session).await, Within::Installation).await?;
     let on = Topic("lock");
-    let mut findings: Vec<Finding> = found
-        .objects
-        .iter()
-        .map(|object| {
-            let text = format!("{} runs without the lock: it was created past it", named(&object.key));
-            on.warn(text, "See `kubectl backup locks`; don't start a restore before it has ended.")
-        })
-        .collect();
+    let closed = found.ledgers.all.iter().filter_map(|found| {
+        let (problem, remedy) = found.grants_nothing()?;
+        let scope = if found.scope.is_empty() { &found.lease } else { &found.scope };
+        let text = format!("no Backup or Restore of {} can be created: {problem}", plain(scope));
+        Some(on.bad(text, remedy))
+    });
+    let mut findings: Vec<Finding> = closed.collect();
+    let past = found.objects.iter().map(|object| {
+        let text = format!("{} runs without the lock: it was created past it", named(&object.key));
+        on.warn(text, "See `kubectl backup locks`; don't start a restore before it has ended.")
+    });
+    findings.extend(past);
     findings.extend(found.unchecked.iter().map(|why| on.unknown(why, None)));
     if findings.is_empty() {
         findings.push(on.good("nothing runs without the lock"));

@@ -32,7 +32,7 @@ const BUDGET: Duration = Duration::from_secs(20);
 
 /// Every ledger, and what runs without a claim.
 pub(crate) struct Unclaimed {
-    ledgers: Ledgers,
+    pub(crate) ledgers: Ledgers,
     pub(crate) objects: Vec<Observed>,
     /// What could not be looked for, one sentence each.
     pub(crate) unchecked: Vec<String>,

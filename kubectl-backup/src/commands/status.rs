@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use backup_core::api::download_request::DownloadTargetKind;
-use backup_lock::{State, ledger::Status};
+use backup_lock::State;
 use futures::{StreamExt as _, stream, try_join};
 use k8s_openapi::{
     api::core::v1::{Namespace, PersistentVolumeClaim},
@@ -12,7 +12,7 @@ use k8s_openapi::{
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    describe::read_ledger,
+    describe::found_ledger,
     poll::{LONGEST, Look, poll},
     prelude::*,
 };
@@ -44,7 +44,8 @@ pub(super) async fn run(args: StatusArgs, terminal: &mut Terminal) -> CommandRes
     let status = Box::pin(read(&session, &args, terminal.now())).await?;
     let text = text(&status, &args, terminal)?;
     terminal.data(&text)?;
-    Ok(if status.protected { Exit::Done } else { Exit::Failed })
+    let is_good = status.protected && status.lock_problem.is_none();
+    Ok(if is_good { Exit::Done } else { Exit::Failed })
 }
 
 async fn watch(session: &Session, args: &StatusArgs, terminal: &mut Terminal) -> CommandResult {
@@ -91,9 +92,23 @@ async fn read(session: &Session, args: &StatusArgs, now: Timestamp) -> Result<Cl
     let lock = async { Ok(fetched(session, lock(session)).await) };
     let (backups, restores, schedules, locations, namespaces, claims, types, lock) =
         try_join!(backups, restores, schedules, locations, namespaces, claims, types, lock)?;
+    let (lock, lock_problem) = match lock {
+        Fetched::Known((held, problem)) => (Fetched::Known(held), problem),
+        Fetched::Missing { unavailable } => (Fetched::Missing { unavailable }, None),
+    };
     let held = Fetched::Known(HeldByBackup::new());
-    let mut seen =
-        Observed { namespaces, claims, types, held, backups, restores, schedules, locations, lock };
+    let mut seen = Observed {
+        namespaces,
+        claims,
+        types,
+        held,
+        backups,
+        restores,
+        schedules,
+        locations,
+        lock,
+        lock_problem,
+    };
     let asked =
         Asked { rpo: args.rpo.and_then(|rpo| rpo.as_std().try_into().ok()), except: &args.except_namespaces };
     let deadline = Instant::now() + LISTS_TIMEOUT;
@@ -159,20 +174,19 @@ where
     session.list(about, &api, ListParams::default(), keep).await
 }
 
-/// Who holds the lock between backups and restores, and who waits, in words.
-async fn lock(session: &Session) -> Result<Vec<String>, Problem> {
-    let Some(ledger) = read_ledger(session).await? else { return Ok(Vec::new()) };
-    let mut held: Vec<String> = ledger
-        .claims
+/// Who holds the lock between backups and restores, and who waits, in words; and why it grants nothing, if it does not.
+async fn lock(session: &Session) -> Result<(Vec<String>, Option<String>), Problem> {
+    let Some(found) = found_ledger(session).await? else { return Ok((Vec::new(), None)) };
+    let problem = found.grants_nothing().map(|(problem, remedy)| format!("{problem}. {remedy}"));
+    let held = found
+        .ledger
         .iter()
+        .flat_map(|ledger| &ledger.claims)
         .map(|claim| {
             let holds = claim.entries.iter().any(|entry| entry.state > State::Waiting);
             let how = if holds { "holds it" } else { "waits" };
             format!("{} {how}", named(&claim.key))
         })
         .collect();
-    if ledger.status == Status::Rebuilding {
-        held.push("its ledger is being rebuilt".to_owned());
-    }
-    Ok(held)
+    Ok((held, problem))
 }

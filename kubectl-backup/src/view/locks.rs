@@ -204,6 +204,20 @@ pub(crate) fn is_claimed(ledger: &Ledger, object: &Observed) -> bool {
     ledger.entry(&object.key, &object.uid).is_some_and(Entry::has_its_place)
 }
 
+impl FoundLedger {
+    /// Why it grants nothing, and what to do; `None`: it grants, or will with the next creation.
+    pub(crate) fn grants_nothing(&self) -> Option<(String, String)> {
+        match &self.ledger {
+            Err(Damage { problem, remedy, .. }) => Some((plain(problem), remedy.clone())),
+            Ok(ledger) if ledger.status == Status::Rebuilding => {
+                let (problem, remedy) = unusual(ledger.status);
+                problem.zip(remedy)
+            }
+            Ok(_) => None,
+        }
+    }
+}
+
 fn unusual(status: Status) -> (Option<String>, Option<String>) {
     let (problem, remedy) = match status {
         Status::Open => return (None, None),

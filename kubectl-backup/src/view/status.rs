@@ -52,6 +52,8 @@ pub(crate) struct Observed {
     pub(crate) locations: Vec<BackupStorageLocation>,
     /// Who holds and who waits.
     pub(crate) lock: Fetched<Vec<String>>,
+    /// Why the lock grants nothing, and what to do.
+    pub(crate) lock_problem: Option<String>,
 }
 
 /// What a person asks for beside what the schedules promise.
@@ -187,6 +189,9 @@ pub(crate) struct ClusterStatus {
     pub(crate) running: Vec<WorkLine>,
     pub(crate) locations: Vec<LocationLine>,
     pub(crate) lock: Fetched<Vec<String>>,
+    /// Why no Backup or Restore can be created, if the lock is the reason, and what to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lock_problem: Option<String>,
     /// What could not be looked at, one sentence each.
     pub(crate) unchecked: Vec<String>,
 }
@@ -253,7 +258,18 @@ struct Covering<'a> {
 pub(crate) fn status(namespace: &str, seen: Observed, asked: &Asked<'_>, now: Timestamp) -> ClusterStatus {
     let mut unchecked = held::unchecked(&seen);
     let (except, there) = split(&seen, namespace, asked);
-    let Observed { namespaces, claims, types, held, backups, restores, schedules, locations, lock } = seen;
+    let Observed {
+        namespaces,
+        claims,
+        types,
+        held,
+        backups,
+        restores,
+        schedules,
+        locations,
+        lock,
+        lock_problem,
+    } = seen;
     if let Fetched::Missing { unavailable } = namespaces {
         unchecked.push(format!("only namespaces that a backup or schedule names are shown: {unavailable}"));
     }
@@ -281,6 +297,7 @@ pub(crate) fn status(namespace: &str, seen: Observed, asked: &Asked<'_>, now: Ti
         running,
         locations,
         lock,
+        lock_problem,
         unchecked,
     }
 }

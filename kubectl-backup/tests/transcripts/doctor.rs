@@ -62,7 +62,8 @@ fn asks(api: &FakeApi, date: &str, phases: &Value, registration: &Value) {
             "/restores.velero.io",
             Fault::Answer(200, definition("restores.velero.io", &json!(RestorePhase::KNOWN))),
         )
-        // Two checks ask for it.
+        // Three checks ask for it.
+        .on_get("configurations/backup-webhook", Fault::Answer(200, registration.clone()))
         .on_get("configurations/backup-webhook", Fault::Answer(200, registration.clone()))
         .on_get("configurations/backup-webhook", Fault::Answer(200, registration.clone()));
 }
@@ -117,6 +118,37 @@ async fn whatever_is_broken_is_told_with_its_remedy() {
     person.writes("bin/kubectl-backup", "");
     person.writes("more/kubectl-backup", "");
     transcript!(person, "doctor");
+}
+
+#[tokio::test]
+async fn a_ledger_that_grants_nothing_is_broken_for_doctor_and_status() {
+    let api = FakeApi::start().await;
+    let rebuilding = Ledger { status: backup_lock::ledger::Status::Rebuilding, ..Ledger::default() };
+    let edited = with(
+        lease(&Ledger::default()).await,
+        &json!({"metadata": {"annotations": {"backup-lock/sum": "0123456789abcdef"}}}),
+    );
+    for (ledger, why, remedy) in [
+        (lease(&rebuilding).await, "it was lost or damaged", "backup-controller rebuilds it"),
+        (
+            of_a_newer_format(lease(&Ledger::default()).await),
+            "the ledger has format 99",
+            "apply the newer version",
+        ),
+        (edited, "its checksum does not fit", "backup-controller has rebuilt it"),
+    ] {
+        api.has(ledger);
+        let seen = Person::at(&api).types("doctor").await;
+        let broken = "✗ lock                   no Backup or Restore of velero.io can be created: ";
+        assert!(seen.contains(broken) && seen.contains(why) && seen.contains(remedy), "{seen}");
+        assert!(seen.ends_with("--- exit 1\n"), "{seen}");
+        let seen = Person::at(&api).types("status").await;
+        assert!(
+            seen.contains("nothing can be created: ") && seen.contains(why) && seen.contains(remedy),
+            "{seen}"
+        );
+        assert!(seen.ends_with("--- exit 1\n"), "{seen}");
+    }
 }
 
 #[tokio::test]

@@ -107,6 +107,17 @@ pub async fn lease(ledger: &Ledger) -> Value {
     lease_of(Profile::velero(), VELERO_SCOPE, ledger).await
 }
 
+/// The same, as a program of the future would write it: the checksum fits.
+pub fn of_a_newer_format(mut lease: Value) -> Value {
+    let text = r#"{"v":99}"#;
+    let annotation = |name: &str| lease["metadata"]["annotations"][name].as_str().unwrap().to_owned();
+    let (uid, serial) = (lease["metadata"]["uid"].as_str().unwrap(), annotation("backup-lock/serial"));
+    let sum = backup_core::digest::short_sha256(format!("{uid}\n{serial}\n{text}").as_bytes(), 8);
+    lease["metadata"]["annotations"]["backup-lock/ledger"] = json!(text);
+    lease["metadata"]["annotations"]["backup-lock/sum"] = json!(sum);
+    lease
+}
+
 /// The Lease of a scope's ledger, as our programs write it.
 pub async fn lease_of(profile: Profile, scope: &str, ledger: &Ledger) -> Value {
     let api = backup_testkit::FakeApi::new();

@@ -4,12 +4,14 @@ use std::time::Instant;
 
 use kube::api::ListParams;
 
+use backup_core::labels::{BREAK_GLASS_ANNOTATION, RESTORE_WORK_FINALIZER};
 use backup_tests::percona::{BACKUP, RESTORE};
 
 use crate::{percona, prelude::*};
 
 crate::tests! {
     a_released_restore_writes_nothing_two_seconds_later,
+    a_restore_that_is_ended_by_hand_writes_nothing_beside_a_backup,
     a_released_object_of_another_operator_stays_released,
     a_deleted_object_is_not_claimed_for_a_foreign_finalizer,
 }
@@ -60,6 +62,38 @@ async fn a_released_restore_writes_nothing_two_seconds_later(world: &mut World) 
     let shown = plugin.run(&["restore", "describe", "forced", "--details"]).await?;
     says(&shown.stdout, &["the node is gone"])?;
     ensure!(!world.claims().await?.contains("forced"), "{}", world.claims().await?);
+    Ok(())
+}
+
+/// The break-glass that the docs name for a worker that is gone, on one that is alive.
+async fn a_restore_that_is_ended_by_hand_writes_nothing_beside_a_backup(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    world.backed_up("ended", ITEMS).await?;
+    world.create_restore("ended", into_namespace("ended", "ended-copy")).await?;
+    is_in_the_middle(world, "ended-copy").await?;
+    let end = json!({ "status": { "phase": "Failed" },
+        "metadata": { "annotations": { BREAK_GLASS_ANNOTATION: "the node is lost" } } });
+    world.restores().merge_patch("ended", end).await?;
+    let ended = Instant::now();
+    let spec = of_namespaces(&["ended-copy"]);
+    until("a backup is admitted", SOON, async || {
+        match world.create_backup("ended-copy", spec.clone()).await {
+            Ok(_) => anyhow::Ok(true),
+            Err(error) => says(&error.to_string(), &["Restore velero/ended"]).map(|()| false),
+        }
+    })
+    .await?;
+    let then = written(world, "ended-copy").await?;
+    println!("    {} of {ITEMS} items, a backup admitted {:?} after the end", then.len(), ended.elapsed());
+    ensure!(then.len() < ITEMS, "it was done before it could be stopped: this proves nothing");
+    world.wait_for_event("ForcedEnd", |object, _| object.name.as_deref() == Some("ended")).await?;
+    tokio::time::sleep(FENCE * 2).await;
+    let later = written(world, "ended-copy").await?;
+    ensure!(later == then, "{} items were written later", later.len().abs_diff(then.len()));
+    let held =
+        world.restores().get("ended").await?.finalizers().iter().any(|one| one == RESTORE_WORK_FINALIZER);
+    ensure!(!held, "it is still held");
     Ok(())
 }
 

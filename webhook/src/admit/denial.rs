@@ -59,6 +59,11 @@ impl Blocker {
                      latest{end}"
                 )
             }
+            (State::Settling, Some(object)) if object.held => {
+                format!(
+                    "{key} was ended by hand, and its worker may still write until it has stopped, which takes 10 s at most"
+                )
+            }
             (State::Settling, _) => {
                 format!(
                     "{key} has ended, and what it worked on is given time to settle, until {free_at} at the latest"
@@ -326,11 +331,14 @@ pub(crate) fn malformed(message: &str) -> Status {
     Status::failure(message, "BadRequest").with_code(400)
 }
 
+/// What is said where the next try may bring a decision.
+pub(crate) fn not_in_time(why: &str) -> String {
+    format!("backup-webhook could not decide in time, so nothing was admitted: {why}; try again")
+}
+
 /// Our own trouble: clients try again by themselves, after so many seconds.
 pub(crate) fn trouble(message: &str, seconds: u32) -> Status {
-    let message =
-        format!("backup-webhook could not decide in time, so nothing was admitted: {message}; try again");
-    Status::failure(&message, "ServiceUnavailable").with_code(503).with_details(StatusDetails {
+    Status::failure(message, "ServiceUnavailable").with_code(503).with_details(StatusDetails {
         name: String::new(),
         group: String::new(),
         kind: String::new(),

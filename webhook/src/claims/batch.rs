@@ -15,7 +15,7 @@ use tokio::{
 
 use super::{
     Verdict, Waiting,
-    decide::{REBUILD_SECONDS, Running, decide, look},
+    decide::{Running, decide, look},
 };
 use crate::{admit::denial::Blocker, metrics::Metrics};
 
@@ -76,8 +76,7 @@ impl Task {
 
     /// Brings a batch to its verdicts: bounded tries, jittered pauses, and never past the latest deadline in it.
     async fn work(&mut self, mut batch: Vec<Waiting>) {
-        let mut why = "the ledger kept changing".to_owned();
-        let mut seconds = 1;
+        let mut verdict = Verdict::trouble("the ledger kept changing");
         for tries in 0..TRIES {
             // Who has given up must not get a claim that nobody will use.
             batch.retain(|waiting| !waiting.reply.is_closed() && waiting.deadline > Instant::now());
@@ -87,9 +86,8 @@ impl Task {
                 Ok(Ok(verdicts)) => return answer(batch, verdicts),
                 Ok(Err(error)) => {
                     self.remembered = None;
-                    why = error.to_string();
+                    verdict = Verdict::of_ledger(&error);
                     if !error.passes_soon() {
-                        seconds = if error.is_transient() { REBUILD_SECONDS } else { seconds };
                         break;
                     }
                     if matches!(error, LedgerError::Changed { .. }) {
@@ -98,14 +96,16 @@ impl Task {
                 }
                 Err(_) => {
                     self.remembered = None;
-                    "the API server did not answer in time".clone_into(&mut why);
+                    verdict = Verdict::trouble("the API server did not answer in time");
                     break;
                 }
             }
             sleep(lease::pause_after(tries)).await;
         }
-        tracing::warn!(scope = self.scope, requests = batch.len(), why, "could not decide");
-        let verdicts = vec![Verdict::Trouble(why, seconds); batch.len()];
+        if let Verdict::Trouble(why, _) = &verdict {
+            tracing::warn!(scope = self.scope, requests = batch.len(), why, "could not decide");
+        }
+        let verdicts = vec![verdict; batch.len()];
         answer(batch, verdicts);
     }
 

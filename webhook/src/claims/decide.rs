@@ -16,9 +16,6 @@ use tokio::time::Instant;
 use super::Verdict;
 use crate::admit::denial::Blocker;
 
-/// Seconds after which a client may come again while a ledger is rebuilt.
-pub(super) const REBUILD_SECONDS: u32 = 10;
-
 /// Time that the passes take which confirm that an object is not stored, after its grace.
 const CONFIRMATION: Duration = Duration::from_secs(6);
 
@@ -113,7 +110,7 @@ fn verdict(outcome: Result<Grant, Refusal>, looked: &Looked, collector: &Collect
             Verdict::Blocked(blockers(conflict, looked, collector))
         }
         Err(Refusal::NotOpen(status)) => {
-            Verdict::Trouble(format!("the ledger is {status:?} and grants nothing now"), REBUILD_SECONDS)
+            Verdict::not_open(&format!("the ledger is {status:?} and grants nothing now"))
         }
         Err(other) => Verdict::Full(other.to_string()),
     }

@@ -26,7 +26,7 @@ pub enum LedgerError {
     #[error(transparent)]
     Observe(#[from] ObserveError),
     /// The ledger is there, but is not one that this version can work with. Nothing was written.
-    #[error("{source} (Lease {lease}; nothing is granted until it is rebuilt)")]
+    #[error("{source} (Lease {lease}; {})", source.outlook())]
     Format { lease: String, source: FormatError },
     /// The ledger was lost, and is rebuilt. Nothing is granted before late creations have come or cannot.
     #[error(

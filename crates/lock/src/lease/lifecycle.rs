@@ -111,11 +111,16 @@ impl LedgerStore {
         {
             self.delete_marker(&closed.scope, &marker).await?;
         }
+        self.delete_lease(&closed.scope, &closed.lease).await
+    }
+
+    /// Deletes exactly this version of the Lease; one that has changed or is gone stays as it is.
+    async fn delete_lease(&self, scope: &str, lease: &Lease) -> Result<(), LedgerError> {
         let preconditions = Preconditions {
-            uid: Some(closed.lease_uid().to_owned()),
-            resource_version: Some(closed.resource_version().to_owned()),
+            uid: lease.metadata.uid.clone(),
+            resource_version: lease.metadata.resource_version.clone(),
         };
-        let name = lease_name(&closed.scope);
+        let name = lease_name(scope);
         let parameters = DeleteParams::default().preconditions(preconditions);
         match bounded(&name, "delete", self.leases.delete(&name, &parameters)).await {
             Ok(_) | Err(LedgerError::Changed { .. }) => Ok(()),
@@ -180,8 +185,20 @@ impl LedgerRepair {
                     lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
                 let marker = store.marker(scope).await?;
                 let epoch = u64::try_from(transitions).unwrap_or_default();
-                let epoch = epoch.max(marker.map_or(0, |marker| marker.epoch));
-                store.put_over(scope, &lease, &Ledger::lost(epoch, store.rules())).await?;
+                let epoch = epoch.max(marker.as_ref().map_or(0, |marker| marker.epoch));
+                match store.put_over(scope, &lease, &Ledger::lost(epoch, store.rules())).await {
+                    // It was edited so that the policy allows no next write. Once it is gone, the marker says that it was lost.
+                    Err(LedgerError::Denied { .. }) => {
+                        let uid = lease.metadata.uid.as_deref().unwrap_or_default();
+                        match marker {
+                            Some(marker) if !marker.ledger.is_empty() => {}
+                            Some(marker) => store.set_marker(scope, &marker, uid, epoch).await?,
+                            None => store.make_marker(scope, uid, epoch).await?,
+                        }
+                        store.delete_lease(scope, &lease).await?;
+                    }
+                    written => written?,
+                }
                 tracing::error!(scope, why, "the ledger is damaged; nothing is granted until it is rebuilt");
                 return Ok(RepairOutcome::Lost);
             }

@@ -35,6 +35,16 @@ pub enum FormatError {
     Unreadable(String),
 }
 
+impl FormatError {
+    /// What becomes of such a ledger without help.
+    pub(crate) fn outlook(&self) -> &'static str {
+        match self {
+            Self::Newer { .. } => "a newer version wrote it, and it stays as it is",
+            Self::Unreadable(_) => "nothing is granted until it is rebuilt, which takes about two minutes",
+        }
+    }
+}
+
 #[derive(Deserialize)]
 struct Version {
     v: u32,

@@ -36,6 +36,8 @@ pub struct Observed {
     pub rests: bool,
     pub new: bool,
     pub deleting: bool,
+    /// A person has written its end while it was at work: its worker may not have stopped.
+    pub held: bool,
     /// When it was created, as RFC 3339.
     pub created: String,
     pub spec: Value,
@@ -68,6 +70,8 @@ impl Observed {
             (Some(VELERO_SCOPE.to_owned()), phase, true, over, matches!(phase, "" | "New"))
         };
         let rests = !over && rests(profile, kind, phase, object);
+        // Our controller takes its finalizer off in the write of the end.
+        let held = over && profile.engine && has_worker(kind, object);
         Self {
             key: ObjectKey::new(kind, namespace, name),
             uid: object.uid().unwrap_or_default(),
@@ -79,6 +83,7 @@ impl Observed {
             rests,
             new,
             deleting: object.metadata.deletion_timestamp.is_some(),
+            held,
             created: object.creation_timestamp().map(|time| time.0.to_string()).unwrap_or_default(),
             spec: data.get("spec").cloned().unwrap_or(Value::Null),
         }
@@ -96,12 +101,18 @@ fn with_metadata(name: &str, object: &DynamicObject) -> Value {
 /// Whether an object of our own engine is being deleted, and its worker has let it go or never had it: a deleted object is not begun,
 /// and a worker keeps its finalizer until it has stopped. What others still do with it is not work.
 fn was_let_go(kind: ObjectKind, object: &DynamicObject) -> bool {
+    let works = matches!(kind, ObjectKind::Backup | ObjectKind::Restore);
+    works && object.metadata.deletion_timestamp.is_some() && !has_worker(kind, object)
+}
+
+/// Whether an object of our own engine carries the finalizer of its worker.
+fn has_worker(kind: ObjectKind, object: &DynamicObject) -> bool {
     let work = match kind {
         ObjectKind::Backup => BACKUP_WORK_FINALIZER,
         ObjectKind::Restore => RESTORE_WORK_FINALIZER,
         ObjectKind::DeleteBackupRequest | ObjectKind::Deletion | ObjectKind::Hold => return false,
     };
-    object.metadata.deletion_timestamp.is_some() && !object.finalizers().iter().any(|name| name == work)
+    object.finalizers().iter().any(|name| name == work)
 }
 
 /// Whether work that has begun needs nothing of the cluster for now. A deletion waits for its store: there may be more of these than
@@ -136,7 +147,7 @@ impl ObservedState {
             version: object.version.clone(),
             over: object.over,
             deleting: object.deleting,
-            settled,
+            settled: settled && !object.held,
         }
     }
 }
@@ -169,6 +180,24 @@ mod tests {
             let object: DynamicObject = serde_json::from_value(object).unwrap();
             let seen = Observed::of(&Profile::velero(), ObjectKind::DeleteBackupRequest, &object);
             assert_eq!(seen.over, over, "{phase:?} {annotation:?}");
+        }
+    }
+
+    #[test]
+    fn an_end_that_a_person_wrote_is_held_by_the_worker() {
+        for (phase, finalizer, engine, held) in [
+            ("Failed", Some(RESTORE_WORK_FINALIZER), true, true),
+            ("Failed", Some(RESTORE_WORK_FINALIZER), false, false),
+            ("Failed", Some(BACKUP_WORK_FINALIZER), true, false),
+            ("Failed", None, true, false),
+            ("InProgress", Some(RESTORE_WORK_FINALIZER), true, false),
+        ] {
+            let object = json!({ "status": { "phase": phase },
+                "metadata": { "name": "r", "namespace": "velero", "uid": "u", "finalizers": finalizer.map(|one| [one]) } });
+            let object: DynamicObject = serde_json::from_value(object).unwrap();
+            let profile = Profile { engine, ..Profile::velero() };
+            let seen = Observed::of(&profile, ObjectKind::Restore, &object);
+            assert_eq!(seen.held, held, "{phase} {finalizer:?} {engine}");
         }
     }
 

@@ -249,7 +249,14 @@ async fn a_ledger_of_a_version_before_keeps_claims_holds_and_queue(#[case] befor
 async fn a_ledger_of_a_newer_format_is_left_alone() {
     let (api, store) = setup();
     admit(&store, &restore("r"), "1").await.unwrap();
-    annotate(&api, ANNOTATION, |_| r#"{"v":9,"all":"new"}"#.to_owned());
+    let text = r#"{"v":9,"all":"new"}"#;
+    annotate(&api, ANNOTATION, |_| text.to_owned());
+    assert_eq!(trouble(&store).await, Some("unreadable"), "no program wrote it");
+    let uid = lease_uid(&api, LEDGER_PATH);
+    annotate(&api, "backup-lock/serial", |_| "7".to_owned());
+    annotate(&api, "backup-lock/sum", |_| {
+        backup_core::digest::short_sha256(format!("{uid}\n7\n{text}").as_bytes(), 8)
+    });
     let before = (api.get(LEDGER_PATH), api.get(MARKER_PATH));
     assert_eq!(trouble(&store).await, Some("newer"));
     let (mut repair, now) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
@@ -257,6 +264,7 @@ async fn a_ledger_of_a_newer_format_is_left_alone() {
         let error = repair.repair(&store, VELERO_SCOPE, now + GRACE * times).await.unwrap_err();
         assert_eq!(error.category(), "newer");
         assert!(!error.is_transient() && error.to_string().contains("update this program"), "{error}");
+        assert!(error.to_string().contains("it stays as it is"), "{error}");
     }
     assert_eq!((api.get(LEDGER_PATH), api.get(MARKER_PATH)), before);
 }

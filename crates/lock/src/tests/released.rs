@@ -108,3 +108,41 @@ async fn a_deleted_object_of_another_engine_keeps_its_claim() {
     });
     assert_eq!(store.objects().running(VELERO_SCOPE).await.unwrap().len(), 1);
 }
+
+/// By breaking the glass. Its worker may be alive, and writes until it has seen that.
+#[tokio::test(start_paused = true)]
+async fn a_restore_that_a_person_ends_keeps_its_place_until_its_worker_has_stopped() {
+    for stops in [true, false] {
+        let (api, store) = setup();
+        let velero = ProtectedProfile::new(api.client(), "velero", Profile::velero(), GRACE);
+        let (mut collector, start) = (velero.collector(), Instant::now());
+        let seconds = |seconds| start + Duration::from_secs(seconds);
+        api.put_velero("Restore", "r", "1", "New", &all());
+        let token = activate(&store, &restore("r"), "1").await.unwrap();
+        let path = velero_path("Restore", "r");
+        api.edit(&path, |object| {
+            object["metadata"]["finalizers"] = json!([backup_core::labels::RESTORE_WORK_FINALIZER]);
+            object["status"]["phase"] = json!("Failed");
+        });
+        let freed = collector.collect(&store, VELERO_SCOPE, start).await.unwrap().freed;
+        assert_eq!(freed, [(restore("r"), "1".to_owned(), Reason::Over)]);
+        assert_eq!(
+            token_state(&store, &restore("r"), "1", &token).await.unwrap(),
+            TokenState::Lost,
+            "it stops"
+        );
+        let mut passes = [0, 9].into_iter();
+        for after in &mut passes {
+            collector.collect(&store, VELERO_SCOPE, seconds(after)).await.unwrap();
+            let refused = admit(&store, &backup("b"), "2").await;
+            assert!(matches!(refused, Err(UpdateError::Refused(Refusal::Conflict(_)))), "{refused:?}");
+        }
+        if stops {
+            api.edit(&path, |object| object["metadata"]["finalizers"] = json!([]));
+        }
+        let freed =
+            collector.collect(&store, VELERO_SCOPE, seconds(if stops { 9 } else { 10 })).await.unwrap();
+        assert_eq!(freed.freed, [(restore("r"), "1".to_owned(), Reason::Settled)], "stopped: {stops}");
+        admit(&store, &backup("b"), "2").await.unwrap();
+    }
+}

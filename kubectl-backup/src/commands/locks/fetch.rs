@@ -7,7 +7,7 @@ use backup_core::{
     profile::{Profile, ScopeRule},
 };
 use backup_lock::{
-    Ledger, LedgerStore, ObjectKind, VELERO_SCOPE,
+    Ledger, LedgerStore, ObjectKey, ObjectKind, Registration, VELERO_SCOPE,
     lease::lease_name,
     observe::{Observed, resource},
 };
@@ -133,6 +133,12 @@ pub(super) async fn unended(
     ledgers: &Ledgers,
 ) -> (Vec<Observed>, Vec<String>) {
     let (mut objects, mut unchecked) = (Vec::new(), Vec::new());
+    // Where no installation works nothing is ever claimed. Who may not read the registration sees all.
+    let registration = Registration::read(session.client.clone()).await.ok().flatten();
+    let elsewhere = |key: &ObjectKey| {
+        let named = registration.as_ref().map(|registration| &registration.installations);
+        named.is_some_and(|named| !named.contains(&key.namespace)) && key.namespace != session.namespace
+    };
     let wanted = profiles.iter().map(String::as_str).filter(|name| *name != "velero");
     for name in std::iter::once("velero").chain(wanted) {
         let Some(profile) = known.get(name) else {
@@ -151,7 +157,8 @@ pub(super) async fn unended(
             let Some(resource) = resource(profile, kind) else { continue };
             let keep = |object: DynamicObject| {
                 let seen = Observed::of(profile, kind, &object);
-                (!seen.over && seen.scope.is_some()).then_some(seen)
+                let counts = !profile.is_velero() || !elsewhere(&seen.key);
+                (!seen.over && seen.scope.is_some() && counts).then_some(seen)
             };
             let read = async |api: Api<DynamicObject>| {
                 let about = About::called("list", "object", &resource.plural, "");

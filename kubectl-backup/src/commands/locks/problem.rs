@@ -75,7 +75,9 @@ pub(crate) fn damage(error: &LedgerError) -> Damage {
                    itself: check that it runs. Don't repair it by hand.";
     let (status, problem, remedy) = match error {
         LedgerError::Format { source: source @ FormatError::Newer { .. }, .. } => {
-            ("Newer", source.to_string(), "Update kubectl-backup; nothing was changed.")
+            let newer = "Nothing was changed. If backup-webhook and backup-controller are of the version that wrote it, update \
+                         kubectl-backup; if they are as old as kubectl-backup, apply the newer version of all again.";
+            ("Newer", source.to_string(), newer)
         }
         LedgerError::Format { source, .. } => ("Unreadable", source.to_string(), rebuilt),
         LedgerError::BeingDeleted { .. } => ("BeingDeleted", error.to_string(), rebuilt),

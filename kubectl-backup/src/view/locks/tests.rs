@@ -26,6 +26,7 @@ fn seen(kind: ObjectKind, name: &str, uid: &str, footprint: Footprint) -> Unende
         over: false,
         rests: false,
         new: false,
+        held: false,
         deleting: false,
         created: "2026-11-03T05:00:00Z".to_owned(),
         spec: Value::Null,

@@ -72,6 +72,8 @@ fn facts(status: &ClusterStatus, style: Style) -> Vec<(&'static str, String)> {
     }
     let lock = status.lock.shown(|held| Some(held.join("; ")).filter(|held| !held.is_empty()));
     facts.push(("Lock", lock.unwrap_or_else(|| "nothing holds it".to_owned())));
+    let closed = |why: &String| ("Lock", style.tone(Tone::Bad, &format!("nothing can be created: {why}")));
+    facts.extend(status.lock_problem.as_ref().map(closed));
     if !status.except.is_empty() {
         facts.push(("Left out", status.except.join(", ")));
     }
@@ -155,7 +157,7 @@ fn next(status: &ClusterStatus, bad: &[&NamespaceStatus]) -> Vec<String> {
     }
     let scheduled = bad.iter().find_map(|one| one.schedule.as_ref());
     next.extend(scheduled.map(|name| format!("kubectl backup schedules describe {name}")));
-    if let Fetched::Missing { .. } = status.lock {
+    if matches!(status.lock, Fetched::Missing { .. }) || status.lock_problem.is_some() {
         next.push("kubectl backup doctor".to_owned());
     }
     next

@@ -56,6 +56,7 @@ fn judged_with(
         schedules: schedules.iter().map(|one| serde_json::from_value(one.clone()).unwrap()).collect(),
         locations: [location, down].map(|one| serde_json::from_value(one).unwrap()).to_vec(),
         lock: Fetched::Known(Vec::new()),
+        lock_problem: None,
     };
     change(&mut seen);
     let asked = Asked { rpo: rpo.map(SignedDuration::from_hours), except: &["kube-*".to_owned()] };
@@ -229,6 +230,7 @@ fn without_the_right_to_list_namespaces_those_that_are_named_are_shown() {
         ],
         locations: Vec::new(),
         lock: Fetched::Known(Vec::new()),
+        lock_problem: None,
     };
     let status = status("velero", seen, &Asked { rpo: None, except: &[] }, now);
     let names: Vec<&str> = status.namespaces.iter().map(|one| one.name.as_str()).collect();

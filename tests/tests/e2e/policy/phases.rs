@@ -8,6 +8,7 @@ use crate::prelude::*;
 crate::tests! {
     the_phase_of_an_object_is_its_controllers_to_move,
     objects_arrive_new_or_ended_and_never_at_work,
+    a_request_for_a_deletion_is_answered_by_the_controller,
     everything_but_phase_and_work_finalizer_is_everybodys,
     a_work_finalizer_is_taken_off_by_the_controller,
     a_glass_is_broken_by_those_who_may_and_for_a_reason,
@@ -88,6 +89,27 @@ async fn objects_arrive_new_or_ended_and_never_at_work(world: &mut World) -> any
     Ok(())
 }
 
+/// A forged answer would free the claim of the request late, and have the others of that backup forgotten.
+async fn a_request_for_a_deletion_is_answered_by_the_controller(world: &mut World) -> anyhow::Result<()> {
+    let (cast, kind) = (People::of(world).await?, "DeleteBackupRequest");
+    let (ours, theirs) = (cast.objects(CONTROLLER, kind).await?, cast.objects(EDITOR, kind).await?);
+    let request = |phase: &str| {
+        object(kind, "asks", &json!({ "spec": { "backupName": "some" }, "status": { "phase": phase } }))
+    };
+    refused(
+        theirs.create(&dry_run(), &request("Processed")?).await,
+        "only backup-controller moves the phase",
+    )?;
+    theirs.create_object(&request("New")?).await?;
+    for (from, to) in [("New", "InProgress"), ("InProgress", "Processed"), ("Processed", "New")] {
+        refused(theirs.patch("asks", &dry(), &phase(to)).await, "only backup-controller moves the phase")
+            .with_context(|| format!("from {from} to {to}"))?;
+        ours.patch("asks", &PatchParams::default(), &phase(to)).await.with_context(|| to.to_owned())?;
+    }
+    theirs.delete_object("asks").await?;
+    Ok(())
+}
+
 async fn everything_but_phase_and_work_finalizer_is_everybodys(world: &mut World) -> anyhow::Result<()> {
     let cast = People::of(world).await?;
     for kind in KINDS {
@@ -159,6 +181,12 @@ async fn a_glass_is_broken_by_those_who_may_and_for_a_reason(world: &mut World) 
             breaker.patch("broken", &dry(), &with("the worker is gone")).await.context(what)?;
             refused(editor.patch("broken", &dry(), &with("the worker is gone")).await, REASON)
                 .with_context(|| format!("{what} by an editor"))?;
+        }
+        let deletes =
+            json!({ "status": { "phase": "Deleting" }, "metadata": { "annotations": { REASON: "why" } } });
+        if kind == "Backup" {
+            let result = breaker.patch("broken", &dry(), &Patch::Merge(deletes)).await;
+            refused(result, "Ask for the deletion with")?;
         }
         // The reason alone, left there by somebody who may, lets nobody else through.
         let reason = Patch::Merge(json!({ "metadata": { "annotations": { REASON: "for later" } } }));
