@@ -10,8 +10,8 @@ use std::{
 };
 
 use backup_lock::{
-    Entry, Ledger, LedgerError, LedgerReconciler, ProtectedProfile, RunningObjects, ledger::Ask,
-    observe::Observed,
+    Entry, Ledger, LedgerError, LedgerReconciler, ProtectedProfile, RunningObjects, collect::collect_gone,
+    ledger::Ask, observe::Observed,
 };
 use backup_runtime::Cluster;
 use futures::future::join_all;
@@ -24,6 +24,8 @@ use crate::metrics::Metrics;
 const PASS_DEADLINE: Duration = Duration::from_mins(1);
 /// For one change of a ledger.
 const BUDGET: Duration = Duration::from_secs(10);
+/// Before the claims of deleted objects are looked at again, after an error or while another replica leads.
+const GONE_RETRY: Duration = Duration::from_secs(5);
 /// Objects remembered as reported; beyond it they are reported again.
 const MAX_REPORTED: usize = 10_000;
 
@@ -47,7 +49,11 @@ impl ClaimsController {
     pub(crate) async fn run(self, stop: CancellationToken) {
         let all = self.protected.iter().map(async |protected| {
             let running = RunningObjects::default();
-            tokio::join!(running.follow(&protected.store), self.look_after(protected, &running));
+            tokio::join!(
+                running.follow(&protected.store),
+                self.look_after(protected, &running),
+                self.free_gone(protected, &running)
+            );
         });
         tokio::select! {
             () = stop.cancelled() => {}
@@ -79,6 +85,27 @@ impl ClaimsController {
                 Err(_) => {
                     tracing::warn!(profile = name, "ledgers were not checked in time; trying again");
                 }
+            }
+        }
+    }
+
+    /// Frees the claims of objects as soon as a watch shows that they are gone, for ever. A replica that does not lead remembers
+    /// them, and frees them when it leads.
+    async fn free_gone(&self, protected: &ProtectedProfile, running: &RunningObjects) {
+        loop {
+            while !self.cluster.leadership.is_leader() {
+                tokio::time::sleep(GONE_RETRY).await;
+            }
+            let mut failed = false;
+            for (scope, gone) in running.gone(protected.store.objects()).await {
+                if let Err(error) = collect_gone(protected, &scope, &gone).await {
+                    tracing::warn!(scope, category = error.category(), %error, "claims of deleted objects were not freed");
+                    running.note_gone(gone);
+                    failed = true;
+                }
+            }
+            if failed {
+                tokio::time::sleep(GONE_RETRY).await;
             }
         }
     }

@@ -13,6 +13,8 @@ use crate::{
     claim::{Claim, Entry, ObjectKey, Standing, State},
     lease::{LedgerError, LedgerStore},
     ledger::{Ask, Ledger},
+    observe::Observed,
+    protected_profile::ProtectedProfile,
     transition::{EndRules, EntryTransition, ObservedState, PriorObservation, Reason, Times, decide},
 };
 
@@ -121,9 +123,19 @@ impl Collector {
     ) -> Result<Collected, LedgerError> {
         let Some(stored) = store.read(scope).await? else { return Ok(Collected::default()) };
         self.forget_released(&stored.ledger);
+        self.collect_claims(store, scope, &stored.ledger.claims, now).await
+    }
+
+    async fn collect_claims(
+        &mut self,
+        store: &LedgerStore,
+        scope: &str,
+        claims: &[Claim],
+        now: Instant,
+    ) -> Result<Collected, LedgerError> {
         let mut result = Collected::default();
         let until = tokio::time::Instant::now() + READS;
-        for claims in stored.ledger.claims.chunks(AT_A_TIME) {
+        for claims in claims.chunks(AT_A_TIME) {
             let mut judged = Vec::new();
             let seen = store.objects().observe_all(scope, claims, until).await;
             for (claim, seen) in claims.iter().zip(seen) {
@@ -160,6 +172,25 @@ impl Collector {
         });
         self.stored.retain(|uid| ledger.claims.iter().any(|claim| claim.entry(uid).is_some()));
     }
+}
+
+/// Frees the claims of objects that were seen stored and are gone, without waiting for a grace: their uids cannot be stored
+/// again. A fresh read of each name decides.
+pub async fn collect_gone(
+    protected: &ProtectedProfile,
+    scope: &str,
+    gone: &[Observed],
+) -> Result<Collected, LedgerError> {
+    let store = &protected.store;
+    let Some(stored) = store.read(scope).await? else { return Ok(Collected::default()) };
+    // It has seen nothing but these, so nothing else is old to it.
+    let mut collector = protected.collector();
+    gone.iter().for_each(|object| collector.remember_stored(&object.uid));
+    let is_gone = |claim: &Claim| {
+        gone.iter().any(|object| object.key == claim.key && claim.entry(&object.uid).is_some())
+    };
+    let claims: Vec<Claim> = stored.ledger.claims.iter().filter(|claim| is_gone(claim)).cloned().collect();
+    collector.collect_claims(store, scope, &claims, tokio::time::Instant::now().into_std()).await
 }
 
 /// An entry and what happens to it, in the state in which it was found.

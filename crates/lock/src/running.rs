@@ -2,7 +2,7 @@
 //! again to find an object that runs without a claim.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, VecDeque},
     time::Duration,
 };
 
@@ -16,6 +16,7 @@ use kube::{
     },
 };
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::{
     claim::{ObjectKey, ObjectKind},
@@ -26,10 +27,17 @@ use crate::{
 /// Between two warnings about a watch that fails.
 const WARN_AGAIN: Duration = Duration::from_mins(1);
 
+/// Maximum number of objects that are remembered as gone until somebody takes them; the oldest are forgotten, and their claims
+/// end with the grace.
+const MAX_GONE: usize = 1000;
+
 /// The objects of a profile whose work has not ended, as they were last seen. Those that have ended are not kept.
 #[derive(Default)]
 pub struct RunningObjects {
     kinds: Mutex<HashMap<ObjectKind, BTreeMap<ObjectKey, Observed>>>,
+    /// Objects that were seen stored, and run no more.
+    gone: Mutex<VecDeque<Observed>>,
+    is_gone: Notify,
 }
 
 impl RunningObjects {
@@ -48,9 +56,11 @@ impl RunningObjects {
                 Ok(event) => {
                     let mut kinds = self.kinds.lock();
                     let known = kinds.entry(kind).or_default();
-                    if apply(store.objects(), kind, event, known, &mut listed) {
+                    let change = apply(store.objects(), kind, event, known, &mut listed);
+                    if change.is_new {
                         store.ask_for_attention();
                     }
+                    self.note_gone(change.gone);
                 }
                 Err(error) => {
                     let now = tokio::time::Instant::now();
@@ -65,52 +75,131 @@ impl RunningObjects {
 
     /// What runs, by scope; only where installations work.
     pub fn by_scope(&self, objects: &Objects) -> BTreeMap<String, Vec<Observed>> {
-        let mut scopes: BTreeMap<String, Vec<Observed>> = BTreeMap::new();
-        for seen in self.kinds.lock().values().flat_map(BTreeMap::values) {
-            if let Some(scope) = seen.scope.as_ref().filter(|_| objects.count_in(&seen.key.namespace)) {
-                scopes.entry(scope.clone()).or_default().push(seen.clone());
+        by_scope(objects, self.kinds.lock().values().flat_map(BTreeMap::values).cloned())
+    }
+
+    /// Notes objects that were seen stored and are gone.
+    pub fn note_gone(&self, objects: Vec<Observed>) {
+        if objects.is_empty() {
+            return;
+        }
+        let mut gone = self.gone.lock();
+        gone.extend(objects);
+        let forgotten = gone.len().saturating_sub(MAX_GONE);
+        gone.drain(..forgotten);
+        self.is_gone.notify_one();
+    }
+
+    /// Waits until objects are gone that were seen stored, and returns them by scope, each once. For one caller.
+    ///
+    /// None of them can be stored again, so the claim of one that a fresh read does not find is free.
+    pub async fn gone(&self, objects: &Objects) -> BTreeMap<String, Vec<Observed>> {
+        loop {
+            self.is_gone.notified().await;
+            let gone = by_scope(objects, self.gone.lock().drain(..));
+            if !gone.is_empty() {
+                return gone;
             }
         }
-        scopes
     }
 }
 
-/// Takes note of an event. Whether something runs that was not known.
+fn by_scope(objects: &Objects, all: impl Iterator<Item = Observed>) -> BTreeMap<String, Vec<Observed>> {
+    let mut scopes: BTreeMap<String, Vec<Observed>> = BTreeMap::new();
+    for seen in all.filter(|seen| objects.count_in(&seen.key.namespace)) {
+        if let Some(scope) = &seen.scope {
+            scopes.entry(scope.clone()).or_default().push(seen);
+        }
+    }
+    scopes
+}
+
+/// What an event changed.
+#[derive(Default)]
+struct Change {
+    /// Something runs that was not known.
+    is_new: bool,
+    /// What was stored, and is not any longer. Of those that a list does not show some may only have ended.
+    gone: Vec<Observed>,
+}
+
+/// Takes note of an event.
 fn apply(
     objects: &Objects,
     kind: ObjectKind,
     event: Event<DynamicObject>,
     known: &mut BTreeMap<ObjectKey, Observed>,
     listed: &mut BTreeMap<ObjectKey, Observed>,
-) -> bool {
+) -> Change {
     let of = |object: &DynamicObject| Observed::of(objects.profile(), kind, object);
     match event {
         Event::Init => {
             listed.clear();
-            false
+            Change::default()
         }
         Event::InitApply(object) => {
             let seen = of(&object);
             if !seen.over {
                 listed.insert(seen.key.clone(), seen);
             }
-            false
+            Change::default()
         }
         Event::InitDone => {
-            *known = std::mem::take(listed);
-            !known.is_empty()
+            let before = std::mem::replace(known, std::mem::take(listed));
+            let is_there = |seen: &Observed| known.get(&seen.key).is_some_and(|now| now.uid == seen.uid);
+            let gone = before.into_values().filter(|seen| !is_there(seen)).collect();
+            Change { is_new: !known.is_empty(), gone }
         }
         Event::Apply(object) => {
             let seen = of(&object);
             if seen.over {
                 known.remove(&seen.key);
-                return false;
+                return Change::default();
             }
-            known.insert(seen.key.clone(), seen).is_none()
+            Change { is_new: known.insert(seen.key.clone(), seen).is_none(), gone: Vec::new() }
         }
         Event::Delete(object) => {
-            known.remove(&of(&object).key);
-            false
+            let seen = of(&object);
+            known.remove(&seen.key);
+            Change { is_new: false, gone: vec![seen] }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use backup_core::profile::Profile;
+    use backup_testkit::FakeApi;
+    use serde_json::json;
+
+    use super::*;
+
+    fn backup(name: &str, uid: &str) -> DynamicObject {
+        let metadata = json!({ "name": name, "namespace": "velero", "uid": uid });
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// What a list does not show any longer was deleted, or has ended, while there was no watch.
+    #[tokio::test]
+    async fn what_a_later_list_lacks_is_gone() {
+        let objects = Objects::new(FakeApi::new().client(), Arc::new(Profile::velero()));
+        let (mut known, mut listed) = (BTreeMap::new(), BTreeMap::new());
+        let mut list = |backups: &[(&str, &str)]| {
+            let mut events = vec![Event::Init];
+            events.extend(backups.iter().map(|(name, uid)| Event::InitApply(backup(name, uid))));
+            events.push(Event::InitDone);
+            let apply = |event| apply(&objects, ObjectKind::Backup, event, &mut known, &mut listed);
+            let changes: Vec<Change> = events.into_iter().map(apply).collect();
+            let gone = changes.iter().flat_map(|change| &change.gone).map(|seen| seen.uid.clone()).collect();
+            let is_new = changes.iter().filter(|change| change.is_new).count();
+            (is_new, gone)
+        };
+        let none: Vec<String> = Vec::new();
+        assert_eq!(list(&[("a", "1"), ("b", "2"), ("c", "3")]), (1, none.clone()));
+        assert_eq!(list(&[("a", "1"), ("b", "4")]), (1, vec!["2".to_owned(), "3".to_owned()]));
+        assert_eq!(list(&[]), (0, vec!["1".to_owned(), "4".to_owned()]));
+        assert_eq!(list(&[]), (0, none));
     }
 }

@@ -24,6 +24,7 @@ mod activation;
 mod collection;
 mod first;
 mod full;
+mod gone;
 mod guarded;
 mod idle;
 mod intent;

@@ -174,17 +174,23 @@ where
     session.list(about, &api, ListParams::default(), keep).await
 }
 
-/// Who holds the lock between backups and restores, and who waits, in words; and why it grants nothing, if it does not.
+/// Who holds the lock between backups and restores, who waits, and who was refused and keeps backups out, in words; and why it
+/// grants nothing, if it does not.
 async fn lock(session: &Session) -> Result<(Vec<String>, Option<String>), Problem> {
     let Some(found) = found_ledger(session).await? else { return Ok((Vec::new(), None)) };
     let problem = found.grants_nothing().map(|(problem, remedy)| format!("{problem}. {remedy}"));
-    let held = found
-        .ledger
+    let ledger = found.ledger.map(|ledger| ledger.without_lapsed());
+    let held: Vec<String> = ledger
         .iter()
         .flat_map(|ledger| &ledger.claims)
         .map(|claim| {
-            let holds = claim.entries.iter().any(|entry| entry.state > State::Waiting);
-            let how = if holds { "holds it" } else { "waits" };
+            let how = match claim.state() {
+                State::Released => "was released by force",
+                State::Intent => "was refused, and keeps new backups out for a while",
+                State::Collected => "was never stored, and keeps restores out for a while",
+                State::Waiting => "waits",
+                State::Reserved | State::Settling | State::Active => "holds it",
+            };
             format!("{} {how}", named(&claim.key))
         })
         .collect();

@@ -338,7 +338,7 @@ async fn free(session: &Session, args: &WaitForArgs, terminal: &mut Terminal) ->
         let stored = store.read(&args.scope).await;
         let stored = stored.map_err(|error| problem::of_ledger(error, session, LockRole::View))?;
         let Some(stored) = stored else { return Ok(Look::Found(())) };
-        let ledger = &stored.ledger;
+        let ledger = stored.ledger.without_lapsed();
         let in_the_way = |claim: &&Claim| {
             args.namespaces.is_empty()
                 || claim.entries.iter().any(|entry| entry.footprint.overlaps(&footprint))

@@ -5,10 +5,7 @@ pub(crate) mod screen;
 
 use backup_core::profile::Profile;
 use backup_lock::{
-    Claim, Footprint, Ledger, ObjectKey, State, VELERO_SCOPE,
-    claim::{Entry, Word},
-    ledger::Status,
-    observe::Observed,
+    Claim, Footprint, Ledger, ObjectKey, State, VELERO_SCOPE, claim::Entry, ledger::Status, observe::Observed,
 };
 use serde::Serialize;
 
@@ -103,9 +100,6 @@ pub(crate) struct EntryView {
     /// Its object was not found for a while; it is freed at the next look.
     pub(crate) suspect: bool,
     pub(crate) forced: bool,
-    /// An intent that keeps nobody out any more.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) lapsed: bool,
     /// Who holds and why, why it was forced, or who released it and why.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) note: String,
@@ -182,6 +176,7 @@ fn scope(found: &FoundLedger, seen: &[UnendedObject]) -> ScopeView {
             view.remedy = Some(damage.remedy.clone());
         }
         Ok(ledger) => {
+            let ledger = &ledger.without_lapsed();
             view.status = format!("{:?}", ledger.status);
             view.epoch = Some(ledger.epoch);
             (view.problem, view.remedy) = unusual(ledger.status);
@@ -249,7 +244,6 @@ pub(crate) fn entry_view(key: &ObjectKey, entry: &Entry, ledger: &Ledger, scope:
         beside: if placed { beside(ledger, key, &entry.footprint) } else { Vec::new() },
         suspect: entry.suspect,
         forced: entry.forced,
-        lapsed: entry.word == Word::Remembered,
         note: plain(&entry.note),
     }
 }
@@ -311,7 +305,6 @@ impl EntryView {
             parts.push(format!("waits for {}", few(&self.waits_for)));
         }
         match self.state.as_str() {
-            "Intent" if self.lapsed => parts.push("was refused; keeps nobody out any more".to_owned()),
             "Intent" => parts.push("was refused; blocks new backups for a while".to_owned()),
             "Collected" => parts.push("never came; keeps restores out for a while".to_owned()),
             "Released" => parts.push("was released by force, and is not claimed again".to_owned()),

@@ -1,6 +1,6 @@
 //! `wait`, and `--retry-for`: what pipelines rest on.
 
-use backup_lock::{Footprint, Ledger, ObjectKey, State};
+use backup_lock::{Footprint, Ledger, ObjectKey, State, ledger::Ask};
 
 use crate::prelude::*;
 
@@ -63,6 +63,35 @@ async fn a_scope_is_waited_for_until_nobody_holds_it() {
     let name = held["metadata"]["name"].as_str().unwrap().to_owned();
     api.becomes(&name, [held, lease(&Ledger::default()).await]);
     all += &person.types("wait --for=free --timeout=10s").await;
+    assert_snapshot!(all);
+}
+
+/// A restore that was refused, before and after it could have come again.
+fn refused_restore() -> [Ledger; 2] {
+    let shop = Footprint::namespaces(["shop"]);
+    let (backup, restore) = (ObjectKey::backup("velero", "b"), ObjectKey::restore("velero", "back-again"));
+    let mut ledger = Ledger::default();
+    ledger.adopt(&backup, "uid-1", &shop, State::Active, "2026-11-03T05:00:00Z");
+    assert!(ledger.leave_intent(&restore, "uid-2", &shop, "2026-11-03T05:00:00Z", &Ask::default()));
+    ledger.release(&backup, "uid-1");
+    let expected = ledger.clone();
+    assert!(ledger.lapse(&restore, "uid-2"));
+    [expected, ledger]
+}
+
+#[tokio::test]
+async fn a_refused_restore_is_waited_for_while_it_keeps_backups_out() {
+    let api = FakeApi::start().await;
+    let [expected, lapsed] = refused_restore();
+    let person = Person::at(&api);
+    let mut all = String::new();
+    for ledger in [expected, lapsed] {
+        api.has(lease(&ledger).await);
+        for line in ["wait --for=free --timeout=200ms", "status"] {
+            let seen = person.types(line).await;
+            all += &seen;
+        }
+    }
     assert_snapshot!(all);
 }
 

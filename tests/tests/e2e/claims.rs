@@ -15,6 +15,7 @@ use crate::prelude::*;
 
 crate::tests! {
     a_restore_that_waits_has_the_next_turn_and_then_runs,
+    a_queue_that_is_deleted_is_in_nobodys_way,
     a_backup_that_is_restored_from_cannot_be_deleted,
     a_deletion_does_not_ask_for_what_its_backup_was_created_with,
     a_namespace_is_deleted_with_a_backup_that_is_restored_from,
@@ -50,6 +51,28 @@ async fn a_restore_that_waits_has_the_next_turn_and_then_runs(world: &mut World)
     ensure!(began >= ended, "the restore began at {began:?}, the backup ended at {ended:?}");
     world.create_backup("turn-after", of_namespaces(&["turn"])).await.context("its turn is over")?;
     world.backup_ended("turn-after").await.map(drop)
+}
+
+/// "Cancel the queue, I must restore now": no claim waits for its grace, which is two minutes here.
+async fn a_queue_that_is_deleted_is_in_nobodys_way(world: &mut World) -> anyhow::Result<()> {
+    world.config_maps("cancelled", 20).await?;
+    let names: Vec<String> = (0..8).map(|n| format!("cancelled-{n}")).collect();
+    for name in &names {
+        world.create_backup(name, of_namespaces(&["cancelled"])).await?;
+    }
+    let all = world.backups().list_all().await?;
+    let queued = all.iter().filter(|backup| backup.phase() == BackupPhase::Queued).count();
+    for name in &names {
+        world.backups().delete_object(name).await?;
+    }
+    let start = std::time::Instant::now();
+    eventually("a restore is admitted", Duration::from_secs(20), async || {
+        world.create_claiming_restore("cancelled-restore", "cancelled").await.map(Probe::Ready)
+    })
+    .await?;
+    println!("    {queued} were Queued, and a restore was admitted after {:?}", start.elapsed());
+    ensure!(queued > 0, "nothing waited: this proves nothing");
+    world.restores().delete_object("cancelled-restore").await.map(drop).map_err(Into::into)
 }
 
 async fn a_backup_that_is_restored_from_cannot_be_deleted(world: &mut World) -> anyhow::Result<()> {

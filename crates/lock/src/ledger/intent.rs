@@ -60,6 +60,14 @@ impl Ledger {
         lapsed
     }
 
+    /// The same without intents that keep nothing out: only the admission of the same restore needs them.
+    #[must_use]
+    pub fn without_lapsed(&self) -> Self {
+        let counts = |entry: &Entry| entry.state != State::Intent || entry.word != Word::Remembered;
+        let claims = self.claims.iter().filter_map(|claim| claim.only(counts)).collect();
+        Self { claims, ..self.clone() }
+    }
+
     /// Notes which refused restores have nothing in their way any more: from now on they may come, and are not waited for
     /// much longer.
     pub(super) fn expect_the_refused(&mut self) {

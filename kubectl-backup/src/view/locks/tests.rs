@@ -131,3 +131,16 @@ fn an_object_whose_scope_has_no_ledger_is_shown() {
     let list = locks("velero", &[], &all, Vec::new(), None);
     assert_eq!((list.scopes[0].status.as_str(), list.scopes[0].unclaimed.len()), ("None", 1));
 }
+
+#[test]
+fn an_intent_that_keeps_nobody_out_is_not_shown() {
+    let mut ledger = Ledger::default();
+    let (backup, restore) = (ObjectKey::backup("velero", "b"), ObjectKey::restore("velero", "r"));
+    ledger.admit(&backup, "b", &shop(), "", &Ask::default()).unwrap();
+    assert!(ledger.leave_intent(&restore, "r", &shop(), "", &Ask::default()));
+    assert!(ledger.release(&backup, "b"));
+    let shown = |ledger: &Ledger| locks("velero", &[found(ledger.clone())], &[], Vec::new(), None);
+    assert_eq!(shown(&ledger).scopes[0].entries.len(), 1);
+    assert!(ledger.lapse(&restore, "r"));
+    assert!(shown(&ledger).scopes[0].entries.is_empty(), "{ledger:?}");
+}

@@ -107,8 +107,12 @@ fn who_was_refused_is_expected_once_nothing_is_in_its_way() {
     ledger.drop_if(&backup("b2"), "2", State::Reserved);
     assert_eq!(word(&ledger), Word::Expected, "by the write that frees the last");
     assert_eq!(blockers(admit(&mut ledger, &backup("new"), "4", &["a"])), [restore("r")]);
+    assert_eq!(ledger.without_lapsed(), ledger);
     assert!(ledger.lapse(&restore("r"), "3") && !ledger.lapse(&restore("r"), "3"));
+    let restores = |ledger: &Ledger| ledger.claim(&restore("r")).is_some();
+    assert!(restores(&ledger) && !restores(&ledger.without_lapsed()));
     admit(&mut ledger, &backup("new"), "4", &["a"]).expect("it did not come");
+    assert_eq!(ledger.without_lapsed().claims, [ledger.claim(&backup("new")).unwrap().clone()]);
 }
 
 #[test]
