@@ -138,10 +138,7 @@ impl Claims {
     pub(crate) async fn evaluate(&self, scope: &str, request: ClaimRequest, deadline: Instant) -> Verdict {
         let evaluation = async {
             let store = &self.protected.store;
-            let ledger = match store.read(scope).await? {
-                Some(stored) => stored.ledger,
-                None => Arc::new(store.from_running(scope).await?),
-            };
+            let ledger = store.preview(scope).await?;
             let mut collector = self.protected.collector();
             let (requests, running) = ([request], decide::Running::new());
             let decided =

@@ -14,6 +14,7 @@ use backup_lock::{
     Footprint, ObjectKey, ObjectKind, ProtectedProfile,
     admission::{ClaimRequest, Running},
     ledger::Ask,
+    observe::Objects,
 };
 use k8s_openapi::api::authentication::v1::UserInfo;
 use kube::core::{
@@ -149,14 +150,24 @@ impl Webhook {
             claiming;
         let protected = claims.protected();
         let group = &protected.profile.group;
-        let footprint = in_time(deadline, protected.store.objects().footprint(&key, &spec)).await?;
+        let creates = revives.is_empty() && !key.kind.is_deletion();
+        let objects = protected.store.objects();
+        let is_new = revives.is_empty() && key.kind != ObjectKind::Deletion;
+        let taken = async { is_new && is_taken(objects, &key, &uid).await };
+        let footprint = in_time(deadline, objects.footprint(&key, &spec));
+        let (footprint, taken) = tokio::join!(footprint, taken);
+        // Whatever becomes of the object that has the name: what is refused is never stored, so it needs no place.
+        if taken {
+            return Ok(Answer::refuse(denial::exists(&protected.profile, &key), "invalid"));
+        }
+        let footprint = footprint?;
         if let Some(refusal) = self.lacking(protected, &key, &spec, &footprint, user, deadline).await? {
             return Ok(Answer::refuse(refusal, "denied"));
         }
         let mut ask = Ask {
             queue: on_conflict == OnConflict::Queue,
             insists: on_conflict == OnConflict::Wait,
-            creates: revives.is_empty() && !key.kind.is_deletion(),
+            creates,
             revives,
             requester: requester(user, &protected.profile, &key, schedule.as_deref()),
             ..Ask::default()
@@ -284,6 +295,11 @@ impl Webhook {
         let read = protected.store.objects().namespace_is_terminating(&key.namespace);
         matches!(timeout_at(deadline, read).await, Ok(Ok(true)))
     }
+}
+
+/// Whether another object of this name is stored. If that cannot be read, the creation is decided as if the name were free.
+async fn is_taken(objects: &Objects, key: &ObjectKey, uid: &str) -> bool {
+    matches!(objects.read(key).await, Ok(Some(stored)) if stored.uid != uid)
 }
 
 /// An object in a namespace in which no installation works passes, and has no claim: nothing runs it.

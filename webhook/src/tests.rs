@@ -3,9 +3,11 @@
 mod blockers;
 mod callers;
 mod deletions;
+mod names;
 mod percona;
 mod policies;
 mod refusals;
+mod writers;
 
 use std::{sync::Arc, time::Duration};
 
@@ -392,15 +394,17 @@ async fn an_unconfirmed_reservation_is_named_as_such_with_its_end() {
     let refused = replica.create("Backup", "b", "2", backup_spec()).await;
     assert!(message(&refused).contains("was not stored so far"), "{refused}");
     assert!(message(&refused).contains("unless it still comes, its place is free at "), "{refused}");
+    let way_out = "`kubectl backup locks release restore/velero/r --reason=TEXT`";
+    assert!(message(&refused).contains(way_out), "{refused}");
     assert_eq!(refused["status"]["details"]["causes"][0]["reason"], "RestoreReserved");
 }
 
 #[tokio::test]
 async fn a_reservation_is_not_taken_for_the_object_that_has_its_name() {
     let (api, replica) = one_replica();
-    api.put_velero("Backup", "b", "1", "Completed", &backup_spec());
-    // The API server will refuse this creation: the name is taken.
     assert!(allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
+    // Another one was faster, and the API server refuses this creation: the name is taken.
+    api.put_velero("Backup", "b", "1", "Completed", &backup_spec());
     let refused = replica.create("Restore", "r", "3", restore_spec()).await;
     assert!(message(&refused).contains("was not stored so far"), "{refused}");
     assert!(!message(&refused).contains("Completed"), "{refused}");

@@ -10,6 +10,11 @@ pub fn timestamped(prefix: &str, at: jiff::Timestamp) -> String {
     format!("{prefix}-{}", at.strftime("%Y%m%d%H%M%S"))
 }
 
+/// The name of what a user creates without a name: the same, with the microseconds, so that two creations within a second differ.
+pub fn unnamed(prefix: &str, at: jiff::Timestamp) -> String {
+    format!("{}-{}", timestamped(prefix, at), at.strftime("%6f"))
+}
+
 /// A name of at most 63 characters that always comes out the same for the same parts: `<prefix>-<name>-<hash of parts>`. The
 /// name is shortened to fit, so that the whole can be the value of a label, too.
 pub fn derived(prefix: &str, name: &str, parts: &[&str]) -> String {
@@ -50,6 +55,14 @@ mod tests {
     fn a_timestamped_name_is_prefix_and_utc_seconds() {
         let at: jiff::Timestamp = "2026-03-04T05:06:07.9Z".parse().unwrap();
         assert_eq!(timestamped("nightly", at), "nightly-20260304050607");
+    }
+
+    #[test]
+    fn what_is_created_within_a_second_without_a_name_has_names_that_differ() {
+        let at: jiff::Timestamp = "2026-03-04T05:06:07.001234Z".parse().unwrap();
+        let next = at + jiff::SignedDuration::from_micros(1);
+        assert_eq!(unnamed("backup", at), "backup-20260304050607-001234");
+        assert_eq!(unnamed("backup", next), "backup-20260304050607-001235");
     }
 
     #[test]

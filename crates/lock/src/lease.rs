@@ -332,7 +332,7 @@ impl LedgerStore {
 /// How long to pause after the `tries`th failed write of a ledger (from 0): anything up to a step that doubles.
 pub fn pause_after(tries: u32) -> Duration {
     const FIRST: Duration = Duration::from_millis(5);
-    const CAP: Duration = Duration::from_millis(400);
+    const CAP: Duration = Duration::from_millis(100);
     FIRST.saturating_mul(1 << tries.min(10)).min(CAP).mul_f64(fastrand::f64())
 }
 

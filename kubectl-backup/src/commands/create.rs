@@ -5,7 +5,7 @@ use backup_core::{
     labels, names,
     validate::{self, Finding},
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{prelude::*, spec, wait};
 use crate::{
@@ -26,7 +26,7 @@ pub(crate) async fn run(args: CreateArgs, terminal: &mut Terminal) -> CommandRes
     }
     let prefix = args.from_schedule.as_deref().unwrap_or("backup");
     let name = args.name.clone().or(backup.metadata.name.take());
-    backup.metadata.name = Some(name.unwrap_or_else(|| names::timestamped(prefix, terminal.now())));
+    backup.metadata.name = Some(name.unwrap_or_else(|| names::unnamed(prefix, terminal.now())));
     spec::describe_object(&mut backup.metadata, &args.creation.object);
     spec::fill(&mut backup.spec, &args.spec);
     let checked = Checked::new(validate::backup(&backup.spec), validate::engine_backup(&backup.spec));
@@ -224,6 +224,19 @@ fn is_within(asked: &Value, stored: &Value) -> bool {
     }
 }
 
+/// Time without an answer after which stderr says what is waited for.
+const SLOW_ANSWER: Duration = Duration::from_secs(4);
+
+/// Does `work`, and `tell`s when it is slow.
+async fn told_if_slow<T>(work: impl Future<Output = T>, tell: impl FnOnce()) -> T {
+    let mut work = std::pin::pin!(work);
+    if let Ok(done) = timeout(SLOW_ANSWER, &mut work).await {
+        return done;
+    }
+    tell();
+    work.await
+}
+
 /// Where trouble that passes does not say for how long.
 const UNNAMED: Duration = Duration::from_secs(5);
 
@@ -235,10 +248,18 @@ async fn create<K: TableKind>(
     retry_for: Option<GoDuration>,
     terminal: &mut Terminal,
 ) -> Result<K, Problem> {
-    let Some(after) = retry_for else { return create_only(session, object, dry_run).await };
+    let subject = format!("{} {}", K::KIND, object.meta().name.as_deref().unwrap_or_default());
+    let waits = format!(
+        "{subject}: no answer so far; the API server asks admission webhooks before it stores anything. `kubectl backup doctor` \
+         checks whether ours answers"
+    );
+    let Some(after) = retry_for else {
+        return told_if_slow(create_only(session, object, dry_run), || terminal.say(&waits)).await;
+    };
     let deadline = Instant::now() + after.as_std();
     loop {
-        let problem = match create_only(session, object, dry_run).await {
+        let created = told_if_slow(create_only(session, object, dry_run), || terminal.say(&waits)).await;
+        let problem = match created {
             Err(problem) => problem,
             created => return created,
         };
@@ -282,6 +303,19 @@ mod tests {
             (json!({"ttl": "1h0m0s"}), false),
         ] {
             assert_eq!(is_within(&asked, &stored), same, "{stored}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_answer_is_told_of_once_and_waited_for() {
+        for (seconds, expected) in [(1, 0), (52, 1)] {
+            let mut told = 0;
+            let work = async {
+                sleep(Duration::from_secs(seconds)).await;
+                seconds
+            };
+            assert_eq!(told_if_slow(work, || told += 1).await, seconds);
+            assert_eq!(told, expected);
         }
     }
 

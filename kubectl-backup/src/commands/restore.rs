@@ -39,7 +39,7 @@ pub(crate) async fn run(
     let source =
         args.source.from_backup.as_deref().or(args.source.from_schedule.as_deref()).unwrap_or("restore");
     let name = positional.or_else(|| args.name.clone()).or(restore.metadata.name.take());
-    restore.metadata.name = Some(name.unwrap_or_else(|| names::timestamped(source, terminal.now())));
+    restore.metadata.name = Some(name.unwrap_or_else(|| names::unnamed(source, terminal.now())));
     spec::describe_object(&mut restore.metadata, &args.creation.object);
     fill(&mut restore.spec, &args);
     if let (Some(schedule), true) = (&args.source.from_schedule, args.allow_partially_failed) {

@@ -5,7 +5,7 @@ async fn a_backup_is_created_from_flags() {
     let api = FakeApi::start().await;
     let person = Person::at(&api);
     transcript!(person, "create");
-    assert!(api.stored("backups", "backup-20261103051412").is_some());
+    assert!(api.stored("backups", "backup-20261103051412-000000").is_some());
     let line = "create shop --include-namespaces=shop,db --exclude-namespaces=db-test --include-resources=pods,deployments.apps \
                 --exclude-resources=secrets --include-cluster-resources=false -l app=shop,tier!=cache --storage-location=default --ttl=168h --labels=team=shop,env=prod -o name";
     assert_snapshot!(person.types(line).await.lines().skip(1).collect::<Vec<_>>().join("\n"));
@@ -38,7 +38,7 @@ async fn a_schedule_gives_its_template_and_flags_go_over_it() {
         "spec": {"schedule": "0 3 * * *", "template": {"metadata": {"labels": {"tier": "gold"}}, "includedNamespaces": ["shop"], "ttl": "720h0m0s", "fieldOfANewerServer": 1}},
     })]).await;
     transcript!(Person::at(&api), "create --from-schedule=nightly --ttl=24h");
-    let stored = api.stored("backups", "nightly-20261103051412").unwrap();
+    let stored = api.stored("backups", "nightly-20261103051412-000000").unwrap();
     assert_eq!(stored["metadata"]["labels"], json!({"tier": "gold", "velero.io/schedule-name": "nightly"}));
     assert_eq!(
         stored["spec"],

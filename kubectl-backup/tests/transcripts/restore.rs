@@ -9,7 +9,7 @@ async fn a_restore_is_created_with_and_without_the_word() {
         "restore --from-backup=nightly --include-namespaces=shop --namespace-mappings=shop:copy,db:db-copy --existing-resource-policy=update"
     );
     assert_eq!(
-        api.stored("restores", "nightly-20261103051412").unwrap()["spec"],
+        api.stored("restores", "nightly-20261103051412-000000").unwrap()["spec"],
         json!({"backupName": "nightly", "includedNamespaces": ["shop"], "namespaceMapping": {"shop": "copy", "db": "db-copy"}, "existingResourcePolicy": "update"})
     );
     transcript!(person, "restore create again --from-backup=nightly");

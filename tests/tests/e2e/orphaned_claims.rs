@@ -19,7 +19,7 @@ crate::tests! {
     an_orphan_is_freed_while_no_controller_runs,
     an_orphan_is_freed_when_a_sibling_webhook_times_out,
     an_orphan_is_freed_when_a_quota_is_exceeded,
-    an_orphan_is_freed_when_the_name_exists,
+    a_name_that_exists_takes_no_claim,
     eight_orphans_of_one_generated_name_are_freed,
     an_orphan_is_freed_when_the_object_is_too_big_to_store,
     an_orphan_is_freed_when_an_apply_loses_a_race_and_succeeds,
@@ -87,13 +87,14 @@ async fn an_orphan_is_freed_when_a_quota_is_exceeded(world: &mut World) -> anyho
     is_freed(world, "quota").await
 }
 
-async fn an_orphan_is_freed_when_the_name_exists(world: &mut World) -> anyhow::Result<()> {
+async fn a_name_that_exists_takes_no_claim(world: &mut World) -> anyhow::Result<()> {
     world.create_backup("exists", of_namespaces(&["orphan-exists"])).await?;
     world.backup_ended("exists").await?;
     unclaimed(world, "exists").await?;
-    let refused = create(world, &plain("exists")).await;
-    is_an_orphan(world, "exists", refused, "already exists").await?;
-    is_freed(world, "exists").await?;
+    let status = refusal(create(world, &plain("exists")).await)?;
+    ensure!(status.code == 409 && status.reason == "AlreadyExists", "{status:?}");
+    says(&status.message, &["backups.velero.io \"exists\" already exists"])?;
+    ensure!(!has_claim(world, "exists").await?, "it keeps restores out");
     let there = world.backups().get("exists").await?;
     ensure!(there.phase().is_terminal(), "the one that was there is not as it was");
     Ok(())

@@ -11,7 +11,9 @@ use backup_core::{
     validate::Finding,
 };
 use backup_lock::{
-    Claim, Footprint, ObjectKey, ObjectKind, Registration, State, claim::Word, observe::Observed,
+    Claim, Footprint, ObjectKey, ObjectKind, Registration, State,
+    claim::Word,
+    observe::{Observed, resource},
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::core::{
@@ -87,6 +89,9 @@ impl Blocker {
             (_, Some(object)) if object.new => {
                 format!("{key} is about to start (phase New, created {})", object.created)
             }
+            (_, Some(object)) if matches!(object.phase.as_str(), "Queued" | "ReadyToStart") => {
+                format!("{key} has not begun (phase {}, created {})", object.phase, object.created)
+            }
             (_, Some(object)) => {
                 let deleting = if object.deleting { ", being deleted" } else { "" };
                 format!("{key} is running (phase {}, created {}{deleting})", object.phase, object.created)
@@ -157,13 +162,13 @@ pub(crate) fn conflict(asked: Asked<'_>, blockers: &[Blocker], wait: bool) -> St
     };
     let next = if first.claim.state() == State::Intent {
         // Nobody has to wait for somebody who has given up.
-        let ObjectKey { namespace, name, .. } = &first.claim.key;
-        format!(
-            "Try again then, or drop that with `kubectl backup locks release restore/{namespace}/{name} --reason=TEXT`"
-        )
+        format!("Try again then, or drop that with `{}`", release_command(&first.claim.key))
     } else if first.object.is_none() && first.claim.key.kind != ObjectKind::Hold {
         // There is no object that could be described.
-        "Try again then; `kubectl backup locks` shows what holds the lock".to_owned()
+        format!(
+            "Try again then, or, if you know that it does not come, release its place with `{}`",
+            release_command(&first.claim.key)
+        )
     } else {
         format!("See `{}`, and try again when that has ended", next_command(group, &first.claim.key))
     };
@@ -204,6 +209,21 @@ pub(crate) fn elsewhere(kind: &str, namespace: &str) -> String {
 pub(crate) fn full(group: &str, key: &ObjectKey, why: &str) -> Status {
     let act = if key.kind == ObjectKind::Deletion { "done" } else { "created" };
     forbidden(group, key, &format!("{key} can't be {act} now: {why}"), Vec::new(), TRY_AGAIN_SECONDS)
+}
+
+/// The name is taken by another object that is stored: the answer that the API server would give, so that clients treat it alike.
+pub(crate) fn exists(profile: &Profile, key: &ObjectKey) -> Status {
+    let plural = resource(profile, key.kind).map(|resource| resource.plural).unwrap_or_default();
+    let (group, name) = (&profile.group, &key.name);
+    let message = format!("{plural}.{group} {name:?} already exists");
+    Status::failure(&message, "AlreadyExists").with_code(409).with_details(StatusDetails {
+        name: name.clone(),
+        group: group.clone(),
+        kind: plural,
+        uid: String::new(),
+        causes: Vec::new(),
+        retry_after_seconds: 0,
+    })
 }
 
 pub(crate) fn invalid(group: &str, key: &ObjectKey, findings: &[Finding]) -> Status {
@@ -412,6 +432,13 @@ fn plural(kind: ObjectKind) -> &'static str {
         ObjectKind::DeleteBackupRequest => "deletebackuprequests",
         ObjectKind::Hold => "locks",
     }
+}
+
+/// What takes the place of a claim by force.
+fn release_command(key: &ObjectKey) -> String {
+    let ObjectKey { kind, namespace, name } = key;
+    let kind = kind.as_str().to_lowercase();
+    format!("kubectl backup locks release {kind}/{namespace}/{name} --reason=TEXT")
 }
 
 /// What shows more about who is in the way.

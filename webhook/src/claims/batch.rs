@@ -24,7 +24,7 @@ const BATCH: usize = 128;
 /// several times what it costs to wait for them (`cargo xtask bench admission`).
 const BURST: usize = 4;
 const GATHER: Duration = Duration::from_millis(2);
-/// How often one batch is tried.
+/// Maximum number of tries of one batch that fail for another reason than a write by others.
 const TRIES: u32 = 12;
 /// A task without requests ends after this, and what it remembers with it.
 const IDLE: Duration = Duration::from_mins(5);
@@ -74,10 +74,12 @@ impl Task {
         }
     }
 
-    /// Brings a batch to its verdicts: bounded tries, jittered pauses, and never past the latest deadline in it.
+    /// Brings a batch to its verdicts: jittered pauses, and never past the latest deadline in it. Where others write the ledger
+    /// all the time, only the deadline bounds the tries.
     async fn work(&mut self, mut batch: Vec<Waiting>) {
         let mut verdict = Verdict::trouble("the ledger kept changing");
-        for tries in 0..TRIES {
+        let (mut tries, mut failures) = (0, 0);
+        loop {
             // Who has given up must not get a claim that nobody will use.
             batch.retain(|waiting| !waiting.reply.is_closed() && waiting.deadline > Instant::now());
             let Some(deadline) = batch.iter().map(|waiting| waiting.deadline).max() else { return };
@@ -90,8 +92,9 @@ impl Task {
                     if !error.passes_soon() {
                         break;
                     }
-                    if matches!(error, LedgerError::Changed { .. }) {
-                        self.metrics.ledger_conflict();
+                    match error {
+                        LedgerError::Changed { .. } => self.metrics.ledger_conflict(),
+                        _ => failures += 1,
                     }
                 }
                 Err(_) => {
@@ -100,7 +103,12 @@ impl Task {
                     break;
                 }
             }
-            sleep(lease::pause_after(tries)).await;
+            let pause = lease::pause_after(tries);
+            if failures >= TRIES || Instant::now() + pause >= deadline {
+                break;
+            }
+            tries += 1;
+            sleep(pause).await;
         }
         if let Verdict::Trouble(why, _) = &verdict {
             tracing::warn!(scope = self.scope, requests = batch.len(), why, "could not decide");

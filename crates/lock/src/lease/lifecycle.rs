@@ -46,6 +46,30 @@ impl LedgerStore {
         Err(LedgerError::Changed { lease: lease_name(scope) })
     }
 
+    /// The ledger that [`open`](Self::open) would return, from reads alone.
+    pub async fn preview(&self, scope: &str) -> Result<Ledger, LedgerError> {
+        let (uid, opened) = match self.read(scope).await? {
+            None => (String::new(), None),
+            Some(stored) => {
+                let ledger = Ledger::clone(&stored.ledger);
+                let uid = stored.lease_uid().to_owned();
+                match ledger.status {
+                    Status::Open => return Ok(ledger),
+                    Status::Rebuilding => return Err(self.rebuilding(scope)),
+                    Status::Opening => (uid, Some(Ledger { status: Status::Open, ..ledger })),
+                    Status::Closed => (uid, None),
+                }
+            }
+        };
+        match self.marker(scope).await? {
+            Some(marker) if !marker.ledger.is_empty() && marker.ledger != uid => Err(self.rebuilding(scope)),
+            _ => match opened {
+                Some(ledger) => Ok(ledger),
+                None => self.from_running(scope).await,
+            },
+        }
+    }
+
     /// Marker, lists, Lease: each made only if it is not there.
     async fn make_first(&self, scope: &str) -> Result<(), LedgerError> {
         match self.marker(scope).await? {

@@ -172,3 +172,51 @@ async fn a_marker_that_vanishes_while_it_is_written_is_no_refusal() {
     store.open(VELERO_SCOPE).await.unwrap();
     assert_eq!(marker(&api, MARKER_PATH).unwrap().0, lease_uid(&api, LEDGER_PATH));
 }
+
+/// Whether a preview writes nothing and tells what is opened after it: the category of the error, or none.
+async fn previewed(api: &FakeApi) -> Option<&'static str> {
+    let store = LedgerStore::new(api.client(), "velero");
+    let writes = api.writes();
+    let seen = store.preview(VELERO_SCOPE).await;
+    assert_eq!(api.writes(), writes);
+    match (seen, store.open(VELERO_SCOPE).await) {
+        (Ok(seen), Ok(opened)) => {
+            assert_eq!((seen.status, &seen.claims), (Status::Open, &opened.ledger.claims));
+            None
+        }
+        (Err(seen), Err(opened)) => {
+            assert_eq!(seen.category(), opened.category());
+            Some(seen.category())
+        }
+        (seen, opened) => panic!("seen {seen:?}, opened {opened:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_preview_writes_nothing_and_tells_what_would_be_opened() {
+    for last in [LastWrite::Lost, LastWrite::Unanswered] {
+        for writes in 0..WRITES {
+            let (api, ..) = crashed(writes, last).await;
+            assert_eq!(previewed(&api).await, None, "{writes} {last:?}");
+            assert_eq!(previewed(&api).await, None, "it is open");
+        }
+    }
+    let (api, ..) = crashed(2, LastWrite::Lost).await;
+    api.edit(MARKER_PATH, |marker| marker["data"]["ledger"] = json!("another"));
+    assert_eq!(previewed(&api).await, Some("rebuilding"), "made by one who slept");
+    assert_eq!(previewed(&api).await, Some("rebuilding"));
+    for names_another in [false, true] {
+        let (api, store) = setup();
+        api.put_velero("Backup", "running", "1", "InProgress", &all());
+        let open = store.open(VELERO_SCOPE).await.unwrap();
+        store.write(&open, Ledger { status: Status::Closed, ..Ledger::default() }).await.unwrap();
+        if names_another {
+            api.edit(MARKER_PATH, |marker| marker["data"]["ledger"] = json!("another"));
+        }
+        assert_eq!(previewed(&api).await, names_another.then_some("rebuilding"), "closed");
+    }
+    let (api, store) = setup();
+    store.open(VELERO_SCOPE).await.unwrap();
+    api.delete(LEDGER_PATH);
+    assert_eq!(previewed(&api).await, Some("rebuilding"), "lost");
+}

@@ -87,6 +87,13 @@ use State::{Active, Collected, Intent, Reserved, Settling, Waiting};
     "BackupInProgress"
 )]
 #[case(
+    Backup,
+    Reserved,
+    Some(phase("Queued")),
+    "has not begun (phase Queued, created 2026-11-21T09:01:00Z)",
+    "BackupInProgress"
+)]
+#[case(
     Restore,
     Active,
     Some(phase("InProgress")),
