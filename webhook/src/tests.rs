@@ -39,6 +39,7 @@ struct Replica {
     client: Client,
     /// By which it may be asked.
     path: String,
+    paths: SecretPaths,
     metrics: Arc<Metrics>,
     store: LedgerStore,
 }
@@ -77,13 +78,15 @@ impl Replica {
         let authorization = Authorization::new(api.client(), false);
         let (path, paths) = (SecretPaths::make().unwrap(), SecretPaths::default());
         paths.saw(&path, Instant::now());
-        let callers = Callers::new(paths, mpsc::channel(1).0);
+        let callers = Callers::new(paths.clone(), mpsc::channel(1).0);
         let webhook =
             Webhook::new(profiles, unusable.into(), authorization, callers, None, Arc::clone(&metrics));
-        Self { client: Client::new(server::router(webhook), "velero"), path, metrics, store }
+        Self { client: Client::new(server::router(webhook), "velero"), path, paths, metrics, store }
     }
 
     async fn post(&self, body: Vec<u8>) -> (StatusCode, Value) {
+        // As each look at the registration does.
+        self.paths.saw(&self.path, Instant::now());
         self.post_to(&self.path, body).await
     }
 

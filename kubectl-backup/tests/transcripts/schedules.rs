@@ -120,7 +120,7 @@ async fn schedules_are_paused_triggered_and_deleted() {
         (&json!(false), &json!(true))
     );
     assert_eq!(
-        api.stored("backups", "nightly-20261103051412").unwrap()["spec"]["includedNamespaces"],
+        api.stored("backups", "nightly-20261103051412-000000").unwrap()["spec"]["includedNamespaces"],
         json!(["shop"])
     );
     assert!(api.stored("schedules", "either").is_none());

@@ -77,7 +77,7 @@ impl Task {
     /// Brings a batch to its verdicts: jittered pauses, and never past the latest deadline in it. Where others write the ledger
     /// all the time, only the deadline bounds the tries.
     async fn work(&mut self, mut batch: Vec<Waiting>) {
-        let mut verdict = Verdict::trouble("the ledger kept changing");
+        let mut verdict;
         let (mut tries, mut failures) = (0, 0);
         loop {
             // Who has given up must not get a claim that nobody will use.
