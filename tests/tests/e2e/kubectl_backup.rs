@@ -85,8 +85,14 @@ async fn without_files_of_the_controller_urls_of_the_store_are_read(world: &mut 
 async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> anyhow::Result<()> {
     world.config_maps("cli-times", 3).await?;
     let plugin = world.kubectl_backup();
-    let create =
-        ["schedules", "create", "yearly", "--schedule=@yearly", "--include-namespaces=cli-times", "--ttl=1h"];
+    let create = [
+        "schedules",
+        "create",
+        "yearly",
+        "--schedule=@yearly",
+        "--include-namespaces=cli-times",
+        "--ttl=9000h",
+    ];
     plugin.succeeds(&create).await?;
     let triggered = plugin.succeeds(&["schedules", "trigger", "yearly", "-o", "name"]).await?.stdout;
     let backup = triggered.trim().trim_start_matches("backup.velero.io/").to_owned();

@@ -14,6 +14,7 @@ use backup_core::{
 use backup_tests::{
     archive::tarball,
     faulty_s3::Mood,
+    people::CONTROLLER,
     snapshots::{self, SnapshotController},
     world::other_cluster::metadata,
 };
@@ -208,13 +209,15 @@ async fn a_backup_whose_deletion_was_asked_for_does_not_come_back(world: &mut Wo
     world.store_completed(bucket, "stuck")?;
     world.store_completed(bucket, "refused-once")?;
     // Of "stuck" the deletion had begun, and ended with errors; then somebody took the Backup away. Of the other it was refused.
+    let controller = world.plane.impersonate(CONTROLLER).await?;
+    let requests: Api<DeleteBackupRequest> = Api::namespaced(controller, NAMESPACE);
     for (name, labels) in [("stuck", json!({ BACKUP_UID: "u" })), ("refused-once", json!({}))] {
         let request = json!({
             "apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest",
             "metadata": { "name": name, "labels": labels }, "spec": { "backupName": name },
             "status": { "phase": "Processed", "errors": ["the array is on fire"] },
         });
-        world.api::<DeleteBackupRequest>().create_json(request).await?;
+        requests.create_json(request).await?;
     }
     world.synced_location(bucket, &world.s3()?.url(), &json!({})).await?;
     world.backup_arrives("refused-once").await?;

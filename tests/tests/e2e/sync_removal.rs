@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use backup_core::labels::{FILES_MISSING_ANNOTATION, IMPORTED_ANNOTATION};
 use backup_tests::{
     faulty_s3::{Asked, Mood},
+    people::CONTROLLER,
     world::other_cluster::metadata,
 };
 
@@ -36,12 +37,10 @@ async fn a_backup_gone_from_its_bucket_is_removed_and_no_other(world: &mut World
     }
     world.synced_location(bucket, &world.s3()?.url(), &json!({})).await?;
     world.all_arrive(&names).await?;
-    // In the middle of its deletion, which is by whoever deletes.
-    let patch = json!({ "status": { "phase": "Deleting" } });
-    let glass = json!({ "metadata": { "annotations": { "backup-lock/break-glass": "test" } } });
-    for patch in [glass, patch] {
-        world.backups().merge_patch("gone-deleting", patch).await?;
-    }
+    // In the middle of its deletion, as the controller says.
+    let controller = world.plane.impersonate(CONTROLLER).await?;
+    let backups: Api<Backup> = Api::namespaced(controller, NAMESPACE);
+    backups.merge_patch("gone-deleting", json!({ "status": { "phase": "Deleting" } })).await?;
     for name in ["gone", "gone-failed", "gone-deleting"] {
         remove(world, bucket, name)?;
     }
