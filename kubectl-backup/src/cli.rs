@@ -106,7 +106,7 @@ pub(crate) enum Command {
     Wait(WaitForArgs),
     /// End running backups early; what they have collected is stored
     Cancel(CancelArgs),
-    /// Delete backups, in the cluster and in the store
+    /// Delete backups, in the cluster and in the store, and the restores from them with their logs
     Delete(DeleteBackupsArgs),
     /// List schedules with their next runs; show, create, pause, trigger and delete them
     #[command(visible_alias = "schedule")]
@@ -264,12 +264,28 @@ pub(crate) enum Colour {
     Never,
 }
 
-/// Commands below a command, one of which is the default.
+/// Commands below a command. Listing is the default.
 #[derive(Args, Debug)]
-#[command(disable_help_subcommand = true, subcommand_value_name = "COMMAND")]
+#[command(
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    subcommand_value_name = "COMMAND"
+)]
 pub(crate) struct GroupArgs<C: Subcommand> {
+    #[command(flatten)]
+    pub(crate) list: ListFlags,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
     #[command(subcommand)]
     pub(crate) command: Option<C>,
+}
+
+impl<C: Subcommand> GroupArgs<C> {
+    /// The command that was typed, or listing.
+    pub(crate) fn or_list(self, get: fn(GetArgs) -> C) -> C {
+        let Self { list, output, command } = self;
+        command.unwrap_or_else(|| get(GetArgs { list, output, ..GetArgs::default() }))
+    }
 }
 
 /// Names, or labels, or all of them: one of the three.

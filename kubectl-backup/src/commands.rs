@@ -36,8 +36,8 @@ mod wait;
 
 use self::prelude::*;
 use crate::cli::{
-    self, Command, GetArgs, LocationsCommand, LocksCommand, ProfilesCommand, RestoreCommand,
-    SchedulesCommand, global_options,
+    self, Command, LocationsCommand, LocksCommand, ProfilesCommand, RestoreCommand, SchedulesCommand,
+    global_options,
 };
 
 pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> CommandResult {
@@ -60,14 +60,14 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
         Command::Cat(args) => Box::pin(items::cat(args, terminal)).await,
         Command::Search(args) => Box::pin(items::search::run(args, terminal)).await,
         Command::Download(args) => Box::pin(download::run(args, terminal)).await,
-        Command::Cancel(args) => cancel::run::<Backup>(args, terminal).await,
+        Command::Cancel(args) => Box::pin(cancel::run::<Backup>(args, terminal)).await,
         Command::Wait(args) => Box::pin(wait::backups(args, terminal)).await,
         Command::Schedules(args) => {
-            let command = args.command.unwrap_or_else(|| SchedulesCommand::Get(GetArgs::default()));
+            let command = args.or_list(SchedulesCommand::Get);
             Box::pin(schedules::run(command, terminal)).await
         }
         Command::Locations(args) => {
-            let command = args.command.unwrap_or_else(|| LocationsCommand::Get(GetArgs::default()));
+            let command = args.or_list(LocationsCommand::Get);
             Box::pin(locations::run(command, terminal)).await
         }
         Command::Delete(args) => delete::backups(args, terminal).await,
@@ -110,7 +110,7 @@ pub(crate) async fn dispatch(command: Command, terminal: &mut Terminal) -> Comma
             restores(command, terminal).await
         }
         Command::Restores(args) => {
-            let command = args.command.unwrap_or_else(|| RestoreCommand::Get(GetArgs::default()));
+            let command = args.or_list(RestoreCommand::Get);
             restores(command, terminal).await
         }
     }

@@ -96,6 +96,8 @@ pub(crate) enum ProblemKind {
     Changed,
     /// What was to be compared could not be; another exit code says that it differs.
     NotCompared,
+    /// A restore that was planned would not start.
+    WouldNotStart,
     Other,
 }
 
@@ -125,6 +127,7 @@ impl Problem {
         match self.kind {
             ProblemKind::Usage | ProblemKind::NotCompared => Exit::Usage,
             ProblemKind::StillRefused => Exit::TimedOut,
+            ProblemKind::WouldNotStart => Exit::NotGood,
             _ => Exit::Failed,
         }
     }

@@ -185,7 +185,9 @@ pub async fn collect_gone(
     let Some(stored) = store.read(scope).await? else { return Ok(Collected::default()) };
     // It has seen nothing but these, so nothing else is old to it.
     let mut collector = protected.collector();
-    gone.iter().for_each(|object| collector.remember_stored(&object.uid));
+    for object in gone {
+        collector.remember_stored(&object.uid);
+    }
     let is_gone = |claim: &Claim| {
         gone.iter().any(|object| object.key == claim.key && claim.entry(&object.uid).is_some())
     };

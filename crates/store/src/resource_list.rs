@@ -43,6 +43,11 @@ impl ResourceList {
         self.kinds.is_empty()
     }
 
+    /// Whether all of its items are of this type, as in `v1/Namespace`.
+    pub fn holds_only(&self, kind: &str) -> bool {
+        self.kinds.keys().all(|held| held == kind)
+    }
+
     pub fn len(&self) -> usize {
         self.kinds.values().map(Vec::len).sum()
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use backup_core::api::GoDuration;
+use backup_core::api::{BackupPhase, GoDuration};
 use clap::Args;
 
 use super::{
@@ -266,15 +266,21 @@ pub(crate) enum Until {
     Free,
 }
 
+/// A phase of backups; those of restores are among them. Another one would never come.
+fn phase_of(text: &str) -> Result<Until, String> {
+    if BackupPhase::KNOWN.contains(&text) {
+        return Ok(Until::Phase(text.to_owned()));
+    }
+    Err(format!("no phase is called {text:?}; there are {}", BackupPhase::KNOWN.join(", ")))
+}
+
 fn until(text: &str) -> Result<Until, String> {
     match text.split_once('=') {
-        Some(("phase", phase)) if !phase.is_empty() => Ok(Until::Phase(phase.to_owned())),
+        Some(("phase", phase)) => phase_of(phase),
         None if text == "end" => Ok(Until::End),
         None if text == "free" => Ok(Until::Free),
         // Phases begin with a capital.
-        None if text.starts_with(|first: char| first.is_ascii_uppercase()) => {
-            Ok(Until::Phase(text.to_owned()))
-        }
+        None if text.starts_with(|first: char| first.is_ascii_uppercase()) => phase_of(text),
         _ => Err("expected end, phase=PHASE or free".to_owned()),
     }
 }

@@ -2,9 +2,20 @@
 
 use std::ffi::OsString;
 
-/// Flags of all commands that take their value as the next word.
-const WITH_VALUE: [&str; 9] =
-    ["-n", "--namespace", "--context", "--kubeconfig", "--cluster", "--user", "--as", "-s", "--server"];
+/// Flags of all commands, or of all that list, that take their value as the next word.
+const WITH_VALUE: [&str; 11] = [
+    "-n",
+    "--namespace",
+    "--context",
+    "--kubeconfig",
+    "--cluster",
+    "--user",
+    "--as",
+    "-s",
+    "--server",
+    "-o",
+    "--output",
+];
 /// Kinds that are commands of ours.
 const OWN: [&str; 6] = ["restore", "restores", "schedule", "schedules", "location", "locations"];
 /// Words that kubectl, and velero as well, have before the kind.
@@ -148,6 +159,7 @@ mod tests {
             "restores",
             "schedules",
             "restore nightly",
+            "restores -o name",
             "restore create r1",
             "locations snapshots",
             "nonsense",

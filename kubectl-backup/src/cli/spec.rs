@@ -15,16 +15,16 @@ use super::{Output, duration, key_value, output::one_of, selector};
 #[derive(Args, Debug, Default)]
 pub(crate) struct ItemArgs {
     /// Namespaces to include, with wildcards [default: all]
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES", value_parser = name)]
     pub(crate) include_namespaces: Vec<String>,
     /// Namespaces to leave out
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES", value_parser = name)]
     pub(crate) exclude_namespaces: Vec<String>,
     /// Resources to include, such as deployments.apps [default: all]
-    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCES", value_parser = name)]
     pub(crate) include_resources: Vec<String>,
     /// Resources to leave out
-    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCES", value_parser = name)]
     pub(crate) exclude_resources: Vec<String>,
     /// Whether to include cluster-scoped resources [default: as fits the namespaces]
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
@@ -43,16 +43,16 @@ pub(crate) struct BackupSpecArgs {
     #[command(flatten)]
     pub(crate) items: ItemArgs,
     /// Cluster-scoped resources to include; not together with the flags for resources of any scope
-    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCES", value_parser = name)]
     pub(crate) include_cluster_scoped_resources: Vec<String>,
     /// Cluster-scoped resources to leave out
-    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCES", value_parser = name)]
     pub(crate) exclude_cluster_scoped_resources: Vec<String>,
     /// Namespaced resources to include
-    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCES", value_parser = name)]
     pub(crate) include_namespace_scoped_resources: Vec<String>,
     /// Namespaced resources to leave out
-    #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCES", value_parser = name)]
     pub(crate) exclude_namespace_scoped_resources: Vec<String>,
     /// Order within a resource, such as 'pods=ns1/p1,ns1/p2;persistentvolumes=pv1'
     #[arg(long, value_name = "ORDER", value_parser = ordered)]
@@ -81,7 +81,7 @@ pub(crate) struct VolumeArgs {
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) snapshot_volumes: Option<bool>,
     /// Locations of volume snapshots, one for each provider
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES", value_parser = name)]
     pub(crate) volume_snapshot_locations: Vec<String>,
     /// Whether the data of snapshots is moved to the storage location
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
@@ -163,6 +163,15 @@ pub(crate) struct WaitArgs {
     /// How long to wait at most, such as 30m; exit with 124 then
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "12h", requires = "wait")]
     pub(crate) timeout: GoDuration,
+}
+
+/// A name in a list. An empty one selects nothing.
+fn name(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        Err("expected a name; without the flag all are meant".to_owned())
+    } else {
+        Ok(text.to_owned())
+    }
 }
 
 /// The order of items, by resource.

@@ -30,7 +30,7 @@ pub(crate) async fn run(args: CreateArgs, terminal: &mut Terminal) -> CommandRes
     spec::describe_object(&mut backup.metadata, &args.creation.object);
     spec::fill(&mut backup.spec, &args.spec);
     let checked = Checked::new(validate::backup(&backup.spec), validate::engine_backup(&backup.spec));
-    finish(backup, &checked, &args.creation, &connection, terminal).await
+    Box::pin(finish(backup, &checked, &args.creation, &connection, terminal)).await
 }
 
 /// Everything from the schedule's template (Velero `pkg/cmd/cli/backup/create.go`): the labels are those of the

@@ -25,13 +25,14 @@ pub(super) async fn backups(
         let backup = session.get_metadata::<Backup>(name).await?;
         let request = request(session, &backup, forget_data).await?;
         terminal.data(&format!("{} deletion requested\n", full_name::<Backup>(name)))?;
+        terminal.say("The restores from it that have ended go with it, and their logs.");
         if args.wait {
             return until_deleted(session, &backup, &request.name_any(), &args, terminal).await;
         }
         terminal.say(&format!("Follow it with: kubectl backup describe {name}"));
         Ok(Exit::Done)
     };
-    let what = " with all that is stored of it";
+    let what = " with all that is stored of it, and the restores from it";
     delete_each::<Backup, _>(&args.deletion, what, terminal, delete).await
 }
 

@@ -82,7 +82,12 @@ async fn compare(args: DiffArgs, terminal: &mut Terminal) -> CommandResult {
         }
         terminal.say(&found.summary());
     }
-    Ok(if differs { Exit::Failed } else { Exit::Done })
+    Ok(match differs {
+        true => Exit::Failed,
+        // A mistake is no absence of differences.
+        false if found.compared == 0 => Exit::Usage,
+        false => Exit::Done,
+    })
 }
 
 /// Reads the tarball of a backup, which is kept in a temporary file.
@@ -355,7 +360,7 @@ impl BackupDiff {
         let missing = self.objects.iter().filter(|object| object.state == State::Missing).count();
         let differ = self.objects.len() - missing;
         if self.compared == 0 {
-            return "nothing was compared: the backup has no such object".to_owned();
+            return "nothing was compared: the backup holds no object that could be compared".to_owned();
         }
         let compared = counted(self.compared, "object");
         let differ = if differ == 1 { "1 differs".to_owned() } else { format!("{differ} differ") };

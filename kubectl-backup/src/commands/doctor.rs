@@ -188,9 +188,11 @@ impl Report {
         }
         let count = |tone: Tone| self.findings.iter().filter(|finding| finding.tone == tone).count();
         let (bad, warn, unknown) = (count(Tone::Bad), count(Tone::Warn), count(Tone::Unknown));
+        let good =
+            if unknown == 0 { "Nothing is broken" } else { "Nothing is broken in what could be looked at" };
         let verdict = match (bad, warn) {
-            (0, 0) => "Nothing is broken.".to_owned(),
-            (0, warn) => format!("Nothing is broken; {warn} worth a look."),
+            (0, 0) => format!("{good}."),
+            (0, warn) => format!("{good}; {warn} worth a look."),
             (bad, 0) => format!("Broken: {bad}."),
             (bad, warn) => format!("Broken: {bad}; worth a look: {warn}."),
         };

@@ -65,7 +65,8 @@ async fn read(
     match end {
         Some(PlanLine::Plan(plan)) => Ok(*plan),
         Some(PlanLine::Refused(why)) => {
-            Err(Problem::other(format!("restore {:?} would not start: {}", file.name, plain(&why))))
+            let message = format!("restore {:?} would not start: {}", file.name, plain(&why));
+            Err(Problem::new(ProblemKind::WouldNotStart, message))
         }
         _ => Err(nonsense("it ended before it was complete; try again")),
     }

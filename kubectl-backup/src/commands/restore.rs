@@ -42,11 +42,16 @@ pub(crate) async fn run(
     restore.metadata.name = Some(name.unwrap_or_else(|| names::unnamed(source, terminal.now())));
     spec::describe_object(&mut restore.metadata, &args.creation.object);
     fill(&mut restore.spec, &args);
-    if let (Some(schedule), true) = (&args.source.from_schedule, args.allow_partially_failed) {
-        // The server itself takes those that are Completed only.
+    if let Some(schedule) = &args.source.from_schedule
+        && (args.allow_partially_failed || args.creation.dry_run != Some(DryRun::Client))
+    {
         let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
-        restore.spec.backup_name = Some(latest(schedule, session).await?);
-        restore.spec.schedule_name = None;
+        let newest = latest(schedule, args.allow_partially_failed, session).await?;
+        // The server itself finds those that are Completed.
+        if args.allow_partially_failed {
+            restore.spec.backup_name = Some(newest);
+            restore.spec.schedule_name = None;
+        }
     }
     let checked = Checked::new(validate::restore(&restore.spec), validate::engine_restore(&restore.spec));
     if args.creation.dry_run == Some(DryRun::Server) && args.creation.output.is_none() {
@@ -110,19 +115,24 @@ async fn check_backup(name: &str, session: &Session) -> Result<(), Problem> {
     }
 }
 
-/// The newest backup of a schedule that has ended with something to restore, as velero's own command finds it.
-async fn latest(schedule: &str, session: &Session) -> Result<String, Problem> {
+/// The newest backup of a schedule that is Completed, or where that will do PartiallyFailed, as velero's own command finds it. The
+/// backups of a schedule may be there without it.
+async fn latest(schedule: &str, allow_partially: bool, session: &Session) -> Result<String, Problem> {
     let params = ListParams::default().labels(&format!("{SCHEDULE_NAME}={}", valid_value(schedule)));
     let ended = session
         .list_readable(params, |backup: Backup| {
             let status = backup.status();
-            status.is_whole().then(|| (status.started, backup.name_any()))
+            let is_good = status.stage == Stage::Completed || allow_partially && status.is_whole();
+            is_good.then(|| (status.started, backup.name_any()))
         })
         .await?;
-    ended.into_iter().max().map(|(_, name)| name).ok_or_else(|| {
-        Problem::other(format!("schedule {schedule:?} has no backup that is Completed or PartiallyFailed"))
-            .with_remedy(format!("kubectl backup schedules describe {schedule}"))
-    })
+    if let Some((_, name)) = ended.into_iter().max() {
+        return Ok(name);
+    }
+    get_named::<Schedule>(session, schedule).await?;
+    let wanted = if allow_partially { "Completed or PartiallyFailed" } else { "Completed" };
+    Err(Problem::other(format!("schedule {schedule:?} has no backup that is {wanted}"))
+        .with_remedy(format!("kubectl backup schedules describe {schedule}")))
 }
 
 fn fill(spec: &mut RestoreSpec, args: &RestoreCreateArgs) {

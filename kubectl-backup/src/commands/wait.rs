@@ -1,13 +1,17 @@
 //! `wait`, and `--wait` of other commands: until an object has ended or is in a phase, or a scope is free. A phase that we
 //! don't know is shown, and is no end.
 
-use backup_core::restorability::{Answer, Evidence, Place, Restorability};
+use backup_core::{
+    phase::Stage,
+    restorability::{Answer, Evidence, Place, Restorability},
+};
 use backup_lock::{claim::Claim, ledger::Status};
 use futures::{FutureExt as _, future::select_all};
 use tokio::time::{Instant, sleep};
 
 use super::{
     changes::Changes,
+    describe::read_ledger,
     get::places,
     locks::{
         hold::scope_part,
@@ -25,7 +29,7 @@ use crate::{
         Verdict, WorkStatus,
         locks::{few, named, touches},
         progress::{self, Meter, Share},
-        verdict,
+        verdict, workload,
     },
 };
 
@@ -146,12 +150,14 @@ async fn until_reached<W: Workload>(
             let mut is_new = false;
             if let Some((index, work)) = change {
                 let judged = judge(session, Some(&work)).await;
-                is_new = all[index].look(Some(work), judged.as_ref(), phase, terminal);
+                let waits = waits_for(session, Some(&work)).await;
+                is_new = all[index].look(Some(work), judged.as_ref(), waits, phase, terminal);
             } else {
                 for one in all.iter_mut().filter(|one| one.reached.is_none()) {
                     let work = optional(session.get::<W>(&one.name).await)?;
                     let judged = judge(session, work.as_ref()).await;
-                    is_new |= one.look(work, judged.as_ref(), phase, terminal);
+                    let waits = waits_for(session, work.as_ref()).await;
+                    is_new |= one.look(work, judged.as_ref(), waits, phase, terminal);
                 }
             }
             Ok(match is_new {
@@ -172,7 +178,11 @@ async fn until_reached<W: Workload>(
                 Exit::TimedOut => format!("error: {kind} {name} {missed} after {timeout}; it"),
                 _ => format!("interrupted: {kind} {name}"),
             };
-            terminal.say(&format!("{what} goes on in the cluster\n  {} describe {name}", W::COMMAND));
+            terminal.say(&format!("{what} goes on in the cluster"));
+            if let Some(cause) = &one.progress.blocked {
+                terminal.say(&format!("  {cause}"));
+            }
+            terminal.say(&format!("  {} describe {name}", W::COMMAND));
             Ok((exit, None))
         })
     };
@@ -185,6 +195,7 @@ impl<W: Workload> Awaited<W> {
         &mut self,
         now: Option<W>,
         judged: Option<&Restorability>,
+        waits: Option<String>,
         phase: Option<&str>,
         terminal: &mut Terminal,
     ) -> bool {
@@ -198,7 +209,7 @@ impl<W: Workload> Awaited<W> {
             return true;
         };
         let status = work.status();
-        let is_new = self.progress.show(&status, work.blocked(), terminal);
+        let is_new = self.progress.show(&status, waits, terminal);
         let is_there = phase == Some(status.phase.as_str());
         if status.ended().is_some() || is_there {
             self.progress.clear(terminal);
@@ -207,6 +218,16 @@ impl<W: Workload> Awaited<W> {
         }
         is_new
     }
+}
+
+/// What the work waits for: as the controller has said, or before it has touched it, as the ledger does. Not everyone who waits may
+/// read the ledger.
+async fn waits_for<W: Workload>(session: &Session, work: Option<&W>) -> Option<String> {
+    let work = work?;
+    if work.blocked().is_some() || work.status().stage != Stage::New {
+        return work.blocked();
+    }
+    workload::turn(work, Box::pin(read_ledger(session)).await.ok()?.as_ref())
 }
 
 /// Whether a backup that is stored, by its phase, can be restored. Its location has no part in it where it cannot be read: not everyone

@@ -204,6 +204,9 @@ impl Workload for Backup {
 
     fn own_next(&self, description: &Description) -> Vec<String> {
         let Description { name, namespace, tone, location, .. } = description;
+        if self.status().is_empty() {
+            return vec![format!("kubectl backup logs {name}")];
+        }
         let (stage, location) = (self.phase().stage(), location.value());
         // Also where its location is gone, or nothing is known of its files.
         let unavailable = location.is_some_and(LocationSummary::is_unavailable)

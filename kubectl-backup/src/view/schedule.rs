@@ -60,7 +60,7 @@ impl TableKind for Schedule {
         let obstacle = Obstacle::of(self, places, now);
         let (mut state, tone) = state(self, obstacle.as_ref());
         if let Some(remark) = obstacle.as_ref().and_then(Obstacle::remark) {
-            state.push_str(&format!(" ({remark})"));
+            state = format!("{state} ({remark})");
         }
         let runs = next(self, now);
         vec![

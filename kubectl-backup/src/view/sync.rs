@@ -142,7 +142,7 @@ pub(crate) fn one(location: &SyncedLocation, now: Timestamp, style: Style) -> st
     lines.extend(pass.error.iter().map(|error| ("Error", plain(error))));
     screen.facts(13, lines);
     if !pass.notes.is_empty() {
-        screen.section("LEFT AS THEY ARE");
+        screen.section("NOTES");
         let rows =
             pass.notes.iter().map(|note| vec![plain(&note.name), plain(&note.what), plain(&note.reason)]);
         screen.lines(table(&["BACKUP", "WHAT", "WHY"], true, rows)?.lines());

@@ -13,6 +13,7 @@ use backup_core::{
 use backup_lock::{Footprint, ObjectKey};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
+use kube::ResourceExt as _;
 use serde::de::DeserializeOwned;
 
 use super::{
@@ -274,7 +275,12 @@ fn judged<W: Workload>(
             let troubles = troubles(status.errors, status.warnings);
             let troubles = if troubles.is_empty() { troubles } else { format!(" ({troubles})") };
             let cancelled = if status.is_cancelled { "It was cancelled. " } else { "" };
-            Verdict::new(Tone::Bad, format!("{cancelled}Something was not {done}{troubles}{rest}."))
+            let sentence = if status.is_empty() {
+                format!("{cancelled}Nothing was {done}{troubles}.")
+            } else {
+                format!("{cancelled}Something was not {done}{troubles}{rest}.")
+            };
+            Verdict::new(Tone::Bad, sentence)
                 .because(status.failure_reason.map(plain))
                 .because(gaps.iter().map(|gap| format!("Besides, {gap}.")))
         }
@@ -407,6 +413,14 @@ fn waits_for_turn(lock: &Fetched<LockView>, untouched: bool) -> Option<Verdict> 
     let behind: Vec<String> = lock.in_the_way.iter().map(named).collect();
     let behind = if behind.is_empty() { String::new() } else { format!(" behind {}", list(&behind)) };
     Some(Verdict::new(Tone::Busy, format!("It waits for its turn{behind}.")))
+}
+
+/// What an object that no controller has touched waits for, by its entry in the ledger.
+pub(crate) fn turn<W: Workload>(work: &W, ledger: Option<&backup_lock::Ledger>) -> Option<String> {
+    let (namespace, name) = (work.namespace().unwrap_or_default(), work.name_any());
+    let uid = work.uid().unwrap_or_default();
+    let lock = related::lock(ledger, &W::key(&namespace, &name), &uid, &work.footprint(None));
+    waits_for_turn(&Fetched::Known(lock), work.status().stage == Stage::New).map(|verdict| verdict.sentence)
 }
 
 /// One sentence for each claim that it cannot stand beside.

@@ -94,3 +94,11 @@ async fn an_overloaded_webhook_is_asked_again() {
     api.meets(&Method::POST, "/backups", vec![busy; 5]);
     transcript!(person, "create two");
 }
+
+#[tokio::test]
+async fn an_empty_name_selects_nothing_and_is_refused() {
+    let api = FakeApi::start().await;
+    let seen = Person::at(&api).types("create b --include-namespaces=").await;
+    assert!(seen.contains("--include-namespaces") && seen.ends_with("--- exit 2\n"), "{seen}");
+    assert!(api.seen().is_empty(), "{:?}", api.seen());
+}

@@ -122,7 +122,8 @@ async fn one_interrupt_ends_the_deletion_of_all() {
     assert_eq!(ended.status.code(), Some(130), "{said}");
     assert_eq!(
         said,
-        "interrupted: deletion of backup a goes on in the cluster\ninterrupted: nothing was done about b, c\n"
+        "The restores from it that have ended go with it, and their logs.\n\
+         interrupted: deletion of backup a goes on in the cluster\ninterrupted: nothing was done about b, c\n"
     );
     assert_eq!(api.all("deletebackuprequests").len(), 1);
 }

@@ -85,6 +85,10 @@ described! {
         with(new_backup("waits"), &json!({"status": {"phase": "WaitingForPluginOperationsPartiallyFailed", "errors": 2, "warnings": 6, "startTimestamp": "2026-11-03T05:13:00Z", "progress": {"totalItems": 9, "itemsBackedUp": 9}, "backupItemOperationsAttempted": 4, "backupItemOperationsCompleted": 1, "backupItemOperationsFailed": 1}}));
     a_completed_backup:
         completed_backup("nightly-20261103030000");
+    a_backup_that_selected_nothing:
+        with(completed_backup("empty"), &json!({"status": {"warnings": 1, "progress": {"totalItems": 0, "itemsBackedUp": 0}}}));
+    a_backup_whose_names_were_not_found:
+        with(completed_backup("typo"), &json!({"status": {"phase": "PartiallyFailed", "errors": 1, "warnings": 1, "progress": {"totalItems": 0, "itemsBackedUp": 0}}}));
     a_backup_that_failed_validation:
         with(new_backup("wrong"), &json!({"spec": {"storageLocation": "gone"}, "status": {"phase": "FailedValidation", "validationErrors": ["an existing backup storage location was not specified: \"gone\"", "encountered labelSelector as well as orLabelSelectors"]}}));
     a_backup_that_failed:
@@ -230,6 +234,7 @@ async fn a_restore_that_waits_for_its_turn_names_those_before_it() {
         .has(completed_backup("nightly"))
         .has(lease(&ledger).await);
     transcript!(Person::at(&api), "restore describe late");
+    transcript!("to wait for it says the same" => Person::at(&api), "restore wait late --timeout=300ms");
 }
 
 #[tokio::test]

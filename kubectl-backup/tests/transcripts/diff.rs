@@ -62,3 +62,10 @@ async fn a_program_and_a_part_can_be_chosen() {
         "diff gone",
     );
 }
+
+#[tokio::test]
+async fn a_backup_without_objects_is_not_the_same_as_the_cluster() {
+    let api = FakeApi::with([completed_backup("empty")]).await;
+    api.has_bytes("BackupContents", "empty", tar_of(&[]));
+    transcript!(Person::at(&api), "diff empty", "diff empty -o yaml");
+}

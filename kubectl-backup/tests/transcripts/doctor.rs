@@ -232,7 +232,8 @@ async fn volumes_that_the_next_backup_would_not_hold_are_named() {
             .lines()
             .skip_while(|line| !line.contains(" volumes  "))
             .take_while(|line| !line.contains(" lock  "));
-        all += &format!("arguments of the controller: {args:?}\n{}\n\n", said.collect::<Vec<_>>().join("\n"));
+        let said = said.collect::<Vec<_>>().join("\n");
+        all = format!("{all}arguments of the controller: {args:?}\n{said}\n\n");
     }
     assert_snapshot!(all);
     let api = FakeApi::start().await;

@@ -128,3 +128,15 @@ async fn watching_what_cannot_be_listed_ends_with_the_reason() {
         "{seen}"
     );
 }
+
+#[tokio::test]
+async fn groups_list_in_every_form_without_a_verb() {
+    let api = FakeApi::with([location("Available", ""), completed_restore("again", "b")]).await;
+    transcript!(
+        Person::at(&api),
+        "locations -o name",
+        "restores -n velero -o name",
+        "schedules --no-headers",
+        "restores -o name describe again"
+    );
+}

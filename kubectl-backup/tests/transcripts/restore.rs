@@ -24,6 +24,24 @@ async fn a_restore_is_created_with_and_without_the_word() {
 }
 
 #[tokio::test]
+async fn a_schedule_without_a_backup_is_told_at_once() {
+    let api = FakeApi::with([with(
+        completed_backup("partly"),
+        &json!({"metadata": {"labels": {"velero.io/schedule-name": "weekly"}}, "status": {"phase": "PartiallyFailed"}}),
+    )])
+    .await;
+    api.has(json!({"apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": {"name": "weekly", "namespace": "velero"},
+        "spec": {"schedule": "@weekly", "template": {}}}));
+    transcript!(
+        Person::at(&api),
+        "restore --from-schedule=nope",
+        "restore --from-schedule=weekly",
+        "restore --from-schedule=weekly --plan"
+    );
+    assert!(api.all("restores").is_empty());
+}
+
+#[tokio::test]
 async fn objects_are_named_one_by_one() {
     let api = FakeApi::with([completed_backup("nightly")]).await;
     let person = Person::at(&api);

@@ -22,6 +22,13 @@ async fn waiting_ends_with_the_code_of_every_outcome() {
         let seen = Person::at(&api).types("create b --wait --timeout=1m").await;
         assert!(seen.ends_with(&format!("--- exit {code}\n")), "{seen}");
     }
+    let api = FakeApi::start().await;
+    api.becomes("/b", [b(json!({"phase": "PartiallyFailed", "errors": 1, "progress": {"totalItems": 0}}))]);
+    let seen = Person::at(&api).types("create b --wait --timeout=1m").await;
+    assert!(
+        seen.contains("PartiallyFailed. Nothing was saved (1 error).") && seen.ends_with("--- exit 3\n"),
+        "{seen}"
+    );
 }
 
 #[tokio::test]

@@ -45,6 +45,7 @@ async fn a_phase_may_be_waited_for_and_another_end_is_told() {
     all += &person.types("wait b --for=phase=InProgress --timeout=200ms").await;
     all += &person.types("wait gone").await;
     all += &person.types("wait").await;
+    all += &person.types("wait b --for=phase=Complted").await;
     all += &person.types("wait b --for=free").await;
     assert_snapshot!(all);
 }

@@ -349,8 +349,8 @@ impl Faults {
     /// Whether the operator shall stop or be lost, now that it works on an object of this history.
     pub(crate) fn at_work(&self, history: u64) -> Option<Point> {
         let point = *locked(&self.of_history).get(&history)?;
-        use Point::{LeaderLeaseDeleted, OperatorCrashed, OperatorStopped};
-        let ours = matches!(point, OperatorStopped | OperatorCrashed | LeaderLeaseDeleted);
+        let ours =
+            matches!(point, Point::OperatorStopped | Point::OperatorCrashed | Point::LeaderLeaseDeleted);
         (ours && self.begin(point, history)).then_some(point)
     }
 

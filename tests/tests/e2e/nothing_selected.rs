@@ -45,7 +45,7 @@ async fn a_name_that_is_not_in_the_backup_writes_nothing(world: &mut World) -> a
     {
         let restore = format!("--name={name}-{number}");
         let create = [&["restore", name, restore.as_str()][..], &flags].concat();
-        let plan = user.fails(1, &[&create[..], &["--plan"]].concat()).await?;
+        let plan = user.fails(3, &[&create[..], &["--plan"]].concat()).await?;
         says(&plan.stderr, &["would not start", expected])?;
         let run = user.fails(3, &[&create[..], &["--wait"]].concat()).await?;
         says(&run.stderr, &["Failed", "nothing was restored", expected])?;
@@ -67,7 +67,8 @@ async fn a_backup_of_nothing_is_no_success(world: &mut World) -> anyhow::Result<
     let user = world.kubectl_backup();
     let create = |name, flag| ["create", name, "--include-namespaces=default", flag, "--wait"];
     let typo = user.fails(3, &create("of-a-typo", "--include-resources=configmapz")).await?;
-    says(&typo.stderr, &["PartiallyFailed"])?;
+    says(&typo.stderr, &["PartiallyFailed", "Nothing was saved"])?;
+    says(&user.succeeds(&["describe", "of-a-typo"]).await?.stdout, &["no, there is nothing in it"])?;
     let errors = world.backup_file("of-a-typo", "results.gz").await?["errors"].to_string();
     says(&errors, &["no type that can be backed up is called", "configmapz"])?;
     // Without the Namespace, which comes along with a selector.
@@ -75,6 +76,12 @@ async fn a_backup_of_nothing_is_no_success(world: &mut World) -> anyhow::Result<
     let of_nothing = [&["create", "of-nothing", "--include-namespaces=default"][..], &nothing].concat();
     let empty = user.fails(3, &of_nothing).await?;
     says(&empty.stderr, &["Completed", "Nothing was saved"])?;
+    // With it.
+    let labelled =
+        ["create", "of-a-label", "--include-namespaces=default", "-l", "app=there-is-none", "--wait"];
+    says(&user.succeeds(&labelled).await?.stderr, &["Everything was saved, with 1 warning"])?;
+    let warnings = world.backup_file("of-a-label", "results.gz").await?["warnings"].to_string();
+    says(&warnings, &["the label selector selects no item"])?;
     // Nothing can come of it.
     user.fails(3, &["restore", "of-nothing", "--name=of-nothing", "--wait"]).await?;
     let restore = world.restores().get("of-nothing").await?;

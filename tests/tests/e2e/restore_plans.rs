@@ -99,7 +99,7 @@ async fn a_restore_that_would_not_start_has_no_plan(world: &mut World) -> anyhow
     let from = format!("--from-backup={name}");
     let modifiers = "--resource-modifier-configmap=not-there";
     let args = ["restore", "create", name, &from, "--dry-run=server", modifiers];
-    let seen = world.kubectl_backup().fails(1, &args).await?;
+    let seen = world.kubectl_backup().fails(3, &args).await?;
     says(&seen.stderr, &["would not start", "there is no ConfigMap \"not-there\""])?;
     world.delete_namespace(name).await
 }

@@ -64,7 +64,8 @@ fn parse(owner: Owner<'_>, lease: &Lease) -> Result<(Ledger, u64), FormatError> 
     };
     ledger.rules = owner.rules;
     let fresh = matches!(ledger.status, Status::Opening | Status::Rebuilding);
-    if !fits(uid) && !(fresh && fits("")) {
+    let may_lack_uid = fresh && fits("");
+    if !fits(uid) && !may_lack_uid {
         return Err(edited());
     }
     let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();

@@ -5,7 +5,11 @@ use std::sync::Arc;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::{Installations, RunningObjects, collect::collect_gone, observe::Observed};
+use crate::{
+    Installations, RunningObjects,
+    collect::{Collected, collect_gone},
+    observe::Observed,
+};
 
 /// A watch over the objects of Velero in one namespace.
 fn watched() -> (FakeApi, ProtectedProfile, Arc<RunningObjects>) {
@@ -71,13 +75,13 @@ async fn one_that_is_created_and_deleted_at_once_is_free_too_and_one_elsewhere_i
 #[tokio::test(start_paused = true)]
 async fn what_is_stored_all_the_same_keeps_its_claim() {
     let (api, protected, _) = watched();
-    assert_eq!(collect_gone(&protected, VELERO_SCOPE, &[]).await.unwrap(), Default::default());
+    assert_eq!(collect_gone(&protected, VELERO_SCOPE, &[]).await.unwrap(), Collected::default());
     admit(&protected.store, &backup("b"), "1").await.unwrap();
     api.put_velero("Backup", "b", "1", "New", &all());
     let object = protected.store.objects().read(&backup("b")).await.unwrap().unwrap();
     let other = Observed { uid: "9".to_owned(), ..object.clone() };
     let collected = collect_gone(&protected, VELERO_SCOPE, &[object, other]).await.unwrap();
-    assert_eq!(collected, Default::default());
+    assert_eq!(collected, Collected::default());
     assert_eq!(ledger(&protected.store).await.len(), 1);
 }
 

@@ -259,7 +259,7 @@ async fn a_lease_that_somebody_deletes_is_made_again_only_when_its_holder_has_st
 #[tokio::test(start_paused = true)]
 async fn a_lease_whose_holder_somebody_removes_is_taken_only_when_the_holder_has_stopped() {
     let emptied = |server: &FakeApi| {
-        server.edit(&ledger_path(LEASE), |lease| lease["spec"]["holderIdentity"] = json!(""))
+        server.edit(&ledger_path(LEASE), |lease| lease["spec"]["holderIdentity"] = json!(""));
     };
     let (lost, stopped, began) = change_of_leader(emptied).await;
     assert!(matches!(&lost, LostLease::Taken(holder) if holder.is_empty()), "{lost}");

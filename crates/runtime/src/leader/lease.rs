@@ -106,12 +106,13 @@ impl Elector {
                 }
                 Ok(Standing::Following(holder)) => {
                     if holder != known {
-                        match &holder {
-                            Some(holder) => tracing::info!(holder, "another replica leads; waiting"),
-                            None => tracing::info!(
+                        if let Some(holder) = &holder {
+                            tracing::info!(holder, "another replica leads; waiting");
+                        } else {
+                            tracing::info!(
                                 "there is no Lease {LEASE}; waiting for {LEASE_DURATION:?}, in case that it was deleted and its \
                                  holder works still"
-                            ),
+                            );
                         }
                         known = holder;
                     }
