@@ -13,8 +13,8 @@ pub(crate) use roles::Role;
 pub enum Exit {
     /// Done.
     Done = 0,
-    /// An error, a refusal, a finding of `doctor`, a namespace that is not protected (`status`), or a difference that `diff`
-    /// has found.
+    /// An error, a refusal, something broken that `doctor` has found (a check that it could not make leaves 0), a namespace that is
+    /// not protected (`status`), or a difference that `diff` has found.
     Failed = 1,
     /// Invalid arguments; of `diff`, any error.
     Usage = 2,
