@@ -173,7 +173,7 @@ impl Worker<Backups> {
                 Scope::Velero,
                 "nothing is in this backup: the cluster has no item that its spec selects",
             );
-        } else if is_labelled(&backup.spec) && collected.list.holds_only("v1/Namespace") {
+        } else if backup.spec.selects_by_labels() && collected.list.holds_only("v1/Namespace") {
             report.warn(
                 Scope::Velero,
                 "the label selector selects no item: only the Namespaces themselves are in this backup",
@@ -300,10 +300,6 @@ pub(super) fn remember_failure(report: &mut Report, backup: &Backup) {
             "an earlier try of this backup met errors that were lost when it was taken up again",
         );
     }
-}
-
-fn is_labelled(spec: &BackupSpec) -> bool {
-    spec.label_selector.is_some() || spec.or_label_selectors.as_ref().is_some_and(|all| !all.is_empty())
 }
 
 /// Claims whose data is not in the backup. Where snapshots are asked for, each is an error. Without CSI, nothing is known of those

@@ -5,7 +5,10 @@
 
 use serde_json::{Number, Value};
 
-use super::json::{self, Object};
+use super::{
+    cluster::METADATA_NAME,
+    json::{self, Object},
+};
 
 mod contained;
 mod spelling;
@@ -30,7 +33,7 @@ const OF_SERVER: [&str; 8] = [
 const SAME_WHEN_EMPTY: [&str; 7] =
     ["status", "resources", "securityContext", "strategy", "updateStrategy", "loadBalancer", "metadata"];
 /// Labels and annotations that the server sets to values of its own, whatever is asked for.
-const SET_BY_SERVER: [&str; 2] = ["kubernetes.io/metadata.name", "deprecated.daemonset.template.generation"];
+const SET_BY_SERVER: [&str; 2] = [METADATA_NAME, "deprecated.daemonset.template.generation"];
 
 /// What a write asked an API server to store.
 #[derive(Clone, Copy, Debug)]

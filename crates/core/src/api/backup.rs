@@ -25,6 +25,13 @@ velero_kind! {
     ]
 }
 
+impl BackupSpec {
+    /// Whether a label selector chooses among the items.
+    pub fn selects_by_labels(&self) -> bool {
+        self.label_selector.is_some() || self.or_label_selectors.as_ref().is_some_and(|all| !all.is_empty())
+    }
+}
+
 impl Backup {
     /// The phase; an object that nobody has touched yet is New.
     pub fn phase(&self) -> BackupPhase {

@@ -7,12 +7,14 @@
 use serde_json::{Value, json};
 
 use super::{Existing, OURS, at_version};
-use crate::restore::json::{self, Object};
+use crate::restore::{
+    cluster::METADATA_NAME,
+    json::{self, Object},
+};
 
 /// Labels and annotations that the cluster sets to values of its own: the namespace's name, and the Secret that OpenShift makes for
 /// each account.
-const OF_CLUSTER: [&str; 2] =
-    ["kubernetes.io/metadata.name", "openshift.io/internal-registry-pull-secret-ref"];
+const OF_CLUSTER: [&str; 2] = [METADATA_NAME, "openshift.io/internal-registry-pull-secret-ref"];
 const MOUNTS_TOKEN: &str = "automountServiceAccountToken";
 
 /// Compares a service account: what it lacks is added, whatever the policy; what differs is changed with `update`.
