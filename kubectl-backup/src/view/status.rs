@@ -1,6 +1,7 @@
 //! What is protected: for each namespace its last good backup, and whether that is as recent as was promised. Pure.
 
 mod held;
+mod promise;
 mod screen;
 
 use std::collections::HashMap;
@@ -21,21 +22,13 @@ pub(crate) use held::{Created, Held, HeldByBackup, ListOf, lists_to_read};
 pub(crate) use screen::text;
 
 use held::LastGood;
+use promise::Promise;
 
-use super::{
-    LocationSummary, WorkStatus, Workload,
-    location::tone,
-    related::began,
-    schedule::{Obstacle, next, reading},
-    verdict,
-};
+use super::{LocationSummary, WorkStatus, Workload, location::tone, related::began, verdict};
 use crate::{
     fetched::Fetched,
     print::{Tone, human, plain},
 };
-
-/// How far back the runs of a schedule are looked for.
-const LONG: SignedDuration = SignedDuration::from_hours(24 * 400);
 
 /// What was read of the cluster.
 pub(crate) struct Observed {
@@ -112,8 +105,7 @@ struct Scope {
 impl Scope {
     fn of(spec: &BackupSpec) -> Self {
         let everything = |included: &[String]| IncludesExcludes::new(included, &[]).everything();
-        let is_whole = spec.label_selector.is_none()
-            && spec.or_label_selectors.as_ref().is_none_or(Vec::is_empty)
+        let is_whole = !spec.selects_by_labels()
             && everything(&spec.included_resources)
             && everything(&spec.included_namespace_scoped_resources);
         let namespaces = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
@@ -235,19 +227,6 @@ struct Newest<'a> {
     ended: Option<&'a Judged<'a>>,
 }
 
-/// A schedule, and what it promises.
-struct Promise {
-    name: String,
-    scope: Scope,
-    /// Why it makes no backups, or none that last: then it promises nothing.
-    obstacle: Option<Obstacle>,
-    next: Option<Timestamp>,
-    /// The last good backup began no earlier: at the last run but one, as the last may not have ended.
-    since: Option<Timestamp>,
-    /// Between two runs.
-    every: Option<SignedDuration>,
-}
-
 /// What there is for one namespace.
 #[derive(Clone, Default)]
 struct Covering<'a> {
@@ -276,7 +255,7 @@ pub(crate) fn status(namespace: &str, seen: Observed, asked: &Asked<'_>, now: Ti
     let places = Places::of(&locations);
     let judged = judged(&backups, &places);
     let newest = newest(&judged);
-    let promises: Vec<Promise> = schedules.iter().map(|one| promise(one, &places, now)).collect();
+    let promises: Vec<Promise> = schedules.iter().map(|one| Promise::of(one, &places, now)).collect();
     let locations: Vec<LocationLine> = locations.iter().map(location).collect();
     let names: Vec<String> = there.iter().map(|one| one.name.clone()).collect();
     let covering = covering(&names, &newest, &promises);
@@ -367,29 +346,6 @@ fn covering<'a>(names: &[String], newest: &'a [Newest<'a>], promises: &'a [Promi
         }
     }
     all
-}
-
-fn promise(schedule: &Schedule, places: &Places, now: Timestamp) -> Promise {
-    let obstacle = Obstacle::of(schedule, Some(places), now);
-    let runs = if obstacle.is_none() { next(schedule, now) } else { Vec::new() };
-    let cron = reading(schedule).unwrap_or_default().cron(&schedule.spec.schedule).ok();
-    let is_running = !runs.is_empty();
-    let before = |at: Timestamp| {
-        let since = at.checked_sub(LONG).ok()?;
-        cron.as_ref()?.latest(since, at.checked_sub(SignedDuration::from_secs(1)).ok()?)
-    };
-    let last = before(now).filter(|_| is_running);
-    let since = last.and_then(before);
-    let created = schedule.metadata.creation_timestamp.as_ref().map(|at| at.0);
-    Promise {
-        name: schedule.name_any(),
-        scope: Scope::of(&schedule.spec.template),
-        obstacle,
-        next: runs.first().copied(),
-        // It promises nothing of the time before it was there.
-        since: since.filter(|since| created.is_none_or(|created| created <= *since)),
-        every: last.zip(since).map(|(last, since)| last.duration_since(since)),
-    }
 }
 
 /// What a last good backup is compared with.

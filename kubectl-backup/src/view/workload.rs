@@ -1,5 +1,7 @@
 //! What Backups and Restores have in common: work that begins, goes through the same stages, and ends.
 
+mod turn;
+
 use backup_core::{
     api::{Backup, BackupSpec, download_request::DownloadTargetKind},
     labels::{BLOCKED_ANNOTATION, MISSING_DATA_ANNOTATION},
@@ -13,8 +15,11 @@ use backup_core::{
 use backup_lock::{Footprint, ObjectKey};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
-use kube::ResourceExt as _;
 use serde::de::DeserializeOwned;
+
+pub(crate) use turn::turn;
+
+use turn::{in_the_way, waits_for_turn};
 
 use super::{
     Attempts, Count, DeletionView, Description, Fact, HolderView, LocationSummary, LockView, Moment, RunView,
@@ -364,8 +369,9 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         .or_else(|| MissingData::among(stored.volumes.value()?.iter().map(VolumeView::missing_data)));
     let mut verdict = verdict_with(work, missing_data.as_ref(), now);
     if !status.stage.is_terminal() {
-        verdict = waits_for_turn(&lock, status.stage == Stage::New).unwrap_or(verdict);
-        verdict.causes.extend(in_the_way(&lock));
+        let lock = lock.known();
+        verdict = waits_for_turn(lock, status.stage == Stage::New).unwrap_or(verdict);
+        verdict.causes.extend(in_the_way(lock));
     }
     let mut description = Description {
         kind: if work.as_backup().is_some() { "BackupDescription" } else { "RestoreDescription" },
@@ -404,33 +410,6 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
     work.complete(&mut description, &source);
     description.next = next(work, status.stage, &description);
     description
-}
-
-/// The verdict on an object that no controller has touched because its turn has not come.
-fn waits_for_turn(lock: &Fetched<LockView>, untouched: bool) -> Option<Verdict> {
-    let lock = lock.known().filter(|lock| untouched && lock.is_waiting())?;
-    let named = |other: &HolderView| format!("{} {}/{}", other.kind, other.namespace, other.name);
-    let behind: Vec<String> = lock.in_the_way.iter().map(named).collect();
-    let behind = if behind.is_empty() { String::new() } else { format!(" behind {}", list(&behind)) };
-    Some(Verdict::new(Tone::Busy, format!("It waits for its turn{behind}.")))
-}
-
-/// What an object that no controller has touched waits for, by its entry in the ledger.
-pub(crate) fn turn<W: Workload>(work: &W, ledger: Option<&backup_lock::Ledger>) -> Option<String> {
-    let (namespace, name) = (work.namespace().unwrap_or_default(), work.name_any());
-    let uid = work.uid().unwrap_or_default();
-    let lock = related::lock(ledger, &W::key(&namespace, &name), &uid, &work.footprint(None));
-    waits_for_turn(&Fetched::Known(lock), work.status().stage == Stage::New).map(|verdict| verdict.sentence)
-}
-
-/// One sentence for each claim that it cannot stand beside.
-fn in_the_way(lock: &Fetched<LockView>) -> Vec<String> {
-    let Some(lock) = lock.known().filter(|lock| !lock.is_active()) else { return Vec::new() };
-    let sentence = |HolderView { kind, namespace, name, state, since }: &HolderView| {
-        let since = since.parse().map_or_else(|_| since.clone(), moment);
-        format!("{kind} {namespace}/{name} is in the way ({state} since {since}).")
-    };
-    lock.in_the_way.iter().map(sentence).collect()
 }
 
 /// Created, started, operations over, ended; the last two as far as they are known.

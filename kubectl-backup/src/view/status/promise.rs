@@ -1,0 +1,48 @@
+//! A schedule, and what it promises. Pure.
+
+use backup_core::{api::Schedule, restorability::Places};
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt as _;
+
+use super::Scope;
+use crate::view::schedule::{Obstacle, next, reading};
+
+/// How far back the runs of a schedule are looked for.
+const LONG: SignedDuration = SignedDuration::from_hours(24 * 400);
+
+pub(super) struct Promise {
+    pub(super) name: String,
+    pub(super) scope: Scope,
+    /// Why it makes no backups, or none that last: then it promises nothing.
+    pub(super) obstacle: Option<Obstacle>,
+    pub(super) next: Option<Timestamp>,
+    /// The last good backup began no earlier: at the last run but one, as the last may not have ended.
+    pub(super) since: Option<Timestamp>,
+    /// Between two runs.
+    pub(super) every: Option<SignedDuration>,
+}
+
+impl Promise {
+    pub(super) fn of(schedule: &Schedule, places: &Places, now: Timestamp) -> Self {
+        let obstacle = Obstacle::of(schedule, Some(places), now);
+        let runs = if obstacle.is_none() { next(schedule, now) } else { Vec::new() };
+        let cron = reading(schedule).unwrap_or_default().cron(&schedule.spec.schedule).ok();
+        let is_running = !runs.is_empty();
+        let before = |at: Timestamp| {
+            let since = at.checked_sub(LONG).ok()?;
+            cron.as_ref()?.latest(since, at.checked_sub(SignedDuration::from_secs(1)).ok()?)
+        };
+        let last = before(now).filter(|_| is_running);
+        let since = last.and_then(before);
+        let created = schedule.metadata.creation_timestamp.as_ref().map(|at| at.0);
+        Self {
+            name: schedule.name_any(),
+            scope: Scope::of(&schedule.spec.template),
+            obstacle,
+            next: runs.first().copied(),
+            // It promises nothing of the time before it was there.
+            since: since.filter(|since| created.is_none_or(|created| created <= *since)),
+            every: last.zip(since).map(|(last, since)| last.duration_since(since)),
+        }
+    }
+}

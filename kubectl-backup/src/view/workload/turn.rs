@@ -1,0 +1,32 @@
+//! Who has the turn before a Backup or Restore, in words. Pure.
+
+use kube::ResourceExt as _;
+
+use super::{HolderView, LockView, Stage, Tone, Verdict, Workload, list, moment, related};
+
+/// The verdict on an object that no controller has touched because its turn has not come.
+pub(super) fn waits_for_turn(lock: Option<&LockView>, untouched: bool) -> Option<Verdict> {
+    let lock = lock.filter(|lock| untouched && lock.is_waiting())?;
+    let named = |other: &HolderView| format!("{} {}/{}", other.kind, other.namespace, other.name);
+    let behind: Vec<String> = lock.in_the_way.iter().map(named).collect();
+    let behind = if behind.is_empty() { String::new() } else { format!(" behind {}", list(&behind)) };
+    Some(Verdict::new(Tone::Busy, format!("It waits for its turn{behind}.")))
+}
+
+/// What an object that no controller has touched waits for, by its entry in the ledger.
+pub(crate) fn turn<W: Workload>(work: &W, ledger: Option<&backup_lock::Ledger>) -> Option<String> {
+    let (namespace, name) = (work.namespace().unwrap_or_default(), work.name_any());
+    let uid = work.uid().unwrap_or_default();
+    let lock = related::lock(ledger, &W::key(&namespace, &name), &uid, &work.footprint(None));
+    waits_for_turn(Some(&lock), work.status().stage == Stage::New).map(|verdict| verdict.sentence)
+}
+
+/// One sentence for each claim that it cannot stand beside.
+pub(super) fn in_the_way(lock: Option<&LockView>) -> Vec<String> {
+    let Some(lock) = lock.filter(|lock| !lock.is_active()) else { return Vec::new() };
+    let sentence = |HolderView { kind, namespace, name, state, since }: &HolderView| {
+        let since = since.parse().map_or_else(|_| since.clone(), moment);
+        format!("{kind} {namespace}/{name} is in the way ({state} since {since}).")
+    };
+    lock.in_the_way.iter().map(sentence).collect()
+}
