@@ -128,7 +128,8 @@ async fn restores(command: RestoreCommand, terminal: &mut Terminal) -> CommandRe
         RestoreCommand::Cancel(args) => cancel::run::<Restore>(args, terminal).await,
         RestoreCommand::Wait(args) => Box::pin(wait::objects::<Restore>(&args, terminal)).await,
         RestoreCommand::Delete(args) => {
-            delete::objects::<Restore>(args, "; what it restored stays", terminal).await
+            delete::objects::<Restore>(args, async |_, _| "; what it restored stays".to_owned(), terminal)
+                .await
         }
     }
 }

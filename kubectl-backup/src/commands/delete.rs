@@ -33,13 +33,13 @@ pub(super) async fn backups(
         Ok(Exit::Done)
     };
     let what = " with all that is stored of it, and the restores from it";
-    delete_each::<Backup, _>(&args.deletion, what, terminal, delete).await
+    delete_each::<Backup, _>(&args.deletion, async |_, _| what.to_owned(), terminal, delete).await
 }
 
-/// Deletes objects that need no request. `what` ends the question.
+/// Deletes objects that need no request. `consequence` ends the question.
 pub(super) async fn objects<K: TableKind>(
     args: DeleteArgs,
-    what: &str,
+    consequence: impl AsyncFnOnce(&Session, &[String]) -> String,
     terminal: &mut Terminal,
 ) -> CommandResult {
     let delete = async |session: &Session, name: &str, terminal: &mut Terminal| {
@@ -61,7 +61,7 @@ pub(super) async fn objects<K: TableKind>(
         .await?;
         Ok(ended(waited, &format!("{} {name}", K::KIND), &args, terminal))
     };
-    delete_each::<K, _>(&args.deletion, what, terminal, delete).await
+    delete_each::<K, _>(&args.deletion, consequence, terminal, delete).await
 }
 
 /// The request's name: fixed by the backup, so that asking twice is asking once.

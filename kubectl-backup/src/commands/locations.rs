@@ -5,12 +5,13 @@ pub(super) mod change;
 mod snapshots;
 mod trial;
 
-use backup_core::{labels::SYNC_REQUEST_ANNOTATION, sync::Request};
+use backup_core::{labels::SYNC_REQUEST_ANNOTATION, sync::Request, text::counted};
 
 use super::{
     delete, get,
     poll::{Look, poll},
     prelude::*,
+    selection::named,
 };
 use crate::{
     cli::{DeleteArgs, DescribeOneArgs, GetArgs, LocationsCommand, SyncArgs},
@@ -32,10 +33,27 @@ pub(crate) async fn run(command: LocationsCommand, terminal: &mut Terminal) -> C
         LocationsCommand::Create(args) => Box::pin(change::create(*args, terminal)).await,
         LocationsCommand::Set(args) => Box::pin(change::set(&args, terminal)).await,
         LocationsCommand::Delete(deletion) => {
-            let what = "; their buckets stay, and the Backups in them leave the cluster";
             let args = DeleteArgs { deletion, wait: false, timeout: GoDuration::default() };
-            delete::objects::<BackupStorageLocation>(args, what, terminal).await
+            delete::objects::<BackupStorageLocation>(args, backups_that_leave, terminal).await
         }
+    }
+}
+
+/// What becomes of the Backups in these locations: sync removes those of a location that is gone.
+async fn backups_that_leave(session: &Session, locations: &[String]) -> String {
+    let in_them = |backup: Backup| {
+        let location = backup.spec.storage_location.as_ref()?;
+        locations.contains(location).then(|| backup.name_any())
+    };
+    match session.list_readable(ListParams::default(), in_them).await {
+        Ok(backups) if backups.is_empty() => "; the bucket stays, and no Backup is in it".to_owned(),
+        Ok(backups) => format!(
+            "; the bucket stays, and until there is a location for it again, {} in it cannot be restored and {} the cluster: {}",
+            counted(backups.len(), "Backup"),
+            if backups.len() == 1 { "leaves" } else { "leave" },
+            named(&backups)
+        ),
+        Err(_) => "; the bucket stays, and the Backups in it leave the cluster".to_owned(),
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) async fn run(command: SchedulesCommand, terminal: &mut Terminal) -> C
         SchedulesCommand::Delete(deletion) => {
             let what = "; backups stay, unless useOwnerReferencesInBackup is set";
             let args = DeleteArgs { deletion, wait: false, timeout: GoDuration::default() };
-            delete::objects::<Schedule>(args, what, terminal).await
+            delete::objects::<Schedule>(args, async |_, _| what.to_owned(), terminal).await
         }
     }
 }

@@ -91,10 +91,10 @@ fn stopped(names: &[String], begun: usize, terminal: &mut Terminal) -> Exit {
     Exit::Interrupted
 }
 
-/// Asks a person unless they have said yes, then deletes each that is meant. `what` ends the question.
+/// Asks the user unless they have said yes, then deletes each selected object. `consequence` ends the question.
 pub(super) async fn delete_each<K: TableKind, F>(
     DeletionArgs { selection, yes }: &DeletionArgs,
-    what: &str,
+    consequence: impl AsyncFnOnce(&Session, &[String]) -> String,
     terminal: &mut Terminal,
     mut delete: F,
 ) -> CommandResult
@@ -108,6 +108,7 @@ where
     }
     if !*yes {
         let names = named(&all);
+        let what = consequence(&session, &all).await;
         match terminal.confirm(&format!("Delete {names}{what}?")) {
             Some(true) => {}
             Some(false) => {
@@ -127,6 +128,6 @@ pub(super) fn no_terminal(verb: &str, what: &str) -> Problem {
 }
 
 /// The first of them, and how many more.
-fn named(all: &[String]) -> String {
+pub(super) fn named(all: &[String]) -> String {
     listed(&all[..all.len().min(NAMED)], all.len())
 }

@@ -157,3 +157,28 @@ async fn a_location_of_snapshots_needs_no_manifest() {
     }
     assert_snapshot!(all);
 }
+
+#[tokio::test]
+async fn the_question_before_a_location_is_deleted_names_its_backups() {
+    let api = FakeApi::with([location("Available", "")]).await;
+    let person = Person::at(&api).at_terminal("n\n");
+    let mut all = person.types("locations delete default").await;
+    for name in ["nightly-1", "nightly-2"] {
+        api.has(completed_backup(name));
+    }
+    api.has(with(completed_backup("elsewhere"), &json!({"spec": {"storageLocation": "other"}})));
+    all += &person.types("locations delete default").await;
+    assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn a_folder_inside_that_of_another_location_is_not_taken() {
+    let root = with(
+        location("Available", ""),
+        &json!({"spec": {"objectStorage": {"bucket": "b", "prefix": null}, "config": null}}),
+    );
+    let api = FakeApi::with([root]).await;
+    api.validates(json!({"phase": "Available"}));
+    transcript!(Person::at(&api), "locations create second --provider=aws --bucket=b --prefix=p");
+    assert_eq!(names(&api), ["default"]);
+}

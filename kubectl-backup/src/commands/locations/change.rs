@@ -29,6 +29,10 @@ pub(super) async fn create(args: LocationCreateArgs, terminal: &mut Terminal) ->
         let creation = CreationArgs { dry_run: Some(DryRun::Server), ..CreationArgs::default() };
         create::make(location.clone(), &Checked::default(), &creation, &connection, terminal).await?;
         let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
+        let others = session.list_readable(ListParams::default(), Some::<BackupStorageLocation>).await?;
+        if let Some(other) = others.iter().find(|other| is_nested(&location.spec, &other.spec)) {
+            return Err(nested(&location, other));
+        }
         let spec = location.spec.clone();
         let kept = "nothing was created";
         if let Err(exit) = trial::check(session, &args.name, spec, &args.trial, kept, terminal).await? {
@@ -82,6 +86,41 @@ pub(super) async fn set(args: &LocationSetArgs, terminal: &mut Terminal) -> Comm
         no_other_default(&session, name, terminal).await?;
     }
     Ok(Exit::Done)
+}
+
+/// Whether the folder of one of them is inside the folder of the other, in one bucket. A location with folders that are not its own
+/// is Unavailable (Velero v1.18 `pkg/persistence/object_store.go`, `IsValid`).
+fn is_nested(one: &BackupStorageLocationSpec, other: &BackupStorageLocationSpec) -> bool {
+    let is_same_store =
+        one.provider == other.provider && one.config.get("s3Url") == other.config.get("s3Url");
+    if !is_same_store || one.object_storage.bucket != other.object_storage.bucket {
+        return false;
+    }
+    let folder = |spec: &BackupStorageLocationSpec| {
+        let prefix = spec.object_storage.prefix.as_deref().unwrap_or_default().trim_matches('/');
+        if prefix.is_empty() { String::new() } else { format!("{prefix}/") }
+    };
+    let (one, other) = (folder(one), folder(other));
+    one != other && (one.starts_with(&other) || other.starts_with(&one))
+}
+
+fn nested(location: &BackupStorageLocation, other: &BackupStorageLocation) -> Problem {
+    let place = |location: &BackupStorageLocation| {
+        let storage = &location.spec.object_storage;
+        match storage.prefix.as_deref().filter(|prefix| !prefix.is_empty()) {
+            Some(prefix) => format!("{}/{}", storage.bucket, plain(prefix)),
+            None => format!("the root of {}", storage.bucket),
+        }
+    };
+    let message = format!(
+        "location {:?} would store in {}, and location {} stores in {}: one would find folders of the other and be Unavailable",
+        location.name_any(),
+        place(location),
+        other.name_any(),
+        place(other)
+    );
+    Problem::other(message)
+        .with_remedy("Choose another bucket, or a --prefix that is beside the other one, not inside it.")
 }
 
 /// A spec with these changes, which are a merge patch of it.
@@ -189,4 +228,33 @@ async fn until_validated(
             exit
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_inside_the_folder_of_another_location_is_found() {
+        let spec = |bucket: &str, prefix: &str, url: &str| -> BackupStorageLocationSpec {
+            serde_json::from_value(json!({ "provider": "aws", "config": { "s3Url": url },
+                "objectStorage": { "bucket": bucket, "prefix": prefix } }))
+            .unwrap()
+        };
+        for (one, other, expected) in [
+            (("b", "", "u"), ("b", "p", "u"), true),
+            (("b", "p/q", "u"), ("b", "/p/", "u"), true),
+            (("b", "p", "u"), ("b", "p", "u"), false),
+            (("b", "p", "u"), ("b", "pq", "u"), false),
+            (("b", "", "u"), ("c", "p", "u"), false),
+            (("b", "", "u"), ("b", "p", "v"), false),
+        ] {
+            let (one, other) = (spec(one.0, one.1, one.2), spec(other.0, other.1, other.2));
+            assert_eq!(
+                (is_nested(&one, &other), is_nested(&other, &one)),
+                (expected, expected),
+                "{one:?} {other:?}"
+            );
+        }
+    }
 }

@@ -24,7 +24,7 @@ pub(super) async fn run(args: SnapshotLocationsArgs, terminal: &mut Terminal) ->
         Some(SnapshotLocationsCommand::Delete(deletion)) => {
             let what = "; the snapshots stay, and cannot be restored or deleted without it";
             let args = DeleteArgs { deletion, wait: false, timeout: GoDuration::default() };
-            delete::objects::<VolumeSnapshotLocation>(args, what, terminal).await
+            delete::objects::<VolumeSnapshotLocation>(args, async |_, _| what.to_owned(), terminal).await
         }
     }
 }
