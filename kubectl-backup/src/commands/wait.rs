@@ -112,6 +112,8 @@ struct Awaited<W> {
     name: String,
     uid: Option<String>,
     progress: ProgressLine,
+    /// The `resourceVersion` that was shown last.
+    version: Option<u64>,
     reached: Option<Reached<W>>,
 }
 
@@ -133,7 +135,7 @@ async fn until_reached<W: Workload>(
     let awaited = |work: W| {
         let name = work.name_any();
         let progress = ProgressLine::new(W::KIND, &name, rewrite);
-        Awaited { name, uid: work.meta().uid.clone(), progress, reached: None }
+        Awaited { name, uid: work.meta().uid.clone(), progress, version: None, reached: None }
     };
     let mut all: Vec<Awaited<W>> = works.into_iter().map(awaited).collect();
     let left = deadline.saturating_duration_since(Instant::now());
@@ -208,6 +210,12 @@ impl<W: Workload> Awaited<W> {
             self.reached = Some(Err(Problem::other(message)));
             return true;
         };
+        // A watch may deliver a state that is older than what was read since. Versions of one object have an order (KEP-5504).
+        let version = work.meta().resource_version.as_deref().and_then(|version| version.parse().ok());
+        if version < self.version {
+            return false;
+        }
+        self.version = version;
         let status = work.status();
         let is_new = self.progress.show(&status, waits, terminal);
         let is_there = phase == Some(status.phase.as_str());

@@ -199,6 +199,9 @@ pub(crate) struct NamespaceStatus {
     pub(crate) next_run: Option<Timestamp>,
     /// The schedule that promises the most recent backups.
     pub(crate) schedule: Option<String>,
+    /// The command that shows or starts its schedule, also of one that makes no backups that last.
+    #[serde(skip)]
+    pub(crate) schedule_command: Option<String>,
     /// Why it is not protected; of one that is: what is worth a look.
     pub(crate) reasons: Vec<String>,
 }
@@ -250,7 +253,7 @@ pub(crate) fn status(namespace: &str, seen: Observed, asked: &Asked<'_>, now: Ti
         lock_problem,
     } = seen;
     if let Fetched::Missing { unavailable } = namespaces {
-        unchecked.push(format!("only namespaces that a backup or schedule names are shown: {unavailable}"));
+        unchecked.push(format!("only namespaces that a backup or schedule names are shown, and whether one of them was created after its backups is not known: {unavailable}"));
     }
     let places = Places::of(&locations);
     let judged = judged(&backups, &places);
@@ -399,6 +402,7 @@ fn of_namespace(
         }),
         next_run: running.filter_map(|one| one.next).min(),
         schedule: strictest.map(|one| one.name.clone()),
+        schedule_command: strictest.or(covering.promises.first().copied()).map(Promise::command),
         reasons,
     }
 }

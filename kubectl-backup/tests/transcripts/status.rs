@@ -145,3 +145,23 @@ async fn an_empty_cluster_and_one_without_rights_are_told() {
     api.on_get("/namespaces", forbidden);
     transcript!(Person::at(&api), "status");
 }
+
+#[tokio::test]
+async fn a_schedule_that_does_not_run_is_shown_or_started() {
+    let api = FakeApi::start().await;
+    for name in ["shop", "db", "new"] {
+        namespace(&api, name);
+    }
+    api.has(with(schedule("nightly", &["shop"]), &json!({"spec": {"paused": true}})))
+        .has(with(schedule("wrong", &["db"]), &json!({"status": {"phase": "FailedValidation"}})))
+        .has(location("default", &json!({"phase": "Available"})));
+    let seen = Person::at(&api).types("status").await;
+    let (_, next) = seen.split_once("NEXT\n").unwrap();
+    for command in [
+        "create NAME --schedule='0 3 * * *' --include-namespaces=new\n",
+        "describe wrong\n",
+        "unpause nightly\n",
+    ] {
+        assert!(next.contains(&format!("kubectl backup schedules {command}")), "{seen}");
+    }
+}

@@ -23,6 +23,12 @@ pub(super) struct Promise {
 }
 
 impl Promise {
+    /// The command that shows the schedule, or starts it if it is paused.
+    pub(super) fn command(&self) -> String {
+        let verb = if self.obstacle == Some(Obstacle::Paused) { "unpause" } else { "describe" };
+        format!("kubectl backup schedules {verb} {}", self.name)
+    }
+
     pub(super) fn of(schedule: &Schedule, places: &Places, now: Timestamp) -> Self {
         let obstacle = Obstacle::of(schedule, Some(places), now);
         let runs = if obstacle.is_none() { next(schedule, now) } else { Vec::new() };

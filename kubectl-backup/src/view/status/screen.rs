@@ -142,7 +142,7 @@ fn next(status: &ClusterStatus, bad: &[&NamespaceStatus]) -> Vec<String> {
     let down = status.locations.iter().find(|location| location.tone == Tone::Bad);
     next.extend(down.map(|location| format!("kubectl backup locations describe {}", location.name)));
     let unscheduled: Vec<&str> =
-        bad.iter().filter(|one| one.schedule.is_none()).map(|one| one.name.as_str()).collect();
+        bad.iter().filter(|one| one.schedule_command.is_none()).map(|one| one.name.as_str()).collect();
     if !unscheduled.is_empty() {
         let named = &unscheduled[..unscheduled.len().min(NAMED)];
         let rest = if named.len() < unscheduled.len() {
@@ -155,8 +155,10 @@ fn next(status: &ClusterStatus, bad: &[&NamespaceStatus]) -> Vec<String> {
             named.join(",")
         ));
     }
-    let scheduled = bad.iter().find_map(|one| one.schedule.as_ref());
-    next.extend(scheduled.map(|name| format!("kubectl backup schedules describe {name}")));
+    let mut of_schedules: Vec<&String> = bad.iter().filter_map(|one| one.schedule_command.as_ref()).collect();
+    of_schedules.sort_unstable();
+    of_schedules.dedup();
+    next.extend(of_schedules.into_iter().take(NAMED).cloned());
     if matches!(status.lock, Fetched::Missing { .. }) || status.lock_problem.is_some() {
         next.push("kubectl backup doctor".to_owned());
     }
