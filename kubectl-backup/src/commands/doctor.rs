@@ -4,6 +4,7 @@ pub(super) mod cluster;
 mod installation;
 mod replicas;
 pub(super) mod schedules;
+mod snapshot_locations;
 mod volumes;
 pub(super) mod webhook;
 
@@ -30,7 +31,7 @@ type Check<'session> = (&'static str, BoxFuture<'session, Result<Vec<Finding>, P
 pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     let (session, now) = (&session, terminal.now());
-    let checks: [Check<'_>; 13] = [
+    let checks: [Check<'_>; 14] = [
         ("API server", Box::pin(cluster::api_server(session, now))),
         ("CRDs", Box::pin(cluster::definitions(session))),
         ("permissions", Box::pin(cluster::permissions(session))),
@@ -41,7 +42,8 @@ pub(crate) async fn run(args: DocumentArgs, terminal: &mut Terminal) -> CommandR
         ("locations", Box::pin(installation::locations(session, now))),
         ("schedules", Box::pin(schedules::schedules(session, now))),
         ("volumes", Box::pin(volumes::saved(session))),
-        ("volumes", Box::pin(volumes::would_be_saved(session))),
+        ("volumes", Box::pin(volumes::would_be_saved(session, now))),
+        ("volumes", Box::pin(snapshot_locations::usable(session))),
         ("lock", Box::pin(slipped_past(session))),
         ("profiles", Box::pin(installation::profiles(session))),
     ];

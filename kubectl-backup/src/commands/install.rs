@@ -57,7 +57,7 @@ pub(super) async fn install(args: InstallArgs, terminal: &mut Terminal) -> Comma
         let message = format!("an installation, {version}, is in namespace {} already", session.namespace);
         return Err(Problem::other(message).with_remedy("Change or repair it: kubectl backup upgrade"));
     }
-    let volumes = snapshots::choose(&session, &mut options, decision).await;
+    let volumes = snapshots::choose(&session, &mut options, decision, terminal.now()).await;
     let plan = Plan::make(&session.namespace, options)?;
     let exit = roll_out(&session, &plan, volumes, args.replace_definitions, args.rollout, terminal).await?;
     if exit == Exit::Done && plan.options.mode == Mode::Engine {
@@ -79,7 +79,7 @@ pub(super) async fn upgrade(args: UpgradeArgs, terminal: &mut Terminal) -> Comma
     before.check_tool(namespace)?;
     let mut options = args.choice.over(options_of(&before, args.choice.mode, namespace)?);
     let decision = if args.choice.decides_on_snapshots() { Decision::Flag } else { Decision::Kept };
-    let volumes = snapshots::choose(&session, &mut options, decision).await;
+    let volumes = snapshots::choose(&session, &mut options, decision, terminal.now()).await;
     let plan = Plan::make(namespace, options)?;
     if args.rollout.dry_run.is_some() {
         show(&volumes, terminal);

@@ -3,7 +3,7 @@
 
 use backup_core::api::{
     ServerStatusRequest,
-    server_status_request::{ServerStatusRequestPhase, ServerStatusRequestSpec},
+    server_status_request::{ServerStatusRequestPhase, ServerStatusRequestSpec, ServerStatusRequestStatus},
 };
 use futures::join;
 use serde::Serialize;
@@ -33,8 +33,17 @@ pub(crate) async fn run(args: VersionArgs, terminal: &mut Terminal) -> CommandRe
     Ok(if view.is_complete() { Exit::Done } else { Exit::Failed })
 }
 
-/// Create-only, under a name of its own; the controller removes it when it is over.
 async fn controller(session: &Session) -> Result<ControllerView, Problem> {
+    let status = server_status(session).await?;
+    Ok(ControllerView {
+        version: plain(&status.server_version.unwrap_or_default()),
+        plugins: status.plugins.len(),
+    })
+}
+
+/// Asks the controller for its version and plugins. Create-only, under a generated name; the controller removes the request when it
+/// has expired.
+pub(super) async fn server_status(session: &Session) -> Result<ServerStatusRequestStatus, Problem> {
     let mut request = ServerStatusRequest::new("", ServerStatusRequestSpec::default());
     request.metadata =
         ObjectMeta { generate_name: Some("kubectl-backup-".to_owned()), ..ObjectMeta::default() };
@@ -42,10 +51,7 @@ async fn controller(session: &Session) -> Result<ControllerView, Problem> {
     for pause in backoff(Duration::from_millis(50), Duration::from_millis(500)) {
         let status = session.get::<ServerStatusRequest>(&name).await?.status;
         if status.phase == Some(ServerStatusRequestPhase::Processed) {
-            return Ok(ControllerView {
-                version: plain(&status.server_version.unwrap_or_default()),
-                plugins: status.plugins.len(),
-            });
+            return Ok(status);
         }
         sleep(pause).await;
     }

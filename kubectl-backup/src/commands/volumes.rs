@@ -8,7 +8,9 @@ use backup_core::{
     api::VolumeSnapshotLocation,
     text::{counted, listed},
 };
+use jiff::SignedDuration;
 use k8s_openapi::api::{
+    coordination::v1::Lease,
     core::v1::{PersistentVolume, PersistentVolumeClaim},
     storage::v1::CSIDriver,
 };
@@ -18,12 +20,16 @@ use super::{
     doctor::{Finding, Topic},
     prelude::*,
 };
+use crate::print::human;
 
 pub(crate) const ON: Topic = Topic("volumes");
 const GROUP: &str = "snapshot.storage.k8s.io";
 const VERSION: &str = "v1";
 /// What has to be served for snapshots of CSI volumes.
 const NEEDED: [&str; 3] = ["volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"];
+const SNAPSHOT_CONTROLLER_LEASE: &str = "snapshot-controller-leader";
+/// Longest time since the renewal of that Lease: it is renewed every few seconds.
+const MAX_RENEWAL_AGE: SignedDuration = SignedDuration::from_mins(2);
 /// Claims that are named; the others are counted.
 const MAX_NAMED: usize = 5;
 
@@ -45,6 +51,21 @@ pub(crate) struct Volumes {
     claims: Vec<Claim>,
     /// Names of the locations for snapshots by plugins.
     plugin_locations: Vec<String>,
+    /// What the Lease of the snapshot controller says.
+    snapshot_controller: SnapshotController,
+}
+
+/// Whether the snapshot controller runs, without which no VolumeSnapshot is ever ready. Its manifests turn leader election on
+/// (kubernetes-csi/external-snapshotter `deploy/kubernetes/snapshot-controller`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum SnapshotController {
+    Runs,
+    /// Its Lease was not renewed for this long.
+    Stopped(String),
+    /// It may run without leader election, or outside the cluster; or why the Lease could not be read.
+    #[default]
+    Unknown,
+    Unread(String),
 }
 
 /// A claim that is bound.
@@ -125,13 +146,28 @@ impl Why {
     }
 }
 
-pub(crate) async fn observe(session: &Session) -> Result<Volumes, Problem> {
-    let ((drivers, classes), claims, plugin_locations) = futures::try_join!(
+pub(crate) async fn observe(session: &Session, now: Timestamp) -> Result<Volumes, Problem> {
+    let ((drivers, classes), claims, plugin_locations, snapshot_controller) = futures::try_join!(
         async { futures::try_join!(drivers(session), classes(session)) },
         claims(session),
-        plugin_locations(session)
+        plugin_locations(session),
+        async { Ok(snapshot_controller(session, now).await) }
     )?;
-    Ok(Volumes { drivers, classes, claims, plugin_locations })
+    Ok(Volumes { drivers, classes, claims, plugin_locations, snapshot_controller })
+}
+
+async fn snapshot_controller(session: &Session, now: Timestamp) -> SnapshotController {
+    let api: Api<Lease> = Api::all(session.client.clone());
+    let params = ListParams::default().fields(&format!("metadata.name={SNAPSHOT_CONTROLLER_LEASE}"));
+    let renewed = |lease: Lease| Some(lease.spec?.renew_time?.0);
+    match session.list(About::of::<Lease>("list", SNAPSHOT_CONTROLLER_LEASE), &api, params, renewed).await {
+        Ok(all) => match all.into_iter().max() {
+            Some(at) if now.duration_since(at) <= MAX_RENEWAL_AGE => SnapshotController::Runs,
+            Some(at) => SnapshotController::Stopped(human(now.duration_since(at).as_secs())),
+            None => SnapshotController::Unknown,
+        },
+        Err(problem) => SnapshotController::Unread(problem.to_string()),
+    }
 }
 
 /// Lists all objects of a kind in the cluster.
@@ -258,7 +294,7 @@ impl Volumes {
             names.truncate(MAX_NAMED);
             let named = plain(&listed(&names, count));
             match fate {
-                Fate::Snapshot => ON.good(format!("a backup takes snapshots of {count} of {of}")),
+                Fate::Snapshot => self.snapshots(&format!("{count} of {of}")),
                 Fate::Plugin => {
                     let locations = plain(&self.plugin_locations.join(", "));
                     let why = format!(
@@ -281,6 +317,32 @@ impl Volumes {
         };
         by_fate.into_iter().map(finding).collect()
     }
+
+    /// What becomes of the volumes that snapshots are taken of.
+    fn snapshots(&self, volumes: &str) -> Finding {
+        let remedy = "kubectl get pods -A | grep snapshot-controller";
+        match &self.snapshot_controller {
+            SnapshotController::Runs => ON.good(format!("a backup takes snapshots of {volumes}")),
+            SnapshotController::Stopped(age) => ON.warn(
+                format!(
+                    "a backup takes snapshots of {volumes}, but the snapshot controller renewed its Lease {age} ago: snapshots \
+                     may never be ready"
+                ),
+                remedy,
+            ),
+            SnapshotController::Unknown => ON.unknown(
+                &format!(
+                    "whether snapshots of {volumes} become ready: no Lease {SNAPSHOT_CONTROLLER_LEASE} shows that a snapshot \
+                     controller runs"
+                ),
+                Some(remedy.to_owned()),
+            ),
+            SnapshotController::Unread(why) => ON.unknown(
+                &format!("whether a snapshot controller runs, for snapshots of {volumes}: {}", plain(why)),
+                None,
+            ),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -294,6 +356,25 @@ mod tests {
 
     fn claim(name: &str, source: Source) -> Claim {
         Claim { name: name.to_owned(), annotations: BTreeMap::new(), source }
+    }
+
+    fn with_controller() -> Volumes {
+        Volumes { snapshot_controller: SnapshotController::Runs, ..Volumes::default() }
+    }
+
+    #[test]
+    fn without_a_snapshot_controller_snapshots_are_not_good() {
+        let classes = Some(vec![class("fast", "disk")]);
+        let mut volumes = Volumes { classes, claims: vec![of_disk("shop/a")], ..Volumes::default() };
+        for (controller, tone) in [
+            (SnapshotController::Runs, Tone::Good),
+            (SnapshotController::Stopped("3d".to_owned()), Tone::Warn),
+            (SnapshotController::Unknown, Tone::Unknown),
+            (SnapshotController::Unread("forbidden".to_owned()), Tone::Unknown),
+        ] {
+            volumes.snapshot_controller = controller;
+            assert_eq!(seen(&volumes, Snapshots::On)[0].0, tone);
+        }
     }
 
     fn of_disk(name: &str) -> Claim {
@@ -312,8 +393,7 @@ mod tests {
             claim("db/files", Source::Other),
             claim("db/lost", Source::Gone),
         ];
-        let mut volumes =
-            Volumes { classes: Some(vec![class("fast", "disk")]), claims, ..Volumes::default() };
+        let mut volumes = Volumes { classes: Some(vec![class("fast", "disk")]), claims, ..with_controller() };
         let lost = "a backup would not hold the data of 1 of 4 volumes";
         let not_csi = (
             Tone::Warn,
@@ -345,7 +425,7 @@ mod tests {
     #[test]
     fn a_claim_that_names_its_class_needs_no_mark_on_one() {
         let classes = Some(vec![class("fast", "disk"), class("slow", "disk")]);
-        let mut volumes = Volumes { classes, claims: vec![of_disk("shop/a")], ..Volumes::default() };
+        let mut volumes = Volumes { classes, claims: vec![of_disk("shop/a")], ..with_controller() };
         let lost = "a backup would not hold the data of 1 of 1 volume: shop/a; there are 2 VolumeSnapshotClasses of the driver disk, and none is marked";
         assert_eq!(seen(&volumes, Snapshots::On), [(Tone::Warn, lost.to_owned())]);
         assert!(matches!(volumes.snapshottable(), Err(Why::NoClass(_))));

@@ -163,6 +163,8 @@ async fn what_cannot_be_asked_says_so_in_its_place() {
         .on_get("/backupstoragelocations", forbidden.clone())
         .on_get("/backupstoragelocations", forbidden.clone())
         .on_get("/backupstoragelocations", forbidden.clone())
+        // Of the lock, and of the snapshot controller.
+        .on_get("/leases", forbidden.clone())
         .on_get("/leases", forbidden.clone())
         .on_get("/leases/backup-controller", forbidden)
         .on_post("/backups", Fault::refused(500, "InternalError", "Internal error occurred: failed calling webhook \"claims.backup-webhook.velero.io\": connection refused"));
@@ -240,4 +242,27 @@ async fn volumes_that_the_next_backup_would_not_hold_are_named() {
     api.on_get("/persistentvolumes", Fault::forbidden("… is forbidden: User \"jane\" cannot list resource"));
     let seen = Person::at(&api).types("doctor").await;
     assert!(seen.contains("? volumes                not known: "), "{seen}");
+}
+
+#[tokio::test]
+async fn a_location_of_snapshots_that_cannot_be_used_is_broken() {
+    let api = FakeApi::start().await;
+    let of = |name: &str, spec: Value| {
+        json!({"apiVersion": "velero.io/v1", "kind": "VolumeSnapshotLocation",
+            "metadata": {"name": name, "namespace": "velero"}, "spec": spec})
+    };
+    let secret = json!({"metadata": {"name": "cloud", "namespace": "velero"}, "data": {"acme": "eA=="}});
+    let status = json!({"apiVersion": "velero.io/v1", "kind": "ServerStatusRequest",
+        "metadata": {"name": "asked", "namespace": "velero"}, "spec": {},
+        "status": {"phase": "Processed", "plugins": [{"name": "acme/disks", "kind": "VolumeSnapshotter"}]}});
+    api.has(of("east", json!({"provider": "acme/disks", "credential": {"name": "cloud", "key": "acme"}})))
+        .has(of("north", json!({"provider": "acme/disks", "credential": {"name": "cloud", "key": "other"}})))
+        .has(of("west", json!({"provider": "disks", "credential": {"name": "gone", "key": "acme"}})))
+        .has_at("/api/v1/namespaces/velero/secrets/cloud", secret)
+        .has(status.clone())
+        .on_post("/serverstatusrequests", Fault::Answer(201, status));
+    let seen = Person::at(&api).types("doctor").await;
+    let about_volumes = seen.lines().skip_while(|line| !line.contains(" volumes  "));
+    let about_volumes: Vec<&str> = about_volumes.take_while(|line| !line.contains(" lock  ")).collect();
+    assert_snapshot!(about_volumes.join("\n"));
 }

@@ -214,6 +214,11 @@ pub fn has_snapshots(api: &FakeApi, classes: &[(&str, &str)]) {
         "/apis/storage.k8s.io/v1/csidrivers/disk.example.com",
         json!({ "metadata": { "name": "disk.example.com" }, "spec": {} }),
     );
+    api.has_at(
+        "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/snapshot-controller-leader",
+        json!({ "metadata": { "name": "snapshot-controller-leader", "namespace": "kube-system" },
+            "spec": { "renewTime": "2026-11-03T05:14:10.000000Z" } }),
+    );
     for (name, driver) in classes {
         let class = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
             "metadata": { "name": name }, "driver": driver, "deletionPolicy": "Delete" });

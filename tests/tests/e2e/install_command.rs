@@ -1,12 +1,14 @@
 //! `kubectl backup install`, `upgrade` and `uninstall`, and Helm, each in a cluster of its own. There is no node, so no program
 //! becomes ready here; on a node they do (`tests/node`).
 
-use backup_core::api::DeleteBackupRequest;
+use backup_core::api::{DeleteBackupRequest, VolumeSnapshotLocation};
 use backup_deploy::{Options, id, kind};
 use backup_tests::{KubectlBackup, control_plane::ControlPlane, helm::Helm, snapshots};
 use k8s_openapi::api::{
-    admissionregistration::v1::ValidatingWebhookConfiguration, apps::v1::Deployment, core::v1::Namespace,
+    admissionregistration::v1::ValidatingWebhookConfiguration, apps::v1::Deployment, coordination::v1::Lease,
+    core::v1::Namespace,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Client;
 
 use crate::prelude::*;
@@ -171,7 +173,30 @@ async fn snapshots_are_taken_where_the_cluster_has_what_they_need(world: &mut Wo
     let doctor = plugin.fails(1, &["doctor"]).await?.stdout;
     says(
         &doctor,
-        &["a backup takes snapshots of 1 of 2 volumes", "shop/files; a volume that is not of a CSI driver"],
+        &[
+            "not known: whether snapshots of 1 of 2 volumes become ready",
+            "shop/files; a volume that is not of a CSI driver",
+        ],
+    )?;
+    let api: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
+    let lease = serde_json::from_value(json!({ "metadata": { "name": "snapshot-controller-leader" },
+        "spec": { "holderIdentity": "one", "renewTime": MicroTime(jiff::Timestamp::now()) } }))?;
+    api.create(&kube::api::PostParams::default(), &lease).await?;
+    let locations: Api<VolumeSnapshotLocation> = Api::namespaced(client.clone(), NAMESPACE);
+    let location = serde_json::from_value(
+        json!({ "apiVersion": "velero.io/v1", "kind": "VolumeSnapshotLocation",
+        "metadata": { "name": "east" }, "spec": { "provider": "acme", "credential": { "name": "cloud", "key": "acme" } } }),
+    )?;
+    locations.create(&kube::api::PostParams::default(), &location).await?;
+    let doctor = plugin.fails(1, &["doctor"]).await?.stdout;
+    says(
+        &doctor,
+        &[
+            "whether a plugin takes snapshots of 1 of 2 volumes (locations: east): shop/files",
+            "a backup takes snapshots of 1 of 2 volumes",
+            "whether the controller has plugins for locations of snapshots",
+            "Secret cloud of the snapshot location east does not exist",
+        ],
     )?;
     plugin.succeeds(&["upgrade", "--snapshots=false", "--wait=false"]).await?;
     let args = cluster.args("backup-controller").await?.join(" ");

@@ -35,8 +35,8 @@ pub(super) async fn saved(session: &Session) -> Result<Vec<Finding>, Problem> {
 }
 
 /// By the volumes that are bound to claims now. A guard makes no backups.
-pub(super) async fn would_be_saved(session: &Session) -> Result<Vec<Finding>, Problem> {
-    let (snapshots, volumes) = futures::join!(snapshots(session), observe(session));
+pub(super) async fn would_be_saved(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
+    let (snapshots, volumes) = futures::join!(snapshots(session), observe(session, now));
     Ok(match snapshots {
         Some(snapshots) => volumes?.findings(snapshots),
         None => Vec::new(),

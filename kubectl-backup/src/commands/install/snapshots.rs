@@ -20,11 +20,16 @@ pub(super) enum Decision {
 }
 
 /// Turns snapshots on if they can be taken and nobody has decided on them. Returns what was found.
-pub(super) async fn choose(session: &Session, options: &mut Options, decision: Decision) -> Vec<Finding> {
+pub(super) async fn choose(
+    session: &Session,
+    options: &mut Options,
+    decision: Decision,
+    now: Timestamp,
+) -> Vec<Finding> {
     if options.mode == Mode::Guard {
         return Vec::new();
     }
-    match volumes::observe(session).await {
+    match volumes::observe(session, now).await {
         Ok(volumes) => judge(&volumes, options, decision),
         Err(problem) => vec![ON.unknown(
             &format!("whether snapshots can be taken; {}", plain(&problem.to_string())),

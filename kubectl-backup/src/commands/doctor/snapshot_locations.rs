@@ -1,0 +1,120 @@
+//! Whether the locations for snapshots by plugins can be used. They have no status, so a backup would be the first to find out.
+
+use std::collections::BTreeSet;
+
+use backup_core::api::{VolumeSnapshotLocation, common::SecretKey, server_status_request::PluginInfo};
+use backup_store::plugin_of;
+use k8s_openapi::api::core::v1::Secret;
+
+use super::{Finding, Topic};
+use crate::{
+    commands::{prelude::*, version::server_status},
+    fetched::within,
+};
+
+const ON: Topic = Topic("volumes");
+/// The kind of the plugins that take snapshots, as servers list them.
+const SNAPSHOTTER: &str = "VolumeSnapshotter";
+
+/// Shorter than the time of a check, so that the others of this one still answer.
+const MAX_WAIT_FOR_CONTROLLER: Duration = Duration::from_millis(1500);
+
+/// Says nothing where there are no such locations.
+pub(super) async fn usable(session: &Session) -> Result<Vec<Finding>, Problem> {
+    let all = session.list_readable(ListParams::default(), Some::<VolumeSnapshotLocation>).await?;
+    if all.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut findings = Vec::new();
+    match within(MAX_WAIT_FOR_CONTROLLER, server_status(session)).await {
+        Fetched::Known(status) => {
+            let providers = providers(status.plugins);
+            findings.extend(all.iter().filter_map(|location| without_plugin(location, &providers)));
+        }
+        Fetched::Missing { unavailable } => {
+            let why = format!("whether the controller has plugins for locations of snapshots: {unavailable}");
+            findings.push(ON.unknown(&why, None));
+        }
+    }
+    for location in &all {
+        if let Some(key) = location.spec.credential.as_ref().filter(|key| key.optional != Some(true)) {
+            findings.extend(credential(session, &location.name_any(), key).await);
+        }
+    }
+    Ok(findings)
+}
+
+fn providers(plugins: Vec<PluginInfo>) -> BTreeSet<String> {
+    plugins.into_iter().filter(|plugin| plugin.kind == SNAPSHOTTER).map(|plugin| plugin.name).collect()
+}
+
+fn without_plugin(location: &VolumeSnapshotLocation, providers: &BTreeSet<String>) -> Option<Finding> {
+    let provider = &location.spec.provider;
+    if providers.contains(&plugin_of(provider)) {
+        return None;
+    }
+    let name = location.name_any();
+    let text = format!(
+        "the controller has no plugin for provider {} of the snapshot location {name}: no snapshots are taken there",
+        plain(provider)
+    );
+    let known = providers.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let known = if known.is_empty() { "none".to_owned() } else { plain(&known) };
+    let remedy = format!(
+        "Add the plugin to the controller, or delete the location (plugins that take snapshots: {known}): kubectl backup \
+         locations snapshots delete {name}"
+    );
+    Some(ON.bad(text, remedy))
+}
+
+async fn credential(session: &Session, location: &str, key: &SecretKey) -> Option<Finding> {
+    let namespace = &session.namespace;
+    let name = plain(&key.name);
+    let entry = plain(&key.key);
+    let secret = format!("Secret {name} of the snapshot location {location}");
+    match optional(session.get::<Secret>(&key.name).await) {
+        Ok(Some(Secret { data: Some(data), .. })) if data.contains_key(&key.key) => None,
+        Ok(Some(_)) => {
+            let remedy = format!("Add it: kubectl -n {namespace} edit secret {name}");
+            Some(ON.bad(format!("{secret} has no key {entry}"), remedy))
+        }
+        Ok(None) => {
+            let remedy =
+                format!("kubectl -n {namespace} create secret generic {name} --from-file={entry}=FILE");
+            Some(ON.bad(format!("{secret} does not exist"), remedy))
+        }
+        Err(problem) => Some(ON.unknown(&format!("whether {secret} exists: {problem}"), problem.remedy)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backup_core::api::volume_snapshot_location::VolumeSnapshotLocationSpec;
+
+    use super::*;
+
+    #[test]
+    fn a_provider_is_found_with_and_without_its_domain() {
+        let plugin = |name: &str, kind: &str| PluginInfo {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            ..PluginInfo::default()
+        };
+        let all = vec![
+            plugin("velero.io/aws", "ObjectStore"),
+            plugin("velero.io/disks", SNAPSHOTTER),
+            plugin("acme.io/disks", SNAPSHOTTER),
+        ];
+        let providers = providers(all);
+        for (provider, is_found) in
+            [("disks", true), ("acme.io/disks", true), ("aws", false), ("x.io/disks", false)]
+        {
+            let spec = VolumeSnapshotLocationSpec {
+                provider: provider.to_owned(),
+                ..VolumeSnapshotLocationSpec::default()
+            };
+            let location = VolumeSnapshotLocation::new("east", spec);
+            assert_eq!(without_plugin(&location, &providers).is_none(), is_found, "{provider}");
+        }
+    }
+}
