@@ -7,6 +7,7 @@ use std::{fmt, time::Duration};
 use super::{
     plan::Kind,
     record::{Answer, At, Attempt, Life, Record, Span, Standing, Work, Write},
+    whose::installation,
 };
 
 pub(crate) use outcomes::OPERATIONS;
@@ -20,6 +21,9 @@ const STANDS_STILL: Duration = Duration::from_secs(6);
 /// Between the look for an object and the write that collects its claim. What lands there lands late, too: nothing but
 /// the order of both tells it from one that lands a moment later, and like that one it may not work.
 const LOOK_AND_WRITE: Duration = Duration::from_secs(1);
+
+/// How long others wait after the Lease of a leader was deleted, and how long the leader that held it may go on.
+const LEASE: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(10));
 
 /// What the checker needs to know of the run.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +59,10 @@ pub enum Promise {
     RefusedForAReason,
     /// P1: work begins, and a restore writes, while the claim stands.
     UnderClaim,
+    /// P1: one controller of an installation works, also when the Lease of the leader was deleted.
+    OneLeader,
+    /// P2: a creation under a name that is stored takes no place.
+    StoredNameTakesNothing,
     /// A dry run writes nothing.
     DryRunWritesNothing,
     /// What a client was told is so.
@@ -87,7 +95,9 @@ pub(crate) fn check(record: &Record, rules: Rules) -> Vec<Violation> {
     work_apart(record, rules, &mut found);
     if rules.claims {
         under_claim(record, &mut found);
+        stored_name_takes_nothing(record, &mut found);
     }
+    one_leader(record, &mut found);
     admitted_apart(record, rules, &mut found);
     denied_never_stored(record, &mut found);
     freed(record, rules, &mut found);
@@ -181,6 +191,45 @@ fn under_claim(record: &Record, found: &mut Vec<Violation>) {
                 "{restore} wrote {item} at {at:?} without a claim; its claims: {claims:?}, released: {releases:?}"
             );
             found.push(broken(Promise::UnderClaim, what));
+        }
+    }
+}
+
+/// (1) After the Lease of a leader was deleted, none is made until that leader has stopped, and it stops before.
+fn one_leader(record: &Record, found: &mut Vec<Violation>) {
+    let (others_wait, goes_on) = LEASE;
+    for (home, gone) in &record.leaderless {
+        if gone.until.is_some_and(|made| made.time + SLACK < gone.from.time + others_wait) {
+            found.push(broken(Promise::OneLeader, format!("the Lease in {home} was made again: {gone:?}")));
+        }
+        let late = |write: &&Write| {
+            installation(&write.restore) == home
+                && gone.holds(write.at.revision)
+                && write.at.time > gone.from.time + goes_on
+        };
+        if let Some(write) = record.writes.iter().find(late) {
+            found.push(broken(Promise::OneLeader, format!("{write:?} without a leader: {gone:?}")));
+        }
+    }
+}
+
+/// (3) What is created under a name that was stored before, and stays, takes no place.
+fn stored_name_takes_nothing(record: &Record, found: &mut Vec<Violation>) {
+    for review in record.reviews.iter().filter(|review| !review.dry_run) {
+        let attempt = record.attempts.iter().find(|attempt| attempt.number == review.attempt);
+        let place = record.standings.get(&review.uid).and_then(|standing| standing.spans.first());
+        let (Some(attempt), Some(place)) = (attempt, place) else { continue };
+        let was_there = |(uid, life): &(&String, &Life)| {
+            let goes = [life.deleted, life.gone].into_iter().flatten();
+            **uid == life.uid
+                && **uid != review.uid
+                && (life.object.kind, &life.object.name) == (attempt.object.kind, &attempt.object.name)
+                && life.created.time < attempt.sent
+                && goes.into_iter().all(|at| at.revision > place.from.revision)
+        };
+        if let Some((_, life)) = record.lives.iter().find(was_there) {
+            let what = format!("{attempt:?} took a place, {place:?}, and there was {life:?}");
+            found.push(broken(Promise::StoredNameTakesNothing, what));
         }
     }
 }

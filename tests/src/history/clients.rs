@@ -23,10 +23,11 @@ use super::{
     plan::{Create, How, Kind, Op, Plan, Step},
     record::{Answer, Attempt},
     timeline::Timeline,
+    whose::Whose,
 };
 use crate::{
     percona,
-    wait::{Probe, eventually},
+    wait::{Probe, eventually, until},
 };
 
 /// Requests under way at the same time, of all clients together.
@@ -103,6 +104,9 @@ impl Clients {
                         let again = Create { fault: None, ..create.clone() };
                         self.create(plan, &again, step.server + 1).await;
                     }
+                    if let Answer::Done { uid } = answer {
+                        self.after_creation(plan, create, &uid, step.server).await;
+                    }
                 }
                 Op::Finish(kind, name) => {
                     self.wishes.finish(*kind, name);
@@ -117,10 +121,6 @@ impl Clients {
                     self.timeline.record(plan.number, |record| record.did("revivals"));
                 }
                 Op::Delete(kind, name) => {
-                    self.timeline.record(plan.number, |record| {
-                        record.cancellations.insert(name.clone());
-                        record.did("deletions");
-                    });
                     self.delete(plan, *kind, name, step.server).await;
                 }
                 Op::Soak(op) => self.soak(plan, step, op).await,
@@ -162,6 +162,7 @@ impl Clients {
         self.faults.disarm(number);
         let answer = answer(got);
         let attempt = Attempt {
+            number,
             object: create.object.clone(),
             dry_run: create.dry_run,
             sent,
@@ -172,7 +173,37 @@ impl Clients {
         answer
     }
 
+    /// What shall become of an object that is stored.
+    async fn after_creation(&self, plan: &Plan, create: &Create, uid: &str, server: usize) {
+        match create.fault {
+            Some(Point::SecondCreation) => {
+                let again = Create { fault: None, how: How::Post, ..create.clone() };
+                let answer = self.create(plan, &again, server + 1).await;
+                if matches!(answer, Answer::Other { code: 409, .. }) {
+                    self.faults.count(Point::SecondCreation);
+                }
+            }
+            Some(Point::DeletedUnbegun) => {
+                let life = || self.timeline.life(uid).map(|(_, life)| life);
+                if matches!(plan.whose, Whose::Installations { .. }) {
+                    let queued = || life().is_some_and(|life| life.phase == "Queued" || life.began.is_some());
+                    let _ = until("it is queued", FAILS, async || anyhow::Ok(queued())).await;
+                }
+                let name = life().map_or_else(|| create.object.name.clone(), |life| life.object.name);
+                self.delete(plan, create.object.kind, &name, server + 1).await;
+                if life().is_some_and(|life| life.deleted.or(life.gone).is_some() && life.began.is_none()) {
+                    self.faults.count(Point::DeletedUnbegun);
+                }
+            }
+            _ => {}
+        }
+    }
+
     async fn delete(&self, plan: &Plan, kind: Kind, name: &str, server: usize) {
+        self.timeline.record(plan.number, |record| {
+            record.cancellations.insert(name.to_owned());
+            record.did("deletions");
+        });
         let _turn = self.in_flight.acquire().await;
         let path = format!("{}/{name}?timeout=15s", plan.whose.path(kind, name));
         let (method, patience) = (http::Method::DELETE, PATIENCE);

@@ -32,6 +32,10 @@ pub(crate) enum Point {
     SiblingDenies,
     /// The operator's write of the ledger is done; the operator never gets the answer.
     OperatorReplyLost,
+    /// What is stored is created once more, by a client that has not seen it.
+    SecondCreation,
+    /// What is stored is deleted before its work begins; where real controllers work, while it is queued.
+    DeletedUnbegun,
     /// A webhook replica is killed between its write of the ledger and its answer, and started again.
     WebhookKilled,
     /// A webhook replica stands still there, for longer than every time-out, and goes on.
@@ -79,13 +83,15 @@ pub(crate) enum Passage {
 
 impl Point {
     /// What hits one request, and nobody else.
-    pub(crate) const OF_ONE_REQUEST: [Self; 6] = [
+    pub(crate) const OF_ONE_REQUEST: [Self; 8] = [
         Self::WebhookReplyCut,
         Self::ClientReplyCut,
         Self::ClientGone,
         Self::LedgerReplyLost,
         Self::SiblingDenies,
         Self::OperatorReplyLost,
+        Self::SecondCreation,
+        Self::DeletedUnbegun,
     ];
     /// What hits a process, one after another.
     const OF_A_PROCESS: [Self; 7] = [
@@ -123,6 +129,8 @@ impl Point {
             Self::LedgerReplyLost => "answer to the webhook's ledger write lost",
             Self::SiblingDenies => "second webhook denied after our claim",
             Self::OperatorReplyLost => "answer to the operator's ledger write lost",
+            Self::SecondCreation => "second creation of a stored name",
+            Self::DeletedUnbegun => "deleted before it has begun",
             Self::WebhookKilled => "webhook killed after its ledger write",
             Self::WebhookStopped => "webhook stopped 11 s after its ledger write",
             Self::ApiServerKilled => "API server killed at the webhook's answer",

@@ -328,8 +328,10 @@ fn draw_op(random: &mut Random, prefix: &str, fixed: [Area; 2], setting: Setting
             let dry_run = random.one_in(8);
             let name = if how == How::Generate { format!("{name}-") } else { name };
             let hit = setting.faults && !dry_run && random.one_in(10);
-            let fault =
-                hit.then(|| random.pick(&Point::OF_ONE_REQUEST)).filter(|fault| whose.can_meet(*fault));
+            let fault = hit.then(|| random.pick(&Point::OF_ONE_REQUEST)).filter(|fault| {
+                let can_repeat = how != How::Generate || *fault != Point::SecondCreation;
+                can_repeat && whose.can_meet(*fault)
+            });
             Op::Create(Create { object: Object { kind, name, area }, how, dry_run, fault })
         }
     }

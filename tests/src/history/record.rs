@@ -38,6 +38,7 @@ pub(crate) enum Answer {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
+    pub number: u64,
     pub object: Object,
     pub dry_run: bool,
     pub sent: Duration,
@@ -166,7 +167,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    fn holds(&self, revision: u64) -> bool {
+    pub(crate) fn holds(&self, revision: u64) -> bool {
         self.from.revision <= revision && self.until.is_none_or(|until| revision < until.revision)
     }
 }
@@ -212,6 +213,8 @@ pub(crate) struct Record {
     pub marks: HashMap<String, Standing>,
     /// When the claim of a uid was taken by force.
     pub releases: HashMap<String, At>,
+    /// When the Lease of an installation's leader was gone, by the namespace of the installation.
+    pub leaderless: Vec<(String, Span)>,
     /// What restores wrote, where real ones did.
     pub writes: Vec<Write>,
     /// Operations that create nothing that is looked at, by what they are.

@@ -26,6 +26,9 @@ const ITEMS: &str = "/registry/configmaps/";
 /// The label that says which one wrote it (Velero `pkg/apis/velero/v1/labels_annotations.go`, v1.18).
 const RESTORE_LABEL: &[u8] = b"velero.io/restore-name";
 const LEDGERS: &str = "/registry/leases/velero/backup-lock-";
+const LEASES: &str = "/registry/leases/";
+/// The leader's Lease of an installation, after its namespace.
+const LEADER: &str = "/backup-controller";
 /// Phases that end the work, of both kinds (Velero `pkg/apis/velero/v1`, v1.18), and states that do (Percona's operator for
 /// MySQL).
 const OVER: [&str; 7] =
@@ -86,6 +89,8 @@ impl Timeline {
             let mut seen = locked(&self.seen);
             if change.key.starts_with(LEDGERS) {
                 seen.ledger(&change.key, change.value.as_deref(), at);
+            } else if let Some(lease) = change.key.strip_prefix(LEASES) {
+                seen.lease(lease, change.value.is_some(), at);
             } else if let Some(item) = change.key.strip_prefix(ITEMS) {
                 seen.item(item, change.value.as_deref(), at);
             } else if let Some(uid) = seen.object(&change.key, change.value.as_deref(), at) {
@@ -253,6 +258,21 @@ impl Seen {
         {
             let write = Write { restore, item: item.to_owned(), at };
             self.records.entry(history).or_default().writes.push(write);
+        }
+    }
+
+    /// The Lease of a leader, for all histories that are under way.
+    fn lease(&mut self, lease: &str, is_there: bool, at: At) {
+        let Some(home) = lease.strip_suffix(LEADER) else { return };
+        for record in self.records.values_mut() {
+            let open = record.leaderless.iter_mut().find(|(of, span)| of == home && span.until.is_none());
+            match open {
+                Some((_, span)) if is_there => span.until = Some(at),
+                None if !is_there => {
+                    record.leaderless.push((home.to_owned(), Span { from: at, until: None }));
+                }
+                _ => {}
+            }
         }
     }
 

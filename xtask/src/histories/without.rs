@@ -23,6 +23,8 @@ pub enum Part {
     SecondLook,
     /// The webhook admits what asks for a claim, and claims nothing.
     Claim,
+    /// A leader whose Lease was deleted goes on.
+    Lease,
     /// The metadata of a backup is written after its end was published.
     MetadataFirst,
 }
@@ -64,6 +66,19 @@ impl Part {
         });
 ",
             ),
+            Self::Lease => (
+                "crates/runtime/src/leader/lease.rs",
+                "                Ok(Standing::Following(holder)) => {
+                    self.leadership.lost();
+",
+                "                Ok(Standing::Following(None)) => {
+                    self.leadership.renewed(self.clock.now());
+                    continue;
+                }
+                Ok(Standing::Following(holder)) => {
+                    self.leadership.lost();
+",
+            ),
             Self::Epoch => ("crates/lock/src/ledger.rs", "            self.epoch += 1;\n", ""),
             Self::SecondLook => (
                 "crates/lock/src/activate.rs",
@@ -82,6 +97,7 @@ impl Part {
     pub(crate) fn breaks(self) -> &'static [Promise] {
         match self {
             Self::Fence | Self::SecondLook => &[Promise::UnderClaim, Promise::WorkApart],
+            Self::Lease => &[Promise::OneLeader],
             // Two pieces of work have one fencing token.
             Self::Epoch => &[Promise::WorkApart],
             Self::Claim => &[Promise::AdmittedApart, Promise::UnderClaim, Promise::WorkApart],
@@ -91,7 +107,7 @@ impl Part {
 
     /// Whether it is one of the controllers: then real ones work.
     pub(super) fn is_of_controllers(self) -> bool {
-        matches!(self, Self::Fence | Self::SecondLook | Self::MetadataFirst)
+        matches!(self, Self::Lease | Self::Fence | Self::SecondLook | Self::MetadataFirst)
     }
 
     /// Builds a copy of the project without it. The folder of the programs.

@@ -84,6 +84,7 @@ impl Record {
 
     fn tried(mut self, name: &str, sent: u64, answered: u64, answer: Answer) -> Self {
         self.attempts.push(Attempt {
+            number: sent,
             object: object(name),
             dry_run: false,
             sent: seconds(sent),
@@ -383,6 +384,40 @@ fn a_refusal_that_names_nobody_or_somebody_who_was_over_is_found() {
     // Who has only a place in the ledger may be named, too.
     let reserved = good().claimed("b4", &[(42, Some(45))]);
     assert_eq!(broken(&reserved.refused("r", 43, "Backup velero/b4 was admitted and is not stored yet")), []);
+}
+
+/// The second creation is `b` of another uid.
+#[test]
+fn a_place_for_a_name_that_is_stored_is_found() {
+    let again = |sent: u64, deleted: Option<u64>| {
+        let conflict = Answer::Other { code: 409, text: String::new() };
+        let mut record = good().claimed("b-again", &[(13, Some(14))]).tried("b", sent, sent + 1, conflict);
+        record.lives.get_mut(&uid("b")).unwrap().deleted = deleted.map(at);
+        let (uid, allowed, answered) = (uid("b-again"), Some(false), None);
+        record.reviews.push(Review { attempt: sent, uid, dry_run: false, allowed, answered, code: 409 });
+        broken(&record)
+    };
+    assert_eq!(again(12, None), [Promise::StoredNameTakesNothing]);
+    assert_eq!(again(12, Some(14)), [Promise::StoredNameTakesNothing]);
+    // It was sent before the other was stored, or that was being deleted.
+    assert_eq!(again(9, None), []);
+    assert_eq!(again(12, Some(13)), []);
+}
+
+#[test]
+fn a_leader_that_goes_on_without_its_lease_and_a_lease_that_is_made_too_soon_are_found() {
+    let gone = |home: &str, from: u64, until: Option<u64>| {
+        let mut record = good().written("r", 39);
+        record.leaderless.push((home.to_owned(), Span { from: at(from), until: until.map(at) }));
+        broken(&record)
+    };
+    assert_eq!(gone("velero", 29, Some(44)), []);
+    assert_eq!(gone("velero", 28, Some(43)), [Promise::OneLeader]);
+    assert_eq!(gone("velero", 28, None), [Promise::OneLeader]);
+    // That of another installation, and one by the next leader.
+    assert_eq!(gone("second-velero", 28, Some(43)), []);
+    assert_eq!(gone("velero", 24, Some(39)), []);
+    assert_eq!(gone("velero", 29, Some(41)), [Promise::OneLeader]);
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn a_soak_does_everything_that_only_a_soak_does() {
 #[test]
 fn every_fault_of_a_request_is_planned_about_as_often_as_every_other() {
     let mut planned = std::collections::BTreeMap::<Point, u32>::new();
-    for step in (0..1000).flat_map(|number| Plan::new(1, number, on(true), None).clients.concat()) {
+    for step in (0..2000).flat_map(|number| Plan::new(1, number, on(true), None).clients.concat()) {
         if let Op::Create(Create { fault: Some(point), .. }) = step.op {
             *planned.entry(point).or_default() += 1;
         }
