@@ -12,6 +12,7 @@ use backup_core::{
     api::{Backup, DeleteBackupRequest, delete_backup_request::DeleteBackupRequestSpec},
     labels, names,
 };
+use backup_lock::server_time;
 use backup_runtime::{
     Cluster, delete,
     errors::{found, is_conflict},
@@ -71,14 +72,16 @@ impl RetentionController {
         if let Some(action) = watched.and_then(Expiry::wait) {
             return Ok(action);
         }
-        // Everything is read again: from here on something may be destroyed.
+        // Everything is read again: from here on something may be destroyed. The time is the API server's, so that no backup ends
+        // because this machine's clock is wrong.
+        let now = server_time::now(&self.cluster.client).await?;
         let backup = found(self.cluster.api::<Backup>().get(&key.name).await, &key.name)?;
         let Some(backup) = backup else { return Ok(Action::AwaitChange) };
-        if let Some(action) = decide::expiry(&backup, Timestamp::now()).wait() {
+        if let Some(action) = decide::expiry(&backup, now).wait() {
             return Ok(action);
         }
         let facts = self.facts(&backup).await?;
-        match decide::decide(&facts, Timestamp::now(), self.period) {
+        match decide::decide(&facts, now, self.period) {
             Plan::Nothing => {}
             Plan::Label(failure) => self.label(&backup, failure).await?,
             Plan::Renew(request) => {

@@ -284,10 +284,12 @@ impl ScheduleController {
     ) -> Result<Action, ReconcileError> {
         let name = schedule.name_any();
         let note = format!("{slot}: {reason}");
-        // Only forwards.
+        // Only forwards, but for what a wrong clock has noted.
+        let now = Timestamp::now();
         let outcome = retry::status_patch(&self.cluster, schedule, |current| {
             let skipped = current.status.last_skipped.as_ref().map(|time| time.0);
-            (skipped < Some(slot)).then(|| {
+            let is_wrong = skipped.is_some_and(|skipped| decide::is_of_a_wrong_clock(skipped, now));
+            (is_wrong || skipped < Some(slot)).then(|| {
                 json!({"metadata": {"annotations": {SKIPPED_ANNOTATION: note}}, "status": {"lastSkipped": Time(slot)}})
             })
         })
@@ -353,10 +355,12 @@ impl ScheduleController {
     /// Notes in the Schedule that the backup of a slot exists.
     async fn publish_created(&self, schedule: &Schedule, slot: Timestamp) -> Result<Action, ReconcileError> {
         crash::point(crash::SCHEDULE_POINT);
-        // Only forwards.
+        // Only forwards, but for what a wrong clock has noted.
+        let now = Timestamp::now();
         retry::status_patch(&self.cluster, schedule, |current| {
             let last = current.status.last_backup.as_ref().map(|time| time.0);
-            (last < Some(slot)).then(|| json!({"status": {"lastBackup": Time(slot)}}))
+            let is_wrong = last.is_some_and(|last| decide::is_of_a_wrong_clock(last, now));
+            (is_wrong || last < Some(slot)).then(|| json!({"status": {"lastBackup": Time(slot)}}))
         })
         .await?;
         self.set_refused(&schedule.name_any(), None);

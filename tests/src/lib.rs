@@ -20,6 +20,7 @@ pub mod kubectl;
 pub mod kubectl_backup;
 pub mod kubelet;
 pub mod listing;
+pub mod moved_clock;
 pub mod naive;
 pub mod network;
 pub mod node;

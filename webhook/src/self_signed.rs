@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use axum_server::tls_rustls::RustlsConfig;
-use backup_lock::errors::plain;
+use backup_lock::{errors::plain, server_time};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, api::PostParams};
@@ -29,6 +29,7 @@ const SECRET: &str = "backup-webhook-tls";
 
 /// The certificate of this replica, as the Secret has it.
 pub(crate) struct SelfSigned {
+    client: Client,
     secrets: Api<Secret>,
     /// What the certificate is for; the Service first.
     names: Vec<String>,
@@ -52,10 +53,11 @@ impl SelfSigned {
         let kept = if let Some(secret) = read(&secrets).await? {
             Kept::of(&secret)?
         } else {
-            let made = kept::make(&names, pace.lifetime()).context("could not make a certificate")?;
+            let made = kept::make(&names, time_of_day(client).await?, pace.lifetime())
+                .context("could not make a certificate")?;
             create(&secrets, Kept::first(made, &known.await)).await?
         };
-        Ok(Self { secrets, names, pace, kept, since: Instant::now() })
+        Ok(Self { client: client.clone(), secrets, names, pace, kept, since: Instant::now() })
     }
 
     pub(crate) fn pair(&self) -> tls::Pair {
@@ -102,9 +104,10 @@ impl SelfSigned {
             settled: self.settled(registered),
         };
         let mut next = self.kept.clone();
-        match rotation::step(seen, Timestamp::now(), self.pace) {
+        let now = time_of_day(&self.client).await?;
+        match rotation::step(seen, now, self.pace) {
             Step::Stay => return Ok(()),
-            Step::Announce => next.announce(kept::make(&self.names, self.pace.lifetime())?),
+            Step::Announce => next.announce(kept::make(&self.names, now, self.pace.lifetime())?),
             Step::Switch => next.switch(),
             Step::Retire => next.retire(),
         }
@@ -144,6 +147,12 @@ impl SelfSigned {
         authority.send_replace(Some(self.kept.bundle().into()));
         Ok(())
     }
+}
+
+/// The API server's: it judges what is served.
+async fn time_of_day(client: &Client) -> anyhow::Result<Timestamp> {
+    let now = server_time::now(client).await;
+    now.map_err(|error| anyhow!("could not ask the API server for the time of day: {}", plain(&error)))
 }
 
 async fn read(secrets: &Api<Secret>) -> anyhow::Result<Option<Secret>> {

@@ -8,6 +8,9 @@ use backup_core::api::{
 use backup_runtime::queue::Action;
 use jiff::{SignedDuration, Timestamp};
 
+/// Longest time until an expiration is looked at again: the clock may have been wrong.
+const MAX_WAIT: Duration = Duration::from_hours(24);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expiry {
     /// It is never deleted as it is now: it has no expiration, has not ended, or is being deleted.
@@ -22,7 +25,7 @@ impl Expiry {
     pub(super) fn wait(self) -> Option<Action> {
         match self {
             Self::Never => Some(Action::AwaitChange),
-            Self::In(left) => Some(Action::RequeueAfter(left)),
+            Self::In(left) => Some(Action::RequeueAfter(left.min(MAX_WAIT))),
             Self::Expired => None,
         }
     }
@@ -205,6 +208,8 @@ mod tests {
     fn what_expires_later_is_looked_at_then() {
         let left = Duration::from_secs(7);
         assert_eq!(Expiry::In(left).wait(), Some(Action::RequeueAfter(left)));
+        let year = Duration::from_hours(365 * 24);
+        assert_eq!(Expiry::In(year).wait(), Some(Action::RequeueAfter(MAX_WAIT)));
         assert_eq!(Expiry::Never.wait(), Some(Action::AwaitChange));
         assert_eq!(Expiry::Expired.wait(), None);
     }

@@ -6,7 +6,8 @@ use backup_core::{
     labels::SKIPPED_ANNOTATION,
     validate,
 };
-use jiff::{Timestamp, tz::TimeZone};
+use jiff::{SignedDuration, Timestamp, tz::TimeZone};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,18 +42,28 @@ pub(super) fn ambiguity(
     ))
 }
 
+/// Slots that were noted further in the future than this come from a wrong clock.
+const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_hours(1);
+
+/// Whether a note of a slot comes from a clock that was wrong: it would keep the schedule waiting until that time has come.
+pub(super) fn is_of_a_wrong_clock(noted: Timestamp, now: Timestamp) -> bool {
+    noted.duration_since(now) > MAX_CLOCK_DIFFERENCE
+}
+
 /// The last slot that was dealt with, one way or another; at first the creation of the schedule.
-fn since(schedule: &Schedule) -> Option<Timestamp> {
-    let made = schedule.status.last_backup.as_ref().or(schedule.metadata.creation_timestamp.as_ref());
-    made.max(schedule.status.last_skipped.as_ref()).map(|time| time.0)
+fn since(schedule: &Schedule, now: Timestamp) -> Option<Timestamp> {
+    let noted = |time: &Option<Time>| {
+        time.as_ref().map(|time| time.0).filter(|noted| !is_of_a_wrong_clock(*noted, now))
+    };
+    let created = schedule.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    noted(&schedule.status.last_backup).or(created).max(noted(&schedule.status.last_skipped))
 }
 
 /// Of many slots that were missed, the latest is due.
 pub(super) fn due(schedule: &Schedule, cron: &Cron, now: Timestamp) -> Due {
-    let since = since(schedule).unwrap_or(now);
+    let since = since(schedule, now).unwrap_or(now);
     match cron.latest(since, now) {
         Some(slot) => Due::Now(slot),
-        // One that was dealt with in the future (a clock that went wrong) counts.
         None => cron.next(since.max(now)).map_or(Due::Never, Due::At),
     }
 }
@@ -77,7 +88,6 @@ pub(super) fn interval(cron: &Cron, now: Timestamp) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::json;
 
     use super::*;
@@ -152,6 +162,10 @@ mod tests {
             (daily, "2026-02-01T00:00:00Z", None, None, at("2026-02-01T03:00:00Z")),
             ("0 12 * * *", new, None, None, now(noon)),
             ("0 0 30 2 *", new, None, None, Due::Never),
+            // Within what clocks may differ, and beyond.
+            (daily, old, Some("2026-01-10T12:59:00Z"), None, tomorrow),
+            (daily, old, Some("2027-02-14T03:00:00Z"), None, today),
+            (daily, old, Some("2026-01-10T03:00:00Z"), Some("2027-02-14T03:00:00Z"), tomorrow),
             ("@every 7m", new, Some("2026-01-10T11:30:00Z"), None, now("2026-01-10T11:58:00Z")),
         ] {
             let cron = Cron::parse(spec, Dialect::Robfig, &TimeZone::UTC).unwrap();

@@ -21,6 +21,7 @@ pub mod protected_profile;
 pub mod reconciler;
 pub mod registration;
 pub mod running;
+pub mod server_time;
 #[cfg(test)]
 mod tests;
 pub mod transition;

@@ -126,6 +126,10 @@ impl StoreError {
             }
             Some(409 | 412) => return Self::Exists { url, detail },
             Some(401) => "; check the Secret in spec.credential of the BackupStorageLocation",
+            // It passes when the clock is right, and whoever waits for that loses nothing.
+            Some(403) if code(source) == "RequestTimeTooSkewed" => {
+                return Self::Unreachable { action, url, detail: detail + "; set the clock of this node" };
+            }
             Some(403) => "; check the rights of the credentials and the policy of the bucket",
             Some(status) if is_final(status) => {
                 "; check the settings and the credentials of the BackupStorageLocation"
@@ -268,6 +272,7 @@ mod tests {
             (answer(400, "<Error><Code>InvalidRequest</Code></Error>"), "denied"),
             (answer(401, ""), "denied"),
             (answer(403, ""), "denied"),
+            (answer(403, "<Error><Code>RequestTimeTooSkewed</Code></Error>"), "unreachable"),
             (answer(404, "<Error><Code>NoSuchKey</Code></Error>"), "not_found"),
             (answer(409, "<Error><Code>OperationAborted</Code></Error>"), "exists"),
             (answer(412, "<Error><Code>PreconditionFailed</Code></Error>"), "exists"),

@@ -45,6 +45,7 @@ mod main_job;
 mod many_operations;
 mod metrics;
 mod modified_restores;
+mod moved_clocks;
 mod nothing_selected;
 mod object_store_plugins;
 mod operation_crashes;
@@ -173,6 +174,11 @@ fn suites() -> Vec<Suite> {
                 .peers()
                 .own_certificates()
                 .webhook_args(&["--certificate-lifetime=12s"]),
+        ),
+        suite(
+            "programs whose clocks are wrong",
+            &[moved_clocks::TESTS],
+            World::builder().peers().own_certificates().webhook_args(&["--certificate-lifetime=12s"]),
         ),
         suite("the demo", &[readme::TESTS], WorldBuilder::of_demo()),
         suite(

@@ -120,9 +120,9 @@ pub(crate) struct Made {
     pub authority: Vec<u8>,
 }
 
-/// For these names and addresses.
-pub(crate) fn make(names: &[String], lifetime: Duration) -> anyhow::Result<Made> {
-    let now = OffsetDateTime::now_utc();
+/// For these names and addresses, good from this time of day on.
+pub(crate) fn make(names: &[String], now: jiff::Timestamp, lifetime: Duration) -> anyhow::Result<Made> {
+    let now = OffsetDateTime::from_unix_timestamp(now.as_second())?;
     let mut authority = CertificateParams::new(Vec::<String>::new())?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -149,7 +149,12 @@ mod tests {
     use super::*;
 
     fn made() -> Made {
-        make(&["s.velero.svc".to_owned(), "127.0.0.1".to_owned()], Duration::from_hours(1)).unwrap()
+        make(
+            &["s.velero.svc".to_owned(), "127.0.0.1".to_owned()],
+            jiff::Timestamp::now(),
+            Duration::from_hours(1),
+        )
+        .unwrap()
     }
 
     #[test]
