@@ -127,13 +127,12 @@ impl ControlPlane {
 
     async fn wait_ready(&mut self, addresses: &[SocketAddr]) -> anyhow::Result<()> {
         for (number, address) in addresses.iter().enumerate() {
-            let config = self.folder.join(format!("ready-{number}.kubeconfig"));
             std::fs::write(
-                &config,
+                self.admin_kubeconfig_of(number),
                 std::fs::read_to_string(&self.admin)?
                     .replace(&addresses[0].to_string(), &address.to_string()),
             )?;
-            let client = client_from(&config).await?;
+            let client = client_from(&self.admin_kubeconfig_of(number)).await?;
             eventually("API server ready", START, async || {
                 for process in self.etcd.iter_mut().chain(&mut self.api_servers) {
                     process.check()?;
@@ -171,6 +170,20 @@ impl ControlPlane {
     /// The kubeconfig of a cluster administrator, straight to the first API server.
     pub fn admin_kubeconfig(&self) -> &Path {
         &self.admin
+    }
+
+    /// The same, straight to one of the API servers.
+    fn admin_kubeconfig_of(&self, server: usize) -> PathBuf {
+        self.folder.join(format!("admin-{server}.kubeconfig"))
+    }
+
+    /// A client of a cluster administrator, or of who is impersonated, straight to one of the API servers. It gives each answer as it
+    /// came.
+    pub async fn client_of(&self, server: usize, user: Option<&str>) -> anyhow::Result<Client> {
+        let mut config = config_from(&self.admin_kubeconfig_of(server)).await?;
+        config.auth_info.impersonate = user.map(str::to_owned);
+        config.default_retry = false;
+        Ok(Client::try_from(config)?)
     }
 
     pub async fn admin(&self) -> anyhow::Result<Client> {

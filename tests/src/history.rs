@@ -14,7 +14,7 @@ mod faults;
 mod fleet;
 mod operator;
 mod plan;
-mod random;
+pub mod random;
 mod record;
 mod report;
 mod run;

@@ -4,12 +4,12 @@ use super::plan::NAMESPACES;
 
 /// A source of numbers.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
     /// The source of a history. Both numbers are mixed first: sources that begin a few steps apart would give the same
     /// numbers, a few steps apart.
-    pub(crate) fn of(seed: u64, history: u64) -> Self {
+    pub fn of(seed: u64, history: u64) -> Self {
         Self(Self(seed).number() ^ Self(!history).number())
     }
 
@@ -21,16 +21,16 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.number() % limit.max(1)
     }
 
     /// True once in so many times.
-    pub(crate) fn one_in(&mut self, times: u64) -> bool {
+    pub fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[usize::try_from(self.below(from.len() as u64)).unwrap_or_default()]
     }
 

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use backup_lock::{Ledger, State};
+use backup_tests::{control_plane::client_without_retries, world::backups::claiming};
 use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Secret};
 use kube::api::PostParams;
 
@@ -9,12 +11,15 @@ use crate::prelude::*;
 
 crate::tests! {
     certificates_are_replaced_under_load_and_no_creation_fails,
+    each_creation_of_a_burst_has_one_claim_while_certificates_are_replaced,
     a_lost_certificate_and_a_new_replica_do_not_alternate,
 }
 
 const SECRET: &str = "backup-webhook-tls";
 const CLIENTS: usize = 8;
 const ROTATIONS: usize = 4;
+/// Before a person has had the share of the ledger.
+const BURSTS: usize = 55;
 const SOON: Duration = Duration::from_mins(1);
 
 struct Watched {
@@ -82,6 +87,48 @@ async fn certificates_are_replaced_under_load_and_no_creation_fails(world: &mut 
     let created = created.load(Ordering::SeqCst);
     ensure!(created > 100, "only {created} creations");
     Ok(())
+}
+
+/// Bursts of backups and restores of the same namespaces, for real, while both replicas change what they serve: of each pair one is
+/// stored, with one claim, and the other is refused for it.
+async fn each_creation_of_a_burst_has_one_claim_while_certificates_are_replaced(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let watched = Watched::of(world);
+    let client = client_without_retries(world.plane.admin_kubeconfig()).await?;
+    let backups: Api<Backup> = Api::namespaced(client.clone(), NAMESPACE);
+    let restores: Api<Restore> = Api::namespaced(client, NAMESPACE);
+    let post = PostParams::default();
+    let pair = async |name: String| {
+        let (backup, restore) =
+            (Backup::new(&name, of_namespaces(&[&name])), Restore::new(&name, claiming(&name)));
+        let (backup, restore) =
+            tokio::join!(backups.create(&post, &backup), restores.create(&post, &restore));
+        let (stored, refused) = match (backup, restore) {
+            (Ok(backup), Err(error)) => (backup.metadata, error),
+            (Err(error), Ok(restore)) => (restore.metadata, error),
+            other => bail!("{name}: {other:?}"),
+        };
+        let status = refusal(Err::<(), _>(refused)).with_context(|| name.clone())?;
+        ensure!(status.code == 403 && status.message.contains(&name), "{name}: {status:?}");
+        let ledger = Ledger::from_json(&world.claims().await?)?;
+        let own =
+            ledger.claims.iter().filter(|claim| claim.key.name == name && claim.state() != State::Intent);
+        let uids: Vec<_> = own.flat_map(|claim| &claim.entries).map(|entry| entry.uid.clone()).collect();
+        ensure!(stored.uid.as_slice() == uids, "{name} is {:?} and has {uids:?}", stored.uid);
+        Ok(())
+    };
+    let (mut seen, mut bursts) = (vec![watched.served().await?.context("no certificate")?], 0);
+    while seen.len() <= 2 {
+        ensure!(bursts < BURSTS, "{} certificates in {bursts} bursts", seen.len());
+        let names = (0..CLIENTS).map(|number| format!("burst-{bursts}-{number}"));
+        futures::future::try_join_all(names.map(pair)).await.with_context(|| format!("burst {bursts}"))?;
+        seen.extend(watched.served().await?.filter(|served| !seen.contains(served)));
+        bursts += 1;
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    println!("    {} pairs, {} certificates", bursts * CLIENTS, seen.len());
+    world.delete_unfinished().await
 }
 
 /// A replica that knows of no certificate makes a new one; the other one follows, and nothing goes back and forth.

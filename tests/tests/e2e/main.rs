@@ -27,7 +27,9 @@ mod file_access;
 mod filter_policies;
 mod forced_release;
 mod from_velero;
+mod full_ledger;
 mod gitops;
+mod guarded_traffic;
 mod histories;
 mod hooks;
 mod hostile_archives;
@@ -152,6 +154,7 @@ fn suites() -> Vec<Suite> {
                 collisions::TESTS,
                 clients::TESTS,
                 locks_command::TESTS,
+                full_ledger::TESTS,
             ],
             World::builder(),
         ),
@@ -300,7 +303,7 @@ fn suites() -> Vec<Suite> {
         ),
         suite(
             "a ledger that is lost and found",
-            &[claims::TESTS, two_installations::TESTS],
+            &[claims::TESTS, full_ledger::WITH_A_SHORT_GRACE, two_installations::TESTS],
             World::builder()
                 .webhook_args(&[orphaned_claims::GRACE])
                 .controller_args(&[orphaned_claims::GRACE]),
@@ -325,6 +328,11 @@ fn suites() -> Vec<Suite> {
                     "--guard=cloudnative-pg",
                 ])
                 .controllers(0),
+        ),
+        suite(
+            "live operators, and two API servers",
+            &[guarded_traffic::TESTS],
+            World::builder().api_servers(2).peers().webhook_args(guarded_traffic::WEBHOOK).controllers(0),
         ),
         suite(
             "a profile that is broken while it is used",

@@ -16,23 +16,23 @@ crate::tests! {
 }
 
 const SOON: Duration = Duration::from_secs(30);
-const NAMESPACE: &str = "databases";
+pub(crate) const NAMESPACE: &str = "databases";
 
 /// An operator, as its profile has it.
-struct Operator {
-    profile: &'static str,
-    version: &'static str,
-    backup: &'static str,
-    restore: &'static str,
+pub(crate) struct Operator {
+    pub(crate) profile: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) backup: &'static str,
+    pub(crate) restore: &'static str,
     /// Its account; empty: anybody's.
-    account: &'static str,
+    pub(crate) account: &'static str,
     /// The field of the status that says how far an object is.
-    state: &'static str,
+    pub(crate) state: &'static str,
     /// What a backup or restore says of its database cluster.
-    spec: fn(&str) -> Value,
+    pub(crate) spec: fn(&str) -> Value,
 }
 
-const PXC: Operator = Operator {
+pub(crate) const PXC: Operator = Operator {
     profile: "percona-pxc",
     version: "pxc.percona.com/v1",
     backup: "PerconaXtraDBClusterBackup",
@@ -41,7 +41,7 @@ const PXC: Operator = Operator {
     state: "state",
     spec: |cluster| json!({ "pxcCluster": cluster }),
 };
-const PSMDB: Operator = Operator {
+pub(crate) const PSMDB: Operator = Operator {
     profile: "percona-psmdb",
     version: "psmdb.percona.com/v1",
     backup: "PerconaServerMongoDBBackup",
@@ -50,7 +50,7 @@ const PSMDB: Operator = Operator {
     state: "state",
     spec: |cluster| json!({ "clusterName": cluster }),
 };
-const PG: Operator = Operator {
+pub(crate) const PG: Operator = Operator {
     profile: "percona-pg",
     version: "pgv2.percona.com/v2",
     backup: "PerconaPGBackup",
@@ -59,7 +59,7 @@ const PG: Operator = Operator {
     state: "state",
     spec: |cluster| json!({ "pgCluster": cluster }),
 };
-const CNPG: Operator = Operator {
+pub(crate) const CNPG: Operator = Operator {
     profile: "cloudnative-pg",
     version: "postgresql.cnpg.io/v1",
     backup: "Backup",
@@ -71,7 +71,7 @@ const CNPG: Operator = Operator {
 
 impl Operator {
     /// Defines its kinds.
-    async fn define(&self, world: &World) -> anyhow::Result<()> {
+    pub(crate) async fn define(&self, world: &World) -> anyhow::Result<()> {
         install_test_crds(&world.client, self.profile).await?;
         ensure_namespace(&world.client, NAMESPACE).await?;
         if self.account.is_empty() {
@@ -89,7 +89,7 @@ impl Operator {
     }
 
     /// Registers our webhook for its kinds, and waits until it is asked: an object that names no cluster is refused.
-    async fn guard(&self, world: &World) -> anyhow::Result<()> {
+    pub(crate) async fn guard(&self, world: &World) -> anyhow::Result<()> {
         let front = world.webhook_front.as_ref().context("no webhook")?;
         let url = format!("https://{}", front.address());
         install_profile(&world.client, self.profile, &url, &world.webhook_ca).await?;
@@ -107,7 +107,7 @@ impl Operator {
         objects_in(&world.client, NAMESPACE, self.version, kind)
     }
 
-    fn object(&self, kind: &str, name: &str, spec: &Value) -> Value {
+    pub(crate) fn object(&self, kind: &str, name: &str, spec: &Value) -> Value {
         json!({ "apiVersion": self.version, "kind": kind, "metadata": { "name": name }, "spec": spec })
     }
 

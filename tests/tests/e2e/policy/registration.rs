@@ -3,7 +3,7 @@
 use backup_tests::{
     binaries::root,
     install, naive,
-    people::{CONTROLLER, SOON, velero},
+    people::{CONTROLLER, EDITOR, People, SOON, refused, velero},
     pki::Pki,
     served::Served,
 };
@@ -19,6 +19,8 @@ crate::tests! {
     only_deletions_of_what_can_be_restored_from_are_asked_about,
     nothing_but_beginnings_waits_for_a_webhook_that_is_down,
     a_profiles_kinds_are_asked_about_when_they_begin,
+    odd_objects_are_asked_about_and_none_is_locked_in,
+    large_objects_and_long_users_are_judged,
 }
 
 async fn only_what_may_begin_or_grow_is_asked_about(world: &mut World) -> anyhow::Result<()> {
@@ -216,6 +218,120 @@ async fn a_profiles_kinds_are_asked_about_when_they_begin(world: &mut World) -> 
     .await
 }
 
+/// Kinds that take anything: whatever stands where a state is expected, the webhook is asked about a creation, and metadata and
+/// deletions pass without it. Of a list no field can be asked for: such an object is refused, and one that was there can be deleted.
+async fn odd_objects_are_asked_about_and_none_is_locked_in(world: &mut World) -> anyhow::Result<()> {
+    let (group, version) = ("pxc.percona.com", "pxc.percona.com/v1");
+    let kinds = ["PerconaXtraDBClusterBackup", "PerconaXtraDBClusterRestore"];
+    for kind in kinds {
+        install::define_kind(&world.client, group, kind).await?;
+    }
+    install::install_profile(&world.client, "percona-pxc", "https://127.0.0.1:1", "").await?;
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
+    configurations.delete_object("backup-webhook-percona-pxc").await?;
+    let asked = Asked::register(world, "deploy/profiles/percona-pxc").await?;
+    let odd = [
+        Value::Null,
+        json!("Succeeded"),
+        json!(7),
+        json!(true),
+        json!({}),
+        json!({ "state": null }),
+        json!({ "state": 7 }),
+        json!({ "state": ["Succeeded"] }),
+        json!({ "state": { "Succeeded": true } }),
+        json!({ "state": "x".repeat(1_000_000) }),
+    ];
+    let mut wrong = Vec::new();
+    for kind in kinds {
+        let api = objects_in(&world.client, "default", version, kind);
+        for status in &odd {
+            let object = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "asked" },
+                "spec": { "pxcCluster": "odd" }, "status": status });
+            let text: String = status.to_string().chars().take(40).collect();
+            let judged = async {
+                asked.times(1, "is created", asked.create(&api, &object)).await?;
+                for metadata in [json!({ "labels": { "a": "b" } }), json!({ "finalizers": ["a/b"] })] {
+                    asked.times(0, "metadata", asked.patch(&api, json!({ "metadata": metadata }))).await?;
+                }
+                let other = json!({ "spec": { "pxcCluster": "other" } });
+                asked.times(1, "another cluster", asked.patch(&api, other)).await?;
+                let free = json!({ "metadata": { "finalizers": null } });
+                asked.times(0, "the finalizer goes", asked.patch(&api, free)).await?;
+                asked.times(0, "is deleted", asked.delete(&api)).await
+            };
+            if let Err(error) = judged.await {
+                wrong.push(format!("{kind} with status {text}: {error:#}"));
+                // Past what locks it in.
+                let _ = api
+                    .merge_patch("asked", json!({ "status": {}, "metadata": { "finalizers": null } }))
+                    .await;
+                let _ = api.delete_object("asked").await;
+                let _ = api.wait_gone("asked", SOON).await;
+            }
+        }
+    }
+    let (api, kind) = (objects_in(&world.client, "default", version, kinds[0]), kinds[0]);
+    let listed = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "asked" },
+        "spec": { "pxcCluster": "odd" }, "status": [{ "state": "Succeeded" }] });
+    asked
+        .times(0, "a list", async {
+            refused(api.create_json(listed.clone()).await, "resulted in error").map(drop)
+        })
+        .await?;
+    asked.end().await?;
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let asked = {
+        api.create_json(listed).await?;
+        Asked::register(world, "deploy/profiles/percona-pxc").await?
+    };
+    asked.times(0, "it is deleted", asked.delete(&api)).await?;
+    asked.end().await
+}
+
+/// What conditions cost grows with what they look at, and the API server stops one that costs too much.
+async fn large_objects_and_long_users_are_judged(world: &mut World) -> anyhow::Result<()> {
+    let cast = People::of(world).await?;
+    let asked = Asked::register(world, "deploy/base").await?;
+    let api = by_controller(world, "Backup").await?;
+    let finalizers: Vec<String> = (0..20_000).map(|n| format!("test.example/{n}")).collect();
+    let names: Vec<String> = (0..40_000).map(|n| format!("namespace-{n}")).collect();
+    for (what, metadata, spec) in [
+        ("annotations", json!({ "annotations": { "a": "x".repeat(250_000) } }), json!({})),
+        ("finalizers", json!({ "finalizers": finalizers }), json!({})),
+        ("a spec", json!({}), json!({ "includedNamespaces": names })),
+    ] {
+        let mut object =
+            json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": metadata, "spec": spec });
+        object["metadata"]["name"] = json!("asked");
+        asked.times(1, what, asked.create(&api, &object)).await?;
+        let label = json!({ "metadata": { "labels": { "a": "b" } } });
+        asked.times(0, what, asked.patch(&api, label)).await?;
+        // By one whose writes are judged whole.
+        let theirs = cast.objects(EDITOR, "Backup").await?;
+        let free = json!({ "metadata": { "finalizers": null } });
+        asked.times(0, what, asked.patch(&theirs, free)).await?;
+        let begins = json!({ "status": { "phase": "InProgress" } });
+        refused(theirs.merge_patch("asked", begins).await, "only backup-controller moves the phase")?;
+        asked.times(0, what, asked.delete(&api)).await?;
+    }
+    // What an authenticator may say of a user is not looked at, however much it is.
+    let body = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": { "name": "asked" }, "spec": {} });
+    let mut request = http::Request::post("/apis/velero.io/v1/namespaces/velero/backups")
+        .header("content-type", "application/json")
+        .header("impersonate-user", "u".repeat(5_000))
+        .header("impersonate-group", "system:masters");
+    for n in 0..200 {
+        request = request.header(format!("impersonate-extra-deep%2f{n}"), "x".repeat(2_000));
+    }
+    let request = request.body(serde_json::to_vec(&body)?)?;
+    asked
+        .times(1, "a long user", async { Ok(world.client.request::<Value>(request).await.map(drop)?) })
+        .await?;
+    asked.times(0, "is deleted", asked.delete(&api)).await?;
+    asked.end().await
+}
+
 fn percona(world: &World, kind: &str) -> Api<DynamicObject> {
     objects_in(&world.client, "default", PERCONA, kind)
 }
@@ -250,10 +366,10 @@ impl Asked {
             configurations.create_object(&configuration).await?;
             names.push(configuration.name_any());
         }
-        let (version, kind) = if folder.contains("percona") {
-            (PERCONA, "PerconaServerMySQLBackup")
-        } else {
-            ("velero.io/v1", "Backup")
+        let (version, kind) = match folder {
+            "deploy/base" => ("velero.io/v1", "Backup"),
+            "deploy/profiles/percona-pxc" => ("pxc.percona.com/v1", "PerconaXtraDBClusterBackup"),
+            _ => (PERCONA, "PerconaServerMySQLBackup"),
         };
         let probe = objects_in(&world.client, "default", version, kind);
         let probed = serde_json::from_value(json!({ "apiVersion": version, "kind": kind,
