@@ -195,20 +195,29 @@ fn under_claim(record: &Record, found: &mut Vec<Violation>) {
     }
 }
 
-/// (1) After the Lease of a leader was deleted, none is made until that leader has stopped, and it stops before.
+/// (1) After the Lease of a leader was deleted, none is made until that leader has stopped, and it stops before: no restore writes,
+/// and no phase changes.
 fn one_leader(record: &Record, found: &mut Vec<Violation>) {
     let (others_wait, goes_on) = LEASE;
     for (home, gone) in &record.leaderless {
         if gone.until.is_some_and(|made| made.time + SLACK < gone.from.time + others_wait) {
             found.push(broken(Promise::OneLeader, format!("the Lease in {home} was made again: {gone:?}")));
         }
-        let late = |write: &&Write| {
-            installation(&write.restore) == home
-                && gone.holds(write.at.revision)
-                && write.at.time > gone.from.time + goes_on
+        let late = |name: &str, at: At| {
+            installation(name) == home && gone.holds(at.revision) && at.time > gone.from.time + goes_on
         };
-        if let Some(write) = record.writes.iter().find(late) {
+        if let Some(write) = record.writes.iter().find(|write| late(&write.restore, write.at)) {
             found.push(broken(Promise::OneLeader, format!("{write:?} without a leader: {gone:?}")));
+        }
+        let moved = |life: &&Life| {
+            let mut phases = life.phases.iter().filter(|(phase, _)| !life.guarded && !phase.is_empty());
+            phases.any(|(_, at)| late(&life.object.name, *at))
+        };
+        if let Some(life) = record.lives.values().find(moved) {
+            found.push(broken(
+                Promise::OneLeader,
+                format!("{life:?} was moved on without a leader: {gone:?}"),
+            ));
         }
     }
 }

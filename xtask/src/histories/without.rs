@@ -23,7 +23,7 @@ pub enum Part {
     SecondLook,
     /// The webhook admits what asks for a claim, and claims nothing.
     Claim,
-    /// A leader whose Lease was deleted goes on.
+    /// A Lease of a leader that is gone is made again at once: by a follower, or by that leader, which goes on.
     Lease,
     /// The metadata of a backup is written after its end was published.
     MetadataFirst,
@@ -67,17 +67,9 @@ impl Part {
 ",
             ),
             Self::Lease => (
-                "crates/runtime/src/leader/lease.rs",
-                "                Ok(Standing::Following(holder)) => {
-                    self.leadership.lost();
-",
-                "                Ok(Standing::Following(None)) => {
-                    self.leadership.renewed(self.clock.now());
-                    continue;
-                }
-                Ok(Standing::Following(holder)) => {
-                    self.leadership.lost();
-",
+                "crates/runtime/src/leader/decide.rs",
+                "(*since + LEASE_DURATION).saturating_sub(now) {",
+                "since.saturating_sub(now) {",
             ),
             Self::Epoch => ("crates/lock/src/ledger.rs", "            self.epoch += 1;\n", ""),
             Self::SecondLook => (

@@ -418,6 +418,16 @@ fn a_leader_that_goes_on_without_its_lease_and_a_lease_that_is_made_too_soon_are
     assert_eq!(gone("second-velero", 28, Some(43)), []);
     assert_eq!(gone("velero", 24, Some(39)), []);
     assert_eq!(gone("velero", 29, Some(41)), [Promise::OneLeader]);
+    // A phase that changes says it, too; the empty one is not the controller's.
+    let moved = |phase: &str, moment: u64| {
+        let mut record = good();
+        record.leaderless.push(("velero".to_owned(), Span { from: at(25), until: Some(at(40)) }));
+        record.lives.get_mut(&uid("r")).unwrap().phases.push((phase.to_owned(), at(moment)));
+        broken(&record)
+    };
+    assert_eq!(moved("InProgress", 36), [Promise::OneLeader]);
+    assert_eq!(moved("InProgress", 35), []);
+    assert_eq!(moved("", 36), []);
 }
 
 #[test]
