@@ -45,6 +45,8 @@ const CLIENTS: usize = 2;
 /// Of each kind and cluster.
 const NAMES: u64 = 2;
 const SOON: Duration = Duration::from_secs(30);
+/// A watch tells of what was written within this time.
+const SILENCE: Duration = Duration::from_secs(3);
 const STEP: Duration = Duration::from_millis(15);
 
 /// How an operator moves its objects on.
@@ -188,13 +190,14 @@ impl Live {
         }
         let operator = self.operator(world.plane.client_of(1, user).await?, seen, stop);
         let (first, second) = (world.plane.client_of(0, None).await?, world.plane.client_of(1, None).await?);
-        let watch = |client, kind| self.watch(client, kind, seen, stop);
-        tokio::try_join!(
-            try_join_all(clients),
-            operator,
-            watch(first, Kind::Backup),
-            watch(second, Kind::Restore)
-        )?;
+        let over = AtomicBool::new(false);
+        let watch = |client, kind| self.watch(client, kind, seen, &over);
+        let writers = async {
+            tokio::try_join!(try_join_all(clients), operator)?;
+            over.store(true, SeqCst);
+            Ok(())
+        };
+        tokio::try_join!(writers, watch(first, Kind::Backup), watch(second, Kind::Restore))?;
         Ok(())
     }
 
@@ -329,17 +332,16 @@ impl Live {
         }
     }
 
-    /// Writes down each version of one kind.
-    async fn watch(&self, client: Client, kind: Kind, seen: &Seen, stop: &AtomicBool) -> anyhow::Result<()> {
+    /// Records each version of one kind, until nobody writes and nothing comes.
+    async fn watch(&self, client: Client, kind: Kind, seen: &Seen, over: &AtomicBool) -> anyhow::Result<()> {
         let api = self.api(&client, kind);
         let from = api.list(&ListParams::default()).await?.metadata.resource_version.unwrap_or_default();
         let mut versions = api.watch(&WatchParams::default(), &from).await?.boxed();
         loop {
-            match tokio::time::timeout(Duration::from_secs(1), versions.next()).await {
+            match tokio::time::timeout(SILENCE, versions.next()).await {
                 Ok(Some(event)) => seen.note(self, kind, event?)?,
                 Ok(None) => bail!("the watch has ended"),
-                // Nothing comes any more.
-                Err(_) if stop.load(SeqCst) => return Ok(()),
+                Err(_) if over.load(SeqCst) => return Ok(()),
                 Err(_) => {}
             }
         }
