@@ -23,6 +23,8 @@ pub enum Part {
     SecondLook,
     /// The webhook admits what asks for a claim, and claims nothing.
     Claim,
+    /// A creation under a name that is stored takes a place.
+    StoredName,
     /// A Lease of a leader that is gone is made again at once: by a follower, or by that leader, which goes on.
     Lease,
     /// The metadata of a backup is written after its end was published.
@@ -66,6 +68,14 @@ impl Part {
         });
 ",
             ),
+            Self::StoredName => (
+                "webhook/src/review.rs",
+                "    matches!(objects.read(key).await, Ok(Some(stored)) if stored.uid != uid)
+",
+                "    let _ = (objects.read(key).await, uid);
+    false
+",
+            ),
             Self::Lease => (
                 "crates/runtime/src/leader/decide.rs",
                 "(*since + LEASE_DURATION).saturating_sub(now) {",
@@ -89,6 +99,7 @@ impl Part {
     pub(crate) fn breaks(self) -> &'static [Promise] {
         match self {
             Self::Fence | Self::SecondLook => &[Promise::UnderClaim, Promise::WorkApart],
+            Self::StoredName => &[Promise::StoredNameTakesNothing],
             Self::Lease => &[Promise::OneLeader],
             // Two pieces of work have one fencing token.
             Self::Epoch => &[Promise::WorkApart],
