@@ -5,9 +5,10 @@
 use backup_core::time::whole_seconds;
 use backup_core::{
     api::{Restore, RestorePhase, RestoreSpec, RestoreStatus, common::HookStatus, restore::RestoreProgress},
-    labels::{BLOCKED_ANNOTATION, LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION},
+    labels::{BLOCKED_ANNOTATION, LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION, STORED_SCOPE_ANNOTATION},
     left_items::LeftItems,
     operation::Counts as Operations,
+    stored_scope,
     volume_data::MissingData,
 };
 use backup_store::RestoreEnd;
@@ -37,13 +38,16 @@ pub(crate) struct Counts {
     pub operations: Operations,
 }
 
-/// Work begins: the prepared spec, the finalizer, InProgress.
+/// Work begins: the prepared spec with a note of what it selects, the finalizer, InProgress.
 pub(crate) fn start(restore: &Restore, spec: &RestoreSpec, at: Timestamp) -> Option<Value> {
     if restore.phase() != RestorePhase::New || restore.metadata.deletion_timestamp.is_some() {
         return None;
     }
     Some(json!({
-        "metadata": {"finalizers": finalizers::with::<Restores>(restore)},
+        "metadata": {
+            "finalizers": finalizers::with::<Restores>(restore),
+            "annotations": {STORED_SCOPE_ANNOTATION: stored_scope::annotation(spec)},
+        },
         "spec": {
             "backupName": spec.backup_name,
             "scheduleName": spec.schedule_name,

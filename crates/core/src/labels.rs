@@ -87,8 +87,8 @@ pub const FILES_MISSING_ANNOTATION: &str = "backup-controller/files-missing";
 /// Our annotation of a Restore that has ended: the items that were there, differ from the backup, and were left as they are, and those
 /// that were stored without some of their fields ([`crate::left_items::LeftItems`]).
 pub const LEFT_ITEMS_ANNOTATION: &str = "backup-controller/left-items";
-/// Our annotation of a Backup that is stored: what it was asked to hold, as JSON ([`crate::stored_scope`]). An edit of its spec changes
-/// nothing of that.
+/// Our annotation of a Backup that is stored, and of a Restore that has begun: what it was asked to hold or restore, as JSON
+/// ([`crate::stored_scope`]). An edit of its spec changes nothing of that.
 pub const STORED_SCOPE_ANNOTATION: &str = "backup-controller/stored-scope";
 /// Our annotation of a Backup: when its stored files were verified last, and how many things were wrong with them
 /// ([`crate::verification::Verification`]).

@@ -1,57 +1,131 @@
-//! What a stored backup was asked to hold. Its object can be edited afterwards, by hand or from a repository; that changes nothing of
-//! what is stored, so the controller notes the selection when it publishes the end. Pure.
+//! What a stored backup was asked to hold, and what a restore that has begun was asked to restore. Their objects can be edited
+//! afterwards, by hand or from a repository; that changes nothing of what is stored or restored, so the controller notes the selection:
+//! of a Backup when it publishes the end, of a Restore when it begins. Pure.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
+
+use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    api::{Backup, BackupSpec},
+    api::{Backup, BackupSpec, Restore, RestoreSpec},
     labels::STORED_SCOPE_ANNOTATION,
     phase::{Phase as _, Stage},
+    resources::NON_RESTORABLE,
 };
 
 /// Longest selection that is noted (bytes). Of a longer one the object alone is known.
 const MAX_BYTES: usize = 16 * 1024;
 
-/// The fields of a spec that choose what is in a backup.
-fn selection(spec: &BackupSpec) -> BackupSpec {
-    BackupSpec {
-        included_namespaces: spec.included_namespaces.clone(),
-        excluded_namespaces: spec.excluded_namespaces.clone(),
-        included_resources: spec.included_resources.clone(),
-        excluded_resources: spec.excluded_resources.clone(),
-        included_cluster_scoped_resources: spec.included_cluster_scoped_resources.clone(),
-        excluded_cluster_scoped_resources: spec.excluded_cluster_scoped_resources.clone(),
-        included_namespace_scoped_resources: spec.included_namespace_scoped_resources.clone(),
-        excluded_namespace_scoped_resources: spec.excluded_namespace_scoped_resources.clone(),
-        label_selector: spec.label_selector.clone(),
-        or_label_selectors: spec.or_label_selectors.clone(),
-        include_cluster_resources: spec.include_cluster_resources,
-        resource_policy: spec.resource_policy.clone(),
-        ..BackupSpec::default()
+/// A spec that chooses what work is about.
+pub trait SelectingSpec: Clone + PartialEq + Serialize + DeserializeOwned {
+    /// The fields that choose what is stored or restored, and where to; nothing of the others.
+    #[must_use]
+    fn selection(&self) -> Self;
+}
+
+/// An object whose selection is noted.
+pub trait Scoped {
+    type Spec: SelectingSpec;
+
+    fn spec(&self) -> &Self::Spec;
+
+    /// The annotation, if the object is in a phase in which the controller has written it. Before that an object can only have the note of
+    /// another one, of which it is a copy.
+    fn note(&self) -> Option<&str>;
+}
+
+impl SelectingSpec for BackupSpec {
+    fn selection(&self) -> Self {
+        Self {
+            included_namespaces: self.included_namespaces.clone(),
+            excluded_namespaces: self.excluded_namespaces.clone(),
+            included_resources: self.included_resources.clone(),
+            excluded_resources: self.excluded_resources.clone(),
+            included_cluster_scoped_resources: self.included_cluster_scoped_resources.clone(),
+            excluded_cluster_scoped_resources: self.excluded_cluster_scoped_resources.clone(),
+            included_namespace_scoped_resources: self.included_namespace_scoped_resources.clone(),
+            excluded_namespace_scoped_resources: self.excluded_namespace_scoped_resources.clone(),
+            label_selector: self.label_selector.clone(),
+            or_label_selectors: self.or_label_selectors.clone(),
+            include_cluster_resources: self.include_cluster_resources,
+            resource_policy: self.resource_policy.clone(),
+            ..Self::default()
+        }
     }
 }
 
-/// The annotation of a Backup that is stored with this spec; `None` if the selection is too long for one.
-pub fn annotation(stored: &BackupSpec) -> Option<String> {
-    serde_json::to_string(&selection(stored)).ok().filter(|text| text.len() <= MAX_BYTES)
+impl SelectingSpec for RestoreSpec {
+    fn selection(&self) -> Self {
+        // What the controller fills in is no choice of the user.
+        let is_chosen = |name: &&String| !NON_RESTORABLE.contains(&name.as_str());
+        Self {
+            schedule_name: self.schedule_name.clone().filter(|_| self.backup_name.is_none()),
+            excluded_resources: self.excluded_resources.iter().filter(is_chosen).cloned().collect(),
+            hooks: None,
+            uploader_config: None,
+            item_operation_timeout: None,
+            ..self.clone()
+        }
+    }
 }
 
-/// The selection of what is stored, where it is noted; else the spec of the object.
-pub fn scope(backup: &Backup) -> Cow<'_, BackupSpec> {
-    noted(backup).map_or(Cow::Borrowed(&backup.spec), Cow::Owned)
+impl Scoped for Backup {
+    type Spec = BackupSpec;
+
+    fn spec(&self) -> &BackupSpec {
+        &self.spec
+    }
+
+    fn note(&self) -> Option<&str> {
+        let is_stored =
+            matches!(self.phase().stage(), Stage::Completed | Stage::PartiallyFailed | Stage::Deleting);
+        annotated(self.metadata.annotations.as_ref().filter(|_| is_stored))
+    }
 }
 
-/// Whether the object asks for another selection by now than the stored backup was made with.
-pub fn is_edited(backup: &Backup) -> bool {
-    noted(backup).is_some_and(|noted| noted != selection(&backup.spec))
+impl Scoped for Restore {
+    type Spec = RestoreSpec;
+
+    fn spec(&self) -> &RestoreSpec {
+        &self.spec
+    }
+
+    fn note(&self) -> Option<&str> {
+        let has_begun = match self.phase().stage() {
+            Stage::InProgress
+            | Stage::WaitingForOperations { .. }
+            | Stage::Finalizing { .. }
+            | Stage::Completed
+            | Stage::PartiallyFailed => true,
+            // It may have failed before it began.
+            Stage::Failed => self.status.start_timestamp.is_some(),
+            _ => false,
+        };
+        annotated(self.metadata.annotations.as_ref().filter(|_| has_begun))
+    }
 }
 
-/// Before its end a Backup can only have a note of another one, of which it is a copy.
-fn noted(backup: &Backup) -> Option<BackupSpec> {
-    let is_stored =
-        matches!(backup.phase().stage(), Stage::Completed | Stage::PartiallyFailed | Stage::Deleting);
-    let annotations = backup.metadata.annotations.as_ref().filter(|_| is_stored)?;
-    serde_json::from_str(annotations.get(STORED_SCOPE_ANNOTATION)?).ok()
+fn annotated(annotations: Option<&BTreeMap<String, String>>) -> Option<&str> {
+    annotations?.get(STORED_SCOPE_ANNOTATION).map(String::as_str)
+}
+
+/// The annotation of an object whose work is done with this spec; `None` if the selection is too long for one.
+pub fn annotation(spec: &impl SelectingSpec) -> Option<String> {
+    serde_json::to_string(&spec.selection()).ok().filter(|text| text.len() <= MAX_BYTES)
+}
+
+/// The selection of what was stored or restored, where it is noted; else the spec of the object.
+pub fn scope<O: Scoped>(object: &O) -> Cow<'_, O::Spec> {
+    noted(object).map_or(Cow::Borrowed(object.spec()), Cow::Owned)
+}
+
+/// Whether the object asks for another selection by now than its work was done with.
+pub fn is_edited<O: Scoped>(object: &O) -> bool {
+    noted(object).is_some_and(|noted| noted != object.spec().selection())
+}
+
+fn noted<O: Scoped>(object: &O) -> Option<O::Spec> {
+    serde_json::from_str(object.note()?).ok()
 }
 
 #[cfg(test)]
@@ -64,6 +138,15 @@ mod tests {
         let annotations = noted.map(|text| json!({ STORED_SCOPE_ANNOTATION: text }));
         serde_json::from_value(json!({ "metadata": { "name": "b", "annotations": annotations },
             "spec": { "includedNamespaces": [namespace], "ttl": "1h" }, "status": { "phase": phase } }))
+        .unwrap()
+    }
+
+    fn restore(phase: &str, target: &str, noted: Option<String>) -> Restore {
+        let annotations = noted.map(|text| json!({ STORED_SCOPE_ANNOTATION: text }));
+        serde_json::from_value(json!({ "metadata": { "name": "r", "annotations": annotations },
+            "spec": { "backupName": "b", "namespaceMapping": { "shop": target }, "itemOperationTimeout": "1h",
+                "scheduleName": "nightly", "excludedResources": ["nodes"] },
+            "status": { "phase": phase, "startTimestamp": "2026-11-03T03:00:00Z" } }))
         .unwrap()
     }
 
@@ -85,6 +168,29 @@ mod tests {
             let backup = backup(phase, now, noted);
             let found = (scope(&backup).included_namespaces.clone(), is_edited(&backup));
             assert_eq!(found, (vec![shown.to_owned()], edited), "{phase} {now}");
+        }
+    }
+
+    #[test]
+    fn what_was_restored_is_what_was_asked_for_when_it_began() {
+        let noted = annotation(&restore("New", "copy", None).spec);
+        assert_eq!(noted.as_deref(), Some(r#"{"backupName":"b","namespaceMapping":{"shop":"copy"}}"#));
+        for (phase, now, noted, shown, edited) in [
+            ("Completed", "copy", noted.clone(), "copy", false),
+            ("InProgress", "other", noted.clone(), "copy", true),
+            ("PartiallyFailed", "other", noted.clone(), "copy", true),
+            ("Failed", "other", noted.clone(), "copy", true),
+            // A copy of another one.
+            ("New", "other", noted.clone(), "other", false),
+            ("FailedValidation", "other", noted, "other", false),
+            ("Completed", "other", None, "other", false),
+        ] {
+            let restore = restore(phase, now, noted.clone());
+            let found = (scope(&restore).namespace_mapping["shop"].clone(), is_edited(&restore));
+            assert_eq!(found, (shown.to_owned(), edited), "{phase} {now}");
+            let mut failed_before = restore;
+            failed_before.status.start_timestamp = None;
+            assert!(phase != "Failed" || !is_edited(&failed_before));
         }
     }
 

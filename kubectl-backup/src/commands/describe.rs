@@ -80,7 +80,7 @@ async fn describe<W: Workload>(session: &Session, work: &W, now: Timestamp) -> D
 /// Fetches everything about a workload. Each part is there as soon as it is fetched.
 async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<WorkloadParts>) {
     let source = async {
-        let source = source(session, work.source()).await;
+        let source = source(session, work.source().as_deref()).await;
         let (location, place) = match work.as_backup().or(source.value()) {
             Some(backup) => location(session, backup).await,
             None => (Fetched::Known(None), Place::Gone),

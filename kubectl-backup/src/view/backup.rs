@@ -17,7 +17,7 @@ use kube::ResourceExt as _;
 use super::{
     Attempts, Columns, Count, Description, Fact, LocationSummary, Restorable, TableKind, Verdict, WorkStatus,
     Workload,
-    selection::{filters, is_everything, list, namespaces, selectors},
+    selection::{edited, filters, is_everything, list, namespaces, selectors},
     stored::FilesSeen,
     table_kind::dash,
     workload::{Files, Words, cells, controller_log, work_status},
@@ -136,7 +136,7 @@ impl Workload for Backup {
         MissingData::read(self.annotations().get(DATA_ELSEWHERE_ANNOTATION).map(String::as_str))
     }
 
-    fn source(&self) -> Option<&str> {
+    fn source(&self) -> Option<String> {
         None
     }
 
@@ -146,13 +146,7 @@ impl Workload for Backup {
             self.schedule().map(|name| Fact { title: "From", text: format!("schedule {}", plain(name)) }),
         );
         facts.push(Fact { title: "Scope", text: scope(&stored_scope::scope(self)) });
-        if stored_scope::is_edited(self) {
-            let text = format!(
-                "since it was stored, which changed nothing in it; now the object asks for {}",
-                scope(&self.spec)
-            );
-            facts.push(Fact { title: "Edited", text });
-        }
+        facts.extend(edited(self, "it was stored, which changed nothing in it", scope));
         if let Some(name) = self.annotations().get(labels::GLOBAL_VOLUME_POLICY) {
             let text =
                 format!("those of ConfigMap {}, which are for all backups, after its own", plain(name));

@@ -7,6 +7,7 @@ use backup_core::{
     operation::RestoreOperation,
     phase::{Phase as _, Stage},
     resources::NON_RESTORABLE,
+    stored_scope,
     text::counted,
 };
 use backup_lock::{Footprint, ObjectKey};
@@ -15,7 +16,7 @@ use kube::ResourceExt as _;
 
 use super::{
     Attempts, Columns, Count, Description, Fact, TableKind, Verdict, WorkStatus, Workload,
-    selection::{filters, is_everything, list, namespaces, selectors},
+    selection::{edited, filters, is_everything, list, namespaces, selectors},
     table_kind::dash,
     workload::{Files, Words, cells, work_status},
 };
@@ -35,7 +36,7 @@ impl TableKind for Restore {
     };
 
     fn row(&self, now: Timestamp, style: Style) -> Vec<String> {
-        let spec = &self.spec;
+        let spec = stored_scope::scope(self);
         let said = |count, what: &str| (count > 0).then(|| format!("{} {what}", counted(count, "item")));
         let all = self.left_items().unwrap_or_default();
         let left =
@@ -45,7 +46,7 @@ impl TableKind for Restore {
         let (progress, items) = cells(self, &remark, now, style);
         let rest = [
             items,
-            spec.schedule_name.as_deref().map_or_else(dash, plain),
+            self.spec.schedule_name.as_deref().map_or_else(dash, plain),
             selectors(spec.label_selector.as_ref(), spec.or_label_selectors.as_deref()).unwrap_or_else(dash),
         ];
         let of = [self.name_any(), spec.backup_name.as_deref().map_or_else(dash, plain)];
@@ -110,12 +111,12 @@ impl Workload for Restore {
         None
     }
 
-    fn source(&self) -> Option<&str> {
-        self.spec.backup_name.as_deref()
+    fn source(&self) -> Option<String> {
+        stored_scope::scope(self).backup_name.clone()
     }
 
     fn facts(&self, source: &Fetched<Option<Backup>>) -> Vec<Fact> {
-        let spec = &self.spec;
+        let spec = stored_scope::scope(self);
         let from = match (&spec.backup_name, &spec.schedule_name) {
             (Some(name), _) => {
                 let state = match source {
@@ -128,24 +129,22 @@ impl Workload for Restore {
             (None, Some(schedule)) => format!("the newest completed backup of schedule {}", plain(schedule)),
             (None, None) => "nothing: it names no backup".to_owned(),
         };
-        let mut facts = vec![Fact { title: "From", text: from }, Fact { title: "Scope", text: scope(spec) }];
-        if !spec.namespace_mapping.is_empty() {
-            let pairs: Vec<String> =
-                spec.namespace_mapping.iter().map(|(from, to)| format!("{from} → {to}")).collect();
-            facts.push(Fact { title: "Mapped", text: list(&pairs) });
-        }
-        if let Some(policy) =
-            spec.existing_resource_policy.as_deref().filter(|policy| !matches!(*policy, "" | "none"))
-        {
-            facts.push(Fact { title: "Existing", text: format!("policy {}", plain(policy)) });
-        }
+        let mut facts = vec![Fact { title: "From", text: from }, Fact { title: "Scope", text: scope(&spec) }];
+        facts.extend(mapped(&spec).map(|text| Fact { title: "Mapped", text }));
+        facts.extend(existing(&spec).map(|text| Fact { title: "Existing", text }));
+        facts.extend(edited(self, "it began, which changed nothing of what it restores", |asked| {
+            let from = asked.backup_name.as_deref().map(|name| format!("backup {}", plain(name)));
+            let mapped = mapped(asked).map(|pairs| format!("mapped {pairs}"));
+            let parts = from.into_iter().chain([scope(asked)]).chain(mapped).chain(existing(asked));
+            parts.collect::<Vec<_>>().join("; ")
+        }));
         facts
     }
 
     fn complete(&self, description: &mut Description, source: &Fetched<Option<Backup>>) {
         let is_active = !self.phase().is_terminal();
         if let (true, Some(wanted), Fetched::Known(None)) = (is_active, self.source(), source) {
-            description.causes.push(format!("Backup {} does not exist.", plain(wanted)));
+            description.causes.push(format!("Backup {} does not exist.", plain(&wanted)));
         }
     }
 
@@ -159,6 +158,19 @@ impl Workload for Restore {
             _ => Vec::new(),
         }
     }
+}
+
+/// The namespaces that are restored under other names.
+fn mapped(spec: &RestoreSpec) -> Option<String> {
+    let pairs: Vec<String> =
+        spec.namespace_mapping.iter().map(|(from, to)| format!("{from} → {to}")).collect();
+    (!pairs.is_empty()).then(|| list(&pairs))
+}
+
+/// What is done with objects that exist, if it is not the default.
+fn existing(spec: &RestoreSpec) -> Option<String> {
+    let policy = spec.existing_resource_policy.as_deref().filter(|policy| !matches!(*policy, "" | "none"));
+    policy.map(|policy| format!("policy {}", plain(policy)))
 }
 
 /// What the restore is about, defaults left out.

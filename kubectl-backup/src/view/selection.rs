@@ -1,8 +1,20 @@
 //! What a spec selects, in words. Pure.
 
+use backup_core::stored_scope::{self, Scoped};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
+use super::Fact;
 use crate::{cli::selector, print::plain};
+
+/// That an object asks for something else by now than its work was done with; `asks` says what a spec asks for.
+pub(super) fn edited<O: Scoped>(
+    object: &O,
+    since: &str,
+    asks: impl FnOnce(&O::Spec) -> String,
+) -> Option<Fact> {
+    let text = || format!("since {since}; now the object asks for {}", asks(object.spec()));
+    stored_scope::is_edited(object).then(|| Fact { title: "Edited", text: text() })
+}
 
 /// "all namespaces except kube-system".
 pub(super) fn namespaces(included: &[String], excluded: &[String]) -> String {

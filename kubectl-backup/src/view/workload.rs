@@ -90,7 +90,7 @@ pub(crate) trait Workload: TableKind + Sync {
     fn as_backup(&self) -> Option<&Backup>;
 
     /// Name of the backup that it reads; none for a backup.
-    fn source(&self) -> Option<&str>;
+    fn source(&self) -> Option<String>;
 
     /// Facts that differ from the defaults.
     fn facts(&self, source: &Fetched<Option<Backup>>) -> Vec<Fact>;

@@ -10,6 +10,7 @@ crate::tests! {
     operations_of_a_restore_are_seen_as_they_are_now,
     describe_shows_what_went_wrong_and_what_is_in_a_backup,
     an_edit_of_a_stored_backup_changes_nothing_of_what_is_shown,
+    an_edit_of_a_restore_that_has_ended_changes_nothing_of_what_is_shown,
     a_log_is_followed_until_its_backup_has_ended,
     the_log_of_a_backup_grows_while_items_are_collected,
     the_log_of_a_restore_grows_while_items_are_restored,
@@ -42,6 +43,30 @@ async fn an_edit_of_a_stored_backup_changes_nothing_of_what_is_shown(
     // Nor does a tool that applies its manifest again change anything.
     world.backups().merge_patch(name, json!({ "spec": { "includedNamespaces": [name] } })).await?;
     let shown = person.succeeds(&["describe", name]).await?.stdout;
+    ensure!(!shown.contains("Edited"), "{shown}");
+    Ok(())
+}
+
+async fn an_edit_of_a_restore_that_has_ended_changes_nothing_of_what_is_shown(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let name = "edited-restore";
+    world.backed_up(name, 1).await?;
+    world.restore(name, into_namespace(name, "edited-copy")).await?;
+    let person = world.kubectl_backup();
+    let shown = person.succeeds(&["restore", "describe", name]).await?.stdout;
+    ensure!(shown.contains("edited-restore → edited-copy") && !shown.contains("Edited"), "{shown}");
+    let edit = json!({ "spec": { "backupName": "another", "namespaceMapping": { "edited-restore": "elsewhere" },
+        "existingResourcePolicy": "update" } });
+    world.restores().merge_patch(name, edit).await?;
+    let shown = person.succeeds(&["restore", "describe", name]).await?.stdout;
+    let asked = "now the object asks for backup another; all namespaces; mapped edited-restore → elsewhere; policy update";
+    says(&shown, &["backup edited-restore  Completed", "edited-restore → edited-copy", "Edited", asked])?;
+    // A tool that applies its manifest again takes off what the controller has filled in.
+    let manifest = json!({ "spec": { "backupName": name, "namespaceMapping": { "edited-restore": "edited-copy" },
+        "existingResourcePolicy": null, "excludedResources": null, "itemOperationTimeout": null } });
+    world.restores().merge_patch(name, manifest).await?;
+    let shown = person.succeeds(&["restore", "describe", name]).await?.stdout;
     ensure!(!shown.contains("Edited"), "{shown}");
     Ok(())
 }

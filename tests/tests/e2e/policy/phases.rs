@@ -11,6 +11,7 @@ crate::tests! {
     a_request_for_a_deletion_is_answered_by_the_controller,
     everything_but_phase_and_work_finalizer_is_everybodys,
     a_work_finalizer_is_taken_off_by_the_controller,
+    what_is_said_of_an_end_is_the_controllers_to_change,
     a_glass_is_broken_by_those_who_may_and_for_a_reason,
     the_reason_for_breaking_a_glass_is_written_by_those_who_may,
 }
@@ -129,6 +130,45 @@ async fn everything_but_phase_and_work_finalizer_is_everybodys(world: &mut World
             theirs.delete_object("touched").await.context("an editor deletes")?;
             gone(&ours, "touched").await?;
         }
+    }
+    Ok(())
+}
+
+/// Without these annotations a backup that lacks data would be read as one that has everything.
+async fn what_is_said_of_an_end_is_the_controllers_to_change(world: &mut World) -> anyhow::Result<()> {
+    let cast = People::of(world).await?;
+    let annotate = |name: &str, value: Value| {
+        Patch::Merge(json!({ "metadata": { "annotations": { format!("backup-controller/{name}"): value } } }))
+    };
+    let names = ["missing-data", "data-elsewhere", "left-items", "stored-scope", "files-missing", "imported"];
+    for kind in KINDS {
+        let ours = cast.objects(CONTROLLER, kind).await?;
+        let theirs = cast.objects(EDITOR, kind).await?;
+        for at in ["InProgress", "Completed"] {
+            stored(&ours, kind, "said", at).await?;
+            for name in names {
+                let what = || format!("{name} of a {kind} in {at}");
+                ours.patch("said", &PatchParams::default(), &annotate(name, json!("x")))
+                    .await
+                    .with_context(what)?;
+                for value in [Value::Null, json!("y")] {
+                    let result = theirs.patch("said", &dry(), &annotate(name, value)).await;
+                    let part = format!("only backup-controller changes annotation backup-controller/{name}");
+                    refused(result, &part).with_context(what)?;
+                }
+            }
+            // All at once, with another that is anybody's.
+            let none = Patch::Merge(json!({ "metadata": { "annotations": null } }));
+            refused(theirs.patch("said", &dry(), &none).await, "only backup-controller changes annotation")?;
+            theirs.patch("said", &PatchParams::default(), &annotate("cancel", json!("yes"))).await?;
+            ours.patch("said", &PatchParams::default(), &none).await?;
+            gone(&ours, "said").await?;
+        }
+        // A copy brings those of its original along.
+        let mut copy = with_phase(kind, "copied", "")?;
+        copy.metadata.annotations =
+            Some([("backup-controller/missing-data".to_owned(), "x".to_owned())].into());
+        theirs.create(&dry_run(), &copy).await?;
     }
     Ok(())
 }
