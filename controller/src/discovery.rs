@@ -6,12 +6,16 @@ use std::{
 };
 
 use backup_core::resources::ResourceType;
+use futures::TryFutureExt as _;
 use kube::{
     Client,
     core::discovery::v2::{APIGroupDiscovery, APIResourceDiscovery},
 };
 
-use backup_runtime::retry;
+use backup_runtime::{
+    errors::{is_transient, plain},
+    retry,
+};
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
@@ -33,6 +37,31 @@ struct Served {
     short: Vec<String>,
     /// Less preferred versions, in the order of the API server.
     others: Vec<ResourceType>,
+}
+
+/// What could not be read, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{subject} cannot be read: {}", plain(.source))]
+pub(crate) struct ReadError {
+    subject: &'static str,
+    source: kube::Error,
+}
+
+impl ReadError {
+    fn of(subject: &'static str) -> impl FnOnce(kube::Error) -> Self {
+        move |source| Self { subject, source }
+    }
+
+    /// Whether it may pass without anybody doing something.
+    pub(crate) fn is_transient(&self) -> bool {
+        is_transient(&self.source)
+    }
+}
+
+impl From<kube::Error> for ReadError {
+    fn from(source: kube::Error) -> Self {
+        Self { subject: "the API server", source }
+    }
 }
 
 /// Which groups have nothing that could be backed up, as far as this process has seen them answer.
@@ -75,10 +104,12 @@ impl KnownGroups {
 impl ServedTypes {
     /// Asks the API server, by aggregated discovery (two requests). A single API group that is unavailable is no error: see
     /// [`ServedTypes::failed`].
-    pub(crate) async fn load(client: &Client) -> Result<Self, kube::Error> {
+    pub(crate) async fn load(client: &Client) -> Result<Self, ReadError> {
+        let core = retry::read(BUDGET, || client.list_core_api_versions_aggregated());
+        let groups = retry::read(BUDGET, || client.list_api_groups_aggregated());
         let (core, groups) = tokio::try_join!(
-            retry::read(BUDGET, || client.list_core_api_versions_aggregated()),
-            retry::read(BUDGET, || client.list_api_groups_aggregated()),
+            core.map_err(ReadError::of("which core types the API server serves (/api)")),
+            groups.map_err(ReadError::of("which API groups the API server serves (/apis)")),
         )?;
         Ok(Self::of(core.items.into_iter().chain(groups.items)))
     }

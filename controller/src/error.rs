@@ -4,13 +4,15 @@ use backup_lock::ActivateError;
 use backup_runtime::{errors::plain, leader::NotLeader, retry::WriteError};
 use backup_store::StoreError;
 
-use crate::location::LocationError;
+use crate::{discovery::ReadError, location::LocationError};
 
 /// Why an object was not reconciled. The queue tries it again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReconcileError {
     #[error("the API server could not be asked: {}", plain(.0))]
     Api(#[from] kube::Error),
+    #[error(transparent)]
+    Read(#[from] ReadError),
     #[error(transparent)]
     Write(#[from] WriteError),
     #[error(transparent)]
@@ -36,7 +38,7 @@ impl ReconcileError {
     /// A word for logs.
     pub(crate) fn category(&self) -> &'static str {
         match self {
-            Self::Api(_) => "api",
+            Self::Api(_) | Self::Read(_) => "api",
             Self::Write(error) => error.category(),
             Self::NotLeader(_) => "not_leader",
             Self::Claim(error) => error.category(),

@@ -127,16 +127,17 @@ impl LocationController {
             secrets,
         };
         let (facts, message) = match checked {
-            Ok(facts) => (facts, None),
+            Ok(facts) => (facts, decide::remark(&location.spec)),
             Err(error) => (None, Some(shortened(&error.to_string(), MESSAGE_CHARS))),
         };
+        let phase = if validation.available { LocationPhase::Available } else { LocationPhase::Unavailable };
         // What was known of another bucket is not true of this one.
         let outdated = last.is_some_and(|last| last.spec != location.spec);
         let annotation = match &facts {
             Some(facts) => Some(json!(facts.annotation())),
             None => outdated.then_some(Value::Null),
         };
-        self.publish(location, message.as_deref(), annotation).await?;
+        self.publish(location, &phase, message.as_deref(), annotation).await?;
         if let Some(facts) = &facts {
             self.emit_facts(location, facts);
         }
@@ -168,10 +169,10 @@ impl LocationController {
     async fn publish(
         &self,
         location: &BackupStorageLocation,
+        phase: &LocationPhase,
         message: Option<&str>,
         annotation: Option<Value>,
     ) -> Result<(), ReconcileError> {
-        let phase = if message.is_none() { LocationPhase::Available } else { LocationPhase::Unavailable };
         let time = Time(jiff::Timestamp::now());
         let outcome = retry::status_patch(&self.cluster, location, |current| {
             (current.spec == location.spec).then(|| {
@@ -193,10 +194,14 @@ impl LocationController {
             }
             PatchOutcome::Written(_) => {}
         }
-        if location.status.phase.as_ref() != Some(&phase) {
-            match message {
-                Some(message) => self.cluster.events.warning(location, "Unavailable", message),
-                None => self.cluster.events.normal(location, "Available", "backups can be stored here"),
+        if location.status.phase.as_ref() != Some(phase) {
+            match (phase, message) {
+                (LocationPhase::Available, _) => {
+                    self.cluster.events.normal(location, "Available", "backups can be stored here");
+                }
+                (_, message) => {
+                    self.cluster.events.warning(location, "Unavailable", message.unwrap_or_default());
+                }
             }
             tracing::info!(location = name, %phase, reason = message, "location changed");
         }

@@ -111,6 +111,10 @@ async fn bound(
     source: &Value,
 ) -> anyhow::Result<()> {
     install::ensure_namespace(client, namespace).await?;
+    // Nothing makes volumes here, but restored claims have a class.
+    let fast = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": "fast" },
+        "provisioner": DRIVER });
+    objects(client, None, "storage.k8s.io/v1", "StorageClass").apply_object("fast", &fast).await?;
     let volume = format!("pv-{namespace}-{name}");
     let (volumes, claims) =
         (core(client, "PersistentVolume", None), core(client, "PersistentVolumeClaim", Some(namespace)));

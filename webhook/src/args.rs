@@ -7,9 +7,12 @@ use std::{
 };
 
 use anyhow::Context as _;
-use backup_core::profile::{
-    Mode, OnConflict, Profile,
-    published::{PublishedProfile, PublishedProfiles, UnusableProfile},
+use backup_core::{
+    cron::Dialect,
+    profile::{
+        Mode, OnConflict, Profile,
+        published::{PublishedProfile, PublishedProfiles, UnusableProfile},
+    },
 };
 use backup_lock::{
     GuardedRequest, ProtectedProfile,
@@ -77,6 +80,10 @@ pub struct Args {
     /// writes, or in the cluster if it may touch all of it.
     #[arg(long)]
     pub check_restore_rights: bool,
+    /// Which library's reading of cron expressions the controller follows (its flag of this name): robfig or netresearch. A Schedule is
+    /// refused for what that one does not read; unset: for what neither reads.
+    #[arg(long, value_name = "NAME")]
+    pub cron_dialect: Option<Dialect>,
     /// Addresses of all replicas, this one included, so that one of them does all the writing of one ledger.
     #[arg(long, value_delimiter = ',', requires = "identity")]
     pub peers: Vec<SocketAddr>,

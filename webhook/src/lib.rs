@@ -111,6 +111,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         peers,
         Arc::clone(&metrics),
     );
+    let webhook = webhook.reading_cron(args.cron_dialect);
 
     tokio::spawn(published::keep(client.clone(), args.namespace.clone(), published));
     let handle = axum_server::Handle::new();

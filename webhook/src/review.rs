@@ -9,7 +9,10 @@ use axum::{
     http::{StatusCode, Uri},
     response::{IntoResponse, Response},
 };
-use backup_core::profile::{Mode, OnConflict, Profile, ScopeRule, published::UnusableProfile};
+use backup_core::{
+    cron::Dialect,
+    profile::{Mode, OnConflict, Profile, ScopeRule, published::UnusableProfile},
+};
 use backup_lock::{
     Footprint, ObjectKey, ObjectKind, ProtectedProfile,
     admission::{ClaimRequest, Running},
@@ -55,6 +58,8 @@ pub(crate) struct Webhook {
     /// The other replicas, if there may be any.
     peers: Option<Arc<Peers>>,
     external_leases: ExternalLeases,
+    /// One of them reads the cron expressions of Schedules.
+    dialects: Vec<Dialect>,
     metrics: Arc<Metrics>,
 }
 
@@ -101,8 +106,14 @@ impl Webhook {
             callers,
             peers,
             external_leases: ExternalLeases::default(),
+            dialects: Dialect::ALL.to_vec(),
             metrics,
         }
+    }
+
+    /// The same where it is known which library's reading of cron expressions the controller follows.
+    pub(crate) fn reading_cron(self, dialect: Option<Dialect>) -> Self {
+        Self { dialects: dialect.map_or_else(|| Dialect::ALL.to_vec(), |dialect| vec![dialect]), ..self }
     }
 
     /// One replica decides for all on a scope, so that they do not conflict on its ledger. `None`: decide here.
@@ -118,7 +129,9 @@ impl Webhook {
     fn schedule(&self, request: &AdmissionRequest<DynamicObject>) -> Answer {
         let velero = self.claims.iter().find(|claims| claims.protected().profile.is_velero());
         let counts = velero.filter(|claims| claims.count(request));
-        let refusal = counts.and_then(|claims| schedules::refusal(&claims.protected().profile, request));
+        let refusal =
+            |claims: &Claims| schedules::refusal(&claims.protected().profile, &self.dialects, request);
+        let refusal = counts.and_then(refusal);
         refusal.map_or_else(|| Answer::pass("passed"), |status| Answer::refuse(status, "invalid"))
     }
 

@@ -25,24 +25,27 @@ pub(crate) fn is_schedule(request: &AdmissionRequest<DynamicObject>) -> bool {
 
 /// Why a request about a Schedule is refused; `None` if it may pass. What was wrong before is not refused again: an update that
 /// mends one field of two, or pauses a Schedule that was stored while the webhook was down, passes.
-pub(crate) fn refusal(profile: &Profile, request: &AdmissionRequest<DynamicObject>) -> Option<Status> {
+pub(crate) fn refusal(
+    profile: &Profile,
+    dialects: &[Dialect],
+    request: &AdmissionRequest<DynamicObject>,
+) -> Option<Status> {
     let object = request.object.as_ref()?;
     let before = match request.operation {
         Operation::Create => Vec::new(),
-        Operation::Update => request.old_object.as_ref().map(|old| findings(profile, old))?,
+        Operation::Update => request.old_object.as_ref().map(|old| findings(profile, dialects, old))?,
         Operation::Delete | Operation::Connect => return None,
     };
-    let mut found = findings(profile, object);
+    let mut found = findings(profile, dialects, object);
     found.retain(|finding| !before.contains(finding));
     let namespace = request.namespace.as_deref().unwrap_or_default();
     (!found.is_empty()).then(|| denial::invalid_schedule(&profile.group, namespace, &request.name, &found))
 }
 
 /// Where another server makes the backups, that is no more than what it cannot read.
-fn findings(profile: &Profile, object: &DynamicObject) -> Vec<Finding> {
+fn findings(profile: &Profile, dialects: &[Dialect], object: &DynamicObject) -> Vec<Finding> {
     if profile.engine {
-        // Which dialect the controller reads is its own flag: what one of them reads is left to it.
-        validate::raw_schedule(&object.data, &Dialect::ALL)
+        validate::raw_schedule(&object.data, dialects)
     } else {
         validate::undecodable_schedule(&object.data)
     }
@@ -56,6 +59,10 @@ mod tests {
     use super::*;
 
     fn message(engine: bool, new: &Value, old: Option<&Value>) -> String {
+        message_of(engine, &Dialect::ALL, new, old)
+    }
+
+    fn message_of(engine: bool, dialects: &[Dialect], new: &Value, old: Option<&Value>) -> String {
         let object = |spec: &Value| json!({ "metadata": { "name": "nightly" }, "spec": spec });
         let mut request = json!({
             "uid": "1", "operation": "CREATE", "name": "nightly", "namespace": "velero", "object": object(new),
@@ -69,7 +76,7 @@ mod tests {
         let request = serde_json::from_value(request).unwrap();
         assert!(is_schedule(&request));
         let profile = Profile { engine, ..Profile::velero() };
-        refusal(&profile, &request).map(|status| status.message).unwrap_or_default()
+        refusal(&profile, dialects, &request).map(|status| status.message).unwrap_or_default()
     }
 
     #[rstest]
@@ -116,5 +123,21 @@ mod tests {
         assert_eq!(message(false, &takes, None), "");
         let message = message(false, &json!({ "schedule": "@daily", "template": { "ttl": "soon" } }), None);
         assert!(message.contains("spec.template.ttl: "), "{message}");
+    }
+
+    #[test]
+    fn where_the_library_is_known_a_schedule_is_refused_for_what_that_one_does_not_read() {
+        for (schedule, robfig, netresearch) in [
+            ("0 3 * * *", false, false),
+            ("0 3 * * 7", true, false),
+            ("*/70 * * * *", false, true),
+            ("61 * * * *", true, true),
+        ] {
+            let spec = json!({ "schedule": schedule, "template": {} });
+            for (dialect, refused) in [(Dialect::Robfig, robfig), (Dialect::Netresearch, netresearch)] {
+                let message = message_of(true, &[dialect], &spec, None);
+                assert_eq!(message.contains("spec.schedule: "), refused, "{schedule} {dialect}: {message}");
+            }
+        }
     }
 }

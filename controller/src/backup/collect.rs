@@ -18,7 +18,7 @@ mod unsupported_volumes;
 
 use collector::Collector;
 pub(crate) use collector::{CollectError, CollectOutput, CollectPlan, CollectRequest, CollectedItems, Sink};
-pub(crate) use scope::{NamespaceScope, Needed};
+pub(crate) use scope::{NamespaceScope, Needed, without_match};
 
 /// Collects everything into the sink. What could not be had, or is missing after a cancellation, is an error in the report.
 pub(crate) async fn collect<'a, S: Sink>(

@@ -207,14 +207,16 @@ impl Worker<Backups> {
         output: CollectOutput<'_, BackupWriter>,
     ) -> Result<(CollectedItems, Arc<BackupVolumes>), CollectError> {
         let (cluster, kind) = (&self.ctx.cluster, &self.kind);
-        let mut selection = observe::selection(
+        let selection = observe::selection(
             cluster,
             &backup.spec,
             kind.only_related_cluster_resources,
             &kind.groups,
             kind.settings.global_policies.as_deref(),
-        )
-        .await?;
+        );
+        let waits = self.cancellation.waits();
+        let subject = "the API server to say which types and namespaces it has (/api, /apis)";
+        let mut selection = waits.during(subject, Box::pin(selection)).await?;
         if kind.settings.api_group_versions {
             selection.plan.add_versions();
         }
@@ -271,6 +273,10 @@ fn report_missing(report: &mut Report, selection: &Selection) {
     }
     for name in &selection.idle_excludes {
         report.warn(Scope::Velero, format!("no type is called {name:?}: excluding it leaves nothing out"));
+    }
+    for name in &selection.idle_namespaces {
+        report
+            .warn(Scope::Velero, format!("no namespace is called {name:?}: excluding it leaves nothing out"));
     }
     for problem in &selection.policy_problems {
         report.error(Scope::Velero, format!("the resource policy is not followed: {problem}"));

@@ -15,12 +15,12 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
 use super::{
-    collect::{CollectPlan, NamespaceScope, Needed},
+    collect::{CollectPlan, NamespaceScope, Needed, without_match},
     prepare::{self, EffectivePolicy, Facts, PolicyData},
 };
 use crate::{
     config_maps,
-    discovery::{KnownGroups, ServedTypes},
+    discovery::{KnownGroups, ReadError, ServedTypes},
     snapshot_locations::SnapshotLocations,
 };
 
@@ -95,9 +95,9 @@ async fn namespaces(
     }
 }
 
-/// The live namespaces that a spec may mean. Few names are asked for each: a list would be one of all there are.
-async fn live_namespaces(client: &Client, spec: &BackupSpec) -> Result<Vec<String>, kube::Error> {
-    let named = match NamespaceScope::needed(spec) {
+/// The live namespaces that a list of a spec may mean. Few names are asked for each: a list would be one of all there are.
+async fn live_namespaces(client: &Client, names_of_spec: &[String]) -> Result<Vec<String>, kube::Error> {
+    let named = match NamespaceScope::needed(names_of_spec) {
         Needed::None => return Ok(Vec::new()),
         Needed::All => return Ok(names(namespaces(client, "").await?)),
         Needed::Named(named) => named,
@@ -127,6 +127,8 @@ pub(crate) struct Selection {
     pub unmatched: Vec<String>,
     /// Resources that are named to be excluded, and that nothing is served by.
     pub idle_excludes: Vec<String>,
+    /// Names and patterns of namespaces to exclude that no namespace has.
+    pub idle_namespaces: Vec<String>,
     /// Why the resource policy that is asked for can't be followed (any more).
     pub policy_problems: Vec<String>,
     /// What of the policies is not followed although it is sound.
@@ -141,16 +143,20 @@ pub(crate) async fn selection(
     only_related: bool,
     groups: &KnownGroups,
     global_policies: Option<&str>,
-) -> Result<Selection, kube::Error> {
+) -> Result<Selection, ReadError> {
     let client = &cluster.client;
     let served = ServedTypes::load(client).await?;
     groups.note(&served);
-    let live = live_namespaces(client, spec).await?;
+    let live = live_namespaces(client, &spec.included_namespaces).await?;
     // Preparation asked a moment ago, and an answer that soon after takes up to 100 ms: the API server has etcd say how far it
     // is only so often (`pkg/storage/cacher/progress`, v1.34).
     let labelled =
         if spec.excluded_namespaces.is_empty() { Vec::new() } else { excluded_namespaces(client).await? };
     let mut asked = as_asked(spec, &labelled);
+    let idle_namespaces = match asked.excluded_namespaces.as_slice() {
+        [] => Vec::new(),
+        excluded => without_match(excluded, &live_namespaces(client, excluded).await?),
+    };
     let data = policy_data(cluster, spec, global_policies).await?;
     let (EffectivePolicy { policy, ignored }, policy_problems) =
         match prepare::read_policy(spec, &data, global_policies) {
@@ -173,6 +179,7 @@ pub(crate) async fn selection(
         unknown,
         unmatched,
         idle_excludes,
+        idle_namespaces,
         policy_problems,
         policy_remarks,
         plan: CollectPlan::new(spec, served, filter, &live, Some(policy), cluster.page_size),

@@ -2,7 +2,10 @@ use backup_runtime::page::api_resource;
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use backup_testkit::{FakeApi, Fault};
+
 use super::*;
+use crate::{job::worker::WorkerError, testing::discovery};
 
 const ALL: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
@@ -123,4 +126,20 @@ fn a_group_of_which_nothing_can_be_created_is_missed_by_nobody() {
     assert!(silent("read.io/v1") && !silent("full.io/v1"));
     groups.note(&ServedTypes::just(&[of("read.io", &["create"]), of("metrics.k8s.io", &["create"])]));
     assert!(!silent("read.io/v1") && !silent("metrics.k8s.io/v1"), "as it was seen last");
+}
+
+#[tokio::test]
+async fn what_could_not_be_read_is_named_by_what_waits_for_it() {
+    for (fails, what) in [("/api", "which core types"), ("/apis", "which API groups")] {
+        let api = FakeApi::new().with_fault(move |request| {
+            (request.path == fails).then(|| Fault::refuse(403, "Forbidden", "no"))
+        });
+        for path in ["/api", "/apis"] {
+            api.put(path, discovery("", &[("pods", "Pod", "Namespaced")]));
+        }
+        let error = ServedTypes::load(&api.client()).await.unwrap_err();
+        let WorkerError::Blocked { reason, retryable } = error.into() else { panic!("{fails}") };
+        let expected = format!("{what} the API server serves ({fails}) cannot be read: no");
+        assert_eq!((reason, retryable), (expected, false));
+    }
 }

@@ -63,9 +63,47 @@ pub(super) fn decide(
     }
 }
 
+/// What of the spec of a location that can be used is not followed as it is written; a sentence.
+pub(super) fn remark(spec: &BackupStorageLocationSpec) -> Option<String> {
+    let periods =
+        [("backupSyncPeriod", spec.backup_sync_period), ("validationFrequency", spec.validation_frequency)];
+    let negative = periods.into_iter().filter_map(|(field, period)| {
+        let period = period.filter(|period| *period < GoDuration::default())?;
+        Some(format!("spec.{field} is negative ({period})"))
+    });
+    let negative: Vec<String> = negative.collect();
+    (!negative.is_empty()).then(|| {
+        format!(
+            "{}, which counts as not set, so the controller's own period holds; set a span such as \"5m\", or \"0\" for never",
+            negative.join(" and ")
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_negative_period_is_named() {
+        for (sync, validation, expected) in [
+            (None, None, None),
+            (Some("0"), Some("1m"), None),
+            (
+                Some("-5s"),
+                Some("1m"),
+                Some("spec.backupSyncPeriod is negative (-5s), which counts as not set"),
+            ),
+            (None, Some("-1h"), Some("spec.validationFrequency is negative (-1h0m0s), which")),
+            (Some("-5s"), Some("-1h"), Some("(-5s) and spec.validationFrequency is negative")),
+        ] {
+            let mut spec = location(validation).spec;
+            spec.backup_sync_period = sync.map(|text| text.parse().unwrap());
+            let found = remark(&spec);
+            assert_eq!(found.is_some(), expected.is_some(), "{found:?}");
+            assert!(found.unwrap_or_default().contains(expected.unwrap_or_default()));
+        }
+    }
 
     const NOW: Duration = Duration::from_hours(100);
     const PROBE: Plan = Plan::Validate { probe: true };

@@ -13,7 +13,7 @@ use backup_actions::restore::{
 use serde_json::Value;
 
 use super::{
-    calls::{CallError, Calls},
+    calls::{CallError, Calls, held},
     guard,
 };
 use crate::job::cancellation::StopReason;
@@ -149,12 +149,14 @@ pub(super) async fn item(
     let controlled = target.controller.map(|controller| controlled(wanted, controller));
     for _ in 0..TRIES {
         let (created, uncertain) =
-            calls.create(target.collection, controlled.as_ref().unwrap_or(wanted)).await;
+            calls.create(target.collection, controlled.as_ref().unwrap_or(wanted), target.unmodified).await;
         let error = match created {
             Ok(lost) => return Ok(Applied::stored(Outcome::Created, kind, name, &lost)),
             Err(error) => error.unless_stopped()?,
         };
-        if !error.is_already_exists() && !holds_port(target, &error) {
+        // A webhook is asked before the server looks for the name.
+        let may_exist = error.is_already_exists() || error.is_webhook() || holds_port(target, &error);
+        if !may_exist {
             return Ok(Applied::failed(format!("{kind} {name:?} could not be created: {error}")));
         }
         let mine = uncertain || policy.resumed;
@@ -205,24 +207,18 @@ async fn compare(
                     why.map(|why| Applied::failed(format!("{kind} {name:?} could not be created: {why}")))
                 );
             }
-            Err(error) => {
-                return Ok(Some(Applied::skipped(format!(
-                    "{kind} {name:?} exists and could not be compared: {}",
-                    error.unless_stopped()?
-                ))));
-            }
+            Err(error) => return Ok(Some(unread(kind, name, &error.unless_stopped()?, refused))),
         };
         if mine && policy.is_ours(&found) {
             // Others may have changed it meanwhile.
-            let lost = Asked { group_resource, body: wanted }.absent(&found);
+            let lost = Asked { group_resource, body: wanted, unmodified }.absent(&found);
             return Ok(Some(Applied::stored(Outcome::Created, kind, name, &lost)));
         }
         if existing::is_going(&found) {
             let why = match calls.until_gone(collection, name, existing::is_going).await {
                 Ok(left) if left.as_ref().is_some_and(existing::is_going) => {
-                    "the old one is still being deleted; its finalizers say what holds it (`kubectl get -o yaml`): restore it again \
-                     once it is gone"
-                        .to_owned()
+                    let holds = left.as_ref().map(held).unwrap_or_default();
+                    format!("the old one is still being deleted{holds}: restore it again once it is gone")
                 }
                 Ok(_) => return Ok(None),
                 Err(error) => error.unless_stopped()?.to_string(),
@@ -274,7 +270,7 @@ async fn compare(
             }
             Existing::Equal => return Ok(Some(Applied::quiet(Outcome::Skipped))),
         };
-        match calls.patch(collection, name, &patch).await {
+        match calls.patch(collection, name, &patch, unmodified).await {
             Ok((now, lost)) => {
                 let mut applied = changed(target, &found, &now, &lost);
                 if let Some(left) = left {
@@ -295,6 +291,20 @@ async fn compare(
     Ok(Some(Applied::skipped(format!(
         "{kind} {name:?} exists and differs from the backup; it changed so often meanwhile that it was left as it is"
     ))))
+}
+
+/// What became of an object that could not be read, after its creation was `refused`.
+fn unread(kind: &str, name: &str, error: &CallError, refused: Option<&CallError>) -> Applied {
+    match refused.filter(|refused| !refused.is_already_exists()) {
+        None => Applied::skipped(format!("{kind} {name:?} exists and could not be compared: {error}")),
+        // The server converts only what it has found.
+        Some(_) if error.fails_to_convert() => Applied::failed(format!(
+            "{kind} {name:?} was not restored: there is one in the cluster, which could not be compared: {error}"
+        )),
+        Some(refused) => Applied::failed(format!(
+            "{kind} {name:?} could not be created: {refused}; whether it was there already could not be read: {error}"
+        )),
+    }
 }
 
 /// What people read of an object that is left, though it differs.

@@ -5,6 +5,7 @@
 
 mod dry_run;
 mod failures;
+mod held;
 mod server_warnings;
 
 use std::{
@@ -43,6 +44,8 @@ use crate::job::cancellation::{Cancellation, NotSent, StopReason};
 pub(super) use dry_run::client as dry_client;
 use dry_run::{DryRun, Place};
 use failures::{Failures, MAX_GRACE, Retry, classify};
+pub(super) use held::held;
+use held::what_holds;
 use server_warnings::ServerWarnings;
 
 /// Objects that are waited for in vain before no other one is.
@@ -139,6 +142,15 @@ impl CallError {
         }
     }
 
+    /// Whether a webhook that converts a type fails. Of a request that reads one object that says that the object is there.
+    pub(super) fn fails_to_convert(&self) -> bool {
+        matches!(self, Self::Webhook { webhook, .. } if webhook.starts_with(failures::CONVERTS))
+    }
+
+    pub(super) fn is_webhook(&self) -> bool {
+        matches!(self, Self::Webhook { .. })
+    }
+
     pub(super) fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused(status) if status.is_not_found())
     }
@@ -232,12 +244,13 @@ impl Calls {
         &self.cancellation
     }
 
-    /// Creates an object, and returns what the server has not stored of it. Create-only: it never changes one that is there. True if
-    /// an earlier try of this very call may have created it.
+    /// Creates an object, and returns what the server has not stored of it, `unmodified` being the object without the changes of resource
+    /// modifiers. Create-only: it never changes one that is there. True if an earlier try of this very call may have created it.
     pub(super) async fn create(
         &self,
         collection: &str,
         body: &Object,
+        unmodified: Option<&Object>,
     ) -> (Result<LostFields, CallError>, bool) {
         if let Some(dry_run) = self.only_planned(collection) {
             dry_run.untried(collection);
@@ -259,7 +272,7 @@ impl Calls {
         if let (Some(dry_run), Ok(_)) = (&self.dry_run, &result) {
             dry_run.created(collection, body);
         }
-        (result.and_then(|answer| lost(collection, body, &answer)), tries > 1)
+        (result.and_then(|answer| lost(collection, body, unmodified, &answer)), tries > 1)
     }
 
     pub(super) async fn get(&self, collection: &str, name: &str) -> Result<Option<Object>, CallError> {
@@ -296,6 +309,7 @@ impl Calls {
         collection: &str,
         name: &str,
         patch: &Object,
+        unmodified: Option<&Object>,
     ) -> Result<(Object, LostFields), CallError> {
         let request = Request::new(collection);
         let params = PatchParams::default();
@@ -303,7 +317,7 @@ impl Calls {
         let request = || request.patch(&path::segment(name), &params, &Patch::Merge(patch));
         let answer = self.call(true, subject, request).await?;
         let now: Object = read(&answer)?;
-        let lost = Asked { group_resource: &type_of(collection), body: patch }.lost(&now);
+        let lost = Asked { group_resource: &type_of(collection), body: patch, unmodified }.lost(&now);
         Ok((now, lost))
     }
 
@@ -336,7 +350,7 @@ impl Calls {
             written => written,
         };
         let body = Object::from_iter([("status".to_owned(), status.clone())]);
-        lost(collection, &body, &written?)
+        lost(collection, &body, None, &written?)
     }
 
     /// Waits until an object that is going away is gone, or does not go any more; what is there then, which may still be going. Once
@@ -459,8 +473,13 @@ impl Calls {
 }
 
 /// What the server has not stored of what it was asked for.
-fn lost(collection: &str, body: &Object, answer: &[u8]) -> Result<LostFields, CallError> {
-    let asked = Asked { group_resource: &type_of(collection), body };
+fn lost(
+    collection: &str,
+    body: &Object,
+    unmodified: Option<&Object>,
+    answer: &[u8],
+) -> Result<LostFields, CallError> {
+    let asked = Asked { group_resource: &type_of(collection), body, unmodified };
     asked.lost_in_answer(answer).map_err(CallError::Unreadable)
 }
 
@@ -471,25 +490,6 @@ fn type_of(collection: &str) -> String {
 
 fn read<T: DeserializeOwned>(answer: &[u8]) -> Result<T, CallError> {
     serde_json::from_slice(answer).map_err(CallError::Unreadable)
-}
-
-/// What keeps an object that is being deleted, as it says of itself: the conditions of a namespace, or finalizers.
-fn what_holds(object: &Object) -> Option<String> {
-    let conditions = json::object(object, &["status"]).and_then(|status| status.get("conditions"));
-    let conditions: Vec<&str> = conditions
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter(|condition| condition["status"] == "True")
-        .filter_map(|condition| condition["message"].as_str())
-        .filter(|message| !message.is_empty())
-        .collect();
-    if !conditions.is_empty() {
-        return Some(conditions.join("; "));
-    }
-    let finalizers = json::object(object, &["metadata"])?.get("finalizers")?.as_array()?;
-    let finalizers: Vec<&str> = finalizers.iter().filter_map(Value::as_str).collect();
-    (!finalizers.is_empty()).then(|| format!("it has finalizers: {}", finalizers.join(", ")))
 }
 
 #[cfg(test)]

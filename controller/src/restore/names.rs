@@ -50,7 +50,6 @@ pub(super) fn check(
         let field = "spec.restoreStatus.excludedResources";
         found.excluded_types(field, &status.excluded_resources, held, resolve);
     }
-    found.hooks(spec, held);
     found
 }
 
@@ -90,24 +89,6 @@ impl NameCheck {
                     "namespace {source:?} is not among the namespaces that are restored; include it, or remove the mapping"
                 );
                 self.error(&field, message);
-            }
-        }
-    }
-
-    /// Hooks are about namespaces of the cluster, so those of the backup as they are mapped.
-    fn hooks(&mut self, spec: &RestoreSpec, held: &Held<'_>) {
-        let targets: BTreeSet<&String> =
-            held.namespaces.iter().map(|name| spec.namespace_mapping.get(name).unwrap_or(name)).collect();
-        let hooks = spec.hooks.iter().flat_map(|hooks| &hooks.resources).enumerate();
-        for (at, hook) in hooks {
-            let idle =
-                hook.included_namespaces.iter().filter(|name| !is_glob(name) && !targets.contains(name));
-            for name in idle {
-                let message = format!(
-                    "nothing is restored into namespace {name:?}, so hook {:?} runs in no pod there",
-                    hook.name
-                );
-                self.warn(&format!("spec.hooks.resources[{at}].includedNamespaces"), message);
             }
         }
     }
@@ -259,11 +240,6 @@ mod tests {
     #[case::exclude(json!({"excludedNamespaces": ["shpo"]}), "spec.excludedNamespaces")]
     #[case::excluded_type(json!({"excludedResources": ["secretz"]}), "spec.excludedResources")]
     #[case::status(json!({"restoreStatus": {"excludedResources": ["secretz"]}}), "spec.restoreStatus.excludedResources")]
-    #[case::hook(
-        json!({"namespaceMapping": {"prod": "copy"},
-            "hooks": {"resources": [{"name": "h", "includedNamespaces": ["copy", "prod", "shop", "x-*"]}]}}),
-        "spec.hooks.resources[0].includedNamespaces"
-    )]
     fn a_pattern_without_a_match_and_an_idle_exclude_are_warnings(#[case] spec: Value, #[case] field: &str) {
         let found = checked(spec);
         let fields: Vec<&str> = found.warnings.iter().map(|one| one.field.as_str()).collect();

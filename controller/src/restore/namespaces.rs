@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{
     apply::{self, Applied, Outcome, Policy, TRIES, Target},
-    calls::Calls,
+    calls::{Calls, held},
 };
 use crate::job::cancellation::StopReason;
 
@@ -106,7 +106,7 @@ async fn create(
     compared: bool,
 ) -> Result<Applied, StopReason> {
     for _ in 0..TRIES {
-        let (created, uncertain) = calls.create(COLLECTION, body).await;
+        let (created, uncertain) = calls.create(COLLECTION, body, None).await;
         match created {
             Ok(lost) => return Ok(Applied::stored(Outcome::Created, KIND, name, &lost)),
             Err(error) if !error.is_already_exists() => {
@@ -119,7 +119,8 @@ async fn create(
             Ok(None) => continue,
             Ok(Some(found)) if is_going(&found) => {
                 let stays = format!(
-                    "the old one is still going away; `kubectl get namespace {name} -o yaml` shows what holds it"
+                    "the old one is still going away{}; restore again once `kubectl get namespace {name}` does not find it",
+                    held(&found)
                 );
                 return Ok(not_created(name, &stays));
             }
@@ -161,7 +162,7 @@ async fn compare(
         unmodified: None,
         controller: None,
     };
-    match calls.patch(COLLECTION, name, &patch).await {
+    match calls.patch(COLLECTION, name, &patch, None).await {
         Ok((now, lost)) => Ok(Some(apply::changed(target, found, &now, &lost))),
         Err(error) if error.is_conflict() || error.is_not_found() => Ok(None),
         Err(error) => Ok(Some(Applied::skipped(format!(

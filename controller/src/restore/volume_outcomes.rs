@@ -43,7 +43,7 @@ impl From<Outcome> for Became {
     }
 }
 
-/// The volume that a claim of the backup names, as it is in the cluster.
+/// The volume that a claim names, as it is in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NamedVolume {
     /// The claim has it, or can bind to it.
@@ -54,6 +54,8 @@ pub(crate) enum NamedVolume {
     Held(String),
     /// The claim exists, and has this volume.
     Another(String),
+    /// The claim names none, and nothing makes one for it; why.
+    Unprovisioned(String),
 }
 
 /// What became of volumes and of what has them.
@@ -163,24 +165,30 @@ impl VolumeOutcomes {
             (None, Became::Failed) => (None, self.not_created(claim)),
             (None, Became::LeftOut) => left_to_pod(claim),
         };
+        let named = self.named.get(&key).filter(|_| became == Became::Created);
+        let (message, why) = match named {
+            Some(NamedVolume::Unprovisioned(class)) => unprovisioned(name, class, (message, why), wanted),
+            _ => (message, why),
+        };
         let missing = why.map(|why| volume_data::not_restored(namespace, name, volume, &why));
         Some(DataOutcome { message, missing })
     }
 
     fn created(&self, claim: PlannedClaim<'_>, told: &[Value]) -> Said {
         let PlannedClaim { source, namespace, name, volume, data } = claim;
+        let named = self.named.get(&(namespace.to_owned(), name.to_owned()));
         match data {
-            DataSource::Kept => match self.named.get(&(namespace.to_owned(), name.to_owned())) {
-                Some(NamedVolume::Absent) => missing(
-                    Level::Warning,
-                    format!(
-                        "claim {name:?} waits for volume {volume:?}, which is not in the cluster and not part of the restore: restore \
-                         the volume, too (persistentvolumes)"
-                    ),
-                    format!("its volume {volume} is not in the cluster"),
+            _ if data.restores_volume() && named == Some(&NamedVolume::Absent) => missing(
+                Level::Warning,
+                format!(
+                    "claim {name:?} waits for volume {volume:?}, which is not in the cluster and not part of the restore: restore the \
+                     volume, too (persistentvolumes)"
                 ),
-                _ => info(format!("claim {name:?} comes back with its volume, which keeps its data")),
-            },
+                format!("its volume {volume} is not in the cluster"),
+            ),
+            DataSource::Kept => {
+                info(format!("claim {name:?} comes back with its volume, which keeps its data"))
+            }
             DataSource::NativeSnapshot => {
                 info(format!("claim {name:?} comes back with a volume of the snapshot"))
             }
@@ -283,6 +291,18 @@ fn unwanted(claim: PlannedClaim<'_>, became: Became) -> Said {
         Became::Existing => info(keeps_its_data(name)),
         Became::Failed | Became::LeftOut => (None, None),
     }
+}
+
+/// Of a claim that was created and gets no volume. `said` is what would be said of it otherwise.
+fn unprovisioned(claim: &str, class: &str, said: Said, wanted: bool) -> Said {
+    let (message, why) = said;
+    let (level, before) = match message {
+        Some((level @ (Level::Warning | Level::Error), text)) => (level, text),
+        Some((_, text)) => (Level::Warning, text),
+        None => (Level::Warning, format!("claim {claim:?} is created")),
+    };
+    let text = format!("{before}; it has no volume and stays Pending until there is one for it: {class}");
+    (Some((level, text)), why.or_else(|| wanted.then(|| format!("it has no volume: {class}"))))
 }
 
 /// Of a claim that is left to the pod which has its ephemeral volume.

@@ -11,7 +11,7 @@ use backup_core::{
     api::Restore,
     resource_policy::FilterPolicies,
     resources::{NAMESPACES, RestoreOrder, VersionPriorities},
-    text::{counted, shortened},
+    text::{counted, listed, shortened},
     validate::Finding,
 };
 use backup_lock::Footprint;
@@ -34,7 +34,7 @@ use super::{
     type_names::TypeNames,
 };
 use crate::{
-    discovery::ServedTypes,
+    discovery::{ReadError, ServedTypes},
     job::{
         action_journal::{ActionJournal, Done, Execution},
         cancellation::StopReason,
@@ -77,6 +77,8 @@ const WITH_JOURNAL: usize = 3 * NOTED;
 /// How long a group that was away may be unknown before nothing serves it: its server is replaced by another one.
 const BETWEEN_SERVERS: Duration = Duration::from_secs(5);
 
+/// Types that are waited for and named; others are counted.
+const MAX_AWAITED: usize = 5;
 /// Between two looks at what is served.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long an action or a command that is under way gets to answer when work has to stop: what it has started is better known.
@@ -92,8 +94,8 @@ pub(super) enum WorkError {
     /// It has to stop; it is resumed later.
     #[error(transparent)]
     Stopped(#[from] StopReason),
-    #[error("what the cluster serves could not be read: {0}")]
-    Discovery(kube::Error),
+    #[error(transparent)]
+    Discovery(ReadError),
     /// The local copy of the backup could not be read.
     #[error(transparent)]
     Contents(#[from] StoreError),
@@ -107,7 +109,7 @@ pub(super) enum WorkError {
 
 /// Reads what the cluster serves now.
 pub(super) type Discover<'a> =
-    Box<dyn Fn() -> BoxFuture<'static, Result<ServedTypes, kube::Error>> + Send + Sync + 'a>;
+    Box<dyn Fn() -> BoxFuture<'static, Result<ServedTypes, ReadError>> + Send + Sync + 'a>;
 
 /// The actions of plugins, and what actions need.
 pub(super) struct ActionContext<'a> {
@@ -249,7 +251,8 @@ impl Work<'_> {
             self.batch(batch, &restorer).await?;
         }
         self.served_later(others, &common).await?;
-        for idle in self.modifiers.iter().flat_map(ResourceModifiers::idle) {
+        let modifiers = self.modifiers.iter().flat_map(ResourceModifiers::idle);
+        for idle in modifiers.chain(common.hooks.idle()) {
             self.report.warn(Scope::Velero, idle);
         }
         Ok(self.complete_provisioned().await?)
@@ -311,14 +314,17 @@ impl Work<'_> {
             return Ok(());
         }
         let mut away = None;
-        let settled = |served: &ServedTypes| {
+        let missing = |served: &ServedTypes| {
             if batches.iter().any(|batch| batch.may_still_be_served(served)) {
                 away = Some(Instant::now());
             }
-            let all = batches.iter().all(|batch| served.by_group_resource(&batch.group_resource).is_some());
-            all || away.is_none_or(|last| last.elapsed() > BETWEEN_SERVERS)
+            if away.is_none_or(|last| last.elapsed() > BETWEEN_SERVERS) {
+                return Vec::new();
+            }
+            let names = batches.iter().map(|batch| batch.group_resource.clone());
+            names.filter(|name| served.by_group_resource(name).is_none()).collect()
         };
-        let served = self.await_served(settled).await?;
+        let served = self.await_served(missing).await?;
         let selection = self.selection(&served)?;
         let restorer = self.restorer(common, &served, &selection);
         for batch in &mut batches {
@@ -328,19 +334,24 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// What the cluster serves once it is as it should be, or when it was waited for as long as that may take.
+    /// What the cluster serves once nothing is missing, or when it was waited for as long as that may take. `missing` names the types
+    /// that are waited for.
     async fn await_served(
         &self,
-        mut enough: impl FnMut(&ServedTypes) -> bool,
+        mut missing: impl FnMut(&ServedTypes) -> Vec<String>,
     ) -> Result<ServedTypes, WorkError> {
         let deadline = Instant::now() + self.patience;
         let subject = "the API server to serve all types of the backup";
-        let _wait = self.calls.cancellation().waits().begin(subject);
+        let wait = self.calls.cancellation().waits().begin(subject);
         loop {
             let served = (self.discover)().await.map_err(WorkError::Discovery)?;
-            if enough(&served) || Instant::now() >= deadline {
+            let mut missing = missing(&served);
+            if missing.is_empty() || Instant::now() >= deadline {
                 return Ok(served);
             }
+            let total = missing.len();
+            missing.truncate(MAX_AWAITED);
+            wait.because(format!("it does not serve {} yet", listed(&missing, total)));
             self.calls.cancellation().wait(LOOK).await?;
         }
     }

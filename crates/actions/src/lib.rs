@@ -10,7 +10,9 @@ pub mod csi;
 pub mod hook;
 pub mod json;
 pub mod restore;
+mod rule_use;
 mod selector;
 
 pub use action::{ActionError, AppliesTo, ItemAction, ItemId, OperationProgress};
+pub use rule_use::RuleUse;
 pub use selector::{ActionSet, SelectedAction};

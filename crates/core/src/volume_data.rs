@@ -93,6 +93,31 @@ impl VolumeRecord {
     pub fn properties(&self) -> Option<&VolumeProperties> {
         self.pv_info.as_ref()
     }
+
+    /// Why its data cannot come back, where nothing was to save it.
+    fn unsaved(&self, volume: StoredVolume) -> String {
+        let skipped = match self.skipped_reason.as_str() {
+            "" => NOTHING_SAVED.to_owned(),
+            reason => format!("{NOTHING_SAVED} ({reason})"),
+        };
+        let is_retained = self.properties().is_some_and(|volume| volume.reclaim_policy == "Retain");
+        match volume {
+            StoredVolume::OnNode(kind) => {
+                format!(
+                    "{skipped}; its volume was of type {kind}, whose data is on one node and is not part of a backup"
+                )
+            }
+            StoredVolume::Absent if !self.pv_name.is_empty() => {
+                let kept = if is_retained {
+                    "; by its reclaim policy (Retain) the volume may still have the data"
+                } else {
+                    ""
+                };
+                format!("{skipped}, and its volume {:?} is not in the backup{kept}", self.pv_name)
+            }
+            StoredVolume::Absent | StoredVolume::Remote => skipped,
+        }
+    }
 }
 
 /// Why the data of a volume is missing, where the file gives no reason.
@@ -212,6 +237,26 @@ pub struct Evidence {
     pub kept: bool,
     /// A plugin was to take a snapshot, and could not.
     pub failed: bool,
+    pub volume: StoredVolume,
+}
+
+/// The PersistentVolume of a claim, as the backup has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StoredVolume {
+    #[default]
+    Absent,
+    /// Its data is in a storage system.
+    Remote,
+    /// Its data is in a directory or on a disk of one node; the kind of its source.
+    OnNode(&'static str),
+}
+
+impl StoredVolume {
+    /// Of a PersistentVolume in the backup.
+    pub fn of(volume: &serde_json::Map<String, Value>) -> Self {
+        let source = |kind: &&str| volume.get("spec").is_some_and(|spec| spec.get(*kind).is_some());
+        ["hostPath", "local"].into_iter().find(source).map_or(Self::Remote, Self::OnNode)
+    }
 }
 
 /// Where the data of a volume comes from when it is restored.
@@ -245,8 +290,7 @@ impl DataSource {
             _ if found.failed || record.result == "failed" => Self::Lost("its snapshot could not be taken"),
             "CSISnapshot" => Self::Lost("its VolumeSnapshot is not in the backup"),
             "NativeSnapshot" => Self::Lost("its snapshot is not in the list of the backup"),
-            _ if record.skipped_reason.is_empty() => Self::Unsaved("nothing of it was saved".to_owned()),
-            _ => Self::Unsaved(format!("nothing of it was saved ({})", record.skipped_reason)),
+            _ => Self::Unsaved(record.unsaved(found.volume)),
         }
     }
 
@@ -263,7 +307,9 @@ mod tests {
 
     use super::*;
 
-    const NONE: Evidence = Evidence { native: false, csi: false, kept: false, failed: false };
+    const NONE: Evidence =
+        Evidence { native: false, csi: false, kept: false, failed: false, volume: StoredVolume::Remote };
+    const ABSENT: Evidence = Evidence { volume: StoredVolume::Absent, ..NONE };
     const NATIVE: Evidence = Evidence { native: true, ..NONE };
     const CSI: Evidence = Evidence { csi: true, ..NONE };
     const KEPT: Evidence = Evidence { kept: true, ..NONE };
@@ -339,6 +385,28 @@ mod tests {
     #[case::old_csi(json!(null), CSI, DataSource::CsiSnapshot)]
     #[case::old_kept(json!(null), KEPT, DataSource::Kept)]
     #[case::old(json!(null), NONE, DataSource::Unsaved("nothing of it was saved".to_owned()))]
+    #[case::on_a_node(
+        json!({"skipped": true, "skippedReason": "snapshots are off"}),
+        Evidence { volume: StoredVolume::OnNode("hostPath"), ..NONE },
+        DataSource::Unsaved(
+            "nothing of it was saved (snapshots are off); its volume was of type hostPath, whose data is on one node and is not part \
+             of a backup".to_owned()
+        )
+    )]
+    #[case::nowhere(
+        json!({"pvName": "pv"}),
+        ABSENT,
+        DataSource::Unsaved("nothing of it was saved, and its volume \"pv\" is not in the backup".to_owned())
+    )]
+    #[case::unknown(json!(null), ABSENT, DataSource::Unsaved("nothing of it was saved".to_owned()))]
+    #[case::retained_and_not_in_the_backup(
+        json!({"pvName": "pv", "pvInfo": {"reclaimPolicy": "Retain"}}),
+        ABSENT,
+        DataSource::Unsaved(
+            "nothing of it was saved, and its volume \"pv\" is not in the backup; by its reclaim policy (Retain) the volume may still \
+             have the data".to_owned()
+        )
+    )]
     #[case::old_that_failed(json!(null), FAILED, DataSource::Lost("its snapshot could not be taken"))]
     fn where_the_data_of_a_volume_comes_from(
         #[case] record: Value,
@@ -347,6 +415,15 @@ mod tests {
     ) {
         let record = VolumeRecord::of(&record);
         assert_eq!(DataSource::of(record.as_ref(), found), expected);
+    }
+
+    #[test]
+    fn a_volume_on_a_node_is_known_by_its_source() {
+        let of = |source: Value| StoredVolume::of(json!({ "spec": source }).as_object().unwrap());
+        assert_eq!(of(json!({ "hostPath": { "path": "/data" } })), StoredVolume::OnNode("hostPath"));
+        assert_eq!(of(json!({ "local": { "path": "/disk" } })), StoredVolume::OnNode("local"));
+        assert_eq!(of(json!({ "nfs": {} })), StoredVolume::Remote);
+        assert_eq!(StoredVolume::of(&serde_json::Map::new()), StoredVolume::Remote);
     }
 
     #[test]

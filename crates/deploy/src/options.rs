@@ -60,6 +60,8 @@ pub struct Options {
     pub controller_args: Vec<String>,
 }
 
+/// Flag of both programs: how cron expressions are read.
+const CRON_DIALECT: &str = "--cron-dialect=";
 /// Feature of the controller: volumes of CSI drivers are snapshotted.
 const CSI_FEATURE: &str = "EnableCSI";
 
@@ -105,6 +107,11 @@ impl Options {
             object["spec"]["replicas"] = json!(replicas);
         }
         let mut more = self.webhook_args.clone();
+        // The webhook refuses Schedules by the reading that the controller follows.
+        let is_dialect = |arg: &&String| arg.starts_with(CRON_DIALECT);
+        if !more.iter().any(|arg| is_dialect(&arg)) {
+            more.extend(self.controller_args.iter().rfind(is_dialect).cloned());
+        }
         if program == "backup-controller" {
             let features =
                 (!self.features.is_empty()).then(|| format!("--features={}", self.features.join(",")));

@@ -90,6 +90,23 @@ fn what_is_chosen_is_in_the_deployments() {
 }
 
 #[test]
+fn the_webhook_reads_cron_as_the_controller_does() {
+    let args = |options: &Options| {
+        deployments(options)
+            .iter()
+            .map(|one| one["spec"]["template"]["spec"]["containers"][0]["args"].to_string())
+            .collect()
+    };
+    let dialect = "--cron-dialect=netresearch".to_owned();
+    let options = Options { controller_args: vec![dialect.clone()], ..Options::default() };
+    let both: Vec<String> = args(&options);
+    assert!(both.len() == 2 && both.iter().all(|args| args.matches(&dialect).count() == 1), "{both:?}");
+    let own = "--cron-dialect=robfig".to_owned();
+    let of_webhook = args(&Options { webhook_args: vec![own.clone()], ..options }).remove(0);
+    assert!(of_webhook.contains(&own) && !of_webhook.contains(&dialect), "{of_webhook}");
+}
+
+#[test]
 fn without_a_choice_the_images_are_those_of_this_version() {
     for (deployment, program) in deployments(&Options::default()).iter().zip(PROGRAMS) {
         let image = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];

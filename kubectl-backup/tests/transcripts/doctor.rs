@@ -197,6 +197,16 @@ async fn another_webhooks_refusal_is_no_sign_of_ours() {
 }
 
 #[tokio::test]
+async fn what_a_location_says_while_it_is_available_is_told() {
+    let api = FakeApi::start().await;
+    api.has(location("Available", "spec.backupSyncPeriod is negative (-5s), which counts as not set"));
+    let seen = Person::at(&api).types("doctor").await;
+    let expected = "! locations              default is Available, checked 40s ago, but spec.backupSyncPeriod is negative (-5s), which counts \
+                    as not set";
+    assert!(seen.contains(expected), "{seen}");
+}
+
+#[tokio::test]
 async fn locations_that_nobody_can_write_are_told() {
     let api = FakeApi::start().await;
     let read_only = json!({"spec": {"accessMode": "ReadOnly"},

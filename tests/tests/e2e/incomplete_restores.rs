@@ -1,7 +1,7 @@
 //! What a restore could leave out without a word.
 
 use backup_core::{
-    labels::{LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION},
+    labels::{BLOCKED_ANNOTATION, LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION},
     left_items::LeftItems,
 };
 use backup_tests::{
@@ -12,7 +12,7 @@ use backup_tests::{
 use k8s_openapi::{
     api::{
         admissionregistration::v1::ValidatingWebhookConfiguration,
-        core::v1::{PersistentVolume, PersistentVolumeClaim, Service},
+        core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim, Service},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -23,6 +23,7 @@ crate::tests! {
     a_type_that_is_not_served_is_an_error_of_its_restore,
     a_type_whose_server_is_away_is_waited_for,
     what_is_being_deleted_is_restored_once_it_is_gone,
+    what_keeps_a_namespace_that_terminates_is_said,
     a_volume_whose_claim_is_gone_is_there_for_the_restored_claim,
     what_differs_and_is_left_is_named_by_its_restore,
     namespaces_that_would_become_one_are_refused,
@@ -70,9 +71,13 @@ async fn a_type_whose_server_is_away_is_waited_for(world: &mut World) -> anyhow:
     world.create_restore(name, without_definitions(name)).await?;
     let rest = async || anyhow::Ok(world.count_config_maps(name).await? >= 2);
     until("the rest is restored", REACHED, rest).await?;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let phase = world.restores().get(name).await?.phase();
-    ensure!(phase == RestorePhase::InProgress, "{phase}");
+    let says = async || {
+        let restore = world.restores().get(name).await?;
+        ensure!(restore.phase() == RestorePhase::InProgress, "{}", restore.phase());
+        let said = restore.annotations().get(BLOCKED_ANNOTATION).cloned().unwrap_or_default();
+        anyhow::Ok(said.contains(&format!("it does not serve gadgets.{group} yet")))
+    };
+    until("the restore says which type it waits for", REACHED, says).await?;
     api_services(&world.client).delete_object(&service).await?;
     define_kind(&world.client, &group, "Gadget").await?;
     world.restore_ends(name, RestorePhase::Completed).await?;
@@ -96,6 +101,30 @@ async fn what_is_being_deleted_is_restored_once_it_is_gone(world: &mut World) ->
     world.restore_ends(name, RestorePhase::Completed).await?;
     let item = maps.get("item-1").await?;
     ensure!(item.metadata.deletion_timestamp.is_none(), "{item:?}");
+    Ok(())
+}
+
+async fn what_keeps_a_namespace_that_terminates_is_said(world: &mut World) -> anyhow::Result<()> {
+    let name = "kept-open";
+    world.backed_up(name, 2).await?;
+    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), name);
+    maps.merge_patch("item-1", json!({ "metadata": { "finalizers": ["example.com/held"] } })).await?;
+    let namespaces: Api<Namespace> = Api::all(world.client.clone());
+    namespaces.delete_object(name).await?;
+    world.create_restore(name, from_backup(name)).await?;
+    let names_it = async || {
+        let restore = world.restores().get(name).await?;
+        let said = restore.annotations().get(BLOCKED_ANNOTATION).cloned().unwrap_or_default();
+        anyhow::Ok(said.contains("Some content in the namespace has finalizers remaining: example.com/held"))
+    };
+    until("the restore says what keeps the namespace", REACHED, names_it).await?;
+    let shown = world.kubectl_backup().run(&["restore", "describe", name]).await?.stdout;
+    says(
+        &shown,
+        &["namespaces \"kept-open\" to be gone", "configmaps. has 1 resource instances", "example.com/held"],
+    )?;
+    maps.merge_patch("item-1", json!({ "metadata": { "finalizers": null } })).await?;
+    world.restore_ends(name, RestorePhase::Completed).await?;
     Ok(())
 }
 

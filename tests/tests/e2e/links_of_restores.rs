@@ -10,6 +10,7 @@ use crate::prelude::*;
 
 crate::tests! {
     a_volume_in_use_is_never_taken_from_its_claim,
+    a_claim_whose_volume_is_nowhere_says_what_becomes_of_it,
     what_ended_stays_out_and_what_a_job_makes_is_left_to_it,
 }
 
@@ -81,6 +82,31 @@ async fn a_volume_in_use_is_never_taken_from_its_claim(world: &mut World) -> any
     world.restore("in-use-moved", spec).await?;
     ensure!(bound(world, "in-use-moved").await? == nfs, "another volume");
     Ok(())
+}
+
+/// The volume had the reclaim policy Retain, and is neither in the backup nor in the cluster; its claim has no class.
+async fn a_claim_whose_volume_is_nowhere_says_what_becomes_of_it(world: &mut World) -> anyhow::Result<()> {
+    let (name, nfs) = ("nowhere", "nfs-nowhere");
+    world.config_maps(name, 1).await?;
+    create_all(&world.client, [volume(nfs), claim(name, nfs)]).await?;
+    bound(world, name).await?;
+    let spec = BackupSpec { include_cluster_resources: Some(false), ..of_namespaces(&[name]) };
+    world.back_up(name, spec).await?;
+    Api::<PersistentVolumeClaim>::namespaced(world.client.clone(), name).delete_at_once("data").await?;
+    Api::<PersistentVolume>::all(world.client.clone()).delete_at_once(nfs).await?;
+
+    let restore = world.restore(name, from_backup(name)).await?;
+    let missing = restore.annotations().get(backup_core::labels::MISSING_DATA_ANNOTATION);
+    says(
+        missing.map_or("", String::as_str),
+        &["nowhere/data", "nothing of it was saved", nfs, "is not in the backup"],
+    )?;
+    let warnings = world.restore_file(name, "results.gz").await?["warnings"].to_string();
+    let pending =
+        "it has no volume and stays Pending until there is one for it: it asks for no storage class";
+    says(&warnings, &["claim \\\"data\\\" comes back empty", "is not in the backup", pending])?;
+    let shown = world.kubectl_backup().run(&["restore", "describe", name]).await?.stdout;
+    says(&shown, &["the data of 1 of 1 volume was not restored: nowhere/data"])
 }
 
 fn job(name: &str, more: &Value) -> Value {

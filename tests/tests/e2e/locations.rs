@@ -23,6 +23,7 @@ crate::tests! {
     a_bucket_that_refuses_writes_is_unavailable_with_the_reason,
     a_bucket_that_refuses_deletions_is_available_and_reported,
     versions_and_object_lock_of_a_bucket_are_reported,
+    a_negative_period_is_named_by_its_location,
     of_several_default_locations_the_newest_stays,
     foreign_folders_in_a_bucket_are_named_until_they_are_gone,
     a_location_that_leads_elsewhere_is_unavailable_and_names_the_flag,
@@ -265,6 +266,29 @@ async fn versions_and_object_lock_of_a_bucket_are_reported(world: &mut World) ->
         world.remove_location(name).await?;
     }
     Ok(())
+}
+
+async fn a_negative_period_is_named_by_its_location(world: &mut World) -> anyhow::Result<()> {
+    let name = "negative-period";
+    world.s3()?.create_bucket(name).await?;
+    hourly(world, name, &world.s3()?.url(), &json!({ "backupSyncPeriod": "-5s" })).await?;
+    let named = |location: &BackupStorageLocation| {
+        let message = location.status.message.as_deref().unwrap_or_default();
+        location.status.phase == Some(LocationPhase::Available)
+            && message.contains("spec.backupSyncPeriod is negative (-5s), which counts as not set")
+    };
+    world.locations().wait_until(name, "names the period", AT_ONCE, named).await?;
+    let told = world.kubectl_backup().run(&["doctor"]).await?.stdout;
+    ensure!(
+        told.contains("negative-period is Available")
+            && told.contains("but spec.backupSyncPeriod is negative"),
+        "{told}"
+    );
+    patch(world, name, json!({ "spec": { "backupSyncPeriod": "5m" } })).await?;
+    let mended =
+        |location: &BackupStorageLocation| location.status.message.as_deref().unwrap_or_default().is_empty();
+    world.locations().wait_until(name, "says nothing", AT_ONCE, mended).await?;
+    world.remove_location(name).await
 }
 
 async fn of_several_default_locations_the_newest_stays(world: &mut World) -> anyhow::Result<()> {

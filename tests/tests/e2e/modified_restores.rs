@@ -5,6 +5,7 @@ use crate::prelude::*;
 crate::tests! {
     configured_actions_and_modifiers_change_what_is_restored,
     a_modifier_that_is_wrong_or_missing_starts_nothing,
+    zeros_that_a_modifier_sets_are_as_they_were_asked_for,
     a_default_modifier_is_for_restores_that_name_none_and_do_not_ask_to_be_left_alone,
 }
 
@@ -164,6 +165,35 @@ async fn a_modifier_that_is_wrong_or_missing_starts_nothing(world: &mut World) -
     }
     let there = all_objects(&world.client, "v1", "Namespace").exists("unmodified-back").await?;
     ensure!(!there, "something was restored");
+    Ok(())
+}
+
+/// The API server leaves some of them out of a Deployment, and keeps others.
+async fn zeros_that_a_modifier_sets_are_as_they_were_asked_for(world: &mut World) -> anyhow::Result<()> {
+    let (name, back) = ("zeros", "zeros-back");
+    ensure_namespace(&world.client, name).await?;
+    create_all(&world.client, [shop(name).remove(3)]).await?;
+    world.back_up(name, of_namespaces(&[name])).await?;
+    let patch = json!({ "spec": { "template": { "spec": { "hostNetwork": false, "nodeName": "", "automountServiceAccountToken": false,
+        "containers": [{ "name": "main", "image": "old.example/shop:1", "stdin": false, "args": [] }] } } } });
+    let rule = json!({ "conditions": { "groupResource": "deployments.apps" }, "mergePatches": [{ "patchData": patch.to_string() }] });
+    let rules = json!({ "version": "v1", "resourceModifierRules": [rule] }).to_string();
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "zeros", "namespace": NAMESPACE },
+        "data": { "rules.yaml": rules } });
+    create_all(&world.client, [map]).await?;
+    // Created, and then changed.
+    for (restore, existing_resource_policy) in
+        [("zeros-created", None), ("zeros-updated", Some("update".to_owned()))]
+    {
+        let spec = RestoreSpec { existing_resource_policy, ..modified_by("zeros", name)? };
+        let status = world.restore(restore, spec).await?.status;
+        let told = world.restore_file(restore, "results.gz").await?.to_string();
+        ensure!((status.errors, status.warnings) == (0, 0), "{told}");
+        let web =
+            serde_json::to_value(objects_in(&world.client, back, "apps/v1", "Deployment").get("web").await?)?;
+        let pod = &web["spec"]["template"]["spec"];
+        ensure!(pod["automountServiceAccountToken"] == false && pod.get("hostNetwork").is_none(), "{pod}");
+    }
     Ok(())
 }
 

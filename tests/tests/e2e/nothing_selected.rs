@@ -7,6 +7,7 @@ use crate::prelude::*;
 crate::tests! {
     a_name_that_is_not_in_the_backup_writes_nothing,
     a_backup_of_nothing_is_no_success,
+    an_exclude_that_leaves_nothing_out_is_named,
     items_are_found_by_every_name_of_their_type,
 }
 
@@ -86,6 +87,23 @@ async fn a_backup_of_nothing_is_no_success(world: &mut World) -> anyhow::Result<
     user.fails(3, &["restore", "of-nothing", "--name=of-nothing", "--wait"]).await?;
     let restore = world.restores().get("of-nothing").await?;
     says(&restore.status.failure_reason.unwrap_or_default(), &["holds no items"])
+}
+
+async fn an_exclude_that_leaves_nothing_out_is_named(world: &mut World) -> anyhow::Result<()> {
+    let name = "idle-excludes";
+    world.config_maps(name, 1).await?;
+    let excluded = ["kube-system", "kube-sytsem", "idle-x*"].map(str::to_owned).to_vec();
+    let spec = BackupSpec { excluded_namespaces: excluded, ..of_namespaces(&["idle-e*"]) };
+    let backup = world.back_up(name, spec).await?;
+    ensure!(backup.status.warnings == 2, "{:?}", backup.status);
+    let warnings = world.backup_file(name, "results.gz").await?["warnings"].to_string();
+    for exclude in ["kube-sytsem", "idle-x*"] {
+        says(
+            &warnings,
+            &[&format!("no namespace is called \\\"{exclude}\\\": excluding it leaves nothing out")],
+        )?;
+    }
+    Ok(())
 }
 
 async fn items_are_found_by_every_name_of_their_type(world: &mut World) -> anyhow::Result<()> {

@@ -40,7 +40,7 @@ use crate::{
         report::Report,
         volume_snapshots::VolumeSnapshots,
     },
-    discovery::ServedTypes,
+    discovery::{ReadError, ServedTypes},
     job::cancellation::{Cancellation, StopReason},
 };
 
@@ -165,12 +165,18 @@ pub(crate) struct CollectedItems {
 pub(crate) enum CollectError {
     /// The API server did not say what there is.
     #[error(transparent)]
-    Api(#[from] kube::Error),
+    Api(#[from] ReadError),
     #[error(transparent)]
     Stopped(#[from] StopReason),
     /// The store does not take items any more.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl From<kube::Error> for CollectError {
+    fn from(error: kube::Error) -> Self {
+        Self::Api(error.into())
+    }
 }
 
 pub(super) struct Collector<'a, S> {

@@ -24,9 +24,8 @@ pub(crate) struct NamespaceScope {
 }
 
 impl NamespaceScope {
-    /// Which live namespaces have to be known to resolve this spec.
-    pub(crate) fn needed(spec: &BackupSpec) -> Needed<'_> {
-        let names = &spec.included_namespaces;
+    /// Which live namespaces have to be known to resolve a list of a spec.
+    pub(crate) fn needed(names: &[String]) -> Needed<'_> {
         let is_name = |name: &String| {
             !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         };
@@ -46,16 +45,11 @@ impl NamespaceScope {
         if includes_all(&spec.included_namespaces) {
             return Self { filter, chosen: None, live: None, missing: vec![], unmatched: vec![] };
         }
-        let (mut missing, mut unmatched) = (Vec::new(), Vec::new());
-        for include in &spec.included_namespaces {
-            let alone = IncludesExcludes::new(std::slice::from_ref(include), &[]);
-            if !live.iter().any(|namespace| alone.includes(namespace)) {
-                if is_glob(include) { &mut unmatched } else { &mut missing }.push(include.clone());
-            }
-        }
+        let (unmatched, missing) =
+            without_match(&spec.included_namespaces, live).into_iter().partition(|name| is_glob(name));
         let chosen: BTreeSet<String> =
             live.iter().filter(|namespace| filter.includes(namespace)).cloned().collect();
-        let live = matches!(Self::needed(spec), Needed::All).then_some(live.len());
+        let live = matches!(Self::needed(&spec.included_namespaces), Needed::All).then_some(live.len());
         Self { filter, chosen: Some(chosen), live, missing, unmatched }
     }
 
@@ -86,6 +80,15 @@ impl NamespaceScope {
     pub(crate) fn live(&self) -> Option<usize> {
         self.live
     }
+}
+
+/// The names and patterns that no live namespace has.
+pub(crate) fn without_match(names: &[String], live: &[String]) -> Vec<String> {
+    let is_idle = |name: &&String| {
+        let alone = IncludesExcludes::new(std::slice::from_ref(*name), &[]);
+        !live.iter().any(|namespace| alone.includes(namespace))
+    };
+    names.iter().filter(is_idle).cloned().collect()
 }
 
 /// What of the live namespaces has to be known.
@@ -141,10 +144,10 @@ mod tests {
             let included_namespaces: Vec<String> = included.iter().map(|&name| name.to_owned()).collect();
             let spec = BackupSpec { included_namespaces, ..BackupSpec::default() };
             let expected = if listed { Needed::All } else { Needed::Named(&spec.included_namespaces) };
-            assert_eq!(NamespaceScope::needed(&spec), expected);
+            assert_eq!(NamespaceScope::needed(&spec.included_namespaces), expected);
             assert_eq!(scope(included, &[]).live(), listed.then_some(3), "{included:?}");
         }
-        assert_eq!(NamespaceScope::needed(&BackupSpec::default()), Needed::None);
+        assert_eq!(NamespaceScope::needed(&[]), Needed::None);
         assert_eq!(scope(&["*"], &[]).by_name(), None);
         assert_eq!(scope(&["w*"], &[]).by_name().map(BTreeSet::len), Some(1));
     }
@@ -154,6 +157,14 @@ mod tests {
         let scope = scope(&["gone", "none-*", "web"], &[]);
         assert!(!self::scope(&["none-*"], &[]).includes("web"));
         assert_eq!((scope.missing, scope.unmatched), (vec!["gone".to_owned()], vec!["none-*".to_owned()]));
+    }
+
+    #[test]
+    fn an_exclude_that_no_namespace_has_is_found() {
+        let names = ["gone", "shop", "w*", "none-*"].map(str::to_owned);
+        let live = ["shop", "web"].map(str::to_owned);
+        assert_eq!(without_match(&names, &live), ["gone", "none-*"]);
+        assert_eq!(without_match(&[], &live), [""; 0]);
     }
 
     #[test]

@@ -1,11 +1,9 @@
 //! Which commands belong to a pod: those of its annotations, or those of the Backup. Pure.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use backup_actions::{
+    RuleUse,
+    hook::{Filter, PodSelector, command},
 };
-
-use backup_actions::hook::{Filter, PodSelector, command};
 use backup_core::api::{
     backup::{BackupHooks, BackupResourceHook},
     common::HookErrorMode,
@@ -44,22 +42,22 @@ struct Rule {
     name: String,
     /// `None`: it applies to other types only.
     pods: Option<PodSelector>,
-    /// Whether it has applied to a pod.
-    has_applied: Arc<AtomicBool>,
+    used: RuleUse,
     pre: Vec<BackupResourceHook>,
     post: Vec<BackupResourceHook>,
 }
 
 impl HookRules {
     pub(crate) fn new(hooks: Option<&BackupHooks>) -> Self {
-        let rules = hooks.into_iter().flat_map(|hooks| &hooks.resources).map(|hook| {
+        let hooks = hooks.into_iter().flat_map(|hooks| &hooks.resources).enumerate();
+        let rules = hooks.map(|(at, hook)| {
             let namespaces =
                 Filter { included: &hook.included_namespaces, excluded: &hook.excluded_namespaces };
             let resources = Filter { included: &hook.included_resources, excluded: &hook.excluded_resources };
             Rule {
                 name: hook.name.clone(),
                 pods: PodSelector::new(namespaces, resources, &hook.label_selector),
-                has_applied: Arc::default(),
+                used: RuleUse::new(format!("spec.hooks.resources[{at}]: hook {:?}", hook.name)),
                 pre: hook.pre.clone(),
                 post: hook.post.clone(),
             }
@@ -80,16 +78,8 @@ impl HookRules {
 
     /// The hooks of the Backup that have applied to no pod, as sentences.
     pub(crate) fn idle(&self) -> Vec<String> {
-        let rules = self.0.iter().enumerate();
-        let idle = rules.filter(|(_, rule)| !rule.has_applied.load(Ordering::Relaxed));
-        let sentence = |(at, rule): (usize, &Rule)| {
-            format!(
-                "spec.hooks.resources[{at}]: hook {:?} applied to no pod of this backup, so no command of it was run; correct its \
-                 namespaces, resources and labels, or remove it",
-                rule.name
-            )
-        };
-        idle.map(sentence).collect()
+        let to = "pod of this backup, so no command of it was run";
+        self.0.iter().filter_map(|rule| rule.used.idle(to, "namespaces, resources and labels")).collect()
     }
 
     /// The commands of a pod. Annotations for before, or for after, take the place of what the Backup says for that.
@@ -101,7 +91,7 @@ impl HookRules {
             |rule: &&Rule| rule.pods.as_ref().is_some_and(|pods| pods.matches(&pod.namespace, &pod.labels));
         let applying: Vec<&Rule> = self.0.iter().filter(applies).collect();
         for rule in &applying {
-            rule.has_applied.store(true, Ordering::Relaxed);
+            rule.used.note();
         }
         let of_rules = |choose: fn(&Rule) -> &[BackupResourceHook]| -> Vec<Hook> {
             let all = applying.iter().flat_map(|rule| choose(rule).iter().map(|hook| (&rule.name, hook)));

@@ -145,6 +145,7 @@ fn the_location_marked_as_default_is_used_where_none_is_named() {
 fn what_is_not_done_yet_is_refused_and_never_left_out_silently() {
     for (asked, field) in [
         (json!({ "snapshotMoveData": true }), "spec.snapshotMoveData"),
+        (json!({ "datamover": "other.example.com" }), "spec.datamover"),
         (json!({ "defaultVolumesToFsBackup": true }), "spec.defaultVolumesToFsBackup"),
         (json!({ "defaultVolumesToRestic": true }), "spec.defaultVolumesToRestic"),
         (json!({ "snapshotVolumes": true }), "spec.snapshotVolumes"),

@@ -8,6 +8,7 @@ use backup_actions::{
 };
 use backup_core::{
     api::Backup,
+    resource_policy::Volume,
     snapshot::{VolumeSnapshot, VolumeSnapshotSpec},
 };
 use backup_plugins::{error::PluginError, snapshotter::VolumeSnapshotter};
@@ -76,8 +77,12 @@ impl Snapshots {
         let name = text(volume, "/metadata/name").unwrap_or_default();
         let Some((location, id)) = self.find(volume, name, problems).await else {
             let names: Vec<_> = self.locations.iter().map(|location| location.name.as_str()).collect();
-            let reason =
-                format!("it is not of a kind that the VolumeSnapshotLocations ({}) know", names.join(", "));
+            let kind = Volume::persistent(Some(volume), None).kind;
+            let kind = if kind.is_empty() { String::new() } else { format!(" ({kind})") };
+            let reason = format!(
+                "it is not of a kind{kind} that the VolumeSnapshotLocations ({}) know",
+                names.join(", ")
+            );
             return Ok(Outcome::Left(reason));
         };
         let mut spec = VolumeSnapshotSpec {

@@ -1,11 +1,8 @@
 use backup_lock::LedgerError;
-use backup_runtime::{
-    errors::{is_transient, plain},
-    retry::WriteError,
-};
+use backup_runtime::retry::WriteError;
 use backup_store::StoreError;
 
-use crate::{job::cancellation::StopReason, location::LocationError};
+use crate::{discovery::ReadError, job::cancellation::StopReason, location::LocationError};
 
 /// Why a step did not get through.
 #[derive(Debug)]
@@ -30,10 +27,7 @@ impl From<StopReason> for WorkerError {
 
 impl From<kube::Error> for WorkerError {
     fn from(error: kube::Error) -> Self {
-        Self::Blocked {
-            reason: format!("the API server cannot be read: {}", plain(&error)),
-            retryable: is_transient(&error),
-        }
+        ReadError::from(error).into()
     }
 }
 
@@ -48,7 +42,7 @@ macro_rules! blocked_by {
     };
 }
 
-blocked_by!(StoreError, LocationError, LedgerError);
+blocked_by!(StoreError, LocationError, LedgerError, ReadError);
 
 impl From<WriteError> for WorkerError {
     fn from(error: WriteError) -> Self {

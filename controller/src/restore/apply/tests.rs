@@ -238,6 +238,46 @@ async fn a_refused_creation_is_an_error_with_the_servers_words() {
     assert_eq!(done.error.as_deref(), Some("ConfigMap \"x\" could not be created: exceeded quota"));
 }
 
+/// Of an object whose creation a webhook has refused it is only said that it is there, or not, if that is known.
+#[tokio::test(start_paused = true)]
+async fn what_a_dead_webhook_hides_is_not_said_to_be_absent() {
+    const CONVERSION: &str =
+        "conversion webhook for example.com/v1, Kind=ConfigMap failed: Post \"https://x\": EOF";
+    const ADMISSION: &str = "failed calling webhook \"hook.example.com\": failed to call webhook: EOF";
+    for (create, read, found, outcome, text) in [
+        (CONVERSION, None, None, Outcome::Failed, "\"x\" could not be created: conversion webhook"),
+        (ADMISSION, None, None, Outcome::Failed, "\"x\" could not be created: failed calling webhook"),
+        (
+            CONVERSION,
+            Some(CONVERSION),
+            None,
+            Outcome::Failed,
+            "there is one in the cluster, which could not be compared: conv",
+        ),
+        (
+            ADMISSION,
+            Some("boom"),
+            None,
+            Outcome::Failed,
+            "whether it was there already could not be read: boom",
+        ),
+        (ADMISSION, None, Some("backup"), Outcome::Skipped, ""),
+        (ADMISSION, None, Some("cluster"), Outcome::Skipped, "exists and differs from the backup"),
+    ] {
+        let fake = fake::faulty(move |request| match request.method.as_str() {
+            "POST" => Some(Fault::refuse(500, "InternalError", create)),
+            _ => read.map(|message| Fault::refuse(500, "InternalError", message)),
+        });
+        if let Some(value) = found {
+            fake.put(OBJECT, in_cluster(value));
+        }
+        let done = applied(&fake, false).await;
+        let said = done.error.or(done.warning).unwrap_or_default();
+        assert_eq!((done.outcome, said.contains(text)), (outcome, true), "{said}");
+        assert_eq!(said.is_empty(), text.is_empty(), "{said}");
+    }
+}
+
 #[tokio::test]
 async fn a_type_that_is_no_longer_served_is_an_error_of_the_item() {
     let fake = fake::faulty(|_| {

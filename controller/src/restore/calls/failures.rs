@@ -18,6 +18,8 @@ use super::{CallError, Pace};
 
 /// How long a webhook that fails is retried, once in a restore; and a server that is away for some requests only.
 pub(super) const MAX_GRACE: Duration = Duration::from_secs(30);
+/// How a webhook is called that converts a type: by the type.
+pub(super) const CONVERTS: &str = "that converts ";
 /// Causes of failures that are remembered; what fails for others is retried each time.
 const MAX_CAUSES: usize = 256;
 
@@ -183,7 +185,7 @@ pub(super) fn webhook(message: &str) -> Option<String> {
     };
     let converts = || {
         let (_, rest) = message.split_once("conversion webhook for ")?;
-        rest.split_once(" failed").map(|(of, _)| format!("that converts {of}"))
+        rest.split_once(" failed").map(|(of, _)| format!("{CONVERTS}{of}"))
     };
     quoted("failed calling webhook ").or_else(|| quoted("admission webhook ")).or_else(converts)
 }

@@ -17,7 +17,7 @@ async fn a_server_that_is_away_for_a_while_is_waited_for() {
         let fake = fake::faulty(move |request| {
             if request.earlier < 6 { Some(Fault::refuse(code, "", "overloaded")) } else { None }
         });
-        let (result, uncertain) = fake::calls(&fake).create(AT, &object()).await;
+        let (result, uncertain) = fake::calls(&fake).create(AT, &object(), None).await;
         assert!(result.is_ok(), "{code}: {result:?}");
         assert!(uncertain, "an earlier try may have gone through");
     }
@@ -37,7 +37,7 @@ async fn a_server_that_fails_at_every_write_is_waited_for() {
         }
     };
     let object = object();
-    let ((result, _), ()) = futures::join!(calls.create(AT, &object), others);
+    let ((result, _), ()) = futures::join!(calls.create(AT, &object, None), others);
     assert!(result.is_ok(), "{result:?}");
 }
 
@@ -50,7 +50,7 @@ async fn a_request_that_always_fails_costs_the_restore_its_patience_once() {
     let (calls, begin) = (fake::calls(&fake), Instant::now());
     let fails = async || {
         let before = fake.count(&format!("POST {broken}"));
-        let (result, _) = calls.create(broken, &object()).await;
+        let (result, _) = calls.create(broken, &object(), None).await;
         assert_eq!(result.unwrap_err().to_string(), "webhook failed");
         fake.count(&format!("POST {broken}")) - before
     };
@@ -58,7 +58,7 @@ async fn a_request_that_always_fails_costs_the_restore_its_patience_once() {
     assert!(begin.elapsed() > Duration::from_secs(4));
     for _ in 0..10 {
         assert_eq!(fails().await, 1, "this fails");
-        assert!(calls.create(AT, &object()).await.0.is_ok(), "others do not");
+        assert!(calls.create(AT, &object(), None).await.0.is_ok(), "others do not");
         fake.delete(&format!("{AT}/x"));
     }
     assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
@@ -69,7 +69,7 @@ const WIDGETS: &str = "/apis/example.com/v1/widgets";
 /// Others that succeed, for ever.
 async fn others(fake: &fake::FakeApi, calls: &Calls) {
     loop {
-        assert!(calls.create(AT, &object()).await.0.is_ok());
+        assert!(calls.create(AT, &object(), None).await.0.is_ok());
         fake.delete(&format!("{AT}/x"));
         tokio::time::sleep(Duration::from_micros(500)).await;
     }
@@ -89,7 +89,7 @@ async fn a_request_that_fails_while_others_succeed_is_tried_a_few_times() {
     let (calls, object) = (fake::calls(&fake), object());
     tokio::select! {
         () = others(&fake, &calls) => {}
-        (result, _) = calls.create(WIDGETS, &object) => assert!(result.is_err()),
+        (result, _) = calls.create(WIDGETS, &object, None) => assert!(result.is_err()),
     }
     let tries = fake.count(&format!("POST {WIDGETS}"));
     assert!((3..9).contains(&tries), "{tries}");
@@ -106,7 +106,7 @@ async fn a_request_that_fails_while_others_succeed_is_tried_a_few_times() {
     };
     tokio::select! {
         () = renewals => {}
-        (result, _) = calls.create(AT, &object) => assert!(result.is_err()),
+        (result, _) = calls.create(AT, &object, None) => assert!(result.is_err()),
     }
     let tries = fake.log().len();
     assert!((3..9).contains(&tries), "{tries}");
@@ -119,12 +119,12 @@ async fn a_webhook_that_is_dead_is_waited_for_once_and_named_by_each_error() {
     let (calls, begin) = (fake::calls(&fake), Instant::now());
     for number in 0..20 {
         let before = fake.count(&format!("POST {WIDGETS}"));
-        let error = calls.create(WIDGETS, &object()).await.0.unwrap_err().to_string();
+        let error = calls.create(WIDGETS, &object(), None).await.0.unwrap_err().to_string();
         let says = format!("{dead}; webhook \"mutate.example.com\" does not work: repair it");
         assert!(error.starts_with(&says), "{error}");
         let tries = fake.count(&format!("POST {WIDGETS}")) - before;
         assert!(if number == 0 { tries > 100 } else { tries == 1 }, "{number}: {tries}");
-        assert!(calls.create(AT, &object()).await.0.is_ok(), "others succeed");
+        assert!(calls.create(AT, &object(), None).await.0.is_ok(), "others succeed");
         fake.delete(&format!("{AT}/x"));
     }
     assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
@@ -139,7 +139,7 @@ async fn a_webhook_that_comes_back_has_its_time_again() {
     });
     let calls = fake::calls(&fake);
     for _ in 0..10 {
-        assert!(calls.create(AT, &object()).await.0.is_ok());
+        assert!(calls.create(AT, &object(), None).await.0.is_ok());
         fake.delete(&format!("{AT}/x"));
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
@@ -153,7 +153,7 @@ async fn a_group_whose_server_is_away_does_not_hold_the_others() {
     let away = async {
         for number in 0..50 {
             let collection = format!("/apis/metrics.example.com/v1/namespaces/n-{number}/gauges");
-            assert!(calls.create(&collection, &object).await.0.is_err());
+            assert!(calls.create(&collection, &object, None).await.0.is_err());
         }
     };
     tokio::select! {
@@ -179,7 +179,7 @@ async fn what_is_waited_for_says_why() {
         cancellation.waits().shown().unwrap().sentence()
     };
     let text = tokio::select! {
-        _ = calls.create(AT, &object) => panic!("it is waited for"),
+        _ = calls.create(AT, &object, None) => panic!("it is waited for"),
         text = shown() => text,
     };
     let says = "for the API server to create configmaps \"x\" in namespace \"a\": overloaded";
@@ -209,7 +209,7 @@ async fn a_cancelled_restore_does_not_try_again() {
     let cancellation = Cancellation::new(Leadership::always(), CancellationToken::new());
     let calls = fake::calls_of(&fake, cancellation.clone());
     cancellation.cancel();
-    let (result, _) = calls.create(AT, &object()).await;
+    let (result, _) = calls.create(AT, &object(), None).await;
     assert!(matches!(result, Err(CallError::Refused(_))), "{result:?}");
     assert_eq!(fake.log().len(), 1);
 }
@@ -235,7 +235,7 @@ async fn objects_that_never_go_are_waited_for_only_until_many_stayed() {
 async fn an_answer_that_will_not_change_is_not_asked_for_again() {
     for code in [400, 403, 413, 422] {
         let fake = fake::faulty(move |_| Some(Fault::refuse(code, "Invalid", "no")));
-        assert!(fake::calls(&fake).create(AT, &object()).await.0.is_err());
+        assert!(fake::calls(&fake).create(AT, &object(), None).await.0.is_err());
         assert_eq!(fake.log().len(), 1, "{code}");
     }
 }
@@ -245,9 +245,12 @@ async fn nothing_is_written_once_the_work_has_to_stop() {
     let (fake, stop) = (fake::server(), CancellationToken::new());
     let calls = fake::calls_until(&fake, stop.clone());
     stop.cancel();
-    assert!(matches!(calls.create(AT, &object()).await.0, Err(CallError::Stopped(StopReason::ShuttingDown))));
     assert!(matches!(
-        calls.patch(AT, "x", &Object::new()).await,
+        calls.create(AT, &object(), None).await.0,
+        Err(CallError::Stopped(StopReason::ShuttingDown))
+    ));
+    assert!(matches!(
+        calls.patch(AT, "x", &Object::new(), None).await,
         Err(CallError::Stopped(StopReason::ShuttingDown))
     ));
     assert!(fake.log().is_empty());
@@ -263,11 +266,11 @@ async fn nothing_is_written_after_the_end_of_the_lease() {
     let lost = |error: &CallError| matches!(error, CallError::Stopped(StopReason::NotLeader(_)));
     let fake = fake::server();
     let calls = leased(&fake);
-    assert!(calls.create(AT, &object()).await.0.is_ok());
+    assert!(calls.create(AT, &object(), None).await.0.is_ok());
     let written = fake.writes();
     tokio::time::advance(Duration::from_secs(10)).await;
-    assert!(lost(&calls.create(AT, &object()).await.0.unwrap_err()));
-    assert!(lost(&calls.patch(AT, "x", &Object::new()).await.unwrap_err()));
+    assert!(lost(&calls.create(AT, &object(), None).await.0.unwrap_err()));
+    assert!(lost(&calls.patch(AT, "x", &Object::new(), None).await.unwrap_err()));
     assert!(calls.get(AT, "x").await.unwrap().is_some(), "reads change nothing");
     assert_eq!(fake.writes(), written);
 
@@ -276,7 +279,7 @@ async fn nothing_is_written_after_the_end_of_the_lease() {
     let mut calls = leased(&fake);
     (calls.pace.patience, calls.pace.pause) =
         (Duration::from_mins(1), (Duration::from_secs(10), Duration::from_secs(20)));
-    assert!(lost(&calls.create(AT, &object()).await.0.unwrap_err()));
+    assert!(lost(&calls.create(AT, &object(), None).await.0.unwrap_err()));
     assert_eq!((fake.log().len(), fake.writes()), (1, 0));
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backup_actions::restore::{json::Object, pods_of_hook};
+use backup_actions::restore::json::Object;
 use backup_core::api::Restore;
 use backup_store::Scope;
 use serde_json::Value;
@@ -19,7 +19,7 @@ pub(in crate::restore) struct HookPlanner<'a> {
 }
 
 impl<'a> HookPlanner<'a> {
-    /// `wait` is that of a hook that does not say how long. Reports what of the Restore's hooks has no effect.
+    /// `wait` is that of a hook that does not say how long.
     pub(in crate::restore) fn new(
         restore: &Restore,
         wait: Duration,
@@ -29,12 +29,6 @@ impl<'a> HookPlanner<'a> {
         let hooks = restore.spec.hooks.as_ref();
         for hook in hooks.into_iter().flat_map(|hooks| &hooks.resources) {
             let name = &hook.name;
-            if pods_of_hook(hook).is_none() {
-                report.warn(
-                    Scope::Velero,
-                    format!("hook {name} of the restore applies to nothing: its resources leave out pods"),
-                );
-            }
             if hook.post_hooks.iter().filter_map(|hook| hook.init.as_ref()).any(|init| init.timeout.is_some())
             {
                 report.info(&format!(
@@ -43,6 +37,18 @@ impl<'a> HookPlanner<'a> {
             }
         }
         Self { rules: HookRules::new(hooks, wait), report, pods }
+    }
+
+    /// A pod is in the cluster, or would be, as this object.
+    pub(in crate::restore) fn restored(&self, pod: &Object) {
+        if let Some(pod) = Pod::new(&Value::Object(pod.clone())) {
+            self.rules.note(&pod);
+        }
+    }
+
+    /// The hooks of the Restore that have applied to no pod, as sentences.
+    pub(in crate::restore) fn idle(&self) -> Vec<String> {
+        self.rules.idle()
     }
 
     /// A pod was created, as this object.

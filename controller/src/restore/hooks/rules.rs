@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use backup_actions::{
+    RuleUse,
     hook::{PodSelector, command},
     restore::{INIT_HOOK, pods_of_hook},
 };
@@ -64,20 +65,40 @@ pub(super) struct HookRules {
 #[derive(Clone, Debug)]
 struct Rule {
     name: String,
-    pods: PodSelector,
+    /// `None`: it applies to other types only.
+    pods: Option<PodSelector>,
+    used: RuleUse,
     hooks: Vec<ExecRestoreHook>,
 }
 
 impl HookRules {
     pub(super) fn new(hooks: Option<&RestoreHooks>, wait: Duration) -> Self {
-        let rules = hooks.into_iter().flat_map(|hooks| &hooks.resources).filter_map(|hook| {
-            Some(Rule {
-                name: hook.name.clone(),
-                pods: pods_of_hook(hook)?,
-                hooks: hook.post_hooks.iter().filter_map(|hook| hook.exec.clone()).collect(),
-            })
+        let hooks = hooks.into_iter().flat_map(|hooks| &hooks.resources).enumerate();
+        let rules = hooks.map(|(at, hook)| Rule {
+            name: hook.name.clone(),
+            pods: pods_of_hook(hook),
+            used: RuleUse::new(format!("spec.hooks.resources[{at}]: hook {:?}", hook.name)),
+            hooks: hook.post_hooks.iter().filter_map(|hook| hook.exec.clone()).collect(),
         });
         Self { rules: rules.collect(), wait }
+    }
+
+    /// Notes which rules apply to a pod that is restored or was there.
+    pub(super) fn note(&self, pod: &Pod) {
+        self.applying(pod).for_each(|rule| rule.used.note());
+    }
+
+    /// The hooks of the Restore that have applied to no pod, as sentences.
+    pub(super) fn idle(&self) -> Vec<String> {
+        let to = "pod of this restore, so nothing of it was run";
+        let conditions = "namespaces (those that pods are restored into), resources and labels";
+        self.rules.iter().filter_map(|rule| rule.used.idle(to, conditions)).collect()
+    }
+
+    fn applying(&self, pod: &Pod) -> impl Iterator<Item = &Rule> {
+        let applies =
+            |rule: &&Rule| rule.pods.as_ref().is_some_and(|pods| pods.matches(&pod.namespace, &pod.labels));
+        self.rules.iter().filter(applies)
     }
 
     /// The hooks of a pod, by its namespace in the cluster; none if there is nothing to do, or to say.
@@ -125,8 +146,7 @@ impl HookRules {
     }
 
     fn specified(&self, pod: &Pod) -> Vec<ExecHook> {
-        let applying = self.rules.iter().filter(|rule| rule.pods.matches(&pod.namespace, &pod.labels));
-        let all = applying.flat_map(|rule| rule.hooks.iter().map(|exec| (&rule.name, exec)));
+        let all = self.applying(pod).flat_map(|rule| rule.hooks.iter().map(|exec| (&rule.name, exec)));
         all.map(|(name, exec)| ExecHook {
             hook: Hook {
                 source: format!("hook {name}"),

@@ -163,10 +163,56 @@ fn a_claim_without_the_volume_that_it_names_is_missing_its_data(
     let mut outcomes = VolumeOutcomes::default();
     outcomes.names("copy", "data", volume);
     outcomes.add(about("PersistentVolumeClaim", Some("copy"), "data"), &Applied::quiet(outcome));
-    let found = outcomes.of_claim(claim(&DataSource::Kept), true, &[]).unwrap();
+    for data in [DataSource::Kept, DataSource::NativeSnapshot] {
+        let found = outcomes.of_claim(claim(&data), true, &[]).unwrap();
+        let found = said(&found);
+        // The data of a snapshot is only in that.
+        let is_held = outcome != CREATED && data == DataSource::NativeSnapshot;
+        assert!(is_held || (found.0, found.2) == (level, Some(why)), "{found:?}");
+        assert!(is_held || found.1.contains(text), "{found:?}");
+    }
+}
+
+/// Whatever was to become of the data of a claim, one that gets no volume is a warning that says so.
+#[rstest]
+#[case::unsaved(
+    unsaved(),
+    true,
+    WARNING,
+    "comes back empty: nothing of it was saved; it has no volume",
+    Some("nothing of it was saved")
+)]
+#[case::from_its_snapshot(
+    DataSource::CsiSnapshot,
+    true,
+    WARNING,
+    "claim \"data\" is created; it has no volume",
+    Some("its snapshot was not restored")
+)]
+#[case::lost(lost(), true, ERROR, "its volume is empty; it has no volume", Some("its snapshot is gone"))]
+#[case::no_data_is_wanted(unsaved(), false, WARNING, "spec.restorePVs is false; it has no volume", None)]
+fn a_claim_that_gets_no_volume_says_so(
+    #[case] data: DataSource,
+    #[case] wanted: bool,
+    #[case] level: Option<Level>,
+    #[case] text: &str,
+    #[case] why: Option<&str>,
+) {
+    let mut outcomes = VolumeOutcomes::default();
+    outcomes.names("copy", "data", NamedVolume::Unprovisioned("no such class".to_owned()));
+    let claim_object = about("PersistentVolumeClaim", Some("copy"), "data");
+    outcomes.add(claim_object, &Applied::quiet(CREATED));
+    let found = outcomes.of_claim(claim(&data), wanted, &[]).unwrap();
     let found = said(&found);
-    assert_eq!((found.0, found.2), (level, Some(why)));
-    assert!(found.1.contains(text), "{found:?}");
+    assert_eq!((found.0, found.2), (level, why), "{found:?}");
+    assert!(
+        found.1.contains(text) && found.1.ends_with("stays Pending until there is one for it: no such class"),
+        "{found:?}"
+    );
+    // One that was there has what it has.
+    outcomes.add(claim_object, &Applied::quiet(THERE));
+    let found = outcomes.of_claim(claim(&data), wanted, &[]).unwrap();
+    assert!(!said(&found).1.contains("Pending"), "{found:?}");
 }
 
 #[test]

@@ -63,13 +63,14 @@ impl ItemRestorer<'_> {
             }
         }
         // Established resources appear in discovery a moment later.
-        let all = |served: &ServedTypes| {
-            pending.iter().all(|(name, versions)| {
+        let missing = |served: &ServedTypes| {
+            let is_served = |(name, versions): &&(String, Vec<String>)| {
                 let served = served.versions(name);
                 !served.is_empty() && versions.iter().all(|version| served.contains(&version.as_str()))
-            })
+            };
+            pending.iter().filter(|one| !is_served(one)).map(|(name, _)| name.clone()).collect()
         };
-        self.work.await_served(all).await
+        self.work.await_served(missing).await
     }
 }
 

@@ -398,6 +398,9 @@ impl ItemRestorer<'_> {
         }
         self.status(target, resource, from_backup, &mut applied).await?;
         self.report_left_links(target, from_backup, &object, applied.outcome);
+        if plural == "pods" && applied.outcome != Outcome::Failed {
+            self.hooks.restored(&object);
+        }
         if plural == "pods" && applied.outcome == Outcome::Created && !calls.is_dry_run() {
             self.hooks.created(&object).await;
         }

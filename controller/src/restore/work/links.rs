@@ -14,7 +14,7 @@ use backup_store::Scope;
 use serde_json::Value;
 
 use super::{
-    WorkError,
+    Work, WorkError,
     item::{CurrentItem, ItemRestorer, group_of},
     volumes::{CLAIMS, VOLUMES},
 };
@@ -25,6 +25,9 @@ use crate::{
         volume_outcomes::NamedVolume,
     },
 };
+
+/// The provisioner of classes whose volumes are made by hand.
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// The link to the controller that an item has in the backup.
 #[derive(Debug, Default)]
@@ -147,12 +150,13 @@ impl ItemRestorer<'_> {
         claim: &Object,
     ) -> Result<Option<String>, StopReason> {
         let Target { kind, name, namespace, .. } = target;
-        let (Some(namespace), Some(volume)) = (namespace, volume::volume_of_claim(claim)) else {
+        let Some(namespace) = namespace.filter(|_| target.group_resource == CLAIMS) else { return Ok(None) };
+        let Some(volume) = volume::volume_of_claim(claim) else {
+            if let Some(why) = self.unprovisioned(claim).await? {
+                self.work.report.claim_names(namespace, name, NamedVolume::Unprovisioned(why));
+            }
             return Ok(None);
         };
-        if target.group_resource != CLAIMS {
-            return Ok(None);
-        }
         let named = match self.named_volume(target, namespace, volume).await {
             Ok(named) => named,
             Err(error) => {
@@ -165,7 +169,9 @@ impl ItemRestorer<'_> {
         let other_end = match &named {
             NamedVolume::Held(_) => OtherEnd::Anothers,
             NamedVolume::Absent => OtherEnd::None,
-            NamedVolume::Available | NamedVolume::Another(_) => OtherEnd::Ours,
+            NamedVolume::Available | NamedVolume::Another(_) | NamedVolume::Unprovisioned(_) => {
+                OtherEnd::Ours
+            }
         };
         let policy = self.work.policy();
         let action =
@@ -181,6 +187,34 @@ impl ItemRestorer<'_> {
         };
         self.work.report.claim_names(namespace, name, named);
         Ok(refused)
+    }
+
+    /// Why nothing makes a volume for a claim that names none. `None` if something does, or that is not known.
+    async fn unprovisioned(&self, claim: &Object) -> Result<Option<String>, StopReason> {
+        let Work { calls, plan, .. } = self.work;
+        // A plan: the class may only be made by the restore.
+        let Some(class) = json::text(claim, &["spec"], "storageClassName").filter(|_| !calls.is_dry_run())
+        else {
+            return Ok(None);
+        };
+        if class.is_empty() {
+            return Ok(Some("it asks for no storage class, so nothing makes one".to_owned()));
+        }
+        if let Some(known) = plan.classes.lock().get(class).cloned() {
+            return Ok(known);
+        }
+        let collection = path::collection("storage.k8s.io/v1", "storageclasses", None);
+        let why = match calls.get(&collection, class).await {
+            Ok(None) => Some(format!("StorageClass {class:?} is not in the cluster, so nothing makes one")),
+            Ok(Some(found)) => (json::text(&found, &[], "provisioner") == Some(NO_PROVISIONER))
+                .then(|| format!("StorageClass {class:?} makes no volumes ({NO_PROVISIONER})")),
+            Err(error) => {
+                error.unless_stopped()?;
+                None
+            }
+        };
+        plan.classes.lock().insert(class.to_owned(), why.clone());
+        Ok(why)
     }
 
     async fn named_volume(

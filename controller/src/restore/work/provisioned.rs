@@ -78,7 +78,7 @@ impl Provisioned {
         let Some(volume) = calls.get(VOLUMES, &name).await? else { return Ok(()) };
         match self.patch(&volume) {
             // Only what is wanted is in it, so it may come twice, and late.
-            Some(patch) => match calls.patch(VOLUMES, &name, &patch).await?.1 {
+            Some(patch) => match calls.patch(VOLUMES, &name, &patch, None).await?.1 {
                 lost if lost.is_empty() => Ok(()),
                 lost => Err(CallError::NotStored(lost)),
             },

@@ -12,7 +12,7 @@ use backup_actions::{
 use backup_core::{
     names::is_object_name,
     repository_data::RepositoryVolume,
-    volume_data::{DataSource, Evidence, VolumeRecord},
+    volume_data::{DataSource, Evidence, StoredVolume, VolumeRecord},
 };
 use backup_plugins::log_line::Level;
 use backup_store::Scope;
@@ -32,6 +32,8 @@ pub(super) const PODS: &str = "pods";
 #[derive(Debug, Default)]
 pub(crate) struct VolumePlan {
     by_claim: BTreeMap<(String, String), PlannedVolume>,
+    /// Why classes make no volume, or nothing of those that do, by their names.
+    pub(super) classes: Mutex<BTreeMap<String, Option<String>>>,
     /// Claims that were created, and get other volumes than they had.
     pub(super) provisioned: Mutex<Vec<Provisioned>>,
 }
@@ -55,7 +57,7 @@ impl Work<'_> {
         let of_claim = |record| (VolumeRecord::namespace(record), VolumeRecord::claim(record));
         let by_claim: BTreeMap<_, &VolumeRecord> =
             records.iter().map(|record| (of_claim(record), record)).collect();
-        // Volumes of claims: each with the claim, and whether that names a CSI snapshot.
+        // Claims by their namespace and name: the volume, and whether the claim names a CSI snapshot. More than one may name a volume.
         let mut claims = BTreeMap::new();
         for item in self.contents.items(CLAIMS) {
             let Ok(claim) = self.contents.object(item) else { continue };
@@ -64,26 +66,37 @@ impl Work<'_> {
                 let csi = with_csi && restore::snapshot_of_claim(&claim).is_some();
                 let namespace = self.contents.namespace_of(item).unwrap_or_default().to_owned();
                 let name = json::text(&claim, &["metadata"], "name").unwrap_or_default().to_owned();
-                claims.insert(volume.to_owned(), (namespace, name, csi));
+                claims.insert((namespace, name), (volume.to_owned(), csi));
             }
         }
-        let mut kept = BTreeSet::new();
+        let mut claims: Vec<(String, String, String, bool)> = claims
+            .into_iter()
+            .map(|((namespace, name), (volume, csi))| (volume, namespace, name, csi))
+            .collect();
+        let claimed: BTreeSet<String> = claims.iter().map(|(volume, ..)| volume.clone()).collect();
+        let (mut kept, mut stored) = (BTreeSet::new(), BTreeMap::new());
         for item in self.contents.items(VOLUMES) {
             let Ok(volume) = self.contents.object(item) else { continue };
             let Some(name) = json::text(&volume, &["metadata"], "name") else { continue };
             if volume::is_kept(&volume) {
                 kept.insert(name.to_owned());
             }
-            if !claims.contains_key(name) {
-                claims.insert(name.to_owned(), Default::default());
+            stored.insert(name.to_owned(), StoredVolume::of(&volume));
+            if !claimed.contains(name) {
+                claims.push((name.to_owned(), String::new(), String::new(), false));
             }
         }
-        for (volume, (namespace, claim, csi)) in claims {
+        for (volume, namespace, claim, csi) in claims {
             let record = by_claim.get(&(namespace.as_str(), claim.as_str())).filter(|_| !claim.is_empty());
             let record = record.or_else(|| by_volume.get(volume.as_str())).copied();
             let failed = self.snapshots.failed.contains(&volume);
-            let evidence =
-                Evidence { native: self.snapshots.has(&volume), csi, kept: kept.contains(&volume), failed };
+            let evidence = Evidence {
+                native: self.snapshots.has(&volume),
+                csi,
+                kept: kept.contains(&volume),
+                failed,
+                volume: stored.get(&volume).copied().unwrap_or_default(),
+            };
             let source = DataSource::of(record, evidence);
             if failed && source == DataSource::Kept {
                 let message = format!(

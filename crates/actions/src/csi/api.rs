@@ -324,7 +324,7 @@ impl SnapshotApi {
 fn whole(asked: &Value, stored: DynamicObject) -> Result<DynamicObject, kube::Error> {
     let (Value::Object(body), Value::Object(answer)) = (asked, json!(stored)) else { return Ok(stored) };
     // All types of the group are alike in what is no loss.
-    let lost = Asked { group_resource: SNAPSHOTS, body }.lost(&answer);
+    let lost = Asked { group_resource: SNAPSHOTS, body, unmodified: None }.lost(&answer);
     if lost.is_empty() {
         return Ok(stored);
     }

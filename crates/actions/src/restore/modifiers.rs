@@ -13,14 +13,10 @@ mod strategic;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
-
 use serde_json::Value;
 
 use super::json::{self, Object};
+use crate::RuleUse;
 use conditions::Conditions;
 use json_patch::{JsonPatch, Patched};
 pub use read::{DEFAULT, FIELD, read};
@@ -35,8 +31,7 @@ pub struct ResourceModifiers {
 
 #[derive(Clone, Debug)]
 struct Rule {
-    /// Whether it has applied to an item.
-    has_applied: Arc<AtomicBool>,
+    used: RuleUse,
     conditions: Conditions,
     patches: Patches,
 }
@@ -67,7 +62,7 @@ impl ResourceModifiers {
             if !rule.conditions.apply_to(item, group_resource, namespace) {
                 continue;
             }
-            rule.has_applied.store(true, Ordering::Relaxed);
+            rule.used.note();
             match rule.patches.apply(modified.item.as_ref().unwrap_or(item)) {
                 Ok(Some(changed)) => modified.item = Some(changed),
                 Ok(None) => {}
@@ -81,15 +76,10 @@ impl ResourceModifiers {
 
     /// The rules of a Restore that have applied to no item, as sentences. Rules for all restores need not apply to each.
     pub fn idle(&self) -> Vec<String> {
-        let rules = self.rules.iter().enumerate().filter(|_| self.field == FIELD);
-        let idle = rules.filter(|(_, rule)| !rule.has_applied.load(Ordering::Relaxed));
-        let sentence = |(at, _)| {
-            format!(
-                "{FIELD}: resourceModifierRules[{at}] applied to no item of this restore; correct its conditions (groupResource is a \
-                 plural name such as deployments.apps, and namespaces are those of the backup, before the mapping), or remove it"
-            )
-        };
-        idle.map(sentence).collect()
+        let conditions = "conditions (groupResource is a plural name such as deployments.apps, and namespaces are those of the backup, \
+                          before the mapping)";
+        let rules = self.rules.iter().filter(|_| self.field == FIELD);
+        rules.filter_map(|rule| rule.used.idle("item of this restore", conditions)).collect()
     }
 }
 

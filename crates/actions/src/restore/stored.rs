@@ -3,6 +3,7 @@
 //! The answer to a write holds the object as it is stored now. What was asked for and is not in it was pruned by a definition or
 //! taken away by a webhook or by the server itself. What the server adds, fills in or only spells in another way is no loss.
 
+use backup_core::resources::builtin_types;
 use serde_json::{Number, Value};
 
 use super::{
@@ -12,6 +13,7 @@ use super::{
 
 mod contained;
 mod spelling;
+mod zeros;
 
 /// Fields of one object that are named; others are only counted.
 const MAX_NAMED: usize = 8;
@@ -41,6 +43,8 @@ pub struct Asked<'a> {
     pub group_resource: &'a str,
     /// The object, or a merge patch.
     pub body: &'a Object,
+    /// The object without the changes of resource modifiers, if they have changed it.
+    pub unmodified: Option<&'a Object>,
 }
 
 /// Fields that were asked for and are not stored.
@@ -85,7 +89,12 @@ impl Asked<'_> {
 
     fn compared(&self, stored: &Object, changed: bool) -> LostFields {
         let mut comparison = Comparison { changed, lost: LostFields::default() };
-        let body = self.body.iter().filter(|(key, _)| key.as_str() != "stringData");
+        let is_built_in = || {
+            builtin_types(self.group_resource).any(|of_type| of_type.group_resource() == self.group_resource)
+        };
+        let with_zeros = self.unmodified.filter(|_| is_built_in());
+        let body = with_zeros.map(|unmodified| zeros::without(self.body, unmodified, stored));
+        let body = body.as_ref().unwrap_or(self.body).iter().filter(|(key, _)| key.as_str() != "stringData");
         for (key, asked) in body {
             comparison.field(key, key, asked, stored.get(key));
         }

@@ -11,6 +11,12 @@ pub fn engine_backup(spec: &BackupSpec) -> Vec<Finding> {
         let problem = "moving snapshot data is not done yet; unset it";
         unsupported.push(Finding::new("spec.snapshotMoveData", problem));
     }
+    // Velero's own, or none: what does the moving, if that were asked for.
+    if let Some(mover) = spec.datamover.as_deref().filter(|mover| !matches!(*mover, "" | "velero")) {
+        let problem =
+            format!("snapshot data is not moved here, so data mover {mover:?} is never asked; unset it");
+        unsupported.push(Finding::new("spec.datamover", problem));
+    }
     if spec.default_volumes_to_fs_backup.or(spec.default_volumes_to_restic) == Some(true) {
         let is_renamed = spec.default_volumes_to_fs_backup == Some(true);
         let field = if is_renamed { "spec.defaultVolumesToFsBackup" } else { "spec.defaultVolumesToRestic" };

@@ -132,10 +132,17 @@ fn finding(location: &BackupStorageLocation, now: Timestamp) -> Finding {
         {
             on.warn(format!("{name} was Available{when}, and not checked since"), remedy)
         }
-        Some(LocationPhase::Available) if is_read_only(location) => {
+        Some(LocationPhase::Available)
+            if is_read_only(location) && location.status.message.as_ref().is_none_or(String::is_empty) =>
+        {
             on.good(format!("{name} is Available{when}, read-only: no backup is stored there"))
         }
-        Some(LocationPhase::Available) => on.good(format!("{name} is Available{when}")),
+        Some(LocationPhase::Available) => {
+            match location.status.message.as_deref().filter(|why| !why.is_empty()) {
+                Some(why) => on.warn(format!("{name} is Available{when}, but {}", plain(why)), remedy),
+                None => on.good(format!("{name} is Available{when}")),
+            }
+        }
         Some(LocationPhase::Unavailable) => {
             let why = plain(location.status.message.as_deref().unwrap_or_default());
             on.bad(format!("{name} is Unavailable{when}: {why}"), remedy)

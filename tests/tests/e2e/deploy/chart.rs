@@ -53,15 +53,19 @@ const CHOICES: [Choice; 4] = [
                   replicas: [{name: backup-webhook, count: 3}, {name: backup-controller, count: 3}]\n\
                   patches:\n- target: {kind: Deployment, name: backup-controller}\n  patch: |-\n    \
                   - {op: add, path: /spec/template/spec/containers/0/args/-, value: --features=EnableCSI}\n    \
-                  - {op: add, path: /spec/template/spec/containers/0/args/-, value: --log-level=debug}\n",
+                  - {op: add, path: /spec/template/spec/containers/0/args/-, value: --log-level=debug}\n    \
+                  - {op: add, path: /spec/template/spec/containers/0/args/-, value: --cron-dialect=netresearch}\n\
+                  - target: {kind: Deployment, name: backup-webhook}\n  patch: |-\n    \
+                  - {op: add, path: /spec/template/spec/containers/0/args/-, value: --cron-dialect=netresearch}\n",
         values: "{image: {registry: r.example/b, tag: v9}, webhook: {replicas: 3}, \
-                 controller: {replicas: 3, features: [EnableCSI], extraArgs: [--log-level=debug]}}",
+                 controller: {replicas: 3, features: [EnableCSI], extraArgs: [--log-level=debug, --cron-dialect=netresearch]}}",
         flags: &[
             "--registry=r.example/b",
             "--tag=v9",
             "--replicas=3",
             "--features=EnableCSI",
             "--controller-arg=--log-level=debug",
+            "--controller-arg=--cron-dialect=netresearch",
         ],
     },
 ];

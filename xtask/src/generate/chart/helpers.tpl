@@ -22,6 +22,13 @@
 {{- range .Values.webhook.extraArgs }}
 - {{ . | quote }}
 {{- end }}
+{{- if not (contains "--cron-dialect=" (join " " .Values.webhook.extraArgs)) }}
+{{- range .Values.controller.extraArgs }}
+{{- if hasPrefix "--cron-dialect=" . }}
+- {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end -}}
 {{- define "backup.controller.args" -}}
 {{- include "backup.guards" . }}

@@ -68,3 +68,17 @@ async fn namespaces_of_hooks_are_those_that_pods_are_restored_into() {
     let new = fake.get("/api/v1/namespaces/z/pods/new").unwrap();
     assert_eq!(new["spec"].get("initContainers"), None);
 }
+
+#[tokio::test]
+async fn a_hook_that_applies_to_no_pod_is_a_warning() {
+    let mut of_others = spec("z");
+    of_others["hooks"]["resources"][0]["includedResources"] = json!(["configmaps"]);
+    for (spec, idle) in [(spec("z"), false), (spec("a"), true), (of_others, true)] {
+        let (_, report) = ran(&fake::server(), spec).await;
+        let warnings = report.into_files().results.warnings.velero;
+        assert_eq!(warnings.len(), usize::from(idle), "{warnings:?}");
+        let text =
+            "spec.hooks.resources[0]: hook \"h\" applied to no pod of this restore, so nothing of it was run";
+        assert!(warnings.iter().all(|warning| warning.starts_with(text)), "{warnings:?}");
+    }
+}

@@ -15,6 +15,7 @@ use backup_core::{
     api::{Backup, GoDuration},
     labels::{self, csi},
     names, quantity,
+    resource_policy::Volume,
 };
 use backup_runtime::{
     backoff::Backoff,
@@ -246,7 +247,10 @@ impl BackupItemAction for ClaimAction {
         let (driver, class) = match (decision, driver) {
             (VolumeDecision::Snapshot { class }, Some(driver)) => (driver, class),
             (VolumeDecision::Snapshot { .. }, None) => {
-                self.volumes.left(seen, "its volume is not one of CSI, and there is no other way yet");
+                let kind = Volume::persistent(Some(&volume), None).kind;
+                let kind = if kind.is_empty() { String::new() } else { format!(" but {kind}") };
+                let why = format!("its volume is not one of CSI{kind}, and there is no other way yet");
+                self.volumes.left(seen, &why);
                 let mut claim = claim.clone();
                 entries(&mut claim, "annotations", [(csi::SKIPPED_NO_CSI_VOLUME, "true")]);
                 return Ok(BackupActionOutput { item: Some(claim), ..BackupActionOutput::default() });

@@ -1,6 +1,6 @@
 //! Reading modifiers from a ConfigMap.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use backup_core::{
     config_map::{ConfigReader, join, only_value, yaml},
@@ -16,7 +16,7 @@ use super::{
     json_patch::{JsonPatch, operation},
     strategic,
 };
-use crate::restore::json::Object;
+use crate::{RuleUse, restore::json::Object};
 
 /// The field of the Restore that names the modifiers; findings start with it.
 pub const FIELD: &str = "spec.resourceModifier";
@@ -86,7 +86,11 @@ impl Reader {
                 None
             }
         };
-        Some(Rule { has_applied: Arc::default(), conditions: conditions?, patches: patches? })
+        Some(Rule {
+            used: RuleUse::new(format!("{FIELD}: {at}")),
+            conditions: conditions?,
+            patches: patches?,
+        })
     }
 
     fn conditions(&mut self, value: &Value, at: &str) -> Option<Conditions> {

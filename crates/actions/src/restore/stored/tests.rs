@@ -8,7 +8,7 @@ fn object(value: &Value) -> Object {
 
 fn lost(group_resource: &str, asked: &Value, stored: &Value) -> Vec<String> {
     let body = object(asked);
-    let asked = Asked { group_resource, body: &body };
+    let asked = Asked { group_resource, body: &body, unmodified: None };
     let lost = asked.lost_in_answer(stored.to_string().as_bytes()).unwrap();
     assert_eq!(lost, asked.lost(&object(stored)), "both ways give the same: {stored}");
     lost.named
@@ -202,7 +202,9 @@ fn a_service_that_stays_headless_has_not_become_what_was_asked_for() {
 fn many_fields_are_counted_and_the_first_named() {
     let fields: Object = (0..30).map(|n| (format!("f{n:02}"), json!(1))).collect();
     let body = object(&json!({"spec": fields}));
-    let text = Asked { group_resource: CUSTOM, body: &body }.lost(&object(&json!({"spec": {}}))).to_string();
+    let text = Asked { group_resource: CUSTOM, body: &body, unmodified: None }
+        .lost(&object(&json!({"spec": {}})))
+        .to_string();
     assert!(text.starts_with("spec.f00, ") && text.ends_with(" and 22 more"), "{text}");
 }
 
@@ -218,7 +220,7 @@ fn a_long_list_costs_no_more_than_its_length() {
 fn what_others_have_changed_since_is_not_absent() {
     let body = object(&json!({"spec": {"a": 1, "b": {"c": 2}, "d": 3}}));
     let stored = object(&json!({"spec": {"a": 2, "b": {}}}));
-    let absent = Asked { group_resource: CUSTOM, body: &body }.absent(&stored);
+    let absent = Asked { group_resource: CUSTOM, body: &body, unmodified: None }.absent(&stored);
     assert_eq!(absent.named, ["spec.b.c", "spec.d"]);
 }
 
@@ -232,4 +234,25 @@ fn a_write_that_changes_only_our_labels_has_changed_nothing() {
     assert!(!is_changed(&before, &after));
     json::set(&mut after, &["spec"], "x", json!(2));
     assert!(is_changed(&before, &after));
+}
+
+/// What a modifier sets and a built-in type leaves out as it is the zero of its field is as it was asked for.
+#[rstest::rstest]
+#[case::a_built_in_type("deployments.apps", json!({"hostNetwork": false, "nodeName": "", "priority": 0, "tolerations": []}), 0)]
+#[case::in_a_list("deployments.apps", json!({"containers": [{"name": "c", "stdin": false, "image": "i"}]}), 0)]
+#[case::another_value("deployments.apps", json!({"hostNetwork": true, "nodeName": "n"}), 2)]
+#[case::another_value_is_stored("deployments.apps", json!({"replicas": 0}), 1)]
+#[case::of_the_backup("deployments.apps", json!({"enableServiceLinks": false}), 1)]
+#[case::a_custom_resource("widgets.example.com", json!({"hostNetwork": false}), 1)]
+fn zeros_of_modifiers_are_no_loss(#[case] group_resource: &str, #[case] spec: Value, #[case] lost: usize) {
+    let unmodified =
+        object(&json!({"spec": {"enableServiceLinks": false, "containers": [{"name": "c", "image": "o"}]}}));
+    let stored = json!({"spec": {"replicas": 1, "containers": [{"name": "a"}, {"name": "c", "image": "i"}]}});
+    let body = object(&json!({"spec": spec}));
+    let asked = Asked { group_resource, body: &body, unmodified: Some(&unmodified) };
+    let found = asked.lost(&object(&stored));
+    assert_eq!(found.total, lost, "{found}");
+    assert_eq!(asked.lost_in_answer(stored.to_string().as_bytes()).unwrap(), found);
+    let plain = Asked { unmodified: None, ..asked }.lost(&object(&stored));
+    assert!(plain.total >= lost.max(1), "{plain}");
 }

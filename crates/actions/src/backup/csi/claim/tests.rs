@@ -85,7 +85,7 @@ async fn what_can_not_be_snapshotted_says_why() {
     let (action, volumes) = action(&fake);
     let output = action.execute(&claim("pv-other"), &backup("InProgress")).await.unwrap();
     assert_eq!(output.item.unwrap()["metadata"]["annotations"][csi::SKIPPED_NO_CSI_VOLUME], "true");
-    assert!(volumes.missing()[0].1.contains("not one of CSI"));
+    assert!(volumes.missing()[0].1.contains("not one of CSI but hostPath"));
 
     let error = action.execute(&claim("pv-gone"), &backup("InProgress")).await.unwrap_err().to_string();
     assert!(error.contains("pv-gone is not there"), "{error}");
