@@ -223,6 +223,7 @@ impl Webhook {
             key: &key,
             footprint: &footprint,
             whole_scope: !matches!(protected.profile.scope, ScopeRule::Cluster),
+            may_queue: protected.profile.engine && key.kind == ObjectKind::Restore,
         };
         Ok(match verdict {
             Verdict::Granted => Answer::pass("admitted"),

@@ -396,7 +396,7 @@ async fn an_unconfirmed_reservation_is_named_as_such_with_its_end() {
     assert!(allowed(&replica.create("Restore", "r", "1", restore_spec()).await));
     let refused = replica.create("Backup", "b", "2", backup_spec()).await;
     assert!(message(&refused).contains("was not stored so far"), "{refused}");
-    assert!(message(&refused).contains("unless it still comes, its place is free at "), "{refused}");
+    assert!(message(&refused).contains("unless it still comes, its place is free by "), "{refused}");
     let way_out = "`kubectl backup locks release restore/velero/r --reason=TEXT`";
     assert!(message(&refused).contains(way_out), "{refused}");
     assert_eq!(refused["status"]["details"]["causes"][0]["reason"], "RestoreReserved");

@@ -36,7 +36,8 @@ pub(crate) fn turns(tickets: &[Ticket<'_>], slots: usize) -> Vec<(String, Turn)>
     // One that arrived earlier and is on its way into the queue is not overtaken.
     let entering = tickets.iter().filter(|ticket| ticket.stage == Stage::New && ticket.busy);
     let first_entering = entering.min_by(|a, b| arrival(a, b));
-    let mut ahead: Vec<&Footprint> = Vec::new();
+    let mut ahead: Vec<&Footprint> =
+        tickets.iter().filter(|ticket| ticket.yields).map(|ticket| ticket.footprint).collect();
     for ticket in waiting {
         if running.len() >= slots || first_entering.is_some_and(|first| arrival(first, ticket).is_lt()) {
             break;
@@ -80,10 +81,11 @@ fn waits(ticket: &Ticket<'_>) -> bool {
     }
 }
 
-/// Waiting and finalizing backups hold no slot; a start that is being written does.
+/// Waiting and finalizing backups hold no slot, nor does one that lets a restore go first; a start that is being written does.
 fn holds_slot(ticket: &Ticket<'_>) -> bool {
     match ticket.stage {
-        Stage::ReadyToStart | Stage::InProgress => true,
+        Stage::ReadyToStart => !ticket.yields,
+        Stage::InProgress => true,
         Stage::Queued => ticket.busy,
         _ => false,
     }
@@ -118,6 +120,7 @@ mod tests {
                 leaving: false,
                 busy: *busy,
                 held_back: false,
+                yields: false,
                 footprint,
             })
             .collect();
@@ -166,6 +169,29 @@ mod tests {
             let rows = [Row("r", phase.clone(), 0, "other", false), Row("q", P::Queued, 1, "ns", false)];
             assert_eq!(started(&rows, 1).is_empty(), holds, "{phase}");
         }
+    }
+
+    #[test]
+    fn one_that_lets_a_restore_go_first_holds_no_slot_and_is_not_overtaken_by_what_overlaps_it() {
+        let both = Footprint::namespaces(["one", "two"]);
+        let (one, three) = (Footprint::namespaces(["one"]), Footprint::namespaces(["three"]));
+        let ticket = |name, stage, footprint| Ticket {
+            name,
+            stage,
+            position: 1,
+            created: None,
+            leaving: false,
+            busy: false,
+            held_back: false,
+            yields: stage == Stage::ReadyToStart,
+            footprint,
+        };
+        let tickets = [
+            ticket("yields", Stage::ReadyToStart, &both),
+            ticket("overlaps", Stage::Queued, &one),
+            ticket("other", Stage::Queued, &three),
+        ];
+        assert_eq!(turns(&tickets, 1), [("other".to_owned(), Turn::Start)]);
     }
 
     #[test]

@@ -295,6 +295,9 @@ impl<L: Lifecycle> Dispatcher<L> {
         let cancellation = Cancellation::new(self.ctx.cluster.leadership.clone(), self.ctx.stop.clone());
         let (ctx, kind, permits) = (self.ctx.clone(), Arc::clone(&self.kind), Arc::clone(&self.permits));
         let worker = Worker::new(ctx, kind, name, uid, cancellation.clone(), permits);
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.yields = Arc::clone(&worker.yields);
+        }
         // A field called `name` would be there twice in a line: a span has a name of its own.
         let span = tracing::info_span!("job", kind = L::KIND.noun, object = name);
         let job = async move {

@@ -97,6 +97,8 @@ pub(crate) struct Ticket<'a> {
     pub busy: bool,
     /// Whether its last turn could not be written and is not due again yet: it counts for nothing meanwhile.
     pub held_back: bool,
+    /// Whether its claim waits for a restore: it holds no slot meanwhile, and nothing that overlaps it overtakes it.
+    pub yields: bool,
     /// What it reads.
     pub footprint: &'a Footprint,
 }

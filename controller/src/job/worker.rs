@@ -4,10 +4,14 @@
 //! Nothing but an unfinished end is kept in memory, so a successor continues from what is stored. Waiting for a store or an API
 //! server that is down happens here, outside of the slots.
 
-use std::{ops::ControlFlow, sync::Arc, time::Duration};
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use backup_core::phase::Stage;
-use backup_lock::{ActivateError, ObjectKey, Token};
+use backup_lock::{ObjectKey, Token};
 use backup_runtime::{
     backoff::Backoff,
     errors::found,
@@ -16,10 +20,7 @@ use backup_runtime::{
 use backup_store::{AwaitingOperations, CommittedPlan, FoundJob, Location, StoredJob};
 use kube::Resource as _;
 use serde_json::{Value, json};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::Instant,
-};
+use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
     JobContext,
@@ -32,16 +33,16 @@ use super::{
 use crate::metrics;
 
 mod blocked;
+mod claim;
 mod ending;
 mod error;
 mod operations;
 mod work;
 
 use blocked::Blocked;
+use claim::Claim;
 pub(crate) use error::WorkerError;
 
-/// Between looks at the ledger while it cannot be read.
-const LEDGER_STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(5) };
 /// Between tries of writing that the work begins.
 const BEGIN_STEPS: Backoff = Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(2) };
 const READ_BUDGET: Duration = Duration::from_secs(30);
@@ -56,6 +57,8 @@ pub(crate) struct Worker<L: Lifecycle> {
     pub cancellation: Cancellation,
     /// Bounds the work at a time; one that begins again while Finalizing waits here, too.
     permits: Arc<Semaphore>,
+    /// Whether its claim waits for a restore, so that the queue gives its slot to another.
+    pub yields: Arc<AtomicBool>,
     pub pending: Option<PendingEnd<L>>,
     /// What the end tells of work that was stopped for good.
     pub interrupted: Option<Interrupted<L>>,
@@ -69,13 +72,6 @@ pub(crate) enum Next<O> {
     /// Look again; this is what the object is now, if that is known.
     Again(Option<Box<O>>),
     Done,
-}
-
-/// The right to work.
-struct Claim {
-    token: Token,
-    /// A slot; operations, and the end of what is cancelled, take none.
-    _permit: Option<OwnedSemaphorePermit>,
 }
 
 struct Looked<L: Lifecycle> {
@@ -120,6 +116,7 @@ impl<L: Lifecycle> Worker<L> {
             key,
             cancellation,
             permits,
+            yields: Arc::default(),
             pending: None,
             interrupted: None,
             lost: None,
@@ -378,85 +375,6 @@ impl<L: Lifecycle> Worker<L> {
             .then(|| json!({ "metadata": { "finalizers": wanted } }))
         };
         if patch(&object).is_none() { Ok(object) } else { self.publish(&object, patch).await }
-    }
-
-    /// Takes a slot and the right to work (`backup_lock::activate`: a fresh read, then a compare-and-swap on the ledger),
-    /// before each run of the work: a claim that was released by force during a long wait is not trusted, and one that was given
-    /// back is asked for again. `Break`: it was refused.
-    async fn claim(
-        &mut self,
-        object: &mut L::Object,
-    ) -> Result<ControlFlow<Next<L::Object>, Claim>, WorkerError> {
-        let stage = object.stage();
-        let mut permit = None;
-        if !matches!(stage, Stage::WaitingForOperations { .. }) && !self.cancellation.is_cancelled() {
-            permit = tokio::select! {
-                permit = Arc::clone(&self.permits).acquire_owned() => permit.ok(),
-                () = self.cancellation.cancelled() => return Err(WorkerError::Conflict),
-                reason = self.cancellation.stopped() => return Err(reason.into()),
-            };
-        }
-        self.cancellation.check()?;
-        if L::claims_again_patch(object).is_some() {
-            *object = self.publish(object, L::claims_again_patch).await?;
-        }
-        let error = match backup_lock::activate(&self.ctx.ledger, &self.key, &self.uid).await {
-            Ok(token) => {
-                tracing::debug!(name = self.name, epoch = token.epoch, "claim is active");
-                return Ok(ControlFlow::Continue(Claim { token, _permit: permit }));
-            }
-            Err(error) => error,
-        };
-        match error {
-            ActivateError::Gone { .. } | ActivateError::Over { .. } => Err(WorkerError::Conflict),
-            error @ ActivateError::Waiting(_) if !L::KIND.queued => {
-                self.ctx.cluster.events.normal(object, "Waiting", &error.to_string());
-                Err(WorkerError::Waiting)
-            }
-            // The worker before may have written a while: its end says so, too.
-            error @ ActivateError::Released { .. } if L::KIND.may_fail(stage) || !L::KIND.queued => {
-                let begun = stage != L::KIND.start();
-                let stays = if begun { "; nothing more was written, and what was written stays" } else { "" };
-                let reason = if begun { "could not go on" } else { L::KIND.refused };
-                self.fail(object, &format!("{reason}: {error}{stays}"), None).await.map(ControlFlow::Break)
-            }
-            error @ ActivateError::Released { .. } => {
-                let reason = format!("{error}; delete the {}", L::KIND.noun);
-                Err(WorkerError::Blocked { reason, retryable: false })
-            }
-            // Only a refusal ends it; a ledger that cannot be read or written now says nothing about it.
-            error @ (ActivateError::Conflict(_) | ActivateError::Full(_)) if L::KIND.may_fail(stage) => {
-                let reason = if stage == L::KIND.start() { L::KIND.refused } else { "could not go on" };
-                self.fail(object, &format!("{reason}: {error}"), None).await.map(ControlFlow::Break)
-            }
-            error => {
-                *object = self.rest(object.clone()).await?;
-                Err(WorkerError::Blocked { reason: error.to_string(), retryable: true })
-            }
-        }
-    }
-
-    /// Whether the claim stands. One that was released by force let others in: what was done under it counts for nothing, and
-    /// the next step has to claim again.
-    pub(super) async fn still_claimed(&self, token: &Token) -> Result<(), WorkerError> {
-        let (started, mut tries) = (Instant::now(), 0);
-        loop {
-            self.cancellation.check()?;
-            let holds = backup_lock::activate::holds(&self.ctx.ledger, &self.key, &self.uid, token).await;
-            let error = match holds {
-                Ok(true) => return Ok(()),
-                Ok(false) => {
-                    tracing::warn!(name = self.name, "the claim was lost during the work, which is dropped");
-                    return Err(WorkerError::Conflict);
-                }
-                Err(error) => error,
-            };
-            if !error.is_transient() || started.elapsed() >= self.ctx.resource_timeout {
-                return Err(error.into());
-            }
-            tries += 1;
-            tokio::time::sleep(LEDGER_STEPS.delay(tries)).await;
-        }
     }
 
     /// Writes a patch, tried for `--resource-timeout`, each time with the resourceVersion it was made from.

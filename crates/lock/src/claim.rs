@@ -243,6 +243,10 @@ impl Entry {
         self.state >= State::Waiting || self.state == State::Released
     }
 
+    pub(crate) fn waits(&self) -> bool {
+        self.state == State::Waiting
+    }
+
     pub fn standing(&self) -> Standing {
         let (state, renewals, word) = (self.state, self.renewals, self.word);
         Standing { state, renewals, word, revives: self.revives.clone() }

@@ -12,6 +12,9 @@ use crate::{
 pub struct Rules {
     /// Whether two backups of one scope keep one another out, too.
     pub backups_exclude_each_other: bool,
+    /// Whether a backup that has not begun lets a restore that may wait go first. Only where our controller asks for the right to
+    /// work before it begins: an operator that starts at once has begun when its backup is stored.
+    pub backups_yield: bool,
 }
 
 impl Rules {

@@ -72,6 +72,11 @@ impl Stored {
         self.lease.metadata.uid.as_deref().unwrap_or_default()
     }
 
+    /// Finalizers of its Lease, each of another program: ours have none.
+    pub fn finalizers(&self) -> &[String] {
+        self.lease.metadata.finalizers.as_deref().unwrap_or_default()
+    }
+
     pub fn resource_version(&self) -> &str {
         self.lease.metadata.resource_version.as_deref().unwrap_or_default()
     }
@@ -264,7 +269,11 @@ impl LedgerStore {
     }
 
     fn rules(&self) -> Rules {
-        Rules { backups_exclude_each_other: self.profile().policy.backups_exclude_each_other }
+        let profile = self.profile();
+        Rules {
+            backups_exclude_each_other: profile.policy.backups_exclude_each_other,
+            backups_yield: profile.engine,
+        }
     }
 
     fn owner<'a>(&'a self, scope: &'a str) -> Owner<'a> {

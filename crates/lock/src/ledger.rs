@@ -197,8 +197,9 @@ impl Ledger {
         holders
     }
 
-    /// Reserves a place for this uid, or lets it wait for one. The same uid may come again: its age starts at zero, and if its
-    /// object is stored and asks for more, it is checked again.
+    /// Reserves a place for this uid, or lets it wait for one. A restore that may wait goes before backups that have not begun.
+    ///
+    /// The same uid may come again: its age starts at zero, and if its object is stored and asks for more, it is checked again.
     ///
     /// A uid whose claim was released by force is refused, unless its object has ended and is to come back to life.
     ///
@@ -246,7 +247,14 @@ impl Ledger {
         let placed = own.is_some_and(|entry| entry.state > State::Waiting);
         // The entry will cover what it had, what is asked for, and whatever a footprint of both has to name besides.
         let together = own.map_or_else(|| footprint.clone(), |entry| entry.footprint.union(footprint));
+        // Not under a name that waits already: it has its place, and those who wait behind it have theirs.
+        let waits_already = self.claim(key).is_some_and(|claim| claim.entries.iter().any(Entry::waits));
+        let goes_first = ask.queue && !placed && !waits_already && key.kind == ObjectKind::Restore;
+        let yielding = if goes_first { self.yielding_to(key, &together) } else { Vec::new() };
         let holders = self.in_the_way(key, &together, |claim, entry| {
+            if yielding.contains(&claim.key) && self.yields(claim, entry) {
+                return false;
+            }
             let waits = entry.state == State::Waiting;
             let came_later = placed && (waits || entry.state == State::Intent);
             let asked = || self.rules.conflicts(key, footprint, claim, entry);
@@ -272,6 +280,9 @@ impl Ledger {
             self.go_last(key);
         }
         self.place(key, entry);
+        if !yielding.is_empty() {
+            self.take_turns_back(key, &together, &yielding);
+        }
         self.remove(key, |entry| entry.state == State::Intent);
         // What the name had before may have kept others waiting.
         self.promote();

@@ -34,12 +34,15 @@ const CAP: usize = 2_000_000;
 #[case::a_lost_ledger_lets_nobody_collide(scenarios::loss())]
 #[case::a_waiting_restore_gets_its_turn_and_is_not_overtaken(scenarios::queue())]
 #[case::two_waiting_restores_get_their_turns(scenarios::queues())]
+#[case::backups_that_have_not_begun_let_a_restore_go_first(scenarios::yielding())]
+#[case::what_yields_is_apart_when_the_ledger_is_lost(scenarios::yielding_loss())]
 #[case::a_refused_restore_keeps_new_backups_out_for_a_while(scenarios::intent())]
 #[case::requests_merged_into_one_write_do_not_hurt_one_another(scenarios::batch())]
 #[case::a_remembered_ledger_grants_nothing_by_itself(scenarios::memory())]
 #[case::what_settles_keeps_its_place(scenarios::settling())]
 #[case::the_gate_alone_holds_while_creations_come_in_time(scenarios::guarded())]
 #[case::what_was_released_by_force_stops_and_stays_released(scenarios::force())]
+#[case::a_restore_that_a_person_ends_keeps_its_place_until_its_worker_has_stopped(scenarios::ended_by_hand())]
 #[case::a_leader_that_was_paused_does_no_harm(scenarios::pause())]
 #[case::a_revival_keeps_its_place_until_it_is_stored(scenarios::revival())]
 #[case::a_revival_is_not_judged_by_its_first_claim(scenarios::revival_at_once())]
@@ -93,6 +96,16 @@ fn the_model_holds(#[case] scenario: Scenario) {
     properties::NO_OVERTAKING,
     scenarios::queue()
 )]
+#[case::work_that_lets_a_restore_go_first(
+    Mistake::BegunYields,
+    properties::WORK_IS_APART,
+    scenarios::yielding()
+)]
+#[case::a_turn_that_is_not_given_again(
+    Mistake::NobodyPromotes,
+    properties::TURNS_COME,
+    scenarios::yielding()
+)]
 #[case::a_right_that_outlives_its_ledger(
     Mistake::RightOutlivesLedger,
     properties::WORK_IS_APART,
@@ -100,6 +113,12 @@ fn the_model_holds(#[case] scenario: Scenario) {
 )]
 #[case::released_and_forgotten(Mistake::ReleasedIsForgotten, properties::RELEASED_STOPS, scenarios::force())]
 #[case::no_fence(Mistake::NoFence, properties::RELEASED_STOPS, scenarios::force())]
+#[case::an_end_by_hand_that_frees_at_once(
+    Mistake::EndByHandFrees,
+    properties::WORK_IS_APART,
+    scenarios::ended_by_hand()
+)]
+#[case::work_after_an_end_by_hand(Mistake::EndedWorks, properties::WORK_IS_APART, scenarios::ended_by_hand())]
 #[case::a_leader_that_wakes_and_works(Mistake::WakesAndWorks, properties::WORK_IS_APART, scenarios::pause())]
 #[case::a_revival_taken_for_a_creation(
     Mistake::RevivalAsCreation,

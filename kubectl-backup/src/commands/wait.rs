@@ -1,10 +1,7 @@
 //! `wait`, and `--wait` of other commands: until an object has ended or is in a phase, or a scope is free. A phase that we
 //! don't know is shown, and is no end.
 
-use backup_core::{
-    phase::Stage,
-    restorability::{Answer, Evidence, Place, Restorability},
-};
+use backup_core::restorability::{Answer, Evidence, Place, Restorability};
 use backup_lock::{claim::Claim, ledger::Status};
 use futures::{FutureExt as _, future::select_all};
 use tokio::time::{Instant, sleep};
@@ -228,11 +225,11 @@ impl<W: Workload> Awaited<W> {
     }
 }
 
-/// What the work waits for: as the controller has said, or before it has touched it, as the ledger does. Not everyone who waits may
-/// read the ledger.
+/// What the work waits for: as the controller has said, or before it has begun, as the ledger does. Not everyone who waits may read
+/// the ledger.
 async fn waits_for<W: Workload>(session: &Session, work: Option<&W>) -> Option<String> {
     let work = work?;
-    if work.blocked().is_some() || work.status().stage != Stage::New {
+    if work.blocked().is_some() || !workload::has_not_begun(work.status().stage) {
         return work.blocked();
     }
     workload::turn(work, Box::pin(read_ledger(session)).await.ok()?.as_ref())

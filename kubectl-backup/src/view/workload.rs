@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use serde::de::DeserializeOwned;
 
-pub(crate) use turn::turn;
+pub(crate) use turn::{has_not_begun, turn};
 
 use turn::{in_the_way, waits_for_turn};
 
@@ -370,7 +370,7 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
     let mut verdict = verdict_with(work, missing_data.as_ref(), now);
     if !status.stage.is_terminal() {
         let lock = lock.known();
-        verdict = waits_for_turn(lock, status.stage == Stage::New).unwrap_or(verdict);
+        verdict = waits_for_turn(lock, status.stage).unwrap_or(verdict);
         verdict.causes.extend(in_the_way(lock));
     }
     let mut description = Description {

@@ -14,7 +14,8 @@ use kube::{
 use crate::prelude::*;
 
 crate::tests! {
-    a_restore_that_waits_has_the_next_turn_and_then_runs,
+    a_restore_that_may_wait_goes_before_backups_that_have_not_begun,
+    a_restore_that_may_wait_goes_before_queued_backups_and_after_the_one_that_has_begun,
     a_queue_that_is_deleted_is_in_nobodys_way,
     a_backup_that_is_restored_from_cannot_be_deleted,
     a_deletion_does_not_ask_for_what_its_backup_was_created_with,
@@ -31,26 +32,76 @@ crate::tests! {
 
 const SOON: Duration = Duration::from_mins(1);
 
-async fn a_restore_that_waits_has_the_next_turn_and_then_runs(world: &mut World) -> anyhow::Result<()> {
+async fn a_restore_that_may_wait_goes_before_backups_that_have_not_begun(
+    world: &mut World,
+) -> anyhow::Result<()> {
     world.config_maps("turn", 3).await?;
     world.back_up("turn-source", of_namespaces(&["turn"])).await?;
+    let plugin = world.kubectl_backup();
+    let names = ["turn-first", "turn-second", "turn-third"];
     {
         let world = &*world.pause_controllers()?;
-        world.create_backup("turn-first", of_namespaces(&["turn"])).await?;
-        let restore = Restore::new("turn-waits", from_backup("turn-source"));
-        let restore = annotated(restore, ON_CONFLICT_ANNOTATION, "queue");
-        world.restores().create_object(&restore).await.context("it may wait")?;
+        for name in names {
+            world.create_backup(name, of_namespaces(&["turn"])).await?;
+        }
+        let refused = refusal(world.create_restore("turn-denied", from_backup("turn-source")).await)?;
+        says(&refused.message, &["turn-first", "backup-lock/on-conflict: queue"])?;
+        world.restores().create_object(&patient("turn-waits", "turn-source")).await.context("it may wait")?;
         let late = refusal(world.create_backup("turn-late", of_namespaces(&["turn"])).await)?;
-        ensure!(late.message.contains("turn-"), "{}", late.message);
-        let text = world.claims().await?;
-        ensure!(text.contains("Waiting"), "{text}");
+        ensure!(late.message.contains("turn-waits"), "{}", late.message);
+        for name in names {
+            let shown = plugin.run(&["describe", name]).await?;
+            says(&shown.stdout, &["It waits for its turn behind Restore velero/turn-waits"])?;
+        }
     }
-    let first = world.backup_ended("turn-first").await?;
     let restore = world.restore_ends("turn-waits", RestorePhase::Completed).await?;
-    let (ended, began) = (first.status.completion_timestamp, restore.status.start_timestamp);
-    ensure!(began >= ended, "the restore began at {began:?}, the backup ended at {ended:?}");
+    for name in names {
+        let backup = world.backup_ends(name, BackupPhase::Completed).await?;
+        ensure!(blocked_reason(&backup).is_empty(), "{:?}", backup.metadata.annotations);
+        let (ended, began) = (restore.status.completion_timestamp.as_ref(), &backup.status.start_timestamp);
+        ensure!(began.as_ref() >= ended, "{name} began at {began:?}, the restore ended at {ended:?}");
+        // The intent of the one that was refused stands for two minutes.
+        let waited = began.as_ref().zip(ended).map(|(began, ended)| began.0.duration_since(ended.0));
+        ensure!(waited.is_some_and(|time| time.as_secs() < 60), "{name} began {waited:?} after the restore");
+    }
     world.create_backup("turn-after", of_namespaces(&["turn"])).await.context("its turn is over")?;
     world.backup_ended("turn-after").await.map(drop)
+}
+
+fn patient(name: &str, source: &str) -> Restore {
+    annotated(Restore::new(name, from_backup(source)), ON_CONFLICT_ANNOTATION, "queue")
+}
+
+async fn a_restore_that_may_wait_goes_before_queued_backups_and_after_the_one_that_has_begun(
+    world: &mut World,
+) -> anyhow::Result<()> {
+    world.config_maps("ahead", 20).await?;
+    world.back_up("ahead-source", of_namespaces(&["ahead"])).await?;
+    let names: Vec<String> = (0..8).map(|n| format!("ahead-{n}")).collect();
+    for name in &names {
+        world.create_backup(name, of_namespaces(&["ahead"])).await?;
+    }
+    world.restores().create_object(&patient("ahead-restore", "ahead-source")).await.context("it may wait")?;
+    let last = &names[names.len() - 1];
+    let shown = world.kubectl_backup().run(&["describe", last]).await?.stdout;
+    if !world.restores().get("ahead-restore").await?.phase().is_terminal() {
+        says(&shown, &["It waits for its turn behind Restore velero/ahead-restore"])?;
+    }
+    let restore = world.restore_ends("ahead-restore", RestorePhase::Completed).await?.status;
+    let (began, ended) = (restore.start_timestamp, restore.completion_timestamp);
+    let mut after = 0;
+    for name in &names {
+        let backup = world.backup_ends(name, BackupPhase::Completed).await?.status;
+        let (from, to) = (backup.start_timestamp, backup.completion_timestamp);
+        ensure!(
+            to <= began || from >= ended,
+            "{name} ran from {from:?} to {to:?}, and the restore from {began:?} to {ended:?}"
+        );
+        after += usize::from(from >= ended);
+    }
+    println!("    {after} of {} backups ran after the restore", names.len());
+    ensure!(after > 0, "nothing was queued: this proves nothing");
+    Ok(())
 }
 
 /// "Cancel the queue, I must restore now": no claim waits for its grace, which is two minutes here.

@@ -63,7 +63,7 @@ impl Blocker {
             }
             (State::Settling, Some(object)) if object.held => {
                 format!(
-                    "{key} was ended by hand, and its worker may still write until it has stopped, which takes 10 s at most"
+                    "{key} was ended by hand, and its worker may still write; its place is free once that has stopped, by {free_at}"
                 )
             }
             (State::Settling, _) => {
@@ -73,8 +73,8 @@ impl Blocker {
             }
             (State::Collected, None) => {
                 format!(
-                    "{key} was requested at {since} and was never stored; restores are kept out until {free_at} in case it \
-                     still comes"
+                    "{key} was requested at {since} and was never stored; restores are kept out until {free_at} at the \
+                     latest, in case it still comes"
                 )
             }
             (_, _) if key.kind == ObjectKind::Hold => {
@@ -97,7 +97,7 @@ impl Blocker {
                 format!("{key} is running (phase {}, created {}{deleting})", object.phase, object.created)
             }
             (_, None) => format!(
-                "{key} was requested at {since} and was not stored so far; unless it still comes, its place is free at {free_at}"
+                "{key} was requested at {since} and was not stored so far; unless it still comes, its place is free by {free_at}"
             ),
         }
     }
@@ -108,7 +108,7 @@ impl Blocker {
             (ObjectKind::Deletion | ObjectKind::DeleteBackupRequest, _) => "DeletionInProgress",
             (_, State::Intent) => "RestoreExpected",
             (_, State::Settling) => "Settling",
-            (_, State::Waiting) => "RestoreWaiting",
+            (ObjectKind::Restore, State::Waiting) => "RestoreWaiting",
             (ObjectKind::Backup, _) if self.object.is_some() => "BackupInProgress",
             (ObjectKind::Restore, _) if self.object.is_some() => "RestoreInProgress",
             (ObjectKind::Backup, _) => "BackupReserved",
@@ -140,6 +140,8 @@ pub(crate) struct Asked<'a> {
     pub footprint: &'a Footprint,
     /// Whether the scope is one database cluster, so that footprints say nothing.
     pub whole_scope: bool,
+    /// Whether it could ask to wait for its turn, before backups that have not begun.
+    pub may_queue: bool,
 }
 
 /// Someone else holds what this asks for: who, in which phase, since when, and what to type next. With `wait`, clients
@@ -150,7 +152,7 @@ pub(crate) fn conflict(asked: Asked<'_>, blockers: &[Blocker], wait: bool) -> St
         0 => String::new(),
         n => format!(", and {n} more in its way"),
     };
-    let Asked { group, key, footprint, whole_scope } = asked;
+    let Asked { group, key, footprint, whole_scope, may_queue } = asked;
     let (act, nothing) = match key.kind {
         ObjectKind::Deletion => ("done", "Nothing was deleted"),
         _ => ("created", "Nothing was stored"),
@@ -172,8 +174,18 @@ pub(crate) fn conflict(asked: Asked<'_>, blockers: &[Blocker], wait: bool) -> St
     } else {
         format!("See `{}`, and try again when that has ended", next_command(group, &first.claim.key))
     };
-    let message =
-        format!("{key}{wants} can't be {act} now: {}{more}{holds}. {nothing}. {next}", first.describe());
+    let queue = if may_queue {
+        format!(
+            "; or create the restore with the annotation {ON_CONFLICT_ANNOTATION}: queue: it starts when its turn comes, before \
+             backups that have not begun"
+        )
+    } else {
+        String::new()
+    };
+    let message = format!(
+        "{key}{wants} can't be {act} now: {}{more}{holds}. {nothing}. {next}{queue}",
+        first.describe()
+    );
     let field = match (whole_scope, key.kind) {
         (true, _) => "spec",
         (_, ObjectKind::DeleteBackupRequest) => "spec.backupName",

@@ -24,6 +24,7 @@ async fn who_does_not_know_the_path_is_told_so_and_nothing_is_read_or_written() 
 async fn a_repeated_creation_does_not_widen_an_entry() {
     let (api, replica) = one_replica();
     replica.run(&api, "Backup", "b", "1", backup_spec()).await;
+    activate(&replica.store, &ObjectKey::backup("velero", "b"), "1").await.unwrap();
     let queued = |spec: Value| {
         let mut request = creation("Restore", "r", "2", spec);
         request["object"]["metadata"]["annotations"] = json!({ON_CONFLICT_ANNOTATION: "queue"});

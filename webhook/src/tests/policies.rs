@@ -6,6 +6,7 @@ use super::*;
 async fn a_restore_that_may_wait_is_admitted_with_a_warning_and_has_the_next_turn() {
     let (api, replica) = one_replica();
     replica.run(&api, "Backup", "b1", "1", backup_spec()).await;
+    activate(&replica.store, &ObjectKey::backup("velero", "b1"), "1").await.unwrap();
     let mut request = creation("Restore", "r1", "2", restore_spec());
     request["object"]["metadata"]["annotations"] = json!({"backup-lock/on-conflict": "queue"});
     let answer = replica.review(request).await;
@@ -22,6 +23,26 @@ async fn a_restore_that_may_wait_is_admitted_with_a_warning_and_has_the_next_tur
     backup_lock::release(&replica.store, &ObjectKey::backup("velero", "b1"), "1").await.unwrap();
     let ledger = replica.store.read(VELERO_SCOPE).await.unwrap().unwrap().ledger;
     assert_eq!(ledger.entry(&ObjectKey::restore("velero", "r1"), "2").unwrap().state, State::Reserved);
+}
+
+#[tokio::test]
+async fn a_restore_that_may_wait_goes_before_a_backup_that_has_not_begun_where_our_controller_works() {
+    for engine in [true, false] {
+        let api = FakeApi::new();
+        let replica = Replica::of(&api, |velero| velero.engine = engine);
+        assert!(allowed(&replica.create("Backup", "b1", "1", backup_spec()).await));
+        api.put_velero("Backup", "b1", "1", "Queued", &backup_spec());
+        let refused = replica.create("Restore", "denied", "2", restore_spec()).await;
+        assert_eq!(message(&refused).contains("backup-lock/on-conflict: queue"), engine, "{refused}");
+        let mut request = creation("Restore", "r1", "3", restore_spec());
+        request["object"]["metadata"]["annotations"] = json!({"backup-lock/on-conflict": "queue"});
+        let answer = replica.review(request).await;
+        // For others there is nothing to wait in.
+        assert_eq!((allowed(&answer), answer.get("warnings")), (engine, None), "{answer}");
+        let ledger = replica.store.read(VELERO_SCOPE).await.unwrap().unwrap().ledger;
+        let state = ledger.entry(&ObjectKey::backup("velero", "b1"), "1").unwrap().state;
+        assert_eq!(state, if engine { State::Waiting } else { State::Reserved });
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,9 @@
 //! What is kept about an object that has not ended.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use backup_core::phase::Stage;
 use backup_lock::Footprint;
@@ -21,6 +24,8 @@ pub(crate) struct Entry<L: Lifecycle> {
     pub busy: bool,
     pub failures: u32,
     pub not_before: Option<Instant>,
+    /// Whether its worker was told that its claim waits; shared with the worker.
+    pub yields: Arc<AtomicBool>,
 }
 
 impl<L: Lifecycle> Entry<L> {
@@ -33,6 +38,7 @@ impl<L: Lifecycle> Entry<L> {
             busy: false,
             failures: 0,
             not_before: None,
+            yields: Arc::default(),
         }
     }
 
@@ -81,6 +87,7 @@ impl<L: Lifecycle> Entry<L> {
             leaving: self.object.is_deleting() || self.object.is_cancelled(),
             busy: self.busy,
             held_back: self.not_before.is_some(),
+            yields: self.busy && self.yields.load(Ordering::Relaxed),
             footprint: &self.footprint,
         }
     }

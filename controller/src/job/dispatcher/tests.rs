@@ -56,6 +56,15 @@ fn a_worker_belongs_to_every_backup_whose_turn_has_come_and_to_what_work_has_lef
 }
 
 #[test]
+fn a_backup_that_lets_a_restore_go_first_is_told_of_while_its_worker_waits() {
+    let mut entry = Entry::<Backups>::new(backup(BackupPhase::ReadyToStart, "1"));
+    entry.yields.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(!entry.ticket("b").yields, "it has no worker");
+    entry.busy = true;
+    assert!(entry.ticket("b").yields);
+}
+
+#[test]
 fn an_entry_is_touched_until_somebody_asks() {
     let mut entry = Entry::<Backups>::new(backup(BackupPhase::New, "1"));
     assert!(entry.take_touched());

@@ -41,6 +41,11 @@ impl Blocked {
         now.saturating_duration_since(*self.since.get_or_insert(now))
     }
 
+    /// The time until now does not count as trouble.
+    pub(super) fn count_anew(&mut self) {
+        self.since = None;
+    }
+
     /// Before a look at what has changed.
     pub(crate) fn briefly(&mut self) -> Duration {
         self.next(true).min(SOON.0)
@@ -153,6 +158,9 @@ mod tests {
         waiting.next(true);
         tokio::time::advance(Duration::from_secs(7)).await;
         assert_eq!(waiting.since(Instant::now()), Duration::from_secs(7));
+        waiting.count_anew();
+        assert_eq!(waiting.since(Instant::now()), Duration::ZERO);
+        tokio::time::advance(Duration::from_secs(7)).await;
         waiting.over();
         assert_eq!(waiting.since(Instant::now()), Duration::ZERO);
     }

@@ -1,8 +1,10 @@
 //! Who waits, for whom, and whose turn it is.
 
+use std::collections::HashSet;
+
 use super::Ledger;
 use crate::{
-    claim::{Claim, Entry, ObjectKey, State},
+    claim::{Claim, Entry, ObjectKey, ObjectKind, State},
     conflict::{Conflict, keeps_out},
     footprint::Footprint,
 };
@@ -48,11 +50,75 @@ impl Ledger {
         order.next().is_some_and(|first| first.key == *key)
     }
 
+    /// Whether this entry lets a restore that may wait go first: a backup that has not begun, and that nobody forced.
+    pub(super) fn yields(&self, claim: &Claim, entry: &Entry) -> bool {
+        self.rules.backups_yield
+            && claim.key.kind == ObjectKind::Backup
+            && matches!(entry.state, State::Waiting | State::Reserved)
+            && !entry.forced
+    }
+
+    /// The backups that let this restore go first: those that have not begun. Not so one that somebody waits for whom the
+    /// restore has to wait for itself, such as a hold.
+    pub(super) fn yielding_to(&self, key: &ObjectKey, footprint: &Footprint) -> Vec<ObjectKey> {
+        let is_ahead = |claim: &&Claim| {
+            let conflicts = |entry: &Entry| self.rules.conflicts(key, footprint, claim, entry);
+            claim.key.kind != ObjectKind::Backup && claim.entries.iter().any(conflicts)
+        };
+        let yielding = self.in_the_way(key, footprint, |claim, entry| self.yields(claim, entry));
+        let names = yielding.into_iter().map(|claim| claim.key);
+        names
+            .filter(|name| !self.with_followers(std::slice::from_ref(name), key).iter().any(is_ahead))
+            .collect()
+    }
+
+    /// The claims of these names, and those that wait behind them, but for that of the restore; in their order.
+    fn with_followers(&self, names: &[ObjectKey], restore: &ObjectKey) -> Vec<&Claim> {
+        let mut found: Vec<&Claim> = Vec::new();
+        for claim in &self.claims {
+            let waits_for = |before: &&Claim| {
+                let waits = |entry: &&Entry| entry.state == State::Waiting;
+                claim.entries.iter().filter(waits).any(|entry| {
+                    let conflicts =
+                        |of: &Entry| self.rules.conflicts(&claim.key, &entry.footprint, before, of);
+                    before.entries.iter().any(conflicts)
+                })
+            };
+            if names.contains(&claim.key) || claim.key != *restore && found.iter().any(waits_for) {
+                found.push(claim);
+            }
+        }
+        found
+    }
+
+    /// Takes the turns of these backups back, which [yield](Self::yielding_to) to this restore: they wait behind it. Those who
+    /// wait behind them move with them, so the order among these stays, and so do intents that came after them: they do not
+    /// keep them out. The write that does so is ordered with [activations](Self::activate), so none of them has begun.
+    pub(super) fn take_turns_back(&mut self, key: &ObjectKey, footprint: &Footprint, names: &[ObjectKey]) {
+        let yielding = self.in_the_way(key, footprint, |claim, entry| self.yields(claim, entry));
+        for claim in yielding.iter().filter(|claim| names.contains(&claim.key)) {
+            for entry in &claim.entries {
+                self.turn(&claim.key, &entry.uid, |state| state == State::Reserved, State::Waiting);
+            }
+        }
+        let moving: HashSet<ObjectKey> =
+            self.with_followers(names, key).into_iter().map(|claim| claim.key.clone()).collect();
+        let (mut others, mut moved) = (Vec::new(), Vec::new());
+        for claim in std::mem::take(&mut self.claims) {
+            let is_intent = claim.entries.iter().all(|entry| entry.state == State::Intent);
+            let goes_behind = moving.contains(&claim.key) || is_intent && !moved.is_empty();
+            if goes_behind { &mut moved } else { &mut others }.push(claim);
+        }
+        others.append(&mut moved);
+        self.claims = others;
+    }
+
     fn ahead_of(&self, key: &ObjectKey, footprint: &Footprint) -> Vec<Claim> {
         let place = |key: &ObjectKey| self.claims.iter().position(|claim| claim.key == *key);
         let own = place(key);
         self.in_the_way(key, footprint, |claim: &Claim, entry: &Entry| {
-            keeps_out(entry, key.kind) && (entry.state != State::Waiting || place(&claim.key) < own)
+            let first = || place(&claim.key) < own;
+            keeps_out(entry, key.kind) && (!matches!(entry.state, State::Waiting | State::Intent) || first())
         })
     }
 }

@@ -5,7 +5,7 @@ use backup_lock::{Ledger, ledger::Status};
 use super::{
     mistakes::Mistake,
     next::Lock,
-    state::{Collecting, Phase, Stage, Worker, World},
+    state::{Collecting, Object, Phase, Stage, Worker, World},
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,9 +44,13 @@ pub enum Action {
     },
     /// It writes the phase and the finalizer, and works.
     Begin(usize),
-    /// The work has ended, or was stopped; the terminal phase is written and the finalizer taken off.
+    /// The work has ended, or was stopped; the terminal phase is written and the finalizer taken off. If a person has written
+    /// another end, the worker has stopped, and that end stays.
     Publish(usize),
+    /// The claim is given back. The finalizer of an object that a person has ended goes with it.
     Release(usize),
+    /// A person writes the end of the object of this name.
+    EndByHand(usize),
     /// A person takes the claim of this name by force.
     Force(usize),
     /// The time has passed in which the work of a released uid has to stop.
@@ -139,7 +143,10 @@ impl Lock {
             }
         }
         if world.left.removals > 0 {
-            let removable = self.scenario.removable.iter().filter(|name| world.objects[**name].is_some());
+            // One that was ended before it began is not removed between two reads (see docs/evidence/models.md).
+            let stays = |object: Object| self.scenario.ends_by_hand > 0 && !needs_worker(object);
+            let is_removable = |name: &&usize| world.objects[**name].is_some_and(|object| !stays(object));
+            let removable = self.scenario.removable.iter().filter(is_removable);
             actions.extend(removable.map(|name| Action::Remove(*name)));
         }
     }
@@ -147,7 +154,7 @@ impl Lock {
     fn of_controller(&self, world: &World, actions: &mut Vec<Action>) {
         for (name, worker) in world.workers.iter().enumerate() {
             match worker {
-                Worker::Idle if world.objects[name].is_some_and(|object| object.phase != Phase::Over) => {
+                Worker::Idle if world.objects[name].is_some_and(needs_worker) => {
                     actions.push(Action::Read(name));
                 }
                 Worker::Idle => {}
@@ -159,6 +166,12 @@ impl Lock {
                 }
                 Worker::Right(_) => actions.push(Action::Begin(name)),
                 Worker::Working(_) if self.makes(Mistake::ReleaseFirst) => {
+                    actions.push(Action::Release(name));
+                }
+                Worker::Working(_)
+                    if self.makes(Mistake::EndedWorks)
+                        && world.objects[name].is_some_and(|object| object.held) =>
+                {
                     actions.push(Action::Release(name));
                 }
                 Worker::Working(_) | Worker::Refused(_) | Worker::Released(_) => {
@@ -180,6 +193,11 @@ impl Lock {
         actions.extend(uids().filter(runs).map(Action::Stop));
         if world.left.releases > 0 {
             actions.extend((0..world.objects.len()).map(Action::Force));
+        }
+        if world.left.ends > 0 {
+            let names = 0..world.objects.len();
+            let runs = |name: &usize| world.objects[*name].is_some_and(|object| object.phase != Phase::Over);
+            actions.extend(names.filter(runs).map(Action::EndByHand));
         }
     }
 
@@ -205,6 +223,11 @@ impl Lock {
             }
         }
     }
+}
+
+/// Whether the controller has anything to do for an object.
+fn needs_worker(object: Object) -> bool {
+    object.phase != Phase::Over || object.held
 }
 
 pub fn open_ledger(world: &World) -> Option<&Ledger> {

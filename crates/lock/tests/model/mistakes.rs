@@ -26,6 +26,8 @@ pub enum Mistake {
     RefusalFromMemory,
     /// Newcomers are granted past a restore that waits.
     WaitingIsIgnored,
+    /// A backup that works lets a restore go first, too.
+    BegunYields,
     /// Whoever frees a place leaves those who wait for it as they are.
     NobodyPromotes,
     /// An orphan is suspected, and stays.
@@ -36,6 +38,10 @@ pub enum Mistake {
     ReleasedIsForgotten,
     /// Work goes on although its claim was taken by force.
     NoFence,
+    /// An end that a person writes frees the place, whoever still works.
+    EndByHandFrees,
+    /// A worker gives its claim back when it sees an end that a person wrote, and works on.
+    EndedWorks,
     /// Who wakes past its lease works on.
     WakesAndWorks,
     /// A revival is reserved as a creation is: its object's old status ends it.

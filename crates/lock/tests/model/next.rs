@@ -8,7 +8,7 @@ mod work;
 use std::sync::Arc;
 
 use backup_lock::{
-    Footprint, Ledger, ObjectKey, ObjectKind, State, admission::ClaimRequest, ledger::Ask,
+    Footprint, Ledger, ObjectKey, ObjectKind, State, admission::ClaimRequest, conflict::Rules, ledger::Ask,
     transition::ObservedState,
 };
 use stateright::{Model, Property};
@@ -44,6 +44,10 @@ impl Lock {
         self.scenario.mistake == Some(mistake)
     }
 
+    pub fn rules(&self) -> Rules {
+        Rules { backups_yield: self.scenario.yields, ..Rules::default() }
+    }
+
     pub fn key(&self, name: usize) -> ObjectKey {
         key_of(&self.scenario, name)
     }
@@ -68,7 +72,7 @@ impl Lock {
                 version: version_text(object.revived),
                 over: object.phase == Phase::Over,
                 deleting: object.deleting,
-                settled: true,
+                settled: !object.held || self.makes(Mistake::EndByHandFrees),
             },
         }
     }
@@ -154,6 +158,7 @@ impl Lock {
             Action::Publish(name) => work::publish(world, *name),
             Action::Release(name) => self.release(world, *name),
             Action::Force(name) => self.force(world, *name),
+            Action::EndByHand(name) => work::end_by_hand(world, *name),
             Action::Stop(uid) => {
                 self.stop(world, *uid);
                 Some(())
@@ -210,7 +215,7 @@ impl Model for Lock {
 
     fn init_states(&self) -> Vec<World> {
         let scenario = &self.scenario;
-        let mut ledger = Ledger { bound: EPOCHS, ..Ledger::default() };
+        let mut ledger = Ledger { bound: EPOCHS, rules: self.rules(), ..Ledger::default() };
         for request in scenario.completed.iter().filter(|_| scenario.unfreed) {
             let ClaimRequest { key, uid, footprint, since, ask, .. } = self.want(*request);
             let admitted = ledger.admit(key, uid, footprint, since, ask);
@@ -236,13 +241,14 @@ impl Model for Lock {
                 lost_replies: scenario.lost_replies,
                 removals: scenario.removals,
                 releases: scenario.releases,
+                ends: scenario.ends_by_hand,
                 pauses: scenario.pauses,
             },
             top: 0,
             wrong: Wrong::default(),
         };
         for uid in &scenario.completed {
-            let object = Object { uid: *uid, phase: Phase::Over, deleting: false, revived: 0 };
+            let object = Object { uid: *uid, phase: Phase::Over, deleting: false, held: false, revived: 0 };
             world.objects[scenario.requests[*uid].name] = Some(object);
             world.requests[*uid] = Stage::Landed;
         }
@@ -280,7 +286,7 @@ fn version_text(revived: u8) -> String {
 /// Marks an object for deletion; without a finalizer it is gone.
 fn remove(slot: &mut Option<Object>) {
     match slot {
-        Some(object) if object.phase == Phase::InProgress => object.deleting = true,
+        Some(object) if object.phase == Phase::InProgress || object.held => object.deleting = true,
         slot => *slot = None,
     }
 }

@@ -53,11 +53,23 @@ fn at_work(world: &World) -> impl Iterator<Item = &Object> {
     world.objects.iter().flatten().filter(|object| object.phase == Phase::InProgress)
 }
 
+/// Restores that a person has ended, and that their worker still writes. What a backup reads after its end is never stored.
+fn ended_at_work(model: &Lock, world: &World) -> impl Iterator<Item = usize> {
+    let of = |(name, worker): (usize, &Worker)| {
+        let (Worker::Working(uid) | Worker::Released(uid)) = *worker else { return None };
+        let is_restore = model.scenario.names[name].kind == ObjectKind::Restore;
+        let works = |object: &Object| object.uid == uid && object.phase == Phase::InProgress;
+        (is_restore && !world.objects[name].as_ref().is_some_and(works)).then_some(uid)
+    };
+    world.workers.iter().enumerate().filter_map(of)
+}
+
 /// Those that may work: all but those that were released by force, for which [`released_stops`] holds.
 fn work_is_apart(model: &Lock, world: &World) -> bool {
     let stored = at_work(world).map(|object| object.uid);
     let awake = (0..world.requests.len()).filter(|uid| world.paused.awake.has(*uid));
-    let works: Vec<usize> = stored.chain(awake).filter(|uid| !world.released.has(*uid)).collect();
+    let all = stored.chain(awake).chain(ended_at_work(model, world));
+    let works: Vec<usize> = all.filter(|uid| !world.released.has(*uid)).collect();
     works.iter().all(|one| works.iter().all(|other| !model.clash(*one, *other)))
 }
 
@@ -86,6 +98,11 @@ fn work_is_claimed(model: &Lock, world: &World) -> bool {
             let entry = ledger.entry(&key, &uid_text(object.uid));
             let forced = world.released.has(object.uid);
             forced || entry.is_some_and(|entry| entry.state == State::Active || world.adopted.has(object.uid))
+        }) && ended_at_work(model, world).all(|uid| {
+            let key = model.key(model.scenario.requests[uid].name);
+            let entry = ledger.entry(&key, &uid_text(uid));
+            let keeps = |state| matches!(state, State::Active | State::Settling);
+            world.released.has(uid) || entry.is_some_and(|entry| keeps(entry.state))
         })
 }
 
@@ -124,6 +141,7 @@ fn rests(model: &Lock, world: &World) -> bool {
         && world.workers.iter().all(|worker| *worker == Worker::Idle)
         && world.replicas.iter().all(|replica: &Replica| replica.deciding.is_none())
         && world.objects.iter().flatten().all(over_or_waits)
+        && !world.objects.iter().flatten().any(|object| object.held)
 }
 
 /// With everybody at rest and all objects over, the collector alone empties the ledger.
@@ -146,7 +164,8 @@ fn waiting_ends(model: &Lock, world: &World) -> bool {
     waiting.iter().any(|object| {
         let name = &model.scenario.requests[object.uid].name;
         let entry = ledger.entry(&model.key(*name), &uid_text(object.uid));
-        model.scenario.names[*name].kind == ObjectKind::Restore
+        // Without that rule only a restore waits in the ledger.
+        (model.scenario.yields || model.scenario.names[*name].kind == ObjectKind::Restore)
             && entry.is_some_and(|entry| entry.state == State::Reserved)
     })
 }

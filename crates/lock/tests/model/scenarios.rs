@@ -58,6 +58,8 @@ pub struct Scenario {
     pub removable: Vec<usize>,
     /// Claims that a person takes by force.
     pub releases: u8,
+    /// Objects whose end a person writes.
+    pub ends_by_hand: u8,
     /// Leaders that are paused past their lease.
     pub pauses: u8,
     /// Whether admitted creations may never be stored.
@@ -78,6 +80,8 @@ pub struct Scenario {
     /// Whether an operator starts on sight, without activation.
     pub on_sight: bool,
     pub ends: EndRules,
+    /// Whether backups that have not begun let a restore go first.
+    pub yields: bool,
     pub mistake: Option<Mistake>,
 }
 
@@ -101,6 +105,7 @@ impl Scenario {
             removals: 0,
             removable: Vec::new(),
             releases: 0,
+            ends_by_hand: 0,
             pauses: 0,
             drops: true,
             late: true,
@@ -112,6 +117,7 @@ impl Scenario {
             remembers: false,
             on_sight: false,
             ends: EndRules::default(),
+            yields: false,
             mistake: None,
         }
     }
@@ -199,6 +205,21 @@ pub fn queue() -> Scenario {
     Scenario { replicas: 1, late: false, ..calm }
 }
 
+/// Backups that let a restore go first while the controller starts them.
+pub fn yielding() -> Scenario {
+    let requests = vec![create(0, A, 0), create(1, A, 0), create(2, A, 0).queued()];
+    let calm = Scenario::new("backups that let a restore go first", &[BACKUP, OTHER, RESTORE], requests);
+    Scenario { yields: true, replicas: 1, drops: false, late: false, ..calm }
+}
+
+/// A backup that lets a restore go first while answers and the ledger are lost and the controller crashes.
+pub fn yielding_loss() -> Scenario {
+    let requests = vec![create(0, A, 0), create(1, A, 1).queued()];
+    let calm =
+        Scenario::new("a backup that lets a restore go first in a lost ledger", &[BACKUP, RESTORE], requests);
+    Scenario { yields: true, losses: 1, crashes: 1, lost_replies: 1, ..calm }
+}
+
 /// Two restores that queue, behind a backup and behind one another.
 pub fn queues() -> Scenario {
     let requests = vec![create(0, A | B, 0), create(1, A, 1).queued(), create(2, A | B, 0).queued()];
@@ -258,6 +279,14 @@ pub fn force() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, A, 0).queued()];
     let calm = Scenario::new("claims taken by force", &[BACKUP, RESTORE], requests);
     Scenario { replicas: 1, releases: 2, crashes: 1, late: false, ..calm }
+}
+
+/// A person writes the end of objects, at work or not, deletes the restore, and the controller crashes.
+pub fn ended_by_hand() -> Scenario {
+    let requests = vec![create(0, A, 0), create(1, A, 0)];
+    let calm = Scenario::new("objects that a person ends", &[BACKUP, RESTORE], requests);
+    let hands = Scenario { ends_by_hand: 2, removals: 1, removable: vec![1], ..calm };
+    Scenario { replicas: 1, crashes: 1, watchful: true, late: false, ..hands }
 }
 
 /// A leader is paused past its lease while it works, or while its patch that begins is under way, and wakes.

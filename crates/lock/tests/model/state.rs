@@ -79,14 +79,16 @@ pub struct Marker {
     pub epoch: u64,
 }
 
-/// A stored Backup or Restore. One of the engine bears the finalizer of its work exactly while it is `InProgress`: both
-/// are written by the same patch.
+/// A stored Backup or Restore. One of the engine bears the finalizer of its work while it is `InProgress`: both are written
+/// by the same patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Object {
     /// Its uid: the creation that it came from.
     pub uid: usize,
     pub phase: Phase,
     pub deleting: bool,
+    /// A person has written its end while it was `InProgress`: it still bears the finalizer.
+    pub held: bool,
     /// How often it was taken back to life: as much of its resourceVersion as a revival depends on.
     pub revived: u8,
 }
@@ -148,7 +150,7 @@ pub enum Worker {
     Refused(usize),
     /// The terminal phase is written, or the object is gone.
     Ended(usize),
-    /// Only of the mistake that releases first: the claim is given back, the end not written.
+    /// Only of mistakes: the claim is given back, and the work goes on.
     Released(usize),
 }
 
@@ -169,6 +171,8 @@ pub struct Left {
     pub removals: u8,
     /// Releases by force.
     pub releases: u8,
+    /// Ends that a person writes.
+    pub ends: u8,
     pub pauses: u8,
 }
 

@@ -74,7 +74,7 @@ fn adopted_entries_that_conflict_stand_beside_one_another() {
 
 #[test]
 fn the_rules_of_the_profile_say_whether_backups_conflict() {
-    let rules = Rules { backups_exclude_each_other: true };
+    let rules = Rules { backups_exclude_each_other: true, ..Rules::default() };
     let mut ledger = Ledger { rules, ..Ledger::default() };
     for name in ["a", "b"] {
         ledger.adopt(&ObjectKey::backup("velero", name), name, &shop(), State::Active, "");

@@ -4,21 +4,25 @@ use kube::ResourceExt as _;
 
 use super::{HolderView, LockView, Stage, Tone, Verdict, Workload, list, moment, related};
 
-/// The verdict on an object that no controller has touched because its turn has not come.
-pub(super) fn waits_for_turn(lock: Option<&LockView>, untouched: bool) -> Option<Verdict> {
-    let lock = lock.filter(|lock| untouched && lock.is_waiting())?;
+pub(crate) fn has_not_begun(stage: Stage) -> bool {
+    matches!(stage, Stage::New | Stage::Queued | Stage::ReadyToStart)
+}
+
+/// The verdict on an object that has not begun because its turn has not come, or was given to a restore.
+pub(super) fn waits_for_turn(lock: Option<&LockView>, stage: Stage) -> Option<Verdict> {
+    let lock = lock.filter(|lock| has_not_begun(stage) && lock.is_waiting())?;
     let named = |other: &HolderView| format!("{} {}/{}", other.kind, other.namespace, other.name);
     let behind: Vec<String> = lock.in_the_way.iter().map(named).collect();
     let behind = if behind.is_empty() { String::new() } else { format!(" behind {}", list(&behind)) };
     Some(Verdict::new(Tone::Busy, format!("It waits for its turn{behind}.")))
 }
 
-/// What an object that no controller has touched waits for, by its entry in the ledger.
+/// What an object that has not begun waits for, by its entry in the ledger.
 pub(crate) fn turn<W: Workload>(work: &W, ledger: Option<&backup_lock::Ledger>) -> Option<String> {
     let (namespace, name) = (work.namespace().unwrap_or_default(), work.name_any());
     let uid = work.uid().unwrap_or_default();
     let lock = related::lock(ledger, &W::key(&namespace, &name), &uid, &work.footprint(None));
-    waits_for_turn(Some(&lock), work.status().stage == Stage::New).map(|verdict| verdict.sentence)
+    waits_for_turn(Some(&lock), work.status().stage).map(|verdict| verdict.sentence)
 }
 
 /// One sentence for each claim that it cannot stand beside.

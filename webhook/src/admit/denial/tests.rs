@@ -31,11 +31,32 @@ fn phase(phase: &str) -> Value {
 
 fn asked(key: &ObjectKey, whole_scope: bool) -> Asked<'_> {
     static EVERYTHING: std::sync::LazyLock<Footprint> = std::sync::LazyLock::new(Footprint::everything);
-    Asked { group: "velero.io", key, footprint: &EVERYTHING, whole_scope }
+    Asked { group: "velero.io", key, footprint: &EVERYTHING, whole_scope, may_queue: false }
 }
 
 fn details(status: &Status) -> &StatusDetails {
     status.details.as_ref().unwrap()
+}
+
+#[test]
+fn a_restore_is_told_that_it_may_wait_whatever_is_in_its_way() {
+    let key = ObjectKey::restore("velero", "r");
+    let message = |blockers: &[Blocker], may_queue: bool| {
+        let asked = Asked { may_queue, ..asked(&key, false) };
+        conflict(asked, blockers, false).message.contains("backup-lock/on-conflict: queue")
+    };
+    let works = || blocker(Backup, Active, Some(phase("InProgress")));
+    let queued = || blocker(Backup, Reserved, Some(phase("Queued")));
+    for blockers in [
+        vec![queued()],
+        vec![blocker(Backup, Waiting, Some(phase("ReadyToStart")))],
+        vec![blocker(Backup, Reserved, None)],
+        vec![works(), queued(), queued()],
+        vec![works()],
+        vec![blocker(Restore, Reserved, Some(phase("New")))],
+    ] {
+        assert!(message(&blockers, true) && !message(&blockers, false), "{blockers:?}");
+    }
 }
 
 #[test]
@@ -60,7 +81,7 @@ use State::{Active, Collected, Intent, Reserved, Settling, Waiting};
     Backup,
     Collected,
     None,
-    "was requested at 2026-11-21T09:00:00Z and was never stored; restores are kept out until 09:00:12Z in case it still comes",
+    "was requested at 2026-11-21T09:00:00Z and was never stored; restores are kept out until 09:00:12Z at the latest, in case it still comes",
     "BackupReserved"
 )]
 #[case(Hold, Reserved, None, "stands since 2026-11-21T09:00:00Z (no reason was given)", "Held")]
@@ -94,6 +115,13 @@ use State::{Active, Collected, Intent, Reserved, Settling, Waiting};
     "BackupInProgress"
 )]
 #[case(
+    Backup,
+    Waiting,
+    Some(phase("ReadyToStart")),
+    "waits for its turn (phase ReadyToStart, created 2026-11-21T09:01:00Z)",
+    "BackupInProgress"
+)]
+#[case(
     Restore,
     Active,
     Some(phase("InProgress")),
@@ -111,14 +139,14 @@ use State::{Active, Collected, Intent, Reserved, Settling, Waiting};
     Backup,
     Reserved,
     None,
-    "was requested at 2026-11-21T09:00:00Z and was not stored so far; unless it still comes, its place is free at 09:00:12Z",
+    "was requested at 2026-11-21T09:00:00Z and was not stored so far; unless it still comes, its place is free by 09:00:12Z",
     "BackupReserved"
 )]
 #[case(
     Restore,
     Reserved,
     None,
-    "was requested at 2026-11-21T09:00:00Z and was not stored so far; unless it still comes, its place is free at 09:00:12Z",
+    "was requested at 2026-11-21T09:00:00Z and was not stored so far; unless it still comes, its place is free by 09:00:12Z",
     "RestoreReserved"
 )]
 fn who_is_in_the_way_is_told_in_words_and_in_one(

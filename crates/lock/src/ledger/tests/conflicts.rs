@@ -32,7 +32,7 @@ fn two_claims_conflict_as_the_table_of_kinds_says_and_only_where_they_meet(
     ];
     for (first, row) in table {
         for (second, excluded) in kinds.into_iter().zip(row) {
-            let rules = Rules { backups_exclude_each_other };
+            let rules = Rules { backups_exclude_each_other, ..Rules::default() };
             let mut ledger = Ledger { rules, ..Ledger::default() };
             let (one, other) = (ObjectKey::new(first, "velero", "x"), ObjectKey::new(second, "velero", "y"));
             ledger.admit(&one, "1", &touching(first, true), SINCE, &Ask::default()).unwrap();
@@ -222,7 +222,7 @@ fn the_epoch_grows_with_exclusive_grants_only_and_never_goes_back() {
 
 #[test]
 fn what_takes_the_place_of_a_ledger_goes_on_from_its_epoch() {
-    let rules = Rules { backups_exclude_each_other: true };
+    let rules = Rules { backups_exclude_each_other: true, ..Rules::default() };
     let lost = Ledger::lost(7, rules);
     assert_eq!((lost.epoch, lost.rules, lost.status), (8, rules, Status::Rebuilding));
     let mut next = with_entry(&restore("r"), "1", State::Active);

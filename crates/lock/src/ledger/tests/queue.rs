@@ -178,3 +178,130 @@ fn a_hold_waits_until_those_who_are_there_have_left_and_then_stands() {
     assert!(ledger.release(&hold("other"), "5"));
     admit(&mut ledger, &backup("new"), "3", &["z"]).unwrap();
 }
+
+fn yielding() -> Ledger {
+    let rules = Rules { backups_yield: true, ..Rules::default() };
+    Ledger { rules, ..Ledger::default() }
+}
+
+#[test]
+fn backups_that_have_not_begun_let_a_restore_that_may_wait_go_first_and_have_their_turns_after_it() {
+    let mut ledger = yielding();
+    for (name, namespace) in [("b1", "a"), ("other", "b"), ("b2", "a")] {
+        admit(&mut ledger, &backup(name), "1", &[namespace]).unwrap();
+    }
+    ledger.suspect(&backup("b1"), "1");
+    let names = |ledger: &Ledger| -> Vec<String> {
+        ledger.claims.iter().map(|claim| claim.key.name.clone()).collect()
+    };
+    let states = |ledger: &Ledger| ["b1", "b2", "other"].map(|name| state(ledger, &backup(name), "1"));
+    let (waits, holds) = (Some(State::Waiting), Some(State::Reserved));
+    assert_eq!(queue_up(&mut ledger, &restore("r"), "2", &["a"]), Ok(Grant::Reserved));
+    assert_eq!(states(&ledger), [waits, waits, holds]);
+    assert_eq!(names(&ledger), ["other", "r", "b1", "b2"]);
+    assert!(!ledger.entry(&backup("b1"), "1").unwrap().suspect);
+    assert!(matches!(ledger.activate(&backup("b1"), "1"), Err(Refusal::Waiting(_))));
+    ledger.activate(&restore("r"), "2").unwrap();
+    // A second one is served before them, too. That an object is missing is not forgotten because of that.
+    ledger.suspect(&backup("b2"), "1");
+    assert_eq!(blockers(queue_up(&mut ledger, &restore("r2"), "3", &["a"])), [restore("r")]);
+    assert_eq!(names(&ledger), ["other", "r", "r2", "b1", "b2"]);
+    assert!(ledger.entry(&backup("b2"), "1").unwrap().suspect);
+    ledger.release(&restore("r"), "2");
+    assert_eq!((state(&ledger, &restore("r2"), "3"), states(&ledger)), (holds, [waits, waits, holds]));
+    ledger.release(&restore("r2"), "3");
+    assert_eq!(states(&ledger), [holds, holds, holds]);
+    ledger.activate(&backup("b1"), "1").unwrap();
+}
+
+#[test]
+fn a_restore_waits_for_a_backup_that_has_begun_and_the_others_wait_behind_it() {
+    let mut ledger = yielding();
+    for name in ["begun", "new"] {
+        admit(&mut ledger, &backup(name), "1", &["a"]).unwrap();
+    }
+    ledger.activate(&backup("begun"), "1").unwrap();
+    assert_eq!(blockers(queue_up(&mut ledger, &restore("r"), "2", &["a"])), [backup("begun")]);
+    assert_eq!(state(&ledger, &backup("begun"), "1"), Some(State::Active));
+    assert_eq!(state(&ledger, &backup("new"), "1"), Some(State::Waiting));
+    ledger.release(&backup("begun"), "1");
+    assert_eq!(state(&ledger, &restore("r"), "2"), Some(State::Reserved));
+    assert_eq!(state(&ledger, &backup("new"), "1"), Some(State::Waiting));
+}
+
+#[test]
+fn no_backup_yields_to_a_restore_that_will_not_wait_nor_if_it_is_forced_nor_where_work_starts_at_once() {
+    let held = || {
+        let mut ledger = yielding();
+        admit(&mut ledger, &backup("b"), "1", &["a"]).unwrap();
+        ledger
+    };
+    let mut ledger = held();
+    assert_eq!(blockers(admit(&mut ledger, &restore("r"), "2", &["a"])), [backup("b")]);
+    assert_eq!(ledger, held());
+    let on_sight = &mut Ledger { rules: Rules::default(), ..held() };
+    assert_eq!(blockers(queue_up(on_sight, &restore("r"), "2", &["a"])), [backup("b")]);
+    let answer = ledger.hold(&hold("h"), "3", &on(&["a"]), SINCE, "me");
+    assert_eq!(blockers(answer), [backup("b")], "nobody knows when a hold ends");
+    let mut ledger = held();
+    ledger.entry_mut(&backup("b"), "1").unwrap().forced = true;
+    assert_eq!(blockers(queue_up(&mut ledger, &restore("r"), "2", &["a"])), [backup("b")]);
+    assert_eq!(state(&ledger, &backup("b"), "1"), Some(State::Reserved));
+    // Once it has a place it does not take turns back to come to touch more.
+    let mut ledger = held();
+    queue_up(&mut ledger, &restore("r"), "2", &["b"]).unwrap();
+    assert_eq!(blockers(queue_up(&mut ledger, &restore("r"), "2", &["a", "b"])), [backup("b")]);
+}
+
+#[test]
+fn backups_that_exclude_one_another_keep_their_order_when_one_lets_a_restore_go_first() {
+    let rules = Rules { backups_yield: true, backups_exclude_each_other: true };
+    let mut ledger = Ledger { rules, ..Ledger::default() };
+    admit(&mut ledger, &backup("begun"), "0", &["a"]).unwrap();
+    ledger.activate(&backup("begun"), "0").unwrap();
+    queue_up(&mut ledger, &backup("first"), "1", &["a", "b"]).unwrap();
+    queue_up(&mut ledger, &backup("second"), "2", &["a"]).unwrap();
+    assert_eq!(queue_up(&mut ledger, &restore("r"), "3", &["b"]), Ok(Grant::Reserved));
+    ledger.release(&backup("begun"), "0");
+    let states = |ledger: &Ledger| {
+        [("first", "1"), ("second", "2")].map(|(name, uid)| state(ledger, &backup(name), uid))
+    };
+    assert_eq!(states(&ledger), [Some(State::Waiting); 2], "the second one does not overtake the first");
+    ledger.release(&restore("r"), "3");
+    assert_eq!(states(&ledger), [Some(State::Reserved), Some(State::Waiting)]);
+}
+
+#[test]
+fn a_backup_that_let_a_restore_go_first_does_not_wait_for_one_that_was_refused_before() {
+    let mut ledger = yielding();
+    admit(&mut ledger, &backup("b"), "1", &["a"]).unwrap();
+    assert!(ledger.leave_intent(&restore("refused"), "2", &on(&["a"]), SINCE, &Ask::default()));
+    queue_up(&mut ledger, &restore("r"), "3", &["a"]).unwrap();
+    assert_eq!(state(&ledger, &backup("b"), "1"), Some(State::Waiting));
+    assert_eq!(blockers(admit(&mut ledger, &backup("new"), "4", &["a"]))[0], restore("r"));
+    ledger.release(&restore("r"), "3");
+    assert_eq!(state(&ledger, &backup("b"), "1"), Some(State::Reserved));
+    assert_eq!(state(&ledger, &restore("refused"), "2"), Some(State::Intent));
+}
+
+#[test]
+fn a_hold_that_waits_for_a_backup_is_not_overtaken_because_the_backup_lets_a_restore_go_first() {
+    let states = |ledger: &Ledger| {
+        [(backup("b"), "1"), (hold("h"), "2"), (restore("r"), "3")].map(|(key, uid)| state(ledger, &key, uid))
+    };
+    let (waits, holds) = (Some(State::Waiting), Some(State::Reserved));
+    let mut ledger = yielding();
+    admit(&mut ledger, &backup("b"), "1", &["a", "b"]).unwrap();
+    ledger.hold(&hold("h"), "2", &on(&["b"]), SINCE, "me").unwrap();
+    // It has nothing to do with the hold.
+    assert_eq!(queue_up(&mut ledger, &restore("r"), "3", &["a"]), Ok(Grant::Reserved));
+    assert_eq!(states(&ledger), [waits, waits, holds]);
+    // This one waits for the hold, which waits for the backup.
+    let mut ledger = yielding();
+    admit(&mut ledger, &backup("b"), "1", &["a", "b"]).unwrap();
+    ledger.hold(&hold("h"), "2", &on(&["b"]), SINCE, "me").unwrap();
+    queue_up(&mut ledger, &restore("r"), "3", &["b"]).unwrap();
+    assert_eq!(states(&ledger), [holds, waits, waits]);
+    ledger.release(&backup("b"), "1");
+    assert_eq!(states(&ledger), [None, holds, waits]);
+}

@@ -179,7 +179,15 @@ fn others_are_as_they_were(before: &Ledger, after: &Ledger, step: &Step) -> bool
         let promoted = Entry { state: State::Reserved, epoch: now.epoch, ..entry.clone() };
         let expected = Entry { word: Word::Expected, ..entry.clone() };
         let may_come = entry.state == State::Intent && entry.word == Word::Refused && *now == expected;
+        let goes_first = before.rules.backups_yield
+            && matches!(step, Step::Admit(key, .., ask) if key.kind == ObjectKind::Restore && ask.queue);
+        let yielded = Entry { state: State::Waiting, suspect: false, ..entry.clone() };
+        let yields = goes_first
+            && claim.key.kind == ObjectKind::Backup
+            && entry.state == State::Reserved
+            && *now == yielded;
         own || may_come
+            || yields
             || *now == *entry
             || entry.state == State::Waiting && *now == promoted && now.epoch >= entry.epoch
     };
@@ -208,9 +216,10 @@ proptest! {
     #[test]
     fn every_history_keeps_the_promises_of_the_ledger(
         backups_exclude_each_other in any::<bool>(),
+        backups_yield in any::<bool>(),
         steps in proptest::collection::vec(any_step(), 1..60),
     ) {
-        let rules = Rules { backups_exclude_each_other };
+        let rules = Rules { backups_exclude_each_other, backups_yield };
         let mut ledger = Ledger { rules, ..Ledger::default() };
         let mut adopted = BTreeSet::new();
         for step in steps {
@@ -262,9 +271,11 @@ proptest! {
 
     #[test]
     fn once_everybody_has_left_who_waits_is_served_to_the_last(
+        backups_yield in any::<bool>(),
         steps in proptest::collection::vec(any_step(), 1..60),
     ) {
-        let mut ledger = Ledger::default();
+        let rules = Rules { backups_yield, ..Rules::default() };
+        let mut ledger = Ledger { rules, ..Ledger::default() };
         for step in &steps {
             take(&mut ledger, step);
         }

@@ -147,7 +147,8 @@ impl Lock {
                 }
                 let free = world.objects[asked.name].is_none();
                 if free {
-                    let object = Object { uid: request, phase: Phase::New, deleting: false, revived: 0 };
+                    let phase = Phase::New;
+                    let object = Object { uid: request, phase, deleting: false, held: false, revived: 0 };
                     world.objects[asked.name] = Some(object);
                 }
                 world.requests[request] = if free { Stage::Landed } else { Stage::Dropped };
@@ -239,9 +240,10 @@ impl Lock {
                 let observed = self.observed(world, &claim.key);
                 let same = observed.is_of(entry);
                 let settles = self.scenario.ends.settles && claim.key.kind == ObjectKind::Restore;
+                let held = same && !observed.settled && claim.key.kind == ObjectKind::Restore;
                 let stands = match entry.state {
-                    // Its end begins a settle delay.
-                    State::Active | State::Reserved if settles => true,
+                    // Its end begins a settle delay, or its worker may not have stopped.
+                    State::Active | State::Reserved if settles || held => true,
                     State::Active => same && !observed.over,
                     State::Reserved | State::Waiting => {
                         !(same && observed.over) || claim.key.kind == ObjectKind::Deletion
@@ -286,6 +288,12 @@ impl Lock {
         if self.makes(Mistake::WaitingIsIgnored) {
             let others = |entry: &backup_lock::Entry| entry.state != State::Waiting;
             fresh.claims = fresh.claims.iter().filter_map(|claim| claim.only(others)).collect();
+        }
+        if self.makes(Mistake::BegunYields) && wants.iter().any(|want| want.ask.queue) {
+            let all = fresh.claims.iter_mut().filter(|claim| claim.key.kind == ObjectKind::Backup);
+            let active =
+                all.flat_map(|claim| &mut claim.entries).filter(|entry| entry.state == State::Active);
+            active.for_each(|entry| entry.state = State::Reserved);
         }
         let mut batch = Batch::new(&fresh, wants);
         let mut looks = deciding.looks.iter();
@@ -351,8 +359,11 @@ impl Lock {
                 now.is_some_and(|now| now.entry(&entry.uid).is_some_and(|now| now.state == State::Waiting))
             })
         };
-        let waited =
-            Ledger { claims: base.ledger.claims.iter().filter_map(still).collect(), ..Ledger::default() };
+        // A backup that waits has let a restore go first, and lets the next one, too.
+        let in_order =
+            |claim: &&backup_lock::Claim| !self.scenario.yields || claim.key.kind != ObjectKind::Backup;
+        let claims = base.ledger.claims.iter().filter(in_order).filter_map(still).collect();
+        let waited = Ledger { claims, ..Ledger::default() };
         world.wrong.overtook |= !own && clashing(&waited, &[State::Waiting]);
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use backup_lock::{Entry, Ledger, State, conflict::Rules};
+use backup_lock::{Entry, Ledger, State};
 
 use super::{Lock, Mistake, uid_text};
 use crate::model::state::{Bits, Lease, Object, Phase, Worker, World};
@@ -11,7 +11,7 @@ impl Lock {
     /// As `LedgerRepair::repair` on a missing Lease.
     pub(super) fn repair(&self, world: &mut World) {
         let epoch = if self.makes(Mistake::EpochFromNought) { 0 } else { world.marker.epoch };
-        let ledger = Ledger::lost(epoch, Rules::default());
+        let ledger = Ledger::lost(epoch, self.rules());
         world.lease = Some(Lease { uid: world.marker.ledger + 1, ledger: Arc::new(ledger) });
     }
 
@@ -28,7 +28,7 @@ impl Lock {
             let footprint = self.want(object.uid).footprint.clone();
             Some((self.key(name), Entry::new(&uid_text(object.uid), footprint, state, "")))
         };
-        let mut ledger = Ledger::default();
+        let mut ledger = Ledger { rules: self.rules(), ..Ledger::default() };
         ledger.adopt_running(
             world.objects.iter().enumerate().filter_map(found).collect(),
             !self.scenario.on_sight,

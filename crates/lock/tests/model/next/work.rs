@@ -113,6 +113,13 @@ impl Lock {
         let (key, uid) = (self.key(name), uid_text(uid));
         // A failure is only logged: what is over is collected anyway.
         self.update(world, |ledger| give_back(ledger, &key, &uid, self.scenario.ends));
+        let slot = &mut world.objects[name];
+        if let Some(object) = slot.as_mut().filter(|object| object.held && uid_text(object.uid) == uid) {
+            object.held = false;
+            if object.deleting {
+                *slot = None;
+            }
+        }
         Some(())
     }
 
@@ -170,10 +177,22 @@ pub(super) fn begin_late(world: &mut World, uid: usize) {
     }
 }
 
+/// One that has not begun has no worker that would have to stop.
+pub(super) fn end_by_hand(world: &mut World, name: usize) -> Option<()> {
+    world.left.ends -= 1;
+    let object = world.objects[name].as_mut().filter(|object| object.phase != Phase::Over)?;
+    object.held = object.phase == Phase::InProgress;
+    object.phase = Phase::Over;
+    Some(())
+}
+
 pub(super) fn read(world: &mut World, name: usize) -> Option<()> {
-    let object = world.objects[name].filter(|object| object.phase != Phase::Over)?;
-    let new = object.phase == Phase::New;
-    world.workers[name] = Worker::Seen { uid: object.uid, new };
+    let object = world.objects[name].filter(|object| object.phase != Phase::Over || object.held)?;
+    let uid = object.uid;
+    world.workers[name] = match object.phase {
+        Phase::Over => Worker::Ended(uid),
+        phase => Worker::Seen { uid, new: phase == Phase::New },
+    };
     Some(())
 }
 
@@ -184,7 +203,7 @@ pub(super) fn publish(world: &mut World, name: usize) -> Option<()> {
         _ => return None,
     };
     let slot = &mut world.objects[name];
-    if let Some(object) = slot.as_mut().filter(|object| object.uid == uid) {
+    if let Some(object) = slot.as_mut().filter(|object| object.uid == uid && !object.held) {
         object.phase = Phase::Over;
         if object.deleting {
             *slot = None;

@@ -1,0 +1,112 @@
+//! The right to work: taken before each run of the work, and looked at again during it.
+
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use backup_core::phase::Stage;
+use backup_lock::{ActivateError, Token};
+use backup_runtime::backoff::Backoff;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+
+use super::{Next, Worker, WorkerError};
+use crate::job::lifecycle::{JobObject as _, Lifecycle};
+
+/// Between looks at the ledger while it cannot be read.
+const LEDGER_STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(5) };
+
+/// The right to work.
+pub(super) struct Claim {
+    pub(super) token: Token,
+    /// A slot; operations, and the end of what is cancelled, take none.
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl<L: Lifecycle> Worker<L> {
+    /// Takes a slot and the right to work (`backup_lock::activate`: a fresh read, then a compare-and-swap on the ledger),
+    /// before each run of the work: a claim that was released by force during a long wait is not trusted, and one that was given
+    /// back is asked for again. `Break`: it was refused.
+    pub(super) async fn claim(
+        &mut self,
+        object: &mut L::Object,
+    ) -> Result<ControlFlow<Next<L::Object>, Claim>, WorkerError> {
+        let stage = object.stage();
+        let mut permit = None;
+        if !matches!(stage, Stage::WaitingForOperations { .. }) && !self.cancellation.is_cancelled() {
+            permit = tokio::select! {
+                permit = Arc::clone(&self.permits).acquire_owned() => permit.ok(),
+                () = self.cancellation.cancelled() => return Err(WorkerError::Conflict),
+                reason = self.cancellation.stopped() => return Err(reason.into()),
+            };
+        }
+        self.cancellation.check()?;
+        if L::claims_again_patch(object).is_some() {
+            *object = self.publish(object, L::claims_again_patch).await?;
+        }
+        let activated = backup_lock::activate(&self.ctx.ledger, &self.key, &self.uid).await;
+        self.yields.store(matches!(activated, Err(ActivateError::Waiting(_))), Ordering::Relaxed);
+        let error = match activated {
+            Ok(token) => {
+                tracing::debug!(name = self.name, epoch = token.epoch, "claim is active");
+                return Ok(ControlFlow::Continue(Claim { token, _permit: permit }));
+            }
+            Err(error) => error,
+        };
+        match error {
+            ActivateError::Gone { .. } | ActivateError::Over { .. } => Err(WorkerError::Conflict),
+            error @ ActivateError::Waiting(_) if !L::KIND.queued => {
+                self.ctx.cluster.events.normal(object, "Waiting", &error.to_string());
+                Err(WorkerError::Waiting)
+            }
+            // The worker before may have written a while: its end says so, too.
+            error @ ActivateError::Released { .. } if L::KIND.may_fail(stage) || !L::KIND.queued => {
+                let begun = stage != L::KIND.start();
+                let stays = if begun { "; nothing more was written, and what was written stays" } else { "" };
+                let reason = if begun { "could not go on" } else { L::KIND.refused };
+                self.fail(object, &format!("{reason}: {error}{stays}"), None).await.map(ControlFlow::Break)
+            }
+            error @ ActivateError::Released { .. } => {
+                let reason = format!("{error}; delete the {}", L::KIND.noun);
+                Err(WorkerError::Blocked { reason, retryable: false })
+            }
+            // Only a refusal ends it; a ledger that cannot be read or written now says nothing about it.
+            error @ (ActivateError::Conflict(_) | ActivateError::Full(_)) if L::KIND.may_fail(stage) => {
+                let reason = if stage == L::KIND.start() { L::KIND.refused } else { "could not go on" };
+                self.fail(object, &format!("{reason}: {error}"), None).await.map(ControlFlow::Break)
+            }
+            error => {
+                // A turn that is waited for says nothing about a store that may fail later.
+                if matches!(error, ActivateError::Waiting(_)) {
+                    self.blocked.count_anew();
+                }
+                *object = self.rest(object.clone()).await?;
+                Err(WorkerError::Blocked { reason: error.to_string(), retryable: true })
+            }
+        }
+    }
+
+    /// Whether the claim stands. One that was released by force let others in: what was done under it counts for nothing, and
+    /// the next step has to claim again.
+    pub(super) async fn still_claimed(&self, token: &Token) -> Result<(), WorkerError> {
+        let (started, mut tries) = (Instant::now(), 0);
+        loop {
+            self.cancellation.check()?;
+            let holds = backup_lock::activate::holds(&self.ctx.ledger, &self.key, &self.uid, token).await;
+            let error = match holds {
+                Ok(true) => return Ok(()),
+                Ok(false) => {
+                    tracing::warn!(name = self.name, "the claim was lost during the work, which is dropped");
+                    return Err(WorkerError::Conflict);
+                }
+                Err(error) => error,
+            };
+            if !error.is_transient() || started.elapsed() >= self.ctx.resource_timeout {
+                return Err(error.into());
+            }
+            tries += 1;
+            tokio::time::sleep(LEDGER_STEPS.delay(tries)).await;
+        }
+    }
+}
