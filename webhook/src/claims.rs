@@ -198,7 +198,12 @@ mod tests {
                 "being rebuilt",
                 "in time",
             ),
-            (LedgerError::BeingDeleted { lease: lease() }, 10, "is being deleted", "in time"),
+            (
+                LedgerError::BeingDeleted { lease: lease(), finalizers: vec!["example.com/keep".to_owned()] },
+                10,
+                "is being deleted and kept by the finalizer example.com/keep",
+                "in time",
+            ),
             (
                 LedgerError::Changed { lease: lease() },
                 1,

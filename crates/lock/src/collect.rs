@@ -15,6 +15,7 @@ use crate::{
     ledger::{Ask, Ledger},
     observe::Observed,
     protected_profile::ProtectedProfile,
+    reconciler::LedgerReconciler,
     transition::{EndRules, EntryTransition, ObservedState, PriorObservation, Reason, Times, decide},
 };
 
@@ -74,12 +75,18 @@ impl Collector {
         decide(key, entry, observed, prior, self.ends)
     }
 
-    /// How much longer an entry stays that nothing else ends, as far as this observer knows.
+    /// How much longer an entry stays at most that nothing else ends. The [`LedgerReconciler`] that ends it sees it up to a period
+    /// after it came to be as it is, and acts up to a period after its time; an orphan takes one look more.
     pub fn left(&self, key: &ObjectKey, entry: &Entry, now: Instant) -> Duration {
         let since = self.waiting.get(&(key.clone(), entry.uid.clone()));
         let since = since.filter(|(standing, _)| *standing == entry.standing());
         let age = since.map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(*since));
-        self.times.of(entry).saturating_sub(age)
+        let (time, looks) = match entry.state {
+            State::Settling => (self.times.settle_at_most, 2),
+            State::Intent | State::Collected => (self.times.of(entry), 2),
+            State::Waiting | State::Reserved | State::Active | State::Released => (self.times.of(entry), 3),
+        };
+        time.saturating_sub(age) + LedgerReconciler::period(self.times.grace) * looks
     }
 
     /// Since when an entry is as it is; one whose object is there does not age.

@@ -21,6 +21,7 @@ use crate::{
 };
 
 mod activation;
+mod bound;
 mod collection;
 mod first;
 mod full;

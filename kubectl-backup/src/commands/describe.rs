@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::{
-    locks::problem::damage,
+    locks::problem::{damage, lost},
     poll::{LONGEST, Look, poll},
     prelude::*,
     schedules,
@@ -167,19 +167,28 @@ pub(super) async fn read_ledger(session: &Session) -> Result<Option<Ledger>, Pro
 pub(super) async fn found_ledger(session: &Session) -> Result<Option<FoundLedger>, Problem> {
     let profile = Profile::velero();
     let store = LedgerStore::new(session.client.clone(), &session.namespace);
-    let found = |lease_uid: &str, ledger| FoundLedger {
+    let found = |lease_uid: &str, finalizers: &[String], ledger| FoundLedger {
         namespace: session.namespace.clone(),
         scope: VELERO_SCOPE.to_owned(),
         lease: lease_name(VELERO_SCOPE),
         lease_uid: lease_uid.to_owned(),
+        finalizers: finalizers.to_vec(),
         profile,
         is_known: true,
         ledger,
     };
     match store.read(VELERO_SCOPE).await {
-        Ok(stored) => Ok(stored.map(|stored| found(stored.lease_uid(), Ok((*stored.ledger).clone())))),
+        Ok(Some(stored)) => {
+            let ledger = Ok((*stored.ledger).clone());
+            Ok(Some(found(stored.lease_uid(), stored.finalizers(), ledger)))
+        }
+        // Not every person who may read a ledger may read its marker.
+        Ok(None) => {
+            let is_lost = store.had_ledger(VELERO_SCOPE).await.unwrap_or(false);
+            Ok(is_lost.then(|| found("", &[], Err(lost()))))
+        }
         Err(error @ (LedgerError::Format { .. } | LedgerError::BeingDeleted { .. })) => {
-            Ok(Some(found("", Err(damage(&error)))))
+            Ok(Some(found("", &[], Err(damage(&error, &session.namespace)))))
         }
         Err(LedgerError::Denied { source, .. } | LedgerError::Unreachable { source, .. }) => {
             Err(session.explain(&About::of::<Lease>("get", &lease_name(VELERO_SCOPE)), *source))

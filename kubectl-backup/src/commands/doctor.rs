@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::{
     known_profiles::known_profiles,
-    locks::{fetch::Within, unclaimed},
+    locks::{fetch::Within, problem::without_finalizers, unclaimed},
     prelude::*,
 };
 use crate::{
@@ -89,6 +89,15 @@ async fn slipped_past(session: &Session) -> Result<Vec<Finding>, Problem> {
         Some(on.bad(text, remedy))
     });
     let mut findings: Vec<Finding> = closed.collect();
+    let kept = found.ledgers.all.iter().filter(|found| found.ledger.is_ok() && !found.finalizers.is_empty());
+    findings.extend(kept.map(|found| {
+        let (lease, finalizers) = (plain(&found.lease), plain(&found.finalizers.join(", ")));
+        let text = format!(
+            "the ledger {lease} has the finalizer {finalizers} of another program: if it is deleted, no Backup or Restore can be \
+             created until that is taken off"
+        );
+        on.warn(text, without_finalizers(&found.lease, &found.namespace))
+    }));
     let past = found.objects.iter().map(|object| {
         let text = format!("{} runs without the lock: it was created past it", named(&object.key));
         on.warn(text, "See `kubectl backup locks`; don't start a restore before it has ended.")

@@ -89,7 +89,7 @@ async fn read(session: &Session, args: &StatusArgs, now: Timestamp) -> Result<Cl
     let claims = async { Ok(fetched(session, claims).await) };
     let types = created::<CustomResourceDefinition>(session, "definition", "customresourcedefinitions");
     let types = async { Ok(fetched(session, types).await) };
-    let lock = async { Ok(fetched(session, lock(session)).await) };
+    let lock = async { Ok(fetched(session, Box::pin(lock(session))).await) };
     let (backups, restores, schedules, locations, namespaces, claims, types, lock) =
         try_join!(backups, restores, schedules, locations, namespaces, claims, types, lock)?;
     let (lock, lock_problem) = match lock {

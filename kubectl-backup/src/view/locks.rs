@@ -5,7 +5,10 @@ pub(crate) mod screen;
 
 use backup_core::profile::Profile;
 use backup_lock::{
-    Claim, Footprint, Ledger, ObjectKey, State, VELERO_SCOPE, claim::Entry, ledger::Status, observe::Observed,
+    Claim, Footprint, Ledger, ObjectKey, State, VELERO_SCOPE,
+    claim::{Entry, Word},
+    ledger::Status,
+    observe::Observed,
 };
 use serde::Serialize;
 
@@ -21,6 +24,8 @@ pub(crate) struct FoundLedger {
     pub(crate) lease: String,
     /// Empty if the Lease is gone.
     pub(crate) lease_uid: String,
+    /// Finalizers of its Lease, each of another program: ours have none.
+    pub(crate) finalizers: Vec<String>,
     pub(crate) profile: Profile,
     /// Whether this program knows the profile, or only its name.
     pub(crate) is_known: bool,
@@ -88,6 +93,9 @@ pub(crate) struct EntryView {
     pub(crate) uid: String,
     /// Released, Intent, Collected, Waiting, Reserved, Settling or Active.
     pub(crate) state: String,
+    /// What an intent is worth.
+    #[serde(skip)]
+    pub(crate) word: Word,
     pub(crate) since: String,
     pub(crate) epoch: u64,
     /// What it reads or writes, in words.
@@ -237,6 +245,7 @@ pub(crate) fn entry_view(key: &ObjectKey, entry: &Entry, ledger: &Ledger, scope:
         name: plain(&key.name),
         uid: plain(&entry.uid),
         state: entry.state.to_string(),
+        word: entry.word,
         since: plain(&entry.since),
         epoch: entry.epoch,
         touches: touches(&entry.footprint, scope),
@@ -305,7 +314,7 @@ impl EntryView {
             parts.push(format!("waits for {}", few(&self.waits_for)));
         }
         match self.state.as_str() {
-            "Intent" => parts.push("was refused; blocks new backups for a while".to_owned()),
+            "Intent" => parts.push(intent(self.word).to_owned()),
             "Collected" => parts.push("never came; keeps restores out for a while".to_owned()),
             "Released" => parts.push("was released by force, and is not claimed again".to_owned()),
             "Settling" => parts.push("has ended; what it worked on settles".to_owned()),
@@ -326,6 +335,16 @@ impl EntryView {
             parts.push(self.note.clone());
         }
         parts.join("; ")
+    }
+}
+
+/// For how long the intent of a refused restore keeps new backups out. The times are those of the lock's design.
+fn intent(word: Word) -> &'static str {
+    match word {
+        Word::Refused => "was refused; blocks new backups until 30s after what is in its way has ended",
+        Word::Expected => "was refused; blocks new backups for 30s at most",
+        Word::Insisting => "was refused, and comes again; blocks new backups while it does",
+        Word::Remembered => "was refused; blocks nothing",
     }
 }
 

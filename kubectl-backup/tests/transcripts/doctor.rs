@@ -3,6 +3,7 @@ use backup_lock::Ledger;
 
 use crate::{
     install::{deployment, has_claim, has_snapshots, of_driver},
+    locks::marker,
     prelude::*,
 };
 
@@ -121,6 +122,17 @@ async fn whatever_is_broken_is_told_with_its_remedy() {
 }
 
 #[tokio::test]
+async fn a_finalizer_that_would_keep_the_ledger_is_named_before_it_does() {
+    let api = FakeApi::start().await;
+    let finalizers = json!({"metadata": {"finalizers": ["example.com/keep"]}});
+    api.has(with(lease(&Ledger::default()).await, &finalizers));
+    let seen = Person::at(&api).types("doctor").await;
+    let said = "the ledger backup-lock-velero has the finalizer example.com/keep of another program";
+    let remedy = "kubectl --namespace=velero patch lease backup-lock-velero --type=merge";
+    assert!(seen.contains(said) && seen.contains(remedy), "{seen}");
+}
+
+#[tokio::test]
 async fn a_ledger_that_grants_nothing_is_broken_for_doctor_and_status() {
     let api = FakeApi::start().await;
     let rebuilding = Ledger { status: backup_lock::ledger::Status::Rebuilding, ..Ledger::default() };
@@ -128,7 +140,13 @@ async fn a_ledger_that_grants_nothing_is_broken_for_doctor_and_status() {
         lease(&Ledger::default()).await,
         &json!({"metadata": {"annotations": {"backup-lock/sum": "0123456789abcdef"}}}),
     );
+    let kept = with(
+        lease(&Ledger::default()).await,
+        &json!({"metadata": {"finalizers": ["example.com/keep"], "deletionTimestamp": "2026-11-03T05:00:00Z"}}),
+    );
     for (ledger, why, remedy) in [
+        (marker(), "the ledger is gone", "backup-controller has rebuilt it"),
+        (kept, "kept by the finalizer example.com/keep of another program", "patch lease backup-lock-velero"),
         (lease(&rebuilding).await, "it was lost or damaged", "backup-controller rebuilds it"),
         (
             of_a_newer_format(lease(&Ledger::default()).await),

@@ -122,7 +122,7 @@ async fn a_ledger_that_cannot_be_read_hides_no_other() {
 }
 
 /// What says that a ledger was there.
-fn marker() -> Value {
+pub(crate) fn marker() -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": LEASE, "namespace": "velero", "labels": {"app.kubernetes.io/part-of": "backup"}}, "data": {"scope": "velero.io", "ledger": "gone", "epoch": "7"}})
 }
 

@@ -64,7 +64,11 @@ async fn a_restore_that_may_wait_goes_before_backups_that_have_not_begun(
         let waited = began.as_ref().zip(ended).map(|(began, ended)| began.0.duration_since(ended.0));
         ensure!(waited.is_some_and(|time| time.as_secs() < 60), "{name} began {waited:?} after the restore");
     }
-    world.create_backup("turn-after", of_namespaces(&["turn"])).await.context("its turn is over")?;
+    // Until the restore that was refused is not waited for any more.
+    eventually("a backup is admitted", SOON, async || {
+        world.create_backup("turn-after", of_namespaces(&["turn"])).await.map(Probe::Ready)
+    })
+    .await?;
     world.backup_ended("turn-after").await.map(drop)
 }
 

@@ -1,7 +1,7 @@
 //! Decides on some wanted claims together, over a ledger that was read freshly: reads who is in the way before anyone is
 //! refused.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 use backup_lock::{
     Claim, Collector, Conflict, Ledger, ObjectKey, ProtectedProfile,
@@ -15,9 +15,6 @@ use tokio::time::Instant;
 
 use super::Verdict;
 use crate::admit::denial::Blocker;
-
-/// Time that the passes take which confirm that an object is not stored, after its grace.
-const CONFIRMATION: Duration = Duration::from_secs(6);
 
 pub(crate) struct Decided {
     /// The ledger with what is granted, and without what was found to be over.
@@ -132,8 +129,7 @@ fn blockers(conflict: Conflict, looked: &Looked, collector: &Collector) -> Vec<B
         };
         let object = object.filter(is_of);
         let left = claim.entries.iter().map(|entry| collector.left(&claim.key, entry, now)).max();
-        let confirmed = if object.is_none() { CONFIRMATION } else { Duration::ZERO };
-        let left = SignedDuration::try_from(left.unwrap_or_default() + confirmed).unwrap_or_default();
+        let left = SignedDuration::try_from(left.unwrap_or_default()).unwrap_or_default();
         let free_at = Timestamp::now().checked_add(left).unwrap_or(Timestamp::MAX);
         Blocker { claim, object, free_at }
     };

@@ -36,7 +36,8 @@ pub(crate) struct Owner<'a> {
 pub(crate) fn stored(owner: Owner<'_>, lease: Lease) -> Result<Stored, LedgerError> {
     let name = lease_name(owner.scope);
     if lease.metadata.deletion_timestamp.is_some() {
-        return Err(LedgerError::BeingDeleted { lease: name });
+        let finalizers = lease.metadata.finalizers.unwrap_or_default();
+        return Err(LedgerError::BeingDeleted { lease: name, finalizers });
     }
     match parse(owner, &lease) {
         Ok((ledger, serial)) => {

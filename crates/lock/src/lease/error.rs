@@ -39,8 +39,12 @@ pub enum LedgerError {
         grace: Duration,
     },
     /// Someone deletes the ledger. Nothing was written.
-    #[error("the ledger {lease} is being deleted; nothing is granted until it is gone")]
-    BeingDeleted { lease: String },
+    #[error("the ledger {lease} is being deleted{}; nothing is granted until it is gone", held_by(.finalizers))]
+    BeingDeleted {
+        lease: String,
+        /// What keeps it, each of another program: ours have none.
+        finalizers: Vec<String>,
+    },
     /// The ledger has outgrown its place. Nothing was written.
     #[error("the ledger {lease} would have {bytes} bytes, more than the {MAX_BYTES} that it may have")]
     TooLarge { lease: String, bytes: usize },
@@ -80,6 +84,13 @@ impl LedgerError {
         );
         self.passes_soon() || rebuilt
     }
+}
+
+fn held_by(finalizers: &[String]) -> String {
+    if finalizers.is_empty() {
+        return String::new();
+    }
+    format!(" and kept by the finalizer {} of another program", finalizers.join(", "))
 }
 
 #[derive(Debug, thiserror::Error)]

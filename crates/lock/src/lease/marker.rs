@@ -73,7 +73,12 @@ impl LedgerStore {
         bounded(&name, "make the marker of", create).await.map(|_| ())
     }
 
-    /// Writes what the marker says. Conditional on its resourceVersion.
+    /// Whether this scope had a ledger: its marker names one.
+    pub async fn had_ledger(&self, scope: &str) -> Result<bool, LedgerError> {
+        Ok(self.marker(scope).await?.is_some_and(|marker| !marker.ledger.is_empty()))
+    }
+
+    /// Writes what the marker says. Conditional on its resourceVersion. An immutable marker is made again.
     pub(super) async fn set_marker(
         &self,
         scope: &str,
@@ -81,6 +86,10 @@ impl LedgerStore {
         ledger: &str,
         epoch: u64,
     ) -> Result<(), LedgerError> {
+        if marker.object.immutable == Some(true) {
+            self.delete_marker(scope, marker).await?;
+            return self.make_marker(scope, ledger, epoch).await;
+        }
         let mut object = marker.object.clone();
         object.metadata.managed_fields = None;
         object.data = Some(data(scope, ledger, epoch));

@@ -284,6 +284,46 @@ async fn a_ledger_that_is_being_deleted_grants_nothing_and_comes_back_once_it_is
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_ledger_that_is_deleted_names_the_finalizers_that_keep_it() {
+    let (api, store) = setup();
+    admit(&store, &restore("r"), "1").await.unwrap();
+    api.edit(LEDGER_PATH, |lease| lease["metadata"]["finalizers"] = json!(["example.com/keep"]));
+    let stored = store.read(VELERO_SCOPE).await.unwrap().unwrap();
+    assert_eq!(stored.finalizers(), ["example.com/keep"]);
+    api.edit(LEDGER_PATH, |lease| lease["metadata"]["deletionTimestamp"] = json!("2026-11-21T10:00:00Z"));
+    let error = store.read(VELERO_SCOPE).await.unwrap_err().to_string();
+    assert!(error.contains("is being deleted and kept by the finalizer example.com/keep of"), "{error}");
+}
+
+/// The API server changes no ConfigMap that is immutable, but deletes it.
+#[tokio::test(start_paused = true)]
+async fn a_marker_that_was_made_immutable_is_made_again_when_it_has_to_be_written() {
+    let (api, store) = setup();
+    api.fault(|api, request| {
+        let is_immutable = api.get(MARKER_PATH)?["immutable"] == json!(true);
+        let refused = is_immutable && request.is("PUT", MARKER_PATH);
+        refused.then(|| {
+            Fault::refuse(422, "Invalid", "data: Forbidden: field is immutable when `immutable` is set")
+        })
+    });
+    admit(&store, &restore("r"), "1").await.unwrap();
+    let (named, bound) = marker(&api, MARKER_PATH).unwrap();
+    api.edit(MARKER_PATH, |marker| marker["immutable"] = json!(true));
+    let write = |ledger: &mut Ledger| ledger.epoch = bound + 1;
+    store.change(VELERO_SCOPE, deadline(), write).await.unwrap();
+    let (still_named, raised) = marker(&api, MARKER_PATH).unwrap();
+    assert!(still_named == named && raised > bound, "{still_named} {raised}");
+    assert!(api.get(MARKER_PATH).unwrap()["immutable"].is_null());
+    api.edit(MARKER_PATH, |marker| {
+        marker["immutable"] = json!(true);
+        marker["data"]["epoch"] = json!("0");
+    });
+    let (mut repair, now) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
+    assert_eq!(repair.repair(&store, VELERO_SCOPE, now).await.unwrap(), RepairOutcome::Fine);
+    assert_eq!(marker(&api, MARKER_PATH), Some((named, raised)));
+}
+
 #[rstest]
 #[case::deleted(|api: &FakeApi| api.delete(MARKER_PATH))]
 #[case::emptied(|api: &FakeApi| api.edit(MARKER_PATH, |marker| marker["data"] = Value::Null))]

@@ -10,7 +10,7 @@ fn velero(api: &FakeApi) -> ProtectedProfile {
 }
 
 /// Looks after the ledgers of a profile, as each program does.
-fn keep(protected: &ProtectedProfile) -> JoinHandle<()> {
+pub(super) fn keep(protected: &ProtectedProfile) -> JoinHandle<()> {
     let mut reconciler = LedgerReconciler::new(protected.clone());
     let now = || tokio::time::Instant::now().into_std();
     tokio::spawn(async move {

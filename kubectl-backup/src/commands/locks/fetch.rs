@@ -72,6 +72,7 @@ impl Ledgers {
                 namespace,
                 lease: lease_name(&scope),
                 lease_uid: String::new(),
+                finalizers: Vec::new(),
                 profile: known.get_or_stand_in(name),
                 is_known: known.get(name).is_some(),
                 ledger: Err(lost()),
@@ -102,9 +103,11 @@ fn read(session: &Session, known: &KnownProfiles, lease: Lease) -> FoundLedger {
     let (profile, is_known) = (known.get_or_stand_in(profile), known.get(profile).is_some());
     let lease_uid = lease.metadata.uid.clone().unwrap_or_default();
     let namespace = lease.namespace().unwrap_or_default();
+    let finalizers = lease.metadata.finalizers.clone().unwrap_or_default();
     let stored = store(session, profile.clone()).of_lease(lease);
-    let ledger = stored.map(|stored| Ledger::clone(&stored.ledger)).map_err(|error| damage(&error));
-    FoundLedger { namespace, scope, lease: name, lease_uid, profile, is_known, ledger }
+    let ledger =
+        stored.map(|stored| Ledger::clone(&stored.ledger)).map_err(|error| damage(&error, &namespace));
+    FoundLedger { namespace, scope, lease: name, lease_uid, finalizers, profile, is_known, ledger }
 }
 
 /// Namespaces and scopes whose marker names a ledger that is not there. Only a hint: a person who may see the locks may not always see markers.

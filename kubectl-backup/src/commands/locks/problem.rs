@@ -54,7 +54,7 @@ pub(crate) fn of_ledger(error: LedgerError, session: &Session, role: LockRole) -
             slow(&format!("cannot {what}"), &session.server, backup_lock::observe::REQUEST_TIMEOUT)
         }
         error @ (LedgerError::Format { .. } | LedgerError::BeingDeleted { .. }) => {
-            let remedy = damage(&error).remedy;
+            let remedy = damage(&error, &session.namespace).remedy;
             Problem::other(error.to_string()).with_remedy(remedy)
         }
         error => Problem::other(error.to_string())
@@ -70,7 +70,7 @@ pub(crate) fn of_update(error: UpdateError<Problem>, session: &Session) -> Probl
 }
 
 /// What is wrong with a ledger that is there and cannot be read.
-pub(crate) fn damage(error: &LedgerError) -> Damage {
+pub(crate) fn damage(error: &LedgerError, namespace: &str) -> Damage {
     let rebuilt = "Nothing is granted until backup-controller has rebuilt it from what is stored, which it does by \
                    itself: check that it runs. Don't repair it by hand.";
     let (status, problem, remedy) = match error {
@@ -80,10 +80,25 @@ pub(crate) fn damage(error: &LedgerError) -> Damage {
             ("Newer", source.to_string(), newer)
         }
         LedgerError::Format { source, .. } => ("Unreadable", source.to_string(), rebuilt),
+        LedgerError::BeingDeleted { lease, finalizers } if !finalizers.is_empty() => {
+            let remedy =
+                format!("{} backup-controller makes it again then.", without_finalizers(lease, namespace));
+            return Damage { status: "BeingDeleted", problem: error.to_string(), remedy };
+        }
         LedgerError::BeingDeleted { .. } => ("BeingDeleted", error.to_string(), rebuilt),
         other => ("Unreadable", other.to_string(), rebuilt),
     };
     Damage { status, problem, remedy: remedy.to_owned() }
+}
+
+/// How a person takes the finalizers of other programs off a ledger.
+pub(crate) fn without_finalizers(lease: &str, namespace: &str) -> String {
+    format!(
+        "See which program put the finalizer there, and take it off: `kubectl --namespace={} patch lease {} --type=merge \
+         --patch='{{\"metadata\":{{\"finalizers\":null}}}}'`, which needs the ClusterRole backup-lock-operator.",
+        plain(namespace),
+        plain(lease)
+    )
 }
 
 /// What is wrong with a ledger that is gone while its marker is there.

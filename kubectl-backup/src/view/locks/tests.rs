@@ -9,6 +9,7 @@ fn found(ledger: Ledger) -> FoundLedger {
         scope: VELERO_SCOPE.to_owned(),
         lease: "backup-lock-velero".to_owned(),
         lease_uid: String::new(),
+        finalizers: Vec::new(),
         profile: Profile::velero(),
         is_known: true,
         ledger: Ok(ledger),
