@@ -37,8 +37,8 @@ pub struct Args {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8085")]
     pub metrics_address: SocketAddr,
 
-    /// Address under which stored files are given to those who can reach the API server and not the store (HTTPS, through
-    /// the API server's service proxy). Without it no stored file is given.
+    /// Address that serves stored files to users who reach the API server but not the store (HTTPS, through the API server's
+    /// service proxy). Without it no stored file is served.
     #[arg(long, value_name = "ADDR")]
     pub files_address: Option<SocketAddr>,
 
@@ -46,11 +46,11 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "backup-controller")]
     pub files_service: String,
 
-    /// Items of one backup that can be restored. Each takes up to 500 bytes of memory, in each restore that runs at the same time.
+    /// Maximum number of items in a backup that is restored. Each takes up to 500 bytes of memory in each running restore.
     #[arg(long, value_name = "N", default_value_t = Limits::DEFAULT.items, value_parser = items)]
     pub restore_max_items: usize,
 
-    /// Size of one backup that can be restored (such as 4Gi), unpacked. The disk at /tmp holds up to half of it.
+    /// Maximum unpacked size of a backup that is restored, such as 4Gi. The disk at /tmp holds up to half of it.
     #[arg(long, value_name = "SIZE", default_value = "16Gi", value_parser = size)]
     pub restore_max_size: u64,
 
@@ -58,16 +58,16 @@ pub struct Args {
     #[arg(long, value_name = "MEGABYTES", conflicts_with = "restore_max_size")]
     pub max_backup_extraction_size: Option<u32>,
 
-    /// Memory for items that are decoded in all restores at the same time (such as 256Mi); one of an eighth of it is restored alone,
-    /// and a larger one is an error of its restore.
+    /// Memory for items that all running restores decode at the same time, such as 256Mi. An item of an eighth of it is restored
+    /// alone, and a larger one is an error of its restore.
     #[arg(long, value_name = "SIZE", default_value = "256Mi", value_parser = item_memory)]
     pub restore_item_memory: u64,
 
-    /// Backups that collect items at the same time.
+    /// Maximum number of backups that collect items at the same time.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub concurrent_backups: u16,
 
-    /// Restores that restore items at the same time. The lock keeps those apart that overlap.
+    /// Maximum number of restores that restore items at the same time. The lock keeps overlapping ones apart.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub concurrent_restores: u16,
 
@@ -76,24 +76,24 @@ pub struct Args {
     #[arg(long, value_name = "LIST")]
     pub restore_resource_priorities: Option<RestoreOrder>,
 
-    /// Pods with their volumes, and other claims, of one backup whose CSI snapshots are taken at the same time. Those of pods with
-    /// commands are taken between these, one pod after the other.
+    /// Number of pods and claims of one backup whose CSI snapshots are taken at the same time. Pods with hooks are handled one by
+    /// one.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub item_block_worker_count: u16,
 
-    /// How long a backup is kept that does not say so itself.
+    /// Time to keep backups that have no ttl.
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(720 * HOUR))]
     pub default_backup_ttl: GoDuration,
 
-    /// Deadline of item operations for backups and restores that do not say so themselves.
+    /// Timeout of item operations of backups and restores that set none.
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(4 * HOUR))]
     pub default_item_operation_timeout: GoDuration,
 
-    /// How often a running item operation is asked how far it has come; 0 is the default.
+    /// Interval between polls of a running item operation; 0 is the default.
     #[arg(long, value_name = "DURATION", default_value_t = SYNC_FREQUENCY)]
     pub item_operation_sync_frequency: GoDuration,
 
-    /// Item operations of all backups that are asked at the same time.
+    /// Number of item operations of backups that are polled at the same time.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub item_operation_concurrency: u16,
 
@@ -123,24 +123,23 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub allowed_local_paths: Vec<PathBuf>,
 
-    /// How long a plugin may take for one item, with its start, or for one message of an object that it stores.
+    /// Timeout of a plugin for one item, its start included, or for one message of an object that it stores.
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(600), value_parser = positive)]
     pub plugin_timeout: GoDuration,
 
-    /// How long a status write is retried before the object is queued again; 0 or less is one try.
+    /// Time to retry a status write before the object is queued again; 0 or less is one try.
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(600), allow_hyphen_values = true)]
     pub resource_timeout: GoDuration,
 
-    /// How often locations are validated that do not say so themselves; 0 is once.
+    /// Interval between validations of locations that set none; 0 validates them once.
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(60), allow_hyphen_values = true)]
     pub store_validation_frequency: GoDuration,
 
-    /// How often locations are compared with the cluster that do not say so themselves; 0 is never.
+    /// Interval between comparisons with the cluster, of locations that set none; 0 turns them off.
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(60), allow_hyphen_values = true)]
     pub backup_sync_period: GoDuration,
 
-    /// How long nothing was written to a folder in a bucket that holds no finished backup, before it is removed; at least 24h, 0
-    /// is never.
+    /// Time without writes after which a folder without a finished backup is removed from a bucket; at least 24h, 0 turns it off.
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(720 * HOUR), value_parser = never_or_a_day)]
     pub stray_folder_ttl: GoDuration,
 
@@ -148,27 +147,25 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub default_backup_storage_location: String,
 
-    /// VolumeSnapshotLocations of backups that name none of a provider that has several: provider:name, with commas between
-    /// them.
+    /// VolumeSnapshotLocations for backups that name none, of providers that have several: provider:name, comma-separated.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = provider_and_name)]
     pub default_volume_snapshot_locations: Vec<(String, String)>,
 
-    /// ConfigMap with a resource policy whose volumePolicies are for the volumes of all backups, after those of each backup. It is in
-    /// the namespace of the installation.
+    /// ConfigMap, in the namespace of the installation, with volumePolicies for all backups; those of a backup come first.
     #[arg(long, value_name = "NAME")]
     pub global_backup_volume_policies_configmap: Option<String>,
 
-    /// ConfigMap with resource modifiers for restores that name none (spec.resourceModifier) and do not ask to be left alone
-    /// (spec.skipDefaultResourceModifier). It is in the namespace of the installation.
+    /// ConfigMap, in the namespace of the installation, with resource modifiers for restores that name none
+    /// (spec.resourceModifier) and do not set spec.skipDefaultResourceModifier.
     #[arg(long, value_name = "NAME")]
     pub default_resource_modifier_configmap: Option<String>,
 
-    /// Objects asked for in one LIST request.
+    /// Page size of LIST requests (objects).
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub client_page_size: u32,
 
-    /// Leave cluster-scoped resources out of a backup without filters that no backed-up item needs, as Velero does since
-    /// 1.17. Without it, a backup of everything holds everything.
+    /// In a backup without filters, leave out cluster-scoped resources that no item of it needs, as Velero does since 1.17.
+    /// Without this flag, a backup of everything holds everything.
     #[arg(long)]
     pub only_related_cluster_resources: bool,
 
@@ -177,11 +174,11 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value_t = Dialect::Robfig)]
     pub cron_dialect: Dialect,
 
-    /// Leave out what is due at once of schedules that do not say so themselves, when they are first seen.
+    /// When a schedule is first seen and a run is already due, wait for the next one; a schedule can say otherwise.
     #[arg(long)]
     pub schedule_skip_immediately: bool,
 
-    /// How often a backup that has expired and could not be deleted is looked at again; 0 or less is the default.
+    /// Interval between tries to delete an expired backup that could not be deleted; 0 or less is the default.
     #[arg(long, value_name = "DURATION", default_value_t = GC_FREQUENCY, allow_hyphen_values = true)]
     pub garbage_collection_frequency: GoDuration,
 
@@ -189,29 +186,29 @@ pub struct Args {
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub leader_elect: bool,
 
-    /// How long a claim may stand whose object was never seen.
+    /// Time after which a claim is removed whose object was never seen.
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(120))]
     pub orphan_grace: GoDuration,
 
-    /// How much is logged, unless RUST_LOG says more exactly.
+    /// Log level; RUST_LOG overrides it.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: LogLevel,
 
-    /// How lines of the log look.
+    /// Format of log lines.
     #[arg(long, value_name = "FORMAT", default_value = "json")]
     pub log_format: LogFormat,
 
-    /// Parts to leave out, with commas between them, by Velero's names: backup, backup-deletion, backup-sync, download-request,
+    /// Controllers to turn off, comma-separated, by Velero's names: backup, backup-deletion, backup-sync, download-request,
     /// gc, restore, schedule, server-status-request.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = disableable)]
     pub disable_controllers: Vec<&'static str>,
 
-    /// Leaves out backup, backup-deletion, gc and schedule.
+    /// Turns off backup, backup-deletion, gc and schedule.
     #[arg(long)]
     pub restore_only: bool,
 
-    /// API groups of which nothing is missing from a backup when they do not answer. Of others that is known once they have
-    /// answered this process: those of which nothing can be created count, too.
+    /// API groups that may be unavailable without making a backup incomplete. Groups that were seen to offer nothing creatable are
+    /// added automatically.
     #[arg(
         long,
         value_name = "LIST",
@@ -220,8 +217,8 @@ pub struct Args {
     )]
     pub groups_without_items: Vec<String>,
 
-    /// A profile whose objects another operator runs, such as percona-ps. With velero, a Velero server does the work, and
-    /// this controller only looks after the lock. Can be repeated.
+    /// Profile of objects that another operator runs, such as percona-ps. With velero, a Velero server does the work, and this
+    /// controller only maintains the lock. Can be repeated.
     #[arg(long, value_name = "PROFILE")]
     pub guard: Vec<String>,
 

@@ -95,7 +95,7 @@ impl App {
             "spec": {
                 "group": "example.com", "scope": "Namespaced",
                 "names": { "plural": plural, "singular": format!("{}widget", self.name), "kind": self.kind() },
-                "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": {
+                "versions": [{ "name": "v1", "served": true, "storage": true, "subresources": { "status": {} }, "schema": { "openAPIV3Schema": {
                     "type": "object", "properties": { "spec": spec, "status": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } } } } }],
             },
         })
@@ -122,7 +122,7 @@ impl App {
             let data =
                 json!({ "type": "Opaque", "data": { "password": "c2VjcmV0" }, "immutable": number % 7 == 0 });
             add("v1", "Secret", &format!("secret-{number:04}"), data);
-            let widget = json!({ "spec": { "size": number, "colour": "blue" }, "status": { "ready": true } });
+            let widget = json!({ "spec": { "size": number, "colour": "blue" } });
             add("example.com/v1", &self.kind(), &format!("widget-{number:04}"), widget);
         }
         add("v1", "ServiceAccount", "shop", json!({}));

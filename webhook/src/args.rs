@@ -43,20 +43,20 @@ pub struct Args {
     /// File with its private key, PEM. Read again when it changes.
     #[arg(long, required_unless_present = "self_signed_service", conflicts_with = "self_signed_service")]
     pub tls_key: Option<PathBuf>,
-    /// Make a certificate for the Service of this name, keep it in Secret backup-webhook-tls, and put its CA into the
+    /// Make a certificate for the Service of this name, store it in Secret backup-webhook-tls, and write its CA into the
     /// ValidatingWebhookConfiguration backup-webhook.
     #[arg(long, value_name = "SERVICE")]
     pub self_signed_service: Option<String>,
     /// Namespace of the installation; the ledger lives there.
     #[arg(long, default_value = "velero", env = "BACKUP_NAMESPACE")]
     pub namespace: String,
-    /// How long a certificate that --self-signed-service makes is good for, such as 2160h; it is replaced after a third of that.
+    /// Validity of a certificate that --self-signed-service makes, such as 2160h; it is replaced after a third of that.
     #[arg(long, default_value = "2160h", value_parser = lifetime)]
     pub certificate_lifetime: Duration,
     /// Kubeconfig to use; without it that of the environment, or the pod's own account.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
-    /// How long an admitted object keeps its place without having been seen stored, such as 120s.
+    /// Time that an admitted object keeps its place without having been seen stored, such as 120s.
     #[arg(long, default_value = "120s", value_parser = seconds)]
     pub orphan_grace: Duration,
     /// A profile whose objects another operator runs, such as percona-ps, or velero for a Velero server. Can be repeated.
@@ -65,15 +65,14 @@ pub struct Args {
     /// Folder with profiles (*.yaml) that add to those built in, or replace them.
     #[arg(long, value_name = "FOLDER")]
     pub profiles: Option<PathBuf>,
-    /// What to do on a conflict: refuse, or admit with a warning and count it. Over what the profiles say.
+    /// What to do on a conflict: refuse, or admit with a warning and count it. Overrides the profiles.
     #[arg(long, value_enum)]
     pub mode: Option<ModeArg>,
-    /// What to do with a restore that our controller runs when another is in its way: refuse it, or let it wait for its
-    /// turn. Over what the profile says.
+    /// What to do with a restore of our controller that conflicts with another object: refuse it, or let it wait for its turn.
+    /// Overrides the profile.
     #[arg(long, value_enum)]
     pub on_conflict_restore: Option<OnConflictArg>,
-    /// How long a refused restore keeps new backups out of its way, such as 120s; 0s for not at all. Over what the
-    /// profiles say.
+    /// Time that a refused restore keeps new conflicting backups out, such as 120s; 0s turns it off. Overrides the profiles.
     #[arg(long, value_parser = seconds)]
     pub intent: Option<Duration>,
     /// Refuse a Restore whose author may not do everything (verb * on resource *.*) in each namespace that it reads or
@@ -84,7 +83,7 @@ pub struct Args {
     /// refused for what that one does not read; unset: for what neither reads.
     #[arg(long, value_name = "NAME")]
     pub cron_dialect: Option<Dialect>,
-    /// Addresses of all replicas, this one included, so that one of them does all the writing of one ledger.
+    /// Addresses of all replicas, this one included, so that one of them writes a ledger for all.
     #[arg(long, value_delimiter = ',', requires = "identity")]
     pub peers: Vec<SocketAddr>,
     /// NAME:PORT of a headless Service that resolves to all replicas, for the same.
@@ -96,7 +95,7 @@ pub struct Args {
     /// Name in the replicas' certificate; that of the Service if it was made for one.
     #[arg(long, value_name = "NAME")]
     pub peer_name: Option<String>,
-    /// File with the CA of the replicas' certificate, PEM; not needed for one that was made by --self-signed-service.
+    /// File with the CA of the replicas' certificate, PEM; not needed with --self-signed-service.
     #[arg(long, value_name = "FILE")]
     pub peer_ca: Option<PathBuf>,
 }

@@ -228,7 +228,7 @@ impl Webhook {
         Ok(match verdict {
             Verdict::Granted => Answer::pass("admitted"),
             Verdict::Waiting(blockers) => {
-                let turn = "is admitted, and starts once nothing is in its way any more";
+                let turn = "is admitted, and starts once nothing is in its way";
                 Answer::warn(denial::warning(&key, &blockers, turn), "queued")
             }
             Verdict::Forced(blockers) if broken => {

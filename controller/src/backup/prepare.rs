@@ -7,10 +7,11 @@ mod policy_namespaces;
 use std::collections::BTreeMap;
 
 use backup_core::{
-    api::{Backup, BackupPhase, BackupSpec, BackupStorageLocation, GoDuration, LocationPhase},
+    api::{Backup, BackupPhase, BackupSpec, BackupStorageLocation, GoDuration},
     labels,
     resource_policy::{self, ResourcePolicy},
     resources::uses_combined_fields,
+    restorability::{NotWritable, Place},
     time::whole_seconds,
     validate::{self, Finding},
 };
@@ -22,7 +23,7 @@ use kube::ResourceExt as _;
 use crate::{
     args::Args,
     config_maps,
-    location::{choose_default, is_read_only},
+    location::choose_default,
     snapshot_locations::choice::{self, ChosenLocations, SnapshotCandidates},
 };
 
@@ -215,19 +216,16 @@ fn location_finding(spec: &BackupSpec, locations: &[BackupStorageLocation], name
     Some(Finding::new(STORAGE_LOCATION, problem))
 }
 
-/// A location that was not validated yet is tried.
 fn location_problem(location: &BackupStorageLocation, name: &str) -> Option<String> {
-    if is_read_only(location) {
-        return Some(format!("BackupStorageLocation {name:?} is read-only (spec.accessMode)"));
-    }
     let message = location.status.message.as_deref().filter(|text| !text.is_empty());
-    match &location.status.phase {
-        None | Some(LocationPhase::Available) => None,
-        Some(phase) => Some(format!(
-            "BackupStorageLocation {name:?} is {phase}: {}",
-            message.unwrap_or("no reason was given; see its status")
-        )),
-    }
+    let problem = match Place::of(location).not_writable()? {
+        NotWritable::Gone => "does not exist".to_owned(),
+        NotWritable::ReadOnly => "is read-only (spec.accessMode)".to_owned(),
+        NotWritable::Phase(phase) => {
+            format!("is {phase}: {}", message.unwrap_or("no reason was given; see its status"))
+        }
+    };
+    Some(format!("BackupStorageLocation {name:?} {problem}"))
 }
 
 /// Snapshots are asked for, and nothing takes them.

@@ -252,7 +252,7 @@ fn too_many(count: usize, what: &str) -> Refused {
 }
 
 fn not_allowed() -> Refused {
-    let why = "this is not a key of a request that stands: it is used up, over, or never was one. Ask again by a new DownloadRequest";
+    let why = "this key is invalid, used or expired; create a new DownloadRequest";
     (StatusCode::FORBIDDEN, why.to_owned())
 }
 

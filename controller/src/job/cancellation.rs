@@ -42,7 +42,9 @@ impl From<ClaimLost> for StopReason {
 pub(crate) enum NotSent {
     #[error(transparent)]
     Stopped(#[from] StopReason),
-    #[error("whether the claim of the work still stands could not be read in time, so nothing was written")]
+    #[error(
+        "whether the claim of this work is still valid could not be read in time, so nothing was written"
+    )]
     Unconfirmed,
 }
 

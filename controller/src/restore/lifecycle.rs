@@ -87,7 +87,7 @@ impl Lifecycle for Restores {
     const KIND: Kind = Kind {
         noun: "restore",
         queued: false,
-        cancelled: "it was cancelled by a person before anything was restored",
+        cancelled: "it was cancelled by a user before anything was restored",
         refused: "not started",
     };
     /// The second is that of a Velero server: it stays until the files of the restore are deleted.

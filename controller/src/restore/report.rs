@@ -104,7 +104,7 @@ impl Report {
             ""
         };
         let message = format!(
-            "the restore was cancelled by a person: {items_restored} of at least {total_items} items were looked at{earlier}; \
+            "the restore was cancelled by a user: {items_restored} of at least {total_items} items were looked at{earlier}; \
              what is restored stays"
         );
         self.error(Scope::Velero, message);

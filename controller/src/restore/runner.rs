@@ -67,7 +67,7 @@ impl Worker<Restores> {
         let gone = |found: Vec<Finding>| {
             let found: Vec<String> = found.iter().map(ToString::to_string).collect();
             WorkError::Fatal(format!(
-                "what the restore is configured with cannot be followed (any more): {}",
+                "what the restore is configured with cannot be followed: {}",
                 found.join("; ")
             ))
         };
@@ -82,7 +82,7 @@ impl Worker<Restores> {
                 // By its beginning `describe` knows that nothing was restored.
                 WorkError::Fatal(if resumed {
                     let stays = "what was restored before this restore was taken up again stays";
-                    format!("backup {name:?} cannot be read any more; {stays}: {reason}")
+                    format!("backup {name:?} can no longer be read; {stays}: {reason}")
                 } else {
                     format!("nothing was restored: backup {name:?} cannot be read: {reason}")
                 })

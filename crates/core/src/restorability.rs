@@ -122,6 +122,26 @@ impl Place {
             created: location.metadata.creation_timestamp.as_ref().map(|time| time.0),
         }
     }
+
+    /// Why a backup in this location is refused. A location that was not validated yet is tried, and of one that could not be read
+    /// nothing is known.
+    pub fn not_writable(&self) -> Option<NotWritable> {
+        match self {
+            Self::Gone => Some(NotWritable::Gone),
+            Self::Found { is_read_only: true, .. } => Some(NotWritable::ReadOnly),
+            Self::Found { phase: None | Some(LocationPhase::Available), .. } | Self::Unread(_) => None,
+            Self::Found { phase: Some(phase), .. } => Some(NotWritable::Phase(phase.clone())),
+        }
+    }
+}
+
+/// Why a backup cannot be stored in a location.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotWritable {
+    Gone,
+    ReadOnly,
+    /// Its phase, which is not Available.
+    Phase(LocationPhase),
 }
 
 /// All locations of an installation, by name; or why they could not be listed.
@@ -262,7 +282,7 @@ impl Evidence {
             Files::Unproven if compared => {}
             Files::Unproven => add(
                 Answer::Unknown,
-                "it was created with its phase, and nobody has looked for its files yet".to_owned(),
+                "it was created with its phase, and its files were not looked for yet".to_owned(),
             ),
             Files::Missing => add(Answer::No, format!("its files are not in location {name}")),
         }
@@ -379,8 +399,8 @@ mod tests {
         Answer::Yes,
         ""
     )]
-    #[case::applied(json!({ "status": { "startTimestamp": null } }), Answer::Unknown, "it was created with its phase, and nobody has looked for its files yet")]
-    #[case::copied(json!({ "status": { "startTimestamp": "2026-11-02T03:00:00Z" } }), Answer::Unknown, "it was created with its phase, and nobody has looked for its files yet")]
+    #[case::applied(json!({ "status": { "startTimestamp": null } }), Answer::Unknown, "it was created with its phase, and its files were not looked for yet")]
+    #[case::copied(json!({ "status": { "startTimestamp": "2026-11-02T03:00:00Z" } }), Answer::Unknown, "it was created with its phase, and its files were not looked for yet")]
     fn each_thing_that_is_known_counts(#[case] patch: Value, #[case] answer: Answer, #[case] reason: &str) {
         let found = judged(&patch, Some(&place(Some("Available"), None)));
         assert_eq!((found.answer, found.reasons.join("; ").as_str()), (answer, reason));

@@ -17,7 +17,7 @@ pub(crate) fn address(line: &str) -> Result<PathBuf, String> {
         return Err(format!("it says {line:?}, which is not how a plugin begins"));
     };
     if *core != "1" {
-        return Err(format!("it speaks version {core} of go-plugin's protocol, and not 1: build it anew"));
+        return Err(format!("it speaks version {core} of go-plugin's protocol, and not 1: build it again"));
     }
     if *protocol != PROTOCOL {
         return Err(format!(

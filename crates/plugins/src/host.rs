@@ -137,7 +137,7 @@ impl Host {
             self.actions(kinds, &BTreeSet::new(), Some(&PluginLog::default())).await;
         usable.into_iter().find(|action| action.name() == name).ok_or_else(|| {
             let reason = format!(
-                "there is no action {name} here any more: install the plugin that has it, or enable its feature"
+                "there is no action {name} here: install the plugin that has it, or enable its feature"
             );
             Missing::new(reason, &problems)
         })

@@ -240,7 +240,7 @@ fn describe(status: ExitStatus) -> String {
 async fn end(ended: &mut watch::Receiver<Option<String>>) -> String {
     match ended.wait_for(Option::is_some).await {
         Ok(how) => how.clone().unwrap_or_default(),
-        Err(_) => "it is not looked after any more".to_owned(),
+        Err(_) => "it is no longer watched".to_owned(),
     }
 }
 

@@ -81,7 +81,7 @@ fn forced(annotations: Option<&BTreeMap<String, String>>, phase: &str) -> String
         |reason| format!("the reason given is {reason:?}"),
     );
     format!(
-        "someone else than backup-controller made it {phase} while it was at work: {why}; what it did so far stays as it is"
+        "another client than backup-controller set it to {phase} while it was at work: {why}; what it has done so far stays"
     )
 }
 
@@ -102,7 +102,7 @@ mod tests {
     fn a_forced_end_is_told_with_its_reason_or_without_one() {
         let annotations = |reason: &str| [(BREAK_GLASS_ANNOTATION.to_owned(), reason.to_owned())].into();
         let told = forced(Some(&annotations(" the disk dies ")), "Failed");
-        assert!(told.contains("made it Failed") && told.contains("\"the disk dies\""), "{told}");
+        assert!(told.contains("set it to Failed") && told.contains("\"the disk dies\""), "{told}");
         for none in [None, Some(annotations(" "))] {
             assert!(forced(none.as_ref(), "Completed").contains("no reason"), "{none:?}");
         }

@@ -113,7 +113,7 @@ pub enum Remedy {
     /// The continue token is too old: begin this list again.
     Restart,
     Smaller,
-    /// The type, or the namespace, is not there any more.
+    /// The type, or the namespace, is no longer there.
     Vanished,
     Retry,
     /// It will not pass by itself.

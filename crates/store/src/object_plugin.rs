@@ -22,7 +22,7 @@ pub enum Fault {
     Retryable,
     /// The plugin will fail the same way again.
     Permanent,
-    /// What was uploaded is not there any more, or not as it was.
+    /// What was uploaded is no longer there, or not as it was.
     Lost,
 }
 

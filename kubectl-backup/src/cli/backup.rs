@@ -27,7 +27,7 @@ pub(crate) struct CreateArgs {
 
 #[derive(Args, Debug, Default)]
 pub(crate) struct GetBackupsArgs {
-    /// Only those that hold this namespace, newest first: their lists of items are read
+    /// Only backups that hold this namespace, newest first; their lists of items are read
     #[arg(long, value_name = "NAMESPACE", conflicts_with_all = ["names", "all_namespaces", "watch", "kind"])]
     pub(crate) containing: Option<String>,
     #[command(flatten)]
@@ -53,10 +53,10 @@ pub(crate) struct GetArgs {
     /// Names [default: all]
     #[arg(conflicts_with = "all_namespaces")]
     pub(crate) names: Vec<String>,
-    /// Only those with these labels
+    /// Only objects with these labels
     #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "names")]
     pub(crate) selector: Option<String>,
-    /// Only those with these fields, such as metadata.name=nightly
+    /// Only objects with these fields, such as metadata.name=nightly
     #[arg(long, value_name = "SELECTOR", conflicts_with = "names")]
     pub(crate) field_selector: Option<String>,
     #[command(flatten)]
@@ -85,7 +85,7 @@ pub(crate) struct DescribeArgs {
     /// Show everything: all messages, operations, volumes, items and events
     #[arg(long)]
     pub(crate) details: bool,
-    /// Show it again at each change while it runs
+    /// Show it again on each change while it runs
     #[arg(short, long, conflicts_with = "output")]
     pub(crate) watch: bool,
 }
@@ -94,10 +94,10 @@ pub(crate) struct DescribeArgs {
 pub(crate) struct LogsArgs {
     /// Name
     pub(crate) name: String,
-    /// Show the lines of errors only
+    /// Show only lines of errors
     #[arg(long)]
     pub(crate) errors: bool,
-    /// Go on until the end, and show what is there so far; exit with 3 unless it is Completed
+    /// Follow the log until the end; exit with 3 unless the phase is Completed then
     #[arg(short, long)]
     pub(crate) follow: bool,
 }
@@ -196,10 +196,10 @@ pub(crate) struct CancelArgs {
     /// Names
     #[arg(required = true)]
     pub(crate) names: Vec<String>,
-    /// Wait until it has ended, in whichever way
+    /// Wait until it has ended, in any phase
     #[arg(short, long)]
     pub(crate) wait: bool,
-    /// How long to wait at most; exit with 124 then
+    /// Maximum time to wait; exit with 124 on timeout
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h", requires = "wait")]
     pub(crate) timeout: GoDuration,
 }
@@ -220,7 +220,7 @@ pub(crate) struct DeleteArgs {
     /// Wait until it is gone
     #[arg(short, long)]
     pub(crate) wait: bool,
-    /// How long to wait at most; exit with 124 then
+    /// Maximum time to wait; exit with 124 on timeout
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h", requires = "wait")]
     pub(crate) timeout: GoDuration,
 }
@@ -229,7 +229,7 @@ pub(crate) struct DeleteArgs {
 pub(crate) struct DeleteBackupsArgs {
     #[command(flatten)]
     pub(crate) delete: DeleteArgs,
-    /// Give up data in a repository of files, which only a Velero server can delete, and delete the rest
+    /// Delete the backup although a file repository holds data of it that only a Velero server can delete; that data stays
     #[arg(long)]
     pub(crate) forget_data: bool,
 }
@@ -253,7 +253,7 @@ pub(crate) struct UntilArgs {
     /// What to wait for: end, phase=PHASE, or (for no name) free: that nothing holds a scope
     #[arg(long = "for", value_name = "WHAT", value_parser = until, default_value = "end")]
     pub(crate) until: Until,
-    /// How long to wait at most; exit with 124 then
+    /// Maximum time to wait; exit with 124 on timeout
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "12h")]
     pub(crate) timeout: GoDuration,
 }

@@ -18,7 +18,7 @@ pub(crate) struct DebugArgs {
     /// Overwrite the file if it exists
     #[arg(long)]
     pub(crate) force: bool,
-    /// Lines of the log of each container at most, the last ones; of each log 10 MiB at most are kept
+    /// Maximum number of lines of each container log, counted from its end; at most 10 MiB of each are kept
     #[arg(long, value_name = "LINES", default_value_t = 50_000)]
     pub(crate) tail: u32,
     /// Don't ask

@@ -13,7 +13,7 @@ use super::{Output, duration, output::one_of};
 pub(crate) struct InstallArgs {
     #[command(flatten)]
     pub(crate) choice: ChoiceArgs,
-    /// Put our definitions in the place of others, such as those of a Velero server that was removed; objects stay
+    /// Replace existing CRDs, such as those of a removed Velero server; objects are kept
     #[arg(long)]
     pub(crate) replace_definitions: bool,
     #[command(flatten)]
@@ -35,10 +35,10 @@ pub(crate) struct ChoiceArgs {
     /// engine: our controller runs backups and restores; guard: a Velero server does [default: engine]
     #[arg(long, value_parser = mode(), value_name = "MODE", hide_possible_values = true)]
     pub(crate) mode: Option<Mode>,
-    /// Operator to guard, too, such as percona-ps; may be repeated
+    /// Operator to guard as well, such as percona-ps; may be repeated
     #[arg(long = "profile", value_parser = profile, value_name = "NAME")]
     pub(crate) profiles: Vec<String>,
-    /// Where the images are, such as registry.example.com/backup [default: as nodes know them by their bare names]
+    /// Registry and path of the images, such as registry.example.com/backup [default: none, the bare names]
     #[arg(long, value_name = "REGISTRY")]
     pub(crate) registry: Option<String>,
     /// Tag of both images [default: the version of this program]
@@ -50,10 +50,10 @@ pub(crate) struct ChoiceArgs {
     /// Whether the programs listen in the network of their nodes, for a control plane that does not reach pods
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) host_network: Option<bool>,
-    /// Whether there are PodMonitors and alerts for Prometheus' operator, and a dashboard
+    /// Whether to install PodMonitors, alerts and a dashboard for the Prometheus operator
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) monitoring: Option<bool>,
-    /// Whether snapshots of CSI volumes are taken [default: where the cluster has all that they need]
+    /// Whether snapshots of CSI volumes are taken [default: if the cluster has what they need]
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) snapshots: Option<bool>,
     /// Features of the controller, such as EnableAPIGroupVersions
@@ -114,7 +114,7 @@ pub(crate) struct RolloutArgs {
     /// Whether to wait until the programs are ready, and to register the webhook only then [default: true]
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_value_t = true, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set, hide_default_value = true)]
     pub(crate) wait: bool,
-    /// How long to wait at most, such as 10m; exit with 124 then
+    /// Maximum time to wait, such as 10m; exit with 124 on timeout
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5m")]
     pub(crate) timeout: GoDuration,
 }
@@ -131,7 +131,7 @@ pub(crate) struct UninstallArgs {
     /// Don't ask
     #[arg(short, long, visible_alias = "confirm")]
     pub(crate) yes: bool,
-    /// Also while backups or restores run; they go on when a controller is there again
+    /// Remove it even while backups or restores run; they continue once a controller runs again
     #[arg(long)]
     pub(crate) force: bool,
     /// Also remove the ledgers of the lock, their markers, and the webhook's certificate
@@ -140,7 +140,7 @@ pub(crate) struct UninstallArgs {
     /// Also remove the definitions, and with them every Backup, Restore and Schedule in the cluster
     #[arg(long)]
     pub(crate) with_definitions: bool,
-    /// Also remove the namespace, and with it locations, credentials and all else that is in it
+    /// Also remove the namespace with everything in it, such as locations and credentials
     #[arg(long)]
     pub(crate) with_namespace: bool,
     /// Remove nothing: client prints what would be removed
@@ -149,7 +149,7 @@ pub(crate) struct UninstallArgs {
     /// Print the objects: json, yaml or name
     #[arg(short, long, value_parser = one_of(["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true, requires = "dry_run")]
     pub(crate) output: Option<Output>,
-    /// How long to wait at most until the programs have stopped, such as 10m; exit with 124 then
+    /// Maximum time to wait until the programs have stopped, such as 10m; exit with 124 on timeout
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5m")]
     pub(crate) timeout: GoDuration,
 }

@@ -20,10 +20,10 @@ pub(crate) struct DescribeOneArgs {
 /// last run but one of a schedule of it, lies in a location that is available, and has the data of its volumes.
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
-    /// How old the last good backup may be, such as 24h [default: as the schedule promises that runs most often]
+    /// Maximum age of the last good backup, such as 24h [default: what the most frequent schedule promises]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) rpo: Option<GoDuration>,
-    /// Namespaces that need no backup; globs are possible
+    /// Namespaces that need no backup, with wildcards
     #[arg(
         long,
         value_name = "NAMES",
@@ -77,7 +77,7 @@ pub(crate) struct VersionArgs {
     /// Client version only: send no request
     #[arg(long, visible_alias = "client-only")]
     pub(crate) client: bool,
-    /// How long to wait for an answer
+    /// Maximum time to wait for an answer
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
     pub(crate) timeout: GoDuration,
     #[command(flatten)]

@@ -14,7 +14,7 @@ use super::{
 pub(crate) enum LocationsCommand {
     /// List locations (the default)
     Get(GetArgs),
-    /// List the VolumeSnapshotLocations, by whose plugins snapshots of volumes are taken; create, change and delete them
+    /// List VolumeSnapshotLocations, where plugins keep snapshots of volumes; create, change and delete them
     Snapshots(SnapshotLocationsArgs),
     /// Show one location: can it be used, what its bucket keeps, when it was compared
     Describe(DescribeOneArgs),
@@ -67,19 +67,19 @@ pub(crate) struct ProviderFlags {
 pub(crate) struct LocationFlags {
     #[command(flatten)]
     pub(crate) provider: ProviderFlags,
-    /// Backups that name no location go there; no other location is the default then
+    /// Use it for backups that name no location; no other location is the default then
     #[arg(long)]
     pub(crate) default: bool,
-    /// ReadWrite or ReadOnly: then nothing is written or deleted there
+    /// ReadWrite, or ReadOnly: nothing is written or deleted there
     #[arg(long, value_name = "MODE", value_parser = ["ReadWrite", "ReadOnly"], hide_possible_values = true)]
     pub(crate) access_mode: Option<String>,
     /// Authorities of the server's certificate, as a PEM file
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub(crate) cacert: Option<PathBuf>,
-    /// How often the bucket is compared with the cluster, such as 1m; 0s is never
+    /// Interval between comparisons of the bucket with the cluster, such as 1m; 0s turns them off
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) backup_sync_period: Option<GoDuration>,
-    /// How often it is looked at, such as 1m; 0s is once
+    /// Interval between checks of the location, such as 1m; 0s checks it once
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) validation_frequency: Option<GoDuration>,
 }
@@ -103,10 +103,10 @@ pub(crate) struct LocationCreateArgs {
     pub(crate) object: ObjectArgs,
     #[command(flatten)]
     pub(crate) trial: TrialArgs,
-    /// Wait until the location itself was validated, too; exit with 3 if it cannot be used
+    /// Also wait until the location itself was validated; exit with 3 if it cannot be used
     #[arg(short, long, conflicts_with = "dry_run")]
     pub(crate) wait: bool,
-    /// Store nothing: client only checks here, server asks the cluster
+    /// Create nothing: client validates locally, server sends a dry run
     #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true)]
     pub(crate) dry_run: Option<DryRun>,
     /// Print the object: json, yaml or name
@@ -127,10 +127,10 @@ pub(crate) struct LocationSetArgs {
 /// The try of a bucket before anything is stored.
 #[derive(Args, Debug)]
 pub(crate) struct TrialArgs {
-    /// Don't try the bucket first
+    /// Don't test the bucket first
     #[arg(long)]
     pub(crate) no_verify: bool,
-    /// How long the controller may take to answer; exit with 124 then
+    /// Maximum time to wait for the answer of the controller; exit with 124 on timeout
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "2m")]
     pub(crate) timeout: GoDuration,
 }
@@ -146,7 +146,7 @@ pub(crate) struct SnapshotLocationCreateArgs {
     pub(crate) flags: ProviderFlags,
     #[command(flatten)]
     pub(crate) object: ObjectArgs,
-    /// Store nothing: client only checks here, server asks the cluster
+    /// Create nothing: client validates locally, server sends a dry run
     #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true)]
     pub(crate) dry_run: Option<DryRun>,
     /// Print the object: json, yaml or name
@@ -170,12 +170,12 @@ pub(crate) struct SyncArgs {
     /// Compare it now, and wait for the outcome
     #[arg(long, requires = "location", conflicts_with = "watch")]
     pub(crate) now: bool,
-    /// As --now, and have the Backups removed whose removal was refused as they were too many: so many at most
+    /// Like --now, and also remove up to this many Backups whose removal was refused because too many were gone at once
     #[arg(long, value_name = "N", requires = "location", conflicts_with = "watch")]
     pub(crate) accept_removals: Option<u64>,
     #[command(flatten)]
     pub(crate) list: ListFlags,
-    /// How long to wait at most, such as 30m; exit with 124 then
+    /// Maximum time to wait, such as 30m; exit with 124 on timeout
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10m")]
     pub(crate) timeout: GoDuration,
     #[command(flatten)]

@@ -42,7 +42,7 @@ pub(crate) struct ReleaseArgs {
     /// What to release: backup, restore, deletebackuprequest, deletion or hold; the namespace only where it is not clear
     #[arg(value_name = "KIND/[NAMESPACE/]NAME", value_parser = target)]
     pub(crate) target: Target,
-    /// Why, for the Event that it leaves
+    /// Reason, for the Event that records the release
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub(crate) reason: String,
     /// Uid of the entry, where a name has several
@@ -61,7 +61,7 @@ pub(crate) struct HoldArgs {
     /// Name of the hold
     #[arg(value_parser = hold_name)]
     pub(crate) name: String,
-    /// Why, for the people who are kept out
+    /// Reason, shown to users who are kept out
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub(crate) reason: String,
     /// Namespaces to keep others out of, with wildcards [default: all]
@@ -73,7 +73,7 @@ pub(crate) struct HoldArgs {
     /// Scope to hold
     #[arg(long, value_name = "SCOPE", default_value = backup_lock::VELERO_SCOPE)]
     pub(crate) scope: String,
-    /// Wait until those that run have ended; exit with 124 if they have not by then [default: 1h]
+    /// Wait until running backups and restores have ended; exit with 124 on timeout [default: 1h]
     #[arg(short, long, value_name = "DURATION", value_parser = duration, num_args = 0..=1, default_missing_value = "1h", require_equals = true)]
     pub(crate) wait: Option<GoDuration>,
 }

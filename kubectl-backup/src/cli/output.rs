@@ -102,7 +102,7 @@ pub(crate) struct OutputArgs {
         value_name = "FORM"
     )]
     pub(crate) form: Form,
-    /// Leave the header line out
+    /// Print no header line
     #[arg(long)]
     pub(crate) no_headers: bool,
 }

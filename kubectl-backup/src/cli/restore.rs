@@ -85,7 +85,7 @@ pub(crate) struct RestoreCreateArgs {
     /// Commands to run in restored pods: an entry of spec.hooks.resources, as YAML; may be repeated
     #[arg(long = "hook", value_name = "YAML", value_parser = spec::restore_hook)]
     pub(crate) hooks: Vec<RestoreResourceHookSpec>,
-    /// What to do with objects that exist and differ: none leaves them, update brings them to the state of the backup
+    /// Objects that exist and differ: none leaves them, update changes them to the state of the backup
     #[arg(long, value_name = "POLICY", value_parser = ["none", "update"], hide_possible_values = true)]
     pub(crate) existing_resource_policy: Option<String>,
     /// What to do with the data of volumes whose claims exist: none leaves it. The server refuses full and incremental
@@ -106,28 +106,28 @@ pub(crate) struct RestoreCreateArgs {
     /// Deadline of every asynchronous operation, such as 4h
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) item_operation_timeout: Option<GoDuration>,
-    /// With --from-schedule: a backup that is PartiallyFailed will do, too
+    /// With --from-schedule: accept a backup that is PartiallyFailed as well
     #[arg(long, requires = "from_schedule")]
     pub(crate) allow_partially_failed: bool,
     /// ConfigMap with changes to make to items
     #[arg(long, value_name = "NAME")]
     pub(crate) resource_modifier_configmap: Option<String>,
-    /// Whether the server's own modifier is left out
+    /// Whether to skip the resource modifier that the server has for all restores
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) skip_default_resource_modifier: Option<bool>,
     /// ConfigMap with policies for resources
     #[arg(long, value_name = "NAME")]
     pub(crate) resource_policies_configmap: Option<String>,
-    /// Whether holes in files are written as holes
+    /// Whether files are written as sparse files
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) write_sparse_files: Option<bool>,
-    /// Files written at once to one volume
+    /// Number of files written to one volume in parallel
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(i64).range(1..))]
     pub(crate) parallel_files_download: Option<i64>,
-    /// Whether files are deleted that a backup does not have, in volumes that exist; the server refuses it
+    /// Whether to delete files in existing volumes that are not in the backup; the server refuses it
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) delete_extra_files: Option<bool>,
-    /// Show what would become of each item, and restore nothing: as --dry-run=server does
+    /// Show what would become of each item, and restore nothing; same as --dry-run=server
     #[arg(long, conflicts_with_all = ["dry_run", "output", "wait", "retry_for"])]
     pub(crate) plan: bool,
     #[command(flatten)]

@@ -17,9 +17,9 @@ pub(crate) enum SchedulesCommand {
     Create(Box<ScheduleCreateArgs>),
     /// Change a schedule: when it runs, and what its next backups are like
     Set(Box<ScheduleSetArgs>),
-    /// Make no backups until further notice
+    /// Pause schedules: they make no backups until they are resumed
     Pause(SelectionArgs),
-    /// Make backups again
+    /// Resume paused schedules
     Unpause(UnpauseArgs),
     /// Make a backup now, as the schedule would
     Trigger(TriggerArgs),
@@ -37,10 +37,10 @@ pub(crate) struct ScheduleCreateArgs {
     /// Create it paused
     #[arg(long)]
     pub(crate) paused: bool,
-    /// Make no backup for a time that has come already
+    /// Do not run at once; wait for the next scheduled time
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) skip_immediately: Option<bool>,
-    /// Whether the Backups go when the schedule is deleted
+    /// Whether the Backups are deleted with the schedule
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) use_owner_references_in_backup: Option<bool>,
     #[command(flatten)]
@@ -49,7 +49,7 @@ pub(crate) struct ScheduleCreateArgs {
     pub(crate) object: ObjectArgs,
     #[command(flatten)]
     pub(crate) file: FileArgs,
-    /// Store nothing: client only checks here, server asks the cluster
+    /// Create nothing: client validates locally, server sends a dry run
     #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true)]
     pub(crate) dry_run: Option<DryRun>,
     /// Print the object: json, yaml or name
@@ -64,7 +64,7 @@ pub(crate) struct ScheduleSetArgs {
     /// When, as a cron expression: '0 3 * * *', @daily, '@every 6h', 'TZ=Europe/Paris 0 3 * * *'
     #[arg(long, value_name = "CRON")]
     pub(crate) schedule: Option<String>,
-    /// Whether the Backups go when the schedule is deleted
+    /// Whether the Backups are deleted with the schedule
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) use_owner_references_in_backup: Option<bool>,
     #[command(flatten)]
@@ -75,7 +75,7 @@ pub(crate) struct ScheduleSetArgs {
 pub(crate) struct UnpauseArgs {
     #[command(flatten)]
     pub(crate) selection: SelectionArgs,
-    /// Don't make up for what was missed
+    /// Skip the runs missed while paused
     #[arg(long)]
     pub(crate) skip_immediately: bool,
 }

@@ -66,7 +66,7 @@ pub(crate) struct BackupSpecArgs {
     /// Location to store the backup in [default: the default one]
     #[arg(long, value_name = "NAME")]
     pub(crate) storage_location: Option<String>,
-    /// How long to keep the backup, such as 720h or 30d [default: as the server is set]
+    /// How long to keep the backup, such as 720h or 30d [default: the server's setting]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) ttl: Option<GoDuration>,
     #[command(flatten)]
@@ -77,7 +77,7 @@ pub(crate) struct BackupSpecArgs {
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Volumes")]
 pub(crate) struct VolumeArgs {
-    /// Whether volumes are snapshot [default: as the server is set]
+    /// Whether snapshots of volumes are taken [default: the server's setting]
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) snapshot_volumes: Option<bool>,
     /// Locations of volume snapshots, one for each provider
@@ -86,19 +86,19 @@ pub(crate) struct VolumeArgs {
     /// Whether the data of snapshots is moved to the storage location
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) snapshot_move_data: Option<bool>,
-    /// Who moves it [default: the built-in one]
+    /// Data mover [default: the built-in one]
     #[arg(long, value_name = "NAME")]
     pub(crate) data_mover: Option<String>,
     /// Whether all volumes are backed up file by file
     #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) default_volumes_to_fs_backup: Option<bool>,
-    /// Files read at once from one volume
+    /// Number of files read from one volume in parallel
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(i64).range(1..))]
     pub(crate) parallel_files_upload: Option<i64>,
-    /// Label of claims that are snapshot together
+    /// Label of claims whose snapshots are taken together
     #[arg(long, value_name = "KEY")]
     pub(crate) volume_group_snapshot_label_key: Option<String>,
-    /// How long a CSI snapshot may take to become ready, such as 10m
+    /// Maximum time for a CSI snapshot to become ready, such as 10m
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) csi_snapshot_timeout: Option<GoDuration>,
     /// Deadline of every asynchronous operation, such as 4h
@@ -132,13 +132,13 @@ pub(crate) struct FileArgs {
 pub(crate) struct CreationArgs {
     #[command(flatten)]
     pub(crate) object: ObjectArgs,
-    /// Store nothing: client only checks here, server asks the cluster
+    /// Create nothing: client validates locally, server sends a dry run
     #[arg(long, value_enum, value_name = "HOW", hide_possible_values = true, conflicts_with = "wait")]
     pub(crate) dry_run: Option<DryRun>,
     /// Print the object: json, yaml or name
     #[arg(short, long, value_parser = one_of(["json", "yaml", "name"]), value_name = "FORM", hide_possible_values = true)]
     pub(crate) output: Option<Output>,
-    /// Try a refused creation again for so long, such as 10m, at the pace that the refusal names; exit with 124 then
+    /// Retry a refused creation for up to this long, such as 10m, waiting as each refusal asks; exit with 124 on timeout
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Waiting")]
     pub(crate) retry_for: Option<GoDuration>,
     #[command(flatten)]
@@ -160,7 +160,7 @@ pub(crate) struct WaitArgs {
     /// Wait for the end; exit with 3 unless it is Completed
     #[arg(short, long)]
     pub(crate) wait: bool,
-    /// How long to wait at most, such as 30m; exit with 124 then
+    /// Maximum time to wait, such as 30m; exit with 124 on timeout
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "12h", requires = "wait")]
     pub(crate) timeout: GoDuration,
 }

@@ -175,9 +175,10 @@ fn ended(waited: Polled<()>, what: &str, args: &DeleteArgs, terminal: &mut Termi
         Ok(()) => {}
         Err(Exit::TimedOut) => {
             let timeout = args.timeout;
-            terminal.say(&format!("error: {what} has not ended after {timeout}; it goes on in the cluster"));
+            terminal
+                .say(&format!("error: {what} has not ended after {timeout}; it continues in the cluster"));
         }
-        Err(_) => terminal.say(&format!("interrupted: {what} goes on in the cluster")),
+        Err(_) => terminal.say(&format!("interrupted: {what} continues in the cluster")),
     }
     waited.err().unwrap_or(Exit::Done)
 }

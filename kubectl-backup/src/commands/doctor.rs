@@ -132,7 +132,7 @@ fn shadows(terminal: &Terminal) -> Vec<Finding> {
         findings.push(on.warn(text, "Remove the one that is older: kubectl backup version --client"));
     }
     if findings.is_empty() {
-        findings.push(on.good("no other program stands in the way on the PATH"));
+        findings.push(on.good("no other program on the PATH takes its place"));
     }
     findings
 }

@@ -177,7 +177,7 @@ async fn until_reached<W: Workload>(
                 Exit::TimedOut => format!("error: {kind} {name} {missed} after {timeout}; it"),
                 _ => format!("interrupted: {kind} {name}"),
             };
-            terminal.say(&format!("{what} goes on in the cluster"));
+            terminal.say(&format!("{what} continues in the cluster"));
             if let Some(cause) = &one.progress.blocked {
                 terminal.say(&format!("  {cause}"));
             }

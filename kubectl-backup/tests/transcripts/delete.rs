@@ -123,7 +123,7 @@ async fn one_interrupt_ends_the_deletion_of_all() {
     assert_eq!(
         said,
         "The restores from it that have ended go with it, and their logs.\n\
-         interrupted: deletion of backup a goes on in the cluster\ninterrupted: nothing was done about b, c\n"
+         interrupted: deletion of backup a continues in the cluster\ninterrupted: nothing was done about b, c\n"
     );
     assert_eq!(api.all("deletebackuprequests").len(), 1);
 }

@@ -101,7 +101,7 @@ async fn a_type_deleted_while_it_is_listed_is_a_warning(world: &mut World) -> an
     .await?;
     let warnings = world.backup_warnings(name).await?;
     ensure!(backup.phase() == BackupPhase::Completed, "{:?}, {warnings}", backup.status);
-    ensure!(warnings.contains("movings") && warnings.contains("is not served any more"), "{warnings}");
+    ensure!(warnings.contains("movings") && warnings.contains("is no longer served"), "{warnings}");
     let count = listed(world, name).await?;
     ensure!((25..COUNT).contains(&count), "{count} are listed");
     stored(world, name, "moving-0000").await?;

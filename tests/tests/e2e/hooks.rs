@@ -143,7 +143,7 @@ async fn a_type_deleted_during_collection_is_a_warning(world: &mut World) -> any
     let backup = world.backup_ends("fading", BackupPhase::Completed).await?;
     ensure!(backup.status.warnings == 1, "{:?}", backup.status);
     let results = world.backup_results("fading").await?;
-    says(&results, &["ghosts.fading.example.com in namespace fading is not served any more"])?;
+    says(&results, &["ghosts.fading.example.com in namespace fading is no longer served"])?;
     let names = world.backup_entries("fading").await?;
     for item in
         ["pods/namespaces/fading/db", "configmaps/namespaces/fading/item-2", "namespaces/cluster/fading"]

@@ -60,7 +60,7 @@ async fn a_restore_that_comes_back_from_error_claims_again(world: &mut World) ->
     let error = refusal(set_state(world, RESTORE, "erring", "New").await)?;
     ensure!(error.message.contains("meanwhile"), "{error:?}");
     set_state(world, BACKUP, "meanwhile", "Succeeded").await?;
-    set_state(world, RESTORE, "erring", "New").await.context("nothing is in its way any more")?;
+    set_state(world, RESTORE, "erring", "New").await.context("nothing is in its way")?;
     let error = refusal(create(world, BACKUP, "later", "revived").await)?;
     ensure!(error.message.contains("erring"), "{error:?}");
     set_state(world, RESTORE, "erring", "Failed").await?;

@@ -305,10 +305,8 @@ pub(crate) fn lacks_rights(group: &str, key: &ObjectKey, user: &str, lacking: &L
 
 /// What an object is about cannot be changed under way.
 pub(crate) fn moved(group: &str, key: &ObjectKey) -> Status {
-    let message = format!(
-        "what {key} is about can't be changed any more; create a new {} under another name instead",
-        key.kind
-    );
+    let message =
+        format!("what {key} is about can't be changed; create a new {} under another name instead", key.kind);
     forbidden(group, key, &message, vec![invalid_field("spec", "may not change to another target")], 0)
 }
 

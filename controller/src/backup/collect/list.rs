@@ -97,7 +97,7 @@ impl<S: Sink> Collector<'_, S> {
                 }
                 Step::Done => ended += 1,
                 Step::Vanished { listing } => {
-                    let gone = format!("{listing} is not served any more: the rest is not in this backup");
+                    let gone = format!("{listing} is no longer served: the rest is not in this backup");
                     self.warn(Scope::Velero, gone);
                 }
                 Step::Failed { listing, reason } => self.report_failed_list(&listing, &reason),

@@ -129,7 +129,7 @@ fn not_done(spec: &BackupSpec, policy: &ResourcePolicy, volume: &Volume, csi: bo
             Some("the resource policy asks for a copy of its files (fs-backup), which is not made here")
         }
         VolumePlan::Custom { .. } => {
-            Some("the resource policy asks for an action of its own (custom), which is not taken here")
+            Some("the resource policy asks for the action custom, which this server does not have")
         }
         VolumePlan::Snapshot { .. } if policy.action_for(volume).is_none() => None,
         VolumePlan::Snapshot { .. } if !csi => Some(
@@ -156,7 +156,7 @@ mod tests {
     #[case("fs-backup", None, true, Some("copy of its files"))]
     #[case("fs-backup", Some(false), true, Some("copy of its files"))]
     #[case("fs-backup", Some(false), false, Some("copy of its files"))]
-    #[case("custom", Some(false), false, Some("action of its own"))]
+    #[case("custom", Some(false), false, Some("action custom"))]
     #[case("snapshot", None, false, Some("EnableCSI"))]
     #[case("snapshot", Some(false), false, None)]
     #[case("snapshot", None, true, None)]

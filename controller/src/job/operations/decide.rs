@@ -265,7 +265,7 @@ fn why(stop: Stop) -> String {
                 "Asynchronous action timed out: it had not ended {timeout} after it was started, and was told to stop"
             )
         }
-        Stop::Cancelled => "cancelled: it was told to stop, because a person has asked for it".to_owned(),
+        Stop::Cancelled => "cancelled: its backup or restore was cancelled".to_owned(),
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) struct PodHooksRun<'a> {
 /// What a look at the pod has found.
 enum Look {
     Pod(Object),
-    /// It is not there any more; why, as a sentence.
+    /// It is no longer there; why, as a sentence.
     Gone(String),
     /// The API server did not say.
     Unreadable(String),
@@ -273,7 +273,7 @@ impl<'a> PodHooksRun<'a> {
 
 fn stopped(reason: StopReason) -> String {
     match reason {
-        StopReason::Cancelled => "the restore was cancelled by a person".to_owned(),
+        StopReason::Cancelled => "the restore was cancelled by a user".to_owned(),
         StopReason::ClaimLost => "the claim of the restore was released".to_owned(),
         other => other.to_string(),
     }

@@ -293,7 +293,7 @@ impl Executor for Endless {
 async fn whoever_stops_a_restore_is_told_which_hooks_did_not_run() {
     type Stop = fn(&Cancellation);
     let cases: [(Stop, &str); 2] = [
-        (Cancellation::cancel, "the restore was cancelled by a person"),
+        (Cancellation::cancel, "the restore was cancelled by a user"),
         (|cancellation| cancellation.fence().lose(), "the claim of the restore was released"),
     ];
     for (stop, says) in cases {

@@ -115,7 +115,7 @@ impl MultipartStore for PluginBucket {
                 if self.0.exists(part.key.as_ref()).await? {
                     return Ok(());
                 }
-                Err(Error::from(lost(part, "is not there any more")))
+                Err(Error::from(lost(part, "is no longer there")))
             });
             futures::future::try_join_all(looking).await?;
         }

@@ -76,7 +76,7 @@ fn definitions(plan: &Plan, observed: &Observed, replace: bool) -> Finding {
         ),
         (_, foreign) => on.bad(
             format!("{foreign} are not ours: they were installed by a Velero server, or by hand"),
-            "If no Velero server uses them any more, add --replace-definitions; beside a running one, --mode=guard.",
+            "If no Velero server uses them, add --replace-definitions; beside a running one, --mode=guard.",
         ),
     }
 }

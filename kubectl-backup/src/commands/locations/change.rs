@@ -196,7 +196,7 @@ async fn no_other_default(session: &Session, name: &str, terminal: &mut Terminal
         let other_name = other.name_any();
         let patch = json!({ "spec": { "default": false } });
         session.patch::<BackupStorageLocation>(&other_name, other.metadata.uid.as_ref(), patch).await?;
-        terminal.say(&format!("location {other_name} is not the default any more"));
+        terminal.say(&format!("location {other_name} is no longer the default"));
     }
     Ok(())
 }

@@ -122,7 +122,7 @@ pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandRe
         return Ok(Exit::Done);
     }
     if !has_begun && matches!(was, State::Reserved | State::Waiting) {
-        terminal.say("It had not begun, and does not begin any more.");
+        terminal.say("It had not begun, and will not begin.");
         return Ok(Exit::Done);
     }
     until_stopped(&session, &store, &key, &uid, terminal).await
@@ -289,7 +289,7 @@ fn facts(
             lines.push(format!("The backup is there, and {deleting}."));
         }
         Ok(Some(seen)) if seen.over && seen.deleting => {
-            lines.push("It is being deleted, and nothing works on it any more.".to_owned());
+            lines.push("It is being deleted, and nothing works on it.".to_owned());
         }
         Ok(Some(seen)) if seen.over => lines.push(format!("It has ended: {}.", plain(&seen.phase))),
         Ok(Some(seen)) if seen.new && entry.state < State::Active => {

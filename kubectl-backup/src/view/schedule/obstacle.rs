@@ -3,8 +3,8 @@
 use std::fmt;
 
 use backup_core::{
-    api::{Schedule, backup_storage_location::LocationPhase, schedule::SchedulePhase},
-    restorability::{Place, Places},
+    api::{Schedule, schedule::SchedulePhase},
+    restorability::{NotWritable, Places},
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -108,16 +108,13 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// As the controller decides it, when it prepares a backup.
 fn refused(schedule: &Schedule, places: &Places) -> Option<Obstacle> {
     let named = schedule.spec.template.storage_location.as_deref().filter(|name| !name.is_empty());
     let name = named.or_else(|| places.default_name())?;
-    let is = match places.find(name) {
-        Place::Gone => "does not exist".to_owned(),
-        Place::Found { is_read_only: true, .. } => "is read-only".to_owned(),
-        // One that was not checked yet is tried.
-        Place::Found { phase: None | Some(LocationPhase::Available), .. } | Place::Unread(_) => return None,
-        Place::Found { phase: Some(phase), .. } => format!("is {}", plain(phase.as_str())),
+    let is = match places.find(name).not_writable()? {
+        NotWritable::Gone => "does not exist".to_owned(),
+        NotWritable::ReadOnly => "is read-only".to_owned(),
+        NotWritable::Phase(phase) => format!("is {}", plain(phase.as_str())),
     };
     Some(Obstacle::Refused { location: plain(name), is })
 }

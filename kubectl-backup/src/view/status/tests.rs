@@ -179,7 +179,7 @@ fn every_reason_is_told() {
             vec![changed(good(), &json!({"status": {"startTimestamp": "2026-11-02T04:00:00Z"}}))],
             vec![daily()],
             false,
-            "its newest backup, good, may not be restorable: it was created with its phase, and nobody has looked for its files yet",
+            "its newest backup, good, may not be restorable: it was created with its phase, and its files were not looked for yet",
         ),
         (
             vec![missing(json!({}))],
