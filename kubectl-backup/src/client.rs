@@ -9,12 +9,14 @@ use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::Lis
 use kube::{
     Api, Client, Config, Resource,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
+    client::ClientBuilder,
     config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError},
     core::{ObjectList, PartialObjectMeta},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use tokio::sync::mpsc::{Receiver, channel};
+use tower::util::MapResponseLayer;
 
 use crate::{
     Terminal,
@@ -81,7 +83,10 @@ impl Session {
         let part_timeout = given.unwrap_or_default().max(PART_TIMEOUT);
         config.connect_timeout = Some(request_timeout.min(REQUEST_TIMEOUT));
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-        let client = Client::try_from(config).map_err(|error| match error {
+        let warnings = terminal.api_warnings.clone();
+        let noting = MapResponseLayer::new(move |response| warnings.note(response));
+        let client = ClientBuilder::try_from(config).map(|builder| builder.with_layer(&noting).build());
+        let client: Client = client.map_err(|error| match error {
             kube::Error::Auth(error) => no_credentials(&server, &error),
             error => Problem::other(format!("cannot set up the connection to {server}: {}", causes(&error)))
                 .with_remedy(

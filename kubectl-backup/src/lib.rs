@@ -3,6 +3,7 @@
 //! `run` takes the arguments and a [`Terminal`] (streams, environment, clock) and gives the [`Exit`], so that tests see
 //! exactly what a person sees. Data goes to stdout, talk to stderr.
 
+mod api_warnings;
 mod backoff;
 mod cli;
 mod client;
@@ -120,7 +121,9 @@ fn flag_of_velero(words: &[String], error: &clap::Error) -> Option<String> {
 
 async fn execute(cli: cli::Cli, meant: Option<String>, terminal: &mut Terminal) -> Exit {
     terminal.flags = cli.global;
-    match Box::pin(commands::dispatch(cli.command, terminal)).await {
+    let done = Box::pin(commands::dispatch(cli.command, terminal)).await;
+    terminal.say_api_warnings();
+    match done {
         Ok(exit) => exit,
         Err(problem) => match meant {
             // A kind was taken for a name.

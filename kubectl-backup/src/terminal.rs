@@ -9,9 +9,10 @@ use anstream::AutoStream;
 use jiff::Timestamp;
 
 use crate::{
+    api_warnings::ApiWarnings,
     cli::{Colour, GlobalArgs},
     client::Session,
-    print::Style,
+    print::{Style, plain},
 };
 
 /// Gives an environment variable's value.
@@ -52,6 +53,8 @@ pub struct Terminal {
     pub(crate) flags: GlobalArgs,
     /// A connection that is there already.
     pub(crate) session: Option<Session>,
+    /// Warnings of the API server that are not shown yet.
+    pub(crate) api_warnings: ApiWarnings,
 }
 
 /// A word as a shell takes it.
@@ -82,6 +85,7 @@ impl Terminal {
             now: Box::new(Timestamp::now),
             flags: GlobalArgs::default(),
             session: None,
+            api_warnings: ApiWarnings::default(),
         }
     }
 
@@ -100,6 +104,7 @@ impl Terminal {
             now: Box::new(move || now),
             flags: GlobalArgs::default(),
             session: None,
+            api_warnings: ApiWarnings::default(),
         }
     }
 
@@ -110,6 +115,13 @@ impl Terminal {
             flags: GlobalArgs { color: Colour::Never, ..self.flags.clone() },
             session: Some(session.clone()),
             ..Self::piped(out, err, self.now())
+        }
+    }
+
+    /// Shows the warnings of the API server that were not shown yet.
+    pub(crate) fn say_api_warnings(&mut self) {
+        for warning in self.api_warnings.take() {
+            self.say(&format!("Warning: {}", plain(&warning)));
         }
     }
 

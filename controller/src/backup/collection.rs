@@ -168,7 +168,9 @@ impl Worker<Backups> {
             report.error(Scope::Velero, problem);
         }
         tell_missing_data(&mut report, backup, &volumes, self.kind.settings.csi, &collected);
-        if progress.written() == 0 {
+        if self.cancellation.is_cancelled() {
+            // What it lacks is said already.
+        } else if progress.written() == 0 {
             report.warn(
                 Scope::Velero,
                 "nothing is in this backup: the cluster has no item that its spec selects",

@@ -87,7 +87,7 @@ impl Applied {
         self.warn(warning);
     }
 
-    fn warn(&mut self, warning: String) {
+    pub(super) fn warn(&mut self, warning: String) {
         self.warning = Some(match self.warning.take() {
             Some(before) => format!("{before}; {warning}"),
             None => warning,

@@ -113,6 +113,7 @@ pub(crate) async fn make<K: TableKind>(
     object.meta_mut().namespace = Some(session.namespace.clone());
     let dry_run = args.dry_run == Some(DryRun::Server);
     let created = create(session, &object, dry_run, args.retry_for, terminal).await?;
+    terminal.say_api_warnings();
     Ok(if dry_run { Made::Dry(created, " (server dry run)") } else { Made::Stored(created) })
 }
 

@@ -1,10 +1,14 @@
 //! `delete` and `restore delete`.
 
 use backup_core::{
-    api::{DeleteBackupRequest, DeleteBackupRequestPhase, delete_backup_request::DeleteBackupRequestSpec},
+    api::{
+        BackupPhase, DeleteBackupRequest, DeleteBackupRequestPhase,
+        delete_backup_request::DeleteBackupRequestSpec,
+    },
     labels,
+    phase::{Phase as _, Stage},
 };
-use kube::{api::Preconditions, core::PartialObjectMeta};
+use kube::api::Preconditions;
 
 use super::{
     poll::{Look, Polled, poll},
@@ -13,6 +17,8 @@ use super::{
 };
 use crate::cli::{DeleteArgs, DeleteBackupsArgs};
 
+/// Tries of a write that others come before.
+const TRIES: u32 = 3;
 /// Looks at a backup whose request is gone before it is said that nothing happened.
 const LOOKS_WITHOUT_REQUEST: u32 = 3;
 
@@ -21,8 +27,7 @@ pub(super) async fn backups(
     terminal: &mut Terminal,
 ) -> CommandResult {
     let delete = async |session: &Session, name: &str, terminal: &mut Terminal| {
-        // Only the metadata: one that cannot be decoded can be deleted, too.
-        let backup = session.get_metadata::<Backup>(name).await?;
+        let Some(backup) = ended_backup(session, name, terminal).await? else { return Ok(Exit::Done) };
         let request = request(session, &backup, forget_data).await?;
         terminal.data(&format!("{} deletion requested\n", full_name::<Backup>(name)))?;
         terminal.say("The restores from it that have ended go with it, and their logs.");
@@ -34,6 +39,48 @@ pub(super) async fn backups(
     };
     let what = " with all that is stored of it, and the restores from it";
     delete_each::<Backup, _>(&args.deletion, async |_, _| what.to_owned(), terminal, delete).await
+}
+
+/// The backup, unless it has not begun: then nothing is stored of it, and it is deleted at once.
+///
+/// Errors: it runs.
+async fn ended_backup(
+    session: &Session,
+    name: &str,
+    terminal: &mut Terminal,
+) -> Result<Option<DynamicObject>, Problem> {
+    let resource = ApiResource::erase::<Backup>(&());
+    // One that cannot be decoded can be deleted as well.
+    let api: Api<DynamicObject> = Api::namespaced_with(session.client.clone(), &session.namespace, &resource);
+    for _ in 0..TRIES {
+        let backup = session.call(About::of::<Backup>("get", name), api.get(name)).await?;
+        let phase = BackupPhase::from(
+            backup.data.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default(),
+        );
+        match phase.stage() {
+            Stage::New | Stage::Queued | Stage::ReadyToStart => {}
+            stage if stage.is_terminal() || stage == Stage::Unknown => return Ok(Some(backup)),
+            _ => {
+                let message = format!("backup {name:?} is still running ({})", plain(phase.as_str()));
+                return Err(Problem::other(message).with_remedy(format!(
+                    "End it early (kubectl backup cancel {name}), or wait for it (kubectl backup wait {name}); then delete it."
+                )));
+            }
+        }
+        // Only as it was read: it may begin meanwhile.
+        let as_read = Preconditions { uid: backup.uid(), resource_version: backup.resource_version() };
+        match session.delete::<Backup>(name, as_read).await {
+            Ok(()) => {
+                terminal.data(&format!("{} deleted\n", full_name::<Backup>(name)))?;
+                terminal.say("It had not begun, so nothing was stored.");
+                return Ok(None);
+            }
+            Err(Problem { kind: ProblemKind::Api { code: 409, .. }, .. }) => {}
+            Err(problem) => return Err(problem),
+        }
+    }
+    Err(Problem::other(format!("backup {name:?} is changed by others all the time"))
+        .with_remedy("Try again."))
 }
 
 /// Deletes objects that need no request. `consequence` ends the question.
@@ -78,7 +125,7 @@ fn request_name(backup: &str, uid: &str) -> String {
 /// (with a precondition on its uid and version) and created again, which is another try.
 async fn request(
     session: &Session,
-    backup: &PartialObjectMeta<Backup>,
+    backup: &DynamicObject,
     forget_data: bool,
 ) -> Result<DeleteBackupRequest, Problem> {
     let (name, uid) = (backup.name_any(), backup.uid().unwrap_or_default());
@@ -92,7 +139,7 @@ async fn request(
         request.annotations_mut().insert(labels::FORGET_DATA_ANNOTATION.to_owned(), "true".to_owned());
     }
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    for _ in 0..3 {
+    for _ in 0..TRIES {
         match session.create(&request, &params).await {
             Err(problem) if problem.kind == ProblemKind::Exists => {}
             other => return other,
@@ -130,7 +177,7 @@ fn has_failed(request: &DeleteBackupRequest) -> bool {
 /// Waits until this very backup is gone, or its request has ended with errors.
 async fn until_deleted(
     session: &Session,
-    backup: &PartialObjectMeta<Backup>,
+    backup: &DynamicObject,
     request_name: &str,
     args: &DeleteArgs,
     terminal: &mut Terminal,

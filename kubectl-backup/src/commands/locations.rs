@@ -34,13 +34,13 @@ pub(crate) async fn run(command: LocationsCommand, terminal: &mut Terminal) -> C
         LocationsCommand::Set(args) => Box::pin(change::set(&args, terminal)).await,
         LocationsCommand::Delete(deletion) => {
             let args = DeleteArgs { deletion, wait: false, timeout: GoDuration::default() };
-            delete::objects::<BackupStorageLocation>(args, backups_that_leave, terminal).await
+            delete::objects::<BackupStorageLocation>(args, backups_that_are_lost, terminal).await
         }
     }
 }
 
-/// What becomes of the Backups in these locations: sync removes those of a location that is gone.
-async fn backups_that_leave(session: &Session, locations: &[String]) -> String {
+/// What becomes of the Backups in these locations.
+async fn backups_that_are_lost(session: &Session, locations: &[String]) -> String {
     let in_them = |backup: Backup| {
         let location = backup.spec.storage_location.as_ref()?;
         locations.contains(location).then(|| backup.name_any())
@@ -48,12 +48,12 @@ async fn backups_that_leave(session: &Session, locations: &[String]) -> String {
     match session.list_readable(ListParams::default(), in_them).await {
         Ok(backups) if backups.is_empty() => "; the bucket stays, and no Backup is in it".to_owned(),
         Ok(backups) => format!(
-            "; the bucket stays, and until there is a location for it again, {} in it cannot be restored and {} the cluster: {}",
+            "; the bucket stays, and until a location of this name is there again, {} cannot be restored or deleted: {}",
             counted(backups.len(), "Backup"),
-            if backups.len() == 1 { "leaves" } else { "leave" },
             named(&backups)
         ),
-        Err(_) => "; the bucket stays, and the Backups in it leave the cluster".to_owned(),
+        Err(_) => "; the bucket stays, and until a location of this name is there again, its Backups cannot be restored or deleted"
+            .to_owned(),
     }
 }
 

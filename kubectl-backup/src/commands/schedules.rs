@@ -85,10 +85,17 @@ async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResul
     spec::over(&mut schedule.spec.use_owner_references_in_backup, owner.as_ref());
     let checked = checked(&schedule);
     let creation = CreationArgs { dry_run: args.dry_run, output: args.output, ..CreationArgs::default() };
-    match create::make(schedule, &checked, &creation, &Connection::new(), terminal).await? {
+    let connection = Connection::new();
+    match create::make(schedule, &checked, &creation, &connection, terminal).await? {
         Made::Dry(schedule, how) => create::print(&schedule, args.output, how, terminal)?,
         Made::Stored(schedule) => {
             create::print(&schedule, args.output, "", terminal)?;
+            let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
+            let places = get::places(session).await;
+            let obstacle = view::Obstacle::of(&schedule, Some(&places), terminal.now());
+            if let Some(obstacle) = obstacle.filter(|obstacle| *obstacle != view::Obstacle::Paused) {
+                terminal.say(&format!("warning: schedule {} {obstacle}", schedule.name_any()));
+            }
             if args.output.is_none() {
                 let name = schedule.metadata.name.unwrap_or_default();
                 terminal.say(&format!("When it runs: kubectl backup schedules describe {name}"));

@@ -169,7 +169,15 @@ where
     let about = About::called("list", word, plural, "");
     let keep = |one: DynamicObject| {
         let at = one.metadata.creation_timestamp.as_ref().map(|at| at.0);
-        Some(Created { namespace: one.namespace().unwrap_or_default(), name: one.name_any(), at })
+        let status =
+            one.managed_fields().iter().filter(|entry| entry.subresource.as_deref() == Some("status"));
+        let status_changed = status.filter_map(|entry| Some(entry.time.as_ref()?.0)).max();
+        Some(Created {
+            namespace: one.namespace().unwrap_or_default(),
+            name: one.name_any(),
+            at,
+            status_changed,
+        })
     };
     session.list(about, &api, ListParams::default(), keep).await
 }

@@ -18,8 +18,10 @@ impl Role {
         let reads = ["get", "list", "watch"].contains(&verb);
         let writes = ["create", "update", "patch", "delete"].contains(&verb);
         Some(match (group, resource) {
-            ("", "namespaces" | "persistentvolumeclaims")
+            ("", "namespaces" | "persistentvolumeclaims" | "persistentvolumes")
             | ("apiextensions.k8s.io", "customresourcedefinitions")
+            | ("storage.k8s.io", "csidrivers")
+            | ("snapshot.storage.k8s.io", "volumesnapshotclasses")
                 if reads =>
             {
                 Self::ClusterViewer

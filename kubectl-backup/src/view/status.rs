@@ -100,6 +100,8 @@ impl<'a> Judged<'a> {
 struct Scope {
     namespaces: IncludesExcludes,
     is_whole: bool,
+    /// Whether cluster-scoped objects and all namespaces are in it.
+    is_everything: bool,
 }
 
 impl Scope {
@@ -109,7 +111,10 @@ impl Scope {
             && everything(&spec.included_resources)
             && everything(&spec.included_namespace_scoped_resources);
         let namespaces = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
-        Self { namespaces, is_whole }
+        let is_everything = is_whole
+            && everything(&spec.included_namespaces)
+            && spec.include_cluster_resources != Some(false);
+        Self { namespaces, is_whole, is_everything }
     }
 
     fn covers(&self, namespace: &str) -> bool {
@@ -252,6 +257,7 @@ pub(crate) fn status(namespace: &str, seen: Observed, asked: &Asked<'_>, now: Ti
         lock,
         lock_problem,
     } = seen;
+    let knows_namespaces = namespaces.known().is_some();
     if let Fetched::Missing { unavailable } = namespaces {
         unchecked.push(format!("only namespaces that a backup or schedule names are shown, and whether one of them was created after its backups is not known: {unavailable}"));
     }
@@ -262,20 +268,21 @@ pub(crate) fn status(namespace: &str, seen: Observed, asked: &Asked<'_>, now: Ti
     let locations: Vec<LocationLine> = locations.iter().map(location).collect();
     let names: Vec<String> = there.iter().map(|one| one.name.clone()).collect();
     let covering = covering(&names, &newest, &promises);
-    let since = Since { held: held.known(), claims: &claims };
+    let since = Since { held: held.known(), claims: &claims, knows_namespaces };
     let namespaces: Vec<NamespaceStatus> = there
         .iter()
         .zip(&covering)
         .map(|(one, covering)| of_namespace(one, covering, &promises, &since, asked.rpo, now))
         .collect();
-    let newest_good = newest.iter().filter_map(|one| one.good.first()?.facts.began).max();
+    let everything = newest.iter().filter(|one| one.scope.is_everything);
+    let last_of_everything = everything.filter_map(|one| one.good.first()?.facts.began).max();
     let running = backups.iter().filter_map(|backup| backup.work.clone()).chain(restores).collect();
     ClusterStatus {
         namespace: namespace.to_owned(),
         protected: namespaces.iter().all(|one| one.protected),
         namespaces,
         except: except.into_iter().map(|one| one.name).collect(),
-        new_types: held::new_types(newest_good, &types),
+        new_types: held::new_types(last_of_everything, &types, held.known()),
         running,
         locations,
         lock,
@@ -290,7 +297,7 @@ fn judged<'a>(backups: &'a [BackupFacts], places: &Places) -> Vec<Judged<'a>> {
 
 /// The namespaces that need no backups, and the others.
 fn split(seen: &Observed, installation: &str, asked: &Asked<'_>) -> (Vec<Created>, Vec<Created>) {
-    let unknown = |name| Created { namespace: String::new(), name, at: None };
+    let unknown = |name| Created { namespace: String::new(), name, at: None, status_changed: None };
     let names = match &seen.namespaces {
         Fetched::Known(names) => names.clone(),
         Fetched::Missing { .. } => named(&seen.backups, &seen.schedules).into_iter().map(unknown).collect(),
@@ -355,6 +362,8 @@ fn covering<'a>(names: &[String], newest: &'a [Newest<'a>], promises: &'a [Promi
 struct Since<'a> {
     held: Option<&'a HeldByBackup>,
     claims: &'a Fetched<Vec<Created>>,
+    /// Whether the namespaces of the cluster could be listed.
+    knows_namespaces: bool,
 }
 
 fn of_namespace(
@@ -390,11 +399,16 @@ fn of_namespace(
     {
         reasons.push(passed_over.unwrap_or_else(|| ended.sentence()));
     }
-    reasons.extend(good.and_then(|good| held::new_claims(name, good.facts.began, since.claims)));
+    reasons
+        .extend(good.map(|good| held::new_claims(name, good.facts.began, since.claims)).unwrap_or_default());
+    let is_known = since.knows_namespaces;
+    if !is_known {
+        reasons.push("whether it exists, and since when, is not known".to_owned());
+    }
     NamespaceStatus {
         name: name.to_owned(),
-        protected,
-        checked: unread.is_none(),
+        protected: protected && is_known,
+        checked: unread.is_none() && is_known,
         last_good: good.map(|good| GoodBackup {
             name: good.facts.name.clone(),
             began: good.facts.began,
@@ -466,8 +480,9 @@ fn of_good(
 fn no_schedule(namespace: &str, covering: &Covering<'_>, promises: &[Promise]) -> String {
     let one = |which: &dyn Fn(&&Promise) -> bool| promises.iter().find(which).map(|one| one.name.clone());
     let stopped = |one: &&Promise| Some(format!("schedule {} {}", one.name, one.obstacle.as_ref()?));
-    if let Some(why) = covering.promises.iter().find_map(stopped) {
-        return why;
+    let stopped: Vec<String> = covering.promises.iter().filter_map(stopped).collect();
+    if !stopped.is_empty() {
+        return stopped.join("; ");
     }
     if let Some(name) = one(&|one| !one.scope.is_whole && one.scope.namespaces.includes(namespace)) {
         return format!("schedule {name} makes backups of a part of it only (labels or resources)");

@@ -102,3 +102,17 @@ async fn an_empty_name_selects_nothing_and_is_refused() {
     assert!(seen.contains("--include-namespaces") && seen.ends_with("--- exit 2\n"), "{seen}");
     assert!(api.seen().is_empty(), "{:?}", api.seen());
 }
+
+#[tokio::test]
+async fn warnings_of_the_api_server_are_shown() {
+    let api = FakeApi::start().await;
+    let stored = serde_json::to_vec(&new_backup("b")).unwrap();
+    let warning = r#"299 - "no installation works in namespace q1, so nothing runs this \"Backup\"""#;
+    api.on_post("/backups", Fault::Bytes(201, vec![("warning", warning.to_owned())], stored));
+    let seen = Person::at(&api).types("create b").await;
+    assert!(
+        seen.contains("Warning: no installation works in namespace q1, so nothing runs this \"Backup\"\n"),
+        "{seen}"
+    );
+    assert!(seen.ends_with("--- exit 0\n"), "{seen}");
+}

@@ -127,3 +127,12 @@ async fn one_interrupt_ends_the_deletion_of_all() {
     );
     assert_eq!(api.all("deletebackuprequests").len(), 1);
 }
+
+#[tokio::test]
+async fn one_that_has_not_begun_is_deleted_at_once_and_one_that_runs_is_refused() {
+    let in_phase = |name: &str, phase: &str| with(new_backup(name), &json!({"status": {"phase": phase}}));
+    let api = FakeApi::with([in_phase("queued", "Queued"), in_phase("running", "InProgress")]).await;
+    transcript!(Person::at(&api), "delete queued running --yes");
+    assert!(api.stored("backups", "queued").is_none() && api.stored("backups", "running").is_some());
+    assert!(api.all("deletebackuprequests").is_empty());
+}

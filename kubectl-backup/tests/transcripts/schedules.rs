@@ -177,3 +177,16 @@ async fn the_newest_backup_is_found_behind_many() {
     let seen = Person::at(&api).types("schedules describe nightly").await;
     assert!(seen.contains("nightly-20261103030000"), "{seen}");
 }
+
+#[tokio::test]
+async fn a_schedule_without_backups_that_last_is_named_when_it_is_created() {
+    let api = FakeApi::start().await;
+    for (flags, warning) in [
+        ("--storage-location=nowhere", "stores in location nowhere, which does not exist"),
+        ("--ttl=1h", "keeps each backup for 60m, and makes the next one up to 24h later"),
+    ] {
+        let seen = Person::at(&api).types(&format!("schedules create s --schedule=@daily {flags}")).await;
+        assert!(seen.contains(&format!("warning: schedule s {warning}")), "{seen}");
+        assert!(Person::at(&api).types("schedules delete s --yes").await.ends_with("--- exit 0\n"));
+    }
+}

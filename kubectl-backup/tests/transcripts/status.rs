@@ -165,3 +165,20 @@ async fn a_schedule_that_does_not_run_is_shown_or_started() {
         assert!(next.contains(&format!("kubectl backup schedules {command}")), "{seen}");
     }
 }
+
+#[tokio::test]
+async fn without_the_right_to_list_namespaces_none_counts_as_protected() {
+    let api = FakeApi::start().await;
+    api.has(schedule("nightly", &["shop"]))
+        .has(of("nightly-20261103030000", &["shop"]))
+        .has(location("default", &json!({"phase": "Available"})))
+        .on_get("/namespaces", Fault::forbidden("namespaces is forbidden: User \"jane\" cannot list resource \"namespaces\" in API group \"\" at the cluster scope"));
+    api.has_file("BackupResourceList", "nightly-20261103030000", &json!({ "v1/Namespace": ["shop"] }));
+    let seen = Person::at(&api).types("status").await;
+    let (_, unchecked) = seen.split_once("NOT CHECKED\n").unwrap();
+    assert!(
+        unchecked.contains("shop ") && unchecked.contains("whether it exists, and since when, is not known"),
+        "{seen}"
+    );
+    assert!(seen.ends_with("--- exit 1\n"), "{seen}");
+}

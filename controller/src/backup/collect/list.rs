@@ -250,10 +250,20 @@ impl<S: Sink> Collector<'_, S> {
     async fn include_namespace(&mut self, kind: &ResourceKind, text: &str) -> Result<(), CollectError> {
         let plan = self.request.plan;
         // One that cannot be read is included, too: that reports it.
-        if RawItem::parse(text).map_or(true, |namespace| includes_namespace(plan, &namespace, &self.written))
-        {
-            self.include(kind, text, InclusionReason::Listed, 0).await?;
+        if let Ok(namespace) = RawItem::parse(text) {
+            if !includes_namespace(plan, &namespace, &self.written) {
+                return Ok(());
+            }
+            if !namespace.is_active_namespace() {
+                let name = namespace.name();
+                self.warn(
+                    Scope::Namespace(name),
+                    format!("namespace {name} is being deleted, so it and its items that are being deleted are not in this backup"),
+                );
+                return Ok(());
+            }
         }
+        self.include(kind, text, InclusionReason::Listed, 0).await?;
         Ok(())
     }
 
@@ -369,7 +379,5 @@ fn includes_namespace(plan: &CollectPlan, namespace: &RawItem<'_>, written: &Wri
         PolicyRule::Filter(filter) => filter.selects(name, || namespace.labels()),
         _ => plan.namespaces.names(name) || plan.labels.selects(|| namespace.labels()),
     };
-    namespace.is_active_namespace()
-        && plan.namespaces.includes(name)
-        && (selected || written.namespaces.contains(name))
+    plan.namespaces.includes(name) && (selected || written.namespaces.contains(name))
 }

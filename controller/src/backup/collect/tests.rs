@@ -353,6 +353,15 @@ async fn a_namespace_on_its_way_out_is_not_stored() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_namespace_that_is_being_deleted_is_a_warning() {
+    let going = json!({ "metadata": { "name": "b" }, "status": { "phase": "Terminating" } });
+    let api = cluster().with_list("/api/v1/namespaces", vec![namespace("a"), going]);
+    let outcome = collect(json!({ "includedNamespaces": ["a", "b"] }), api).await;
+    let expected = "namespace b is being deleted, so it and its items";
+    assert!(outcome.warnings.iter().any(|warning| warning.contains(expected)), "{:?}", outcome.warnings);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_that_is_full_ends_the_collection() {
     let sink = MemorySink { full_after: Some(1), ..MemorySink::default() };
     let outcome = Setup { spec: json!({}), api: cluster(), sink, ..Setup::default() }.collect().await;

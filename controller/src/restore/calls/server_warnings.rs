@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use backup_core::text::shortened;
+use backup_core::text::{shortened, warning};
 use parking_lot::Mutex;
 
 /// Warnings that are remembered; others are left out.
@@ -22,7 +22,8 @@ struct Inner {
 impl ServerWarnings {
     /// Adds a header of the answer to a request. `subject` is what the request was to do.
     pub(super) fn add(&self, header: &str, subject: &impl std::fmt::Display) {
-        let Some(text) = text(header) else { return };
+        let Some(text) = warning(header) else { return };
+        let text = shortened(&text, MAX_TEXT);
         let mut inner = self.0.lock();
         if inner.seen.len() < MAX_WARNINGS && inner.seen.insert(text.clone()) {
             inner.new.push(format!("the API server, asked to {subject}, warns: {text}"));
@@ -32,21 +33,6 @@ impl ServerWarnings {
     pub(super) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().new)
     }
-}
-
-/// The text of a warning, which stands in quotes.
-fn text(header: &str) -> Option<String> {
-    let (_, quoted) = header.split_once('"')?;
-    let mut text = String::new();
-    let mut chars = quoted.chars();
-    while let Some(next) = chars.next() {
-        match next {
-            '"' => break,
-            '\\' => text.extend(chars.next()),
-            other => text.push(other),
-        }
-    }
-    Some(shortened(&text, MAX_TEXT))
 }
 
 #[cfg(test)]

@@ -59,7 +59,9 @@ impl ItemRestorer<'_> {
             }
         };
         if let Some(why) = lacks {
-            applied.lacks(format!("{kind} {name:?} {why}"));
+            let why = format!("{kind} {name:?} {why}");
+            // Of what was left as it is, nothing was stored.
+            if applied.outcome == Outcome::Skipped { applied.warn(why) } else { applied.lacks(why) }
         }
         Ok(())
     }

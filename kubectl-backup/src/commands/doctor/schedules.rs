@@ -102,7 +102,13 @@ fn problem(schedule: &Schedule, places: &Places, namespace: &str, now: Timestamp
                 format!("kubectl -n {namespace} get pods -l app.kubernetes.io/name=backup-controller");
             (format!("{text}, so it makes no backups"), remedy)
         }
-        Obstacle::Refused { .. } => (text, format!("See `kubectl backup locations`. {correct}")),
+        Obstacle::Refused { .. } => (
+            text,
+            format!(
+                "See `kubectl backup locations`, or name another one: kubectl backup schedules set {name} \
+                 --storage-location=NAME"
+            ),
+        ),
         Obstacle::NeverDue(_) | Obstacle::Rare(_) | Obstacle::ShortLived { .. } => (text, correct),
     };
     Some(if obstacle.tone() == Tone::Warn { ON.warn(text, remedy) } else { ON.bad(text, remedy) })

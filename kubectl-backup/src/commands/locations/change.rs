@@ -23,16 +23,19 @@ pub(super) async fn create(args: LocationCreateArgs, terminal: &mut Terminal) ->
     let mut location = BackupStorageLocation::new(&args.name, spec);
     spec::describe_object(&mut location.metadata, &args.object);
     let connection = Connection::new();
+    if args.dry_run != Some(DryRun::Client) {
+        let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
+        let others = session.list_readable(ListParams::default(), Some::<BackupStorageLocation>).await?;
+        if let Some(other) = others.iter().find(|other| is_nested(&location.spec, &other.spec)) {
+            return Err(nested(&location, other));
+        }
+    }
     let is_tried = !args.trial.no_verify && args.dry_run.is_none();
     if is_tried {
         // What is refused anyway is not tried.
         let creation = CreationArgs { dry_run: Some(DryRun::Server), ..CreationArgs::default() };
         create::make(location.clone(), &Checked::default(), &creation, &connection, terminal).await?;
         let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
-        let others = session.list_readable(ListParams::default(), Some::<BackupStorageLocation>).await?;
-        if let Some(other) = others.iter().find(|other| is_nested(&location.spec, &other.spec)) {
-            return Err(nested(&location, other));
-        }
         let spec = location.spec.clone();
         let kept = "nothing was created";
         if let Err(exit) = trial::check(session, &args.name, spec, &args.trial, kept, terminal).await? {
@@ -119,8 +122,14 @@ fn nested(location: &BackupStorageLocation, other: &BackupStorageLocation) -> Pr
         other.name_any(),
         place(other)
     );
-    Problem::other(message)
-        .with_remedy("Choose another bucket, or a --prefix that is beside the other one, not inside it.")
+    let has_prefix = |location: &BackupStorageLocation| {
+        location.spec.object_storage.prefix.as_deref().is_some_and(|prefix| !prefix.is_empty())
+    };
+    Problem::other(message).with_remedy(if has_prefix(location) && has_prefix(other) {
+        "Choose another bucket, or a --prefix that is beside the other one, not inside it."
+    } else {
+        "Choose another bucket: a location at the root of a bucket has all of it."
+    })
 }
 
 /// A spec with these changes, which are a merge patch of it.

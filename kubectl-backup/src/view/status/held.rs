@@ -17,6 +17,8 @@ pub(crate) struct Created {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) at: Option<Timestamp>,
+    /// When its status was written last.
+    pub(crate) status_changed: Option<Timestamp>,
 }
 
 impl Created {
@@ -32,23 +34,36 @@ pub(crate) struct ListOf {
     pub(crate) uid: String,
 }
 
-/// The namespaces that a backup has items of, by its list; `None` if it has no list.
+/// What is kept of the list of a backup; `None` if it has no list.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Held(Option<BTreeSet<String>>);
+pub(crate) struct Held(Option<Contents>);
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Contents {
+    /// The namespaces that it has items of.
+    namespaces: BTreeSet<String>,
+    /// The definitions of custom resources in it.
+    definitions: BTreeSet<String>,
+}
 
 impl From<ResourceList> for Held {
     fn from(list: ResourceList) -> Self {
-        let mut all = BTreeSet::new();
+        let Contents { mut namespaces, mut definitions } = Contents::default();
         for (kind, items) in list {
             for item in items {
                 match item.split_once('/') {
-                    Some((namespace, _)) if !all.contains(namespace) => _ = all.insert(namespace.to_owned()),
-                    None if kind == "v1/Namespace" => _ = all.insert(item),
+                    Some((namespace, _)) if !namespaces.contains(namespace) => {
+                        namespaces.insert(namespace.to_owned());
+                    }
+                    None if kind == "v1/Namespace" => _ = namespaces.insert(item),
+                    None if kind == "apiextensions.k8s.io/v1/CustomResourceDefinition" => {
+                        definitions.insert(item);
+                    }
                     _ => {}
                 }
             }
         }
-        Self(Some(all))
+        Self(Some(Contents { namespaces, definitions }))
     }
 }
 
@@ -90,7 +105,7 @@ pub(super) fn last_good<'a>(
             return found;
         };
         let why = match held.get(name) {
-            Some(Fetched::Known(Held(Some(held)))) if held.contains(&namespace.name) => {
+            Some(Fetched::Known(Held(Some(held)))) if held.namespaces.contains(&namespace.name) => {
                 found.good = Some(first);
                 return found;
             }
@@ -137,25 +152,40 @@ pub(crate) fn lists_to_read(seen: &Observed, installation: &str, asked: &Asked<'
     wanted.iter().map(|facts| ListOf { name: facts.name.clone(), uid: facts.uid.clone() }).collect()
 }
 
-/// The claims of a namespace that its last good backup cannot hold.
+/// The claims of a namespace whose data its last good backup cannot hold, or may not hold.
 pub(super) fn new_claims(
     namespace: &str,
     began: Option<Timestamp>,
     claims: &Fetched<Vec<Created>>,
-) -> Option<String> {
-    let all = claims.known()?.iter();
-    let new = all.filter(|claim| claim.namespace == namespace && claim.is_after(began));
-    let names: Vec<&str> = new.map(|claim| claim.name.as_str()).collect();
-    let are = if names.len() == 1 { "claim is" } else { "claims are" };
-    (!names.is_empty())
-        .then(|| format!("{} {are} younger than its last good backup: {}", names.len(), first(&names)))
+) -> Vec<String> {
+    let of_namespace = claims.known().into_iter().flatten().filter(|claim| claim.namespace == namespace);
+    let (new, old): (Vec<&Created>, Vec<&Created>) = of_namespace.partition(|claim| claim.is_after(began));
+    let is_changed = |claim: &&Created| claim.status_changed.zip(began).is_some_and(|(at, began)| at > began);
+    let remark = |claims: Vec<&Created>, one: &str, several: &str| {
+        let names: Vec<&str> = claims.iter().map(|claim| claim.name.as_str()).collect();
+        let are = if names.len() == 1 { one } else { several };
+        (!names.is_empty()).then(|| format!("{} {are} its last good backup: {}", names.len(), first(&names)))
+    };
+    let bound = old.into_iter().filter(is_changed).collect();
+    let new = remark(new, "claim is younger than", "claims are younger than");
+    let bound = remark(bound, "claim was bound or resized after", "claims were bound or resized after");
+    new.into_iter().chain(bound).collect()
 }
 
-/// The types that are younger than each of the last good backups.
-pub(super) fn new_types(newest_good: Option<Timestamp>, types: &Fetched<Vec<Created>>) -> Vec<String> {
+/// The types that no good backup holds as far as was looked: they are younger than the last one of everything, and in no list that was
+/// read.
+pub(super) fn new_types(
+    last_of_everything: Option<Timestamp>,
+    types: &Fetched<Vec<Created>>,
+    held: Option<&HeldByBackup>,
+) -> Vec<String> {
+    let lists = || held.into_iter().flat_map(HashMap::values).filter_map(|list| list.known()?.0.as_ref());
+    let is_held = |one: &Created| {
+        last_of_everything.is_some_and(|began| !one.is_after(Some(began)))
+            || lists().any(|list| list.definitions.contains(&one.name))
+    };
     let all = types.known().into_iter().flatten();
-    let mut new: Vec<String> =
-        all.filter(|one| one.is_after(newest_good)).map(|one| one.name.clone()).collect();
+    let mut new: Vec<String> = all.filter(|one| !is_held(one)).map(|one| one.name.clone()).collect();
     new.sort();
     new
 }
@@ -196,7 +226,10 @@ mod tests {
             list("v1/Namespace", &["shop"]),
             list("v1/Pod", &["db/x", "db/y"]),
             list("v1/PersistentVolume", &["pv-1"]),
+            list("apiextensions.k8s.io/v1/CustomResourceDefinition", &["widgets.example.com"]),
         ]));
-        assert_eq!(held.0.unwrap().into_iter().collect::<Vec<_>>(), ["db", "shop"]);
+        let Contents { namespaces, definitions } = held.0.unwrap();
+        assert_eq!(namespaces.into_iter().collect::<Vec<_>>(), ["db", "shop"]);
+        assert_eq!(definitions.into_iter().collect::<Vec<_>>(), ["widgets.example.com"]);
     }
 }

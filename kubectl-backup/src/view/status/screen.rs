@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use backup_core::text::{counted, listed};
+use backup_core::{
+    restorability::Answer,
+    text::{counted, listed},
+};
 use jiff::Timestamp;
 
 use super::{ClusterStatus, NamespaceStatus, WorkLine};
@@ -80,7 +83,10 @@ fn facts(status: &ClusterStatus, style: Style) -> Vec<(&'static str, String)> {
     if !status.new_types.is_empty() {
         let shown = status.new_types.len().min(NAMED);
         let names = listed(&status.new_types[..shown], status.new_types.len());
-        facts.push(("New types", format!("{names}: younger than the last good backups")));
+        facts.push((
+            "New types",
+            format!("{names}: in no last good backup, and younger than the last one of everything"),
+        ));
     }
     facts.extend(status.unchecked.iter().map(|sentence| ("Note", sentence.clone())));
     facts
@@ -159,7 +165,10 @@ fn next(status: &ClusterStatus, bad: &[&NamespaceStatus]) -> Vec<String> {
     of_schedules.sort_unstable();
     of_schedules.dedup();
     next.extend(of_schedules.into_iter().take(NAMED).cloned());
-    if matches!(status.lock, Fetched::Missing { .. }) || status.lock_problem.is_some() {
+    let lacks_data = bad
+        .iter()
+        .any(|one| one.last_good.as_ref().is_some_and(|good| good.restorable.answer == Answer::Partly));
+    if matches!(status.lock, Fetched::Missing { .. }) || status.lock_problem.is_some() || lacks_data {
         next.push("kubectl backup doctor".to_owned());
     }
     next

@@ -16,7 +16,12 @@ fn schedule(name: &str, cron: &str, template: &Value) -> Value {
 }
 
 fn created(namespace: &str, name: &str, at: &str) -> Created {
-    Created { namespace: namespace.to_owned(), name: name.to_owned(), at: Some(at.parse().unwrap()) }
+    Created {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        at: Some(at.parse().unwrap()),
+        status_changed: None,
+    }
 }
 
 fn name(backup: &Value) -> String {
@@ -268,10 +273,29 @@ fn what_is_younger_than_the_last_good_backup_is_not_in_it() {
         seen.claims = Fetched::Known([young, others].concat());
     };
     assert_eq!(shop(&claims), expect(true, "good", "2 claims are younger than its last good backup: b, c"));
+    let bound = |seen: &mut Observed| {
+        let status_changed = Some("2026-11-03T04:00:00Z".parse().unwrap());
+        let old = created("shop", "a", "2026-01-01T00:00:00Z");
+        seen.claims = Fetched::Known(vec![Created { status_changed, ..old }]);
+    };
+    let why = "1 claim was bound or resized after its last good backup: a";
+    assert_eq!(shop(&bound), expect(true, "good", why));
     let types = |seen: &mut Observed| {
         seen.types = Fetched::Known(vec![created("", "gadgets.example.io", "2026-11-03T04:00:00Z")]);
     };
     assert_eq!(shop(&types).3, ["gadgets.example.io"]);
+    // A newer backup of one namespace holds no type that its list does not show.
+    for (definitions, new) in [(&[][..], &["gadgets.example.io"][..]), (&["gadgets.example.io"], &[])] {
+        let newer = backup("newer", &["shop"], "2026-11-03T05:00:00Z", "Completed");
+        let list =
+            json!({ "v1/Pod": ["shop/x"], "apiextensions.k8s.io/v1/CustomResourceDefinition": definitions });
+        let list: Held = serde_json::from_value::<crate::view::stored::ResourceList>(list).unwrap().into();
+        let status = judged_with(&[good[0].clone(), newer], &[daily()], None, |seen| {
+            types(seen);
+            seen.held = Fetched::Known([("newer".to_owned(), Fetched::Known(list))].into());
+        });
+        assert_eq!(status.new_types, new);
+    }
     // What could not be looked at is told.
     let unread = judged_with(&good, &[daily()], None, |seen| {
         seen.claims = Fetched::missing("forbidden");
