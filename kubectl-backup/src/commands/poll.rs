@@ -66,8 +66,10 @@ where
     tokio::pin!(interrupted);
     loop {
         let looked = tokio::select! {
-            looked = tokio::time::timeout_at(deadline, look(terminal, changed.take())) => looked,
+            biased;
+            // First: it listens from its first poll on, and an interrupt may come as soon as a request is sent.
             _ = &mut interrupted => return Ok(Err(Exit::Interrupted)),
+            looked = tokio::time::timeout_at(deadline, look(terminal, changed.take())) => looked,
         };
         match looked {
             Err(_) => return Ok(Err(Exit::TimedOut)),
