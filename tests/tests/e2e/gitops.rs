@@ -118,7 +118,7 @@ async fn a_restore_in_git_runs_once_and_again_when_it_is_pruned(world: &mut Worl
         "spec": { "backupName": namespace } });
     let file = commit(&kubectl, repository, std::slice::from_ref(&restore))?;
 
-    // With `queue` the first try is admitted, although a backup is in its way.
+    // With `queue` the first try is admitted, although a backup is in its way: one that has not begun runs after it.
     let paused = world.pause_controllers()?;
     paused.create_backup("gitops-in-the-way", of_namespaces(&[namespace])).await?;
     for word in ["created", "unchanged"] {
@@ -129,7 +129,7 @@ async fn a_restore_in_git_runs_once_and_again_when_it_is_pruned(world: &mut Worl
     let world = &*world;
     let ended = world.restore_ends("gitops-restore", RestorePhase::Completed).await?;
     let way = world.backup_ends("gitops-in-the-way", BackupPhase::Completed).await?;
-    ensure!(ended.status.start_timestamp >= way.status.completion_timestamp, "{:?}", ended.status);
+    ensure!(way.status.start_timestamp >= ended.status.completion_timestamp, "{:?}", way.status);
     ensure!(maps.exists(&name).await?, "it was not restored");
 
     // Applied again it does nothing, also with another spec.

@@ -86,7 +86,7 @@ async fn a_volume_in_use_is_never_taken_from_its_claim(world: &mut World) -> any
 
 /// The volume had the reclaim policy Retain, and is neither in the backup nor in the cluster; its claim has no class.
 async fn a_claim_whose_volume_is_nowhere_says_what_becomes_of_it(world: &mut World) -> anyhow::Result<()> {
-    let (name, nfs) = ("nowhere", "nfs-nowhere");
+    let (name, nfs) = ("volume-nowhere", "nfs-nowhere");
     world.config_maps(name, 1).await?;
     create_all(&world.client, [volume(nfs), claim(name, nfs)]).await?;
     bound(world, name).await?;
@@ -106,7 +106,7 @@ async fn a_claim_whose_volume_is_nowhere_says_what_becomes_of_it(world: &mut Wor
         "it has no volume and stays Pending until there is one for it: it asks for no storage class";
     says(&warnings, &["claim \\\"data\\\" comes back empty", "is not in the backup", pending])?;
     let shown = world.kubectl_backup().run(&["restore", "describe", name]).await?.stdout;
-    says(&shown, &["the data of 1 of 1 volume was not restored: nowhere/data"])
+    says(&shown, &["the data of 1 of 1 volume was not restored: volume-nowhere/data"])
 }
 
 fn job(name: &str, more: &Value) -> Value {

@@ -283,7 +283,7 @@ async fn operations_of_deleted_and_cancelled_restores_are_cancelled(world: &mut 
     world.restores().merge_patch("ria-cancelled", cancel).await?;
     world.restore_ends("ria-cancelled", RestorePhase::PartiallyFailed).await?;
     let errors = world.restore_errors("ria-cancelled").await?;
-    ensure!(errors.contains("cancelled: it was told to stop"), "{errors}");
+    ensure!(errors.contains("cancelled: its backup or restore was cancelled"), "{errors}");
     for name in ["ria-deleted", "ria-cancelled"] {
         let times = |call| plugins.processes(call, &format!("{name}/a")).len();
         ensure!((times("move"), times("cancel")) == (1, 1), "{:?}", plugins.calls());
@@ -313,7 +313,10 @@ async fn cancelled(world: &World, plugins: &VeleroPlugins, name: &str) -> anyhow
     let calls = (times("move", "a"), times("cancel", "a"), times("move", "b"), times("alter", "c"));
     ensure!(calls == (1, 1, 1, 0), "{:?}", plugins.calls());
     let errors = world.restore_errors(name).await?;
-    says(&errors, &["cancelled by a person", "cancelled: it was told to stop", "is not known"])?;
+    says(
+        &errors,
+        &["cancelled by a user", "cancelled: its backup or restore was cancelled", "is not known"],
+    )?;
     let made = made(world, name);
     ensure!(made.get_opt("b").await?.is_none() && made.get_opt("c").await?.is_none(), "something was begun");
     Ok(errors)
