@@ -227,8 +227,13 @@ async fn a_full_ledger_is_collected_and_rebuilt(world: &mut World) -> anyhow::Re
     };
     let collected = async || {
         eventually("everything is collected", SOON, async || {
-            let ledger = Ledger::from_json(&world.claims().await?)?;
-            anyhow::Ok(when(ledger.is_empty(), format!("{} entries, {:?}", ledger.len(), ledger.status)))
+            // An earlier test of this world may have left an intent that is only remembered.
+            let ledger = Ledger::from_json(&world.claims().await?)?.without_lapsed();
+            let first = ledger.claims.first();
+            anyhow::Ok(when(
+                ledger.is_empty(),
+                format!("{} entries, {:?}, {first:?}", ledger.len(), ledger.status),
+            ))
         })
         .await
     };
