@@ -5,6 +5,7 @@
 #![warn(unreachable_pub)]
 
 pub mod api;
+pub mod api_warnings;
 pub mod bucket;
 pub mod cluster;
 pub mod config_map;

@@ -32,21 +32,6 @@ pub fn listed<S: Borrow<str>>(named: &[S], total: usize) -> String {
     }
 }
 
-/// The text of a `Warning` header (RFC 7234, `299 - "text"`), as API servers send it.
-pub fn warning(header: &str) -> Option<String> {
-    let (_, quoted) = header.split_once('"')?;
-    let mut text = String::new();
-    let mut chars = quoted.chars();
-    while let Some(next) = chars.next() {
-        match next {
-            '"' => break,
-            '\\' => text.extend(chars.next()),
-            other => text.push(other),
-        }
-    }
-    Some(text)
-}
-
 /// The beginning of a text that has more than so many characters.
 pub fn shortened(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {

@@ -1,42 +1,34 @@
 //! What the API server warns of in its answers (`Warning: 299 - "..."`): for the log, each text once.
 
-use std::collections::HashSet;
-
-use backup_core::text::{shortened, warning};
+use backup_core::{
+    api_warnings::{self, SeenWarnings},
+    text::shortened,
+};
 use parking_lot::Mutex;
 
-/// Warnings that are remembered; others are left out.
-const MAX_WARNINGS: usize = 64;
 /// Longest warning (characters).
 const MAX_TEXT: usize = 500;
 
 #[derive(Debug, Default)]
-pub(super) struct ServerWarnings(Mutex<Inner>);
-
-#[derive(Debug, Default)]
-struct Inner {
-    seen: HashSet<String>,
-    new: Vec<String>,
-}
+pub(super) struct ServerWarnings(Mutex<SeenWarnings>);
 
 impl ServerWarnings {
     /// Adds a header of the answer to a request. `subject` is what the request was to do.
     pub(super) fn add(&self, header: &str, subject: &impl std::fmt::Display) {
-        let Some(text) = warning(header) else { return };
-        let text = shortened(&text, MAX_TEXT);
-        let mut inner = self.0.lock();
-        if inner.seen.len() < MAX_WARNINGS && inner.seen.insert(text.clone()) {
-            inner.new.push(format!("the API server, asked to {subject}, warns: {text}"));
-        }
+        let Some(text) = api_warnings::text(header) else { return };
+        let sentence = |text: &str| format!("the API server, asked to {subject}, warns: {text}");
+        self.0.lock().add(shortened(&text, MAX_TEXT), sentence);
     }
 
     pub(super) fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().new)
+        self.0.lock().take()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use backup_core::api_warnings::MAX_WARNINGS;
+
     use super::*;
 
     #[test]
