@@ -252,10 +252,10 @@ impl Ledger {
         let goes_first = ask.queue && !placed && !waits_already && key.kind == ObjectKind::Restore;
         let yielding = if goes_first { self.yielding_to(key, &together) } else { Vec::new() };
         let holders = self.in_the_way(key, &together, |claim, entry| {
-            if yielding.contains(&claim.key) && self.yields(claim, entry) {
+            if yielding.iter().any(|one| one.key == claim.key) && self.yields(claim, entry) {
                 return false;
             }
-            let waits = entry.state == State::Waiting;
+            let waits = entry.waits();
             let came_later = placed && (waits || entry.state == State::Intent);
             let asked = || self.rules.conflicts(key, footprint, claim, entry);
             let behind = waits && self.is_behind(claim, key);
@@ -281,7 +281,7 @@ impl Ledger {
         }
         self.place(key, entry);
         if !yielding.is_empty() {
-            self.take_turns_back(key, &together, &yielding);
+            self.take_turns_back(key, &yielding);
         }
         self.remove(key, |entry| entry.state == State::Intent);
         // What the name had before may have kept others waiting.

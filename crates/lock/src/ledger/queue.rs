@@ -17,7 +17,7 @@ impl Ledger {
             .claims
             .iter()
             .flat_map(|claim| claim.entries.iter().map(move |entry| (claim, entry)))
-            .filter(|(_, entry)| entry.state == State::Waiting)
+            .filter(|(_, entry)| entry.waits())
             .map(|(claim, entry)| (claim.key.clone(), entry.uid.clone(), entry.footprint.clone()))
             .collect();
         for (key, uid, footprint) in waiting {
@@ -44,7 +44,7 @@ impl Ledger {
     /// Whether a claim that waits has its place behind this name, which waits too. A name has one place in the queue,
     /// whatever uids come under it.
     pub(super) fn is_behind(&self, claim: &Claim, key: &ObjectKey) -> bool {
-        let waits = |claim: &Claim| claim.entries.iter().any(|entry| entry.state == State::Waiting);
+        let waits = |claim: &Claim| claim.entries.iter().any(Entry::waits);
         let mut order =
             self.claims.iter().filter(|one| waits(one) && (one.key == *key || one.key == claim.key));
         order.next().is_some_and(|first| first.key == *key)
@@ -58,18 +58,17 @@ impl Ledger {
             && !entry.forced
     }
 
-    /// The backups that let this restore go first: those that have not begun. Not so one that somebody waits for whom the
-    /// restore has to wait for itself, such as a hold.
-    pub(super) fn yielding_to(&self, key: &ObjectKey, footprint: &Footprint) -> Vec<ObjectKey> {
+    /// The backups that let this restore go first, with the entries that do: backups that have not begun. A backup does not if the
+    /// restore itself has to wait for a claim that waits for the backup, such as a hold.
+    pub(super) fn yielding_to(&self, key: &ObjectKey, footprint: &Footprint) -> Vec<Claim> {
         let is_ahead = |claim: &&Claim| {
             let conflicts = |entry: &Entry| self.rules.conflicts(key, footprint, claim, entry);
             claim.key.kind != ObjectKind::Backup && claim.entries.iter().any(conflicts)
         };
-        let yielding = self.in_the_way(key, footprint, |claim, entry| self.yields(claim, entry));
-        let names = yielding.into_iter().map(|claim| claim.key);
-        names
-            .filter(|name| !self.with_followers(std::slice::from_ref(name), key).iter().any(is_ahead))
-            .collect()
+        let mut yielding = self.in_the_way(key, footprint, |claim, entry| self.yields(claim, entry));
+        yielding
+            .retain(|claim| !self.with_followers(std::slice::from_ref(&claim.key), key).iter().any(is_ahead));
+        yielding
     }
 
     /// The claims of these names, and those that wait behind them, but for that of the restore; in their order.
@@ -77,8 +76,7 @@ impl Ledger {
         let mut found: Vec<&Claim> = Vec::new();
         for claim in &self.claims {
             let waits_for = |before: &&Claim| {
-                let waits = |entry: &&Entry| entry.state == State::Waiting;
-                claim.entries.iter().filter(waits).any(|entry| {
+                claim.entries.iter().filter(|entry| entry.waits()).any(|entry| {
                     let conflicts =
                         |of: &Entry| self.rules.conflicts(&claim.key, &entry.footprint, before, of);
                     before.entries.iter().any(conflicts)
@@ -94,15 +92,15 @@ impl Ledger {
     /// Takes the turns of these backups back, which [yield](Self::yielding_to) to this restore: they wait behind it. Those who
     /// wait behind them move with them, so the order among these stays, and so do intents that came after them: they do not
     /// keep them out. The write that does so is ordered with [activations](Self::activate), so none of them has begun.
-    pub(super) fn take_turns_back(&mut self, key: &ObjectKey, footprint: &Footprint, names: &[ObjectKey]) {
-        let yielding = self.in_the_way(key, footprint, |claim, entry| self.yields(claim, entry));
-        for claim in yielding.iter().filter(|claim| names.contains(&claim.key)) {
+    pub(super) fn take_turns_back(&mut self, restore: &ObjectKey, yielding: &[Claim]) {
+        for claim in yielding {
             for entry in &claim.entries {
                 self.turn(&claim.key, &entry.uid, |state| state == State::Reserved, State::Waiting);
             }
         }
+        let names: Vec<ObjectKey> = yielding.iter().map(|claim| claim.key.clone()).collect();
         let moving: HashSet<ObjectKey> =
-            self.with_followers(names, key).into_iter().map(|claim| claim.key.clone()).collect();
+            self.with_followers(&names, restore).into_iter().map(|claim| claim.key.clone()).collect();
         let (mut others, mut moved) = (Vec::new(), Vec::new());
         for claim in std::mem::take(&mut self.claims) {
             let is_intent = claim.entries.iter().all(|entry| entry.state == State::Intent);
