@@ -219,7 +219,6 @@ fn location_finding(spec: &BackupSpec, locations: &[BackupStorageLocation], name
 fn location_problem(location: &BackupStorageLocation, name: &str) -> Option<String> {
     let message = location.status.message.as_deref().filter(|text| !text.is_empty());
     let problem = match Place::of(location).not_writable()? {
-        NotWritable::Gone => "does not exist".to_owned(),
         NotWritable::ReadOnly => "is read-only (spec.accessMode)".to_owned(),
         NotWritable::Phase(phase) => {
             format!("is {phase}: {}", message.unwrap_or("no reason was given; see its status"))

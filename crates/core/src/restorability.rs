@@ -123,22 +123,22 @@ impl Place {
         }
     }
 
-    /// Why a backup in this location is refused. A location that was not validated yet is tried, and of one that could not be read
-    /// nothing is known.
+    /// Why a backup in this location is refused, if the location exists. One that was not validated yet is tried, and of one that could
+    /// not be read nothing is known.
     pub fn not_writable(&self) -> Option<NotWritable> {
         match self {
-            Self::Gone => Some(NotWritable::Gone),
             Self::Found { is_read_only: true, .. } => Some(NotWritable::ReadOnly),
-            Self::Found { phase: None | Some(LocationPhase::Available), .. } | Self::Unread(_) => None,
-            Self::Found { phase: Some(phase), .. } => Some(NotWritable::Phase(phase.clone())),
+            Self::Found { phase: Some(phase), .. } if *phase != LocationPhase::Available => {
+                Some(NotWritable::Phase(phase.clone()))
+            }
+            Self::Found { .. } | Self::Gone | Self::Unread(_) => None,
         }
     }
 }
 
-/// Why a backup cannot be stored in a location.
+/// Why a backup cannot be stored in a location that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotWritable {
-    Gone,
     ReadOnly,
     /// Its phase, which is not Available.
     Phase(LocationPhase),

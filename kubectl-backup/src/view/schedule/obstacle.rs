@@ -4,7 +4,7 @@ use std::fmt;
 
 use backup_core::{
     api::{Schedule, schedule::SchedulePhase},
-    restorability::{NotWritable, Places},
+    restorability::{NotWritable, Place, Places},
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -111,10 +111,12 @@ impl fmt::Display for Obstacle {
 fn refused(schedule: &Schedule, places: &Places) -> Option<Obstacle> {
     let named = schedule.spec.template.storage_location.as_deref().filter(|name| !name.is_empty());
     let name = named.or_else(|| places.default_name())?;
-    let is = match places.find(name).not_writable()? {
-        NotWritable::Gone => "does not exist".to_owned(),
-        NotWritable::ReadOnly => "is read-only".to_owned(),
-        NotWritable::Phase(phase) => format!("is {}", plain(phase.as_str())),
+    let is = match places.find(name) {
+        Place::Gone => "does not exist".to_owned(),
+        place => match place.not_writable()? {
+            NotWritable::ReadOnly => "is read-only".to_owned(),
+            NotWritable::Phase(phase) => format!("is {}", plain(phase.as_str())),
+        },
     };
     Some(Obstacle::Refused { location: plain(name), is })
 }
