@@ -287,9 +287,7 @@ impl ScheduleController {
         // Only forwards, but for what a wrong clock has noted.
         let now = Timestamp::now();
         let outcome = retry::status_patch(&self.cluster, schedule, |current| {
-            let skipped = current.status.last_skipped.as_ref().map(|time| time.0);
-            let is_wrong = skipped.is_some_and(|skipped| decide::is_of_a_wrong_clock(skipped, now));
-            (is_wrong || skipped < Some(slot)).then(|| {
+            (decide::noted(current.status.last_skipped.as_ref(), now) < Some(slot)).then(|| {
                 json!({"metadata": {"annotations": {SKIPPED_ANNOTATION: note}}, "status": {"lastSkipped": Time(slot)}})
             })
         })
@@ -358,9 +356,8 @@ impl ScheduleController {
         // Only forwards, but for what a wrong clock has noted.
         let now = Timestamp::now();
         retry::status_patch(&self.cluster, schedule, |current| {
-            let last = current.status.last_backup.as_ref().map(|time| time.0);
-            let is_wrong = last.is_some_and(|last| decide::is_of_a_wrong_clock(last, now));
-            (is_wrong || last < Some(slot)).then(|| json!({"status": {"lastBackup": Time(slot)}}))
+            let last = decide::noted(current.status.last_backup.as_ref(), now);
+            (last < Some(slot)).then(|| json!({"status": {"lastBackup": Time(slot)}}))
         })
         .await?;
         self.set_refused(&schedule.name_any(), None);

@@ -168,18 +168,9 @@ impl Worker<Backups> {
             report.error(Scope::Velero, problem);
         }
         tell_missing_data(&mut report, backup, &volumes, self.kind.settings.csi, &collected);
-        if self.cancellation.is_cancelled() {
-            // What it lacks is said already.
-        } else if progress.written() == 0 {
-            report.warn(
-                Scope::Velero,
-                "nothing is in this backup: the cluster has no item that its spec selects",
-            );
-        } else if backup.spec.selects_by_labels() && collected.list.holds_only("v1/Namespace") {
-            report.warn(
-                Scope::Velero,
-                "the label selector selects no item: only the Namespaces themselves are in this backup",
-            );
+        // What a cancelled one lacks is said already.
+        if !self.cancellation.is_cancelled() {
+            warn_of_empty(&mut report, backup, progress, &collected);
         }
         let operations = records::encode(&actions::begun(backup, &collected.operations))?;
         let volume_snapshots = records::encode(&collected.snapshots)?;
@@ -306,6 +297,19 @@ pub(super) fn remember_failure(report: &mut Report, backup: &Backup) {
         report.error(
             Scope::Velero,
             "an earlier try of this backup met errors that were lost when it was taken up again",
+        );
+    }
+}
+
+/// Warns if the spec has selected nothing.
+fn warn_of_empty(report: &mut Report, backup: &Backup, progress: &Progress, collected: &CollectedItems) {
+    if progress.written() == 0 {
+        report
+            .warn(Scope::Velero, "nothing is in this backup: the cluster has no item that its spec selects");
+    } else if backup.spec.selects_by_labels() && collected.list.holds_only("v1/Namespace") {
+        report.warn(
+            Scope::Velero,
+            "the label selector selects no item: only the Namespaces themselves are in this backup",
         );
     }
 }

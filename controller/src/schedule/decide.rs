@@ -45,18 +45,16 @@ pub(super) fn ambiguity(
 /// Slots that were noted further in the future than this come from a wrong clock.
 const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_hours(1);
 
-/// Whether a note of a slot comes from a clock that was wrong: it would keep the schedule waiting until that time has come.
-pub(super) fn is_of_a_wrong_clock(noted: Timestamp, now: Timestamp) -> bool {
-    noted.duration_since(now) > MAX_CLOCK_DIFFERENCE
+/// The slot that is noted. `None` if the note comes from a wrong clock, as it would keep the schedule waiting until that time has come.
+pub(super) fn noted(slot: Option<&Time>, now: Timestamp) -> Option<Timestamp> {
+    slot.map(|slot| slot.0).filter(|slot| slot.duration_since(now) <= MAX_CLOCK_DIFFERENCE)
 }
 
 /// The last slot that was dealt with, one way or another; at first the creation of the schedule.
 fn since(schedule: &Schedule, now: Timestamp) -> Option<Timestamp> {
-    let noted = |time: &Option<Time>| {
-        time.as_ref().map(|time| time.0).filter(|noted| !is_of_a_wrong_clock(*noted, now))
-    };
+    let status = &schedule.status;
     let created = schedule.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    noted(&schedule.status.last_backup).or(created).max(noted(&schedule.status.last_skipped))
+    noted(status.last_backup.as_ref(), now).or(created).max(noted(status.last_skipped.as_ref(), now))
 }
 
 /// Of many slots that were missed, the latest is due.
