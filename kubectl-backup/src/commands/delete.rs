@@ -15,7 +15,10 @@ use super::{
     prelude::*,
     selection::delete_each,
 };
-use crate::cli::{DeleteArgs, DeleteBackupsArgs};
+use crate::{
+    cli::{DeleteArgs, DeleteBackupsArgs},
+    view::workload::has_not_begun,
+};
 
 /// Tries of a write that others come before.
 const TRIES: u32 = 3;
@@ -57,15 +60,15 @@ async fn ended_backup(
         let phase = BackupPhase::from(
             backup.data.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default(),
         );
-        match phase.stage() {
-            Stage::New | Stage::Queued | Stage::ReadyToStart => {}
-            stage if stage.is_terminal() || stage == Stage::Unknown => return Ok(Some(backup)),
-            _ => {
-                let message = format!("backup {name:?} is still running ({})", plain(phase.as_str()));
-                return Err(Problem::other(message).with_remedy(format!(
-                    "End it early (kubectl backup cancel {name}), or wait for it (kubectl backup wait {name}); then delete it."
-                )));
-            }
+        let stage = phase.stage();
+        if stage.is_terminal() || stage == Stage::Unknown {
+            return Ok(Some(backup));
+        }
+        if !has_not_begun(stage) {
+            let message = format!("backup {name:?} is still running ({})", plain(phase.as_str()));
+            return Err(Problem::other(message).with_remedy(format!(
+                "End it early (kubectl backup cancel {name}), or wait for it (kubectl backup wait {name}); then delete it."
+            )));
         }
         // Only as it was read: it may begin meanwhile.
         let as_read = Preconditions { uid: backup.uid(), resource_version: backup.resource_version() };

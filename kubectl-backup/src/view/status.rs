@@ -2,15 +2,15 @@
 
 mod held;
 mod promise;
+mod scope;
 mod screen;
 
 use std::collections::HashMap;
 
 use backup_core::{
-    api::{Backup, BackupSpec, BackupStorageLocation, Schedule},
+    api::{Backup, BackupStorageLocation, Schedule},
     names::is_object_name,
     restorability::{Answer, Evidence, Places, Restorability},
-    selection::IncludesExcludes,
     stored_scope,
     text::counted,
 };
@@ -23,6 +23,7 @@ pub(crate) use screen::text;
 
 use held::LastGood;
 use promise::Promise;
+use scope::Scope;
 
 use super::{LocationSummary, WorkStatus, Workload, location::tone, related::began, verdict};
 use crate::{
@@ -92,46 +93,6 @@ impl<'a> Judged<'a> {
             }
             _ => format!("its newest backup, {name}, is {phase}"),
         }
-    }
-}
-
-/// Which namespaces a backup is of, and whether it has all that is in them.
-#[derive(Clone, Debug, PartialEq)]
-struct Scope {
-    namespaces: IncludesExcludes,
-    is_whole: bool,
-    /// Whether cluster-scoped objects and all namespaces are in it.
-    is_everything: bool,
-}
-
-impl Scope {
-    fn of(spec: &BackupSpec) -> Self {
-        let everything = |included: &[String]| IncludesExcludes::new(included, &[]).everything();
-        let is_whole = !spec.selects_by_labels()
-            && everything(&spec.included_resources)
-            && everything(&spec.included_namespace_scoped_resources);
-        let namespaces = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
-        let is_everything = is_whole
-            && everything(&spec.included_namespaces)
-            && spec.include_cluster_resources != Some(false);
-        Self { namespaces, is_whole, is_everything }
-    }
-
-    fn covers(&self, namespace: &str) -> bool {
-        self.is_whole && self.namespaces.includes(namespace)
-    }
-
-    /// The places of those that it covers; of thousands only those are looked at that it names.
-    fn among(&self, names: &[String], places: &HashMap<&str, usize>) -> Vec<usize> {
-        let included = self.namespaces.included();
-        let is_plain = !included.is_empty() && included.iter().all(|name| is_object_name(name));
-        let mut found: Vec<usize> = if is_plain {
-            included.iter().filter_map(|name| places.get(name.as_str()).copied()).collect()
-        } else {
-            (0..names.len()).collect()
-        };
-        found.retain(|place| self.covers(&names[*place]));
-        found
     }
 }
 

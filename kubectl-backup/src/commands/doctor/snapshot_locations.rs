@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use backup_core::api::{VolumeSnapshotLocation, common::SecretKey, server_status_request::PluginInfo};
+use backup_core::api::{VolumeSnapshotLocation, server_status_request::PluginInfo};
 use backup_store::plugin_of;
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::Secret;
 
 use super::{Finding, Topic};
@@ -25,22 +26,20 @@ pub(super) async fn usable(session: &Session) -> Result<Vec<Finding>, Problem> {
     if all.is_empty() {
         return Ok(Vec::new());
     }
-    let mut findings = Vec::new();
-    match within(MAX_WAIT_FOR_CONTROLLER, server_status(session)).await {
+    let credentials = all.iter().map(|location| credential(session, location));
+    let (status, credentials) =
+        futures::join!(within(MAX_WAIT_FOR_CONTROLLER, server_status(session)), join_all(credentials));
+    let mut findings: Vec<Finding> = match status {
         Fetched::Known(status) => {
             let providers = providers(status.plugins);
-            findings.extend(all.iter().filter_map(|location| without_plugin(location, &providers)));
+            all.iter().filter_map(|location| without_plugin(location, &providers)).collect()
         }
         Fetched::Missing { unavailable } => {
             let why = format!("whether the controller has plugins for locations of snapshots: {unavailable}");
-            findings.push(ON.unknown(&why, None));
+            vec![ON.unknown(&why, None)]
         }
-    }
-    for location in &all {
-        if let Some(key) = location.spec.credential.as_ref().filter(|key| key.optional != Some(true)) {
-            findings.extend(credential(session, &location.name_any(), key).await);
-        }
-    }
+    };
+    findings.extend(credentials.into_iter().flatten());
     Ok(findings)
 }
 
@@ -67,11 +66,12 @@ fn without_plugin(location: &VolumeSnapshotLocation, providers: &BTreeSet<String
     Some(ON.bad(text, remedy))
 }
 
-async fn credential(session: &Session, location: &str, key: &SecretKey) -> Option<Finding> {
+async fn credential(session: &Session, location: &VolumeSnapshotLocation) -> Option<Finding> {
+    let key = location.spec.credential.as_ref().filter(|key| key.optional != Some(true))?;
     let namespace = &session.namespace;
     let name = plain(&key.name);
     let entry = plain(&key.key);
-    let secret = format!("Secret {name} of the snapshot location {location}");
+    let secret = format!("Secret {name} of the snapshot location {}", location.name_any());
     match optional(session.get::<Secret>(&key.name).await) {
         Ok(Some(Secret { data: Some(data), .. })) if data.contains_key(&key.key) => None,
         Ok(Some(_)) => {

@@ -99,20 +99,22 @@ fn is_nested(one: &BackupStorageLocationSpec, other: &BackupStorageLocationSpec)
     if !is_same_store || one.object_storage.bucket != other.object_storage.bucket {
         return false;
     }
-    let folder = |spec: &BackupStorageLocationSpec| {
-        let prefix = spec.object_storage.prefix.as_deref().unwrap_or_default().trim_matches('/');
-        if prefix.is_empty() { String::new() } else { format!("{prefix}/") }
-    };
     let (one, other) = (folder(one), folder(other));
     one != other && (one.starts_with(&other) || other.starts_with(&one))
 }
 
+/// Where a location stores in its bucket, with a `/` at the end; empty for the root.
+fn folder(spec: &BackupStorageLocationSpec) -> String {
+    let prefix = spec.object_storage.prefix.as_deref().unwrap_or_default().trim_matches('/');
+    if prefix.is_empty() { String::new() } else { format!("{prefix}/") }
+}
+
 fn nested(location: &BackupStorageLocation, other: &BackupStorageLocation) -> Problem {
     let place = |location: &BackupStorageLocation| {
-        let storage = &location.spec.object_storage;
-        match storage.prefix.as_deref().filter(|prefix| !prefix.is_empty()) {
-            Some(prefix) => format!("{}/{}", storage.bucket, plain(prefix)),
-            None => format!("the root of {}", storage.bucket),
+        let bucket = &location.spec.object_storage.bucket;
+        match folder(&location.spec).strip_suffix('/') {
+            Some(prefix) => format!("{bucket}/{}", plain(prefix)),
+            None => format!("the root of {bucket}"),
         }
     };
     let message = format!(
@@ -122,13 +124,11 @@ fn nested(location: &BackupStorageLocation, other: &BackupStorageLocation) -> Pr
         other.name_any(),
         place(other)
     );
-    let has_prefix = |location: &BackupStorageLocation| {
-        location.spec.object_storage.prefix.as_deref().is_some_and(|prefix| !prefix.is_empty())
-    };
-    Problem::other(message).with_remedy(if has_prefix(location) && has_prefix(other) {
-        "Choose another bucket, or a --prefix that is beside the other one, not inside it."
-    } else {
+    let is_at_root = folder(&location.spec).is_empty() || folder(&other.spec).is_empty();
+    Problem::other(message).with_remedy(if is_at_root {
         "Choose another bucket: a location at the root of a bucket has all of it."
+    } else {
+        "Choose another bucket, or a --prefix that is beside the other one, not inside it."
     })
 }
 
