@@ -16,7 +16,10 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::review::no_review;
+use crate::{
+    peers,
+    review::{no_review, try_again},
+};
 
 /// How long a path is known after it was seen in a registration for the last time: API servers hear of a new one in seconds, and
 /// it may have been told to clients.
@@ -92,32 +95,46 @@ impl SecretPaths {
     }
 }
 
+/// What a path says about a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Proof {
+    Given,
+    Missing,
+    /// The registration cannot be read now.
+    Unknown,
+}
+
 /// Lets in who may ask, as far as there is room. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Callers {
     paths: SecretPaths,
-    /// Has the registrations looked at.
-    look: mpsc::Sender<oneshot::Sender<()>>,
+    /// Has the registrations looked at; the answer is whether they could be read.
+    look: mpsc::Sender<oneshot::Sender<bool>>,
     bodies: Arc<Semaphore>,
     reviews: Arc<Semaphore>,
 }
 
 impl Callers {
-    pub(crate) fn new(paths: SecretPaths, look: mpsc::Sender<oneshot::Sender<()>>) -> Self {
+    pub(crate) fn new(paths: SecretPaths, look: mpsc::Sender<oneshot::Sender<bool>>) -> Self {
         let room = |kib: u32| Arc::new(Semaphore::new(kib as usize));
         Self { paths, look, bodies: room(BODIES_KIB), reviews: room(REVIEWS_KIB) }
     }
 
     /// Whether a caller by this path may ask. One that is not known may be newer than the last look at the registration.
-    async fn know(&self, path: &str) -> bool {
+    async fn know(&self, path: &str) -> Proof {
         if self.paths.contain(path, Instant::now()) {
-            return true;
+            return Proof::Given;
         }
         let (reply, looked) = oneshot::channel();
-        if self.look.try_send(reply).is_ok() {
-            let _ = timeout(PATIENCE, looked).await;
+        let could_look = match self.look.try_send(reply) {
+            Ok(()) => timeout(PATIENCE, looked).await.is_ok_and(|looked| looked.unwrap_or(true)),
+            Err(error) => matches!(error, mpsc::error::TrySendError::Closed(_)),
+        };
+        match self.paths.contain(path, Instant::now()) {
+            true => Proof::Given,
+            false if could_look || !SecretPaths::is_secret(path) => Proof::Missing,
+            false => Proof::Unknown,
         }
-        self.paths.contain(path, Instant::now())
     }
 
     /// The path by which this replica asks another one.
@@ -133,8 +150,13 @@ impl Callers {
 
 /// Refuses a caller that did not prove to be the API server or a replica, and what is too large, before a body is read. Lets as much
 /// in at a time as there is room for.
+///
+/// While the registration cannot be read, a caller may know a newer path than this replica. It is told to try again, which takes its
+/// body: the API server hands on to its client only what is in an answer to a review. Nothing is decided for it.
 pub(crate) async fn admit(State(callers): State<Callers>, request: Request, next: Next) -> Response {
-    if !callers.know(request.uri().path()).await {
+    let proof = callers.know(request.uri().path()).await;
+    // Another replica decides itself where this one refuses.
+    if proof == Proof::Missing || proof == Proof::Unknown && peers::is_forwarded(request.uri()) {
         let why = "this path is not the one in the webhook's registration; only the API server of this cluster may ask";
         return no_review(StatusCode::FORBIDDEN, why);
     }
@@ -147,8 +169,18 @@ pub(crate) async fn admit(State(callers): State<Callers>, request: Request, next
         let why = format!("the review has {length} bytes; at most {BODY_LIMIT} are read");
         return no_review(StatusCode::PAYLOAD_TOO_LARGE, &why);
     }
-    match take(&callers.bodies, length, BODIES_KIB).await {
-        Ok(_room) => next.run(request).await,
+    let _room = match take(&callers.bodies, length, BODIES_KIB).await {
+        Ok(room) => room,
+        Err(refusal) => return refusal,
+    };
+    if proof == Proof::Given {
+        return next.run(request).await;
+    }
+    let Ok(body) = axum::body::to_bytes(request.into_body(), BODY_LIMIT).await else {
+        return no_review(StatusCode::BAD_REQUEST, "the body could not be read");
+    };
+    match callers.room_for(&body).await {
+        Ok(_room) => try_again(&body, "the API server does not say which path its registration names"),
         Err(refusal) => refusal,
     }
 }

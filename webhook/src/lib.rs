@@ -97,7 +97,11 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         (None, Some(cert), Some(key)) => tls::load(cert, key, Arc::clone(&metrics)).await?,
         _ => anyhow::bail!("give --tls-cert and --tls-key, or --self-signed-service"),
     };
-    registrations.look().await;
+    if args.self_signed_service.is_some() {
+        registrations.announce().await;
+    } else {
+        registrations.look().await;
+    }
     let (look, asked) = mpsc::channel(registrations::CALLERS);
     tokio::spawn(registrations.follow(asked));
     let peers = args.peers(followed)?.map(peers::Peers::start).transpose()?;

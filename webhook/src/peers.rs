@@ -19,7 +19,7 @@ use tokio::{
 use crate::tls::Authority;
 
 /// In the query of a request that was forwarded already: it is not forwarded again.
-pub(crate) const FORWARDED: &str = "handed=true";
+const FORWARDED: &str = "handed=true";
 const MAX_PEERS: usize = 64;
 /// How long another replica may take before this one decides by itself.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -27,6 +27,10 @@ const PATIENCE: Duration = Duration::from_secs(4);
 const SHUNNED: Duration = Duration::from_secs(5);
 /// How often the addresses behind a name are looked up.
 const LOOK_UP: Duration = Duration::from_secs(10);
+
+pub(crate) fn is_forwarded(uri: &axum::http::Uri) -> bool {
+    uri.query().is_some_and(|query| query.contains(FORWARDED))
+}
 
 /// Where other replicas are, and how they prove who they are.
 #[derive(Clone, Debug)]

@@ -25,7 +25,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::{callers::SecretPaths, metrics::Metrics, tls::Authority};
+use crate::{callers::SecretPaths, metrics::Metrics, self_signed, tls::Authority};
 
 /// Between two looks. An installation that was just named is guarded after this at the latest.
 const POLL: Duration = Duration::from_secs(10);
@@ -38,11 +38,14 @@ pub(crate) const CALLERS: usize = 64;
 const ROTATION: Duration = Duration::from_mins(10);
 /// A replica in which a second takes this much longer did not answer meanwhile: the API server waits for ten seconds.
 const STALL: Duration = Duration::from_secs(5);
+/// Looks of a replica that starts, before it serves in any case.
+const ANNOUNCEMENTS: usize = 5;
 /// When the path of a registration was made, RFC 3339. Replicas come and go; it stays.
 const PATH_SINCE_ANNOTATION: &str = "backup-webhook/path-since";
 
 /// The registrations of an installation.
 pub(crate) struct Registrations {
+    client: Client,
     api: Api<ValidatingWebhookConfiguration>,
     all_namespaces: Api<Namespace>,
     /// Namespace of this installation.
@@ -79,9 +82,10 @@ impl Registrations {
         };
         let names = profiles.map(|(profile, requests)| (name_of(profile), requests)).collect();
         let (registered, own, poll) = (watch::Sender::new(None), own.to_owned(), POLL);
-        let (api, all_namespaces) = (Api::all(client.clone()), Api::all(client));
+        let (api, all_namespaces) = (Api::all(client.clone()), Api::all(client.clone()));
         let told = Mutex::default();
         Self {
+            client,
             api,
             all_namespaces,
             own,
@@ -119,7 +123,7 @@ impl Registrations {
     }
 
     /// Looks again and again, and soon when it is asked for.
-    pub(crate) async fn follow(mut self, mut asked: mpsc::Receiver<oneshot::Sender<()>>) {
+    pub(crate) async fn follow(mut self, mut asked: mpsc::Receiver<oneshot::Sender<bool>>) {
         let mut callers = Vec::with_capacity(CALLERS);
         let mut stall = std::pin::pin!(stalled());
         loop {
@@ -132,19 +136,32 @@ impl Registrations {
                     stall.set(stalled());
                 }
             }
-            self.look().await;
+            let could_read = self.look().await;
             for caller in callers.drain(..) {
                 // An error means that the caller has given up.
-                let _ = caller.send(());
+                let _ = caller.send(could_read);
             }
             sleep(PAUSE.min(self.poll)).await;
         }
     }
 
-    /// Reads all of them once. What cannot be read leaves what is known.
-    pub(crate) async fn look(&self) {
+    /// Looks until all registrations name the authority, a few times at most, and then gives API servers a moment to hear of it:
+    /// creations fail if it is served before that.
+    pub(crate) async fn announce(&self) {
+        for _ in 0..ANNOUNCEMENTS {
+            self.look().await;
+            let named = self.registered.borrow().is_some();
+            sleep(PAUSE.min(self.poll)).await;
+            if named {
+                return;
+            }
+        }
+    }
+
+    /// Reads all of them once, and returns whether that went well. What cannot be read leaves what is known.
+    pub(crate) async fn look(&self) -> bool {
         let (authority, at) = (self.authority.borrow().clone(), Instant::now());
-        let mut all_name_it = true;
+        let (mut all_name_it, mut could_read) = (true, true);
         for (name, requests) in &self.names {
             match self.look_at(name, requests, &authority).await {
                 Ok(Found::Right | Found::Elsewhere) => continue,
@@ -158,7 +175,10 @@ impl Registrations {
                     tracing::info!("put CA and path into ValidatingWebhookConfiguration {name}");
                 }
                 Ok(Found::Changing) => {}
-                Err(error) => tracing::warn!("{error:#}; trying again"),
+                Err(error) => {
+                    tracing::warn!("{error:#}; trying again");
+                    could_read = false;
+                }
             }
             all_name_it = false;
         }
@@ -167,6 +187,7 @@ impl Registrations {
             Some((known, _)) if *known == authority => {}
             _ => *registered = Some((authority, at)),
         });
+        could_read
     }
 
     /// Measures whether we are asked about all that we should be, and logs why not.
@@ -198,6 +219,12 @@ impl Registrations {
                 gaps.join("; ")
             );
         }
+    }
+
+    /// Whether the Secret still says that this authority is the one to name.
+    async fn secret_names(&self, authority: &Authority) -> anyhow::Result<bool> {
+        let named = self_signed::named_by_secret(&self.client, &self.own).await?;
+        Ok(named.as_deref() == authority.as_deref())
     }
 
     /// The labels of a namespace; that with its name, which each has, where it cannot be read.
@@ -241,6 +268,11 @@ impl Registrations {
             self.paths.saw(path, now);
         }
         let other_ca = ca.is_some() && configs().any(|config| config.ca_bundle != ca);
+        // A replica that stood still would take away the authority of what another one has made meanwhile. The Secret is read after
+        // the registration, whose resourceVersion tells if somebody else writes after that.
+        if other_ca && !self.secret_names(authority).await? {
+            return Ok(Found::Changing);
+        }
         let told = self.told.lock().entry(name.to_owned()).or_insert_with(|| known.first().cloned()).clone();
         let is_secret = |path: &&String| {
             let age = self.paths.age(path, now).max(annotated_age(&configuration, Timestamp::now()));
@@ -333,14 +365,30 @@ mod tests {
     use super::*;
 
     const PATH: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/backup-webhook";
+    const SECRET: &str = "/api/v1/namespaces/velero/secrets/backup-webhook-tls";
 
-    fn replica(api: &FakeApi, ca: Option<&[u8]>) -> Registrations {
+    /// As the Secret names an authority.
+    fn pem(authority: &str) -> String {
+        format!("-----BEGIN CERTIFICATE-----\n{authority}\n-----END CERTIFICATE-----\n")
+    }
+
+    fn base64(text: &str) -> Value {
+        json!(ByteString(text.as_bytes().to_vec()))
+    }
+
+    /// One that serves what the Secret says.
+    fn replica(api: &FakeApi, authority: Option<&str>) -> Registrations {
+        let authority = authority.map(pem);
+        if let Some(authority) = &authority {
+            let data = json!({ "tls.crt": "", "tls.key": "", "ca.crt": base64(authority) });
+            api.put(SECRET, json!({ "metadata": { "name": "backup-webhook-tls" }, "data": data }));
+        }
         let profiles = [("velero", Vec::new())].into_iter();
         Registrations::new(
             api.client(),
             "velero",
             profiles,
-            watch::channel(ca.map(Into::into)).1,
+            watch::channel(authority.map(|authority| authority.into_bytes().into())).1,
             Installations::default(),
             SecretPaths::default(),
             Arc::default(),
@@ -367,7 +415,7 @@ mod tests {
     #[tokio::test]
     async fn all_webhooks_are_asked_by_one_path_that_all_replicas_know() {
         let api = FakeApi::new();
-        let (one, two) = (replica(&api, Some(b"ca")), replica(&api, Some(b"ca")));
+        let (one, two) = (replica(&api, Some("ca")), replica(&api, Some("ca")));
         assert_eq!(one.seen("backup-webhook").await.unwrap(), Found::Missing, "it may be applied later");
         let service = json!({ "service": { "name": "backup-webhook", "namespace": "velero", "port": 443 } });
         registered(&api, &[service.clone(), service]);
@@ -378,7 +426,7 @@ mod tests {
             assert_eq!(replica.seen("backup-webhook").await.unwrap(), Found::Right);
             for number in [0, 1] {
                 let client = client(&api, number);
-                assert_eq!(client["caBundle"], "Y2E=");
+                assert_eq!(client["caBundle"], base64(&pem("ca")));
                 let path = client["service"]["path"].as_str().unwrap();
                 assert!(path.len() > 64 && replica.paths.contain(path, Instant::now()), "{path}");
             }
@@ -481,17 +529,46 @@ mod tests {
     async fn a_new_certificate_brings_a_new_path() {
         let api = FakeApi::new();
         registered(&api, &[json!({ "url": "https://127.0.0.1:9/validate" })]);
-        replica(&api, Some(b"old")).look().await;
+        replica(&api, Some("old")).look().await;
         let before = client(&api, 0);
-        replica(&api, Some(b"new")).look().await;
+        replica(&api, Some("new")).look().await;
         assert_ne!(client(&api, 0)["url"], before["url"]);
+    }
+
+    /// One that stood still while another one made a certificate would make creations fail until the other one looks.
+    #[tokio::test]
+    async fn a_replica_that_has_not_heard_of_a_certificate_takes_no_authority_away() {
+        let api = FakeApi::new();
+        registered(&api, &[json!({ "url": "https://127.0.0.1:9/validate" })]);
+        let slept = replica(&api, Some("old"));
+        replica(&api, Some("new")).look().await;
+        let named = client(&api, 0);
+        assert_eq!(named["caBundle"], base64(&pem("new")));
+        assert_eq!(slept.seen("backup-webhook").await.unwrap(), Found::Changing);
+        api.delete(SECRET);
+        assert_eq!(slept.seen("backup-webhook").await.unwrap(), Found::Changing, "it may be made just now");
+        assert_eq!(client(&api, 0), named);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_authority_is_named_before_a_replica_serves_though_another_one_writes_at_the_same_time() {
+        let api = FakeApi::new();
+        registered(&api, &[json!({ "url": "https://127.0.0.1:9/validate" })]);
+        let conflicts = std::sync::atomic::AtomicUsize::new(0);
+        api.fault(move |_, request| {
+            let first =
+                request.is("PUT", PATH) && conflicts.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0;
+            first.then(|| backup_testkit::Fault::refuse(409, "Conflict", "the object has been modified"))
+        });
+        replica(&api, Some("ca")).announce().await;
+        assert_eq!(client(&api, 0)["caBundle"], base64(&pem("ca")));
     }
 
     #[tokio::test]
     async fn what_leads_to_another_installation_is_left_alone() {
         let api = FakeApi::new();
         registered(&api, &[json!({ "service": { "name": "backup-webhook", "namespace": "team-b" } })]);
-        let replica = replica(&api, Some(b"ca"));
+        let replica = replica(&api, Some("ca"));
         assert_eq!(replica.seen("backup-webhook").await.unwrap(), Found::Elsewhere);
         assert_eq!(client(&api, 0)["caBundle"], Value::Null);
     }

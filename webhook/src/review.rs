@@ -17,7 +17,7 @@ use backup_lock::{
     Footprint, ObjectKey, ObjectKind, ProtectedProfile,
     admission::{ClaimRequest, Running},
     ledger::Ask,
-    observe::Objects,
+    observe::{Objects, ObserveError},
 };
 use k8s_openapi::api::authentication::v1::UserInfo;
 use kube::core::{
@@ -166,11 +166,12 @@ impl Webhook {
         let creates = revives.is_empty() && !key.kind.is_deletion();
         let objects = protected.store.objects();
         let is_new = revives.is_empty() && key.kind != ObjectKind::Deletion;
-        let taken = async { is_new && is_taken(objects, &key, &uid).await };
+        let taken =
+            async { if is_new { in_time(deadline, is_taken(objects, &key, &uid)).await } else { Ok(false) } };
         let footprint = in_time(deadline, objects.footprint(&key, &spec));
         let (footprint, taken) = tokio::join!(footprint, taken);
         // Whatever becomes of the object that has the name: what is refused is never stored, so it needs no place.
-        if taken {
+        if taken? {
             return Ok(Answer::refuse(denial::exists(&protected.profile, &key), "invalid"));
         }
         let footprint = footprint?;
@@ -311,9 +312,14 @@ impl Webhook {
     }
 }
 
-/// Whether another object of this name is stored. If that cannot be read, the creation is decided as if the name were free.
-async fn is_taken(objects: &Objects, key: &ObjectKey, uid: &str) -> bool {
-    matches!(objects.read(key).await, Ok(Some(stored)) if stored.uid != uid)
+/// Whether another object of this name is stored. Where the API server refuses to say so, which another try does not change, the
+/// creation is decided as if the name were free.
+async fn is_taken(objects: &Objects, key: &ObjectKey, uid: &str) -> Result<bool, ObserveError> {
+    match objects.read(key).await {
+        Ok(stored) => Ok(stored.is_some_and(|stored| stored.uid != uid)),
+        Err(error) if error.is_refusal() => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// An object in a namespace in which no installation works passes, and has no claim: nothing runs it.
@@ -386,7 +392,7 @@ pub(crate) async fn validate(
         Err(message) => return no_review(StatusCode::BAD_REQUEST, &message),
     };
     let deadline = start + budget(&uri);
-    let forwarded = uri.query().is_some_and(|query| query.contains(peers::FORWARDED));
+    let forwarded = peers::is_forwarded(&uri);
     let kind = request.kind.kind.as_str();
     // The kind for metrics is one of those that are guarded, or other.
     let (label, answer) =
@@ -419,6 +425,19 @@ pub(crate) async fn validate(
         response.result = status;
     }
     Json(response.into_review()).into_response()
+}
+
+/// The answer to a review on which nothing can be decided now: its client may come again.
+pub(crate) fn try_again(body: &[u8], why: &str) -> Response {
+    match request_of(body) {
+        Ok(request) => {
+            let mut response = AdmissionResponse::from(&request);
+            response.allowed = false;
+            response.result = denial::trouble(&denial::not_in_time(why), 1);
+            Json(response.into_review()).into_response()
+        }
+        Err(message) => no_review(StatusCode::BAD_REQUEST, &message),
+    }
 }
 
 fn request_of(body: &[u8]) -> Result<AdmissionRequest<DynamicObject>, String> {

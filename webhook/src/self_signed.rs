@@ -149,6 +149,12 @@ impl SelfSigned {
     }
 }
 
+/// The authorities that the Secret names now; none if there is no Secret.
+pub(crate) async fn named_by_secret(client: &Client, namespace: &str) -> anyhow::Result<Option<Vec<u8>>> {
+    let secret = read(&Api::namespaced(client.clone(), namespace)).await?;
+    secret.map(|secret| Ok(Kept::of(&secret)?.bundle())).transpose()
+}
+
 /// The API server's: it judges what is served.
 async fn time_of_day(client: &Client) -> anyhow::Result<Timestamp> {
     let now = server_time::now(client).await;

@@ -23,7 +23,10 @@ use backup_lock::{
 use backup_testkit::{FakeApi, Fault, LEDGER_PATH, Request as ApiRequest};
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
 
 use crate::{
     authorization::Authorization,
@@ -62,6 +65,16 @@ impl Replica {
 
     /// The same, without the profiles that cannot be used.
     fn without(api: &FakeApi, unusable: Vec<UnusableProfile>, change: impl FnOnce(&mut Profile)) -> Self {
+        Self::looking_by(mpsc::channel(1).0, api, unusable, change)
+    }
+
+    /// One whose looks at the registration are answered by the receiver.
+    fn looking_by(
+        look: mpsc::Sender<oneshot::Sender<bool>>,
+        api: &FakeApi,
+        unusable: Vec<UnusableProfile>,
+        change: impl FnOnce(&mut Profile),
+    ) -> Self {
         let metrics = Arc::new(Metrics::default());
         let mut profiles = Profile::builtin();
         profiles.retain(|profile| unusable.iter().all(|one| one.name != profile.name));
@@ -78,7 +91,7 @@ impl Replica {
         let authorization = Authorization::new(api.client(), false);
         let (path, paths) = (SecretPaths::make().unwrap(), SecretPaths::default());
         paths.saw(&path, Instant::now());
-        let callers = Callers::new(paths.clone(), mpsc::channel(1).0);
+        let callers = Callers::new(paths.clone(), look);
         let webhook =
             Webhook::new(profiles, unusable.into(), authorization, callers, None, Arc::clone(&metrics));
         Self { client: Client::new(server::router(webhook), "velero"), path, paths, metrics, store }

@@ -53,6 +53,12 @@ impl ObserveError {
             Self::Timeout { .. } => "timeout",
         }
     }
+
+    /// Whether the API server refused the request itself (a status 4xx other than 429), so that it will refuse it again.
+    pub fn is_refusal(&self) -> bool {
+        let Self::Api { source, .. } = self else { return false };
+        matches!(&**source, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
+    }
 }
 
 /// Reads the objects of one profile; cheap to clone.

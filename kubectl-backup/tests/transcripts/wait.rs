@@ -104,3 +104,20 @@ async fn a_line_that_is_written_over_is_no_wider_than_the_window() {
     let seen = Person::at(&api).in_window(20, 24).types("create b --wait").await;
     assert!(seen.contains("\rbackup b: InProgre…␛[K") && !seen.contains("of 40"), "{seen}");
 }
+
+#[tokio::test]
+async fn an_older_state_is_not_shown_after_a_newer_one() {
+    let api = FakeApi::start().await;
+    let of = |version: &str, status: Value| {
+        Fault::Answer(200, with(b(status), &json!({"metadata": {"resourceVersion": version}})))
+    };
+    let states = [
+        of("100", json!({"phase": "Finalizing"})),
+        of("99", json!({"phase": "InProgress"})),
+        of("101", json!({"phase": "Completed"})),
+    ];
+    api.meets(&Method::GET, "/b", states);
+    let seen = Person::at(&api).types("create b --wait").await;
+    assert!(seen.contains("Finalizing") && !seen.contains("InProgress"), "{seen}");
+    assert!(seen.ends_with("--- exit 0\n"), "{seen}");
+}

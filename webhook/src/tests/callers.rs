@@ -20,6 +20,34 @@ async fn who_does_not_know_the_path_is_told_so_and_nothing_is_read_or_written() 
     assert_eq!((api.writes(), ledger_version(&api)), (0, Value::Null));
 }
 
+/// Another replica may have changed the path just before the API server went away.
+#[tokio::test]
+async fn who_comes_by_a_newer_path_while_the_registration_cannot_be_read_may_come_again() {
+    for could_read in [false, true] {
+        let api = FakeApi::new();
+        let (look, mut asked) = mpsc::channel::<oneshot::Sender<bool>>(1);
+        tokio::spawn(async move {
+            while let Some(caller) = asked.recv().await {
+                caller.send(could_read).unwrap();
+            }
+        });
+        let replica = Replica::looking_by(look, &api, Vec::new(), |_| {});
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": creation("Backup", "b", "1", backup_spec())});
+        let newer = SecretPaths::make().unwrap();
+        for (path, code) in [(newer.as_str(), if could_read { 403 } else { 200 }), ("/validate", 403)] {
+            let (status, answer) = replica.post_to(path, review.to_string().into_bytes()).await;
+            assert_eq!(status.as_u16(), code, "{answer}");
+            if code == 200 {
+                let answer = &answer["response"];
+                assert_eq!((&answer["allowed"], &answer["status"]["code"]), (&json!(false), &json!(503)));
+                assert!(message(answer).contains("try again"), "{answer}");
+            }
+        }
+        assert_eq!((api.writes(), ledger_version(&api)), (0, Value::Null));
+    }
+}
+
 #[tokio::test]
 async fn a_repeated_creation_does_not_widen_an_entry() {
     let (api, replica) = one_replica();

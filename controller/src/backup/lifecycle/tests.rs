@@ -116,10 +116,25 @@ async fn a_list_that_is_refused_makes_the_backup_partially_failed_with_as_many_e
     run(&cluster).await;
     let status = &cluster.get(BACKUP)["status"];
     assert_eq!((&status["phase"], &status["errors"]), (&json!("PartiallyFailed"), &json!(1)));
-    let results = std::fs::read(cluster.file("b-results.gz")).unwrap();
-    let results: backup_store::Results =
-        serde_json::from_reader(flate2::read::GzDecoder::new(results.as_slice())).unwrap();
+    let results = results(&cluster);
     assert_eq!((results.errors(), results.warnings()), (1, status["warnings"].as_i64().unwrap_or(0)));
+}
+
+fn results(cluster: &Cluster) -> backup_store::Results {
+    let results = std::fs::read(cluster.file("b-results.gz")).unwrap();
+    serde_json::from_reader(flate2::read::GzDecoder::new(results.as_slice())).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_that_was_cancelled_before_it_began_is_not_blamed_on_its_spec() {
+    let cluster = Cluster::with(metadata_comes_first);
+    ready(&cluster);
+    let (worker, cancellation) = worker(&cluster.context());
+    cancellation.cancel();
+    end(&cluster, worker).await;
+    assert_eq!(cluster.phase(), "PartiallyFailed");
+    let results = results(&cluster);
+    assert_eq!((results.errors(), results.warnings()), (1, 0), "{results:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -108,4 +108,6 @@ async fn a_status_that_an_existing_object_keeps_is_named_where_it_was_asked_for(
     fake.put("/apis/example.com/v1/namespaces/a/notes/n", note("other"));
     let report = restored_in(&fake, &[("notes.example.com", Some("a"), note("kept"))], json!({})).await;
     assert_eq!(report.counts(), (1, 0), "data that differs");
+    let left = report.summary().left;
+    assert_eq!((left.left, left.incomplete), (1, 0), "nothing of what was left was stored: {left}");
 }
