@@ -1,7 +1,8 @@
 //! Backups: queue, validation, collection.
 //!
-//! `lifecycle` is what `job` needs to know of them. `queue` decides whose turn it is, `prepare` what a Backup becomes when it
-//! starts; `collection` collects, `renewal` reads again what operations have changed, `metadata` is what is stored at the end.
+//! `lifecycle` implements the interface of `job`. `queue` decides which Backup starts next, `prepare` how a Backup is changed
+//! when it starts; `collection` collects items, `renewal` reads items again that operations have changed, `metadata` builds
+//! the metadata stored at the end.
 
 pub(crate) mod actions;
 pub(crate) mod collect;

@@ -1,7 +1,7 @@
-//! Looks after the ledgers while this replica leads: releases claims of objects that are gone, rebuilds ledgers that were lost,
+//! Maintains the ledgers while this replica leads: releases claims of objects that are gone, rebuilds ledgers that were lost,
 //! and finds objects that run without a claim (created while the webhook was off, or stored long after they were admitted).
-//! These get a claim if nothing conflicts with it, and are reported otherwise. Objects in an unknown phase keep their place,
-//! perhaps for ever, and are reported, too.
+//! These get a claim if nothing conflicts with it, and are reported otherwise. Objects in an unknown phase keep their claim,
+//! possibly for ever, and are reported, too.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -20,13 +20,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
 
-/// For one pass, however many claims there are.
+/// Timeout of one pass, for any number of claims.
 const PASS_DEADLINE: Duration = Duration::from_mins(1);
-/// For one change of a ledger.
+/// Time limit for one change of a ledger.
 const BUDGET: Duration = Duration::from_secs(10);
-/// Before the claims of deleted objects are looked at again, after an error or while another replica leads.
+/// Delay before the claims of deleted objects are checked again, after an error or while another replica leads.
 const GONE_RETRY: Duration = Duration::from_secs(5);
-/// Objects remembered as reported; beyond it they are reported again.
+/// Maximum number of objects remembered as reported; then all are reported again.
 const MAX_REPORTED: usize = 10_000;
 
 pub(crate) struct ClaimsController {
@@ -35,10 +35,10 @@ pub(crate) struct ClaimsController {
     pub(crate) protected: Arc<[ProtectedProfile]>,
 }
 
-/// A protected profile, and what the passes over it remember.
+/// A protected profile, and the state of the passes over it.
 struct Profile {
     ledgers: LedgerReconciler,
-    /// Uid and reason of what was reported.
+    /// Uid and reason of each report.
     reported: HashSet<(String, &'static str)>,
     conflicting: u64,
     unknown: u64,
@@ -61,7 +61,7 @@ impl ClaimsController {
         }
     }
 
-    /// Looks after the ledgers of a profile for ever.
+    /// Maintains the ledgers of a profile; never returns.
     async fn look_after(&self, protected: &ProtectedProfile, running: &RunningObjects) {
         let mut profile = Profile {
             ledgers: LedgerReconciler::new(protected.clone()),
@@ -89,8 +89,8 @@ impl ClaimsController {
         }
     }
 
-    /// Frees the claims of objects as soon as a watch shows that they are gone, for ever. A replica that does not lead remembers
-    /// them, and frees them when it leads.
+    /// Frees the claims of objects as soon as a watch shows that they are gone; never returns. A replica that does not lead
+    /// records them, and frees their claims once it leads.
     async fn free_gone(&self, protected: &ProtectedProfile, running: &RunningObjects) {
         loop {
             while !self.cluster.leadership.is_leader() {
@@ -132,7 +132,7 @@ impl ClaimsController {
         Ok(())
     }
 
-    /// Claims a place for everything that runs in a scope without one.
+    /// Claims a place for each object that runs in a scope without one.
     async fn claim_unclaimed(
         &self,
         profile: &mut Profile,
@@ -155,7 +155,7 @@ impl ClaimsController {
                 self.report(profile, protected, &seen, "UnknownPhase", &why);
             }
             let entry = stored.ledger.entry(&seen.key, &seen.uid);
-            // What a person has released by force stays released.
+            // A claim that an operator released by force stays released.
             if entry.is_some_and(Entry::has_its_place) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! ConfigMaps that people write for backups and restores, in the namespace of the installation.
+//! ConfigMaps that users write for backups and restores, in the namespace of the installation.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,12 +13,12 @@ use kube::Api;
 
 const BUDGET: Duration = Duration::from_secs(30);
 
-/// A reference to the ConfigMap of this name, as a spec has it.
+/// A reference to the ConfigMap of this name, in the form of a spec.
 pub(crate) fn reference(name: &str) -> LocalReference {
     LocalReference { kind: "ConfigMap".to_owned(), name: name.to_owned(), ..LocalReference::default() }
 }
 
-/// What the ConfigMap says that a spec names in `field`; none if it names none. The error is everything that is wrong with it.
+/// Reads the ConfigMap that a spec names in `field`; `None` if it names none. The error lists everything that is wrong.
 pub(crate) fn read<T>(
     field: &str,
     reference: Option<&LocalReference>,
@@ -30,7 +30,7 @@ pub(crate) fn read<T>(
     match data {
         _ if !wrong.is_empty() => Err(wrong),
         None => Err(vec![Finding::new(
-            // A flag is the name itself.
+            // A flag holds the name itself.
             if field.starts_with("--") { field.to_owned() } else { format!("{field}.name") },
             format!("there is no ConfigMap {:?} in the namespace of this installation", reference.name),
         )]),
@@ -38,12 +38,12 @@ pub(crate) fn read<T>(
     }
 }
 
-/// The data of the ConfigMap that a spec names; none if it names none, or there is none.
+/// The data of the ConfigMap that a spec names; `None` if it names none, or the ConfigMap does not exist.
 pub(crate) async fn data(
     cluster: &Cluster,
     reference: Option<&LocalReference>,
 ) -> Result<Option<BTreeMap<String, String>>, kube::Error> {
-    // A name that no object can have is that of none; the API server would not say so.
+    // An invalid name counts as a missing ConfigMap; the API server would answer differently.
     let Some(name) = reference.map(|reference| reference.name.as_str()).filter(|name| is_object_name(name))
     else {
         return Ok(None);

@@ -13,13 +13,13 @@ use kube::{
 /// shorter limits.
 const READ_TIMEOUT: Duration = Duration::from_secs(330);
 
-/// A client for single requests and watches, and one for connections that may be silent for as long as a command in a pod is.
+/// A client for single requests and watches, and one for connections that may be silent while a command in a pod runs.
 pub(crate) async fn clients(kubeconfig: Option<&Path>) -> anyhow::Result<(Client, Client)> {
     let config = config(kubeconfig).await?;
     let mut silent = config.clone();
     silent.read_timeout = None;
     let client = |config| {
-        // The error's text holds its causes already.
+        // The error's text includes its causes.
         connection::client(config)
             .map_err(|error| anyhow!("the configuration of the cluster can not be used: {error}"))
     };
@@ -49,7 +49,7 @@ async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<Config> {
     };
     config.read_timeout = Some(READ_TIMEOUT);
     config.reset_reader_on_write = true;
-    // A list costs the API server more time to compress than it takes on the way to a program beside it.
+    // Compressing a list costs the API server more time than sending it to a nearby program.
     config.disable_compression = true;
     Ok(config)
 }

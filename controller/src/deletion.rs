@@ -1,10 +1,10 @@
 //! DeleteBackupRequests: a backup is deleted with its files, its restores and their files.
 //!
-//! Everything is checked before anything is destroyed, and what was begun is continued after a restart: the request stays
-//! InProgress and the Backup Deleting until the last step, and every step can be repeated. The order of the steps makes that a
-//! half-deleted backup never looks like a whole one: phase, what plugins and drivers hold (`external_data`), metadata, other
-//! files, versions of them, restores (`data`), the Backup, the request. What a store locks is hidden, and waited for
-//! (`object_lock`).
+//! Everything is checked before anything is deleted, and a deletion that has begun is continued after a restart: the request
+//! stays InProgress and the Backup Deleting until the last step, and every step can be repeated. Because of the order of the
+//! steps a half-deleted backup never looks complete: phase, data of plugins and drivers (`external_data`), metadata, other
+//! files, versions of them, restores (`data`), the Backup, the request. Files that a store locks are hidden, and the deletion
+//! waits for the end of the lock (`object_lock`).
 
 mod data;
 mod decide;
@@ -43,11 +43,11 @@ use crate::{
 };
 use decide::{Plan, waits};
 
-/// Backups that are deleted at the same time.
+/// Maximum number of backups that are deleted concurrently.
 const CONCURRENCY: usize = 2;
-/// Until what a deletion waits for is looked at again.
+/// Delay before a waiting deletion is checked again.
 const LOOK_AGAIN: Action = Action::RequeueAfter(Duration::from_secs(5));
-/// Look again at once, through the queue.
+/// Reconcile again at once, through the queue.
 const AT_ONCE: Action = Action::RequeueAfter(Duration::from_millis(100));
 
 pub(crate) struct DeletionController {
@@ -55,11 +55,11 @@ pub(crate) struct DeletionController {
     pub(crate) locations: Locations,
     pub(crate) snapshot_locations: SnapshotLocations,
     pub(crate) plugins: Host,
-    /// Velero's.
+    /// Ledger of Velero's profile.
     pub(crate) ledger: LedgerStore,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) recent: RecentDeletions,
-    /// What a backup may hold for its items to be read.
+    /// Limits on a backup's contents when its items are read.
     pub(crate) limits: Limits,
 }
 
@@ -98,7 +98,7 @@ impl DeletionController {
         LOOK_AGAIN
     }
 
-    /// Publishes the deletion in the request, then deletes.
+    /// Publishes the deletion in the request, then begins it.
     async fn begin(&self, request: &DeleteBackupRequest, backup: &Backup) -> Result<Action, ReconcileError> {
         if let Some(why) = self.keeps_for_its_data(request, backup).await? {
             return self.answer(request, Some(backup), vec![why]).await;
@@ -119,14 +119,14 @@ impl DeletionController {
         Box::pin(self.delete(&request, backup)).await
     }
 
-    /// Deletes what belongs to the backup, then the backup, then answers.
+    /// Deletes the backup's data, then the backup, then answers the request.
     async fn delete(&self, request: &DeleteBackupRequest, backup: &Backup) -> Result<Action, ReconcileError> {
         let Some(request) = &self.resume(request).await? else { return Ok(AT_ONCE) };
         if let Some(wait) = self.claim(request).await? {
             return Ok(wait);
         }
         if backup.phase() != BackupPhase::Deleting {
-            // From here on no restore begins from it.
+            // From now on no restore from the backup begins.
             let outcome = retry::status_patch(&self.cluster, backup, |current| {
                 let ended = current.phase().is_terminal() && current.phase() != BackupPhase::Deleting;
                 ended.then(|| json!({"status": {"phase": BackupPhase::Deleting}}))
@@ -136,7 +136,8 @@ impl DeletionController {
                 return Ok(AT_ONCE);
             }
         }
-        // Read again after the phase is published: a restore that saw the old phase is in this list, a later one sees the new phase.
+        // Read again after the phase was published: a restore that saw the old phase is in this list, a later one sees the new
+        // phase.
         let users = observe::users(&self.cluster, backup).await?;
         if !users.is_empty() {
             tracing::info!(backup = backup.name_any(), ?users, "the deletion waits for restores");
@@ -165,8 +166,8 @@ impl DeletionController {
         self.answer(request, Some(backup), Vec::new()).await
     }
 
-    /// Claims the right to delete, before anything is destroyed: no restore from the backup has a claim then, nor gets one.
-    /// Returns when to try again if something is in the way.
+    /// Claims the right to delete, before anything is deleted: then no restore from the backup has a claim or gets one. If that
+    /// is refused for now, returns when to try again.
     async fn claim(&self, request: &DeleteBackupRequest) -> Result<Option<Action>, ReconcileError> {
         self.cluster.leadership.check()?;
         let uid = request.uid().unwrap_or_default();
@@ -183,7 +184,7 @@ impl DeletionController {
         }
     }
 
-    /// Releases the claim. A failure is only logged: claims of what has ended are collected anyway.
+    /// Releases the claim. A failure is only logged: claims of ended objects are collected anyway.
     async fn release(&self, request: &DeleteBackupRequest) {
         let key = key_of(request);
         if let Err(error) = backup_lock::release(&self.ledger, &key, &request.uid().unwrap_or_default()).await
@@ -192,7 +193,7 @@ impl DeletionController {
         }
     }
 
-    /// Answers the request. With errors it stays, for a person to read; without, all requests for the backup are deleted.
+    /// Answers the request. With errors it is kept for users to read; without, all requests for the backup are deleted.
     async fn answer(
         &self,
         request: &DeleteBackupRequest,
@@ -238,10 +239,10 @@ impl DeletionController {
     }
 }
 
-/// Why a step of a deletion was not done.
+/// Why a step of a deletion failed.
 #[derive(Debug)]
 enum StepError {
-    /// Not possible until a person changes something: sentences, which answer the request.
+    /// Not possible until a user changes something: sentences for the answer to the request.
     Final(Vec<String>),
     Retry(ReconcileError),
 }

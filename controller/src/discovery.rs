@@ -1,4 +1,4 @@
-//! What the cluster serves: every type that can be backed up, its versions, and the names people use for it.
+//! The types that the cluster serves and that can be backed up, with their versions and the names users use for them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +29,7 @@ pub(crate) struct ServedTypes {
     pub failed: Vec<String>,
 }
 
-/// A type in its preferred version, and what else it is called.
+/// A type in its preferred version, with its other names.
 #[derive(Clone, Debug)]
 struct Served {
     resource: ResourceType,
@@ -39,7 +39,7 @@ struct Served {
     others: Vec<ResourceType>,
 }
 
-/// What could not be read, and why.
+/// The subject of a failed read, and the cause.
 #[derive(Debug, thiserror::Error)]
 #[error("{subject} cannot be read: {}", plain(.source))]
 pub(crate) struct ReadError {
@@ -52,7 +52,7 @@ impl ReadError {
         move |source| Self { subject, source }
     }
 
-    /// Whether it may pass without anybody doing something.
+    /// Whether the cause may pass without user action.
     pub(crate) fn is_transient(&self) -> bool {
         is_transient(&self.source)
     }
@@ -64,12 +64,12 @@ impl From<kube::Error> for ReadError {
     }
 }
 
-/// Which groups have nothing that could be backed up, as far as this process has seen them answer.
+/// API groups without creatable types, learned from discovery.
 #[derive(Debug)]
 pub(crate) struct KnownGroups {
-    /// Whether something of a group can be created.
+    /// Whether a group has creatable types, by name.
     seen: Mutex<BTreeMap<String, bool>>,
-    /// Those that count as without, when they were not seen.
+    /// Groups assumed to have none until discovered.
     named: BTreeSet<String>,
 }
 
@@ -78,7 +78,7 @@ impl KnownGroups {
         Self { seen: Mutex::default(), named: named.into_iter().collect() }
     }
 
-    /// Remembers the groups that have answered.
+    /// Records the groups that have answered.
     pub(crate) fn note(&self, served: &ServedTypes) {
         let mut now: BTreeMap<&str, bool> = BTreeMap::new();
         for Served { resource, .. } in &served.all {
@@ -94,7 +94,7 @@ impl KnownGroups {
         }
     }
 
-    /// Whether nothing is missing when this one (`group/version`) does not answer.
+    /// Whether a backup is complete without this `group/version`.
     pub(crate) fn has_nothing_to_back_up(&self, group_version: &str) -> bool {
         let group = group_version.split('/').next().unwrap_or_default();
         self.seen.lock().get(group).map_or_else(|| self.named.contains(group), |creatable| !creatable)
@@ -102,8 +102,8 @@ impl KnownGroups {
 }
 
 impl ServedTypes {
-    /// Asks the API server, by aggregated discovery (two requests). A single API group that is unavailable is no error: see
-    /// [`ServedTypes::failed`].
+    /// Reads the types from the API server, by aggregated discovery (two requests). A single API group that is unavailable is
+    /// no error: see [`ServedTypes::failed`].
     pub(crate) async fn load(client: &Client) -> Result<Self, ReadError> {
         let core = retry::read(BUDGET, || client.list_core_api_versions_aggregated());
         let groups = retry::read(BUDGET, || client.list_api_groups_aggregated());
@@ -119,7 +119,7 @@ impl ServedTypes {
         let mut served = Self::default();
         for group in groups {
             let name = group.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
-            // Versions come in order of preference; a type counts in the first that has it.
+            // Versions come in order of preference; the first one with a type is its preferred version.
             for version in group.versions {
                 let version_name = version.version.unwrap_or_default();
                 if version.freshness.as_deref() == Some("Stale") {
@@ -134,7 +134,7 @@ impl ServedTypes {
         served
     }
 
-    /// Just these types, each called by its plural name and kind.
+    /// Only these types, each with its plural name and kind.
     #[cfg(test)]
     pub(crate) fn just(types: &[ResourceType]) -> Self {
         let all = types.iter().map(|resource| Served {
@@ -146,7 +146,7 @@ impl ServedTypes {
         Self { all: all.collect(), failed: Vec::new() }
     }
 
-    /// And a type in a less preferred version.
+    /// Adds a type in a less preferred version.
     #[cfg(test)]
     pub(crate) fn and_in(mut self, version: &str, group_resource: &str) -> Self {
         for known in self.all.iter_mut().filter(|known| known.resource.group_resource() == group_resource) {
@@ -188,7 +188,7 @@ impl ServedTypes {
         });
     }
 
-    /// Adds the type of a definition, as if it were served already; in the version that it stores.
+    /// Adds the type of a CustomResourceDefinition as if it were served already, in its storage version.
     pub(crate) fn add_definition(&mut self, definition: &Map<String, Value>) {
         let Some(spec) = definition.get("spec") else { return };
         let text =
@@ -247,8 +247,8 @@ impl ServedTypes {
         all.map(|resource| resource.version.as_str()).collect()
     }
 
-    /// The full name of a type that a person calls `po`, `Pod`, `deploy` or `deployments.v1.apps`, in any case. Of several types
-    /// of one name the first in the order of the API server is meant, as in kubectl.
+    /// The full name of a type that a user calls `po`, `Pod`, `deploy` or `deployments.v1.apps`, in any case. If several types
+    /// have the name, the first in the order of the API server is taken, as in kubectl.
     pub(crate) fn resolve(&self, name: &str) -> Option<String> {
         let name = name.to_ascii_lowercase();
         let (head, rest) =

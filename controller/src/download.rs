@@ -1,15 +1,16 @@
-//! DownloadRequests: somebody wants a URL of one file of a backup or restore.
+//! DownloadRequests: a client asks for a URL of one file of a backup or restore.
 //!
-//! The answer opens the file to everybody who has it, so it stands in the request only, never in a log. A request is answered
-//! once, stays for ten minutes, as long as the URL is good for, and goes. What cannot be answered is `Failed` at once, with the
-//! reason; what may be in a moment is tried again until the request is over.
+//! The URL gives everybody who has it access to the file, so it is written to the request only, never to a log. A request is
+//! answered once, stays for ten minutes, the lifetime of the URL, and is deleted. A request that cannot be answered is `Failed`
+//! at once, with the reason; if the cause may be temporary, it is retried until the request expires.
 //!
-//! Most requests come in swarms (`velero backup describe` makes several), so what a request is about is read at most once a second
+//! Most requests come in bursts (`velero backup describe` makes several), so the subject of a request is read at most once a
+//! second
 //! (`recent`), and the request itself comes from the watch.
 //!
-//! A backup or restore whose items are worked on has a log so far, which its worker stores when it is asked for (`flush_requests`).
+//! A backup or restore whose items are in progress has a partial log, which its worker stores on request (`flush_requests`).
 //!
-//! Who can reach the API server and not the store asks for a path of the service proxy instead (`files`).
+//! Clients that can reach the API server and not the store ask for a path of the service proxy instead (`files`).
 
 mod decide;
 pub(crate) mod files;
@@ -43,10 +44,10 @@ use crate::{error::ReconcileError, job::operations::flush_requests::FlushRequest
 use decide::{Plan, TTL};
 use observe::{DownloadController, Subject};
 
-/// Requests that are answered at the same time.
+/// Maximum number of requests that are answered concurrently.
 const CONCURRENCY: usize = 16;
 
-/// Requests as the watch has delivered them, until they are looked at.
+/// Requests as delivered by the watch, until they are reconciled.
 type Delivered = Arc<Mutex<HashMap<Key, DownloadRequest>>>;
 
 #[derive(Clone)]
@@ -54,9 +55,9 @@ pub(crate) struct DownloadContext {
     pub(crate) cluster: Cluster,
     pub(crate) locations: Locations,
     pub(crate) flush_requests: FlushRequests,
-    /// Where this controller serves files itself; `None` if it does not.
+    /// Address at which this controller serves files itself; `None` if it does not.
     pub(crate) files_address: Option<SocketAddr>,
-    /// The Service that leads there.
+    /// The Service for that address.
     pub(crate) files_service: String,
 }
 
@@ -83,7 +84,7 @@ impl DownloadController {
         key: Key,
         watched: Option<DownloadRequest>,
     ) -> Result<Action, ReconcileError> {
-        // One whose time is over is read again before it is removed.
+        // An expired request is read again before it is removed.
         let watched = watched.filter(|request| decide::decide(request, Timestamp::now()) != Plan::Remove);
         let request = match watched {
             Some(request) => Some(request),
@@ -95,7 +96,7 @@ impl DownloadController {
             Plan::Keep(time) => Ok(Action::RequeueAfter(time)),
             Plan::Remove => {
                 self.ctx.cluster.leadership.check()?;
-                // By uid and resourceVersion: one that changes now is looked at again.
+                // By uid and resourceVersion: a request that changes now is reconciled again.
                 delete::delete_unchanged(&self.ctx.cluster, &request).await?;
                 Ok(Action::AwaitChange)
             }
@@ -115,7 +116,7 @@ impl DownloadController {
                 json!({"phase": Phase::Failed, "message": reason.to_string()})
             }
         };
-        // Conditional on the resourceVersion, only for a request that nobody has answered.
+        // Conditional on the resourceVersion, only for a request without an answer.
         retry::status_patch(&self.ctx.cluster, request, |current| {
             matches!(current.status.phase, None | Some(Phase::New)).then(|| {
                 let mut status = status.clone();
@@ -155,9 +156,9 @@ impl DownloadController {
         self.flush(target, &wanted.of).await;
         if (wanted.of.waits || is_growing(target, &wanted.of)) && !wanted.read_only {
             let _permit = self.snapshot_permits.acquire().await;
-            // A private key is written.
+            // Only the leader writes private keys.
             self.ctx.cluster.leadership.check()?;
-            // There is none if its end is decided, or written already.
+            // There is none if the end is decided, or written already.
             if let Some(url) = wanted.store.signed_url_of_snapshot(target, &wanted.of.uid, TTL).await? {
                 return Ok(url);
             }
@@ -165,7 +166,7 @@ impl DownloadController {
         Ok(wanted.store.signed_url(target, TTL).await?)
     }
 
-    /// Has the operations or the log stored as they are now, if it is these that are asked for and they go on.
+    /// Has the current operations or log stored, if the target is one of them and still changes.
     async fn flush(&self, target: &DownloadTarget, of: &Subject) {
         let operations = matches!(target.kind, Kind::BackupItemOperations | Kind::RestoreItemOperations);
         if of.waits && operations || is_growing(target, of) {
@@ -174,7 +175,7 @@ impl DownloadController {
     }
 }
 
-/// Whether this is the log of items that are being worked on.
+/// Whether this is the log of items that are in progress.
 fn is_growing(target: &DownloadTarget, of: &Subject) -> bool {
     is_log(&target.kind) && !of.waits && !of.over
 }

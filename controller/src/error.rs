@@ -6,7 +6,7 @@ use backup_store::StoreError;
 
 use crate::{discovery::ReadError, location::LocationError};
 
-/// Why an object was not reconciled. The queue tries it again.
+/// Why an object was not reconciled. The queue retries it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReconcileError {
     #[error("the API server could not be asked: {}", plain(.0))]
@@ -23,19 +23,19 @@ pub(crate) enum ReconcileError {
     Location(#[from] LocationError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The object is not what it was when the reconcile began: a sentence.
+    /// The object has changed since the reconcile began. A sentence.
     #[error("{0}")]
     Changed(String),
-    /// It is not possible now, or not to the end: a sentence.
+    /// Not possible now, or not completely. A sentence.
     #[error("{0}")]
     Postponed(String),
-    /// It is not possible until something is changed: a sentence.
+    /// Not possible until something is changed. A sentence.
     #[error("{0}")]
     Impossible(String),
 }
 
 impl ReconcileError {
-    /// A word for logs.
+    /// Category for logs.
     pub(crate) fn category(&self) -> &'static str {
         match self {
             Self::Api(_) | Self::Read(_) => "api",
@@ -50,7 +50,7 @@ impl ReconcileError {
         }
     }
 
-    /// Whether it may work later without anything being changed.
+    /// Whether a retry may succeed without a change.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Location(error) => error.is_transient(),

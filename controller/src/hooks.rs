@@ -1,4 +1,4 @@
-//! Commands in containers of pods, as hooks of backups and restores run them.
+//! Commands in containers of pods, run as hooks of backups and restores.
 
 mod annotations;
 pub(crate) mod exec;
@@ -14,34 +14,34 @@ use serde_json::Value;
 
 pub(crate) use annotations::{HookAnnotations, HookKeys};
 
-/// How long a command may take that does not say so itself (Velero `pkg/podexec`, v1.18).
+/// Timeout of a command without its own (Velero `pkg/podexec`, v1.18).
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
-/// No command may take longer (likewise).
+/// Maximum timeout of a command (likewise).
 const MAX_TIMEOUT: Duration = Duration::from_hours(4);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Hook {
-    /// What asks for it, for people.
+    /// Where the hook is defined, for messages.
     pub(crate) source: String,
     pub(crate) container: String,
     pub(crate) command: Vec<String>,
-    /// Whether a failure ends what is done with the pod (`onError: Fail`): it is not backed up, or runs no more hooks of the
+    /// Whether a failure stops further steps for the pod (`onError: Fail`): it is not backed up, or runs no more hooks of the
     /// restore.
     pub(crate) fails: bool,
     pub(crate) timeout: Duration,
 }
 
 impl Hook {
-    /// The beginning of a sentence about it; `when` is as in "before the backup". Without the command itself: people put
-    /// passwords there.
+    /// The beginning of a sentence about the hook; `when` is for example "before the backup". Without the command itself: users
+    /// put passwords there.
     pub(crate) fn subject(&self, when: &str, namespace: &str, pod: &str) -> String {
         let Self { source, container, .. } = self;
         format!("the command {when} of pod {namespace}/{pod}, container {container} ({source}),")
     }
 }
 
-/// How long a command may take. Zero is "not given", as in Velero.
+/// The timeout of a command. Zero counts as not given, as in Velero.
 pub(crate) fn limited(timeout: Option<GoDuration>) -> Duration {
     timeout
         .map(GoDuration::as_std)
@@ -49,7 +49,7 @@ pub(crate) fn limited(timeout: Option<GoDuration>) -> Duration {
         .map_or(TIMEOUT, |it| it.min(MAX_TIMEOUT))
 }
 
-/// What hooks are chosen by.
+/// The fields that select its hooks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pod {
     pub(crate) namespace: String,
@@ -58,12 +58,12 @@ pub(crate) struct Pod {
     pub(crate) phase: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotations: BTreeMap<String, String>,
-    /// Names of its containers, init containers not among them. At least one.
+    /// Names of its containers, without init containers. At least one.
     pub(crate) containers: Vec<String>,
 }
 
 impl Pod {
-    /// From a Pod as JSON; `None` if it is none.
+    /// From a Pod as JSON; `None` if required fields are missing.
     pub(crate) fn new(pod: &Value) -> Option<Self> {
         let field = |pointer| text_of(pod, pointer).map(str::to_owned);
         let map = |pointer| BTreeMap::deserialize(pod.pointer(pointer)?).ok();
@@ -81,7 +81,7 @@ impl Pod {
         })
     }
 
-    /// The container of a hook: that which it names, else the first.
+    /// The container named by the hook, or the pod's first.
     pub(crate) fn container(&self, named: Option<&str>) -> String {
         let named = named.filter(|name| !name.is_empty()).map(str::to_owned);
         named.or_else(|| self.containers.first().cloned()).unwrap_or_default()

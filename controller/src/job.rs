@@ -1,19 +1,19 @@
-//! The life of a Backup or a Restore, once for both: what differs is in [`lifecycle::Lifecycle`].
+//! The life of a Backup or a Restore, implemented once; the differences are in [`lifecycle::Lifecycle`].
 //!
-//! 1. `dispatcher` follows the watch. It gives an object that needs one a job: a turn of the queue, a worker, or a refusal of
-//!    what cannot be decoded. Only objects that have not ended are kept; which may start follows from their phases.
+//! 1. `dispatcher` follows the watch. It gives each object that needs one a job: a turn of the queue, a worker, or the refusal
+//!    of an object that cannot be decoded. Only objects that have not ended are kept; their phases decide which may start.
 //! 2. `worker` reads the object, asks `decide`, does one step, and reads again. A crash between two steps loses nothing: the
 //!    next worker reads the same object and the same store.
 //! 3. The claim is taken in the ledger before the first write, with a finalizer on the object, so that a deletion cannot free
-//!    the claim of work that goes on.
-//! 4. The work: items are collected or restored. Until its record is in the store, a crash makes it begin again; what must not
-//!    happen twice (commands in pods, actions of plugins) is in the `action_journal`.
+//!    the claim while the work continues.
+//! 4. The work: items are collected or restored. Until its record is in the store, a crash makes it start again; side effects
+//!    that must not be repeated (commands in pods, actions of plugins) are in the `action_journal`.
 //! 5. Operations that actions have started are polled (`operations`); each state is stored before it is published.
 //! 6. `pending_end`: one record holds every byte of the end. Any process that finds it publishes the same bytes.
-//! 7. The terminal patch: phase, times and counts as they are stored; it takes the finalizer of the work off.
-//! 8. The claim is released. A crash before that is mended by the collector of claims.
+//! 7. The terminal patch: phase, times and counts as stored; it removes the work finalizer.
+//! 8. The claim is released. After a crash before that, the collector of claims releases it.
 //!
-//! What is in the way is reported on the object (`worker/blocked`), and tried again for as long as it takes.
+//! The reason why an object is blocked is reported on the object (`worker/blocked`); the step is retried without limit.
 
 pub(crate) mod action_journal;
 pub(crate) mod cancellation;
@@ -40,7 +40,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{location::Locations, metrics::Metrics};
 use operations::poller::PollConfig;
 
-/// What the life of every kind needs; cheap to clone.
+/// Dependencies of jobs of every kind; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct JobContext {
     pub cluster: Cluster,
@@ -48,7 +48,7 @@ pub(crate) struct JobContext {
     pub locations: Locations,
     pub metrics: Arc<Metrics>,
     pub polling: PollConfig,
-    /// How long single resources, writes and a store before the start are waited for: `--resource-timeout`.
+    /// Timeout for single resources, writes, and a store before the start: `--resource-timeout`.
     pub resource_timeout: Duration,
     /// Cancelled when the process is asked to end: work stops where it can be resumed.
     pub stop: CancellationToken,
@@ -56,7 +56,7 @@ pub(crate) struct JobContext {
 
 #[cfg(test)]
 impl JobContext {
-    /// For a made-up API server: leads always, and gives up a patch after two seconds.
+    /// For a fake API server: always leader; a patch is given up after two seconds.
     pub(crate) fn fake(client: kube::Client) -> Self {
         let cluster = crate::testing::cluster(client.clone());
         let built_in = backup_actions::backup::built_in(&cluster, false, &Arc::default());

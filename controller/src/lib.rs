@@ -1,5 +1,5 @@
-//! The controllers that run the life of backups and restores. Each is a struct of what it needs; what it does with an object is
-//! decided by a pure function (`decide`) from what was read.
+//! The controllers for the life of backups and restores. Each is a struct with its dependencies; a pure function (`decide`)
+//! decides from what was read what it does with an object.
 
 #![warn(unreachable_pub)]
 
@@ -78,16 +78,16 @@ use snapshot_locations::SnapshotLocations;
 use startup::LedgerHome;
 use sync::{SkipCache, SyncController, WatchedBackups};
 
-/// How long controllers get to stop once the process is asked to end; the pod's grace period is a little longer.
+/// Time for controllers to stop after the process was asked to end; the pod's grace period is a little longer.
 const SHUTDOWN: Duration = Duration::from_secs(25);
 
 /// Runs the controllers until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// One sentence that says what is wrong and what to do: no cluster, a cluster that is too old, kinds that are missing,
-/// a Velero server in the same namespace, an address in use, or the loss of leadership.
+/// One sentence with the problem and the remedy: no cluster, a cluster that is too old, kinds that are missing, a Velero server
+/// in the same namespace, an address in use, or the loss of leadership.
 pub fn run(args: Args) -> BoxFuture<'static, anyhow::Result<()>> {
-    // A future without a type of its own is compiled here, and not once more in the program.
+    // Boxed: a future with a named type is compiled here, and not again in the program.
     Box::pin(start(args))
 }
 
@@ -205,12 +205,12 @@ async fn start(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// Whether our controllers do the work of Velero's objects.
+/// Whether our controllers process Velero's objects.
 fn engine(profiles: &[Profile]) -> bool {
     profiles.iter().any(|profile| profile.is_velero() && profile.engine)
 }
 
-/// Leads, works, and stops in order when asked to.
+/// Acquires leadership, works, and stops cleanly when asked to.
 async fn work(
     controllers: impl Future<Output = anyhow::Result<()>>,
     elector: Option<Elector>,
@@ -236,7 +236,7 @@ async fn work(
     }
     tokio::select! {
         result = &mut controllers => return result,
-        // No draining: another replica may work already.
+        // Not drained: another replica may work already.
         lost = elector.keep() => return Err(lost.into()),
         signal = &mut asked => tracing::info!(signal = signal??, "ending"),
     }
@@ -256,7 +256,7 @@ async fn drain(controllers: Pin<&mut impl Future<Output = anyhow::Result<()>>>) 
     })
 }
 
-/// What the controllers are made of.
+/// The parts of which the controllers are built.
 struct Parts {
     args: Args,
     /// A client for connections that may be silent for hours.
@@ -271,7 +271,7 @@ struct Parts {
     download: DownloadContext,
 }
 
-/// All controllers, until they are asked to end or one fails. They begin when this is first polled.
+/// Runs all controllers until they are asked to end or one fails. They begin at the first poll.
 async fn controllers(parts: Parts) -> anyhow::Result<()> {
     let Parts { args, silent_client, guards, installation, plugins, health, job, restores, download } = parts;
     let JobContext { cluster, ledger, locations, metrics, stop, .. } = job.clone();
@@ -360,7 +360,7 @@ async fn controllers(parts: Parts) -> anyhow::Result<()> {
         tracing::info!("a Velero server does the work here; looking after the lock only");
     }
     all.retain(|(name, _)| args.runs(name));
-    // Each in a task of its own, so that one that computes does not hold the others.
+    // Each runs in its own task, so that one that computes does not block the others.
     let tasks = all.into_iter().map(|(name, controller)| {
         let task = AbortOnDrop(tokio::spawn(controller));
         async move { task.join().await.with_context(|| format!("the {name} controller ended")) }
@@ -383,8 +383,8 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Lines on standard error; `RUST_LOG` is the filter, by default the level without what kube logs of every failed request, as
-/// the caller reports that anyway.
+/// Writes logs as lines to standard error; `RUST_LOG` is the filter, by default the level without kube's logs of failed
+/// requests, as the caller reports those.
 fn init_logs(level: LogLevel, format: LogFormat) {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| {
         tracing_subscriber::EnvFilter::new(format!("{},kube_client::client::builder=off", level.directive()))

@@ -1,4 +1,4 @@
-//! Opening a BackupStorageLocation: the object, its Secrets, the store.
+//! Opens a BackupStorageLocation: the object, its Secrets, the store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, Client, ResourceExt, api::ListParams, core::DeserializeGuard};
 use serde_json::Value;
 
-/// The Secret, and its key, that locations without a credential of their own use, if it exists (Velero `velero install`).
+/// The Secret, and its key, for locations without their own credential, if it exists (Velero `velero install`).
 const DEFAULT_SECRET: &str = "cloud-credentials";
 const DEFAULT_KEY: &str = "cloud";
 
@@ -30,11 +30,11 @@ pub(crate) fn is_available(location: &BackupStorageLocation) -> bool {
     location.status.phase == Some(LocationPhase::Available)
 }
 
-/// Of locations that say no period, also where the command line says a negative one.
+/// Period of locations without one, if the command line has none or a negative one.
 pub(crate) const DEFAULT_PERIOD: GoDuration = GoDuration::from_secs(60);
 
-/// How often something is done with a location: as it says itself, then as the command line says, then every minute; a negative
-/// period counts as not set (Velero `backup_storage_location_controller.go`, `backup_sync_controller.go`, v1.18).
+/// The period of an action on a location: the location's own, else the command line's, else every minute; a negative period
+/// counts as not set (Velero `backup_storage_location_controller.go`, `backup_sync_controller.go`, v1.18).
 pub(crate) fn period(own: Option<GoDuration>, default: GoDuration) -> Duration {
     let set = |period: &GoDuration| *period >= GoDuration::default();
     own.filter(set).or(Some(default).filter(set)).unwrap_or(DEFAULT_PERIOD).as_std()
@@ -48,7 +48,7 @@ pub(crate) enum LocationError {
          spec.storageLocation"
     )]
     NotFound { name: String, namespace: String },
-    /// No location is named, and there is no default one.
+    /// No location is named, and there is no default.
     #[error(
         "no location is the default one: set spec.default: true on a BackupStorageLocation in namespace {namespace}, \
          or name one in spec.storageLocation"
@@ -62,10 +62,10 @@ pub(crate) enum LocationError {
     NoSecret {
         name: String,
         secret: String,
-        /// The field that names it.
+        /// The field that names the Secret.
         field: &'static str,
     },
-    /// The Secret is there, the key is not.
+    /// The Secret exists without the key.
     #[error("BackupStorageLocation {name}: Secret {secret} has no key {key}: add it, or correct {field}.key")]
     NoKey { name: String, secret: String, key: String, field: &'static str },
     #[error("BackupStorageLocation {name}: Secret {secret} could not be read: {}", plain(.source))]
@@ -73,9 +73,9 @@ pub(crate) enum LocationError {
     #[error("BackupStorageLocation {name}: {reason}")]
     NoPlugin {
         name: String,
-        /// Names the plugin that is missing, and those that exist.
+        /// Names the missing plugin, and the existing ones.
         reason: String,
-        /// Whether a binary that cannot be asked now may have it.
+        /// Whether a binary that cannot be asked now may provide it.
         may_come: bool,
     },
     #[error("BackupStorageLocation {name}: {source}")]
@@ -83,7 +83,7 @@ pub(crate) enum LocationError {
 }
 
 impl LocationError {
-    /// A word for logs.
+    /// Category for logs.
     pub(crate) fn category(&self) -> &'static str {
         match self {
             Self::NotFound { .. } => "not_found",
@@ -95,7 +95,7 @@ impl LocationError {
         }
     }
 
-    /// Whether it may work later without anything being changed.
+    /// Whether a retry may succeed without a change.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Unreadable { source, .. } | Self::SecretUnreadable { source, .. } => {
@@ -110,7 +110,7 @@ impl LocationError {
     }
 }
 
-/// A Secret that was read, and the version that it had; `None` if it does not exist.
+/// A Secret that was read, with its version; `None` if it does not exist.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct UsedSecret {
     pub(crate) name: String,
@@ -124,15 +124,15 @@ pub(crate) struct Locations {
     namespace: String,
     default: String,
     plugins: Host,
-    /// Plugins of built-in providers that serve in place of what is built in.
+    /// Plugins of built-in providers, used instead of the built-in code.
     by_plugin: Vec<String>,
-    /// Where they may lead.
+    /// Endpoints and folders they may use.
     allowed: AllowedPlaces,
     regions: Regions,
 }
 
 impl Locations {
-    /// For the locations of a namespace; `default` is used when none is marked as the default. Plugins serve the locations of
+    /// For the locations of a namespace; `default` is used if none is marked as the default. Plugins serve the locations of
     /// providers that are not built in, and of those in `by_plugin`.
     pub(crate) fn new(
         client: Client,
@@ -147,8 +147,8 @@ impl Locations {
         Self { client, namespace, default, plugins, by_plugin, allowed, regions: Regions::default() }
     }
 
-    /// The location of this name as it is now, and its store. Phase and access mode are not checked: see [`is_available`] and
-    /// [`is_read_only`]. Nothing is asked of the store but its region, if the location does not name it.
+    /// The current location of this name, and its store. Phase and access mode are not checked: see [`is_available`] and
+    /// [`is_read_only`]. The store is only asked for its region, if the location does not name it.
     pub(crate) async fn open(&self, name: &str) -> Result<(BackupStorageLocation, Location), LocationError> {
         let location = self.get(name).await?;
         let store = self.store(&location).await?;
@@ -170,7 +170,7 @@ impl Locations {
         found(api.get(name).await, name)
     }
 
-    /// All locations that can be decoded. A cluster has a handful.
+    /// All locations that can be decoded (a handful per cluster).
     pub(crate) async fn all(&self) -> Result<Vec<BackupStorageLocation>, kube::Error> {
         let api: Api<DeserializeGuard<BackupStorageLocation>> =
             Api::namespaced(self.client.clone(), &self.namespace);
@@ -178,7 +178,7 @@ impl Locations {
         Ok(list.items.into_iter().filter_map(|guard| guard.0.ok()).collect())
     }
 
-    /// The location that a backup is stored in.
+    /// The location of a backup.
     pub(crate) async fn of_backup(&self, backup: &Backup) -> Result<BackupStorageLocation, LocationError> {
         match backup.spec.storage_location.as_ref().filter(|name| !name.is_empty()) {
             Some(name) => self.get(name).await,
@@ -186,8 +186,8 @@ impl Locations {
         }
     }
 
-    /// The name of the location for backups that name none: the newest marked as the default, else that of the command
-    /// line if it exists (Velero `internal/storage/storagelocation.go`, v1.18).
+    /// The name of the location for backups that name none: the newest marked as the default, else the command line's if it
+    /// exists (Velero `internal/storage/storagelocation.go`, v1.18).
     pub(crate) async fn default_location(&self) -> Result<String, LocationError> {
         let all = self.all().await;
         let all = all.map_err(|source| LocationError::Unreadable { name: "(all)".to_owned(), source })?;
@@ -195,12 +195,12 @@ impl Locations {
             .ok_or_else(|| LocationError::NoDefault { namespace: self.namespace.clone() })
     }
 
-    /// The store of a location, opened with the credentials that are in its Secrets now.
+    /// The store of a location, opened with the current credentials from its Secrets.
     pub(crate) async fn store(&self, location: &BackupStorageLocation) -> Result<Location, LocationError> {
         self.store_and_secrets(location, &mut Vec::new()).await
     }
 
-    /// The same; adds the Secrets that were read to `used`, also those that do not exist.
+    /// Like [`Self::store`]; adds the Secrets that were read to `used`, including missing ones.
     pub(crate) async fn store_and_secrets(
         &self,
         location: &BackupStorageLocation,
@@ -241,7 +241,7 @@ impl Locations {
         let failed = |source| LocationError::Store { name: name.clone(), source };
         let (bucket, prefix) = backup_store::bucket_and_prefix(location).map_err(failed)?;
         let mut config = location.spec.config.clone();
-        // A location must not choose the file that is read.
+        // A location must not choose a file of this pod.
         config.remove("credentialsFile");
         config.extend([("bucket".to_owned(), bucket.clone()), ("prefix".to_owned(), prefix)]);
         if let Some(ca) = ca {
@@ -376,7 +376,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_may_not_be_read_now_may_be_read_later() {
-        // As an API server says it that has just started, and one that lacks a binding.
+        // Answers of an API server that has just started, and of one that lacks a binding.
         for (code, expected) in [(401, true), (403, true), (503, true), (400, false)] {
             let status =
                 Status::failure("secrets \"s\" is forbidden: User \"u\" cannot get it", "").with_code(code);

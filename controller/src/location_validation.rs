@@ -1,5 +1,5 @@
-//! Validates BackupStorageLocations: their phase says whether backups can be stored there now, an annotation what is known of
-//! the bucket. Marks one location as the default one.
+//! Validates BackupStorageLocations: the phase says whether backups can be stored there now, an annotation holds facts about
+//! the bucket. Marks one location as the default.
 
 mod decide;
 mod default_location;
@@ -37,18 +37,18 @@ use crate::{
 use decide::{Plan, Validation};
 pub(crate) use secret_versions::SecretVersions;
 
-/// Locations that are validated at the same time; one that hangs does not hold the others.
+/// Maximum number of locations that are validated concurrently; one that hangs does not block the others.
 const CONCURRENCY: usize = 4;
-/// A store that has not answered by then is unavailable.
+/// Timeout after which a store is unavailable.
 const DEADLINE: Duration = Duration::from_mins(1);
-/// Messages are for people; a store's answer can be a page.
+/// Maximum length of a message (characters); a store's answer can be a page.
 const MESSAGE_CHARS: usize = 1000;
 
 pub(crate) struct LocationController {
     pub(crate) cluster: Cluster,
     pub(crate) locations: Locations,
     pub(crate) metrics: Arc<Metrics>,
-    /// Of locations that say none themselves.
+    /// For locations without their own frequency.
     pub(crate) frequency: GoDuration,
     pub(crate) secrets: SecretVersions,
     /// By name. Lost with the process; the next one validates all locations once.
@@ -68,7 +68,7 @@ impl LocationController {
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Action, ReconcileError> {
         let found = self.locations.find(&key.name).await;
         if let Err(kube::Error::SerdeError(_)) = &found {
-            // Nothing can be stored in it, whatever it was before.
+            // Nothing can be stored in it, whatever its state was before.
             self.metrics.location(&key.name, false, false);
         }
         let Some(location) = found? else {
@@ -86,7 +86,7 @@ impl LocationController {
             Plan::Wait(action) => return Ok(action),
             Plan::Validate { probe } => probe,
         };
-        // A mark that was set is a change of the spec, so it is validated and comes here.
+        // Setting the mark changes the spec, so the location is validated and comes here.
         if default_location::keep_one(&self.cluster, &self.locations, &location).await? {
             return Ok(Action::AwaitChange); // it has changed
         }
@@ -131,7 +131,7 @@ impl LocationController {
             Err(error) => (None, Some(shortened(&error.to_string(), MESSAGE_CHARS))),
         };
         let phase = if validation.available { LocationPhase::Available } else { LocationPhase::Unavailable };
-        // What was known of another bucket is not true of this one.
+        // Facts about another bucket do not apply to this one.
         let outdated = last.is_some_and(|last| last.spec != location.spec);
         let annotation = match &facts {
             Some(facts) => Some(json!(facts.annotation())),
@@ -145,7 +145,7 @@ impl LocationController {
         Ok(validation)
     }
 
-    /// Asks the store. Returns what is known of the bucket after a probe.
+    /// Queries the store. After a probe, returns facts about the bucket.
     async fn check(
         &self,
         key: &Key,
@@ -164,8 +164,8 @@ impl LocationController {
         store.probe(!is_read_only(location)).await.map(Some).map_err(failed)
     }
 
-    /// Writes phase, message and time, and `annotation` if what is known of the bucket may have changed; provided that the
-    /// spec is still the one that was validated.
+    /// Writes phase, message and time, and `annotation` if the facts about the bucket may have changed; only if the spec is
+    /// still the validated one.
     async fn publish(
         &self,
         location: &BackupStorageLocation,
@@ -208,7 +208,7 @@ impl LocationController {
         Ok(())
     }
 
-    /// Emits events about what a person may not expect of the bucket, the first time.
+    /// Emits an event for each property of the bucket that a user may not expect, once.
     fn emit_facts(&self, location: &BackupStorageLocation, now: &Facts) {
         let before = Facts::read(location.annotations().get(BUCKET_ANNOTATION).map(String::as_str));
         let before = before.unwrap_or_default();

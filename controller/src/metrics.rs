@@ -1,6 +1,6 @@
-//! What changes the metrics, which `backup-metrics` declares. A transition is counted once, after it is published, by the
-//! process that has published it. Gauges about stored objects are computed from them ([`stored`]), so that they are right after
-//! a restart.
+//! Updates the metrics, which `backup-metrics` declares. A transition is counted once, after it was published, by the process
+//! that has published it. Gauges about stored objects are computed from these ([`stored`]), so that they are right after a
+//! restart.
 
 pub(crate) mod stored;
 
@@ -12,7 +12,7 @@ use backup_metrics::{CONTENT_TYPE, ControllerMetrics, Counter, LabelValues, Seri
 use backup_runtime::leader::Leadership;
 use jiff::Timestamp;
 
-/// How a backup or restore ended, or that it began.
+/// The end of a backup or restore, or its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Attempt,
@@ -26,7 +26,7 @@ pub(crate) enum Outcome {
     ValidationFailure,
 }
 
-/// The metrics of the process, and what changes them.
+/// The metrics of the process, with their updates.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     series: ControllerMetrics,
@@ -93,7 +93,7 @@ impl Metrics {
         self.series.backup_tarball_size_bytes.of([schedule]).set(gauge(bytes));
     }
 
-    /// Counts what the status of a backup that has ended says: warnings, snapshots, how long it took.
+    /// Counts from the status of an ended backup: warnings, snapshots, duration.
     pub(crate) fn backup_ended(&self, schedule: &str, name: &str, backup: &Backup) {
         let (status, series) = (&backup.status, &self.series);
         series.backup_warning.of([schedule]).inc_by(u64::try_from(status.warnings).unwrap_or(0));
@@ -131,7 +131,7 @@ impl Metrics {
         family.of([schedule]).inc();
     }
 
-    /// Shows the counters of a schedule from 0 on, so that its first backup is a change.
+    /// Exports the counters of a schedule from 0, so that its first backup is a change.
     pub(crate) fn show_schedule(&self, name: &str) {
         let (schedule, series) = (valid_value(name), &self.series);
         for counters in by_outcome(series).into_iter().chain([&series.schedule_skipped]) {
@@ -139,7 +139,7 @@ impl Metrics {
         }
     }
 
-    /// Forgets what was counted of a schedule that is gone. What of it still ends or is deleted counts from 0 on.
+    /// Removes the series of a deleted schedule. Backups of it that end or are deleted later start a new series at 0.
     pub(crate) fn forget_schedule(&self, name: &str) {
         let (schedule, series) = (valid_value(name), &self.series);
         let others = [
@@ -164,15 +164,15 @@ impl Metrics {
         series.schedule_paused.remove([&schedule]);
     }
 
-    /// Forgets what was counted of a backup that is gone: Velero's series about CSI snapshots name the backup.
+    /// Removes the series of a deleted backup: Velero's series about CSI snapshots name the backup.
     fn forget_backup(&self, schedule: &str, name: &str) {
         for counters in csi_snapshots(&self.series) {
             counters.remove([schedule, name]);
         }
     }
 
-    /// Seconds between the next two backups of a schedule, and when one was last due. `None` if there are no two, or none was due
-    /// yet; both where nothing is due: the schedule is paused, or its expression is not valid.
+    /// Sets the seconds between the next two backups of a schedule, and the time when one was last due. `None` if there are no
+    /// two, or none was due yet; both are `None` if the schedule is paused, or its expression is invalid.
     pub(crate) fn schedule_due(&self, name: &str, interval: Option<i64>, last: Option<Timestamp>) {
         let (schedule, last) = (valid_value(name), last.map(Timestamp::as_second));
         self.series.schedule_expected_interval_seconds.set([&schedule], interval);
@@ -196,7 +196,7 @@ impl Metrics {
         self.series.backup_location_writable.of([name]).set(i64::from(available && !read_only));
     }
 
-    /// Forgets the gauge of a location that is gone.
+    /// Removes the gauges of a deleted location.
     pub(crate) fn forget_location(&self, name: &str) {
         self.series.backup_location_status_gauge.remove([name]);
         self.series.backup_location_writable.remove([name]);
@@ -219,8 +219,8 @@ impl Metrics {
         series.backup_sync_last_timestamp.of([name]).set(summary.started.as_second());
     }
 
-    /// Seconds between two comparisons of a location, `None` if there are none; and when the last one began that has ended, as
-    /// its status says: this process may not have done one yet.
+    /// Sets the seconds between two comparisons of a location, `None` if there are none, and the start of the last completed
+    /// one from its status: this process may not have done one yet.
     pub(crate) fn sync_expected(&self, name: &str, period: Option<Duration>, last: Option<Timestamp>) {
         let seconds = period.map(|period| gauge(period.as_secs()));
         self.series.backup_sync_period_seconds.set([name], seconds);
@@ -229,7 +229,7 @@ impl Metrics {
         }
     }
 
-    /// Forgets what was counted of a location that is gone.
+    /// Removes the series about the sync of a deleted location.
     pub(crate) fn forget_sync(&self, name: &str) {
         let series = &self.series;
         for gauges in [
@@ -252,7 +252,7 @@ impl Metrics {
         }
     }
 
-    /// How many objects of a profile run without a place in the lock, and how many are in an unknown phase.
+    /// Sets the number of objects of a profile that run without a place in the lock, and of those in an unknown phase.
     pub(crate) fn lock(&self, profile: &str, conflicting: u64, unknown: u64) {
         self.series.lock_unclaimed.of([profile]).set(gauge(conflicting));
         self.series.lock_unknown_phase.of([profile]).set(gauge(unknown));
@@ -262,13 +262,13 @@ impl Metrics {
         self.series.profiles_unusable.of([name]).set(1);
     }
 
-    /// How many objects of a kind have not begun, and since when the oldest of them exists.
+    /// Sets the number of objects of a kind that have not begun, and the creation time of the oldest.
     fn queue(&self, kind: &str, length: usize, oldest: Option<Timestamp>) {
         self.series.queue_length.of([kind]).set(gauge(length as u64));
         self.series.queue_oldest_timestamp_seconds.set([kind], oldest.map(Timestamp::as_second));
     }
 
-    /// All of it, in the format of [`CONTENT_TYPE`].
+    /// All series, in the format of [`CONTENT_TYPE`].
     pub(crate) fn encode(&self) -> String {
         self.series.encode()
     }

@@ -1,15 +1,15 @@
-//! Which backups this process has recently begun to delete. The sync asks before it creates a Backup: it may have read it from
-//! the bucket before it was deleted.
+//! Backups that this process has recently begun to delete. The sync checks them before it creates a Backup: it may have read
+//! the backup from the bucket before the deletion.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use backup_runtime::clock::Clock;
 use parking_lot::Mutex;
 
-/// What was read from a bucket is used sooner.
+/// Retention; data read from a bucket is used sooner.
 const KEPT: Duration = Duration::from_hours(24);
 
-/// Names of backups, and when their deletion was last at work. Cheap to clone.
+/// Names of backups, with the time of the last step of their deletion. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RecentDeletions(Arc<Mutex<HashMap<String, Duration>>>);
 
@@ -25,7 +25,7 @@ impl RecentDeletions {
         all.insert(name.to_owned(), now);
     }
 
-    /// Whether a deletion was at work at this time of the monotonic clock or later.
+    /// Whether a deletion did a step at this time of the monotonic clock or later.
     pub(crate) fn any_since(&self, name: &str, time: Duration) -> bool {
         self.0.lock().get(name).is_some_and(|at| *at >= time)
     }

@@ -1,8 +1,8 @@
 //! Expired backups are deleted: each gets one DeleteBackupRequest, which the deletion controller carries out with all its
 //! checks.
 //!
-//! Only backups that have ended, and only in locations that can be written. Otherwise a label of the Backup says why it stays
-//! (Velero's `velero.io/gc-failure`), and it is looked at again later.
+//! Only backups that have ended, in locations that can be written. Otherwise a label of the Backup says why it is kept
+//! (Velero's `velero.io/gc-failure`), and the backup is checked again later.
 
 mod decide;
 
@@ -37,17 +37,17 @@ use crate::{
 };
 use decide::{Expiry, Facts, Failure, Plan};
 
-/// Backups that are reconciled at the same time.
+/// Maximum number of backups that are reconciled concurrently.
 const CONCURRENCY: usize = 4;
 
 pub(crate) struct RetentionController {
     pub(crate) cluster: Cluster,
     pub(crate) locations: Locations,
-    /// How often an expired backup that stays is looked at again.
+    /// Interval between checks of an expired backup that is kept.
     pub(crate) period: Duration,
 }
 
-/// What the watch has shown of backups that were not reconciled since: nearly all have time left, and are not read again.
+/// Expiries seen by the watch, of backups not reconciled since: nearly all are not due, and are not read again.
 type Expiries = Arc<Mutex<HashMap<Key, Expiry>>>;
 
 impl RetentionController {
@@ -72,8 +72,8 @@ impl RetentionController {
         if let Some(action) = watched.and_then(Expiry::wait) {
             return Ok(action);
         }
-        // Everything is read again: from here on something may be destroyed. The time is the API server's, so that no backup ends
-        // because this machine's clock is wrong.
+        // Everything is read again: from here on data may be deleted. The time is the API server's, so that no backup expires
+        // because the local clock is wrong.
         let now = server_time::now(&self.cluster.client).await?;
         let backup = found(self.cluster.api::<Backup>().get(&key.name).await, &key.name)?;
         let Some(backup) = backup else { return Ok(Action::AwaitChange) };
@@ -120,7 +120,7 @@ impl RetentionController {
         }
     }
 
-    /// Publishes by Velero's label why an expired backup stays.
+    /// Sets Velero's label with the reason why an expired backup is kept.
     async fn label(&self, backup: &Backup, failure: Failure) -> Result<(), ReconcileError> {
         if self.set_label(backup, Some(failure.as_str())).await? {
             let note = format!("the backup has expired and cannot be deleted now ({})", failure.as_str());
@@ -143,7 +143,8 @@ impl RetentionController {
         Ok(matches!(outcome, PatchOutcome::Written(_)))
     }
 
-    /// Creates the request to delete this very backup: it names the uid, so that another backup of the name is never meant.
+    /// Creates the request to delete this very backup: it names the uid, so that it never applies to another backup of the
+    /// name.
     async fn request_deletion(&self, backup: &Backup) -> Result<(), ReconcileError> {
         self.set_label(backup, None).await?;
         let name = backup.name_any();
@@ -174,7 +175,7 @@ impl RetentionController {
     }
 }
 
-/// The same each time, so that two replicas make one request.
+/// A stable name, so that two replicas create one request.
 fn request_name(backup: &Backup) -> String {
     names::derived("expired", &backup.name_any(), &[&backup.uid().unwrap_or_default()])
 }

@@ -1,9 +1,9 @@
 //! Schedules: a backup is created from a template at each time of a cron expression.
 //!
-//! A time that has come is a slot. The backup of a slot has a name that follows from it, so that a creation whose answer was lost,
-//! or that two replicas try, makes one backup. Of several slots that were missed only the latest counts, and no backup is made
-//! while an earlier one of the schedule has not ended. One that is refused (mostly by the lock) is tried again until the next
-//! slot has come; then the slot is skipped, and the Schedule says why.
+//! A time that has come is a slot. The name of its backup is derived from it, so that a creation whose answer was lost, or that
+//! two replicas try, makes one backup. Of several missed slots only the latest counts, and no backup is made while an earlier
+//! one of the schedule has not ended. A backup that is refused (mostly by the lock) is retried until the next slot has come;
+//! then the slot is skipped, and the Schedule says why.
 
 mod decide;
 mod scheduled_backup;
@@ -41,36 +41,36 @@ use tokio_util::sync::CancellationToken;
 use crate::{error::ReconcileError, metrics::Metrics};
 use decide::Due;
 
-/// Schedules that are reconciled at the same time.
+/// Maximum number of schedules that are reconciled concurrently.
 const CONCURRENCY: usize = 4;
-/// The clock may be set, so no schedule sleeps for longer.
+/// Maximum sleep of a schedule, as the clock may be set.
 const LONGEST_SLEEP: Duration = Duration::from_mins(1);
-/// Until an unfinished backup is looked at again.
+/// Delay before an unfinished backup is checked again.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// Look again at once, through the queue.
+/// Reconcile again at once, through the queue.
 const AT_ONCE: Action = Action::RequeueAfter(Duration::from_millis(100));
-/// Between tries of a backup that is refused.
+/// Backoff between attempts to create a refused backup.
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(2), cap: Duration::from_mins(1) };
-/// Slots that the event about a valid schedule names.
+/// Number of slots in the event about a valid schedule.
 const SLOTS_SHOWN: usize = 3;
-/// What the health of the process calls this controller.
+/// Name of this controller in the health of the process.
 const PART: &str = "schedules";
 
 pub(crate) struct ScheduleController {
     pub(crate) cluster: Cluster,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) dialect: Dialect,
-    /// Whether what is due at once is skipped by schedules that do not say so themselves.
+    /// Whether schedules without their own setting skip a slot that is due at once.
     pub(crate) skip_immediately: bool,
-    /// The zone of expressions that name none.
+    /// The time zone of expressions that name none.
     pub(crate) zone: TimeZone,
-    /// By schedule.
+    /// By name of the schedule.
     pub(crate) refused_slots: Mutex<HashMap<String, RefusedSlot>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RefusedSlot {
-    /// Of the Schedule.
+    /// Uid of the Schedule.
     uid: Option<String>,
     slot: Timestamp,
     tries: u32,
@@ -81,7 +81,7 @@ impl ScheduleController {
     /// Runs until the process is asked to end.
     pub(crate) async fn run(self, health: Health, stop: CancellationToken) {
         health.expect(PART);
-        // Schedules that cannot be decoded are reconciled, too: their status says what is wrong.
+        // Schedules that cannot be decoded are reconciled, too: their status lists the errors.
         let keys = watch::objects::<Schedule>(&self.cluster).filter_map(move |event| {
             if matches!(event, WatchEvent::Listed) {
                 health.ready(PART);
@@ -104,7 +104,7 @@ impl ScheduleController {
         let schedule = match list::decode::<Schedule>(&object) {
             Ok(schedule) => schedule,
             Err(error) => {
-                // When it was last due stays as it was known: an alert about it must not end by a mistake in the spec.
+                // The last due time is kept: an alert about it must not end because of a mistake in the spec.
                 self.metrics.schedule_state(&key.name, false, false);
                 self.refuse(&object, &self.undecodable(&object, &error)).await?;
                 return Ok(Action::AwaitChange);
@@ -138,8 +138,8 @@ impl ScheduleController {
         }
     }
 
-    /// Publishes that a schedule makes no backups, and when they are due all the same: the alert about a backup that is missing
-    /// stays until there is one. Returns when to look again.
+    /// Publishes that a schedule makes no backups, and when they would be due: the alert about a missing backup lasts until
+    /// there is one. Returns when to reconcile again.
     fn measure_refused(&self, schedule: &Schedule) -> Action {
         let (name, paused) = (schedule.name_any(), schedule.spec.paused);
         self.metrics.schedule_state(&name, false, paused);
@@ -158,7 +158,7 @@ impl ScheduleController {
         }
     }
 
-    /// What is wrong with a Schedule that cannot be decoded.
+    /// The validation errors of a Schedule that cannot be decoded.
     fn undecodable(&self, object: &DynamicObject, error: &serde_json::Error) -> Vec<String> {
         let found = validate::raw_schedule(&object.data, &[self.dialect]);
         let errors: Vec<String> = found.iter().map(ToString::to_string).collect();
@@ -170,7 +170,7 @@ impl ScheduleController {
         Api::namespaced_with(self.cluster.client.clone(), &self.cluster.namespace, &kind)
     }
 
-    /// Publishes that a schedule is not valid, perhaps not even decodable. Returns whether that is new.
+    /// Publishes that a schedule is invalid, or cannot even be decoded. Returns whether that is new.
     async fn refuse(&self, object: &DynamicObject, errors: &[String]) -> Result<bool, ReconcileError> {
         let Cluster { leadership, patch_budget, .. } = &self.cluster;
         let wanted = json!({"phase": Phase::FailedValidation, "validationErrors": errors});
@@ -185,11 +185,11 @@ impl ScheduleController {
         Ok(matches!(outcome, PatchOutcome::Written(_)))
     }
 
-    /// Publishes that a schedule is valid, and skips what it says is to be skipped. Returns the Schedule as it is then, `None`
-    /// if it has changed meanwhile.
+    /// Publishes that a schedule is valid, and skips the slots that it asks to skip. Returns the updated Schedule, `None` if it
+    /// has changed meanwhile.
     ///
-    /// As with Velero, `spec.skipImmediately` is set to what the server does where it is not set, and back to false once it was
-    /// followed. Nothing is followed while a schedule is paused.
+    /// As with Velero, an unset `spec.skipImmediately` is set to the server's default, and it is set back to false once it was
+    /// followed. It is not followed while a schedule is paused.
     async fn enable(&self, schedule: Schedule, cron: &Cron) -> Result<Option<Schedule>, ReconcileError> {
         let skip = schedule.spec.skip_immediately.unwrap_or(self.skip_immediately);
         let settles = !schedule.spec.paused && (skip || schedule.spec.skip_immediately.is_none());
@@ -225,7 +225,7 @@ impl ScheduleController {
         Ok(Some(schedule))
     }
 
-    /// Emits an event with the next slots: people mean different things by one expression.
+    /// Emits an event with the next slots: users mean different times by one expression.
     fn emit_enabled(&self, schedule: &Schedule, cron: &Cron) {
         let slots = std::iter::successors(cron.next(Timestamp::now()), |last| cron.next(*last));
         let slots: Vec<String> = slots.take(SLOTS_SHOWN).map(|slot| slot.to_string()).collect();
@@ -275,7 +275,7 @@ impl ScheduleController {
         Ok(unfinished.into_iter().next())
     }
 
-    /// Notes in the Schedule that a slot is left out, and why.
+    /// Records in the Schedule that a slot is skipped, and why.
     async fn skip(
         &self,
         schedule: &Schedule,
@@ -284,7 +284,7 @@ impl ScheduleController {
     ) -> Result<Action, ReconcileError> {
         let name = schedule.name_any();
         let note = format!("{slot}: {reason}");
-        // Only forwards, but for what a wrong clock has noted.
+        // Only forwards, unless a wrong clock has written the old time.
         let now = Timestamp::now();
         let outcome = retry::status_patch(&self.cluster, schedule, |current| {
             (decide::noted(current.status.last_skipped.as_ref(), now) < Some(slot)).then(|| {
@@ -301,7 +301,7 @@ impl ScheduleController {
         Ok(AT_ONCE)
     }
 
-    /// Creates the backup of a slot. Its name follows from the slot, so a second try finds it.
+    /// Creates the backup of a slot. Its name is derived from the slot, so a retry finds it.
     async fn create_backup(
         &self,
         schedule: &Schedule,
@@ -350,10 +350,10 @@ impl ScheduleController {
         Ok(Action::RequeueAfter(until_next.map_or(delay, |left| delay.min(left))))
     }
 
-    /// Notes in the Schedule that the backup of a slot exists.
+    /// Records in the Schedule that the backup of a slot exists.
     async fn publish_created(&self, schedule: &Schedule, slot: Timestamp) -> Result<Action, ReconcileError> {
         crash::point(crash::SCHEDULE_POINT);
-        // Only forwards, but for what a wrong clock has noted.
+        // Only forwards, unless a wrong clock has written the old time.
         let now = Timestamp::now();
         retry::status_patch(&self.cluster, schedule, |current| {
             let last = decide::noted(current.status.last_backup.as_ref(), now);

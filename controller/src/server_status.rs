@@ -1,5 +1,5 @@
-//! ServerStatusRequests: somebody wants to know which version runs here, and with which plugins. Answered once, and removed a
-//! minute later.
+//! ServerStatusRequests: a client asks which version runs here, and with which plugins. Answered once, and removed a minute
+//! later.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -23,20 +23,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::ReconcileError;
 
-/// Requests that are reconciled at the same time.
+/// Maximum number of requests that are reconciled concurrently.
 const CONCURRENCY: usize = 4;
-/// How long a request stays after its answer (Velero `pkg/controller/server_status_request_controller.go`, v1.18).
+/// Time for which a request stays after its answer (Velero `pkg/controller/server_status_request_controller.go`, v1.18).
 const TTL: Duration = Duration::from_mins(1);
-/// How long plugin binaries may take to list their plugins. Velero's command line waits five seconds for the whole answer.
+/// Timeout for plugin binaries to list their plugins. Velero's command line waits five seconds for the whole answer.
 const PLUGIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Names this program, so that its version is not taken for one of Velero's server.
+/// Names this program, so that it is not mistaken for a version of Velero's server.
 const VERSION: &str = concat!("backup-controller v", env!("CARGO_PKG_VERSION"));
 
 pub(crate) struct ServerStatusController {
     pub(crate) cluster: Cluster,
     pub(crate) plugins: Host,
     pub(crate) csi: bool,
-    /// Built-in providers of locations that are served by their plugin.
+    /// Built-in providers whose locations are served by a plugin.
     pub(crate) object_store_plugins: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ impl ServerStatusController {
         }
     }
 
-    /// All plugins, by kind and name: those that are built in, by the names that Velero gives them, and those of binaries.
+    /// All plugins, by kind and name: the built-in ones, by their names in Velero, and those of binaries.
     async fn plugins(&self) -> Vec<PluginInfo> {
         let mut all = self.built_in();
         all.extend(self.plugins.installed(PLUGIN_TIMEOUT).await);
@@ -113,9 +113,9 @@ impl ServerStatusController {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plan {
     Answer,
-    /// It is answered; look again after this time.
+    /// It was answered; check again after this time.
     Keep(Duration),
-    /// It was answered a while ago.
+    /// It was answered longer than [`TTL`] ago.
     Remove,
 }
 
@@ -125,7 +125,7 @@ fn decide(request: &ServerStatusRequest, now: Timestamp) -> Plan {
     }
     let processed = request.status.processed_timestamp.as_ref();
     let since = processed.or(request.metadata.creation_timestamp.as_ref()).map(|time| time.0);
-    // A time in the future, by a clock that went wrong, counts as now.
+    // A time in the future, from a wrong clock, counts as now.
     let age = since
         .map_or(Duration::ZERO, |since| Duration::try_from(now.duration_since(since)).unwrap_or_default());
     match TTL.checked_sub(age) {
@@ -143,8 +143,8 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    /// Velero's `pkg/cmd/server/plugin/plugin.go`, v1.18. It has besides: `crd-remap-version`, those of the data mover
-    /// (`dataupload`, `dataupload-delete`) and of files in repositories (`pod-volume-restore`), and a third one on blocks.
+    /// Velero's `pkg/cmd/server/plugin/plugin.go`, v1.18. Velero also has `crd-remap-version`, the plugins of the data mover
+    /// (`dataupload`, `dataupload-delete`), of files in repositories (`pod-volume-restore`), and a third one on blocks.
     #[tokio::test]
     async fn the_built_in_actions_have_the_names_of_velero() {
         let names = |csi, kind: Kind| -> Vec<String> {

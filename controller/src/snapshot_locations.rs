@@ -1,4 +1,4 @@
-//! VolumeSnapshotLocations, in which plugins take snapshots of volumes: which of them a backup uses (`choice`), and opening one
+//! VolumeSnapshotLocations, in which plugins take snapshots of volumes: chooses those of a backup (`choice`), and opens one
 //! with its Secret and its plugin.
 
 pub(crate) mod choice;
@@ -25,9 +25,9 @@ use kube::{Api, ResourceExt as _};
 use choice::SnapshotCandidates;
 
 const BUDGET: Duration = Duration::from_secs(30);
-/// The Secret of locations without a credential of their own, if it exists, and its key (Velero `velero install`).
+/// The Secret of locations without their own credential, if it exists, and its key (Velero `velero install`).
 const DEFAULT_SECRET: (&str, &str) = ("cloud-credentials", "cloud");
-/// The setting that plugins find their credentials by (Velero `internal/volume/snapshotlocation.go`, v1.18).
+/// The setting in which plugins get their credentials (Velero `internal/volume/snapshotlocation.go`, v1.18).
 const CREDENTIALS_FILE: &str = "credentialsFile";
 
 #[derive(Debug, thiserror::Error)]
@@ -49,13 +49,13 @@ pub(crate) enum SnapshotLocationError {
     NoPlugin {
         /// A sentence that names location and plugin.
         reason: String,
-        /// Whether a binary that cannot be asked now may have it.
+        /// Whether a binary that cannot be asked now may provide it.
         may_come: bool,
     },
 }
 
 impl SnapshotLocationError {
-    /// Whether it may work later without anything being changed.
+    /// Whether a retry may succeed without a change.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Api { source, .. } => may_be_read_later(source),
@@ -73,7 +73,7 @@ pub(crate) struct SnapshotLocations {
 }
 
 impl SnapshotLocations {
-    /// What a backup can choose from. Plugins are only asked if there are locations.
+    /// The locations and plugins for a backup's choice. Plugins are only asked if there are locations.
     pub(crate) async fn candidates(&self) -> Result<SnapshotCandidates, kube::Error> {
         // A location that cannot be decoded counts as missing.
         let decode = |object| list::decode(&object).ok();
@@ -81,7 +81,7 @@ impl SnapshotLocations {
             list::raw::<VolumeSnapshotLocation, VolumeSnapshotLocation>(&self.cluster, "", decode).await;
         let locations = match locations {
             Ok(locations) => locations,
-            // Its definition is not installed.
+            // The definition is not installed.
             Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
             Err(error) => return Err(error),
         };
@@ -92,8 +92,8 @@ impl SnapshotLocations {
         Ok(SnapshotCandidates { locations, plugins, problems })
     }
 
-    /// What takes and deletes snapshots in a location, with the credentials that are in its Secret now. Nothing is asked of the
-    /// plugin. It logs into `log`; without one into the log of this process.
+    /// Opens a location: returns the object that takes and deletes its snapshots, with the current credentials from its Secret.
+    /// Does not call the plugin, which logs to `log`, or to the log of this process without one.
     pub(crate) async fn open(
         &self,
         name: &str,
@@ -137,7 +137,8 @@ impl SnapshotLocations {
         }
     }
 
-    /// Deletes snapshots in the storage system; each is tried once. May be repeated. Returns what is left, as sentences.
+    /// Deletes snapshots in the storage system; one attempt for each. May be repeated. Returns messages about those that
+    /// remain.
     pub(crate) async fn delete(&self, snapshots: &[VolumeSnapshot]) -> Result<Vec<String>, NotLeader> {
         let mut by_location: BTreeMap<&str, Vec<&VolumeSnapshot>> = BTreeMap::new();
         for snapshot in snapshots.iter().filter(|one| !one.status.provider_snapshot_id.is_empty()) {
@@ -167,8 +168,8 @@ impl SnapshotLocations {
     }
 }
 
-/// The settings that the plugin of a location is told. A location must not choose the file that is read: the plugin is given the
-/// Secret's as `credentialsFile`.
+/// The settings for the plugin of a location. A location must not choose a file of this pod: the plugin gets the file with the
+/// Secret's credentials as `credentialsFile`.
 pub(crate) fn settings(
     location: &VolumeSnapshotLocation,
 ) -> Result<BTreeMap<String, String>, SnapshotLocationError> {

@@ -1,4 +1,4 @@
-//! What has to be true before any work: said at once and in one sentence, not found out by a failing backup.
+//! Conditions for any work: a violation is reported at once in one sentence, not by a failing backup.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -27,10 +27,10 @@ use tokio::time::Instant;
 use backup_runtime::{errors::plain, retry};
 
 const BUDGET: Duration = Duration::from_secs(10);
-/// How long a refusal may pass by itself.
+/// Time during which a refusal may be temporary.
 const STARTING: Duration = Duration::from_secs(20);
 const REGISTRATION: &str = Registration::NAME;
-/// Between two looks at the registration.
+/// Interval between checks of the registration.
 const RECHECK: Duration = Duration::from_secs(30);
 /// The kinds that the controllers need and, of each, every phase they may write.
 const KINDS: [(&str, &str, &[&str]); 8] = [
@@ -39,7 +39,7 @@ const KINDS: [(&str, &str, &[&str]); 8] = [
     ("BackupStorageLocation", "backupstoragelocations", LocationPhase::KNOWN),
     ("DeleteBackupRequest", "deletebackuprequests", DeleteBackupRequestPhase::KNOWN),
     ("Schedule", "schedules", SchedulePhase::KNOWN),
-    // `Failed` is not in the definitions of Velero 1.18: there a request that can't be answered goes by its age.
+    // Velero 1.18's definitions do not have `Failed`: there a request that can't be answered is removed by its age.
     ("DownloadRequest", "downloadrequests", &["Processed"]),
     ("ServerStatusRequest", "serverstatusrequests", ServerStatusRequestPhase::KNOWN),
     ("PodVolumeBackup", "podvolumebackups", &[]),
@@ -48,8 +48,8 @@ const KINDS: [(&str, &str, &[&str]); 8] = [
 /// The kinds that a guard reads.
 const GUARDED: [&str; 3] = ["backups", "restores", "deletebackuprequests"];
 
-/// Checks the cluster and the namespace. Only an `engine` may not stand beside a Velero server, and only it writes phases:
-/// beside one the definitions are the Velero server's. An error says what to do.
+/// Checks the cluster and the namespace. Only an `engine` must not run beside a Velero server, and only it writes phases:
+/// otherwise the definitions are the Velero server's. An error says what to do.
 pub(crate) async fn check(client: &Client, namespace: &str, engine: bool) -> anyhow::Result<()> {
     let version = version(client).await.map_err(|error| {
         anyhow!(
@@ -67,7 +67,7 @@ pub(crate) async fn check(client: &Client, namespace: &str, engine: bool) -> any
     Ok(())
 }
 
-/// Asks who is there. An API server that has just started forbids what it allows in a moment, when its authorizer is loaded.
+/// Reads the version. An API server that has just started answers 403 until its authorizer is loaded.
 async fn version(client: &Client) -> kube::Result<Info> {
     let end = Instant::now() + STARTING;
     loop {
@@ -115,7 +115,7 @@ async fn check_kinds(client: &Client, engine: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether each phase that is written is one that the installed definitions take.
+/// Checks that the installed definitions allow each phase that is written.
 async fn check_phases(client: &Client) -> anyhow::Result<()> {
     let resource = ApiResource::erase::<CustomResourceDefinition>(&());
     let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
@@ -123,7 +123,7 @@ async fn check_phases(client: &Client) -> anyhow::Result<()> {
         let name = format!("{plural}.velero.io");
         let definition = match retry::read(BUDGET, || definitions.get(&name)).await {
             Ok(definition) => definition,
-            // Without the right to read it the check is left out; a refused phase is then seen when it is written.
+            // Without the permission to read it the check is skipped; a refused phase is then found when it is written.
             Err(error) => {
                 tracing::warn!(
                     name,
@@ -171,14 +171,14 @@ async fn check_no_velero(client: &Client, namespace: &str) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Where the ledgers of this cluster are, and where installations work.
+/// The namespace of this cluster's ledgers, and those of its installations.
 pub(crate) struct LedgerHome {
     pub(crate) ledgers: String,
     pub(crate) installations: BTreeSet<String>,
 }
 
-/// Finds the ledgers, which are one for each scope and cluster, whatever the number of installations: where the webhook is
-/// that the registration leads to. An error if an installation in `namespace` would not be kept apart from that one.
+/// Finds the ledgers. There is one for each scope and cluster, whatever the number of installations; they are in the namespace
+/// of the registered webhook. Fails if that webhook would not cover an installation in `namespace`.
 pub(crate) async fn ledger_home(client: &Client, namespace: &str) -> anyhow::Result<LedgerHome> {
     if let Some(found) = registration(client).await? {
         return home_of(found, namespace);
@@ -221,8 +221,8 @@ fn home_of(found: Registration, namespace: &str) -> anyhow::Result<LedgerHome> {
     Ok(LedgerHome { ledgers, installations })
 }
 
-/// Follows the registration: keeps `installations`, and ends with an error once the ledgers are not in the namespace
-/// `ledgers` any more. The process then starts again with those. A registration that is taken away changes nothing.
+/// Follows the registration: updates `installations`, and ends with an error once the ledgers have left the namespace
+/// `ledgers`. The process then restarts with the new ones. A deleted registration changes nothing.
 pub(crate) async fn follow(
     client: Client,
     ledgers: String,
@@ -251,8 +251,8 @@ pub(crate) async fn follow(
     }
 }
 
-/// The cluster and the namespace of an installation, in a form that names no other one: the uid of `kube-system`, which people
-/// know a cluster by, and the namespace.
+/// The cluster and the namespace of an installation, in a unique form: the uid of `kube-system`, which identifies a cluster,
+/// and the namespace.
 pub(crate) async fn installation(client: &Client, namespace: &str) -> anyhow::Result<String> {
     let api: Api<Namespace> = Api::all(client.clone());
     let system = retry::read(BUDGET, || api.get_metadata("kube-system")).await;

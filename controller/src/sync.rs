@@ -1,9 +1,9 @@
-//! Compares buckets with the cluster: backups that are only in a bucket are imported into the cluster, and those that are gone
-//! from their bucket are removed from it.
+//! Compares buckets with the cluster: backups that are only in a bucket are imported into the cluster, and Backups that are
+//! gone from their bucket are removed from the cluster.
 //!
-//! A pass over a location looks at the cluster, then lists the bucket, and compares the two (`comparison`). It imports what is missing in
-//! the cluster (`import`), unless too much is missing in the bucket removes what is gone (`pass`), and writes a summary into
-//! the location. What is wrong with one backup is part of the summary; the pass goes on.
+//! A pass over a location reads the cluster, then lists the bucket, and compares the two (`comparison`). It imports backups
+//! that are missing in the cluster (`import`), removes Backups that are gone from the bucket unless these are too many
+//! (`pass`), and writes a summary to the location. A problem with one backup is part of the summary; the pass continues.
 
 mod comparison;
 mod csi;
@@ -55,15 +55,15 @@ use skip_cache::LocationCache;
 pub(crate) use skip_cache::SkipCache;
 pub(crate) use watched_backups::WatchedBackups;
 
-/// Locations that are compared at the same time; one that is slow does not hold the others.
+/// Maximum number of locations that are compared concurrently; a slow one does not block the others.
 const CONCURRENCY: usize = 16;
-/// For how long after the start the other locations let the default one go first.
+/// Time after the start during which other locations wait for the pass over the default one.
 const DEFAULT_FIRST: Duration = Duration::from_secs(10);
 const DEFAULT_FIRST_STEP: Duration = Duration::from_millis(500);
-/// How long a write is tried; the next pass writes again.
+/// Time limit for a write; the next pass writes again.
 const WRITE_BUDGET: Duration = Duration::from_secs(30);
 
-/// Number of Backups that a pass marks as ones without files; the next pass marks the others.
+/// Maximum number of Backups that a pass marks as having no files; the next pass marks the others.
 const MAX_MARKS_PER_PASS: usize = 500;
 
 pub(crate) struct SyncController {
@@ -71,14 +71,14 @@ pub(crate) struct SyncController {
     pub(crate) locations: Locations,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) deletions: RecentDeletions,
-    /// Of locations that say no period themselves.
+    /// For locations without their own period.
     pub(crate) period: GoDuration,
-    /// The location of backups that name none, when none is marked as the default.
+    /// The location of backups that name none, if none is marked as the default.
     pub(crate) default_location: String,
     pub(crate) leftovers: Leftovers,
-    /// How long nothing was written to an incomplete backup before it is removed; zero is never.
+    /// Time without writes after which an incomplete backup is removed; zero means never.
     pub(crate) incomplete_ttl: Duration,
-    /// When the process began, on the monotonic clock.
+    /// Start of the process (monotonic clock).
     pub(crate) started: Duration,
     pub(crate) skip_cache: SkipCache,
     pub(crate) watched: WatchedBackups,
@@ -118,7 +118,7 @@ impl SyncController {
         if now.saturating_sub(self.started) < DEFAULT_FIRST && !self.goes_first(&location).await? {
             return Ok(Action::RequeueAfter(DEFAULT_FIRST_STEP));
         }
-        // At most once, whatever happens afterwards: a request may allow removals.
+        // Taken at most once, even if a later step fails: a request may allow removals.
         let request = self.take_request(&location).await?;
         let mut summary = Summary {
             started: Timestamp::now(),
@@ -132,8 +132,8 @@ impl SyncController {
             summary.error = Some(format!("the location is not available: {message}"));
         }
         self.publish(&location, &summary).await?;
-        // From its end: else the next pass would follow one that takes long at once, and its summary would replace the answer to
-        // a request before it was read.
+        // Counted from the end: otherwise the next pass would begin at once after a long one, and its summary would replace the
+        // answer to a request before it was read.
         let ended = Clock::Boot.now();
         cache.passed = Some(ended);
         self.skip_cache.put(&location, cache);
@@ -143,7 +143,8 @@ impl SyncController {
         })
     }
 
-    /// Whether this location may be compared now: of two that hold a backup of one name, the default one has it in the cluster.
+    /// Whether this location may be compared now: if two hold a backup of the same name, the cluster has that of the default
+    /// one.
     async fn goes_first(&self, location: &BackupStorageLocation) -> Result<bool, ReconcileError> {
         let all = retry::read(pass::READ_BUDGET, || self.locations.all()).await?;
         let default = choose_default(&all, &self.default_location);
@@ -156,7 +157,7 @@ impl SyncController {
         }))
     }
 
-    /// Removes the request of a person from the location and returns it. The write is conditional, so each is taken once.
+    /// Removes a user's request from the location and returns it. The write is conditional, so each request is taken once.
     async fn take_request(
         &self,
         location: &BackupStorageLocation,
@@ -169,7 +170,7 @@ impl SyncController {
         };
         let outcome =
             retry::status_patch_in(&self.cluster.api(), leadership, WRITE_BUDGET, location, patch).await?;
-        // One that cannot be read asks for a pass and nothing else.
+        // A request that cannot be decoded only asks for a pass.
         let request = || serde_json::from_str(text).unwrap_or_default();
         Ok(matches!(outcome, PatchOutcome::Written(_)).then(request))
     }
@@ -221,8 +222,8 @@ impl SyncController {
             store: &store,
             began,
         };
-        // The cluster first: what it says is stored was stored before the listing of the bucket began.
-        // A person who asks for a pass, or has just changed the location, expects it to know everything until then.
+        // The cluster first: a backup that it shows as stored was stored before the listing of the bucket began. A user who
+        // requests a pass, or has just changed the location, expects it to see the state at that time.
         let watched = if request.is_some() || cache.passed.is_none() { None } else { self.watched.get() };
         let backups = match watched {
             Some(backups) => backups,
@@ -258,7 +259,7 @@ impl SyncController {
         if let Some(refusal) = compared.removal_refusal(folders.len(), summary.started, agreed) {
             summary.refused = compared.orphans.len() as u64;
             summary.note_first("refused", &refusal);
-            // They stay, and whoever looks at one of them is told that it holds nothing.
+            // They are kept, and a mark tells users that they have no files.
             let unmarked = compared.orphans.iter().filter(|(_, known)| !known.marked);
             for (backup, _) in unmarked.take(MAX_MARKS_PER_PASS) {
                 pass::mark_files(&pass, backup, Some(summary.started)).await?;
@@ -271,7 +272,7 @@ impl SyncController {
         Ok(())
     }
 
-    /// Writes the summary, and the time of a pass that has ended, unless the location points elsewhere by now.
+    /// Writes the summary, and the time of a completed pass, unless the location points elsewhere by now.
     async fn publish(
         &self,
         location: &BackupStorageLocation,
@@ -293,7 +294,7 @@ impl SyncController {
         Ok(())
     }
 
-    /// Emits events about what is new since the last pass.
+    /// Emits events about changes since the last pass.
     fn emit_changes(&self, location: &BackupStorageLocation, before: &Summary, now: &Summary) {
         let (events, name) = (&self.cluster.events, location.name_any());
         if let Some(error) = now.error.as_ref().filter(|error| before.error.as_ref() != Some(error)) {

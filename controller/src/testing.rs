@@ -1,4 +1,4 @@
-//! What unit tests give to the controllers in place of a cluster.
+//! Replacements for a cluster, for unit tests of the controllers.
 
 use std::{path::Path, time::Duration};
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::location::Locations;
 
-/// Leads always, and gives up a patch after two seconds.
+/// Always leader; a patch is given up after two seconds.
 pub(crate) fn cluster(client: Client) -> Cluster {
     Cluster {
         client: client.clone(),
@@ -69,7 +69,7 @@ pub(crate) fn velero(kind: &str, name: &str, spec: Value, status: Value) -> Valu
     object
 }
 
-/// What the watch says of such an object that cannot be decoded.
+/// The watch event about such an object that cannot be decoded.
 pub(crate) fn undecodable(kind: &str, name: &str) -> Undecodable {
     Undecodable {
         kind: kind.to_owned(),
@@ -108,12 +108,12 @@ pub(crate) fn backup(phase: BackupPhase) -> Backup {
     backup
 }
 
-/// Files of a backup or restore in which nothing is.
+/// Empty files of a backup or restore.
 pub(crate) fn no_files() -> JobFiles {
     JobFiles::new(LogFile::new().unwrap())
 }
 
-/// Who claims a folder for an object of this uid.
+/// The claimant of a folder for an object of this uid.
 pub(crate) fn claimant(uid: &str) -> backup_store::Claimant {
     backup_store::Claimant { uid: uid.to_owned(), installation: "cluster/velero".to_owned() }
 }

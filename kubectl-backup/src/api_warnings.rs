@@ -1,4 +1,4 @@
-//! What the API server and its webhooks warn of in their answers, shown as kubectl shows it.
+//! Warnings that the API server and its webhooks send with their answers, shown as kubectl shows them.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use backup_core::api_warnings::{SeenWarnings, text};
 use http::{Response, header::WARNING};
 use parking_lot::Mutex;
 
-/// The warnings that a command has met. Cheap to clone.
+/// The warnings that a command has received. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct ApiWarnings(Arc<Mutex<SeenWarnings>>);
 
 impl ApiWarnings {
-    /// Notes the warnings of an answer, and hands it on.
+    /// Records the warnings of a response, and returns the response.
     pub(crate) fn note<B>(&self, response: Response<B>) -> Response<B> {
         let headers = response.headers().get_all(WARNING).iter();
         for warning in headers.filter_map(|header| text(header.to_str().ok()?)) {
@@ -20,7 +20,7 @@ impl ApiWarnings {
         response
     }
 
-    /// Those that were not taken before.
+    /// Returns the warnings received since the last call.
     pub(crate) fn take(&self) -> Vec<String> {
         self.0.lock().take()
     }

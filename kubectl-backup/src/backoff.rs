@@ -1,21 +1,21 @@
-//! How long to wait before the next try.
+//! Pauses between retries.
 
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 
-/// The longest pause between two looks.
+/// Longest pause between two polls.
 pub(crate) const SLOWEST: Duration = Duration::from_secs(2);
 
-/// Pauses that double up to `cap`, without end. Up to half of each is taken off by chance, so that many clients do not come at
-/// once.
+/// An endless series of pauses that double up to `cap`. Each is shortened by a random part of up to half, so that many clients do
+/// not retry at the same moment.
 pub(crate) fn backoff(first: Duration, cap: Duration) -> impl Iterator<Item = Duration> {
-    // The jitter of the library comes on top of a pause, and is as long at most.
+    // The library adds its jitter to a pause; the jitter is at most as long as the pause.
     let pauses = ExponentialBuilder::new().with_min_delay(first / 2).with_max_delay(cap / 2);
     pauses.with_jitter().without_max_times().build()
 }
 
-/// Those between two looks at what a person waits for.
+/// Pauses between two polls of an object that the user waits for.
 pub(crate) fn pauses() -> impl Iterator<Item = Duration> {
     backoff(Duration::from_millis(200), SLOWEST)
 }

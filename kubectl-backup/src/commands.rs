@@ -1,4 +1,4 @@
-//! What the commands do: read, ask the views, print.
+//! The commands: they read, build views and print them.
 
 mod cancel;
 mod changes;

@@ -1,6 +1,6 @@
-//! Completion in shells. kubectl runs `kubectl_complete-backup WORD...` and reads what cobra would print (kubectl
-//! `pkg/cmd/plugin/plugin_completion.go`): a candidate a line, with a tab before its description, and a last line
-//! `:DIRECTIVE`. Our scripts for bash, zsh and fish read the same. Names that cannot be read in time are left out in silence.
+//! Completion in shells. kubectl runs `kubectl_complete-backup WORD...` and reads output in cobra's format (kubectl
+//! `pkg/cmd/plugin/plugin_completion.go`): one candidate a line, with a tab before its description, and a last line `:DIRECTIVE`.
+//! Our scripts for bash, zsh and fish read the same format. If names cannot be read in time, they are left out silently.
 
 mod question;
 
@@ -24,15 +24,15 @@ use crate::{
     view::table_kind::order,
 };
 
-/// The hidden first word under which completions are asked for.
+/// The hidden first word that requests completions.
 pub(crate) const WORD: &str = "__complete";
 
-/// cobra's directives (`completions.go`): files may be offered, or not; no space after the word.
+/// Directives of cobra (`completions.go`): file names may be offered or not; no space after the word.
 const FILES: u8 = 0;
 const NO_FILES: u8 = 4;
 const NO_SPACE: u8 = 2;
 
-/// Prints what could stand in place of the last word.
+/// Prints the candidates for the last word.
 pub(crate) async fn run(words: &[OsString], terminal: &mut Terminal) -> Exit {
     let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let command = built();
@@ -79,7 +79,7 @@ pub(crate) const fn script(shell: Shell) -> &'static str {
 const PATIENCE: Duration = Duration::from_millis(1500);
 const MOST: u32 = 500;
 
-/// The names, and what they are; none where they cannot be read in time.
+/// Names and their descriptions; empty if they cannot be read in time.
 async fn names(noun: Noun, words: &[String], terminal: &mut Terminal) -> Vec<(String, String)> {
     terminal.flags = flags(words);
     if matches!(noun, Noun::Context | Noun::Cluster | Noun::User) {
@@ -97,7 +97,7 @@ fn undescribed(names: impl IntoIterator<Item = String>) -> Vec<(String, String)>
     names.into_iter().map(|name| (name, String::new())).collect()
 }
 
-/// The connection that the words so far choose; what is wrong with the others is not asked here.
+/// The flags among the previous words that choose the connection. Errors in other words are ignored.
 fn flags(words: &[String]) -> GlobalArgs {
     let typed = words.split_last().map_or(&[][..], |(_, before)| before);
     let all = std::iter::once("kubectl-backup").chain(typed.iter().map(String::as_str));
@@ -137,7 +137,7 @@ fn namespaces(session: &Session) -> Api<DynamicObject> {
     Api::all_with(session.client.clone(), &ApiResource::erase::<Namespace>(&()))
 }
 
-/// Names of types with their kinds, and short names with the types that they mean.
+/// Names of types with their kinds, and short names with the types they stand for.
 async fn types(session: &Session, is_wanted: impl Fn(&ServedType) -> bool) -> Vec<(String, String)> {
     let mut all: Vec<ServedType> = served_types(session).await;
     all.retain(is_wanted);

@@ -1,4 +1,4 @@
-//! What can go wrong, as one sentence with its remedy, and the exit codes.
+//! Problems, each a sentence with its remedy, and the exit codes.
 
 mod explain;
 mod roles;
@@ -8,13 +8,13 @@ use std::{fmt, io, time::Duration};
 pub(crate) use explain::{About, GUARDED, no_credentials, slow};
 pub(crate) use roles::Role;
 
-/// How a command ended. The numbers are a promise: `kubectl backup options` lists them.
+/// The result of a command. The codes are stable: `kubectl backup options` lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
     /// Done.
     Done = 0,
-    /// An error, a refusal, something broken that `doctor` has found (a check that it could not make leaves 0), a namespace that is
-    /// not protected (`status`), or a difference that `diff` has found.
+    /// An error, a refusal, something broken that `doctor` has found (a check that it could not make leaves 0), a namespace that
+    /// is not protected (`status`), or a difference that `diff` has found.
     Failed = 1,
     /// Invalid arguments; of `diff`, any error.
     Usage = 2,
@@ -28,7 +28,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// Of what was waited for and has ended.
+    /// The exit code for the end of an object.
     pub(crate) const fn of_end(completed: bool) -> Self {
         if completed { Self::Done } else { Self::NotGood }
     }
@@ -41,22 +41,22 @@ impl Exit {
 
 pub(crate) type CommandResult = Result<Exit, Problem>;
 
-/// Why a command could not do what it was asked: a sentence for people, and what to do about it.
+/// Why a command failed: a sentence for the user, and a remedy.
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) kind: ProblemKind,
-    /// What was asked: `cannot get backup "nightly"`. Empty where the message says it.
+    /// The failed request: `cannot get backup "nightly"`. Empty if the message contains it.
     pub(crate) doing: String,
     pub(crate) message: String,
     pub(crate) remedy: Option<String>,
 }
 
-/// What commands and tests distinguish.
+/// Kinds of problems that commands and tests distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProblemKind {
-    /// The arguments parse but make no sense together.
+    /// The arguments are valid one by one but not together.
     Usage,
-    /// The API server is not reached.
+    /// The API server cannot be reached.
     Unreachable,
     /// The API server does not answer in time.
     Slow,
@@ -65,38 +65,38 @@ pub(crate) enum ProblemKind {
     NotFound,
     /// The installation's namespace does not exist.
     NoNamespace,
-    /// The API server does not know who asks.
+    /// The API server does not accept the user's credentials.
     Unauthorized,
-    /// RBAC says no.
+    /// RBAC refuses the request.
     Forbidden,
-    /// An admission webhook or policy said no, and perhaps when another try may be worth it. Its message stands alone.
+    /// An admission webhook or policy refused the request; with a time if a retry may succeed. The message is shown unchanged.
     Refused {
         retry_after: Option<Duration>,
     },
-    /// A refusal stood for as long as the creation was to be tried again.
+    /// The creation was still refused when the time for retries ended.
     StillRefused,
-    /// The name is taken.
+    /// An object with the name exists.
     Exists,
-    /// Any other answer of the API server; code 0: none.
+    /// Any other answer of the API server; code 0 means no answer.
     Api {
         code: u16,
         retry_after: Option<Duration>,
     },
-    /// stdout cannot be written.
+    /// Writing to stdout failed.
     Output(io::ErrorKind),
-    /// The API server answers, and the controller does not.
+    /// The API server answers, but the controller does not.
     Unanswered,
-    /// The server gives no file, and does not say that there is none.
+    /// The server delivers no file, and does not say that the file is missing.
     NotGiven,
-    /// There is no such file in the store.
+    /// The store has no such file.
     NoFile,
-    /// A file in the store is not what it should be.
+    /// A file in the store is not in the expected format.
     BadFile,
     /// A file in the store is no longer the one that was read before.
     Changed,
-    /// What was to be compared could not be; another exit code says that it differs.
+    /// The comparison failed; needs a different exit code from that for a difference.
     NotCompared,
-    /// A restore that was planned would not start.
+    /// The planned restore would not start.
     WouldNotStart,
     Other,
 }
@@ -136,7 +136,7 @@ impl Problem {
         self.kind == ProblemKind::NotFound
     }
 
-    /// Whether the same request may succeed a moment later: the API server or the controller is away, starting or overloaded.
+    /// Whether a retry may succeed soon: the API server or the controller is away, starting or overloaded.
     pub(crate) const fn is_transient(&self) -> bool {
         match self.kind {
             ProblemKind::Unreachable | ProblemKind::Slow | ProblemKind::Unanswered => true,
@@ -145,7 +145,7 @@ impl Problem {
         }
     }
 
-    /// Whether an API server that has just started answers so for a moment: its authorizer and CRDs are not loaded yet.
+    /// Whether an API server may answer this shortly after its start, before its authorizer and CRDs are loaded.
     pub(crate) const fn is_of_start(&self) -> bool {
         matches!(self.kind, ProblemKind::Forbidden | ProblemKind::Unauthorized | ProblemKind::NotServed)
     }
@@ -164,7 +164,7 @@ impl From<io::Error> for Problem {
     }
 }
 
-/// The value, or `None` where there is no such object.
+/// Returns the value, or `None` if the object does not exist.
 pub(crate) fn optional<T>(result: Result<T, Problem>) -> Result<Option<T>, Problem> {
     match result {
         Err(problem) if problem.is_not_found() => Ok(None),

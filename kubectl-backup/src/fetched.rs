@@ -1,4 +1,4 @@
-//! What is fetched for itself, and may be missing without failing the whole.
+//! Parts that are fetched independently, and may be missing without failing the whole.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::{
     print::plain,
 };
 
-/// Something that was fetched, or why it could not be. Never an error of the whole.
+/// A fetched part, or why it could not be fetched. A missing part never fails the whole.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Fetched<T> {
     Known(T),
     Missing {
-        /// Why it is not there, in one sentence.
+        /// Why the part is missing, in one sentence.
         unavailable: String,
     },
 }
@@ -33,7 +33,7 @@ impl<T> Fetched<T> {
         }
     }
 
-    /// What is shown of it: a text or nothing where it is known, else why it is not.
+    /// The text to show: from `show` if the value is known, else the reason why it is missing.
     pub(crate) fn shown(&self, show: impl FnOnce(&T) -> Option<String>) -> Option<String> {
         match self {
             Self::Known(value) => show(value),
@@ -56,7 +56,7 @@ impl<T> Fetched<Option<T>> {
     }
 }
 
-/// Fetches a part of what is shown, for as long as a person waits for one.
+/// Fetches a part, within the time limit for parts.
 pub(crate) async fn fetched<T>(
     session: &Session,
     fetch: impl Future<Output = Result<T, Problem>>,
@@ -64,7 +64,7 @@ pub(crate) async fn fetched<T>(
     within(session.part_timeout, fetch).await
 }
 
-/// Why a part is missing; where one of our roles would have allowed it, also which one.
+/// Why a part is missing, and the role that would allow the request, if there is one.
 fn why(problem: &Problem) -> String {
     let message = plain(&problem.to_string());
     match &problem.remedy {

@@ -1,17 +1,17 @@
-//! Where a person's own files are, as kubectl finds it.
+//! Finds the user's home folder, as kubectl does.
 
 use std::path::{Path, PathBuf};
 
 use crate::Terminal;
 
-/// The home folder; none where the environment names none.
+/// The home folder; `None` if the environment names none.
 pub(crate) fn home(terminal: &Terminal) -> Option<PathBuf> {
     home_of(cfg!(windows), |name| terminal.var(name), Path::exists)
 }
 
-/// As client-go has it (`util/homedir/homedir.go`). `$HOME`; on Windows the first of `%HOME%`, `%HOMEDRIVE%%HOMEPATH%` and
+/// As in client-go (`util/homedir/homedir.go`). `$HOME`; on Windows the first of `%HOME%`, `%HOMEDRIVE%%HOMEPATH%` and
 /// `%USERPROFILE%` that has a kubeconfig, else of `%HOME%`, `%USERPROFILE%` and `%HOMEDRIVE%%HOMEPATH%` the first that exists,
-/// else the first that is set. Whether a folder can be written is not asked: nothing is written there.
+/// else the first that is set. Whether a folder is writable does not matter: nothing is written there.
 fn home_of(
     is_windows: bool,
     var: impl Fn(&str) -> Option<String>,
@@ -46,10 +46,10 @@ mod tests {
             (true, "HOMEDRIVE=/d HOMEPATH=/p", &[], Some("/d/p")),
             (true, "HOMEDRIVE=/d", &[], None),
             (true, "USERPROFILE=/u HOMEDRIVE=/d HOMEPATH=/p", &[], Some("/u")),
-            // Where one is not there, the next that is.
+            // If a folder does not exist, the next one that does.
             (true, all, &["/u", "/d/p"], Some("/u")),
             (true, all, &["/d/p"], Some("/d/p")),
-            // A kubeconfig counts more than a folder, and there the drive comes before the profile.
+            // A kubeconfig counts more than an existing folder; then the drive comes before the profile.
             (true, all, &["/h", "/u", "/u/.kube/config"], Some("/u")),
             (true, all, &["/h", "/u/.kube/config", "/d/p/.kube/config"], Some("/d/p")),
             (true, all, &["/h/.kube/config", "/d/p/.kube/config"], Some("/h")),

@@ -1,7 +1,7 @@
-//! kubectl's dialect of JSONPath (k8s.io/client-go `util/jsonpath`), as far as people use it: `{.items[*].metadata.name}`,
-//! `{range .items[*]}…{"\n"}{end}`, `[?(@.status.phase=="Failed")]`. What is not here is refused with its name, never guessed.
+//! kubectl's dialect of JSONPath (k8s.io/client-go `util/jsonpath`), as far as it is commonly used: `{.items[*].metadata.name}`,
+//! `{range .items[*]}…{"\n"}{end}`, `[?(@.status.phase=="Failed")]`. Unsupported syntax is refused by name, never guessed.
 //!
-//! The crates that read JSONPath read RFC 9535, which has no templates and wants `$` before everything.
+//! Existing crates for JSONPath implement RFC 9535, which has no templates and requires `$` at the beginning.
 
 mod read;
 
@@ -10,10 +10,10 @@ use std::cmp::Ordering;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Steps from one value to others: `.metadata.name`, `[0]`, `[*]`, `['a.b/c']`.
+/// Steps that lead from a value to other values: `.metadata.name`, `[0]`, `[*]`, `['a.b/c']`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Path {
-    /// `$`, or where the path begins within no `range`.
+    /// Whether it starts at the root (`$`, or a path outside any `range`).
     from_root: bool,
     steps: Vec<Step>,
 }
@@ -27,14 +27,14 @@ enum Step {
     Where(Box<Filter>),
 }
 
-/// `?(@.a == "b")`; without an operator: that it is there.
+/// `?(@.a == "b")`; without an operator: whether the path exists.
 #[derive(Clone, Debug, PartialEq)]
 struct Filter {
     path: Path,
     wanted: Option<(Comparison, Value)>,
 }
 
-/// How a value may stand to the one that it is compared with.
+/// Orderings between a value and the wanted value for which a comparison is true.
 type Comparison = &'static [Ordering];
 const EQUAL: Comparison = &[Ordering::Equal];
 const OTHER: Comparison = &[Ordering::Less, Ordering::Greater];
@@ -50,7 +50,7 @@ enum Piece {
 }
 
 impl Path {
-    /// Reads one path, in braces or not, with or without the first dot, as kubectl takes it for `--sort-by` and columns.
+    /// Parses one path, with or without braces and first dot, as kubectl does for `--sort-by` and columns.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let inner = text.trim();
         let inner = inner.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or(inner).trim();
@@ -59,7 +59,7 @@ impl Path {
         read::path(&dotted)
     }
 
-    /// All values that it leads to; none where something is missing.
+    /// All values to which the path leads; empty if a step is missing.
     pub(crate) fn find<'value>(&self, value: &'value Value) -> Vec<&'value Value> {
         find(self, value, value)
     }
@@ -70,7 +70,7 @@ impl Path {
 }
 
 impl Template {
-    /// Reads a template; a path without braces is one, too.
+    /// Parses a template; a path without braces is a template, too.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text.trim().is_empty() {
             return Err("it is empty; it looks like {.items[*].metadata.name}".to_owned());
@@ -81,7 +81,7 @@ impl Template {
         read::template(text).map(Self)
     }
 
-    /// What it makes of a value. Several values of one path are separated by a space, as kubectl does.
+    /// Fills the template from a value. Several values of one path are separated by a space, as in kubectl.
     pub(crate) fn fill(&self, value: &Value) -> String {
         let mut text = String::new();
         fill(&self.0, value, value, &mut text);
@@ -136,7 +136,7 @@ fn follow<'value>(step: &Step, root: &'value Value, value: &'value Value) -> Vec
     }
 }
 
-/// Negative ones count from the end.
+/// Negative indexes count from the end.
 fn place(at: i64, length: usize) -> Option<usize> {
     let length = i64::try_from(length).ok()?;
     usize::try_from(if at < 0 { at + length } else { at }).ok()
@@ -156,12 +156,12 @@ fn compare(value: &Value, comparison: Comparison, wanted: &Value) -> bool {
     };
     match order {
         Some(order) => comparison.contains(&order),
-        // What has no order is the same, or another.
+        // Values without an order are either equal or different.
         None => comparison == if value == wanted { EQUAL } else { OTHER },
     }
 }
 
-/// A text as it is, anything else as JSON.
+/// A string without quotes, any other value as JSON.
 pub(crate) fn show(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -170,7 +170,7 @@ pub(crate) fn show(value: &Value) -> String {
     }
 }
 
-/// Which of two values comes first. What is not there does, as with kubectl; numbers go by size, all else as text.
+/// The order of two values. A missing value comes first, as in kubectl; numbers are compared by size, all other values as text.
 pub(crate) fn order(a: Option<&Value>, b: Option<&Value>) -> Ordering {
     match (a, b) {
         (Some(Value::Number(a)), Some(Value::Number(b))) => {
@@ -182,7 +182,7 @@ pub(crate) fn order(a: Option<&Value>, b: Option<&Value>) -> Ordering {
     }
 }
 
-/// Sorts what is printed by one of its fields. What is equal stays in its order.
+/// Sorts entries by one of their fields; the sort is stable.
 pub(crate) fn sort<T: Serialize>(all: &mut Vec<T>, by: &Path) {
     let key = |one: &T| by.first(&serde_json::to_value(one).unwrap_or_default());
     let mut keyed: Vec<_> = all.drain(..).map(|one| (key(&one), one)).collect();

@@ -1,7 +1,7 @@
 //! `kubectl backup`: create, get, describe, restore, delete.
 //!
-//! `run` takes the arguments and a [`Terminal`] (streams, environment, clock) and gives the [`Exit`], so that tests see
-//! exactly what a person sees. Data goes to stdout, talk to stderr.
+//! `run` takes the arguments and a [`Terminal`] (streams, environment, clock) and returns the [`Exit`], so that tests see exactly
+//! what a user sees. Data goes to stdout, messages to stderr.
 
 mod api_warnings;
 mod backoff;
@@ -35,12 +35,12 @@ use error::{Problem, ProblemKind};
 pub use error::Exit;
 pub use terminal::{Size, Terminal};
 
-/// The command line, for those who look at all commands.
+/// The definition of the command line, for programs that inspect all commands.
 pub fn command() -> clap::Command {
     cli::command()
 }
 
-/// Parses the arguments and runs the command on a runtime of its own. Help is printed without one.
+/// Parses the arguments and runs the command on a new runtime. Help is printed without a runtime.
 pub fn run_blocking(args: Vec<OsString>, mut terminal: Terminal) -> Exit {
     let task = match task(args, &mut terminal) {
         Ok(task) => task,
@@ -52,8 +52,8 @@ pub fn run_blocking(args: Vec<OsString>, mut terminal: Terminal) -> Exit {
     }
 }
 
-/// Parses the arguments and runs the command. A future without a type of its own is compiled here, and not once more in each
-/// program that awaits it.
+/// Parses the arguments and runs the command. The future is boxed, so that it is compiled here once, and not in each program that
+/// awaits it.
 pub fn run(args: Vec<OsString>, terminal: &mut Terminal) -> LocalBoxFuture<'_, Exit> {
     match task(args, terminal) {
         Ok(task) => perform(task, terminal).boxed_local(),
@@ -62,9 +62,9 @@ pub fn run(args: Vec<OsString>, terminal: &mut Terminal) -> LocalBoxFuture<'_, E
 }
 
 enum Task {
-    /// With what was most likely meant, if the words are those of velero or kubectl.
+    /// A command, and the command that the user probably meant if the words are typical of velero or kubectl.
     Command(Box<cli::Cli>, Option<String>),
-    /// What could be typed next: words that are no command yet.
+    /// Completion of words that are not yet a command.
     Complete(Vec<OsString>),
 }
 
@@ -83,7 +83,7 @@ async fn perform(task: Task, terminal: &mut Terminal) -> Exit {
     }
 }
 
-/// Help and version go to stdout (done); a mistake in the arguments goes to stderr (usage).
+/// Prints help and version to stdout (exit code 0), and errors in the arguments to stderr (usage).
 fn parse(args: Vec<OsString>, meant: Option<&str>, terminal: &mut Terminal) -> Result<cli::Cli, Exit> {
     let mut command = cli::command();
     if let Some(width) = terminal.width {
@@ -112,7 +112,7 @@ fn parse(args: Vec<OsString>, meant: Option<&str>, terminal: &mut Terminal) -> R
     })
 }
 
-/// What to say where the parser knows nothing of a flag that velero has.
+/// The message for a flag of velero that the parser does not know.
 fn flag_of_velero(words: &[String], error: &clap::Error) -> Option<String> {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
@@ -126,7 +126,7 @@ async fn execute(cli: cli::Cli, meant: Option<String>, terminal: &mut Terminal) 
     match done {
         Ok(exit) => exit,
         Err(problem) => match meant {
-            // A kind was taken for a name.
+            // A kind was parsed as a name.
             Some(meant) if problem.is_not_found() => {
                 report(&problem.with_remedy(format!("Or did you mean `{meant}`?")), terminal)
             }
@@ -135,7 +135,7 @@ async fn execute(cli: cli::Cli, meant: Option<String>, terminal: &mut Terminal) 
     }
 }
 
-/// One sentence, then the remedy.
+/// Prints the problem, then the remedy.
 fn report(problem: &Problem, terminal: &mut Terminal) -> Exit {
     if problem.kind == ProblemKind::Output(std::io::ErrorKind::BrokenPipe) {
         return Exit::Failed; // the reader has gone

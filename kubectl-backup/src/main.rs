@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Fails only where a provider is installed already, which is as good.
+    // Fails only if a provider is already installed, which suffices.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let exit =
         kubectl_backup::run_blocking(std::env::args_os().collect(), kubectl_backup::Terminal::standard());

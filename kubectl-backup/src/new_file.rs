@@ -1,4 +1,4 @@
-//! A file that a command writes for a person: whole or not at all, and readable by its owner alone.
+//! A file that a command writes for the user: written completely or not at all, and readable only by its owner.
 
 use std::{
     io::{self, Write},
@@ -12,12 +12,12 @@ use crate::error::Problem;
 pub(crate) struct NewFile {
     path: PathBuf,
     overwrite: bool,
-    /// Beside its place; removed unless it is kept.
+    /// Temporary, in the same folder; deleted without `keep`.
     file: NamedTempFile,
 }
 
 impl NewFile {
-    /// Whether the place is free, or may be overwritten.
+    /// Fails if a file exists at the path and may not be overwritten.
     pub(crate) fn check(path: &Path, overwrite: bool) -> Result<(), Problem> {
         if overwrite || !path.exists() { Ok(()) } else { Err(taken(path)) }
     }
@@ -27,7 +27,7 @@ impl NewFile {
         let file = tempfile::Builder::new()
             .prefix(".kubectl-backup-")
             .tempfile_in(folder.unwrap_or(Path::new(".")))
-            // The text of the error names a temporary file.
+            // The error's own text would name a temporary file.
             .map_err(|error| failed(&path, &error.kind().into()))?;
         Ok(Self { path, overwrite, file })
     }
@@ -36,7 +36,7 @@ impl NewFile {
         self.file.write_all(bytes).map_err(|error| failed(&self.path, &error))
     }
 
-    /// Gives it its name.
+    /// Gives the file its final name.
     pub(crate) fn keep(self) -> Result<(), Problem> {
         let Self { path, overwrite, file } = self;
         file.as_file().sync_all().map_err(|error| failed(&path, &error))?;

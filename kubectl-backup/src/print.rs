@@ -1,4 +1,4 @@
-//! How things are shown: columns, the describe screen, ages, JSON and YAML, colour.
+//! Output formats: columns, the describe screen, ages, JSON and YAML, colours.
 
 mod age;
 pub(crate) mod describe;
@@ -12,16 +12,16 @@ pub(crate) use age::{ago, day, human, minute, moment, seconds, since, took, unti
 pub(crate) use page::{page, row};
 pub(crate) use size::size;
 
-/// How something stands. Signs carry the meaning where there are no colours.
+/// How good or bad a state is. Signs carry the meaning if there are no colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Tone {
     Good,
     Busy,
-    /// It went well in part.
+    /// Partial success.
     Warn,
     Bad,
-    /// We don't know what it means.
+    /// The meaning is unknown.
     Unknown,
 }
 
@@ -70,7 +70,7 @@ impl Style {
     }
 }
 
-/// A table of these columns, with their headers or without. Cells of further columns are left out.
+/// A table of these columns, with or without headers. Cells of further columns are left out.
 pub(crate) fn table(
     headers: &[&str],
     with_headers: bool,
@@ -81,7 +81,7 @@ pub(crate) fn table(
     aligned(header.into_iter().chain(rows.into_iter().map(cut)))
 }
 
-/// Rows of the same width, aligned. Cells hold no line ends or tabs of their own.
+/// Rows with aligned columns. Cells must not contain line ends or tabs.
 pub(crate) fn aligned(rows: impl IntoIterator<Item = Vec<String>>) -> std::io::Result<String> {
     let mut writer = tabwriter::TabWriter::new(Vec::new()).minwidth(0).padding(3).ansi(true);
     for row in rows {
@@ -93,14 +93,14 @@ pub(crate) fn aligned(rows: impl IntoIterator<Item = Vec<String>>) -> std::io::R
     Ok(text.lines().fold(String::new(), |all, line| all + line.trim_end() + "\n"))
 }
 
-/// A screen that is written line by line.
+/// A screen that is built line by line.
 pub(crate) struct Screen {
     pub(crate) text: String,
     pub(crate) style: Style,
 }
 
 impl Screen {
-    /// Begins with the sign and name of what it shows, and what else is said of it in its first line.
+    /// Starts a screen; its first line has the sign and the name of the object, and `rest`.
     pub(crate) fn of(style: Style, tone: Tone, name: &str, rest: &[&str]) -> Self {
         let mut screen = Self { text: String::new(), style };
         let sign = style.tone(tone, tone.sign());
@@ -112,33 +112,33 @@ impl Screen {
         self.text = std::mem::take(&mut self.text) + line.trim_end() + "\n";
     }
 
-    /// Lines of a text, further right.
+    /// Adds indented lines.
     pub(crate) fn lines(&mut self, lines: impl IntoIterator<Item = impl std::fmt::Display>) {
         lines.into_iter().for_each(|line| self.line(&format!("  {line}")));
     }
 
-    /// Titles and texts, in two columns.
+    /// Adds titles and texts in two columns.
     pub(crate) fn facts<'a>(&mut self, width: usize, facts: impl IntoIterator<Item = (&'a str, String)>) {
         for (title, text) in facts {
             self.line(&format!("  {title:<width$}{text}"));
         }
     }
 
-    /// An empty line and a title.
+    /// Adds an empty line and a title.
     pub(crate) fn section(&mut self, title: &str) {
         self.line("");
         self.line(&self.style.title(title));
     }
 }
 
-/// A text on one line, without characters that would move a terminal's cursor.
+/// A text on one line, without characters that control the terminal.
 pub(crate) fn one_line(text: &str) -> String {
-    // ESC stays only as part of our own colours, which never reach data fields: those pass `plain` first.
+    // ESC is kept only for our own colours: texts from data fields pass `plain` first.
     text.chars().map(|c| if c.is_control() && c != '\x1b' { ' ' } else { c }).collect()
 }
 
-/// A text from the cluster, harmless to a terminal: control characters (escape sequences too) become spaces, line
-/// ends one space.
+/// Makes a text from the cluster safe for a terminal: control characters (also those of escape sequences) and line ends become
+/// one space.
 pub(crate) fn plain(text: &str) -> String {
     text.split(char::is_control).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }

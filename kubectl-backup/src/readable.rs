@@ -1,4 +1,4 @@
-//! An object of a list, if it can be decoded: one that cannot hides no other.
+//! A list item that is skipped if it cannot be decoded, so that it does not hide the others.
 
 use std::borrow::Cow;
 
@@ -6,11 +6,12 @@ use kube::{Resource, api::ObjectMeta};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
-/// Where nothing is said of what cannot be decoded. Unlike kube's `DeserializeGuard` it makes no tree of each object first.
+/// For lists whose undecodable items are ignored silently. Unlike kube's `DeserializeGuard` it builds no JSON tree of each object
+/// first.
 #[derive(Clone, Debug)]
 pub(crate) struct Readable<K> {
     pub(crate) object: Option<K>,
-    /// Empty; objects of lists have one.
+    /// Empty; the trait for list items requires it.
     meta: ObjectMeta,
 }
 

@@ -1,5 +1,5 @@
-//! Takes secrets out of what leaves the cluster with a report. Pure. Objects lose by their fields what may hold a secret, whether it
-//! does or not; texts, those of objects among them, lose what looks like one ([`SecretPatterns`]).
+//! Removes secrets from data for a report. Pure. In objects, fields that may hold a secret are replaced whether they do or not;
+//! in texts, also those in objects, everything that looks like a secret is replaced ([`SecretPatterns`]).
 
 mod patterns;
 
@@ -8,13 +8,13 @@ use serde_json::Value;
 
 pub(crate) use patterns::SecretPatterns;
 
-/// Stands where a secret may have stood.
+/// Replaces every possible secret.
 pub(crate) const REDACTED: &str = "REDACTED";
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Settings of locations that are no secrets: those of Velero's plugins for AWS, Azure and Google. A plugin may have others, and any
-/// of them may be a key, so what is not known here goes.
+/// Settings of locations that are no secrets: those of Velero's plugins for AWS, Azure and Google. Other plugins may have other
+/// settings, and any of them may be a key, so unknown settings are removed.
 const OPEN_SETTINGS: [&str; 27] = [
     "region",
     "profile",
@@ -45,7 +45,7 @@ const OPEN_SETTINGS: [&str; 27] = [
     "snapshotLocation",
 ];
 
-/// Takes out of an object what may be a secret, and the managed fields, which say nothing.
+/// Removes possible secrets from an object, and its managed fields, which are not useful.
 pub(crate) fn redact(value: &mut Value) {
     match value {
         Value::Array(all) => all.iter_mut().for_each(redact),
@@ -58,7 +58,7 @@ pub(crate) fn redact(value: &mut Value) {
                     }
                     "config" => each_field(value, |name| !OPEN_SETTINGS.contains(&name)),
                     "env" => env(value),
-                    // Commands of a backup's or a restore's hooks: they often hold the password of a database.
+                    // Commands of hooks in a backup or restore often contain the password of a database.
                     "hooks" => commands(value),
                     "clientConfig" => path(value),
                     _ => {}
@@ -74,13 +74,13 @@ fn hide(value: &mut Value) {
     *value = REDACTED.into();
 }
 
-/// Hides the fields of these names.
+/// Hides the fields with these names.
 fn each_field(value: &mut Value, is_hidden: impl Fn(&str) -> bool) {
     let fields = value.as_object_mut().into_iter().flatten();
     fields.filter(|(name, _)| is_hidden(name)).for_each(|(_, value)| hide(value));
 }
 
-/// Values that stand in the object; those that come from elsewhere are only named.
+/// Hides literal values of environment variables; references to other objects stay.
 fn env(value: &mut Value) {
     let variables = value.as_array_mut().into_iter().flatten();
     variables.filter_map(|variable| variable.get_mut("value")).for_each(hide);
@@ -101,7 +101,7 @@ fn commands(value: &mut Value) {
     }
 }
 
-/// By the path the API server proves itself to the webhook (docs/design/lock.md).
+/// The path is the secret by which the API server authenticates to the webhook (docs/design/lock.md).
 fn path(client: &mut Value) {
     if let Some(path) = client.pointer_mut("/service/path") {
         hide(path);
@@ -138,7 +138,7 @@ mod tests {
         let mut planted = pod("hunter2", "{\"hunter2\"}");
         planted["metadata"]["managedFields"] = json!([{ "manager": "kubectl" }]);
         assert_eq!(redacted(planted), pod(REDACTED, REDACTED));
-        // One without a value does not get one.
+        // A variable without a value does not get one.
         assert_eq!(redacted(json!({ "env": [{ "name": "A" }] })), json!({ "env": [{ "name": "A" }] }));
     }
 

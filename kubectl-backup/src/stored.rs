@@ -1,9 +1,9 @@
-//! Files of backups and restores, read through the API server: nothing else has to be reached.
+//! Reads files of backups and restores through the API server: no other server has to be reachable.
 //!
-//! A DownloadRequest asks for the file and names the hash of a key that is made here and sent along only when the file is
-//! fetched ([`backup_core::reading`]). A Velero server, which knows nothing of keys, answers with a URL of the bucket; that is
-//! followed, as its own command does. A connection that breaks is continued where it broke; a key that is used up or over by
-//! then is replaced by a new one.
+//! A DownloadRequest asks for the file and contains the hash of a key that is generated here; the key itself is sent only with
+//! the request for the file ([`backup_core::reading`]). A Velero server does not know keys and answers with a URL of the bucket,
+//! which is followed as its own command does. After a broken connection, reading resumes where it stopped; a used or expired key
+//! is replaced by a new one.
 
 pub(crate) mod archive;
 mod grant;
@@ -36,9 +36,9 @@ use crate::{
 
 pub(crate) use reader::{document, piped, sized, unpacked};
 
-/// How long it is tried without a byte coming.
+/// Time without progress after which retries end.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// The longest message of an error that is read (bytes).
+/// Maximum size of an error message that is read (bytes).
 const MAX_STATUS: usize = 64 * 1024;
 
 #[derive(Clone, Debug)]
@@ -46,30 +46,30 @@ pub(crate) struct StoredFile<'a> {
     kind: DownloadTargetKind,
     pub(crate) name: &'a str,
     wanted: Wanted<'a>,
-    /// If not all of it is wanted.
+    /// The wanted part; `None` for the whole file.
     part: Option<Part>,
 }
 
-/// Some of the bytes of a file that was read before.
+/// A byte range of a file that was read before.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) range: Range<u64>,
     pub(crate) of: Version,
 }
 
-/// Which bytes a file consists of.
+/// Identifies the content of a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Version {
-    /// The size of the whole (bytes).
+    /// Size of the whole file (bytes).
     pub(crate) size: u64,
     e_tag: String,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Wanted<'a> {
-    /// What is stored of the object of this uid: another one of the name is not what is meant.
+    /// A file of the object with this uid; a newer object of the same name is an error.
     Stored { uid: &'a str },
-    /// In place of a file: what a restore with this spec (JSON) would do.
+    /// The plan of a restore with this spec (JSON), instead of a stored file.
     Plan { spec: &'a str },
 }
 
@@ -85,14 +85,14 @@ impl<'a> StoredFile<'a> {
         }
     }
 
-    /// Only these bytes of it. That it has changed since is [`ProblemKind::Changed`].
+    /// Restricts the read to these bytes. If the file has changed since, the problem is [`ProblemKind::Changed`].
     pub(crate) fn part(self, part: Part) -> Self {
         Self { part: Some(part), ..self }
     }
 
-    /// What a restore of this name and spec would do ([`backup_core::restore_plan`]).
+    /// The plan of a restore with this name and spec ([`backup_core::restore_plan`]).
     pub(crate) fn plan(name: &'a str, spec: &'a str) -> Self {
-        // A Velero server, which plans nothing, says that there is no such restore.
+        // A Velero server cannot plan, and answers that there is no such restore.
         Self {
             kind: DownloadTargetKind::RestoreResourceList,
             name,
@@ -113,16 +113,15 @@ impl<'a> StoredFile<'a> {
     }
 }
 
-/// What was read.
+/// The result of a read.
 pub(crate) struct FileRead {
-    /// The number of bytes that were given.
+    /// Number of bytes that the sink received.
     pub(crate) length: u64,
-    /// None if it cannot be read in part.
+    /// `None` if the file cannot be read in parts.
     pub(crate) version: Option<Version>,
 }
 
-/// Reads a file as it is stored. `sink` gets the bytes in order, each once; `talk` what a person should
-/// know meanwhile.
+/// Reads a stored file. `sink` receives every byte once, in order; `talk` receives messages for the user in the meantime.
 pub(crate) async fn read(
     session: &Session,
     file: &StoredFile<'_>,
@@ -141,7 +140,7 @@ pub(crate) async fn read(
         if reading.offset > before {
             (since, pauses, is_first) = (Instant::now(), backoff::pauses(), true);
         }
-        // Each plan is made once.
+        // A plan can be read only once.
         if since.elapsed() > PATIENCE || file.is_plan() && reading.offset > 0 {
             return Err(problem);
         }
@@ -152,10 +151,10 @@ pub(crate) async fn read(
     }
 }
 
-/// A file on its way, from the controller or from the store.
+/// The body of a file, from the controller or from the store.
 type Bytes = UnsyncBoxBody<bytes::Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Whether trying again may help.
+/// Whether a retry may succeed.
 enum ReadError {
     Retryable(Problem),
     Final(Problem),
@@ -171,11 +170,11 @@ struct FileReader<'a> {
     session: &'a Session,
     file: &'a StoredFile<'a>,
     grant: Option<Grant>,
-    /// Where the next byte is.
+    /// Offset of the next byte.
     offset: u64,
-    /// Of the whole, once that is known.
+    /// Size of the whole file, once known.
     size: Option<u64>,
-    /// Which bytes these are, once that is known.
+    /// Version of the content, once known.
     e_tag: Option<String>,
 }
 
@@ -192,7 +191,7 @@ impl<'a> FileReader<'a> {
         FileRead { length: self.offset - begin, version }
     }
 
-    /// Where the bytes end that are wanted, once that is known.
+    /// The end of the wanted bytes, once known.
     fn end(&self) -> Option<u64> {
         self.file.part.as_ref().map(|part| part.range.end).or(self.size)
     }
@@ -268,7 +267,7 @@ impl<'a> FileReader<'a> {
         request.body(Body::empty()).map_err(|error| self.other(error.to_string()))
     }
 
-    /// How many bytes of the answer are known already; none if it is no file.
+    /// Number of bytes of the answer that were already read; `None` if the answer is no file.
     fn begin(&mut self, response: &Response<Bytes>) -> Result<Option<u64>, ReadError> {
         let (headers, code) = (response.headers(), response.status());
         let e_tag = text(headers, &ETAG);
@@ -303,7 +302,7 @@ impl<'a> FileReader<'a> {
         }
     }
 
-    /// The store's refusal: a URL is good for ten minutes, and is given also where there is no file.
+    /// A refusal by the store: a URL is valid for ten minutes, and is given even if the file does not exist.
     fn refused_by_store(&mut self, response: &Response<Bytes>) -> ReadError {
         let code = response.status();
         if code == StatusCode::NOT_FOUND {
@@ -316,7 +315,7 @@ impl<'a> FileReader<'a> {
         ReadError::Retryable(self.other(format!("the store answers {code}")))
     }
 
-    /// The controller's refusal, or the API server's.
+    /// A refusal by the controller or the API server.
     async fn refused(&mut self, response: Response<Bytes>) -> Result<(), ReadError> {
         let code = response.status();
         let body = Limited::new(response.into_body(), MAX_STATUS).collect();
@@ -328,7 +327,7 @@ impl<'a> FileReader<'a> {
         });
         let details = status.details.as_ref();
         if details.is_none_or(|details| details.kind != STATUS_KIND) {
-            // The proxy does not reach the controller, or the API server does not let us through.
+            // The proxy cannot reach the controller, or the API server forbids the request.
             if code == StatusCode::NOT_FOUND {
                 let why = plain(&status.message);
                 let problem =

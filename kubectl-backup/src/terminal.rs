@@ -1,4 +1,4 @@
-//! What a command may see of the world beside the cluster: streams, environment, clock.
+//! The environment of a command besides the cluster: streams, variables, clock.
 
 use std::{
     io::{BufRead, IsTerminal, Write},
@@ -15,49 +15,49 @@ use crate::{
     print::{Style, plain},
 };
 
-/// Gives an environment variable's value.
+/// Returns the value of an environment variable.
 pub type Variables = Rc<dyn Fn(&str) -> Option<String>>;
 
 /// Columns and rows of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Characters in a row.
+    /// Number of columns (characters in a row).
     pub columns: usize,
-    /// Rows in the window.
+    /// Number of rows in the window.
     pub rows: usize,
 }
 
-/// Streams, environment, clock and global flags of one run. Tests bring their own.
+/// Streams, environment, clock and global flags of one run. Tests use their own.
 pub struct Terminal {
-    /// Where data goes.
+    /// Stream for data.
     pub out: Box<dyn Write>,
-    /// Where talk goes: progress, hints, errors.
+    /// Stream for messages: progress, hints, errors.
     pub err: Box<dyn Write>,
-    /// Where answers to questions come from.
+    /// Stream for answers to questions.
     pub input: Box<dyn BufRead>,
-    /// Whether a person reads `out`.
+    /// Whether `out` is a terminal.
     pub out_is_terminal: bool,
-    /// Whether a person reads `err`.
+    /// Whether `err` is a terminal.
     pub err_is_terminal: bool,
-    /// Whether a person can answer.
+    /// Whether `input` is a terminal.
     pub in_is_terminal: bool,
-    /// Columns for help; unset: as the terminal has.
+    /// Width of help texts (columns); `None`: the width of the terminal.
     pub width: Option<usize>,
-    /// How large the terminal is now; nothing where that is not known.
+    /// Current size of the terminal; `None` if unknown.
     pub size: Box<dyn Fn() -> Option<Size>>,
-    /// An environment variable's value.
+    /// Returns the value of an environment variable.
     pub var: Variables,
-    /// The time, for display and for names made from it.
+    /// Returns the time, for display and for names made from it.
     pub now: Box<dyn Fn() -> Timestamp>,
-    /// The flags of every command.
+    /// The global flags.
     pub(crate) flags: GlobalArgs,
-    /// A connection that is there already.
+    /// An existing connection.
     pub(crate) session: Option<Session>,
-    /// Warnings of the API server that are not shown yet.
+    /// Warnings of the API server that have not been shown yet.
     pub(crate) api_warnings: ApiWarnings,
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell, if necessary.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,~".contains(c);
     if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
@@ -71,7 +71,7 @@ impl Terminal {
             Some(Size { columns: columns.0.into(), rows: rows.0.into() })
         };
         Self {
-            // A console of Windows is told to take colours, or they are translated for it.
+            // A Windows console is switched to colours, or they are translated for it.
             out: Box::new(AutoStream::always(std::io::stdout())),
             err: Box::new(AutoStream::always(std::io::stderr())),
             input: Box::new(std::io::BufReader::new(std::io::stdin())),
@@ -80,7 +80,7 @@ impl Terminal {
             in_is_terminal: std::io::stdin().is_terminal(),
             width: None,
             size: Box::new(size),
-            // A path that is no UTF-8 is not found under its name, but the variable is not unset.
+            // A path that is not UTF-8 does not work, but the variable counts as set.
             var: Rc::new(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())),
             now: Box::new(Timestamp::now),
             flags: GlobalArgs::default(),
@@ -89,7 +89,7 @@ impl Terminal {
         }
     }
 
-    /// Streams without a terminal behind them, no environment, and a clock that stands.
+    /// Streams without a terminal, no environment, and a fixed time.
     pub fn piped(out: Box<dyn Write>, err: Box<dyn Write>, now: Timestamp) -> Self {
         Self {
             out,
@@ -108,7 +108,7 @@ impl Terminal {
         }
     }
 
-    /// For a command whose output is kept: the same environment, time, flags and connection.
+    /// For a command whose output is captured: the same environment, time, flags and connection.
     pub(crate) fn captured(&self, session: &Session, out: Box<dyn Write>, err: Box<dyn Write>) -> Self {
         Self {
             var: self.var.clone(),
@@ -118,14 +118,14 @@ impl Terminal {
         }
     }
 
-    /// Shows the warnings of the API server that were not shown yet.
+    /// Prints new warnings of the API server.
     pub(crate) fn say_api_warnings(&mut self) {
         for warning in self.api_warnings.take() {
             self.say(&format!("Warning: {}", plain(&warning)));
         }
     }
 
-    /// The time.
+    /// The current time.
     pub(crate) fn now(&self) -> Timestamp {
         (self.now)()
     }
@@ -135,22 +135,22 @@ impl Terminal {
         (self.var)(name).filter(|value| !value.is_empty())
     }
 
-    /// Whether a variable is set to something.
+    /// Whether a variable is set and not empty.
     pub(crate) fn has_var(&self, name: &str) -> bool {
         self.var(name).is_some()
     }
 
-    /// How to paint data.
+    /// Style for data.
     pub(crate) fn out_style(&self) -> Style {
         self.style(self.out_is_terminal)
     }
 
-    /// How to paint talk.
+    /// Style for messages.
     pub(crate) fn err_style(&self) -> Style {
         self.style(self.err_is_terminal)
     }
 
-    /// `--color` first, then `NO_COLOR` (any value but empty; no-color.org), then whether a person reads.
+    /// `--color` first, then `NO_COLOR` (unless empty; no-color.org), then whether the stream is a terminal.
     fn style(&self, is_terminal: bool) -> Style {
         Style::new(match self.flags.color {
             Colour::Always => true,
@@ -161,19 +161,19 @@ impl Terminal {
         })
     }
 
-    /// Writes data to stdout, as it is.
+    /// Writes data to stdout unchanged.
     pub(crate) fn data(&mut self, text: &str) -> std::io::Result<()> {
         self.out.write_all(text.as_bytes())?;
         self.out.flush()
     }
 
-    /// Writes a line of talk to stderr. A closed stderr is no reason to stop.
+    /// Writes a line to stderr. A closed stderr is not an error.
     pub(crate) fn say(&mut self, line: &str) {
         let line = self.pasteable(line);
         self.talk_raw(&format!("{line}\n"));
     }
 
-    /// The commands in a text, with the flags by which a person has chosen cluster and installation.
+    /// Adds the flags by which the user has chosen cluster and installation to the commands in a text.
     pub(crate) fn pasteable(&self, text: &str) -> String {
         let GlobalArgs { kubeconfig, context, cluster, user, namespace, .. } = &self.flags;
         let kubeconfig = kubeconfig.as_ref().map(|path| path.display().to_string());
@@ -187,23 +187,23 @@ impl Terminal {
         let connection: String = given.into_iter().filter_map(flag).collect();
         let installation =
             namespace.as_ref().map_or_else(String::new, |name| format!(" -n {}", quoted(name)));
-        // kubectl takes flags only behind the name of a plugin.
+        // kubectl accepts flags only after the name of a plugin.
         text.replace("kubectl -n ", &format!("kubectl{connection} -n "))
             .replace("kubectl backup ", &format!("kubectl backup{connection}{installation} "))
     }
 
-    /// Writes to stderr without a line end.
+    /// Writes a message to stderr without a line end.
     pub(crate) fn talk_raw(&mut self, text: &str) {
         let _ = self.err.write_all(text.as_bytes());
         let _ = self.err.flush();
     }
 
-    /// Whether a person can be asked.
+    /// Whether the user can be asked.
     pub(crate) fn can_ask(&self) -> bool {
         self.in_is_terminal && self.err_is_terminal
     }
 
-    /// Asks for a yes on the terminal; `None` where no person can answer.
+    /// Asks for confirmation on the terminal; `None` if the user cannot answer.
     pub(crate) fn confirm(&mut self, question: &str) -> Option<bool> {
         if !self.can_ask() {
             return None;

@@ -1,7 +1,7 @@
-//! What people call a type: `deployments.apps`, `deployments`, `deployment`, `Deployment` or `deploy`.
+//! Names of types as users write them: `deployments.apps`, `deployments`, `deployment`, `Deployment` or `deploy`.
 //!
-//! Names of built-in types are known without a request. For others discovery is asked; where that gives no answer, only plural and
-//! singular names are known, which a backup itself shows.
+//! Names of built-in types are known without a request. For other types discovery is used; if it does not answer, only plural and
+//! singular names are known, derived from the backup itself.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,10 +10,10 @@ use kube::core::discovery::v2::{APIGroupDiscovery, APIResourceDiscovery};
 
 use crate::{client::Session, fetched::within};
 
-/// Time for discovery.
+/// Timeout for discovery.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A type as somebody has typed it, and the types that may be meant.
+/// A type as the user has written it, and the types that it may mean.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TypeQuery {
     typed: String,
@@ -28,7 +28,7 @@ struct NamedType {
 }
 
 impl TypeQuery {
-    /// Asks the cluster for a name that is no built-in type's.
+    /// Uses discovery if the name is not that of a built-in type.
     pub(crate) async fn new(session: &Session, typed: &str) -> Self {
         let mut query = Self::offline(typed);
         if query.meant.is_empty() {
@@ -39,7 +39,7 @@ impl TypeQuery {
         query
     }
 
-    /// By the names of built-in types alone.
+    /// Uses only the names of built-in types.
     pub(crate) fn offline(typed: &str) -> Self {
         let typed = typed.to_lowercase();
         let meant = builtin_types(&typed).map(|one| NamedType {
@@ -50,19 +50,19 @@ impl TypeQuery {
         Self { meant: meant.collect(), typed }
     }
 
-    /// Whether the cluster, or Kubernetes itself, has a type of this name.
+    /// Whether the cluster, or Kubernetes itself, has a type with this name.
     pub(crate) const fn is_known(&self) -> bool {
         !self.meant.is_empty()
     }
 
-    /// Whether this type is meant: `deployments.apps`.
+    /// Whether the query means this type, given as `deployments.apps`.
     pub(crate) fn is(&self, group_resource: &str) -> bool {
         let (plural, group) = group_resource.split_once('.').unwrap_or((group_resource, ""));
         self.meant.iter().any(|one| one.group == group && one.plural == plural)
             || is_spelled(&self.typed, plural, group)
     }
 
-    /// Whether this type is meant, which lists of items call `apps/v1/Deployment`.
+    /// Whether the query means this type, given as in lists of items: `apps/v1/Deployment`.
     pub(crate) fn is_kind(&self, kind: &str) -> bool {
         let (version, kind) = kind.rsplit_once('/').unwrap_or(("", kind));
         let group = version.rsplit_once('/').map_or("", |(group, _)| group);
@@ -72,7 +72,7 @@ impl TypeQuery {
     }
 }
 
-/// What the API server says of the types that it serves; a part that gives no answer is left out.
+/// The types that the API server serves; groups without an answer are left out.
 async fn discovery(session: &Session) -> Vec<APIGroupDiscovery> {
     let (core, groups) = tokio::join!(
         session.client.list_core_api_versions_aggregated(),
@@ -81,7 +81,7 @@ async fn discovery(session: &Session) -> Vec<APIGroupDiscovery> {
     core.into_iter().chain(groups).flat_map(|list| list.items).collect()
 }
 
-/// A type of objects that the cluster serves and lists.
+/// A type whose objects the cluster can list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServedType {
     /// `deployments.apps`
@@ -91,7 +91,7 @@ pub(crate) struct ServedType {
     pub(crate) is_namespaced: bool,
 }
 
-/// All types whose objects the cluster lists, by name.
+/// All types whose objects the cluster can list, sorted by name.
 pub(crate) async fn served_types(session: &Session) -> Vec<ServedType> {
     listed_types(&discovery(session).await)
 }
@@ -119,7 +119,7 @@ fn listed_types(groups: &[APIGroupDiscovery]) -> Vec<ServedType> {
     found.into_values().collect()
 }
 
-/// Whether a type is meant by its plural or singular name, with its group or without.
+/// Whether the text is the plural or singular name of the type, with or without its group.
 fn is_spelled(typed: &str, plural: &str, group: &str) -> bool {
     let (typed, typed_group) =
         typed.split_once('.').map_or((typed, None), |(name, group)| (name, Some(group)));
@@ -127,14 +127,14 @@ fn is_spelled(typed: &str, plural: &str, group: &str) -> bool {
         && (typed == plural || plurals(typed).iter().any(|one| one == plural))
 }
 
-/// What a kind may be called in the plural.
+/// Possible plurals of a kind.
 fn plurals(kind: &str) -> Vec<String> {
     let mut all = vec![format!("{kind}s"), format!("{kind}es")];
     all.extend(kind.strip_suffix('y').map(|stem| format!("{stem}ies")));
     all
 }
 
-/// The served types of this name.
+/// The served types with this name.
 fn served(groups: &[APIGroupDiscovery], typed: &str) -> Vec<NamedType> {
     let (head, rest) = typed.split_once('.').map_or((typed, None), |(head, rest)| (head, Some(rest)));
     let mut found = Vec::new();

@@ -1,5 +1,5 @@
-//! What is shown of Backups, Restores, schedules, locations and locks: rows and documents, made by pure functions from objects of the
-//! API and the time.
+//! Rows and documents for Backups, Restores, schedules, locations and locks, made by pure functions from objects of the API and
+//! the time.
 
 pub(crate) mod backup;
 pub(crate) mod description;

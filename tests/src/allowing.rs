@@ -1,5 +1,5 @@
-//! The floor: a webhook that only answers. What is measured beside it says what deciding costs, and not what being asked
-//! costs.
+//! Baseline: a webhook that only answers. What a measured webhook takes beyond it is the cost of its decision, without the
+//! cost of the call.
 
 use axum::{Json, Router, routing::post};
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{pki::Identity, served::Served};
 
-/// Starts a webhook that looks at nothing: `/validate` allows, `/refuse` refuses.
+/// Starts a webhook that decides nothing: `/validate` allows, `/refuse` refuses.
 pub async fn start(identity: &Identity) -> anyhow::Result<Served> {
     let allow = |Json(review): Json<Review>| async move { allowed(&review) };
     let refuse =
@@ -18,7 +18,7 @@ pub async fn start(identity: &Identity) -> anyhow::Result<Served> {
     .await
 }
 
-/// The little of a review that an answer needs.
+/// The fields of a review that an answer needs.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Review {
     pub(crate) request: Request,

@@ -1,4 +1,4 @@
-//! Requests to the API server as tests make them: with default parameters, of JSON, and with a deadline for what they wait for.
+//! Requests of tests to the API server: with default parameters, JSON objects, and deadlines for waits.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -23,7 +23,7 @@ pub fn resource(api_version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
-/// Objects of a kind in a namespace, or those without one and of all.
+/// Objects of a kind in a namespace; without one, cluster-scoped objects or those of all namespaces.
 pub fn objects(
     client: &Client,
     namespace: Option<&str>,
@@ -40,17 +40,17 @@ pub fn objects_in(client: &Client, namespace: &str, api_version: &str, kind: &st
     Api::namespaced_with(client.clone(), namespace, &resource(api_version, kind))
 }
 
-/// Objects of a kind without a namespace, or of all namespaces.
+/// Objects of a cluster-scoped kind, or of all namespaces.
 pub fn all_objects(client: &Client, api_version: &str, kind: &str) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &resource(api_version, kind))
 }
 
-/// Parameters of a creation that stores nothing.
+/// Parameters of a creation that stores nothing (dry run).
 pub fn dry_run() -> PostParams {
     PostParams { dry_run: true, ..PostParams::default() }
 }
 
-/// What tests ask of an [`Api`].
+/// Requests that tests send by an [`Api`].
 #[allow(async_fn_in_trait, reason = "no caller needs a future that is Send")]
 pub trait ApiExt<K: Clone + Debug + Serialize + DeserializeOwned> {
     fn api(&self) -> &Api<K>;
@@ -103,7 +103,7 @@ pub trait ApiExt<K: Clone + Debug + Serialize + DeserializeOwned> {
         .await
     }
 
-    /// Waits until an object exists and this is true of it. Its last annotations and status are in the error.
+    /// Waits until an object exists and fulfils a condition. The error has its last annotations and status.
     async fn wait_until(
         &self,
         name: &str,
@@ -126,20 +126,20 @@ impl<K: Clone + Debug + Serialize + DeserializeOwned> ApiExt<K> for Api<K> {
     }
 }
 
-/// What is worth reading of an object that is waited for.
+/// The parts of an object that explain why a wait failed.
 fn state(object: &impl Serialize) -> String {
     let object = serde_json::to_value(object).unwrap_or_default();
     format!("status {}, annotations {}", object["status"], object["metadata"]["annotations"])
 }
 
-/// Creates objects over several connections, which share two cores with the API server.
+/// Creates objects with several requests at a time, which share two cores with the API server.
 pub async fn create_all(client: &Client, objects: impl IntoIterator<Item = Value>) -> anyhow::Result<()> {
     const CONNECTIONS: usize = 16;
     let creations = stream::iter(objects).map(|object| create(client, object));
     creations.buffer_unordered(CONNECTIONS).try_collect().await
 }
 
-/// Creates an object. A connection that breaks is made again, and then the object may already be there.
+/// Creates an object. Retries when a connection breaks; the object may then exist already.
 async fn create(client: &Client, object: Value) -> anyhow::Result<()> {
     const TRIES: usize = 5;
     let object: DynamicObject = serde_json::from_value(object)?;

@@ -1,4 +1,4 @@
-//! A real application: what the demo and the tests back up, destroy and restore.
+//! A real application that the demo and the tests back up, destroy and restore.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub struct App {
 }
 
 impl App {
-    /// An application of this name with so many ConfigMaps in each of its namespaces, and a little of all else.
+    /// An application of this name, with `config_maps` ConfigMaps in each of its namespaces and a few objects of other kinds.
     pub fn new(name: &str, config_maps: usize) -> Self {
         Self { name: name.to_owned(), config_maps }
     }
@@ -39,7 +39,7 @@ impl App {
         ["web", "data", "batch"].map(|part| format!("{}-{part}", self.name))
     }
 
-    /// The plural name of its own custom resource.
+    /// Name of the application's CustomResourceDefinition.
     pub fn crd(&self) -> String {
         format!("{}widgets.example.com", self.name)
     }
@@ -48,7 +48,7 @@ impl App {
         format!("{}Widget", self.name)
     }
 
-    /// Creates everything, and waits until the cluster's controllers have made the pods. The number of objects created.
+    /// Creates all objects, and waits until the cluster's controllers have made the pods. Returns the number of objects created.
     pub async fn create(&self, client: &Client) -> anyhow::Result<usize> {
         let mut count = self.create_cluster_scoped(client).await?;
         let mut objects = Vec::new();
@@ -78,7 +78,7 @@ impl App {
         let count = objects.len();
         create_all(client, objects).await?;
         for namespace in self.namespaces() {
-            // The cluster adds it to every namespace; a listing taken before that would differ for no reason of ours.
+            // The cluster adds it to every namespace; a listing taken before that would differ although our code is correct.
             let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
             accounts.wait_until("default", "exists", SOON, |_| true).await?;
         }
@@ -101,7 +101,7 @@ impl App {
         })
     }
 
-    /// Everything in one namespace.
+    /// All objects of one namespace.
     fn objects(&self, namespace: &str) -> Vec<Value> {
         let mut all = Vec::new();
         let mut add = |api_version: &str, kind: &str, name: &str, mut body: Value| {
@@ -161,7 +161,7 @@ impl App {
         all
     }
 
-    /// Deployments make two pods each, the StatefulSet one, in each namespace.
+    /// Waits for the pods of each namespace: two for each Deployment, one for the StatefulSet.
     async fn wait_for_pods(&self, client: &Client) -> anyhow::Result<()> {
         for namespace in self.namespaces() {
             let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
@@ -174,7 +174,7 @@ impl App {
         Ok(())
     }
 
-    /// Deletes everything, and waits until it is gone.
+    /// Deletes all objects, and waits until they are gone.
     pub async fn destroy(&self, client: &Client) -> anyhow::Result<()> {
         let reader = format!("{}-reader", self.name);
         let namespaces: Api<Namespace> = Api::all(client.clone());

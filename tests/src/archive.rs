@@ -1,4 +1,4 @@
-//! Archives as nobody should write them, and the size of those that others would write.
+//! Malformed archives, and the size of archives as other programs write them.
 
 use std::{io::Write as _, process::Stdio};
 
@@ -7,7 +7,7 @@ use tokio::{io::AsyncWriteExt as _, process::Command};
 
 use crate::binaries::build_control_plane;
 
-/// A gzipped tar archive, written byte by byte: no library writes a path that climbs out.
+/// A gzipped tar archive, written byte by byte: libraries refuse to write a path that leads out of the archive.
 pub fn tarball(entries: &[(&str, &[u8])]) -> anyhow::Result<Vec<u8>> {
     let mut tar = Vec::new();
     for (name, data) in entries {
@@ -24,7 +24,8 @@ fn add(tar: &mut Vec<u8>, name: &str, data: &[u8]) {
     tar.resize(tar.len().next_multiple_of(512), 0);
 }
 
-/// Writes a tar archive as the controller does, in members of 1 MiB, and gives its size (bytes). A path has less than 100 bytes.
+/// Writes a tar archive in gzip members of 1 MiB, as the controller does. Returns the compressed size (bytes). Paths must be
+/// shorter than 100 bytes.
 pub fn write_members(
     entries: impl Iterator<Item = (String, Vec<u8>)>,
     mut to: impl std::io::Write,
@@ -47,7 +48,7 @@ pub fn write_members(
     cut(&mut tar, 0)
 }
 
-/// A gzipped tar archive with a path of so many bytes, a multiple of 1 MiB below 8 GiB.
+/// A gzipped tar archive with a path of `bytes` bytes (a multiple of 1 MiB below 8 GiB).
 pub fn tarball_with_long_path(bytes: usize) -> anyhow::Result<Vec<u8>> {
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(&header("././@LongLink", b'L', bytes))?;
@@ -60,7 +61,7 @@ pub fn tarball_with_long_path(bytes: usize) -> anyhow::Result<Vec<u8>> {
     Ok(gzip.finish()?)
 }
 
-/// Of an entry.
+/// Header of an entry.
 fn header(name: &str, kind: u8, size: usize) -> [u8; 512] {
     let mut header = [0_u8; 512];
     header[..name.len()].copy_from_slice(name.as_bytes());
@@ -81,7 +82,7 @@ pub(crate) fn gzipped(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
     Ok(gzip.finish()?)
 }
 
-/// How many bytes Go's gzip makes of a tar archive at its default level, as Velero writes it.
+/// Size (bytes) of a tar archive compressed by Go's gzip at its default level, as Velero does.
 pub async fn gzip_size_in_go(tar: &[u8]) -> anyhow::Result<u64> {
     let mut command = Command::new(build_control_plane()?);
     command.arg("gzip-size").stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);

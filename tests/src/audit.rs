@@ -1,4 +1,4 @@
-//! What our programs ask of the API server, by its audit log.
+//! Requests of our programs to the API server, from its audit log.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::install::NAMESPACE;
 
-/// The accounts whose requests are written down.
+/// The accounts whose requests are logged.
 const PROGRAMS: [&str; 2] = ["backup-controller", "backup-webhook"];
 
 /// The audit log of an API server, with one line for each request of our programs. A watch counts when it begins.
@@ -41,13 +41,13 @@ impl Audit {
         Ok((Self { log }, flags))
     }
 
-    /// Where the log ends now: what comes later is counted from there.
+    /// Current end of the log, for [`Self::since`].
     pub fn end(&self) -> anyhow::Result<u64> {
         let found = std::fs::metadata(&self.log).with_context(|| format!("no {}", self.log.display()))?;
         Ok(found.len())
     }
 
-    /// The requests since then.
+    /// The requests logged after `end`.
     pub fn since(&self, end: u64) -> anyhow::Result<Requests> {
         let mut file = std::fs::File::open(&self.log)?;
         file.seek(SeekFrom::Start(end))?;
@@ -63,7 +63,7 @@ impl Audit {
     }
 }
 
-/// What is asked for, in words.
+/// The request in words: program, verb and resource.
 fn request(event: &Value) -> String {
     let user = event["user"]["username"].as_str().unwrap_or_default();
     let program = user.rsplit(':').next().unwrap_or_default();
@@ -77,7 +77,7 @@ impl Requests {
         self.0.values().sum()
     }
 
-    /// How many of them have this verb and resource, of whichever program.
+    /// Number of requests with this verb and resource, of all programs.
     pub fn count(&self, verb: &str, resource: &str) -> usize {
         let wanted = format!(" {verb} {resource}");
         self.0.iter().filter(|(request, _)| request.ends_with(&wanted)).map(|(_, count)| count).sum()

@@ -1,5 +1,5 @@
-//! What AWS gives pods and nodes their credentials by: the metadata of an instance, the agent of pod identity, and the token
-//! service (STS). All give out the keys of the kit's S3 server, and an empty session, as that server knows none.
+//! The services from which pods and nodes get AWS credentials: instance metadata, the pod identity agent, and the token
+//! service (STS). All give out the keys of the kit's S3 server, and an empty session token, as that server knows none.
 
 use std::{
     collections::BTreeMap,
@@ -18,14 +18,14 @@ use crate::{
     served::Served,
 };
 
-/// What the file with a token of the cluster has to hold.
+/// Token that the cluster's token file must hold.
 pub const TOKEN: &str = "token-of-the-pod";
-/// The role that pods and profiles take on.
+/// The role that pods and profiles assume.
 pub const ROLE: &str = "arn:aws:iam::123456789012:role/backup";
 
 const METADATA: &str = "/latest/meta-data/iam/security-credentials/";
 
-/// How often credentials were given out, by the way that they were asked for.
+/// Number of times that credentials were given out, by method.
 type Given = BTreeMap<String, u32>;
 
 /// A running server; ends when dropped.
@@ -59,7 +59,8 @@ impl AwsIdentity {
         &self.ca
     }
 
-    /// How often credentials have been given out that way since this was asked last. Errors: a request was not as AWS wants it.
+    /// Number of times that credentials were given out by this method since the last call. Errors: a request that AWS would
+    /// refuse.
     pub fn given(&self, way: &str) -> anyhow::Result<u32> {
         let Ok(mut told) = self.told.lock() else { bail!("the server has panicked") };
         let Told { given, refused } = std::mem::take(&mut *told);
@@ -87,11 +88,11 @@ async fn answer(request: Request, told: Arc<Mutex<Told>>) -> (StatusCode, String
     }
 }
 
-/// The way that credentials are given out by, if they are, and the answer.
+/// The method by which credentials are given out (if they are), and the answer.
 fn given_for(head: &http::request::Parts, body: &Bytes) -> Result<(Option<&'static str>, String), String> {
     let header =
         |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    // Real services refuse what they do not know.
+    // Real services refuse unknown headers.
     if head.headers.contains_key("if-none-match") {
         return Err("If-None-Match is not for who gives out credentials".to_owned());
     }

@@ -1,4 +1,4 @@
-//! Where the programs are: ours from cargo's target folder, the control plane's built once from the Go module.
+//! Paths of the programs: ours from cargo's target folder, the control plane's built once from the Go module.
 
 use std::{
     collections::BTreeMap,
@@ -18,9 +18,8 @@ pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// The cargo that runs this, without what it says to its children of the package at hand: ring's build script looks at
-/// these variables, and would build itself and all that depends on it again on every change between a cargo that a person
-/// started and one that cargo started.
+/// The cargo that runs this, without the variables that it sets about the current package: ring's build script reads them, so
+/// ring and all its dependents would be rebuilt at every change between a cargo started by a user and one started by cargo.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
@@ -33,7 +32,7 @@ pub fn cargo() -> Command {
     command
 }
 
-/// The variable with a folder of programs to take in place of those that cargo builds.
+/// Variable with a folder of programs to use instead of those that cargo builds.
 pub(crate) const PROGRAMS: &str = "BACKUP_TESTS_PROGRAMS";
 
 /// The three programs of the project, built with this profile (`dev` or `release`).
@@ -45,10 +44,10 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Builds them once (cargo does nothing when they are fresh) and says where they are. With `BACKUP_TESTS_PROGRAMS` it
-    /// takes those in that folder instead: an older build to compare with, or what a release ships.
+    /// Builds them once (cargo does nothing when they are fresh) and returns their paths. If `BACKUP_TESTS_PROGRAMS` is set,
+    /// uses those in that folder instead: an older build for comparison, or released programs.
     pub fn build(profile: &str) -> anyhow::Result<Self> {
-        // Worlds that start side by side wait here for the first one.
+        // Worlds that start at the same time wait here for the first one.
         static BUILT: Mutex<BTreeMap<String, Programs>> = Mutex::new(BTreeMap::new());
         if let Some(folder) = std::env::var_os(PROGRAMS) {
             return Ok(Self::in_folder(Path::new(&folder)));
@@ -58,10 +57,10 @@ impl Programs {
             return Ok(programs.clone());
         }
         let mut command = cargo();
-        // All of the workspace, so that features are the same as in every other build and nothing is built twice.
+        // Builds the whole workspace, so that features are the same as in every other build and nothing is built twice.
         command.args(["build", "--workspace", "--bins", "--profile", profile]);
         if profile != "dev" {
-            // Measured programs are optimised by the compiler as it is, and not by the one that lints.
+            // Measured programs are built by the compiler itself, not by the wrapper that lints.
             command.env_remove("RUSTC_WORKSPACE_WRAPPER");
         }
         let status = command.status().context("run cargo")?;
@@ -77,7 +76,7 @@ impl Programs {
         self.controller.parent().unwrap_or(&self.controller)
     }
 
-    /// Those that were built into this folder.
+    /// The programs that were built into this folder.
     pub fn in_folder(folder: &Path) -> Self {
         Self {
             webhook: folder.join("backup-webhook"),
@@ -89,15 +88,15 @@ impl Programs {
 
 #[derive(Clone, Debug)]
 pub enum PlanePrograms {
-    /// One binary of ours that is all of them (`tests/control-plane`), and the S3 server.
+    /// One binary of ours with all components (`tests/control-plane`) and the S3 server.
     Ours(PathBuf),
     /// A folder that holds `etcd`, `kube-apiserver` and perhaps `kube-controller-manager`.
     Folder(PathBuf),
 }
 
 impl PlanePrograms {
-    /// From `KUBEBUILDER_ASSETS`, or built from the Go module, of the version of Kubernetes that `BACKUP_TESTS_KUBERNETES` names:
-    /// once for each checksum of its sources.
+    /// From `KUBEBUILDER_ASSETS`, or built from the Go module for the Kubernetes version in `BACKUP_TESTS_KUBERNETES`, once
+    /// for each checksum of its sources.
     pub fn find() -> anyhow::Result<Self> {
         if let Some(folder) = std::env::var_os("KUBEBUILDER_ASSETS") {
             return Ok(Self::Folder(folder.into()));
@@ -124,12 +123,12 @@ impl PlanePrograms {
     }
 }
 
-/// The variable with the version of Kubernetes that tests run on, such as `1.37`.
+/// Variable with the Kubernetes version that tests run on, such as `1.37`.
 pub const KUBERNETES: &str = "BACKUP_TESTS_KUBERNETES";
 /// The version in `tests/control-plane/go.mod`.
 pub const DEFAULT_KUBERNETES: &str = "1.34";
 
-/// Versions of Kubernetes that can be built: that of `go.mod`, and one for each file in `tests/control-plane/kubernetes`.
+/// Kubernetes versions that can be built: the one in `go.mod`, and one for each file in `tests/control-plane/kubernetes`.
 pub fn kubernetes_versions() -> anyhow::Result<Vec<String>> {
     let mut versions = vec![DEFAULT_KUBERNETES.to_owned()];
     for entry in std::fs::read_dir(root().join("tests/control-plane/kubernetes"))? {
@@ -140,15 +139,15 @@ pub fn kubernetes_versions() -> anyhow::Result<Vec<String>> {
     Ok(versions)
 }
 
-/// Whether the S3 server can be had: it needs Go, unless it was built before. A machine without Go that brings its own
-/// cluster or binaries tests on a local folder instead.
+/// Whether the S3 server is available: it needs Go, unless it was built before. A machine without Go, with its own cluster or
+/// binaries, tests on a local folder instead.
 pub(crate) fn s3_available() -> bool {
     let others =
         ["KUBECONFIG_FOR_TESTS", "KUBEBUILDER_ASSETS"].iter().any(|name| std::env::var_os(name).is_some());
     !others || go_available()
 }
 
-/// Builds `tests/control-plane` unless this very source was built before; the path of the binary.
+/// Builds `tests/control-plane`, unless these sources were built before. Returns the path of the binary.
 pub(crate) fn build_control_plane() -> anyhow::Result<PathBuf> {
     build_go(
         "control-plane",
@@ -158,8 +157,8 @@ pub(crate) fn build_control_plane() -> anyhow::Result<PathBuf> {
     )
 }
 
-/// Builds etcd, kube-apiserver and kube-controller-manager of this version of Kubernetes (`tests/control-plane/kubernetes`): the
-/// same sources with another `go.mod`, without the programs that are no part of Kubernetes. The path of the binary.
+/// Builds etcd, kube-apiserver and kube-controller-manager of this Kubernetes version (`tests/control-plane/kubernetes`): the
+/// same sources with another `go.mod`, without the programs that are not part of Kubernetes. Returns the path of the binary.
 fn build_other_kubernetes(version: &str) -> anyhow::Result<PathBuf> {
     let modules = format!("kubernetes/{version}.mod");
     let file = root().join("tests/control-plane").join(&modules);
@@ -179,13 +178,13 @@ fn build_other_kubernetes(version: &str) -> anyhow::Result<PathBuf> {
     )
 }
 
-/// The version that a `go.mod` requires of Kubernetes.
+/// The Kubernetes version that a `go.mod` requires.
 fn kubernetes_of(modules: &str) -> Option<String> {
     let required = modules.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "))?;
     Some(required.split_whitespace().next()?.to_owned())
 }
 
-/// Builds kubectl and the client-go program (`tests/control-plane/clients`); the path of the binary that is both.
+/// Builds kubectl and the client-go program (`tests/control-plane/clients`). Returns the path of the binary with both.
 pub fn build_clients() -> anyhow::Result<PathBuf> {
     build_go(
         "control-plane",
@@ -195,7 +194,7 @@ pub fn build_clients() -> anyhow::Result<PathBuf> {
     )
 }
 
-/// Builds kubelet, kube-scheduler and kube-proxy (`tests/control-plane/node`); the path of the binary that is all of them.
+/// Builds kubelet, kube-scheduler and kube-proxy (`tests/control-plane/node`). Returns the path of the binary with all of them.
 pub(crate) fn build_node_programs() -> anyhow::Result<PathBuf> {
     build_go(
         "control-plane",
@@ -205,12 +204,12 @@ pub(crate) fn build_node_programs() -> anyhow::Result<PathBuf> {
     )
 }
 
-/// Builds CoreDNS (`tests/dns`); its path.
+/// Builds CoreDNS (`tests/dns`). Returns its path.
 pub(crate) fn build_dns() -> anyhow::Result<PathBuf> {
     build_go("dns", ".", "dns", "CoreDNS from Go modules: about two minutes on 2 cores, once")
 }
 
-/// Builds Helm (`tests/helm`); its path. It needs Go: see [`go_available`].
+/// Builds Helm (`tests/helm`). Returns its path. It needs Go: see [`go_available`].
 pub(crate) fn build_helm() -> anyhow::Result<PathBuf> {
     build_go(
         "helm",
@@ -220,23 +219,23 @@ pub(crate) fn build_helm() -> anyhow::Result<PathBuf> {
     )
 }
 
-/// Builds the plugin binary (`tests/plugins`); its path. It needs Go: see [`go_available`].
+/// Builds the plugin binary (`tests/plugins`). Returns its path. It needs Go: see [`go_available`].
 pub(crate) fn build_plugins() -> anyhow::Result<PathBuf> {
     build_go("plugins", ".", "plugins", "plugins on Velero's framework: about 3 minutes on 2 cores, once")
 }
 
-/// Whether there is a Go to build with.
+/// Whether Go is installed.
 pub(crate) fn go_available() -> bool {
     Command::new("go").arg("version").output().is_ok_and(|output| output.status.success())
 }
 
-/// Builds a package of a module in `tests`, unless this very source was built before.
+/// Builds a package of a module in `tests`, unless these sources were built before.
 fn build_go(module: &str, package: &str, name: &str, what: &str) -> anyhow::Result<PathBuf> {
     build_go_as(module, package, name, what, &ldflags("v1.34.4"), &[])
 }
 
-/// The same with these settings of the linker, and flags of `go build`. Another `go.mod` in a folder beside the sources counts
-/// as a source only where a flag names it.
+/// Like `build_go`, with these linker settings and `go build` flags. Another `go.mod` in a folder beside the sources counts
+/// as a source only if a flag names it.
 fn build_go_as(
     module: &str,
     package: &str,
@@ -245,7 +244,7 @@ fn build_go_as(
     ldflags: &str,
     flags: &[&str],
 ) -> anyhow::Result<PathBuf> {
-    // Worlds that start side by side wait here for the first one.
+    // Worlds that start at the same time wait here for the first one.
     static BUILDING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
     let source = root().join("tests").join(module);
@@ -279,7 +278,7 @@ fn build_go_as(
     Ok(binary)
 }
 
-/// The versions that the API server reports: kubectl refuses one that says v0.0.0.
+/// Linker flags that set the version reported by the API server: kubectl refuses v0.0.0.
 fn ldflags(version: &str) -> String {
     let minor = version.split('.').nth(1).unwrap_or_default();
     format!(
@@ -288,7 +287,8 @@ fn ldflags(version: &str) -> String {
     )
 }
 
-/// Of the sources of a module; of the modules of other versions of Kubernetes only those that are built with, in place of `go.mod`.
+/// Checksum of the sources of a module. Of the `go.mod` files for other Kubernetes versions, only the one used in this build
+/// counts.
 fn checksum(source: &Path, modules: Option<&Path>, ldflags: &str) -> anyhow::Result<String> {
     let mut files = Vec::new();
     let mut folders = vec![source.to_owned()];
@@ -308,7 +308,7 @@ fn checksum(source: &Path, modules: Option<&Path>, ldflags: &str) -> anyhow::Res
         }
     }
     if let Some(modules) = modules {
-        // None of what is not linked counts.
+        // Sources that are not linked do not count.
         files.retain(|file| file.parent() == Some(source) && file.extension().is_some_and(|ext| ext == "go"));
         files.extend([modules.to_owned(), modules.with_extension("sum")]);
     }

@@ -26,40 +26,40 @@ use crate::{
 
 const START: Duration = Duration::from_secs(90);
 
-/// A running control plane, or a cluster that was there before (`KUBECONFIG_FOR_TESTS`).
+/// A running control plane, or an existing cluster (`KUBECONFIG_FOR_TESTS`).
 #[derive(Default)]
 pub struct ControlPlane {
     folder: PathBuf,
     pki: Option<Pki>,
     admin: PathBuf,
-    /// etcd; nothing for a cluster that was there before.
+    /// etcd; `None` for an existing cluster.
     pub etcd: Option<Process>,
-    /// Where etcd's clients connect to; nothing for a cluster that was there before.
+    /// Client URL of etcd; `None` for an existing cluster.
     pub etcd_url: Option<String>,
     pub api_servers: Vec<Process>,
-    /// Where they listen, in the same order.
+    /// Addresses of the API servers, in the same order.
     pub addresses: Vec<SocketAddr>,
     pub controller_manager: Option<Process>,
-    /// In front of the API servers: what the programs under test connect to.
+    /// Proxy in front of the API servers; the programs under test connect to it.
     pub front: Option<Proxy>,
 }
 
 impl ControlPlane {
-    /// Starts a control plane with this many API servers, which get these flags, too; its files in `folder`.
+    /// Starts a control plane with this many API servers and these extra flags for them; its files are in `folder`.
     pub async fn start(folder: &Path, api_servers: usize, flags: &[String]) -> anyhow::Result<Self> {
         Self::start_with(folder, api_servers, flags, &[]).await
     }
 
-    /// Starts a control plane for nodes: pods reach its API server at this address, and controllers look after nodes.
+    /// Starts a control plane for nodes: pods reach its API server at this address, and controllers manage nodes.
     pub(crate) async fn start_for_nodes(folder: &Path, address: Ipv4Addr) -> anyhow::Result<Self> {
         let server = [
             "--bind-address=0.0.0.0".to_owned(),
             format!("--advertise-address={address}"),
             "--endpoint-reconciler-type=lease".to_owned(),
-            // Beside RBAC: flags that are lists add up.
+            // In addition to RBAC: flags that are lists add up.
             "--authorization-mode=Node".to_owned(),
             "--enable-admission-plugins=NodeRestriction".to_owned(),
-            // The node has no name that this machine knows.
+            // This machine cannot resolve the node's name.
             "--kubelet-preferred-address-types=InternalIP".to_owned(),
         ];
         let controllers =
@@ -145,8 +145,8 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Has etcd forget everything but what is there now, as it does by itself after some minutes: lists that are read in
-    /// pages cannot be gone on with then.
+    /// Compacts etcd to the current revision, as it does by itself after some minutes: paged lists that began before cannot
+    /// be continued.
     pub async fn forget_the_past(&self) -> anyhow::Result<()> {
         let etcd = self.etcd_url.as_deref().context("the cluster is not ours")?;
         let ask = async |method: &str, question: Value| -> anyhow::Result<Value> {
@@ -159,7 +159,7 @@ impl ControlPlane {
         ask("compaction", json!({ "revision": now, "physical": true })).await.map(|_| ())
     }
 
-    /// Ends the controller manager, which looks at every object that is created.
+    /// Stops the controller manager, which processes every object that is created.
     pub async fn stop_controller_manager(&mut self) -> anyhow::Result<()> {
         match self.controller_manager.take() {
             Some(mut manager) => manager.kill().await,
@@ -167,18 +167,18 @@ impl ControlPlane {
         }
     }
 
-    /// The kubeconfig of a cluster administrator, straight to the first API server.
+    /// Kubeconfig of a cluster administrator for the first API server, without the proxy.
     pub fn admin_kubeconfig(&self) -> &Path {
         &self.admin
     }
 
-    /// The same, straight to one of the API servers.
+    /// Like `admin_kubeconfig`, for any of the API servers.
     fn admin_kubeconfig_of(&self, server: usize) -> PathBuf {
         self.folder.join(format!("admin-{server}.kubeconfig"))
     }
 
-    /// A client of a cluster administrator, or of who is impersonated, straight to one of the API servers. It gives each answer as it
-    /// came.
+    /// A client of a cluster administrator, or of the impersonated `user`, for one of the API servers, without the proxy. It
+    /// does not retry.
     pub async fn client_of(&self, server: usize, user: Option<&str>) -> anyhow::Result<Client> {
         let mut config = config_from(&self.admin_kubeconfig_of(server)).await?;
         config.auth_info.impersonate = user.map(str::to_owned);
@@ -190,13 +190,13 @@ impl ControlPlane {
         client_from(&self.admin).await
     }
 
-    /// A client of a person (`name`) or of a ServiceAccount (`system:serviceaccount:<namespace>:<name>`), by impersonation:
-    /// for the API server the requests are theirs. Straight to the first API server.
+    /// A client of a user (`name`) or of a ServiceAccount (`system:serviceaccount:<namespace>:<name>`), by impersonation, for
+    /// the first API server, without the proxy.
     pub async fn impersonate(&self, user: &str) -> anyhow::Result<Client> {
         self.acting_as(user, None).await
     }
 
-    /// The same for one who may do everything.
+    /// Like `impersonate`, for a user who may do everything.
     pub async fn administrator(&self, user: &str) -> anyhow::Result<Client> {
         self.acting_as(user, Some(vec!["system:masters".to_owned()])).await
     }
@@ -208,7 +208,7 @@ impl ControlPlane {
         Ok(Client::try_from(config)?)
     }
 
-    /// The certificate authority, for webhooks; none for a cluster that was there before.
+    /// The certificate authority, for webhooks; `None` for an existing cluster.
     pub fn pki(&self) -> Option<&Pki> {
         self.pki.as_ref()
     }
@@ -228,7 +228,7 @@ impl ControlPlane {
         Ok(path)
     }
 
-    /// The same, by this address in place of the proxy's.
+    /// Like `service_account_kubeconfig`, with this address instead of the proxy's.
     pub async fn service_account_kubeconfig_by(
         &self,
         address: SocketAddr,
@@ -258,7 +258,7 @@ impl ControlPlane {
         Ok(answer.status.context("no token in the answer")?.token)
     }
 
-    /// A kubeconfig with a certificate of this user, straight to the first API server.
+    /// A kubeconfig with a certificate of this user, for the first API server, without the proxy.
     pub(crate) fn user_kubeconfig(&self, name: &str, user: &str, groups: &[&str]) -> anyhow::Result<PathBuf> {
         let pki = self.pki.as_ref().context("the cluster is not ours")?;
         let identity = identity_user(&pki.client(name, user, groups)?);
@@ -271,12 +271,12 @@ impl ControlPlane {
     }
 }
 
-/// A client from a kubeconfig file, with time-outs fit for tests.
+/// A client from a kubeconfig file, with timeouts for tests.
 pub(crate) async fn client_from(kubeconfig: &Path) -> anyhow::Result<Client> {
     Ok(Client::try_from(config_from(kubeconfig).await?)?)
 }
 
-/// The same, that gives each answer as it came: kube's own tries of what is overloaded (429, 503) are left out.
+/// Like `client_from`, but without kube's retries of 429 and 503 answers.
 pub async fn client_without_retries(kubeconfig: &Path) -> anyhow::Result<Client> {
     let mut config = config_from(kubeconfig).await?;
     config.default_retry = false;
@@ -290,13 +290,13 @@ async fn config_from(kubeconfig: &Path) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// A free loopback port, below those that the kernel gives to outgoing connections: one of them was taken once between this
-/// look and the API server's start.
+/// A free loopback port, below the range that the kernel gives to outgoing connections: such a port was once taken between
+/// this check and the API server's start.
 fn free_port() -> anyhow::Result<u16> {
     const FIRST: u32 = 10_000;
     const COUNT: u32 = 22_000;
     static ASKED: AtomicU32 = AtomicU32::new(0);
-    // Two runs side by side begin far from one another.
+    // Runs at the same time begin far from one another.
     let begin = std::process::id().wrapping_mul(7_919);
     for _ in 0..COUNT {
         let next = begin.wrapping_add(ASKED.fetch_add(1, Ordering::Relaxed)) % COUNT;
@@ -329,7 +329,7 @@ fn write_kubeconfig(path: &Path, server: SocketAddr, ca: &Path, user: &Value) ->
     Ok(path.to_owned())
 }
 
-/// What an application needs; the rest would only take memory.
+/// Controllers that an application needs; others would only use memory.
 const CONTROLLERS: &str = "deployment-controller,replicaset-controller,statefulset-controller,daemonset-controller,\
     job-controller,cronjob-controller,endpoints-controller,endpointslice-controller,garbage-collector-controller,\
     namespace-controller,serviceaccount-controller,serviceaccount-token-controller,disruption-controller,\
@@ -362,7 +362,7 @@ impl Starting<'_> {
             format!("--listen-peer-urls={peer}"),
             format!("--initial-advertise-peer-urls={peer}"),
             format!("--initial-cluster=tests={peer}"),
-            // A test's cluster ends with the test: nobody needs it to survive a power cut.
+            // A test's cluster ends with the test and need not survive a power cut.
             "--unsafe-no-fsync".to_owned(),
             "--heartbeat-interval=10".to_owned(),
             "--election-timeout=100".to_owned(),
@@ -391,7 +391,7 @@ impl Starting<'_> {
             format!("--service-account-signing-key-file={}", accounts.key.display()),
             "--authorization-mode=RBAC".to_owned(),
             "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
-            // The servers are on loopback, which the endpoints of a Service may not be.
+            // The servers are on loopback, which is not allowed for endpoints of a Service.
             "--endpoint-reconciler-type=none".to_owned(),
             "--advertise-address=127.0.0.1".to_owned(),
             "--profiling=false".to_owned(),
@@ -411,7 +411,7 @@ impl Starting<'_> {
             "--kube-api-qps=500".to_owned(),
             "--kube-api-burst=1000".to_owned(),
             "--concurrent-namespace-syncs=10".to_owned(),
-            // A claim whose volume it has not seen yet waits for this long.
+            // Time after which a claim is retried whose volume was not seen yet.
             "--pvclaimbinder-sync-period=1s".to_owned(),
             format!("--controllers={CONTROLLERS}"),
         ];

@@ -1,5 +1,5 @@
-//! An HTTP proxy in front of the S3 server: it can answer in its place, lose its answers, and hold requests up. What it
-//! does with a request is said by a rule of the test.
+//! An HTTP proxy in front of the S3 server that can answer requests itself, lose answers, and delay requests. The test's rule
+//! decides for each request.
 
 use std::{
     io,
@@ -19,21 +19,21 @@ use tokio_util::sync::CancellationToken;
 
 use crate::wait::{eventually, when};
 
-/// What is done with a request.
+/// What the proxy does with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
     Pass,
-    /// It is not passed on, and answered with this status.
+    /// Not passed on; answered with this status.
     Answer(u16),
-    /// It is passed on, and the answer is 500 whatever the server said.
+    /// Passed on; the answer is 500 whatever the server's answer was.
     LoseAnswer,
-    /// It is passed on, and the connection ends in the middle of the answer.
+    /// Passed on; the connection breaks in the middle of the answer.
     CutShort,
-    /// It is passed on after so long.
+    /// Passed on after this delay.
     Slow(Duration),
-    /// It is not passed on, and answered like a listing of nothing.
+    /// Not passed on; answered with an empty listing.
     EmptyListing,
-    /// It waits until the rule says something else of it.
+    /// Held until the rule says something else.
     Held,
 }
 
@@ -43,29 +43,29 @@ pub struct Asked {
     /// The key, without the bucket.
     pub key: String,
     pub query: String,
-    /// Whether it asks that the key is not there (If-None-Match: *).
+    /// Whether the request requires that the key does not exist (If-None-Match: *).
     pub only_new: bool,
 }
 
 impl Asked {
-    /// Whether it would change anything in the store.
+    /// Whether the request would change the store.
     pub fn writes(&self) -> bool {
         !matches!(self.method, Method::GET | Method::HEAD)
     }
 
-    /// Whether it would make an object visible: a plain PUT, or the completion of an upload.
+    /// Whether the request would make an object visible: a plain PUT, or the completion of an upload.
     pub fn makes_visible(&self) -> bool {
         let part = self.query.contains("uploadId=");
         (self.method == Method::PUT && !part && !self.key.is_empty()) || (self.method == Method::POST && part)
     }
 
-    /// Whether it would make an object visible that readers take for part of a backup.
+    /// Whether the request would make an object visible that readers take for part of a backup.
     pub fn makes_final(&self) -> bool {
         self.makes_visible() && !self.key.contains("/.private/")
     }
 }
 
-/// How often a request that is held asks the rule again.
+/// Interval at which the rule is checked again for a held request.
 const LOOK: Duration = Duration::from_millis(20);
 
 type Rule = dyn Fn(&Asked) -> Mood + Send + Sync;
@@ -112,7 +112,7 @@ impl FaultyS3 {
         format!("http://{}", self.address)
     }
 
-    /// Says what is done with requests from now on.
+    /// Sets the rule for requests from now on.
     pub fn rule(&self, rule: impl Fn(&Asked) -> Mood + Send + Sync + 'static) {
         if let Ok(mut current) = self.state.rule.write() {
             *current = Box::new(rule);
@@ -203,7 +203,7 @@ fn empty_listing() -> Response {
     ([(header::CONTENT_TYPE, "application/xml")], body).into_response()
 }
 
-/// As S3 would say it.
+/// An error in S3's format.
 fn refusal(status: u16) -> Response {
     let code = match status {
         403 => "AccessDenied",

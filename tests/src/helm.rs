@@ -9,7 +9,7 @@ use crate::{
     kubectl_backup::Ran,
 };
 
-/// Helm, and the folder that it keeps its caches in.
+/// Helm, and the folder of its caches.
 #[derive(Clone, Debug)]
 pub struct Helm {
     program: PathBuf,
@@ -18,7 +18,7 @@ pub struct Helm {
 }
 
 impl Helm {
-    /// Builds it from its Go module when it is first asked for.
+    /// Builds Helm from its Go module at first use.
     pub fn new(kubeconfig: &Path, folder: &Path) -> anyhow::Result<Self> {
         let folder = folder.join("helm");
         std::fs::create_dir_all(&folder)?;
@@ -32,7 +32,7 @@ impl Helm {
         Ok(path.display().to_string())
     }
 
-    /// The folder of the chart, as an argument.
+    /// Folder of the chart, as an argument.
     pub fn chart() -> String {
         root().join("deploy/chart").display().to_string()
     }
@@ -46,7 +46,7 @@ impl Helm {
         Ran::of(command).await
     }
 
-    /// Runs it with these arguments. Errors: it ends with another code than 0.
+    /// Runs Helm with these arguments. Errors: the exit code is not 0.
     pub async fn succeeds(&self, args: &[&str]) -> anyhow::Result<Ran> {
         self.run(args).await?.expect_code(0)
     }

@@ -1,5 +1,5 @@
-//! Installs the project into a cluster from `deploy/`, as a person would, except that the programs run as processes of
-//! the test and not as Deployments.
+//! Installs the project into a cluster from `deploy/`, as a user would, except that the programs run as processes of the test
+//! and not as Deployments.
 
 use std::{
     net::SocketAddr,
@@ -28,14 +28,14 @@ use crate::{
 pub const NAMESPACE: &str = "velero";
 const CRD_VERSION: &str = "apiextensions.k8s.io/v1";
 const SOON: Duration = Duration::from_mins(1);
-/// The Service that stands for the webhook.
+/// The Service of the webhook.
 pub(crate) const SERVICE: &str = "backup-webhook";
-/// What stands for programs that run in the cluster: here they are processes.
+/// Objects of programs that run in the cluster, which are processes here.
 const LEFT_OUT: [&str; 4] =
     ["Deployment", "Service", "PodDisruptionBudget", "ValidatingWebhookConfiguration"];
 
-/// Applies the CRDs and waits until they are served, then the namespace, and everything of `deploy/base` but the workloads and the
-/// webhook registration.
+/// Applies the CRDs and waits until they are served, then the namespace, and all of `deploy/base` except the workloads and
+/// the webhook registration.
 pub async fn install(client: &Client) -> anyhow::Result<()> {
     install_crds(client, documents(&root().join("deploy/crds"))?).await?;
     apply_all(client, documents(&root().join("deploy/once"))?.into_iter()).await?;
@@ -43,13 +43,13 @@ pub async fn install(client: &Client) -> anyhow::Result<()> {
     apply_all(client, base).await
 }
 
-/// Puts every policy of `deploy/base` in force.
+/// Applies every policy of `deploy/base`.
 pub(crate) async fn install_policies(client: &Client) -> anyhow::Result<()> {
     let base = documents(&root().join("deploy/base"))?.into_iter();
     apply_all(client, base.filter(|object| kind(object).starts_with("ValidatingAdmissionPolicy"))).await
 }
 
-/// Applies what a profile of `deploy/profiles` brings, and registers the webhook for its kinds under a URL. The programs
+/// Applies the objects of a profile in `deploy/profiles`, and registers the webhook for its kinds under a URL. The programs
 /// need the flag `--guard` with its name.
 pub async fn install_profile(client: &Client, name: &str, url: &str, ca_pem: &str) -> anyhow::Result<()> {
     let folder = root().join("deploy/profiles").join(name);
@@ -63,7 +63,7 @@ pub async fn install_test_crds(client: &Client, name: &str) -> anyhow::Result<()
     install_crds(client, documents_of(&file)?).await
 }
 
-/// Defines a namespaced kind with any fields, and waits until it is served. The name of the definition.
+/// Defines a namespaced kind with any fields, and waits until it is served. Returns the name of the definition.
 pub async fn define_kind(client: &Client, group: &str, kind: &str) -> anyhow::Result<String> {
     let singular = kind.to_lowercase();
     let name = format!("{singular}s.{group}");
@@ -80,7 +80,7 @@ pub async fn define_kind(client: &Client, group: &str, kind: &str) -> anyhow::Re
     Ok(name)
 }
 
-/// Registers an API group whose server is not there, and waits until the API server knows it. The name of the APIService.
+/// Registers an API group without a server, and waits until the API server knows it. Returns the name of the APIService.
 pub async fn register_unreachable_group(client: &Client, group: &str) -> anyhow::Result<String> {
     let name = format!("v1.{group}");
     let service = json!({ "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
@@ -100,7 +100,7 @@ pub fn api_services(client: &Client) -> Api<DynamicObject> {
     all_objects(client, "apiregistration.k8s.io/v1", "APIService")
 }
 
-/// Applies definitions of others from files, and waits until they are served.
+/// Applies definitions of other projects from files, and waits until they are served.
 pub(crate) async fn install_definitions(client: &Client, files: &[PathBuf]) -> anyhow::Result<()> {
     let mut definitions = Vec::new();
     for file in files {
@@ -117,7 +117,7 @@ async fn install_crds(client: &Client, definitions: Vec<DynamicObject>) -> anyho
     crds_served(client, &definitions.iter().map(ResourceExt::name_any).collect::<Vec<_>>()).await
 }
 
-/// Applies objects, all but workloads and registrations.
+/// Applies objects, except workloads and registrations.
 async fn apply_all(client: &Client, objects: impl Iterator<Item = DynamicObject>) -> anyhow::Result<()> {
     let objects: Vec<DynamicObject> = objects.filter(|object| !LEFT_OUT.contains(&kind(object))).collect();
     let discovery = Discovery::new(client.clone()).run_aggregated().await?;
@@ -128,7 +128,7 @@ async fn apply_all(client: &Client, objects: impl Iterator<Item = DynamicObject>
     Ok(())
 }
 
-/// Where an object of a manifest belongs; without a namespace of its own, in that of the installation.
+/// The API of an object of a manifest; without a namespace in the object, in that of the installation.
 pub fn api_of(
     client: &Client,
     discovery: &Discovery,
@@ -149,7 +149,7 @@ pub fn api_of(
     })
 }
 
-/// Registers the webhook under a URL on loopback. Ours puts the path in by itself, a control has one.
+/// Registers the webhook under a URL on loopback. Ours adds the path itself; a control has a fixed `path`.
 pub(crate) async fn register_webhook(
     client: &Client,
     url: &str,
@@ -180,10 +180,9 @@ async fn register(
     Ok(())
 }
 
-/// Has the webhooks of a configuration asked on a port of loopback by a Service of this name, because the API server then
-/// speaks to them as it does in production: with many connections, which a proxy spreads over replicas. Over a URL on loopback
-/// it holds a single one. Nothing forwards for Services here, but one that stands for a name outside of the cluster needs
-/// nobody.
+/// Has the API server call the webhooks of a configuration on a loopback port by a Service of this name, because it then
+/// connects as in production: by many connections, which a proxy spreads over replicas. For a URL on loopback it keeps a
+/// single one. No proxy serves Services here, but a Service for a name outside of the cluster needs none.
 pub async fn ask_by_service(
     client: &Client,
     service: &str,
@@ -207,7 +206,7 @@ pub async fn ask_by_service(
     Ok(())
 }
 
-/// The path by which the API server asks our webhook, once the webhook has put it into its registration.
+/// The path by which the API server calls our webhook, once the webhook has written it into its registration.
 pub async fn webhook_path(client: &Client) -> anyhow::Result<String> {
     let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     eventually("the webhook has a path", Duration::from_secs(30), async || {
@@ -219,7 +218,7 @@ pub async fn webhook_path(client: &Client) -> anyhow::Result<String> {
     .await
 }
 
-/// The webhook configurations in a folder, with a URL in place of the Service; those for deletions only if wanted.
+/// The webhook configurations in a folder, with a URL in place of the Service; those for deletions only if requested.
 pub fn registrations(
     folder: &Path,
     url: &str,
@@ -240,8 +239,8 @@ pub fn registrations(
     Ok(configurations)
 }
 
-/// Has the Service of the controller, as `deploy/base` has it, lead to an address, by a pod that stands for the process there.
-/// There are no nodes, so nobody would find the pod by itself: the endpoints are written here.
+/// Makes the Service of the controller, as in `deploy/base`, lead to an address, by a pod that represents the process there.
+/// There are no nodes, so no controller would find the pod: the endpoints are written here.
 pub(crate) async fn lead_to_files(client: &Client, number: usize, address: SocketAddr) -> anyhow::Result<()> {
     const NAME: &str = "backup-controller";
     let base = documents(&root().join("deploy/base"))?;
@@ -269,14 +268,14 @@ pub(crate) async fn lead_to_files(client: &Client, number: usize, address: Socke
     Ok(())
 }
 
-/// Makes a namespace; one that exists is fine.
+/// Creates a namespace unless it exists.
 pub async fn ensure_namespace(client: &Client, name: &str) -> anyhow::Result<()> {
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
     Api::<Namespace>::all(client.clone()).apply_object(name, &namespace).await?;
     Ok(())
 }
 
-/// Makes a ServiceAccount in the namespace of the installation, and binds a ClusterRole to it there.
+/// Creates a ServiceAccount in the namespace of the installation, and binds a ClusterRole to it there.
 pub(crate) async fn ensure_account(client: &Client, name: &str, role: Option<&str>) -> anyhow::Result<()> {
     let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } });
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);

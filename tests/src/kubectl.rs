@@ -1,4 +1,4 @@
-//! The clients that people and pipelines use: kubectl as it is published, and a client-go program.
+//! The clients of users and pipelines: kubectl as it is published, and a client-go program.
 
 use std::{
     fs::Permissions,
@@ -22,21 +22,21 @@ pub struct Kubectl {
     folder: PathBuf,
 }
 
-/// What a client-go program saw of one creation.
+/// Result of one creation, as a client-go program saw it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientGo {
-    /// Name of what was created; empty when nothing was.
+    /// Name of the created object; empty if none was created.
     pub name: String,
     pub uid: String,
     pub elapsed_seconds: f64,
-    /// Requests that were sent for the one call.
+    /// Number of requests that were sent for the one call.
     pub attempts: u32,
     /// The error in words; empty for success.
     pub error: String,
     pub code: u16,
     pub reason: String,
-    /// Seconds after which the server says that trying again makes sense.
+    /// Seconds after which the server suggests a retry.
     pub retry_after_seconds: u32,
     pub causes: Vec<Value>,
     pub warnings: Vec<String>,
@@ -62,12 +62,12 @@ impl Kubectl {
         Ran::of(self.command("kubectl", args)).await
     }
 
-    /// Runs kubectl with these arguments. Errors: it ends with another code than 0.
+    /// Runs kubectl with these arguments. Errors: the exit code is not 0.
     pub async fn succeeds(&self, args: &[&str]) -> anyhow::Result<Ran> {
         self.run(args).await?.expect_code(0)
     }
 
-    /// Creates the object of a manifest by client-go, with the retries that it does by itself.
+    /// Creates the object of a manifest by client-go, with its built-in retries.
     pub async fn client_go(
         &self,
         manifest: &str,
@@ -80,14 +80,14 @@ impl Kubectl {
         serde_json::from_str(&ran.stdout).with_context(|| format!("{ran:?}"))
     }
 
-    /// Runs commands of a page in a folder, as a person would in a shell.
+    /// Runs the commands of a page in a folder, as a user would in a shell.
     pub async fn shell(&self, plugin: &Path, folder: &Path, commands: &str) -> anyhow::Result<Ran> {
         let mut command = self.in_shell(plugin)?;
         command.args(["-e", "-x", "-c", commands]).current_dir(folder);
         Ran::of(command).await
     }
 
-    /// A shell that has `kubectl`, and `kubectl backup`, which is this program.
+    /// A shell in which `kubectl` and `kubectl backup` (this plugin) can be run.
     pub fn in_shell(&self, plugin: &Path) -> anyhow::Result<Command> {
         let bin = self.folder.join("bin");
         std::fs::create_dir_all(&bin)?;
@@ -114,12 +114,12 @@ impl Kubectl {
 
     fn set_environment(&self, command: &mut Command) {
         command.env("KUBECONFIG", &self.kubeconfig);
-        // What is known of one world must not be told about the next one on the same port.
+        // Discovery data cached for one world must not be used for the next one on the same port.
         command.env("KUBECACHEDIR", self.folder.join("cache")).env("HOME", &self.folder);
     }
 }
 
-/// A Backup with its kind and its namespace, as it stands in a file.
+/// A Backup with its kind and its namespace, as in a manifest.
 pub fn with_kind(backup: &Backup) -> Value {
     let mut object = serde_json::to_value(backup).unwrap_or_default();
     object["apiVersion"] = "velero.io/v1".into();

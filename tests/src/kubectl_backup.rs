@@ -1,4 +1,4 @@
-//! Runs the kubectl plugin as a person would.
+//! Runs the kubectl plugin as a user would.
 
 use std::{
     path::{Path, PathBuf},
@@ -19,7 +19,7 @@ pub struct KubectlBackup {
     kubeconfig: PathBuf,
 }
 
-/// What a run of a command gave.
+/// The result of a command.
 #[derive(Clone, Debug)]
 pub struct Ran {
     pub code: i32,
@@ -29,12 +29,12 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// Runs a command to its end; one that takes more than three minutes is an error.
+    /// Runs a command to its end. Errors: it takes longer than three minutes.
     pub async fn of(command: Command) -> anyhow::Result<Self> {
         Self::interrupted(command, std::future::pending()).await
     }
 
-    /// The same, and interrupts it once `when` is over, as Ctrl-C does.
+    /// Like `of`, but interrupts the command as Ctrl-C does once `when` is over.
     async fn interrupted(
         mut command: Command,
         when: impl Future<Output = anyhow::Result<()>>,
@@ -64,7 +64,7 @@ impl Ran {
         })
     }
 
-    /// Fails, with everything that was printed, unless the exit code is this one.
+    /// Fails with the whole output unless the exit code is this one.
     pub fn expect_code(self, code: i32) -> anyhow::Result<Self> {
         anyhow::ensure!(
             self.code == code,
@@ -86,22 +86,22 @@ impl KubectlBackup {
         &self.program
     }
 
-    /// Runs it with these arguments. Errors: it ends with another code than 0.
+    /// Runs the plugin with these arguments. Errors: the exit code is not 0.
     pub async fn succeeds(&self, args: &[&str]) -> anyhow::Result<Ran> {
         self.fails(0, args).await
     }
 
-    /// Runs it with these arguments. Errors: it ends with another code than this one.
+    /// Runs the plugin with these arguments. Errors: the exit code is not this one.
     pub async fn fails(&self, code: i32, args: &[&str]) -> anyhow::Result<Ran> {
         self.run(args).await?.expect_code(code)
     }
 
-    /// Runs it with these arguments; a run of more than three minutes is an error.
+    /// Runs the plugin with these arguments. Errors: it takes longer than three minutes.
     pub async fn run(&self, args: &[&str]) -> anyhow::Result<Ran> {
         Ran::of(self.command(args)).await
     }
 
-    /// Runs it with these arguments, and interrupts it once `when` is over.
+    /// Runs the plugin with these arguments, and interrupts it once `when` is over.
     pub async fn interrupted(
         &self,
         args: &[&str],
@@ -110,8 +110,7 @@ impl KubectlBackup {
         Ran::interrupted(self.command(args), when).await
     }
 
-    /// Runs it, and gives the most memory that it had, looked at every few milliseconds. Errors: it ends with another code than 0
-    /// or 1.
+    /// Runs the plugin, and returns its peak memory, sampled every few milliseconds. Errors: the exit code is neither 0 nor 1.
     pub async fn peak_memory_kib(&self, args: &[&str]) -> anyhow::Result<u64> {
         let mut command = self.command(args);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true).spawn()?;
@@ -130,7 +129,7 @@ impl KubectlBackup {
         }
     }
 
-    /// Removes what earlier runs have kept of backups.
+    /// Removes the plugin's cache of backups from earlier runs.
     pub fn forget(&self) -> anyhow::Result<()> {
         let folder = self.cache();
         if folder.exists() {

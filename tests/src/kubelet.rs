@@ -1,5 +1,5 @@
 //! A node whose kubelet runs commands in containers that do not exist (`tests/control-plane/kubelet.go`). The API server
-//! reaches it as any other.
+//! connects to it as to any other.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -29,7 +29,7 @@ pub struct Kubelet {
     log: PathBuf,
 }
 
-/// One line of its log.
+/// One line of the kubelet's log.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub struct Call {
     /// `namespace/name`.
@@ -41,7 +41,7 @@ pub struct Call {
 }
 
 impl Kubelet {
-    /// Starts it, and registers its node.
+    /// Starts the kubelet, and registers its node.
     pub async fn start(world: &World) -> anyhow::Result<Self> {
         let (folder, address) = (world.folder().join("kubelet"), loopback_address()?);
         let log = folder.join(format!("calls-{}.jsonl", address.port()));
@@ -59,7 +59,7 @@ impl Kubelet {
         Ok(Self { _process: process, log })
     }
 
-    /// A pod on this node, with one container `main`, which the API server believes to run, and these claims as volumes.
+    /// A pod on this node, with one container `main`, which is running for the API server, and these claims as volumes.
     pub async fn pod(
         &self,
         world: &World,
@@ -79,7 +79,7 @@ impl Kubelet {
             "spec": { "nodeName": NODE, "containers": [{ "name": "main", "image": "none" }],
                 "volumes": volumes, "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0 },
         }))?;
-        // A new namespace has no service account for a moment.
+        // For a moment, a new namespace has no service account.
         eventually("the pod is there", Duration::from_secs(30), async || {
             pods.create_object(&pod).await.map(Probe::Ready)
         })
@@ -88,7 +88,7 @@ impl Kubelet {
         Ok(())
     }
 
-    /// A pod that was restored, and so is on no node: it gets on this one, and its containers run.
+    /// Assigns a restored pod, which is on no node, to this one, and sets its containers running.
     pub async fn start_pod(&self, world: &World, namespace: &str, name: &str) -> anyhow::Result<()> {
         let pods: Api<Pod> = Api::namespaced(world.client.clone(), namespace);
         eventually("the pod is restored", Duration::from_mins(1), async || {
@@ -107,7 +107,7 @@ impl Kubelet {
         Ok(())
     }
 
-    /// Everything it was asked to run so far.
+    /// All commands that it was asked to run so far.
     pub fn calls(&self) -> anyhow::Result<Vec<Call>> {
         let text = std::fs::read_to_string(&self.log)?;
         Ok(text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
@@ -122,7 +122,7 @@ impl Kubelet {
         .await
     }
 
-    /// First words of the commands of a pod, and what became of them, in order.
+    /// First words of the commands of a pod, and their outcomes, in order.
     pub fn story(&self, pod: &str) -> anyhow::Result<Vec<String>> {
         let calls = self.calls()?.into_iter().filter(|call| call.pod == pod);
         Ok(calls.map(|call| format!("{} {}", call.command[0], call.event)).collect())

@@ -1,5 +1,5 @@
-//! The test kit: real control planes, object stores, webhooks and controllers as processes on free loopback ports, and
-//! the faults that they have to live through.
+//! The test kit: real control planes, object stores, webhooks and controllers as processes on free loopback ports, and faults
+//! for them.
 
 #![warn(unreachable_pub)]
 #![allow(missing_docs, reason = "the kit is not published: a comment stands where it says more than a name")]

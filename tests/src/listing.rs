@@ -1,5 +1,5 @@
-//! A plain listing of what the API server serves, for comparing a cluster before and after. It knows nothing of our own
-//! code: what we wrote down proves nothing about what came back.
+//! A plain listing of the objects that the API server serves, to compare a cluster before and after. It is independent of our
+//! own code, which cannot prove its own results.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,14 @@ use kube::{
 };
 use serde_json::Value;
 
-/// Objects by `group/Kind namespace/name`, without the fields that the API server makes anew.
+/// Objects by `group/Kind namespace/name`, without the fields that the API server generates.
 pub type Listing = BTreeMap<String, Value>;
 
-/// Kinds that the cluster's own controllers make, under names of chance, to follow other objects.
+/// Kinds that the cluster's own controllers create, under random names, to follow other objects.
 const FOLLOWERS: [&str; 4] = ["Event", "EndpointSlice", "Lease", "ControllerRevision"];
 
-/// Lists every object in these namespaces, the namespaces themselves, and the cluster-scoped objects whose name starts
-/// with one of the prefixes.
+/// Lists every object in these namespaces, the namespaces themselves, and the cluster-scoped objects whose names start with
+/// one of the prefixes.
 pub async fn list(
     client: &Client,
     namespaces: &[&str],
@@ -63,8 +63,8 @@ pub async fn list(
     Ok(all)
 }
 
-/// Removes what no restore can bring back: what the API server and the cluster's controllers set for each object anew,
-/// and the labels that say where a restored object came from.
+/// Removes fields that no restore can bring back: those that the API server and the cluster's controllers generate for each
+/// object, and the labels with the source of a restored object.
 fn normalise(kind: &str, mut object: Value) -> Value {
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
@@ -88,7 +88,7 @@ fn normalise(kind: &str, mut object: Value) -> Value {
         if metadata.get("labels").and_then(Value::as_object).is_some_and(serde_json::Map::is_empty) {
             metadata.remove("labels");
         }
-        // The controller of Endpoints makes those of a restored Service itself, at another time.
+        // The controller of Endpoints creates those of a restored Service itself, at another time.
         if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
             annotations.remove("endpoints.kubernetes.io/last-change-trigger-time");
         }
@@ -96,7 +96,7 @@ fn normalise(kind: &str, mut object: Value) -> Value {
             owner["uid"] = Value::Null;
         }
     }
-    // Admission mounts the ServiceAccount's token into each pod anew, under a name of chance.
+    // Admission mounts a new token volume of the ServiceAccount into each pod, under a random name.
     if kind == "Pod" {
         forget_token_names(&mut object["spec"]);
     }
@@ -118,7 +118,7 @@ fn forget_token_names(value: &mut Value) {
     }
 }
 
-/// Where two objects differ: JSON paths with both values.
+/// The differences of two objects: JSON paths with both values.
 fn paths(path: &str, old: &Value, new: &Value, found: &mut Vec<String>) {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {

@@ -1,4 +1,4 @@
-//! A clock of this machine as somebody sets it forward or back, for programs that are started with [`MovedClock::variables`].
+//! A clock that is set forward or back, for programs that are started with [`MovedClock::variables`].
 
 use std::{
     fs::File,
@@ -14,12 +14,12 @@ use crate::{binaries::root, skip::Skip};
 
 pub struct MovedClock {
     library: PathBuf,
-    /// Eight bytes: by how many seconds. The programs have it in their memory.
+    /// Eight bytes: the offset in seconds. The programs map it into their memory.
     file: PathBuf,
 }
 
 impl MovedClock {
-    /// Its library is built into this folder by `cc`, which links Rust, too.
+    /// Builds the library into this folder by `cc`, which also links Rust programs.
     pub fn new(folder: &Path) -> anyhow::Result<Self> {
         if !cfg!(target_os = "linux") {
             return Err(Skip("the time of day is moved on Linux only").into());
@@ -37,19 +37,19 @@ impl MovedClock {
     }
 
     pub fn variables(&self) -> [(&str, &str); 2] {
-        // Both lie in a folder of this kit's own, whose name is text.
+        // Both are in a folder of this kit, whose name is valid text.
         [
             ("LD_PRELOAD", self.library.to_str().unwrap_or_default()),
             ("BACKUP_TESTS_CLOCK", self.file.to_str().unwrap_or_default()),
         ]
     }
 
-    /// From now on the time of day is so much later than it really is.
+    /// Sets the time of day forward by this much, from now on.
     pub fn forward(&self, time: Duration) -> anyhow::Result<()> {
         self.set(i64::try_from(time.as_secs())?)
     }
 
-    /// The same, earlier.
+    /// Sets the time of day back by this much, from now on.
     pub fn back(&self, time: Duration) -> anyhow::Result<()> {
         self.set(-i64::try_from(time.as_secs())?)
     }

@@ -1,6 +1,6 @@
-//! The control: a webhook that does what everyone does. It looks for a running object that conflicts, and allows when it
-//! sees none. Between the look and the creation the other one starts; tests that cannot catch this one prove
-//! nothing about ours.
+//! The control: a webhook with the usual approach. It looks for a running object that conflicts, and allows when it sees
+//! none. Between the look and the creation the other object starts; tests that cannot detect this prove nothing about our
+//! webhook.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn decide(
 ) -> AdmissionResponse {
     match in_the_way(&client, &request).await {
         Ok(None) => {
-            // What a busy API server or a slow informer adds; without it the window is there, only smaller.
+            // Delay of a busy API server or a slow informer; without it the window exists, but is smaller.
             tokio::time::sleep(Duration::from_millis(20)).await;
             response
         }
@@ -48,7 +48,7 @@ async fn decide(
     }
 }
 
-/// An object that runs and conflicts with a new one, by the same rules as ours.
+/// A running object that conflicts with a new one, by the same rules as ours.
 async fn in_the_way(
     client: &Client,
     request: &AdmissionRequest<DynamicObject>,

@@ -1,8 +1,8 @@
-//! A network of its own, for what must not be on a loopback address: endpoints of Services.
+//! A separate network, for addresses that must not be loopback addresses: endpoints of Services.
 //!
-//! Programs and tests of such a world run in a network namespace that has one more address on its loopback interface.
-//! Nothing leaves it, and nothing of the machine's own network is in it. A process cannot enter one by itself, so the test
-//! program starts itself again inside.
+//! Programs and tests of such a world run in a network namespace that has one more address on its loopback interface. It has
+//! no connection to the machine's own network. A process cannot enter one by itself, so the test program starts itself again
+//! inside.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -19,12 +19,12 @@ use crate::{
     snapshots,
 };
 
-/// The address; one of those that are for documentation, and not in use (RFC 5737).
+/// The address: reserved for documentation, and not in use (RFC 5737).
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-/// Set inside.
+/// This variable is set inside.
 const INSIDE: &str = "BACKUP_TESTS_NETWORK";
 
-/// The error where no network can be made: why.
+/// The error where no network can be made, with the reason.
 #[derive(Debug)]
 pub struct NoNetwork(String);
 
@@ -41,7 +41,7 @@ pub fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Where a world's controllers serve stored files: the API server refuses to lead to a loopback address.
+/// Network on which a world's controllers serve stored files: the API server refuses loopback addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilesNetwork {
     /// In a network namespace that the world is started in.
@@ -66,7 +66,7 @@ impl FilesNetwork {
     }
 }
 
-/// The address by which this machine reaches others, if it has one. Nothing is sent: a datagram socket is only directed at one.
+/// The address by which this machine reaches others, if it has one. Sends nothing: only connects a datagram socket.
 pub fn address_of_machine() -> Option<IpAddr> {
     const OTHER: (Ipv4Addr, u16) = (Ipv4Addr::new(198, 51, 100, 1), 9);
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
@@ -75,13 +75,13 @@ pub fn address_of_machine() -> Option<IpAddr> {
     (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)
 }
 
-/// Runs this program inside with these arguments, for programs under test of this cargo profile; `seen` is given each line of
-/// its output. Whether it ended well.
+/// Runs this program inside with these arguments, for programs under test of this cargo profile; `seen` gets each line of its
+/// output. Returns whether it succeeded.
 ///
 /// # Errors
-/// [`NoNetwork`] where none can be made; programs that cannot be built.
+/// [`NoNetwork`] if no network can be made; programs that cannot be built.
 pub fn run_inside(profile: &str, arguments: &[&str], mut seen: impl FnMut(&str)) -> anyhow::Result<bool> {
-    // What has to be fetched is fetched here: inside there is no way out.
+    // Downloads happen here: there is no way out from inside.
     let programs = Programs::build(profile)?;
     PlanePrograms::find()?;
     if s3_available() {
@@ -91,8 +91,8 @@ pub fn run_inside(profile: &str, arguments: &[&str], mut seen: impl FnMut(&str))
         build_plugins()?;
         snapshots::definitions()?;
     }
-    // A socket may hold 6 MiB, as kernels have it by themselves: with the 32 MiB of some machines a reader who stands still has
-    // all of a file in the sockets on its way.
+    // A socket may hold 6 MiB, the kernel's default: with the 32 MiB of some machines, all of a file fits into the sockets on
+    // its way to a reader that is stopped.
     let make = "ip link set lo up && ip address add \"$0\"/32 dev lo && \
         { echo 4096 131072 6291456 > /proc/sys/net/ipv4/tcp_rmem || true; } && exec \"$@\"";
     let mut command = Command::new("unshare");

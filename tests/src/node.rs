@@ -1,8 +1,7 @@
-//! A real node: containerd, kubelet, kube-scheduler and kube-proxy beside the kit's control plane, for what is shipped: images by
-//! the Dockerfile, and `deploy/` as a person applies it.
+//! A real node: containerd, kubelet, kube-scheduler and kube-proxy beside the kit's control plane, to test what is shipped:
+//! the images of the Dockerfile, and `deploy/` as a user applies it.
 //!
-//! All of it runs in namespaces of its own ([`machine`]). Pods have a network, Services with names (CoreDNS), and a store that
-//! speaks TLS.
+//! All of it runs in separate namespaces ([`machine`]). Pods have a network, Services with names (CoreDNS), and a store with TLS.
 
 mod images;
 pub mod machine;
@@ -42,20 +41,20 @@ use crate::{
     world::BUCKET,
 };
 
-/// The node's address; one of those that are for documentation, and not in use (RFC 5737).
+/// The node's address: reserved for documentation, and not in use (RFC 5737).
 pub(crate) const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 /// The node's name.
 pub const NAME: &str = "node";
 const START: Duration = Duration::from_mins(1);
 
-/// A running node and its cluster. All of it ends when this is dropped.
+/// A running node and its cluster. Everything ends when this is dropped.
 pub struct Node {
     /// A client of a cluster administrator.
     pub client: Client,
     pub plane: ControlPlane,
     pub s3: S3,
     store: TlsFront,
-    /// In front of the store: what pods reach.
+    /// Proxy in front of the store, to which pods connect.
     store_front: Proxy,
     containerd: Process,
     pub kubelet: Process,
@@ -66,12 +65,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts control plane and node, with the images of the project on it and an empty bucket; `deploy/` is not applied. Only
+    /// Starts control plane and node, with the images of the project and an empty bucket; `deploy/` is not applied. Only
     /// inside ([`machine::run_inside`]).
     pub async fn start() -> anyhow::Result<Self> {
         ensure!(machine::is_inside(), "a node starts in namespaces of its own");
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // In memory, and gone with the namespaces.
+        // In memory; removed with the namespaces.
         let folder = tempfile::Builder::new().prefix("backup-tests-").tempdir_in("/var/lib")?;
         let path = folder.path();
         let programs = Programs::build("dev")?;
@@ -105,14 +104,14 @@ impl Node {
             let node = serde_json::to_value(nodes.get(NAME).await?)?;
             let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
             let ready = conditions.into_iter().any(|one| one["type"] == "Ready" && one["status"] == "True");
-            // The taint of a node that is not ready goes a moment later.
+            // The taint of an unready node is removed a moment later.
             anyhow::Ok(ready && node["spec"]["taints"] == Value::Null)
         })
         .await
     }
 
-    /// Creates the location `default`, which is the bucket, and its credentials as the README does, and waits until it is available:
-    /// the store's certificate is one that an authority in the image vouches for.
+    /// Creates the location `default` for the bucket, and its credentials as the README does, and waits until it is
+    /// available: the store's certificate is signed by an authority in the image.
     pub async fn create_location(&self) -> anyhow::Result<()> {
         ensure_secret(&self.client, NAMESPACE, "cloud-credentials", "cloud", &S3::credentials()).await?;
         let locations: Api<BackupStorageLocation> = Api::namespaced(self.client.clone(), NAMESPACE);
@@ -138,7 +137,7 @@ impl Node {
         self.folder.path()
     }
 
-    /// Gives the images of the project another tag, too.
+    /// Adds another tag to the images of the project.
     pub async fn tag_images(&self, tag: &str) -> anyhow::Result<()> {
         for program in ["backup-webhook", "backup-controller"] {
             let mut command = Command::new("ctr");
@@ -152,7 +151,7 @@ impl Node {
         Ok(())
     }
 
-    /// Kills one of the processes in pods that were started as this program.
+    /// Kills one of the processes in pods that run this program.
     pub fn kill_one(&self, program: &str) -> anyhow::Result<()> {
         for entry in std::fs::read_dir("/proc")? {
             let entry = entry?;
@@ -180,7 +179,7 @@ impl Node {
     }
 }
 
-/// Starts the container runtime, and gives it the images.
+/// Starts the container runtime, and imports the images.
 async fn start_containerd(folder: &Path, programs: &Programs, authority: String) -> anyhow::Result<Process> {
     const SOCKET: &str = "/run/containerd/containerd.sock";
     std::fs::create_dir_all("/run/cni")?;
@@ -206,7 +205,7 @@ async fn start_containerd(folder: &Path, programs: &Programs, authority: String)
 /// Starts kubelet, scheduler, proxy, and the DNS server of pods.
 fn start_kubernetes(folder: &Path, plane: &ControlPlane) -> anyhow::Result<[Process; 4]> {
     let binary = build_node_programs()?;
-    // Names of the world outside are not known.
+    // Names outside the cluster cannot be resolved.
     std::fs::write("/run/resolv.conf", format!("nameserver {ADDRESS}\n"))?;
     let config = folder.join("kubelet.json");
     std::fs::write(&config, include_str!("node/kubelet.json"))?;
@@ -238,9 +237,9 @@ fn start_kubernetes(folder: &Path, plane: &ControlPlane) -> anyhow::Result<[Proc
                 kubeconfig("proxy", "system:kube-proxy", &[])?,
                 format!("--hostname-override={NAME}"),
                 "--proxy-mode=iptables".to_owned(),
-                // The bridge that pods share does not pass what stays on it through the rules: answers have to come back here.
+                // Packets that stay on the bridge of the pods bypass the rules: answers have to return through the node.
                 "--masquerade-all".to_owned(),
-                // The machine's own settings stay as they are.
+                // Leaves the machine's own settings unchanged.
                 "--conntrack-max-per-core=0".to_owned(),
             ],
         ),
@@ -262,7 +261,7 @@ fn start(name: &str, program: &Path, args: Vec<String>, folder: &Path) -> anyhow
     Process::start(spec, folder)
 }
 
-/// Files that containers have written to.
+/// Log files of containers.
 fn container_logs(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -1,4 +1,4 @@
-//! A real S3 server on a loopback port, behind a proxy that can misbehave.
+//! A real S3 server on a loopback port, behind a proxy that can inject faults.
 
 use std::{
     net::SocketAddr,
@@ -24,20 +24,20 @@ use crate::{
 
 /// Access key of the server's one account.
 pub(crate) const ACCESS: &str = "backup-tests";
-/// Its secret key: worth nothing outside the test that started the server.
+/// Its secret key: useless outside the test that started the server.
 pub const SECRET: &str = "backup-tests-secret";
 const REGION: &str = "us-east-1";
 
 #[derive(Debug)]
 pub struct S3 {
     pub process: Process,
-    /// In front of it: what the programs under test connect to.
+    /// Proxy in front of the server; the programs under test connect to it.
     pub front: Proxy,
     address: SocketAddr,
     folder: PathBuf,
 }
 
-/// A server over the objects of an [`S3`] that speaks TLS.
+/// A server with TLS for the objects of an [`S3`].
 #[derive(Debug)]
 pub(crate) struct TlsFront {
     pub(crate) process: Process,
@@ -58,7 +58,7 @@ impl S3 {
         Ok(Self { process, front: Proxy::start(vec![address]).await?, address, folder })
     }
 
-    /// Starts a second server over the same objects that speaks TLS.
+    /// Starts a second server, with TLS, for the same objects.
     pub(crate) async fn start_with_tls(&self, identity: &Identity) -> anyhow::Result<TlsFront> {
         let address = loopback_address()?;
         let args = vec![
@@ -77,12 +77,12 @@ impl S3 {
         format!("http://{}", self.front.address())
     }
 
-    /// Where the server itself listens, past the proxy.
+    /// Address of the server itself, without the proxy.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where the server keeps the objects of a bucket, each in a file of its key.
+    /// Folder of a bucket's objects, each in a file named by its key.
     pub fn files(&self, bucket: &str) -> PathBuf {
         self.folder.join("data").join(bucket)
     }
@@ -91,7 +91,7 @@ impl S3 {
         self.put(bucket, "").await
     }
 
-    /// Makes a bucket that keeps every version.
+    /// Creates a bucket with versioning.
     pub async fn create_versioned_bucket(&self, bucket: &str) -> anyhow::Result<()> {
         self.create_bucket(bucket).await?;
         let body = "<VersioningConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
@@ -99,7 +99,7 @@ impl S3 {
         self.put(&format!("{bucket}?versioning="), body).await
     }
 
-    /// Makes a bucket with object lock, versions, and a retention of a day for whatever is written.
+    /// Creates a bucket with object lock, versioning, and a default retention of one day.
     pub async fn create_locked_bucket(&self, bucket: &str) -> anyhow::Result<()> {
         self.create_lockable_bucket(bucket).await?;
         let body = "<ObjectLockConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
@@ -108,7 +108,7 @@ impl S3 {
         self.put(&format!("{bucket}?object-lock="), body).await
     }
 
-    /// Makes a bucket with object lock and versions in which only what says so itself is locked.
+    /// Creates a bucket with object lock and versioning, but without a default retention.
     pub async fn create_lockable_bucket(&self, bucket: &str) -> anyhow::Result<()> {
         let header = ("x-amz-bucket-object-lock-enabled", "true");
         self.request_with(http::Method::PUT, bucket, "", Some(header)).await.map(drop)
@@ -123,7 +123,7 @@ impl S3 {
         self.put(&format!("{bucket}/{key}?retention="), &body).await
     }
 
-    /// Puts the newest version of a key, or the one named, under legal hold, or takes that off; the version.
+    /// Sets or clears the legal hold of the newest version of a key, or of the named version. Returns the version.
     pub async fn hold(
         &self,
         bucket: &str,
@@ -145,7 +145,7 @@ impl S3 {
         Ok(version)
     }
 
-    /// Every version of every key: the key, and whether it is a deletion.
+    /// Every version of every key: the key, and whether it is a delete marker.
     pub async fn versions(&self, bucket: &str) -> anyhow::Result<Vec<(String, bool)>> {
         let text = self.request(http::Method::GET, &format!("{bucket}?versions="), "").await?;
         if text.contains("<IsTruncated>true</IsTruncated>") {
@@ -171,7 +171,7 @@ impl S3 {
         self.request(http::Method::PUT, path, body).await.map(drop)
     }
 
-    /// Sends a signed request past the proxy and gives the body of its answer.
+    /// Sends a signed request, without the proxy. Returns the body of the answer.
     pub async fn request(&self, method: http::Method, path: &str, body: &str) -> anyhow::Result<String> {
         self.request_with(method, path, body, None).await
     }
@@ -190,7 +190,7 @@ impl S3 {
             request = request.header(name, value);
         }
         if !body.is_empty() {
-            // Settings of a bucket are only taken with one.
+            // S3 accepts settings of a bucket only with a checksum.
             let digest = k8s_openapi::ByteString(Sha256::digest(body).to_vec());
             let text = serde_json::to_value(digest)?;
             request = request.header("x-amz-checksum-sha256", text.as_str().context("not a text")?);
@@ -212,7 +212,7 @@ impl S3 {
         Ok(text)
     }
 
-    /// A client of one bucket, past the proxy.
+    /// A client of one bucket, without the proxy.
     pub fn bucket(&self, bucket: &str) -> anyhow::Result<AmazonS3> {
         Ok(AmazonS3Builder::new()
             .with_endpoint(format!("http://{}", self.address))
@@ -232,7 +232,7 @@ impl S3 {
         Ok(keys)
     }
 
-    /// Writes an object as a client does: the server knows its ETag, and does not compute it for each reader.
+    /// Writes an object as a client does: the server stores its ETag, and need not compute it for each reader.
     pub async fn write(&self, bucket: &str, key: &str, bytes: Vec<u8>) -> anyhow::Result<()> {
         use object_store::ObjectStoreExt as _;
         self.bucket(bucket)?.put(&key.into(), bytes.into()).await?;
@@ -244,17 +244,17 @@ impl S3 {
         Ok(self.bucket(bucket)?.get(&key.into()).await?.bytes().await?)
     }
 
-    /// The text in a stored object that is compressed.
+    /// The text of a compressed stored object.
     pub async fn text(&self, bucket: &str, key: &str) -> anyhow::Result<String> {
         Ok(std::io::read_to_string(MultiGzDecoder::new(self.read(bucket, key).await?.as_ref()))?)
     }
 
-    /// The document in a stored object that is compressed.
+    /// The document of a compressed stored object.
     pub async fn document(&self, bucket: &str, key: &str) -> anyhow::Result<Value> {
         Ok(serde_json::from_str(&self.text(bucket, key).await?)?)
     }
 
-    /// The spec of a location: a bucket of a server at this URL, and the credentials that every server of the kit takes.
+    /// The spec of a location: a bucket of a server at this URL, with the credentials of all the kit's servers.
     pub fn location_spec(bucket: &str, url: &str) -> Value {
         json!({
             "provider": "aws", "objectStorage": { "bucket": bucket },
@@ -268,20 +268,20 @@ impl S3 {
         format!("[default]\naws_access_key_id = {ACCESS}\naws_secret_access_key = {SECRET}\n")
     }
 
-    /// Reads a stored object to a local file and opens it with the independent reader (Go's tar and gzip); one JSON
-    /// line for each entry. No path may be there twice.
+    /// Copies a stored object to a local file and opens it with the independent reader (Go's tar and gzip). Returns one JSON
+    /// value for each entry. Paths must be unique.
     pub async fn inspect_tarball(&self, bucket: &str, key: &str) -> anyhow::Result<Vec<Value>> {
         self.inspect(bucket, key, &[]).await
     }
 
-    /// As [`Self::inspect_tarball`], of a backup that has waited for operations: newer versions of items may follow.
+    /// Like [`Self::inspect_tarball`], for a backup that has waited for operations: newer versions of items may follow.
     pub(crate) async fn inspect_replaced(&self, bucket: &str, key: &str) -> anyhow::Result<Vec<Value>> {
         self.inspect(bucket, key, &["--replaced"]).await
     }
 
     async fn inspect(&self, bucket: &str, key: &str, flags: &[&str]) -> anyhow::Result<Vec<Value>> {
         let bytes = self.read(bucket, key).await?;
-        // One of its own: several may be inspected at the same time.
+        // A unique file: several may be inspected at the same time.
         let file = tempfile::NamedTempFile::new_in(&self.folder)?;
         tokio::fs::write(file.path(), &bytes).await?;
         let mut command = tokio::process::Command::new(build_control_plane()?);

@@ -1,5 +1,4 @@
-//! The people and programs that act in tests of the policies, and what they may by RBAC: enough, so that only the policies are in
-//! their way.
+//! The users and programs in tests of the policies, with enough RBAC rights that only the policies refuse their requests.
 
 use std::time::Duration;
 
@@ -25,9 +24,9 @@ use crate::{
 
 pub const WEBHOOK: &str = "system:serviceaccount:velero:backup-webhook";
 pub const CONTROLLER: &str = "system:serviceaccount:velero:backup-controller";
-/// A ServiceAccount of the same name elsewhere, with the built-in role `edit` here.
+/// A ServiceAccount of the same name in another namespace, with the built-in role `edit` here.
 pub const STRANGER: &str = "system:serviceaccount:elsewhere:backup-webhook";
-/// May do everything with Leases, ConfigMaps, Backups and Restores, and nothing about the lock.
+/// May do everything with Leases, ConfigMaps, Backups and Restores, and has no permissions of the lock.
 pub const EDITOR: &str = "edith";
 /// An editor who may release and hold.
 pub const OPERATOR: &str = "olga";
@@ -37,20 +36,20 @@ pub const BARE_OPERATOR: &str = "otto";
 pub const VIEWER: &str = "vera";
 /// Has the role backup-reader and nothing else.
 pub const READER: &str = "rita";
-/// An editor who may break the glass.
+/// An editor with the break-glass permission.
 pub const BREAKER: &str = "gwen";
 
-/// How soon the API server has seen a policy.
+/// Longest time until the API server has seen a policy.
 pub const SOON: Duration = Duration::from_mins(1);
 
-/// The people and programs, with the policies in force.
+/// The users and programs, with the policies in force.
 pub struct People<'w> {
     plane: &'w ControlPlane,
     admin: Client,
 }
 
 impl<'w> People<'w> {
-    /// Gives everyone their roles and waits until every policy refuses something.
+    /// Grants all roles, and waits until every policy refuses something.
     pub async fn of(world: &'w World) -> anyhow::Result<Self> {
         let people = Self { plane: &world.plane, admin: world.client.clone() };
         install::ensure_namespace(&people.admin, "elsewhere").await?;
@@ -69,7 +68,7 @@ impl<'w> People<'w> {
         Ok(people)
     }
 
-    /// A client that acts as this person or ServiceAccount.
+    /// A client that acts as this user or ServiceAccount.
     pub async fn client(&self, who: &str) -> anyhow::Result<Client> {
         self.plane.impersonate(who).await
     }
@@ -87,7 +86,7 @@ impl<'w> People<'w> {
         Ok(Api::namespaced_with(self.client(who).await?, NAMESPACE, &velero(kind)))
     }
 
-    /// The policies of the installation, bound to one more namespace, where our ServiceAccounts may edit.
+    /// Binds the policies of the installation to one more namespace, where our ServiceAccounts may edit.
     pub async fn bind_policies_to(&self, namespace: &str) -> anyhow::Result<()> {
         install::ensure_namespace(&self.admin, namespace).await?;
         let ours = format!("system:serviceaccount:{namespace}:backup-webhook");
@@ -103,7 +102,7 @@ impl<'w> People<'w> {
         Ok(())
     }
 
-    /// Lets people edit a namespace and its objects of velero.io.
+    /// Lets users edit a namespace and its objects of velero.io.
     pub async fn grant(&self, namespace: &str, people: &[&str]) -> anyhow::Result<()> {
         self.apply(&json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": { "name": "backups-edit" },
@@ -117,7 +116,7 @@ impl<'w> People<'w> {
         }
         let reviews = Api::<SubjectAccessReview>::all(self.admin.clone());
         for person in people {
-            // The authorizer follows bindings by a watch, in the order of their creation: the last one is there, so all are.
+            // The authorizer sees bindings by a watch, in the order of their creation: if the last one is seen, all are.
             let review = serde_json::from_value(json!({ "spec": { "user": person, "resourceAttributes": {
                 "namespace": namespace, "verb": "create", "group": "velero.io", "resource": "backups" } } }))?;
             eventually("the bindings are in force", SOON, async || {
@@ -150,7 +149,7 @@ impl<'w> People<'w> {
         Ok(())
     }
 
-    /// Waits until each policy refuses a dry run that only it refuses, and until RBAC allows the rest.
+    /// Waits until each policy refuses a dry run that only this policy refuses, and until RBAC allows the rest.
     async fn in_force(&self) -> anyhow::Result<()> {
         let dry = dry_run();
         let maps = self.config_maps(EDITOR).await?;
@@ -178,7 +177,7 @@ pub fn velero(kind: &str) -> ApiResource {
     resource("velero.io/v1", kind)
 }
 
-/// The refusal, which has to be 403 and to say this.
+/// The refusal, which must be a 403 whose message contains this.
 pub fn refused<T>(result: kube::Result<T>, needle: &str) -> anyhow::Result<Status> {
     match result.map(|_| ()) {
         Ok(()) => bail!("passed, and not refused with {needle:?}"),

@@ -1,4 +1,4 @@
-//! Percona's operator for MySQL, as far as the lock meets it: its kinds, and its account.
+//! Percona's operator for MySQL, as far as the lock is concerned: its kinds and its account.
 
 use serde_json::json;
 
@@ -9,17 +9,17 @@ use crate::{
     wait::{Probe, eventually},
 };
 
-/// The profile that guards it.
+/// The profile that guards the operator.
 pub const PROFILE: &str = "percona-ps";
-/// The namespace of its objects here.
+/// The namespace of the operator's objects here.
 pub const NAMESPACE: &str = "db";
 pub const VERSION: &str = "ps.percona.com/v1";
 pub const BACKUP: &str = "PerconaServerMySQLBackup";
 pub const RESTORE: &str = "PerconaServerMySQLRestore";
-/// Its account, as the profile has it.
+/// The operator's account in the profile.
 pub const OPERATOR: &str = "system:serviceaccount:db:percona-server-mysql-operator";
 
-/// Defines its kinds, makes the namespace, and gives its account its rights there.
+/// Defines the operator's kinds, creates the namespace, and grants the account its rights there.
 pub async fn ensure(world: &World) -> anyhow::Result<()> {
     install_test_crds(&world.client, PROFILE).await?;
     ensure_namespace(&world.client, NAMESPACE).await?;

@@ -8,7 +8,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-/// A CA and the folder where everything it signs is put.
+/// A CA and the folder of the certificates that it signs.
 pub struct Pki {
     folder: PathBuf,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -33,7 +33,7 @@ impl Pki {
         Ok(Self { folder: folder.to_owned(), issuer })
     }
 
-    /// Where the CA's certificate is.
+    /// Path of the CA's certificate.
     pub fn ca(&self) -> PathBuf {
         self.folder.join("ca.crt")
     }
@@ -48,10 +48,10 @@ impl Pki {
             "127.0.0.1".into(),
             "localhost".into(),
             "kubernetes.default.svc".into(),
-            // Of an API server and a store that pods reach: the first address of Services, and the node's.
+            // For an API server and a store that pods connect to: the first address of Services, and the node's.
             "10.96.0.1".into(),
             crate::node::ADDRESS.to_string(),
-            // What the API server expects of a webhook that is registered by its Service.
+            // The name by which the API server verifies a webhook that is registered by its Service.
             "*.velero.svc".into(),
         ])?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

@@ -1,5 +1,5 @@
 //! Locations that a plugin serves: the one of `tests/plugins/folder.go`, which keeps objects as files, writes them in place,
-//! and misbehaves as the file `do` beside them says.
+//! and injects the fault that the file `do` beside them names.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub struct PluginLocation {
 }
 
 impl PluginLocation {
-    /// A location with a bucket of its name, in a folder of its own.
+    /// A location with a bucket of the same name, in a separate folder.
     pub async fn make(world: &World, name: &str) -> anyhow::Result<Self> {
         let plugins = world.plugins()?;
         let folder = world.folder().join("objects").join(name);
@@ -31,7 +31,7 @@ impl PluginLocation {
         Ok(Self { folder, name: name.to_owned(), plugins })
     }
 
-    /// Its name, and that of its bucket.
+    /// Its name, which is also the name of its bucket.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -49,17 +49,17 @@ impl PluginLocation {
         self.store().join("backups").join(backup).join(file)
     }
 
-    /// Says how the plugin misbehaves from now on; an empty line ends that.
+    /// Sets the plugin's fault from now on; an empty line ends it.
     pub fn misbehave(&self, line: &str) -> anyhow::Result<()> {
         Ok(std::fs::write(self.folder.join("do"), line)?)
     }
 
-    /// The processes that were asked to write a key, one for each time.
+    /// The processes that were asked to write a key, one for each request.
     pub fn writers(&self, key: &str) -> Vec<u32> {
         self.plugins.processes("PutObject", &format!("deep/down/backups/{key}"))
     }
 
-    /// Those that took what they were given for the whole object.
+    /// The processes that took the received data for the whole object.
     pub fn stored(&self, key: &str) -> Vec<u32> {
         self.plugins.processes("stored", &format!("deep/down/backups/{key}"))
     }

@@ -24,7 +24,7 @@ use crate::{
 /// How to start a process; kept for restarts.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// What it is called in messages, and the stem of its log file.
+    /// Name in messages, and stem of the log file.
     pub name: String,
     pub program: PathBuf,
     pub args: Vec<String>,
@@ -41,14 +41,14 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts the process, appending what it prints to `<folder>/<name>.log`.
+    /// Starts the process, appending its output to `<folder>/<name>.log`.
     pub fn start(spec: Spec, folder: &Path) -> anyhow::Result<Self> {
         let mut process = Self { log: folder.join(format!("{}.log", spec.name)), spec, child: None };
         process.launch()?;
         Ok(process)
     }
 
-    /// Starts a program that speaks to a cluster by this kubeconfig; its log and what it needs lie in `folder`.
+    /// Starts a program with this kubeconfig; its log and temporary files are in `folder`.
     pub fn start_program(
         name: &str,
         program: &Path,
@@ -61,7 +61,7 @@ impl Process {
         Self::start(Spec { name: name.to_owned(), program: program.to_owned(), args, env }, folder)
     }
 
-    /// Starts a server that is part of the kit's control-plane binary, and waits until it listens.
+    /// Starts a server of the kit's control-plane binary, and waits until it listens.
     pub(crate) async fn serve(
         component: &str,
         address: SocketAddr,
@@ -114,7 +114,7 @@ impl Process {
         Ok(())
     }
 
-    /// Ends it at once (SIGKILL) and waits until it is gone.
+    /// Kills the process (SIGKILL) and waits until it is gone.
     pub async fn kill(&mut self) -> anyhow::Result<()> {
         if let Some(mut child) = self.child.take() {
             child
@@ -125,7 +125,7 @@ impl Process {
         Ok(())
     }
 
-    /// Asks it to end (SIGTERM), waits up to `patience`, then kills it. True when it ended by itself.
+    /// Asks the process to end (SIGTERM), waits up to `patience`, then kills it. True if it ended by itself.
     pub async fn stop(&mut self, patience: Duration) -> anyhow::Result<bool> {
         self.signal(Signal::TERM)?;
         let Some(child) = &mut self.child else { return Ok(true) };
@@ -134,7 +134,7 @@ impl Process {
         Ok(ended)
     }
 
-    /// Starts it again with variables in its environment that only this start has.
+    /// Restarts the process with extra environment variables for this start only.
     pub async fn restart_with(&mut self, variables: &[(&str, &str)]) -> anyhow::Result<()> {
         self.kill().await?;
         let env = self.spec.env.clone();
@@ -144,7 +144,7 @@ impl Process {
         launched
     }
 
-    /// Starts it again with more flags, which only this start has.
+    /// Restarts the process with extra flags for this start only.
     pub async fn restart_with_flags(&mut self, flags: &[&str]) -> anyhow::Result<()> {
         self.kill().await?;
         let args = self.spec.args.clone();
@@ -154,7 +154,7 @@ impl Process {
         launched
     }
 
-    /// Waits until it has been killed (SIGKILL), by itself or by somebody else. Errors: it ended otherwise, or not in time.
+    /// Waits until the process has been killed (SIGKILL), by itself or from outside. Errors: it ended otherwise, or not in time.
     pub async fn killed(&mut self, patience: Duration) -> anyhow::Result<()> {
         use std::os::unix::process::ExitStatusExt as _;
         let Some(child) = &mut self.child else { bail!("{} was not running", self.spec.name) };
@@ -168,7 +168,7 @@ impl Process {
         bail!("{} ended with {status}:\n{}", self.spec.name, self.tail(30))
     }
 
-    /// Waits until it stands still (SIGSTOP), by itself or by somebody else. Linux only.
+    /// Waits until the process is stopped (SIGSTOP), by itself or from outside. Linux only.
     pub async fn paused(&mut self, patience: Duration) -> anyhow::Result<()> {
         eventually(&format!("{} is paused", self.name()), patience, async || {
             self.check()?;
@@ -180,12 +180,12 @@ impl Process {
         .await
     }
 
-    /// Whether it runs; one that is paused does.
+    /// Whether the process runs; a paused one does.
     pub fn is_running(&mut self) -> bool {
         self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
-    /// Whether it ended by itself; one that was killed here did not.
+    /// Whether the process ended by itself, and was not killed here.
     pub fn has_ended(&mut self) -> bool {
         self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(Some(_))))
     }
@@ -195,17 +195,17 @@ impl Process {
         self.launch()
     }
 
-    /// What is started from now on is this program, with the flags as they are.
+    /// Later starts use this program, with the same flags.
     pub(crate) fn set_program(&mut self, program: &Path) {
         program.clone_into(&mut self.spec.program);
     }
 
-    /// Stops it from running without ending it (SIGSTOP).
+    /// Pauses the process without ending it (SIGSTOP).
     pub fn pause(&self) -> anyhow::Result<()> {
         self.signal(Signal::STOP)
     }
 
-    /// Lets it run again (SIGCONT).
+    /// Continues a paused process (SIGCONT).
     pub fn resume(&self) -> anyhow::Result<()> {
         self.signal(Signal::CONT)
     }
@@ -217,7 +217,7 @@ impl Process {
         Ok(())
     }
 
-    /// The most memory it has used so far, in KiB (Linux: VmHWM).
+    /// Peak memory so far in KiB (Linux: VmHWM).
     pub fn peak_memory_kib(&self) -> anyhow::Result<u64> {
         peak_memory_kib(self.id().context("process has ended")?)
     }
@@ -235,7 +235,7 @@ impl Process {
     }
 }
 
-/// The most memory that a process has had so far.
+/// Peak memory of a process so far (KiB).
 pub(crate) fn peak_memory_kib(id: u32) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).context("no VmHWM")?;

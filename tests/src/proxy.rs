@@ -20,13 +20,13 @@ use tokio_util::sync::CancellationToken;
 pub enum Fault {
     #[default]
     None,
-    /// New connections are closed at once, those that are open are cut.
+    /// New connections are closed at once, and open ones are cut.
     Refuse,
-    /// Bytes are taken and not passed on, until the fault changes.
+    /// Bytes are accepted and held until the fault changes.
     Stall,
-    /// Every piece of data is passed on this much later.
+    /// Every piece of data is passed on after this delay.
     Delay(Duration),
-    /// Each new connection is cut after so many bytes from client to server.
+    /// Each new connection is cut after this many bytes from client to server.
     CutAfter(u64),
 }
 
@@ -44,7 +44,7 @@ impl Proxy {
         Self::start_at(Ipv4Addr::LOCALHOST, upstreams).await
     }
 
-    /// The same on another address than loopback.
+    /// Like `start`, on another address than loopback.
     pub(crate) async fn start_at(address: Ipv4Addr, upstreams: Vec<SocketAddr>) -> anyhow::Result<Self> {
         let listener = TcpListener::bind((address, 0)).await?;
         let proxy = Self {
@@ -61,7 +61,7 @@ impl Proxy {
         self.address
     }
 
-    /// Changes what is done to connections; [`Fault::Refuse`] also cuts the open ones.
+    /// Sets the fault of connections; [`Fault::Refuse`] also cuts the open ones.
     pub fn set(&self, fault: Fault) {
         self.fault.send_replace(fault);
     }
@@ -84,7 +84,7 @@ async fn accept(listener: TcpListener, upstreams: Vec<SocketAddr>, fault: watch:
     }
 }
 
-/// Tries the upstreams from `turn` on, as a Service's endpoints would be.
+/// Tries the upstreams from `turn` on, like the endpoints of a Service.
 async fn connect(client: TcpStream, targets: Vec<SocketAddr>, turn: usize, fault: watch::Receiver<Fault>) {
     let mut cut = fault.clone();
     for step in 0..targets.len() {
@@ -108,7 +108,7 @@ async fn connect(client: TcpStream, targets: Vec<SocketAddr>, turn: usize, fault
     }
 }
 
-/// Passes one direction on until it ends; an error means that the whole connection is to be cut.
+/// Passes on one direction until it ends; on an error the whole connection must be cut.
 async fn pump(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,

@@ -1,4 +1,4 @@
-//! A replica of the webhook as a process, with nothing around it.
+//! A replica of the webhook as a process, without anything around it.
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     wait::{eventually, when},
 };
 
-/// Longest wait until a program of ours answers.
+/// Timeout for a program of ours to answer.
 const START: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Copy, Debug)]
@@ -21,13 +21,13 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Free ones, for so many replicas.
+    /// Free addresses for `count` replicas.
     pub fn free(count: usize) -> anyhow::Result<Vec<Self>> {
         (0..count).map(|_| Ok(Self { reviews: loopback_address()?, health: loopback_address()? })).collect()
     }
 }
 
-/// The flags by which the replica at `own` knows the others; `ca` vouches for them, if they do not make their certificate.
+/// The flags that tell the replica at `own` about the others; `ca` signs their certificates, unless they make these themselves.
 pub fn knows_peers(all: &[Addresses], own: Addresses, ca: Option<&Path>) -> Vec<String> {
     let peers: Vec<String> = all.iter().map(|addresses| addresses.reviews.to_string()).collect();
     let mut flags = vec![format!("--peers={}", peers.join(",")), format!("--identity={}", own.reviews.ip())];
@@ -35,7 +35,8 @@ pub fn knows_peers(all: &[Addresses], own: Addresses, ca: Option<&Path>) -> Vec<
     flags
 }
 
-/// Starts a replica; its log and what it needs lie in `folder`. Without an identity the flags say where its certificate comes from.
+/// Starts a replica; its log and temporary files are in `folder`. Without an identity, the flags must set the source of its
+/// certificate.
 pub fn start(
     name: &str,
     programs: &Programs,

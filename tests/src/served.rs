@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use crate::pki::Identity;
 
-/// Longest wait until it listens.
+/// Timeout for a server to listen.
 const START: Duration = Duration::from_secs(30);
 
 /// A running server that counts its requests; ends when dropped.
@@ -41,8 +41,7 @@ impl Served {
         Self::listening(handle, calls).await
     }
 
-    /// Serves what `app` makes on a runtime of its own, so that the load of whoever measures does not wait in front of
-    /// its answers.
+    /// Serves the router of `app` on a separate runtime, so that its answers are not delayed by the load of the measuring client.
     pub(crate) async fn apart<F>(identity: &Identity, app: F) -> anyhow::Result<Self>
     where
         F: AsyncFnOnce() -> anyhow::Result<Router> + Send + 'static,
@@ -63,7 +62,7 @@ impl Served {
         self.address
     }
 
-    /// How many requests have come so far.
+    /// Number of requests so far.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::SeqCst)
     }
@@ -99,13 +98,13 @@ async fn serve(
         calls.fetch_add(1, Ordering::SeqCst);
         std::future::ready(request)
     }));
-    // As our webhook does, and any in Go.
+    // As our webhook does, and as Go servers do.
     let acceptor = RustlsAcceptor::new(tls).acceptor(NoDelayAcceptor);
     let server = axum_server::bind("127.0.0.1:0".parse()?).acceptor(acceptor).handle(handle);
     Ok(server.serve(app.into_make_service()).await?)
 }
 
-/// The answer of a webhook that decides by what it is given: a request, and an answer that allows it.
+/// The answer of a webhook whose `decide` gets a request and an answer that allows it.
 pub(crate) async fn reviewed<D: Future<Output = AdmissionResponse>>(
     review: AdmissionReview<DynamicObject>,
     decide: impl FnOnce(AdmissionRequest<DynamicObject>, AdmissionResponse) -> D,
@@ -120,7 +119,7 @@ pub(crate) async fn reviewed<D: Future<Output = AdmissionResponse>>(
     Json(serde_json::to_value(answer.into_review()).unwrap_or_default())
 }
 
-/// Makes a denial of an answer.
+/// Turns an answer into a denial.
 pub(crate) fn deny(mut response: AdmissionResponse, code: u16, reason: &str, why: &str) -> AdmissionResponse {
     response.allowed = false;
     response.result = Status::failure(why, reason).with_code(code);

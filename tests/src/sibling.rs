@@ -1,6 +1,5 @@
-//! Somebody else's validating webhook for Backups and Restores, which runs beside ours. What it does to a creation, or to a
-//! new state of an object of Percona's operator, is said by the object itself, so that one of them serves any number of
-//! clients at once.
+//! Another validating webhook for Backups and Restores, beside ours. Each object says what this webhook does to its creation,
+//! or to a new state of an object of Percona's operator, so one webhook serves any number of clients at once.
 
 use std::{path::Path, time::Duration};
 
@@ -24,20 +23,20 @@ use crate::{
     wait::{Probe, eventually},
 };
 
-/// The annotation that says what is done to the creation of an object, as words with commas between them: `delay-500`
-/// waits so many milliseconds first, a number (`403`) denies with that code, any other word (`AlreadyExists`) denies with
-/// that reason, `retry-1` adds so many seconds to a denial. Objects without it are not even shown to this webhook.
+/// The annotation with what is done to the creation of an object, as words separated by commas: `delay-500` waits for 500 ms
+/// first, a number (`403`) denies with that code, any other word (`AlreadyExists`) denies with that reason, `retry-1` adds a
+/// retry delay of 1 s to a denial. This webhook is not called for objects without it.
 pub const ANNOTATION: &str = "test/deny";
 const NAME: &str = "sibling-webhook";
 const START: Duration = Duration::from_secs(30);
 
-/// A running sibling. Its server ends when it is dropped; [`Sibling::remove`] also takes its registration away.
+/// A running sibling. Its server ends when it is dropped; [`Sibling::remove`] also removes its registration.
 pub struct Sibling {
     client: Client,
     served: Served,
 }
 
-/// What the annotation asks for.
+/// The settings in the annotation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Wish {
     delay: Duration,
@@ -46,7 +45,7 @@ struct Wish {
 }
 
 impl Sibling {
-    /// Starts and registers it, and waits until the API server asks it. Its certificates go into `folder`.
+    /// Starts and registers the webhook, and waits until the API server calls it. Its certificates are in `folder`.
     pub async fn start(client: &Client, folder: &Path) -> anyhow::Result<Self> {
         let folder = folder.join(NAME);
         std::fs::create_dir_all(&folder)?;
@@ -63,8 +62,7 @@ impl Sibling {
         self.served.calls()
     }
 
-    /// Takes its registration away. The API server may ask it for a moment longer, and refuse what it would have been
-    /// asked about.
+    /// Removes the registration. For a moment the API server may still call the webhook, and refuses what it cannot review.
     pub async fn remove(self) -> anyhow::Result<()> {
         Ok(self.registrations().delete_object(NAME).await?)
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The error of a test that cannot run here: what is missing.
+/// The error of a test that cannot run here, with the missing condition.
 #[derive(Debug)]
 pub struct Skip(pub &'static str);
 

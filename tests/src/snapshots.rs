@@ -1,5 +1,5 @@
-//! CSI snapshots without storage: the real definitions of `snapshot.storage.k8s.io`, and a controller and driver that
-//! do with snapshots what real ones do, as far as it can be seen in the API.
+//! CSI snapshots without storage: the real definitions of `snapshot.storage.k8s.io`, and a controller and driver that treat
+//! snapshots like real ones, as far as the API shows.
 
 use std::{
     collections::BTreeSet,
@@ -21,14 +21,14 @@ use crate::{
     skip::Skip,
 };
 
-/// Where the definitions come from: the Go module that their authors publish.
+/// Source of the definitions: the Go module of their authors.
 const MODULE: &str = "github.com/kubernetes-csi/external-snapshotter/client/v8@v8.4.0";
-/// The driver that is played.
+/// Name of the simulated driver.
 pub const DRIVER: &str = "disk.example.com";
 const FINALIZER: &str = "snapshot.storage.kubernetes.io/test-protection";
 const PERIOD: Duration = Duration::from_millis(150);
 
-/// What a class makes of its snapshots.
+/// Behaviour of a class's snapshots.
 #[derive(Clone, Copy, Debug)]
 pub enum Behaviour {
     /// Cut at once, ready after this time.
@@ -37,15 +37,15 @@ pub enum Behaviour {
     CutAfter(Duration),
     /// Cut at once, then an error with this text.
     Errs(&'static str),
-    /// Cut at once, and not ready until the class is applied anew with another behaviour.
+    /// Cut at once, and not ready until the class is applied again with another behaviour.
     NeverReady,
     /// Never cut; the error has this text.
     NeverCut(&'static str),
-    /// Not cut until the class is applied anew with another behaviour.
+    /// Not cut until the class is applied again with another behaviour.
     Held,
 }
 
-/// The definitions of the published module, fetched if they were not before.
+/// The definitions of the published module, downloaded unless cached.
 pub fn definitions() -> anyhow::Result<PathBuf> {
     let output = Command::new("go")
         .current_dir(std::env::temp_dir())
@@ -70,7 +70,7 @@ pub fn api(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicO
     objects(client, namespace, "snapshot.storage.k8s.io/v1", kind)
 }
 
-/// A VolumeSnapshotClass of the driver. Claims choose it by annotation; `label` makes it the one for all others.
+/// A VolumeSnapshotClass of the driver. Claims select it by annotation; `label` makes it the default for all others.
 pub async fn class(client: &Client, name: &str, behaviour: Behaviour, label: bool) -> anyhow::Result<()> {
     let parameters = match behaviour {
         Behaviour::Ready(after) => json!({ "readyAfterMillis": after.as_millis().to_string() }),
@@ -92,7 +92,7 @@ pub async fn class(client: &Client, name: &str, behaviour: Behaviour, label: boo
     Ok(())
 }
 
-/// A claim that is bound to a CSI volume of its own; its snapshots are made by this class.
+/// A claim that is bound to a new CSI volume; its snapshots are made by this class.
 pub async fn claim(client: &Client, namespace: &str, name: &str, class: &str) -> anyhow::Result<()> {
     let source = json!({ "csi": { "driver": DRIVER, "volumeHandle": format!("handle-{namespace}-{name}") } });
     bound(client, namespace, name, class, &source).await
@@ -111,7 +111,7 @@ async fn bound(
     source: &Value,
 ) -> anyhow::Result<()> {
     install::ensure_namespace(client, namespace).await?;
-    // Nothing makes volumes here, but restored claims have a class.
+    // No provisioner makes volumes here, but restored claims have a class.
     let fast = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": "fast" },
         "provisioner": DRIVER });
     objects(client, None, "storage.k8s.io/v1", "StorageClass").apply_object("fast", &fast).await?;
@@ -135,7 +135,7 @@ async fn bound(
     });
     json_patch::merge(&mut object["spec"], source);
     volumes.create_json(object).await?;
-    // Nobody binds here.
+    // No controller binds claims here.
     set_status(&volumes, &volume, json!({ "phase": "Bound" })).await?;
     set_status(&claims, name, json!({ "phase": "Bound", "capacity": size })).await
 }
@@ -149,7 +149,7 @@ async fn set_status(api: &Api<DynamicObject>, name: &str, status: Value) -> anyh
     Ok(())
 }
 
-/// A snapshot controller and its driver; ends when dropped.
+/// A snapshot controller and its driver; both end when dropped.
 #[derive(Debug)]
 pub struct SnapshotController {
     task: tokio::task::JoinHandle<()>,
@@ -164,7 +164,7 @@ fn locked(storage: &Storage) -> MutexGuard<'_, BTreeSet<String>> {
 }
 
 impl SnapshotController {
-    /// Installs the definitions and starts it; a test is skipped where there is no Go to fetch them.
+    /// Installs the definitions and starts the controller; skips the test if Go is missing, which downloads them.
     pub async fn start(client: &Client) -> anyhow::Result<Self> {
         if !go_available() {
             return Err(Skip("the definitions of snapshots come from a Go module").into());
@@ -174,7 +174,7 @@ impl SnapshotController {
         let play = Play { client: client.clone(), storage: Arc::clone(&storage) };
         let task = tokio::spawn(async move {
             loop {
-                // Whatever fails is tried again.
+                // Failures are retried in the next round.
                 let _ = play.round().await;
                 tokio::time::sleep(PERIOD).await;
             }
@@ -182,12 +182,12 @@ impl SnapshotController {
         Ok(Self { task, storage })
     }
 
-    /// Puts a snapshot into the storage system, as another cluster would have.
+    /// Puts a snapshot into the storage system, as another cluster would.
     pub fn store(&self, handle: &str) {
         locked(&self.storage).insert(handle.to_owned());
     }
 
-    /// Takes a snapshot out of the storage system.
+    /// Removes a snapshot from the storage system.
     pub fn lose(&self, handle: &str) {
         locked(&self.storage).remove(handle);
     }
@@ -257,7 +257,7 @@ impl Play {
         Ok(())
     }
 
-    /// Makes a content for a new snapshot.
+    /// Creates a content for a new snapshot.
     async fn bind(&self, snapshot: &DynamicObject, own: &Api<DynamicObject>) -> anyhow::Result<()> {
         let Some(uid) = snapshot.uid() else { return Ok(()) };
         if let Some(content) = snapshot.data["spec"]["source"]["volumeSnapshotContentName"].as_str() {
@@ -280,7 +280,7 @@ impl Play {
         Ok(())
     }
 
-    /// Binds a snapshot to the content that it names, if that names the snapshot.
+    /// Binds a snapshot to the content that it names, if the content names the snapshot.
     async fn bind_to(
         &self,
         snapshot: &DynamicObject,
@@ -302,7 +302,7 @@ impl Play {
         Ok(())
     }
 
-    /// Gives a claim a volume that is made of its snapshot, once that is ready: what the provisioner of the driver does.
+    /// Gives a claim a volume made from its snapshot, once that is ready, as the driver's provisioner does.
     async fn provision(&self, claim: &DynamicObject) -> anyhow::Result<()> {
         let (spec, name) = (&claim.data["spec"], claim.name_any());
         let namespace = claim.namespace().unwrap_or_default();
@@ -339,7 +339,7 @@ impl Play {
         set_status(&claims, &name, json!({ "phase": "Bound" })).await
     }
 
-    /// What the driver does.
+    /// Does the work of the driver.
     async fn content(&self, content: &DynamicObject) -> anyhow::Result<()> {
         let (name, api) = (content.name_any(), api(&self.client, "VolumeSnapshotContent", None));
         let (spec, status) = (&content.data["spec"], &content.data["status"]);

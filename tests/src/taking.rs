@@ -1,4 +1,4 @@
-//! A mutating webhook that takes fields away from what is created, as policy engines do.
+//! A mutating webhook that removes fields of created objects, as policy engines do.
 
 use axum::{Json, Router, routing::post};
 use json_patch::Patch;
@@ -15,7 +15,7 @@ pub async fn start(identity: &Identity, pointer: &str) -> anyhow::Result<Served>
     let mutate = move |Json(review)| {
         let patch = patch.clone();
         reviewed(review, |_, response| async {
-            // A patch of ours can be written as JSON.
+            // A patch of ours can always be serialised.
             response.clone().with_patch(patch).unwrap_or(response)
         })
     };

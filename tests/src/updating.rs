@@ -1,5 +1,5 @@
-//! A control that writes for every request on its own: it updates one remembered Lease for each scope, which is the least that
-//! a write can cost.
+//! A control that does a separate write for every request: it updates one remembered Lease for each scope, the least that a
+//! write can cost.
 
 use std::{collections::HashMap, path::Path, sync::Arc};
 
@@ -20,7 +20,7 @@ use crate::{
     served::Served,
 };
 
-/// What the last write of a Lease gave; held while the next one is under way.
+/// Result of the last write of a Lease; locked during the next one.
 type Remembered = Arc<Mutex<Option<Lease>>>;
 
 #[derive(Clone)]
@@ -29,8 +29,8 @@ struct Writer {
     remembered: Arc<Mutex<HashMap<String, Remembered>>>,
 }
 
-/// Starts a control: `/own` updates a Lease for each namespace and `spec.clusterName`, from memory. It writes as the account of
-/// this kubeconfig.
+/// Starts a control: `/own` updates a Lease for each namespace and `spec.clusterName`, from memory, with the account of this
+/// kubeconfig.
 pub async fn start(kubeconfig: &Path, identity: &Identity) -> anyhow::Result<Served> {
     let kubeconfig = kubeconfig.to_owned();
     Served::apart(identity, async move || {
@@ -50,7 +50,7 @@ async fn own_update(State(writer): State<Writer>, Json(review): Json<Review>) ->
 }
 
 impl Writer {
-    /// One update, on the object that the last one gave.
+    /// One update, based on the result of the last one.
     async fn touch(&self, name: &str) -> kube::Result<()> {
         let slot = Arc::clone(self.remembered.lock().await.entry(name.to_owned()).or_default());
         let mut slot = slot.lock().await;

@@ -1,4 +1,4 @@
-//! A folder with plugin binaries of Velero's kind, and what they note down about their calls.
+//! A folder with plugin binaries of Velero's kind, and their records of their calls.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,7 +12,7 @@ use crate::{
     wait::until,
 };
 
-/// The folder `plugins` of a world. What the binaries in it note is in `plugins-state` beside it (`tests/plugins`).
+/// The folder `plugins` of a world. The binaries in it write their records to `plugins-state` beside it (`tests/plugins`).
 #[derive(Clone, Debug)]
 pub struct VeleroPlugins {
     folder: PathBuf,
@@ -23,13 +23,13 @@ pub struct VeleroPlugins {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Called {
     pub call: String,
-    /// On which object, as `namespace/name`.
+    /// The object of the call, as `namespace/name`.
     pub item: String,
     pub process: u32,
 }
 
 impl VeleroPlugins {
-    /// Builds the binary and puts it into the folder; none without Go. `kubeconfig` is what it talks to the cluster with.
+    /// Builds the binary into the folder; `None` without Go. The binary accesses the cluster by `kubeconfig`.
     pub fn install(world: &Path, kubeconfig: &Path) -> anyhow::Result<Option<Self>> {
         if !go_available() {
             return Ok(None);
@@ -48,18 +48,18 @@ impl VeleroPlugins {
         &self.folder
     }
 
-    /// Puts the same binary there under another name, which tells how it misbehaves at its start.
+    /// Adds the same binary under another name, which says what goes wrong at its start.
     pub fn add(&self, name: &str) -> anyhow::Result<()> {
         std::fs::copy(self.folder.join("plugins"), self.folder.join(name))?;
         Ok(())
     }
 
-    /// Takes a binary away again.
+    /// Removes a binary.
     pub fn remove(&self, name: &str) -> anyhow::Result<()> {
         Ok(std::fs::remove_file(self.folder.join(name))?)
     }
 
-    /// Lets the operations end that wait for this (`start=released`).
+    /// Ends the operations that wait for this (`start=released`).
     pub fn release(&self) -> anyhow::Result<()> {
         Ok(std::fs::write(self.state.join("released"), "")?)
     }
@@ -69,19 +69,19 @@ impl VeleroPlugins {
         std::fs::read_to_string(self.state.join(name)).with_context(|| format!("read {name} of the plugins"))
     }
 
-    /// Names of the files that a plugin has written, of those that begin so.
+    /// Names of the files that a plugin has written, with this prefix.
     pub fn files(&self, prefix: &str) -> Vec<String> {
         let entries = std::fs::read_dir(&self.state).into_iter().flatten().flatten();
         let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
         names.filter(|name| name.starts_with(prefix)).collect()
     }
 
-    /// Tells a plugin by a file how something goes wrong.
+    /// Sets a plugin's fault, by a file.
     pub fn tell(&self, name: &str, script: &str) -> anyhow::Result<()> {
         Ok(std::fs::write(self.state.join(name), script)?)
     }
 
-    /// Takes that back.
+    /// Removes a plugin's fault.
     pub fn untell(&self, name: &str) -> anyhow::Result<()> {
         Ok(std::fs::remove_file(self.state.join(name))?)
     }
@@ -96,7 +96,7 @@ impl VeleroPlugins {
         text.lines().filter_map(called).collect()
     }
 
-    /// Waits until a plugin was called so about an object.
+    /// Waits until a plugin has received this call for an object.
     pub async fn wait_for_call(&self, call: &str, item: &str, deadline: Duration) -> anyhow::Result<()> {
         until(&format!("{call} of {item}"), deadline, async || {
             anyhow::Ok(!self.processes(call, item).is_empty())
@@ -104,7 +104,7 @@ impl VeleroPlugins {
         .await
     }
 
-    /// The processes that were called so about an object, one for each call.
+    /// The processes that received this call for an object, one for each call.
     pub fn processes(&self, call: &str, item: &str) -> Vec<u32> {
         let all = self.calls().into_iter().filter(|called| called.call == call && called.item == item);
         all.map(|called| called.process).collect()

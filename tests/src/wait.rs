@@ -7,12 +7,12 @@ use tokio::time::Instant;
 
 pub enum Probe<T> {
     Ready(T),
-    /// Not yet; what is seen instead.
+    /// Not ready; the state seen instead.
     NotYet(String),
 }
 
-/// Asks again and again until the probe is ready. Errors of the probe count as "not yet"; the last answer is in the
-/// error when the deadline passes.
+/// Repeats the probe until it is ready. Errors of the probe count as "not yet"; if the deadline passes, the last answer is in
+/// the error.
 pub async fn eventually<T, E: fmt::Display>(
     what: &str,
     deadline: Duration,
@@ -41,7 +41,7 @@ pub fn when(condition: bool, seen: impl Into<String>) -> Probe<()> {
     if condition { Probe::Ready(()) } else { Probe::NotYet(seen.into()) }
 }
 
-/// Waits until a condition holds, of which there is nothing to see until then.
+/// Waits until a condition holds, for conditions without a state to report.
 pub async fn until<E: fmt::Display>(
     what: &str,
     deadline: Duration,

@@ -1,5 +1,5 @@
-//! Everything a test needs at once: control plane, object store, the project installed, its programs running under
-//! their own ServiceAccounts.
+//! Everything a test needs at once: control plane, object store, the installed project, and its programs running with their
+//! own ServiceAccounts.
 
 pub mod backups;
 mod builder;
@@ -53,25 +53,25 @@ const START: Duration = Duration::from_mins(1);
 pub struct World {
     builder: WorldBuilder,
     programs: Programs,
-    /// A client of a cluster administrator: the person at the terminal, never the programs under test.
+    /// A client of a cluster administrator: the user at the terminal, never the programs under test.
     pub client: Client,
     pub plane: ControlPlane,
     pub s3: Option<S3>,
     pub webhooks: Vec<Process>,
-    /// Where each of them answers /livez, /readyz and /metrics.
+    /// Addresses of their /livez, /readyz and /metrics.
     pub webhook_health: Vec<SocketAddr>,
-    /// In front of the webhook replicas, as a Service would be.
+    /// Proxy in front of the webhook replicas, like a Service.
     pub webhook_front: Option<Proxy>,
-    /// The authority of their certificate, PEM.
+    /// Authority of their certificate (PEM).
     pub webhook_ca: String,
-    /// The control that looks and then allows.
+    /// The control: a webhook that looks and then allows.
     pub naive: Option<Served>,
     pub controllers: Vec<Process>,
-    /// Where each of them answers /livez, /readyz and /metrics.
+    /// Addresses of their /livez, /readyz and /metrics.
     pub controller_health: Vec<SocketAddr>,
-    /// Plugins of Velero's kind, where they were asked for and can be built.
+    /// Plugins of Velero's kind, where they were requested and can be built.
     pub plugins: Option<VeleroPlugins>,
-    /// What our programs ask of the API server, where it writes that down.
+    /// Requests of our programs to the API server, where it logs them.
     pub audit: Option<Audit>,
     folder: TempDir,
 }
@@ -82,7 +82,7 @@ impl World {
         WorldBuilder::default()
     }
 
-    /// A folder of this world's own, removed with it.
+    /// A folder of this world, removed with it.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -96,30 +96,32 @@ impl World {
         KubectlBackup::new(&self.programs.kubectl_backup, self.plane.admin_kubeconfig())
     }
 
-    /// The same in another cluster.
+    /// Like `kubectl_backup`, in another cluster.
     pub fn kubectl_backup_in(&self, plane: &ControlPlane) -> KubectlBackup {
         KubectlBackup::new(&self.programs.kubectl_backup, plane.admin_kubeconfig())
     }
 
-    /// The same as a ServiceAccount of the installation's namespace, which is made, with this ClusterRole there (or none).
+    /// Like `kubectl_backup`, as a ServiceAccount in the installation's namespace, which is created, with this ClusterRole
+    /// there (or none).
     pub async fn kubectl_backup_as(&self, name: &str, role: Option<&str>) -> anyhow::Result<KubectlBackup> {
         let kubeconfig = self.person(name, role).await?;
         Ok(KubectlBackup::new(&self.programs.kubectl_backup, &kubeconfig))
     }
 
-    /// The same as somebody who may read backups and restores.
+    /// Like `kubectl_backup`, as a user who may read backups and restores.
     pub async fn reader(&self) -> anyhow::Result<KubectlBackup> {
         self.kubectl_backup_as("reader", Some("backup-reader")).await
     }
 
-    /// The kubeconfig of a ServiceAccount of the installation's namespace, which is made, with this ClusterRole there (or none).
+    /// The kubeconfig of a ServiceAccount in the installation's namespace, which is created, with this ClusterRole there (or
+    /// none).
     pub async fn person(&self, name: &str, role: Option<&str>) -> anyhow::Result<PathBuf> {
         install::ensure_account(&self.client, name, role).await?;
         self.plane.service_account_kubeconfig(NAMESPACE, name).await
     }
 
-    /// kubectl and a client-go program, as the cluster's administrator. Built from Go modules when first asked for; a test is
-    /// skipped where they cannot be.
+    /// kubectl and a client-go program, as the cluster's administrator. Built from Go modules at first use; skips the test if
+    /// that is impossible.
     pub fn kubectl(&self) -> anyhow::Result<Kubectl> {
         if !s3_available() {
             return Err(Skip("there is no kubectl of ours without Go").into());
@@ -127,7 +129,7 @@ impl World {
         Kubectl::new(build_clients()?, self.plane.admin_kubeconfig(), self.folder.path())
     }
 
-    /// Helm, as the cluster's administrator. Built from its Go module when first asked for; a test is skipped where it cannot be.
+    /// Helm, as the cluster's administrator. Built from its Go module at first use; skips the test if that is impossible.
     pub fn helm(&self) -> anyhow::Result<Helm> {
         if !s3_available() {
             return Err(Skip("there is no Helm without Go").into());
@@ -135,20 +137,19 @@ impl World {
         Helm::new(self.plane.admin_kubeconfig(), self.folder.path())
     }
 
-    /// The proxy before the API servers; a test is skipped where they belong to a cluster that was there.
+    /// The proxy in front of the API servers; skips the test if they belong to an existing cluster.
     pub fn plane_front(&self) -> anyhow::Result<&Proxy> {
         let skip = Skip("there is no proxy before an API server that was there");
         self.plane.front.as_ref().ok_or_else(|| skip.into())
     }
 
-    /// Skips a test where etcd and the API servers belong to a cluster that was there.
+    /// Skips a test if etcd and the API servers belong to an existing cluster.
     pub fn needs_own_plane(&self) -> anyhow::Result<()> {
         let skip = Skip("etcd and API server belong to a cluster that was there");
         if self.plane.api_servers.is_empty() { Err(skip.into()) } else { Ok(()) }
     }
 
-    /// How often the webhook replicas that run now have decided so since they were started; an empty decision counts
-    /// all.
+    /// Number of decisions of this kind by the running webhook replicas since their start; an empty `decision` counts all.
     pub async fn admissions(&self, decision: &str) -> anyhow::Result<u64> {
         let mut sum = 0;
         for address in &self.webhook_health {
@@ -162,7 +163,7 @@ impl World {
         Ok(sum)
     }
 
-    /// Takes away the faults that an earlier test may have left, and waits until the default location is usable.
+    /// Ends faults that an earlier test may have left, and waits until the default location is usable.
     pub async fn calm(&mut self) -> anyhow::Result<()> {
         let fronts = [&self.plane.front, &self.webhook_front];
         let store = self.s3.as_ref().map(|s3| &s3.front);
@@ -226,11 +227,11 @@ impl World {
         self.webhook_is_asked().await
     }
 
-    /// Waits until the API servers have seen the registration: a dry run of a Backup with a bad name of a namespace is
-    /// refused by the webhook only.
+    /// Waits until the API servers have seen the registration: only the webhook refuses a dry run of a Backup with a bad
+    /// namespace name.
     async fn webhook_is_asked(&self) -> anyhow::Result<()> {
         if self.builder.naive {
-            // The control decides nothing that could be seen from outside; it counts its calls.
+            // The control makes no decision that is visible from outside; it counts its calls.
             let naive = self.naive.as_ref().context("no control")?;
             let before = naive.calls();
             return until("the control is asked", START, async || {
@@ -321,7 +322,7 @@ impl World {
             args.push(format!("--files-address={address}"));
             install::lead_to_files(&self.client, number, address).await?;
         }
-        // Only locations that say so are compared with the cluster: most tests put things into buckets that are no one's.
+        // Only locations with their own period are compared with the cluster: most tests put ownerless files into buckets.
         if !args.iter().any(|arg| arg.starts_with("--backup-sync-period")) {
             args.push("--backup-sync-period=0".to_owned());
         }
@@ -333,18 +334,18 @@ impl World {
         Ok(())
     }
 
-    /// Profiles that the programs read when they start ([`WorldBuilder::own_profile`]).
+    /// The profiles that the programs read at their start ([`WorldBuilder::own_profile`]).
     pub fn profiles_folder(&self) -> PathBuf {
         self.folder().join("profiles")
     }
 
-    /// Starts one webhook replica again, killed or not, and waits until it is ready.
+    /// Restarts one webhook replica, killed or not, and waits until it is ready.
     pub async fn restart_webhook(&mut self, number: usize) -> anyhow::Result<()> {
         self.webhooks[number].restart().await?;
         answers(&mut self.webhooks[number], self.webhook_health[number], "/readyz").await
     }
 
-    /// Starts every webhook replica again, killed or not, and waits until all are ready.
+    /// Restarts every webhook replica, killed or not, and waits until all are ready.
     pub async fn restart_webhooks(&mut self) -> anyhow::Result<()> {
         for number in 0..self.webhooks.len() {
             self.restart_webhook(number).await?;

@@ -1,4 +1,4 @@
-//! What to do with a request. Pure: looks at the request alone; whether a claim can be had is decided by the ledger.
+//! Decides on a request from the request alone (pure); whether it gets a claim is decided by the ledger.
 
 pub(crate) mod denial;
 #[cfg(test)]
@@ -21,35 +21,35 @@ use serde_json::Value;
 
 #[derive(Debug)]
 pub(crate) enum Decision {
-    /// It may pass and needs no claim.
+    /// Passes without a claim.
     Pass,
-    /// It is refused, whatever the ledger says.
+    /// Refused, for any state of the ledger.
     Refuse(Box<Status>),
     Claim(Box<Claiming>),
-    /// It may pass if it touches no more than before.
+    /// Passes if it does not touch more than before.
     Change(Box<Change>),
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Claiming {
     pub key: ObjectKey,
-    /// Its uid: of a creation too, it is the final one.
+    /// The final uid, also in the review of a creation.
     pub uid: String,
     pub scope: String,
     pub spec: Value,
-    /// When it was created, as RFC 3339.
+    /// Creation time, as RFC 3339.
     pub since: String,
     pub dry_run: bool,
     pub on_conflict: OnConflict,
-    /// Why it is to be admitted whatever is in the way, as its author says.
+    /// The author's reason to be admitted despite any conflict.
     pub break_glass: Option<String>,
-    /// The resourceVersion of the ended object that is to come back to life; empty if nothing is.
+    /// The resourceVersion of the ended object that is to be revived; empty if there is none.
     pub revives: String,
-    /// The schedule that it says it comes from.
+    /// The schedule in its label, unverified.
     pub schedule: Option<String>,
 }
 
-/// A change of what an object wants while it runs, or before.
+/// A change of an object's spec before or while it runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub key: ObjectKey,
@@ -59,8 +59,8 @@ pub(crate) struct Change {
 
 /// Decides on a request about an object of this kind.
 ///
-/// Updates are looked at for two things only: that what has ended stays so, and that what runs does not come to touch
-/// more. All else passes, or objects could become undeletable.
+/// Updates are checked for two things only: ended objects must stay ended, and running objects must not come to touch
+/// more. All other updates pass, or objects could become undeletable.
 pub(crate) fn decide(
     profile: &Profile,
     kind: ObjectKind,
@@ -99,7 +99,7 @@ fn update(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<Dynami
         return refuse(denial::malformed("the review of an update lacks the object or the old one"));
     };
     let (new, old) = (seen(profile, kind, request, object), seen(profile, kind, request, before));
-    // What rests claims again by itself, before it goes on.
+    // A backup or restore that was released early claims again by itself before it resumes.
     if old.over && !new.over && !old.rests {
         let revived = kind.role().is_some_and(|role| profile.may_revive(role, &before.data, &object.data));
         if !revived {
@@ -129,9 +129,10 @@ fn update(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<Dynami
     Decision::Change(Box::new(Change { key: new.key, old: old.spec, new: new.spec }))
 }
 
-/// A backup that could be restored from is deleted: by claim, or a restore could begin meanwhile. All other deletions
-/// pass: they end work, and claims follow from what is stored. A DELETE has no words for a wish, and what the backup was
-/// created with is none of the deleter's: who has to delete beside a restore breaks the glass on a DeleteBackupRequest.
+/// The deletion of a backup that could be restored from needs a claim, or a restore could start meanwhile. All other
+/// deletions pass: they end work, and claims follow from what is stored. A DELETE carries no annotations, and those
+/// of the backup's creator are not the deleter's: to delete beside a restore, users break the glass on a
+/// DeleteBackupRequest.
 fn delete(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<DynamicObject>) -> Decision {
     let Some(object) =
         request.old_object.as_ref().filter(|_| profile.is_velero() && kind == ObjectKind::Backup)
@@ -139,7 +140,7 @@ fn delete(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<Dynami
         return Decision::Pass;
     };
     let mut old = seen(profile, kind, request, object);
-    // deletecollection names nothing in the request; each object is named in itself.
+    // deletecollection has no name in the request, so the object's own name is used.
     old.key.kind = ObjectKind::Deletion;
     let restorable = matches!(old.phase.as_str(), "Completed" | "PartiallyFailed");
     if !restorable || old.deleting || old.key.name.is_empty() || old.uid.is_empty() {
@@ -148,7 +149,7 @@ fn delete(profile: &Profile, kind: ObjectKind, request: &AdmissionRequest<Dynami
     claim(profile, old, &Wishes::default(), request.dry_run)
 }
 
-/// What a request says that it wants.
+/// What the request asks for in annotations and labels.
 #[derive(Default)]
 struct Wishes<'a> {
     on_conflict: Option<&'a str>,
@@ -156,7 +157,8 @@ struct Wishes<'a> {
     schedule: Option<&'a String>,
 }
 
-/// The wishes of a request that writes this object over another one. What stood there before is no wish of this request.
+/// The wishes of a request that writes this object over another one. Unchanged annotations are not wishes of this
+/// request.
 fn wishes<'a>(object: &'a DynamicObject, before: Option<&DynamicObject>) -> Wishes<'a> {
     let wish = |name: &str| {
         let wish = object.annotations().get(name)?;
@@ -203,8 +205,8 @@ fn claim(profile: &Profile, seen: Observed, wishes: &Wishes<'_>, dry_run: bool) 
     }))
 }
 
-/// An object of a request, under the name that the request gives it: with generateName the object's own is filled in by
-/// now, the request's always is.
+/// An object of a request, under the name in the request, which is always set; with generateName the object's name
+/// may be set by now.
 fn seen(
     profile: &Profile,
     kind: ObjectKind,
@@ -217,8 +219,8 @@ fn seen(
     Observed::named(profile, kind, &text(namespace), &text(name), object)
 }
 
-/// Everything for which a creation is refused without a look at the cluster, all at once. Where another operator does the work,
-/// that is no more than what this operator cannot read; nothing is known of other kinds.
+/// Every reason to refuse a creation without looking at the cluster, all at once. Where another operator does the
+/// work, only what this operator cannot decode; for other kinds, nothing is checked.
 fn findings(profile: &Profile, kind: ObjectKind, object: &DynamicObject) -> Vec<Finding> {
     match kind {
         ObjectKind::Backup if profile.is_velero() && profile.engine => validate::raw_backup(&object.data),
@@ -227,8 +229,9 @@ fn findings(profile: &Profile, kind: ObjectKind, object: &DynamicObject) -> Vec<
     }
 }
 
-/// What an update is refused for. What the controller writes when it starts (the backup of a schedule beside its name, namespaces
-/// that leave themselves out) would be refused in a creation, and the controller checks a changed spec before it starts.
+/// Reasons to refuse an update. The checks of a creation would refuse values that the controller writes when it
+/// starts (the backup of a schedule beside its name, namespaces that exclude themselves), and the controller checks a
+/// changed spec before it starts.
 fn undecodable(profile: &Profile, kind: ObjectKind, object: &DynamicObject) -> Vec<Finding> {
     match kind {
         ObjectKind::Backup if profile.is_velero() => validate::undecodable_backup(&object.data),

@@ -1,4 +1,4 @@
-//! What a user may do, and the Event that says that the glass was broken.
+//! Permissions of users, and the Event that records a break-glass.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,18 +15,18 @@ use kube::{
 };
 use tokio::{sync::Semaphore, time::timeout};
 
-/// Events that may be on their way at a time; more are dropped.
+/// Maximum number of Events being sent; more are dropped.
 const IN_FLIGHT: usize = 32;
-/// Longest wait for the API server's word on a right.
+/// Timeout for the API server's answer about a permission.
 const ASK: Duration = Duration::from_secs(3);
 
-/// Reviews rights and writes Events; cheap to clone.
+/// Checks permissions and writes Events; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Authorization {
     reviews: Api<SubjectAccessReview>,
     recorder: Recorder,
     permits: Arc<Semaphore>,
-    /// Whether a Restore needs rights where it reads and writes.
+    /// Whether a Restore needs its author's permissions where it reads and writes.
     pub(crate) checks_restores: bool,
 }
 
@@ -46,7 +46,7 @@ impl Authorization {
         self.may(user, "break-glass", "velero.io", "locks", namespace).await
     }
 
-    /// Whether this user may do everything in a namespace, or in the whole cluster if that is empty.
+    /// Whether this user may do everything in a namespace, or in the whole cluster if `namespace` is empty.
     pub(crate) async fn may_do_everything(&self, user: &UserInfo, namespace: &str) -> Result<bool, String> {
         self.may(user, "*", "*", "*", namespace).await
     }
@@ -76,7 +76,7 @@ impl Authorization {
             },
             ..SubjectAccessReview::default()
         };
-        // Writes nothing: a question in the form of a creation.
+        // Stores nothing: a SubjectAccessReview is only evaluated.
         match timeout(ASK, self.reviews.create(&PostParams::default(), &review)).await {
             Ok(Ok(answer)) => Ok(answer.status.is_some_and(|status| status.allowed)),
             Ok(Err(error)) => Err(backup_lock::errors::plain(&error)),
@@ -84,7 +84,7 @@ impl Authorization {
         }
     }
 
-    /// Leaves an Event on the object. Best effort: it never delays an answer.
+    /// Writes an Event on the object. Best effort: it never delays an answer.
     pub(crate) fn emit_event(
         &self,
         profile: &Profile,

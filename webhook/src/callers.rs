@@ -1,5 +1,5 @@
-//! Who may ask: the API server of this cluster, and the other replicas. Both prove it by a path that only the registration
-//! names, before anything of a review is read. And how much of what they ask a replica takes in at a time.
+//! Authorizes callers: the API server of this cluster, and the other replicas. Both prove themselves by a path that
+//! only the registration names, before any review is read. Also limits how much a replica reads concurrently.
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
@@ -21,52 +21,54 @@ use crate::{
     review::{no_review, try_again},
 };
 
-/// How long a path is known after it was seen in a registration for the last time: API servers hear of a new one in seconds, and
-/// it may have been told to clients.
+/// Time for which a path stays valid after it was last seen in a registration: API servers see a new one within
+/// seconds, and the old one may have been told to clients.
 const KNOWN: Duration = Duration::from_mins(1);
 const PREFIX: &str = "/validate/";
-/// Bytes of a secret.
+/// Length of a secret (bytes).
 const SECRET: usize = 32;
 
-/// The largest body: a review of an update holds two objects, and the API server takes up to 3 MiB for one.
+/// Maximum size of a body (bytes): a review of an update holds two objects, and the API server takes up to 3 MiB for
+/// one.
 pub(crate) const BODY_LIMIT: usize = 8 * 1024 * 1024;
-/// Bodies in flight, and what becomes of them in memory: together far below the memory limit of deploy/base/webhook.yaml.
+/// Limits on bodies in flight, and on their memory once parsed: together far below the memory limit of
+/// deploy/base/webhook.yaml.
 const BODIES_KIB: u32 = 16 * 1024;
 const REVIEWS_KIB: u32 = 48 * 1024;
-/// How long a request waits until there is room for it, or until its path is known.
+/// Timeout for a request to get memory, or for its path to become known.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The paths that registrations lead to, or led to a moment ago. All clones share them.
+/// The paths in the registrations, now or until recently. All clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SecretPaths(Arc<RwLock<Vec<Known>>>);
 
 #[derive(Debug)]
 struct Known {
     path: String,
-    /// First and last time that it was seen.
+    /// Times at which it was first and last seen.
     since: Instant,
     seen: Instant,
 }
 
 impl SecretPaths {
-    /// A new one.
+    /// Makes a new path.
     pub(crate) fn make() -> anyhow::Result<String> {
         let mut secret = [0; SECRET];
         getrandom::fill(&mut secret).map_err(|error| anyhow::anyhow!("no random numbers: {error}"))?;
         Ok(secret.iter().fold(PREFIX.to_owned(), |mut path, byte| {
-            // Writing into a text does not fail.
+            // Writing into a string does not fail.
             let _ = write!(path, "{byte:02x}");
             path
         }))
     }
 
-    /// Whether a path is one that [`SecretPaths::make`] may have made.
+    /// Whether a path has the form of a path from [`SecretPaths::make`].
     pub(crate) fn is_secret(path: &str) -> bool {
         let secret = path.strip_prefix(PREFIX).unwrap_or_default();
         secret.len() == 2 * SECRET && secret.bytes().all(|byte| byte.is_ascii_hexdigit())
     }
 
-    /// A registration leads there.
+    /// Records that a registration has this path.
     pub(crate) fn saw(&self, path: &str, now: Instant) {
         let mut known = self.0.write();
         known.retain(|known| now < known.seen + KNOWN || known.path == path);
@@ -76,14 +78,14 @@ impl SecretPaths {
         }
     }
 
-    /// For how long this replica has known it.
+    /// Time since this replica first saw the path.
     pub(crate) fn age(&self, path: &str, now: Instant) -> Duration {
         let known = self.0.read();
         let known = known.iter().find(|known| known.path == path);
         known.map_or(Duration::ZERO, |known| now.saturating_duration_since(known.since))
     }
 
-    /// Whether a caller may come by it. Takes as long for any path of one length.
+    /// Whether a caller may use this path. Takes the same time for all paths of one length.
     pub(crate) fn contain(&self, path: &str, now: Instant) -> bool {
         let known = self.0.read();
         let good = known.iter().filter(|known| now < known.seen + KNOWN);
@@ -95,7 +97,7 @@ impl SecretPaths {
     }
 }
 
-/// What a path says about a caller.
+/// Whether the path of a request authorizes its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Proof {
     Given,
@@ -104,11 +106,11 @@ enum Proof {
     Unknown,
 }
 
-/// Lets in who may ask, as far as there is room. Cheap to clone.
+/// Admits authorized callers within the memory limits. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Callers {
     paths: SecretPaths,
-    /// Has the registrations looked at; the answer is whether they could be read.
+    /// Requests a new look at the registrations; the answer is whether they could be read.
     look: mpsc::Sender<oneshot::Sender<bool>>,
     bodies: Arc<Semaphore>,
     reviews: Arc<Semaphore>,
@@ -120,7 +122,7 @@ impl Callers {
         Self { paths, look, bodies: room(BODIES_KIB), reviews: room(REVIEWS_KIB) }
     }
 
-    /// Whether a caller by this path may ask. One that is not known may be newer than the last look at the registration.
+    /// Whether this path authorizes a caller. An unknown path may be newer than the last look at the registration.
     async fn know(&self, path: &str) -> Proof {
         if self.paths.contain(path, Instant::now()) {
             return Proof::Given;
@@ -137,25 +139,25 @@ impl Callers {
         }
     }
 
-    /// The path by which this replica asks another one.
+    /// The path with which this replica calls another one.
     pub(crate) fn path(&self) -> Option<String> {
         self.paths.newest()
     }
 
-    /// Room for what a body becomes when it is read.
+    /// Waits for the memory that a parsed body takes.
     pub(crate) async fn room_for(&self, body: &[u8]) -> Result<OwnedSemaphorePermit, Response> {
         take(&self.reviews, memory_of(body), REVIEWS_KIB).await
     }
 }
 
-/// Refuses a caller that did not prove to be the API server or a replica, and what is too large, before a body is read. Lets as much
-/// in at a time as there is room for.
+/// Refuses callers that are neither the API server nor a replica, and requests that are too large, before a body is
+/// read. Limits the requests in progress by their memory.
 ///
-/// While the registration cannot be read, a caller may know a newer path than this replica. It is told to try again, which takes its
-/// body: the API server hands on to its client only what is in an answer to a review. Nothing is decided for it.
+/// While the registration cannot be read, a caller may use a newer path than this replica knows. It is told to try again.
+/// This needs the body: the API server passes only an answer to the review on to its client. Nothing is decided for it.
 pub(crate) async fn admit(State(callers): State<Callers>, request: Request, next: Next) -> Response {
     let proof = callers.know(request.uri().path()).await;
-    // Another replica decides itself where this one refuses.
+    // If this replica refuses, the forwarding replica decides.
     if proof == Proof::Missing || proof == Proof::Unknown && peers::is_forwarded(request.uri()) {
         let why = "this path is not the one in the webhook's registration; only the API server of this cluster may ask";
         return no_review(StatusCode::FORBIDDEN, why);
@@ -200,8 +202,8 @@ async fn take(room: &Arc<Semaphore>, bytes: usize, of_kib: u32) -> Result<OwnedS
     }
 }
 
-/// Bytes of memory that a JSON text takes once it is read, at most: each map has a node with room for eleven fields, each
-/// value 32 bytes, and lists grow by doubling.
+/// Maximum memory of a parsed JSON text (bytes): each map has a node with room for eleven fields, each value takes 32
+/// bytes, and lists grow by doubling.
 fn memory_of(body: &[u8]) -> usize {
     let weigh = |sum: usize, byte: &u8| match byte {
         b'{' => sum + 700,

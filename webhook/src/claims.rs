@@ -1,9 +1,9 @@
 //! Claims places in the ledger of a scope.
 //!
-//! One task per scope and replica takes all requests that wait, decides on them together and writes the ledger once, on
-//! the object that it remembers from its last write. Nothing is granted but by a write that succeeded; nothing is refused
-//! from memory alone: before a refusal the object in the way is read freshly, and the ledger, too, unless it was read moments
-//! ago and that object is at work.
+//! One task per scope and replica takes all waiting requests, decides on them together and writes the ledger once,
+//! based on the object from its last write. Only a successful write grants a claim; nothing is refused from memory
+//! alone: before a refusal the blocking object is read again, and so is the ledger, unless it was read moments ago
+//! and that object is running.
 
 mod batch;
 mod decide;
@@ -23,28 +23,28 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Requests that wait for one scope at most; more are turned away.
+/// Maximum number of requests waiting for one scope; more are refused.
 const QUEUE: usize = 1024;
-/// Scopes that are worked on at a time, at most.
+/// Maximum number of scopes with a running task.
 const MAX_SCOPES: usize = 4096;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Verdict {
     Granted,
-    /// It stands in the ledger, and waits there for these.
+    /// The claim is in the ledger, and waits there for these.
     Waiting(Vec<Blocker>),
-    /// It stands in the ledger although these are in the way.
+    /// The claim is in the ledger despite conflicts with these.
     Forced(Vec<Blocker>),
-    /// These are in the way; one of them was just read.
+    /// These conflict; one of them was just read.
     Blocked(Vec<Blocker>),
     Full(String),
-    /// It could not be decided: the message, and after how many seconds clients may come again.
+    /// No decision was possible: the message, and after how many seconds clients may retry.
     Trouble(String, u32),
 }
 
-/// Seconds after which a client may come again while a ledger is rebuilt.
+/// Seconds after which a client may retry while a ledger is rebuilt.
 const REBUILD_SECONDS: u32 = 10;
-/// The same where that takes a person.
+/// The same where an operator has to act.
 const PERSON_SECONDS: u32 = 60;
 
 impl Verdict {
@@ -58,7 +58,7 @@ impl Verdict {
         Self::Trouble(message, REBUILD_SECONDS)
     }
 
-    /// Why the ledger cannot be used, and what ends that: time, or a person.
+    /// Why the ledger is unusable, and what ends that: time, or an operator.
     fn of_ledger(error: &LedgerError) -> Self {
         match error {
             LedgerError::Format { source: FormatError::Newer { .. }, .. } => Self::Trouble(
@@ -70,7 +70,7 @@ impl Verdict {
             ),
             error if error.passes_soon() => Self::trouble(&error.to_string()),
             error if error.is_transient() => Self::not_open(&error.to_string()),
-            // An API server that has just started refuses what it will allow in a moment.
+            // An API server that has just started refuses requests that it allows moments later.
             error => Self::Trouble(
                 format!("backup-webhook cannot use the ledger, so nothing was admitted: {error}"),
                 1,
@@ -94,7 +94,7 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// No queues yet: each begins with the first request for its scope, and ends when it is idle.
+    /// Starts without queues: each is created with the first request for its scope, and ends when it is idle.
     pub(crate) fn new(protected: ProtectedProfile, metrics: Arc<Metrics>) -> Self {
         Self { protected, metrics, scopes: Arc::default() }
     }
@@ -103,7 +103,7 @@ impl Claims {
         &self.protected
     }
 
-    /// What the kind of this request is to the profile; none if the profile does not have the kind.
+    /// The profile's kind for this request; `None` if the profile does not have the kind.
     pub(crate) fn kind_of(&self, request: &AdmissionRequest<DynamicObject>) -> Option<ObjectKind> {
         let profile = &self.protected.profile;
         let (group, kind) = (request.kind.group.as_str(), request.kind.kind.as_str());
@@ -112,13 +112,13 @@ impl Claims {
         role.or(deletes.then_some(ObjectKind::DeleteBackupRequest))
     }
 
-    /// Whether an installation works in the namespace of this request, so that its object needs a claim.
+    /// Whether there is an installation in the namespace of this request, so that its object needs a claim.
     pub(crate) fn count(&self, request: &AdmissionRequest<DynamicObject>) -> bool {
         self.protected.store.objects().count_in(request.namespace.as_deref().unwrap_or_default())
     }
 
-    /// Claims a place, by `deadline` at the latest. After a refusal nothing stands in the ledger, but for a write whose
-    /// answer was lost: that becomes an orphan and is collected.
+    /// Claims a place, by `deadline` at the latest. A refusal leaves nothing in the ledger, unless the answer to a
+    /// write was lost: that claim becomes an orphan and is collected.
     pub(crate) async fn claim(&self, scope: &str, request: ClaimRequest, deadline: Instant) -> Verdict {
         let (reply, verdict) = oneshot::channel();
         let Some(queue) = self.queue(scope) else {
@@ -134,7 +134,7 @@ impl Claims {
         }
     }
 
-    /// The verdict that [`Claims::claim`] would give now. Nothing is written, and nothing is promised.
+    /// The verdict that [`Claims::claim`] would give now. Writes nothing and guarantees nothing.
     pub(crate) async fn evaluate(&self, scope: &str, request: ClaimRequest, deadline: Instant) -> Verdict {
         let evaluation = async {
             let store = &self.protected.store;

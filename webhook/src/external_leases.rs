@@ -1,5 +1,5 @@
-//! The Leases of another operator. A holder of one was admitted by this webhook and has a claim, unless the webhook was off
-//! when it was created: only for that rare case they are read, and not at every request.
+//! The Leases of another operator. Their holders were admitted by this webhook and have claims, unless the webhook
+//! was off when they were created: only for that rare case they are read, and not for every request.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -10,19 +10,19 @@ use backup_lock::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How long nobody's Lease is taken for nobody's.
+/// Time for which a Lease without a holder is assumed to stay so.
 const FREE: Duration = Duration::from_secs(5);
 const MAX_SCOPES: usize = 4096;
 
-/// What is known of them; cheap to clone.
+/// What is known about these Leases; cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct ExternalLeases {
-    /// Scopes whose Lease nobody held, and when that was read.
+    /// Scopes whose Lease had no holder, and when that was read.
     free: Arc<Mutex<HashMap<String, Instant>>>,
 }
 
 impl ExternalLeases {
-    /// The restore that holds the operator's own Lease of this scope and runs.
+    /// The running restore that holds the operator's own Lease of this scope.
     pub(crate) async fn holder(
         &self,
         protected: &ProtectedProfile,

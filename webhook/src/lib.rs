@@ -1,5 +1,5 @@
-//! The validating admission webhook: an HTTPS server, one thin handler, pure decisions, and a queue that claims places in
-//! the ledger. Any number of equal replicas may run; the ledger's compare-and-swap is what they have in common.
+//! The validating admission webhook: an HTTPS server, one thin handler, pure decisions, and a queue that claims
+//! places in the ledger. Any number of equal replicas may run; they share only the ledger, by compare-and-swap.
 #![warn(unreachable_pub)]
 
 mod admit;
@@ -37,7 +37,7 @@ use tokio::{
 
 pub use args::Args;
 
-/// What a process does once: logs on stderr, and the TLS provider.
+/// Initializes the process: logs on stderr, and the TLS provider.
 pub fn install() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).with_env_filter(filter).init();
@@ -45,7 +45,7 @@ pub fn install() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// Serves until SIGTERM or SIGINT, then ends what is under way. A future without a type of its own is compiled here, and not
+/// Serves until SIGTERM or SIGINT, then finishes the requests in progress. The boxed future is compiled here, and not
 /// once more in the program.
 pub fn run(args: Args) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>> {
     Box::pin(serve(args))
@@ -72,7 +72,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let registrations = registrations::Registrations::new(
         client.clone(),
         &args.namespace,
-        // Also of those that cannot be used: the API server has to hear why.
+        // Including the unusable ones: the API server has to get the reason.
         args.registered(&profiles, &unusable),
         followed.clone(),
         installations,
@@ -133,7 +133,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// A client whose requests fail within the webhook's deadline, and are retried by us alone.
+/// A client whose requests time out within the webhook's deadline, and are retried only by our own code.
 async fn client(args: &Args) -> anyhow::Result<Client> {
     let mut config = match &args.kubeconfig {
         Some(path) => {

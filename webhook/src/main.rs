@@ -1,4 +1,4 @@
-//! The validating admission webhook. Everything is in the library.
+//! The validating admission webhook. All code is in the library.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What changes the metrics, which `backup-metrics` declares.
+//! Updates of the metrics that `backup-metrics` declares.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ impl Metrics {
         self.series.profiles_unusable.of([name]).set(1);
     }
 
-    /// Whether a registration has the API server ask about all that it should.
+    /// Whether a registration has the API server call this webhook for every request that it should.
     pub(crate) fn registered(&self, registration: &str, asks: bool) {
         self.series.registered.of([registration]).set(i64::from(asks));
     }
@@ -62,7 +62,7 @@ impl Metrics {
         self.series.claims_freed.of([reason]).inc();
     }
 
-    /// All of it, of a replica that is ready or not.
+    /// All metrics as text; `ready` is the state of this replica.
     pub(crate) fn text(&self, ready: bool) -> String {
         self.series.ready.set(i64::from(ready));
         self.series.encode()

@@ -1,5 +1,5 @@
-//! Hands the requests for one scope to one replica, so that replicas do not get in each other's way on its ledger. An
-//! optimisation: a replica that gets a request may decide it, and does when the other does not answer, or is in trouble.
+//! Forwards the requests for one scope to one replica, so that replicas do not conflict on its ledger. An
+//! optimisation: the replica that got a request may decide it, and does if the other does not answer or fails.
 
 use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -18,30 +18,30 @@ use tokio::{
 
 use crate::tls::Authority;
 
-/// In the query of a request that was forwarded already: it is not forwarded again.
+/// Query of a request that was forwarded already: it is not forwarded again.
 const FORWARDED: &str = "handed=true";
 const MAX_PEERS: usize = 64;
-/// How long another replica may take before this one decides by itself.
+/// Timeout for another replica's answer; then this one decides by itself.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// How long a replica that did not answer is left alone.
+/// Time for which a replica that did not answer gets no requests.
 const SHUNNED: Duration = Duration::from_secs(5);
-/// How often the addresses behind a name are looked up.
+/// Interval between lookups of the addresses behind a name.
 const LOOK_UP: Duration = Duration::from_secs(10);
 
 pub(crate) fn is_forwarded(uri: &axum::http::Uri) -> bool {
     uri.query().is_some_and(|query| query.contains(FORWARDED))
 }
 
-/// Where other replicas are, and how they prove who they are.
+/// Addresses of the other replicas, and how they authenticate.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// The address under which the others know this replica.
     pub own: SocketAddr,
     pub peers: Vec<SocketAddr>,
-    /// `name:port` that resolves to all replicas; looked up again and again.
+    /// `name:port` that resolves to all replicas; looked up every [`LOOK_UP`].
     pub service: Option<String>,
     pub name: String,
-    /// Who vouches for their certificates.
+    /// The CA of their certificates.
     pub authority: watch::Receiver<Authority>,
 }
 
@@ -58,7 +58,7 @@ struct Peer {
 }
 
 impl Peers {
-    /// Knows the replicas in the settings, and looks for those behind the service.
+    /// Starts with the replicas in the settings, and looks up those behind the service.
     pub(crate) fn start(settings: Settings) -> anyhow::Result<Arc<Self>> {
         let peers = Arc::new(Self { settings, known: RwLock::default() });
         peers.update(&peers.settings.peers)?;
@@ -69,8 +69,8 @@ impl Peers {
         Ok(peers)
     }
 
-    /// The replica that a burst on this scope goes to, if that is another one that answers: the same for every replica
-    /// that knows the same others (rendezvous hashing).
+    /// The replica that handles bursts on this scope, if it is another one that answers: the same for every replica
+    /// that knows the same set (rendezvous hashing).
     pub(crate) fn owner(&self, scope: &str) -> Option<SocketAddr> {
         let known = self.known.read();
         let now = Instant::now();
@@ -82,8 +82,8 @@ impl Peers {
         (owner != self.settings.own).then_some(owner)
     }
 
-    /// The other replica's answer to this review; none if it gave none in time. What it claimed stands under the same
-    /// uid, so that deciding again here is harmless. The path proves to it who asks.
+    /// The other replica's answer to this review; `None` if it gave none in time. Its claim has the same uid, so that
+    /// deciding again here is harmless. The path authorizes this replica to the other.
     pub(crate) async fn ask(
         &self,
         peer: SocketAddr,
@@ -106,7 +106,7 @@ impl Peers {
             answer.bytes().await
         };
         match answer.await {
-            // It is there, but could not decide. Perhaps this one can.
+            // It answers, but could not decide. This replica may be able to.
             Ok(body) if is_trouble(&body) => None,
             Ok(body) => Response::builder()
                 .status(StatusCode::OK)
@@ -123,7 +123,7 @@ impl Peers {
         }
     }
 
-    /// Makes new clients when others vouch for the certificates.
+    /// Makes new clients when the CA changes.
     async fn follow_authority(self: Arc<Self>) {
         let mut authority = self.settings.authority.clone();
         while authority.changed().await.is_ok() {
@@ -151,7 +151,7 @@ impl Peers {
         }
     }
 
-    /// Knows these replicas, and no others. This one is not among them.
+    /// Sets the known replicas, without this one.
     fn update(&self, addresses: &[SocketAddr]) -> anyhow::Result<()> {
         let own = self.settings.own;
         let wanted: Vec<SocketAddr> =
@@ -180,7 +180,7 @@ impl Peers {
     }
 }
 
-/// Whether an answer says that the replica itself is in trouble.
+/// Whether an answer reports a failure of the replica itself.
 fn is_trouble(review: &[u8]) -> bool {
     let review: Option<serde_json::Value> = serde_json::from_slice(review).ok();
     review.is_none_or(|review| review["response"]["status"]["code"] == 503)

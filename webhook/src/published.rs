@@ -1,4 +1,4 @@
-//! Publishes which profiles there are and the policy in force, for people: `kubectl backup` reads it and guesses nothing.
+//! Publishes the profiles and the policy in force for users: `kubectl backup` reads them instead of guessing.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,12 +13,12 @@ use kube::{
     api::{ObjectMeta, PostParams},
 };
 
-/// Between two looks. A replica with other flags, which goes in a rollout, may have written last.
+/// Interval between two checks. During a rollout an old replica with other flags may have written last.
 const PERIOD: Duration = Duration::from_mins(1);
-/// The same after a look that failed.
+/// The same after a failed check.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Keeps it as it is for this replica, for ever.
+/// Keeps the published state up to date with this replica, for ever.
 pub(crate) async fn keep(client: Client, namespace: String, profiles: PublishedProfiles) {
     let api = Api::namespaced(client, &namespace);
     loop {
@@ -34,7 +34,7 @@ pub(crate) async fn keep(client: Client, namespace: String, profiles: PublishedP
     }
 }
 
-/// Creates it, or replaces what was read by its resourceVersion.
+/// Creates the ConfigMap, or replaces it with the resourceVersion that was read.
 async fn put(api: &Api<ConfigMap>, profiles: &PublishedProfiles) -> anyhow::Result<()> {
     let text = serde_json::to_string(profiles)?;
     let data = Some(BTreeMap::from([(KEY.to_owned(), text)]));

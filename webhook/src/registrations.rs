@@ -1,5 +1,5 @@
-//! Follows the webhook's registrations: where installations work, and the path by which the API server asks. Keeps our CA and
-//! that path in them.
+//! Follows the webhook's registrations: the namespaces of installations, and the path that the API server uses. Keeps
+//! our CA and that path in them.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -27,20 +27,20 @@ use tokio::{
 
 use crate::{callers::SecretPaths, metrics::Metrics, self_signed, tls::Authority};
 
-/// Between two looks. An installation that was just named is guarded after this at the latest.
+/// Interval between two looks: the maximum delay until a new installation is guarded.
 const POLL: Duration = Duration::from_secs(10);
-/// The same when callers come by paths that are not known.
+/// The same when callers use unknown paths.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Callers that may wait for one look.
+/// Maximum number of callers waiting for one look.
 pub(crate) const CALLERS: usize = 64;
-/// How long a path is used. The API server writes it into what it tells a client when the webhook does not answer, so it does
-/// not stay secret for ever.
+/// Time for which a path is used. If the webhook does not answer, the API server's message to the client has the
+/// path, so it does not stay secret for ever.
 const ROTATION: Duration = Duration::from_mins(10);
-/// A replica in which a second takes this much longer did not answer meanwhile: the API server waits for ten seconds.
+/// If a second takes this much longer in a replica, it did not answer meanwhile: the API server waits for ten seconds.
 const STALL: Duration = Duration::from_secs(5);
-/// Looks of a replica that starts, before it serves in any case.
+/// Maximum number of looks of a starting replica before it serves without a registered authority.
 const ANNOUNCEMENTS: usize = 5;
-/// When the path of a registration was made, RFC 3339. Replicas come and go; it stays.
+/// Annotation with the time at which the path of a registration was made, RFC 3339. It outlives replicas.
 const PATH_SINCE_ANNOTATION: &str = "backup-webhook/path-since";
 
 /// The registrations of an installation.
@@ -50,23 +50,23 @@ pub(crate) struct Registrations {
     all_namespaces: Api<Namespace>,
     /// Namespace of this installation.
     own: String,
-    /// Their names, and what each of them has to have us asked about.
+    /// Names of the registrations, and the requests that each of them must send here.
     names: Vec<(String, Vec<GuardedRequest>)>,
-    /// Who vouches for our certificate, if we made it.
+    /// The CA of our certificate, if we made it.
     authority: watch::Receiver<Authority>,
-    /// Since when all registrations have named it.
+    /// Time since which all registrations have named it.
     registered: watch::Sender<Option<(Authority, Instant)>>,
     poll: Duration,
     installations: Installations,
     paths: SecretPaths,
-    /// By registration: the path that it had when this replica began to answer. While it did not, the API server may have told it to
-    /// clients.
+    /// By registration: the path that it had when this replica started to answer. Before that, the API server may
+    /// have told it to clients.
     told: Mutex<HashMap<String, Option<String>>>,
     metrics: Arc<Metrics>,
 }
 
 impl Registrations {
-    /// Those of these profiles.
+    /// The registrations of these profiles.
     pub(crate) fn new<'a>(
         client: Client,
         own: &str,
@@ -100,12 +100,12 @@ impl Registrations {
         }
     }
 
-    /// Looks so often.
+    /// Sets the interval between looks.
     pub(crate) fn looking_every(self, poll: Duration) -> Self {
         Self { poll, ..self }
     }
 
-    /// Since when all registrations have named the authority, as far as this replica has seen.
+    /// The authority in all registrations, and since when this replica has seen that.
     pub(crate) fn registered(&self) -> watch::Receiver<Option<(Authority, Instant)>> {
         self.registered.subscribe()
     }
@@ -122,7 +122,7 @@ impl Registrations {
         all
     }
 
-    /// Looks again and again, and soon when it is asked for.
+    /// Looks at intervals, and soon after a request.
     pub(crate) async fn follow(mut self, mut asked: mpsc::Receiver<oneshot::Sender<bool>>) {
         let mut callers = Vec::with_capacity(CALLERS);
         let mut stall = std::pin::pin!(stalled());
@@ -145,8 +145,8 @@ impl Registrations {
         }
     }
 
-    /// Looks until all registrations name the authority, a few times at most, and then gives API servers a moment to hear of it:
-    /// creations fail if it is served before that.
+    /// Looks until all registrations name the authority, a limited number of times, and then gives API servers a moment to
+    /// read it: creations fail if a certificate is served before that.
     pub(crate) async fn announce(&self) {
         for _ in 0..ANNOUNCEMENTS {
             self.look().await;
@@ -158,7 +158,7 @@ impl Registrations {
         }
     }
 
-    /// Reads all of them once, and returns whether that went well. What cannot be read leaves what is known.
+    /// Reads all registrations once; returns whether all could be read. If one cannot be read, what is known of it stays.
     pub(crate) async fn look(&self) -> bool {
         let (authority, at) = (self.authority.borrow().clone(), Instant::now());
         let (mut all_name_it, mut could_read) = (true, true);
@@ -190,7 +190,7 @@ impl Registrations {
         could_read
     }
 
-    /// Measures whether we are asked about all that we should be, and logs why not.
+    /// Measures whether the registration covers every request that it should, and logs the gaps.
     async fn judge(
         &self,
         name: &str,
@@ -200,7 +200,7 @@ impl Registrations {
     ) {
         let mut namespaces = BTreeMap::new();
         if Registration::selects_namespaces(configuration) {
-            // Those of other operators' objects are any; one without labels stands for them.
+            // Other operators' objects may be in any namespace; one without labels represents them.
             let named = registration.installations.iter().cloned().chain([self.own.clone()]);
             let named = named.filter(|_| name == Registration::NAME);
             for namespace in named {
@@ -221,20 +221,21 @@ impl Registrations {
         }
     }
 
-    /// Whether the Secret still says that this authority is the one to name.
+    /// Whether the Secret still names this authority.
     async fn secret_names(&self, authority: &Authority) -> anyhow::Result<bool> {
         let named = self_signed::named_by_secret(&self.client, &self.own).await?;
         Ok(named.as_deref() == authority.as_deref())
     }
 
-    /// The labels of a namespace; that with its name, which each has, where it cannot be read.
+    /// The labels of a namespace; if it cannot be read, only the one with its name, which each has.
     async fn labels_of(&self, namespace: &str) -> Labels {
         let found = self.all_namespaces.get_opt(namespace).await.ok().flatten();
         let labels = found.and_then(|found| found.metadata.labels);
         labels.unwrap_or_else(|| [("kubernetes.io/metadata.name".to_owned(), namespace.to_owned())].into())
     }
 
-    /// Writes what has to be written, with the resourceVersion of the read, so that of several replicas one chooses the path.
+    /// Updates the registration if needed, with the resourceVersion of the read, so that of several replicas one
+    /// chooses the path.
     async fn look_at(
         &self,
         name: &str,
@@ -257,7 +258,7 @@ impl Registrations {
                 tracing::info!(?namespaces, "objects of these namespaces claim places");
             }
         }
-        // Another installation's webhook is asked, and keeps it.
+        // It leads to another installation's webhook, and stays so.
         if registration.service_namespace.is_some_and(|namespace| namespace != self.own) {
             return Ok(Found::Elsewhere);
         }
@@ -268,8 +269,8 @@ impl Registrations {
             self.paths.saw(path, now);
         }
         let other_ca = ca.is_some() && configs().any(|config| config.ca_bundle != ca);
-        // A replica that stood still would take away the authority of what another one has made meanwhile. The Secret is read after
-        // the registration, whose resourceVersion tells if somebody else writes after that.
+        // A replica that was paused would remove the authority of a certificate that another one has made meanwhile. The Secret
+        // is read after the registration, whose resourceVersion detects a later write.
         if other_ca && !self.secret_names(authority).await? {
             return Ok(Found::Changing);
         }
@@ -292,7 +293,7 @@ impl Registrations {
         }
         let annotations = configuration.metadata.annotations.get_or_insert_default();
         annotations.insert(PATH_SINCE_ANNOTATION.to_owned(), Timestamp::now().to_string());
-        // Before anybody may come by it.
+        // Before any caller can use it.
         self.paths.saw(&path, now);
         match self.api.replace(name, &PostParams::default(), &configuration).await {
             Ok(_) => Ok(Found::Written),
@@ -303,19 +304,19 @@ impl Registrations {
     }
 }
 
-/// What a registration was found to be.
+/// State of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Right,
     Written,
-    /// It changes at the moment.
+    /// Another replica is changing it.
     Changing,
     /// It leads to another installation.
     Elsewhere,
     Missing,
 }
 
-/// Resolves when this process has stood still for a while.
+/// Resolves when this process was paused for longer than [`STALL`].
 async fn stalled() {
     const BEAT: Duration = Duration::from_secs(1);
     loop {
@@ -327,15 +328,15 @@ async fn stalled() {
     }
 }
 
-/// How old the path of a registration is by what it says; zero if it was made in the future of this clock. One of which nothing is
-/// said is too old.
+/// Age of the path of a registration, from its annotation; zero for a time in the future of this clock. Without an
+/// annotation the path is too old.
 fn annotated_age(configuration: &ValidatingWebhookConfiguration, now: Timestamp) -> Duration {
     let annotations = configuration.metadata.annotations.as_ref();
     let since = annotations.and_then(|all| all.get(PATH_SINCE_ANNOTATION)?.parse::<Timestamp>().ok());
     since.map_or(Duration::MAX, |since| Duration::try_from(now.duration_since(since)).unwrap_or_default())
 }
 
-/// The path by which a webhook is asked; empty if the configuration names none.
+/// The path of a webhook; empty if the configuration names none.
 fn path_of(config: &WebhookClientConfig) -> String {
     let of_service = config.service.as_ref().and_then(|service| service.path.clone());
     let of_url = || config.url.as_ref()?.parse::<Uri>().ok().map(|url| url.path().to_owned());
@@ -481,7 +482,7 @@ mod tests {
         assert!(!replica.paths.contain(path, Instant::now()));
     }
 
-    /// While no replica answers, the API server tells the path to whoever creates a Backup.
+    /// While no replica answers, the API server tells the path to every client that creates a Backup.
     #[tokio::test(start_paused = true)]
     async fn a_path_that_an_outage_may_have_told_is_replaced_and_forgotten() {
         let api = FakeApi::new();
@@ -499,7 +500,7 @@ mod tests {
         let told = url(&api);
         restarted.look().await;
         assert_eq!(url(&api), told, "once");
-        // What it finds when it goes on may have been told while it stood still.
+        // The path that it finds when it resumes may have been told to clients during the pause.
         let (_asks, asked) = mpsc::channel(1);
         let following = tokio::spawn(restarted.looking_every(Duration::from_secs(1)).follow(asked));
         tokio::time::sleep(Duration::from_millis(1500)).await;

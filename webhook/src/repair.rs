@@ -1,4 +1,4 @@
-//! Looks after the ledgers in the background, also where no controller runs.
+//! Maintains the ledgers in the background, also where no controller runs.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::metrics::Metrics;
 
-/// Looks after those of one profile for ever; replicas differ in when they start.
+/// Maintains the ledgers of one profile for ever; replicas start at different times.
 pub(crate) async fn run(profile: ProtectedProfile, metrics: Arc<Metrics>) {
     let mut reconciler = LedgerReconciler::new(profile);
     loop {
@@ -22,13 +22,13 @@ pub(crate) async fn run(profile: ProtectedProfile, metrics: Arc<Metrics>) {
 async fn look(reconciler: &mut LedgerReconciler, metrics: &Metrics) -> Result<(), LedgerError> {
     let mut closed = 0;
     for scope in reconciler.scopes([], Instant::now().into_std()).await? {
-        // One that fails does not stop the others.
+        // A failure of one does not stop the others.
         match reconciler.look(&scope, Instant::now().into_std()).await {
             Ok((repaired, collected)) => {
                 closed += usize::from(repaired == RepairOutcome::Lost);
                 collected.freed.iter().for_each(|(.., reason)| metrics.freed(reason.as_str()));
             }
-            // It changed under the collector, or the API server is away: another look comes.
+            // It changed under the collector, or the API server is down: the next look retries.
             Err(error) if error.passes_soon() => tracing::debug!(scope, %error, "nothing was freed"),
             Err(error) => {
                 closed += 1;

@@ -1,5 +1,5 @@
-//! Whether the author of a Restore may do by hand what it does (`--check-restore-rights`): our controller writes with
-//! its own rights, which are those of an administrator.
+//! Checks whether the author of a Restore may do directly what it does (`--check-restore-rights`): our controller
+//! writes with its own permissions, which are those of an administrator.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,13 @@ use serde_json::Value;
 
 use crate::authorization::Authorization;
 
-/// Namespaces that are asked about at a time.
+/// Maximum number of namespaces that are checked concurrently.
 const AT_A_TIME: usize = 16;
 
-/// Where a restore reads and writes.
+/// Namespaces in which a restore reads and writes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// In every namespace, or beside all of them; the field of the spec that says so, and how to make it less.
+    /// Every namespace, or cluster-scoped objects; the field of the spec that causes it, and how to limit it.
     Cluster {
         field: &'static str,
         instead: &'static str,
@@ -24,16 +24,16 @@ pub(crate) enum Reach {
     Namespaces(BTreeSet<String>),
 }
 
-/// What a user lacks for a restore.
+/// The permission that a user lacks for a restore.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Lacking {
     pub field: &'static str,
-    /// A clause that names where.
+    /// A clause that names the namespaces or the cluster.
     pub everything_in: String,
     pub instead: &'static str,
 }
 
-/// The spec of the same restore if it mapped nothing: what it touches then is what it reads.
+/// The spec of the same restore without a mapping: its footprint is what the restore reads.
 pub(crate) fn unmapped(spec: &Value) -> Value {
     let mut spec = spec.clone();
     if let Some(fields) = spec.as_object_mut() {
@@ -42,7 +42,7 @@ pub(crate) fn unmapped(spec: &Value) -> Value {
     spec
 }
 
-/// Objects without a namespace come along with others (volumes, roles of an account) unless they are left out explicitly.
+/// Cluster-scoped objects are included with others (volumes, roles of an account) unless they are excluded explicitly.
 pub(crate) fn reach(spec: &Value, written: &Footprint, read: &Footprint) -> Reach {
     if spec["includeClusterResources"] != Value::Bool(false) {
         return Reach::Cluster {
@@ -59,7 +59,8 @@ pub(crate) fn reach(spec: &Value, written: &Footprint, read: &Footprint) -> Reac
     }
 }
 
-/// What a user who may not do everything in the cluster lacks to do by hand what a restore of this reach does; none: nothing.
+/// The permission that a user who may not do everything in the cluster lacks for a restore of this reach; `None` if
+/// none is missing.
 pub(crate) async fn lacking(
     authorization: &Authorization,
     user: &UserInfo,

@@ -1,4 +1,4 @@
-//! An AdmissionReview in, an AdmissionReview out.
+//! Answers AdmissionReviews.
 
 use std::{sync::Arc, time::Duration};
 
@@ -41,24 +41,24 @@ use crate::{
     restore_rights, schedules,
 };
 
-/// Every request is answered by then; the API server waits 10 s.
+/// Every request is answered within this time; the API server waits 10 s.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(8);
-/// What is left of a caller's own shorter timeout for the way back.
+/// Part of a caller's own shorter timeout that is reserved for sending the answer.
 const WAY_BACK: Duration = Duration::from_secs(1);
 const NO_ANSWER: &str = "the API server did not answer in time";
 
-/// Everything that a request needs; cheap to clone.
+/// The state for handling requests; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Webhook {
     claims: Arc<[Claims]>,
-    /// Profiles that cannot be used: their kinds are refused.
+    /// Unusable profiles: their kinds are refused.
     unusable: Arc<[UnusableProfile]>,
     authorization: Authorization,
     pub(crate) callers: Callers,
     /// The other replicas, if there may be any.
     peers: Option<Arc<Peers>>,
     external_leases: ExternalLeases,
-    /// One of them reads the cron expressions of Schedules.
+    /// Dialects of which one parses the cron expressions of Schedules.
     dialects: Vec<Dialect>,
     metrics: Arc<Metrics>,
 }
@@ -111,12 +111,12 @@ impl Webhook {
         }
     }
 
-    /// The same where it is known which library's reading of cron expressions the controller follows.
+    /// The same, if the controller's cron dialect is known.
     pub(crate) fn reading_cron(self, dialect: Option<Dialect>) -> Self {
         Self { dialects: dialect.map_or_else(|| Dialect::ALL.to_vec(), |dialect| vec![dialect]), ..self }
     }
 
-    /// One replica decides for all on a scope, so that they do not conflict on its ledger. `None`: decide here.
+    /// Forwards to the one replica that decides on a scope, to avoid conflicts on its ledger. `None`: decide here.
     async fn forward(&self, claiming: &Claiming, review: &Bytes, deadline: Instant) -> Option<Response> {
         let peers = self.peers.as_ref().filter(|_| !claiming.dry_run)?;
         let owner = peers.owner(&claiming.scope)?;
@@ -125,7 +125,7 @@ impl Webhook {
         answer
     }
 
-    /// A Schedule where no installation works passes: nothing runs it.
+    /// A Schedule in a namespace without an installation passes: nothing runs it.
     fn schedule(&self, request: &AdmissionRequest<DynamicObject>) -> Answer {
         let velero = self.claims.iter().find(|claims| claims.protected().profile.is_velero());
         let counts = velero.filter(|claims| claims.count(request));
@@ -151,7 +151,7 @@ impl Webhook {
         answer.unwrap_or_else(|why| Answer::trouble(&why))
     }
 
-    /// Claims a place. An error is our own trouble.
+    /// Claims a place. An error is a failure of the webhook.
     async fn claim(
         &self,
         claims: &Claims,
@@ -170,7 +170,7 @@ impl Webhook {
             async { if is_new { in_time(deadline, is_taken(objects, &key, &uid)).await } else { Ok(false) } };
         let footprint = in_time(deadline, objects.footprint(&key, &spec));
         let (footprint, taken) = tokio::join!(footprint, taken);
-        // Whatever becomes of the object that has the name: what is refused is never stored, so it needs no place.
+        // Regardless of the object that has the name: a refused one is never stored, so it needs no place.
         if taken? {
             return Ok(Answer::refuse(denial::exists(&protected.profile, &key), "invalid"));
         }
@@ -195,7 +195,7 @@ impl Webhook {
         }
         let broken = ask.forced.is_some();
         if protected.profile.policy.mode == Mode::Warn && !broken {
-            // Our own controller waits for its turn; another operator starts on sight.
+            // Our own controller waits for its turn; another operator starts at once.
             ask.queue = protected.profile.engine && !key.kind.is_deletion();
             ask.forced = (!ask.queue).then(|| "mode warn".to_owned());
         }
@@ -259,7 +259,7 @@ impl Webhook {
         })
     }
 
-    /// An object that runs, or may soon, cannot come to touch more than it was admitted for.
+    /// Refuses to let an object that runs, or may soon, touch more than it was admitted for.
     async fn change(
         &self,
         protected: &ProtectedProfile,
@@ -278,7 +278,7 @@ impl Webhook {
         Ok(lacking.map_or(Answer::pass("passed"), |status| Answer::refuse(status, "denied")))
     }
 
-    /// The refusal of a Restore that does what its author may not do by hand.
+    /// The refusal of a Restore that does what its author may not do directly.
     async fn lacking(
         &self,
         protected: &ProtectedProfile,
@@ -293,7 +293,7 @@ impl Webhook {
         if !of_velero || !asks {
             return Ok(None);
         }
-        // Nothing more is read for an administrator.
+        // For an administrator nothing more is read.
         if in_time(deadline, self.authorization.may_do_everything(user, "")).await? {
             return Ok(None);
         }
@@ -305,14 +305,14 @@ impl Webhook {
             .map(|lacking| denial::lacks_rights(&protected.profile.group, key, name_of(user), &lacking)))
     }
 
-    /// Whether the namespace of an object is being deleted: then nothing keeps its objects.
+    /// Whether the namespace of an object is being deleted: then none of its objects can be kept.
     async fn is_terminating(&self, protected: &ProtectedProfile, key: &ObjectKey, deadline: Instant) -> bool {
         let read = protected.store.objects().namespace_is_terminating(&key.namespace);
         matches!(timeout_at(deadline, read).await, Ok(Ok(true)))
     }
 }
 
-/// Whether another object of this name is stored. Where the API server refuses to say so, which another try does not change, the
+/// Whether another object of this name is stored. If the API server refuses to answer, which a retry does not change, the
 /// creation is decided as if the name were free.
 async fn is_taken(objects: &Objects, key: &ObjectKey, uid: &str) -> Result<bool, ObserveError> {
     match objects.read(key).await {
@@ -322,7 +322,7 @@ async fn is_taken(objects: &Objects, key: &ObjectKey, uid: &str) -> Result<bool,
     }
 }
 
-/// An object in a namespace in which no installation works passes, and has no claim: nothing runs it.
+/// An object in a namespace without an installation passes without a claim: nothing runs it.
 fn elsewhere(request: &AdmissionRequest<DynamicObject>) -> Answer {
     if request.operation == Operation::Create {
         let namespace = request.namespace.as_deref().unwrap_or_default();
@@ -331,7 +331,7 @@ fn elsewhere(request: &AdmissionRequest<DynamicObject>) -> Answer {
     Answer::pass("passed")
 }
 
-/// What comes of it by then, or why nothing does.
+/// The result of the work by the deadline, or why there is none.
 async fn in_time<T, E: ToString>(
     deadline: Instant,
     work: impl Future<Output = Result<T, E>>,
@@ -342,8 +342,8 @@ async fn in_time<T, E: ToString>(
     }
 }
 
-/// Whose share of the ledger an object takes: a person's, or that of the schedule that an account of its installation made
-/// it for; empty: it takes no share. Any other user may write what they like on an object.
+/// The requester whose share of the ledger an object counts against: the user, or the schedule if an account of the
+/// object's installation created it for one; empty: none. Labels set by any other user are not trusted.
 fn requester(user: &UserInfo, profile: &Profile, key: &ObjectKey, schedule: Option<&str>) -> String {
     let name = name_of(user);
     let own = profile.is_velero() && is_of_installation(name, key);
@@ -364,7 +364,7 @@ fn name_of(user: &UserInfo) -> &str {
     user.username.as_deref().unwrap_or("an unnamed user")
 }
 
-/// How long we may take: the API server adds what it waits, as `?timeout=10s`.
+/// Time limit for this request: the API server sends its timeout, as `?timeout=10s`.
 fn budget(uri: &Uri) -> Duration {
     let stated =
         uri.query().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("timeout=")));
@@ -394,7 +394,7 @@ pub(crate) async fn validate(
     let deadline = start + budget(&uri);
     let forwarded = peers::is_forwarded(&uri);
     let kind = request.kind.kind.as_str();
-    // The kind for metrics is one of those that are guarded, or other.
+    // The kind in metrics is a guarded one, or `other`.
     let (label, answer) =
         match webhook.claims.iter().find_map(|claims| Some((claims, claims.kind_of(&request)?))) {
             None if schedules::is_schedule(&request) => (schedules::KIND, webhook.schedule(&request)),
@@ -427,7 +427,7 @@ pub(crate) async fn validate(
     Json(response.into_review()).into_response()
 }
 
-/// The answer to a review on which nothing can be decided now: its client may come again.
+/// The answer to a review that cannot be decided now: its client may try again.
 pub(crate) fn try_again(body: &[u8], why: &str) -> Response {
     match request_of(body) {
         Ok(request) => {
@@ -451,7 +451,7 @@ fn request_of(body: &[u8]) -> Result<AdmissionRequest<DynamicObject>, String> {
     review.try_into().map_err(|_| "this AdmissionReview has no request".to_owned())
 }
 
-/// The answer to what is no review: a Status, as the API server itself would give it.
+/// The answer to an invalid review: a Status, as the API server itself would give it.
 pub(crate) fn no_review(code: StatusCode, message: &str) -> Response {
     let status = denial::malformed(message).with_code(code.as_u16());
     (code, Json(status)).into_response()

@@ -1,4 +1,4 @@
-//! Schedules: refused for what their spec alone says, as the controller would refuse them later. They claim nothing.
+//! Schedules: refused for errors in their spec alone, as the controller would refuse them later. They claim nothing.
 
 use backup_core::{
     api::Schedule,
@@ -23,8 +23,8 @@ pub(crate) fn is_schedule(request: &AdmissionRequest<DynamicObject>) -> bool {
     request.kind.kind == KIND && request.kind.group == Schedule::group(&())
 }
 
-/// Why a request about a Schedule is refused; `None` if it may pass. What was wrong before is not refused again: an update that
-/// mends one field of two, or pauses a Schedule that was stored while the webhook was down, passes.
+/// Why a request about a Schedule is refused; `None` if it may pass. Old errors are not refused again: an update that
+/// corrects one of two fields passes, and so does one that pauses a Schedule stored while the webhook was down.
 pub(crate) fn refusal(
     profile: &Profile,
     dialects: &[Dialect],
@@ -42,7 +42,7 @@ pub(crate) fn refusal(
     (!found.is_empty()).then(|| denial::invalid_schedule(&profile.group, namespace, &request.name, &found))
 }
 
-/// Where another server makes the backups, that is no more than what it cannot read.
+/// Where another server makes the backups, only what that server cannot decode.
 fn findings(profile: &Profile, dialects: &[Dialect], object: &DynamicObject) -> Vec<Finding> {
     if profile.engine {
         validate::raw_schedule(&object.data, dialects)

@@ -1,6 +1,7 @@
-//! A certificate of our own, for clusters without cert-manager. It is kept in one Secret, which all replicas follow: what stands
-//! there is served, and its authorities are put into the registration. It is replaced long before its end (`rotation`), by whichever
-//! replica comes first. A Secret that is gone is made again from what is served, so nothing changes then.
+//! A self-signed certificate, for clusters without cert-manager. It is kept in one Secret, which all replicas follow:
+//! they serve its certificate, and put its authorities into the registration. The first replica to notice replaces
+//! it, long before it expires (`rotation`). A deleted Secret is recreated from the served certificate, so nothing
+//! changes then.
 
 mod kept;
 mod rotation;
@@ -27,21 +28,21 @@ pub(crate) use rotation::Pace;
 
 const SECRET: &str = "backup-webhook-tls";
 
-/// The certificate of this replica, as the Secret has it.
+/// The certificate of this replica, as in the Secret.
 pub(crate) struct SelfSigned {
     client: Client,
     secrets: Api<Secret>,
-    /// What the certificate is for; the Service first.
+    /// Names in the certificate; the Service first.
     names: Vec<String>,
     pace: Pace,
     kept: Kept,
-    /// Since when the Secret has been seen to say this.
+    /// Time since which the Secret has been seen in this state.
     since: Instant,
 }
 
 impl SelfSigned {
-    /// From the Secret, or from a new one; where two replicas try, the first wins and both use it. `known` are the authorities that
-    /// the registration names: others may serve what they vouch for.
+    /// Loads the certificate from the Secret, or makes one; if two replicas try, the first wins and both use its
+    /// certificate. `known` are the authorities in the registration, with which others may still serve.
     pub(crate) async fn load(
         client: &Client,
         namespace: &str,
@@ -68,7 +69,7 @@ impl SelfSigned {
         self.kept.bundle()
     }
 
-    /// Follows the Secret, and takes the next step of a rotation when it is time.
+    /// Follows the Secret, and takes the next step of a rotation when it is due.
     pub(crate) async fn follow(
         mut self,
         config: RustlsConfig,
@@ -119,14 +120,14 @@ impl SelfSigned {
         }
     }
 
-    /// How long Secret and registration have been seen to say the same as now.
+    /// Time for which Secret and registration have been seen in their present state.
     fn settled(&self, registered: Option<(Authority, Instant)>) -> Duration {
         let registered =
             registered.filter(|(authority, _)| authority.as_deref() == Some(&*self.kept.bundle()));
         registered.map_or(Duration::ZERO, |(_, since)| since.max(self.since).elapsed())
     }
 
-    /// Serves what the Secret says, and has its authorities named.
+    /// Serves the Secret's certificate, and has its authorities registered.
     async fn take_over(
         &mut self,
         kept: Kept,
@@ -155,7 +156,7 @@ pub(crate) async fn named_by_secret(client: &Client, namespace: &str) -> anyhow:
     secret.map(|secret| Ok(Kept::of(&secret)?.bundle())).transpose()
 }
 
-/// The API server's: it judges what is served.
+/// The API server's time: it validates the served certificate.
 async fn time_of_day(client: &Client) -> anyhow::Result<Timestamp> {
     let now = server_time::now(client).await;
     now.map_err(|error| anyhow!("could not ask the API server for the time of day: {}", plain(&error)))
@@ -166,7 +167,7 @@ async fn read(secrets: &Api<Secret>) -> anyhow::Result<Option<Secret>> {
     secret.map_err(|error| anyhow!("could not read Secret {SECRET}: {}", plain(&error)))
 }
 
-/// Create-only: never written over one that is there, which is used then.
+/// Create-only: an existing Secret is never overwritten, but used.
 async fn create(secrets: &Api<Secret>, kept: Kept) -> anyhow::Result<Kept> {
     match secrets.create(&PostParams::default(), &kept.secret(None)).await {
         Ok(_) => Ok(kept),
@@ -216,13 +217,13 @@ mod tests {
         assert!(error.contains("tls.key") && error.contains("delete it"), "{error}");
     }
 
-    /// Two replicas, of which each looks in turn; the registration names what it should.
+    /// Two replicas take turns; the registration names what it should.
     #[tokio::test]
     async fn a_certificate_is_replaced_while_both_authorities_are_named() {
         let api = FakeApi::new();
         let lifetime = Duration::from_mins(1);
         let mut replicas = vec![loaded(&api, lifetime).await, loaded(&api, lifetime).await];
-        // Made for a longer time than certificates are made for now.
+        // Made for a longer lifetime than certificates get now.
         for replica in &mut replicas {
             replica.pace = Pace::new(Duration::from_secs(2));
         }

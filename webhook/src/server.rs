@@ -34,26 +34,26 @@ use crate::{
     review::{self, Webhook},
 };
 
-/// How long a replica that stops goes on, so that clients leave by an answer ([`ask_to_leave`]).
+/// Time for which a stopping replica still serves, so that clients leave after an answer ([`ask_to_leave`]).
 const LEAVING: Duration = Duration::from_secs(2);
-/// How long requests under way may take after that.
+/// Timeout for requests in progress after that.
 const DRAIN: Duration = Duration::from_secs(10);
 
 pub(crate) fn router(webhook: Webhook) -> Router {
     let callers = webhook.callers.clone();
     Router::new()
-        // The path is a secret, which is asked for first.
+        // The path is a secret, which is checked first.
         .fallback(post(review::validate))
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
         .with_state(webhook)
         .layer(from_fn_with_state(callers, callers::admit))
 }
 
-/// Has connections end with the next answer while this replica is not ready.
+/// Closes connections with the next answer while this replica is not ready.
 ///
-/// The API server keeps connections to webhooks, speaks HTTP/1.1 on them, and goes on using one whose endpoint the Service has
-/// lost long ago. A server that stops closes those that are idle; a request that is sent at that very moment fails, since
-/// clients do not send a POST twice, and the creation with it.
+/// The API server keeps connections to webhooks open, speaks HTTP/1.1 on them, and keeps using one after the Service
+/// has lost its endpoint. A server that stops closes idle connections; a request sent at that very moment fails,
+/// since clients do not send a POST twice, and the creation with it.
 async fn ask_to_leave(State(ready): State<Arc<AtomicBool>>, request: Request, next: Next) -> Response {
     let kept = request.version() >= Version::HTTP_2 || ready.load(Ordering::SeqCst);
     let mut response = next.run(request).await;
@@ -75,7 +75,7 @@ pub(crate) async fn serve(
 ) -> anyhow::Result<()> {
     tracing::info!(%address, "listening for reviews");
     axum_server::bind(address)
-        // Or the last piece of an answer waits until its reader has confirmed the piece before it.
+        // Otherwise the last segment of an answer waits until the client has acknowledged the one before.
         .acceptor(RustlsAcceptor::new(tls).acceptor(NoDelayAcceptor))
         .handle(handle)
         .serve(router.into_make_service())
@@ -116,7 +116,8 @@ pub(crate) async fn serve_health(address: SocketAddr, health: Health) -> anyhow:
         .with_context(|| format!("could not serve on --health-listen {address}"))
 }
 
-/// Ready once Velero's ledger could be read, or made. One that is being rebuilt is fine: it says so to those who ask.
+/// Ready once Velero's ledger could be read, or created. A ledger that is being rebuilt counts, too: requests get
+/// that as the reason.
 pub(crate) async fn become_ready(profiles: Vec<ProtectedProfile>, health: Health) {
     loop {
         let Some(protected) = profiles.iter().find(|protected| protected.profile.is_velero()) else {
@@ -137,7 +138,7 @@ pub(crate) async fn become_ready(profiles: Vec<ProtectedProfile>, health: Health
     }
 }
 
-/// Waits for the signal, then lets clients leave and what is under way end.
+/// Waits for the signal, then lets clients leave and requests in progress finish.
 pub(crate) async fn shut_down_on(stop: impl Future<Output = ()>, health: Health, handle: Handle<SocketAddr>) {
     stop.await;
     tracing::info!("stopping");
@@ -157,7 +158,7 @@ mod tests {
         for (version, ready, ends) in [
             (Version::HTTP_11, false, true),
             (Version::HTTP_11, true, false),
-            // The protocol has a word of its own for that, and forbids this one.
+            // HTTP/2 has its own frame for that, and forbids this header.
             (Version::HTTP_2, false, false),
         ] {
             let health = Health { ready: Arc::new(ready.into()), metrics: Arc::default() };

@@ -40,7 +40,7 @@ const GRACE: Duration = Duration::from_mins(2);
 
 struct Replica {
     client: Client,
-    /// By which it may be asked.
+    /// The path on which it accepts calls.
     path: String,
     paths: SecretPaths,
     metrics: Arc<Metrics>,
@@ -63,7 +63,7 @@ impl Replica {
         Self::without(api, Vec::new(), change)
     }
 
-    /// The same, without the profiles that cannot be used.
+    /// The same, without the unusable profiles.
     fn without(api: &FakeApi, unusable: Vec<UnusableProfile>, change: impl FnOnce(&mut Profile)) -> Self {
         Self::looking_by(mpsc::channel(1).0, api, unusable, change)
     }
@@ -215,7 +215,7 @@ async fn a_backup_is_refused_while_a_restore_holds_the_scope_and_the_message_sta
     }
 }
 
-/// A refusal is remembered for a moment only if an object that works was in the way.
+/// A refusal is cached briefly only if it was because of a running object.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_was_released_by_hand_is_soon_in_nobodys_way() {
     for (runs, wait) in [(true, REFUSAL_MEMORY), (false, Duration::ZERO)] {
@@ -252,7 +252,7 @@ async fn a_restore_is_refused_while_a_backup_runs_and_admitted_once_it_was_seen_
     replica.run(&api, "Backup", "b1", "1", backup_spec()).await;
     let refused = replica.create("Restore", "r1", "2", restore_spec()).await;
     assert!(message(&refused).contains("`kubectl backup describe b1 --namespace velero`"), "{refused}");
-    // The controller is down: nobody releases the claim. The webhook sees for itself.
+    // The controller is down, so the claim is not released. The webhook detects its end by itself.
     api.put_velero("Backup", "b1", "1", "Completed", &backup_spec());
     assert!(allowed(&replica.create("Restore", "r2", "3", restore_spec()).await));
     assert!(
@@ -262,7 +262,7 @@ async fn a_restore_is_refused_while_a_backup_runs_and_admitted_once_it_was_seen_
     );
 }
 
-/// Conflicting creations at once through two replicas, many times: who was admitted, and how often the replicas conflicted.
+/// Concurrent conflicting creations through two replicas, many times: counts of admissions and ledger conflicts.
 async fn race(dry_run: bool) -> (u32, u32, u32, u64) {
     let (mut backups, mut restores, mut both, mut conflicts) = (0, 0, 0, 0);
     for round in 0..40 {
@@ -310,12 +310,12 @@ async fn of_conflicting_creations_through_two_replicas_at_once_only_one_side_is_
 
 #[tokio::test]
 async fn the_same_race_catches_a_webhook_that_looks_and_then_allows() {
-    // A dry run is just that: it looks, and writes nothing.
+    // A dry run reads, and writes nothing.
     let (.., both, _) = race(true).await;
     assert!(both > 0);
 }
 
-/// Two that look first see one another, and both give up.
+/// If each looked first, both would see the other and give up.
 #[tokio::test]
 async fn of_two_restores_created_together_one_is_admitted() {
     for round in 0..40 {
@@ -346,7 +346,7 @@ async fn a_restore_of_everything_is_bounded_by_what_its_backup_holds() {
     api.put_velero("Backup", "old", "0", "Completed", &json!({"includedNamespaces": ["other"]}));
     assert!(allowed(&replica.create("Backup", "b1", "1", backup_spec()).await));
     assert!(allowed(&replica.create("Restore", "r1", "2", json!({"backupName": "old"})).await));
-    // A schedule's newest backup is not known yet: that counts as everything.
+    // The newest backup of a schedule is not known yet: that counts as everything.
     assert!(!allowed(&replica.create("Restore", "r2", "3", json!({"scheduleName": "nightly"})).await));
 }
 
@@ -387,7 +387,7 @@ async fn a_dry_run_gives_the_same_verdict_and_writes_nothing() {
         request["dryRun"] = json!(true);
         request
     };
-    // Not even a first ledger.
+    // Not even a first ledger is written.
     assert!(allowed(&replica.review(dry("Backup", backup_spec())).await));
     assert_eq!((api.writes(), ledger_version(&api)), (0, Value::Null));
 
@@ -419,7 +419,7 @@ async fn an_unconfirmed_reservation_is_named_as_such_with_its_end() {
 async fn a_reservation_is_not_taken_for_the_object_that_has_its_name() {
     let (api, replica) = one_replica();
     assert!(allowed(&replica.create("Backup", "b", "2", backup_spec()).await));
-    // Another one was faster, and the API server refuses this creation: the name is taken.
+    // Another creation was faster, and the API server refuses this one: the name is taken.
     api.put_velero("Backup", "b", "1", "Completed", &backup_spec());
     let refused = replica.create("Restore", "r", "3", restore_spec()).await;
     assert!(message(&refused).contains("was not stored so far"), "{refused}");
@@ -434,7 +434,7 @@ async fn an_orphaned_reservation_is_in_the_way_for_the_grace_and_no_longer() {
     tokio::time::sleep(GRACE / 2).await;
     assert!(!allowed(&replica.create("Backup", "b", "3", backup_spec()).await));
     tokio::time::sleep(GRACE / 2).await;
-    // The suspicion is written down first, and the next look frees it.
+    // The first look records the suspicion, the next one frees the claim.
     assert!(!allowed(&replica.create("Backup", "b", "4", backup_spec()).await));
     assert!(allowed(&replica.create("Backup", "b", "5", backup_spec()).await));
 }
@@ -450,7 +450,7 @@ async fn every_bad_field_is_named_at_once() {
     let fields: Vec<&str> = causes.iter().map(|cause| cause["field"].as_str().unwrap()).collect();
     assert!(fields.contains(&"spec.ttl") && fields.contains(&"spec.itemOperationTimeout"), "{fields:?}");
     assert!(message(&refused).contains("spec.ttl"), "{refused}");
-    // What can be decoded and the controller would refuse for its spec alone.
+    // Values that can be decoded, but that the controller would refuse for the spec alone.
     let spec = json!({"ttl": "-1h", "snapshotMoveData": true, "includedNamespaces": ["a"], "excludedNamespaces": ["a"]});
     let refused = replica.create("Backup", "b", "2", spec).await;
     for field in ["spec.ttl", "spec.snapshotMoveData", "spec.excludedNamespaces"] {

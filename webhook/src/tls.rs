@@ -16,8 +16,8 @@ use crate::{metrics::Metrics, self_signed};
 
 const POLL: Duration = Duration::from_secs(10);
 
-/// Who vouches for the certificates of replicas, as the registration and the other replicas follow it: certificates, PEM. None if
-/// others put them into the registration, as cert-manager does.
+/// The CA of the replicas' certificates, as followed by the registration and the other replicas: certificates, PEM.
+/// `None` if another program puts it into the registration, as cert-manager does.
 pub(crate) type Authority = Option<Arc<[u8]>>;
 
 /// A certificate chain and its key, PEM.
@@ -27,7 +27,7 @@ pub(crate) struct Pair {
     pub key: Vec<u8>,
 }
 
-/// Loads the certificate from files that someone else renews, and keeps it up to date.
+/// Loads the certificate from files that another program renews, and keeps it up to date.
 pub(crate) async fn load(cert: PathBuf, key: PathBuf, metrics: Arc<Metrics>) -> anyhow::Result<RustlsConfig> {
     let pair = read(&cert, &key).await?;
     let config = config(&pair).await?;
@@ -36,7 +36,7 @@ pub(crate) async fn load(cert: PathBuf, key: PathBuf, metrics: Arc<Metrics>) -> 
     Ok(config)
 }
 
-/// Measures when a certificate ends. One whose end cannot be read is served all the same.
+/// Measures when a certificate expires. One whose expiry cannot be read is still served.
 pub(crate) fn report_end(metrics: &Metrics, cert: &[u8]) {
     match self_signed::end(cert) {
         Ok(end) => metrics.certificate_ends(end.as_second()),
@@ -78,7 +78,7 @@ async fn read(cert: &Path, key: &Path) -> anyhow::Result<Pair> {
     Ok(Pair { cert: file(cert).await?, key: file(key).await? })
 }
 
-/// Takes over new contents. What cannot be used is reported and left; the old certificate goes on.
+/// Reloads changed files. Unusable contents are reported and skipped; the old certificate stays in use.
 async fn keep_fresh(
     config: RustlsConfig,
     mut current: Pair,
@@ -102,7 +102,7 @@ async fn keep_fresh(
                 report_end(&metrics, &next.cert);
                 current = next;
             }
-            // Between two writes the files may not fit together; the next look finds them whole.
+            // Between two writes the files may not match; the next look finds both complete.
             Err(error) => {
                 tracing::warn!(%error, "the new serving certificate can't be used; the old one stays");
             }

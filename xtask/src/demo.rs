@@ -1,4 +1,4 @@
-//! The main job, narrated: an application is backed up, destroyed and restored, and colliding requests are refused.
+//! The main job with explanations: an application is backed up, destroyed and restored, and conflicting requests are refused.
 
 pub(crate) mod node;
 
@@ -25,9 +25,9 @@ impl Story {
     }
 }
 
-/// Plays the whole story, with these flags added to the controller's; everything is stopped at the end unless `keep`.
+/// Runs all steps, with these additional flags for the controller; everything is stopped at the end unless `keep`.
 pub async fn run(keep: bool, controller_args: &[String]) -> anyhow::Result<()> {
-    // Built before the clock starts: the first time takes minutes, all later times nothing.
+    // Built before the clock starts: the first build takes minutes, later ones almost no time.
     backup_tests::binaries::PlanePrograms::find()?;
     backup_tests::binaries::Programs::build("dev")?;
     let story = Story { start: Instant::now() };
@@ -124,7 +124,7 @@ async fn play(world: &World, story: &Story) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the plugin and shows what a person would see.
+/// Runs the plugin and prints what a user would see.
 async fn show(plugin: &KubectlBackup, args: &[&str], code: i32) -> anyhow::Result<String> {
     println!("  $ kubectl backup {}", args.join(" "));
     let ran = plugin.run(args).await?.expect_code(code)?;
@@ -139,7 +139,7 @@ async fn listing(world: &World, names: &[&str]) -> anyhow::Result<Listing> {
     list(&world.client, names, &["shop"]).await
 }
 
-/// The cluster's controllers need a moment to adopt what came back.
+/// The cluster's controllers need a moment to adopt restored objects.
 async fn settled(world: &World, names: &[&str], before: &Listing) -> anyhow::Result<Listing> {
     let settles = async || anyhow::Ok(listing(world, names).await? == *before);
     let _ = until("the cluster settles", Duration::from_secs(20), settles).await;

@@ -1,4 +1,4 @@
-//! The relative links of the Markdown pages, and the pages that programs name in messages: the file exists, and so does the heading.
+//! Checks the relative links of the Markdown pages, and the pages that programs name in messages: file and heading must exist.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,14 +9,14 @@ use std::{
 use anyhow::{Context as _, bail};
 use backup_tests::binaries::root;
 
-/// Folders that hold what is made elsewhere.
+/// Folders with files of other origin.
 const SKIPPED: [&str; 3] = ["target", ".git", "node_modules"];
-/// Its tests have links that lead nowhere.
+/// Contains broken links in its tests.
 const OWN: &str = "xtask/src/links.rs";
-/// Pages that messages, alerts and help name.
+/// Folder of the pages that messages, alerts and help name.
 const PAGES: &str = "docs/";
 
-/// Fails when a link leads nowhere.
+/// Fails if a link has no target.
 pub fn check() -> anyhow::Result<()> {
     let mut files = BTreeMap::new();
     read(&root(), Path::new(""), &mut files)?;
@@ -28,7 +28,7 @@ pub fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads the texts that may have links, by their paths.
+/// Reads the files that may contain links, by path.
 fn read(root: &Path, folder: &Path, files: &mut BTreeMap<PathBuf, String>) -> anyhow::Result<()> {
     let entries = fs::read_dir(root.join(folder)).with_context(|| format!("read {}", folder.display()))?;
     for entry in entries {
@@ -90,7 +90,7 @@ fn linked(line: &str) -> Vec<&str> {
 /// The pages that a line of a source names, such as `docs/operate/install.md#memory-and-disk`.
 fn named(line: &str) -> Vec<&str> {
     let starts = line.match_indices(PAGES).map(|(at, _)| at).filter(|at| {
-        // Part of a longer path or address.
+        // It is a part of a longer path or address.
         !line[..*at].ends_with(|c: char| c.is_ascii_alphanumeric() || "/_-.".contains(c))
     });
     let named = starts.filter_map(|at| {
@@ -103,7 +103,7 @@ fn named(line: &str) -> Vec<&str> {
     named.collect()
 }
 
-/// A path without `..`.
+/// Resolves `..` in a path.
 fn resolved(path: &Path) -> PathBuf {
     let mut resolved = PathBuf::new();
     for part in path.components() {
@@ -118,7 +118,7 @@ fn resolved(path: &Path) -> PathBuf {
     resolved
 }
 
-/// The anchors of the headings in a page, as GitHub makes them.
+/// The anchors of a page's headings, as GitHub makes them.
 fn headings(page: &str) -> BTreeSet<String> {
     let (mut found, mut is_code) = (BTreeSet::new(), false);
     for line in page.lines() {

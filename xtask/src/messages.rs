@@ -1,4 +1,4 @@
-//! The page of symptoms, docs/operate/troubleshooting.md: what it quotes is what the programs write.
+//! Checks the page of symptoms, docs/operate/troubleshooting.md: its quotes must be messages of the programs.
 
 use std::{
     fs,
@@ -9,12 +9,12 @@ use anyhow::{Context as _, bail};
 use backup_tests::binaries::root;
 
 const PAGE: &str = "docs/operate/troubleshooting.md";
-/// Where messages are: our sources, the transcripts of the command, and tests that have seen the API server's own.
+/// Folders with messages: our sources, the transcripts of the command, and tests that contain messages of the API server.
 const FOLDERS: [&str; 5] = ["controller", "webhook", "crates", "kubectl-backup", "tests/tests"];
-/// Stands for what differs from case to case.
+/// Placeholder for a variable part.
 const GAP: char = '…';
 
-/// Fails when the page quotes a message that no program writes.
+/// Fails if the page quotes a message that no program writes.
 pub fn check() -> anyhow::Result<()> {
     let page = fs::read_to_string(root().join(PAGE)).with_context(|| format!("read {PAGE}"))?;
     let mut text = String::new();
@@ -28,7 +28,7 @@ pub fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is quoted in the first column of the tables, and is not in the text.
+/// Quotes in the first column of the tables that are not in the text.
 fn problems(page: &str, text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let mut seen = 0;
@@ -47,7 +47,7 @@ fn problems(page: &str, text: &str) -> Vec<String> {
     problems
 }
 
-/// A source whose texts are on one line each: a backslash at the end of a line leaves out the break and the indentation.
+/// A source with each text joined into one line: a backslash at the end of a line skips the line break and the indentation.
 fn joined(source: &str) -> String {
     let mut joined = String::with_capacity(source.len());
     let mut rest = source;

@@ -1,4 +1,4 @@
-//! The page of rules, docs/evidence/rules.md: each rule has a test, and each test that is named there exists.
+//! Checks the page of rules, docs/evidence/rules.md: each rule has a test, and each named test exists.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,7 @@ use backup_tests::binaries::root;
 
 const PAGE: &str = "docs/evidence/rules.md";
 
-/// Fails when a rule has no test, or names one that is not in the source.
+/// Fails if a rule has no test, or names a test that is not in the source.
 pub fn check() -> anyhow::Result<()> {
     let page = fs::read_to_string(root().join(PAGE)).with_context(|| format!("read {PAGE}"))?;
     let sources = Sources::read(&root())?;
@@ -22,7 +22,7 @@ pub fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is wrong with the tables of the page: `| rule | where ours differs | test |`, and those of cases:
+/// Problems in the tables of the page: `| rule | where ours differs | test |`, and in tables of cases:
 /// `| link | other end | Velero | ours | test |`.
 fn problems(page: &str, sources: &Sources) -> Vec<String> {
     let mut problems = Vec::new();
@@ -33,7 +33,7 @@ fn problems(page: &str, sources: &Sources) -> Vec<String> {
         let [given @ .., tests] = cells.as_slice() else { continue };
         let rule = match given {
             [rule, _] => rule.clone(),
-            // A table of cases: an empty first cell repeats the one above it.
+            // In a table of cases an empty first cell repeats the one above it.
             [_, case, _, _] => format!("{} / {case}", subject(given, &mut subject_above)),
             _ => {
                 problems.push(format!("line {number}: expected 3 or 5 columns, found {}", cells.len()));
@@ -58,7 +58,7 @@ fn problems(page: &str, sources: &Sources) -> Vec<String> {
     problems
 }
 
-/// What a row of a table of cases is about: its first cell, or that of a row above it.
+/// The subject of a row in a table of cases: its first cell, or that of a row above it.
 fn subject(cells: &[String], above: &mut String) -> String {
     if let Some(first) = cells.first().filter(|first| !first.is_empty()) {
         above.clone_from(first);
@@ -66,7 +66,7 @@ fn subject(cells: &[String], above: &mut String) -> String {
     above.clone()
 }
 
-/// The cells of a line, if it is a row of a table below its head.
+/// The cells of a line, if it is a row of a table other than the head.
 fn row(line: &str) -> Option<Vec<String>> {
     let inner = line.trim().strip_prefix('|')?;
     let inner = inner.strip_suffix('|').unwrap_or(inner);
@@ -77,12 +77,12 @@ fn row(line: &str) -> Option<Vec<String>> {
     (!is_head).then_some(cells)
 }
 
-/// The paths between backticks.
+/// The test paths between backticks.
 fn tests_in(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).filter(|code| code.contains("::")).collect()
 }
 
-/// The text of every source file, by the path of its module as the tests of its crate print it.
+/// The texts of all source files, by module path in the form in which a crate's tests print it.
 #[derive(Default)]
 struct Sources(BTreeMap<String, Vec<String>>);
 
@@ -119,7 +119,7 @@ impl Sources {
         self.0.entry(module.to_owned()).or_default().push(text);
     }
 
-    /// Whether there is a function of this path, in the file of its module or in a module inside of the file above.
+    /// Whether a function with this path exists, in the file of its module or in an inline module of the parent's file.
     fn have(&self, test: &str) -> bool {
         let Some((module, name)) = test.rsplit_once("::") else { return false };
         let function = format!("fn {name}(");

@@ -1,4 +1,4 @@
-//! Every check, in the order in which a failure is found soonest.
+//! Runs every check, in an order that finds failures as early as possible.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail, ensure};
 use backup_tests::binaries::{kubernetes_versions, root, target};
 use serde_json::Value;
 
-/// Runs everything, or with a name only the end-to-end tests that contain it.
+/// Runs everything, or only the end-to-end tests whose name contains `only`.
 pub fn run(only: Option<&str>) -> anyhow::Result<()> {
     let start = Instant::now();
     if let Some(name) = only {
@@ -29,7 +29,7 @@ pub fn run(only: Option<&str>) -> anyhow::Result<()> {
     } else {
         println!("    (cargo-deny is not installed: deny.toml is not checked)");
     }
-    // One selection of packages in all builds: another one would have other features, and build the world again.
+    // All builds select the same packages: another selection would have other features, and rebuild everything.
     step("unit tests and properties", cargo(&["test", "--workspace", "--lib", "--bins", "--quiet"]))?;
     timed("fuzzing", || crate::fuzz::run(&crate::fuzz::Args { minutes: 1, seed: 1 }))?;
     step("the model of the lock", cargo(&["test", "--workspace", "--test", "model", "--quiet"]))?;
@@ -65,7 +65,7 @@ fn cargo(args: &[&str]) -> Command {
     command
 }
 
-/// Builds everything that is run below. A warning is an error; those of crates that were built before are repeated.
+/// Builds everything that the following steps run. Warnings are errors; warnings of crates that were built before are repeated.
 fn build() -> anyhow::Result<()> {
     let mut command = cargo(&["build", "--workspace", "--all-targets", "--message-format=json"]);
     let mut child = command.stdout(Stdio::piped()).spawn().context("run cargo")?;
@@ -82,23 +82,23 @@ fn build() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The documentation of the libraries, by the command that tests their examples: it hands rustdoc the crates as they were built
-/// above, where `cargo doc` would check all of them once more. This program stands in for rustdoc ([`rustdoc`]).
+/// The documentation of the libraries, by the command that tests their examples: it passes rustdoc the crates that were built
+/// above, while `cargo doc` would check them all again. This program replaces rustdoc ([`rustdoc`]).
 fn documentation() -> anyhow::Result<Command> {
     let mut command = cargo(&["test", "--workspace", "--doc", "--quiet"]);
     command.env("RUSTDOC", std::env::current_exe()?).env(AS_RUSTDOC, "yes");
     Ok(command)
 }
 
-/// Set where this program is run in the place of rustdoc.
+/// Set if this program is run instead of rustdoc.
 const AS_RUSTDOC: &str = "XTASK_AS_RUSTDOC";
 
-/// Whether this program is run in the place of rustdoc.
+/// Whether this program is run instead of rustdoc.
 pub fn is_rustdoc() -> bool {
     std::env::var_os(AS_RUSTDOC).is_some()
 }
 
-/// Has rustdoc write the documentation of a crate that it was to test. A warning is an error.
+/// Runs rustdoc to write the documentation of a crate instead of testing it. Warnings are errors.
 pub fn rustdoc() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
     let mut command = Command::new("rustdoc");
@@ -132,7 +132,7 @@ fn timed(name: &str, step: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Resul
     Ok(())
 }
 
-/// Two TLS providers in one program make rustls panic at the first handshake.
+/// With two TLS providers in one program rustls panics at the first handshake.
 fn one_tls_provider() -> anyhow::Result<()> {
     let tree = cargo(&["tree", "--workspace", "--prefix", "none", "--format", "{p}"]).output()?;
     let text = String::from_utf8_lossy(&tree.stdout);

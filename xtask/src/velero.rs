@@ -1,6 +1,7 @@
-//! What Velero's newest version declares that we do not know: fields and values of definitions, flags of its server and its command.
+//! Lists names in Velero's newest version that we do not know: fields and values of definitions, flags of its server and its
+//! command.
 //!
-//! The version is the newest that the Go proxy has; without a network, the one of tests/plugins, which is in the module cache.
+//! The version is the newest on the Go proxy; without a network, that of tests/plugins, which is in the module cache.
 
 use std::{
     collections::BTreeSet,
@@ -16,13 +17,13 @@ use clap::CommandFactory as _;
 use regex::Regex;
 use serde_json::Value;
 
-/// The module has moved before, and may again.
+/// Names of the module: it has been renamed before.
 const MODULES: [&str; 2] = ["github.com/velero-io/velero", "github.com/vmware-tanzu/velero"];
-/// A Go module that needs it.
+/// A Go module that depends on it.
 const NEEDS_IT: &str = "tests/plugins";
 const DEFINITIONS: [&str; 2] = ["config/crd/v1/bases", "config/crd/v2alpha1/bases"];
 const SERVER: &str = "pkg/cmd/server/config/config.go";
-/// Commands by their source in Velero, and ours.
+/// Source files of Velero's commands, and our corresponding commands.
 const COMMANDS: [(&str, &[&str]); 13] = [
     ("backup/create.go", &["create"]),
     ("backup/delete.go", &["delete"]),
@@ -39,7 +40,7 @@ const COMMANDS: [(&str, &[&str]); 13] = [
     ("schedule/create.go", &["schedules", "create"]),
 ];
 
-/// Fails with a list of the names that we do not know.
+/// Fails with a list of the unknown names.
 pub fn check() -> anyhow::Result<()> {
     let velero = Module::newest()?;
     let mut unknown = unknown_in_definitions(&velero.folder)?;
@@ -79,7 +80,7 @@ impl Module {
     }
 }
 
-/// The module and version that tests/plugins needs.
+/// The module and version on which tests/plugins depends.
 fn needed() -> anyhow::Result<(String, String)> {
     let file = root().join(NEEDS_IT).join("go.mod");
     let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
@@ -90,7 +91,7 @@ fn needed() -> anyhow::Result<(String, String)> {
     found.with_context(|| format!("{} needs no Velero", file.display()))
 }
 
-/// Numbers of a version such as v1.18.3, to compare.
+/// The numbers of a version such as v1.18.3, for comparison.
 fn order(version: &str) -> Vec<u32> {
     let numbers = version.trim_start_matches('v').split(['.', '-']);
     numbers.map(|part| part.parse().unwrap_or_default()).collect()
@@ -138,7 +139,7 @@ fn unknown_in_definition(name: &str, theirs: &Value, ours: &Value) -> Vec<String
     unknown
 }
 
-/// Adds what a schema takes and ours does not: fields, and values of enums.
+/// Adds fields and enum values that are only in their schema, not in ours.
 fn compare(theirs: &Value, ours: &Value, at: &str, unknown: &mut Vec<String>) {
     if ours["x-kubernetes-preserve-unknown-fields"] == true {
         return;
@@ -147,7 +148,7 @@ fn compare(theirs: &Value, ours: &Value, at: &str, unknown: &mut Vec<String>) {
         let at = format!("{at} {name}").replacen(".io ", ".io: ", 1);
         match ours["properties"].get(name) {
             Some(our) => compare(property, our, &at, unknown),
-            // Every object has these; a definition need not say so.
+            // Every object has these fields; a definition need not contain them.
             None if ["apiVersion", "kind", "metadata"].contains(&name.as_str()) => {}
             None => unknown.push(at),
         }
@@ -163,7 +164,7 @@ fn compare(theirs: &Value, ours: &Value, at: &str, unknown: &mut Vec<String>) {
     }
 }
 
-/// Names of flags that a Go source declares: the first text of each call on a set of flags.
+/// Names of flags that a Go source declares: the first text of each call on a flag set.
 fn declared_flags(source: &str) -> anyhow::Result<BTreeSet<String>> {
     let call = Regex::new(r#"[fF]lags(?:\(\))?\.[A-Za-z0-9]+\([^"]*?"([a-z][a-z0-9-]*)""#)?;
     Ok(call.captures_iter(source).map(|found| found[1].to_owned()).collect())
@@ -185,7 +186,7 @@ fn unknown_flags_of_server(velero: &Path) -> anyhow::Result<Vec<String>> {
     Ok(unknown.map(|flag| format!("flag of the server: --{flag}")).collect())
 }
 
-/// Each flag is given to our command, with nothing else: what it says must not be what the parser says of any word.
+/// Runs our command with only this flag: the flag is unknown if the error is the parser's for any unknown word.
 fn unknown_flags_of_commands(velero: &Path) -> anyhow::Result<Vec<String>> {
     let program = Programs::build("dev")?.kubectl_backup;
     let mut unknown = Vec::new();
@@ -193,13 +194,13 @@ fn unknown_flags_of_commands(velero: &Path) -> anyhow::Result<Vec<String>> {
         let mut theirs = flags_in(&velero.join("pkg/cmd/cli").join(source))?;
         if source == "schedule/create.go" {
             theirs.extend(flags_in(&velero.join("pkg/cmd/cli/backup/create.go"))?);
-            // It is a flag of backups alone.
+            // Flags only for backups.
             theirs.retain(|flag| flag != "wait" && flag != "from-schedule");
         }
         for flag in theirs {
             let output = Command::new(&program)
                 .args(words)
-                // Should the flag be known, nothing is to be done.
+                // If the flag is known, the command must do nothing.
                 .arg(format!("--{flag}"))
                 .arg("--help")
                 .env("KUBECONFIG", "/dev/null")

@@ -30,16 +30,16 @@ use crate::{
 #[derive(Default)]
 pub(crate) struct BackupActions {
     pub(crate) items: ActionSet<dyn BackupItemAction>,
-    /// Those that say which items belong together.
+    /// Actions that say which items belong together.
     pub(crate) blocks: ActionSet<dyn ItemBlockAction>,
-    /// Problems of plugins, as sentences for people.
+    /// Messages about problems of plugins.
     pub(crate) problems: Vec<String>,
-    /// What plugins log while they are executed.
+    /// Log lines of plugins while they run.
     pub(crate) log: PluginLog,
 }
 
 impl BackupActions {
-    /// Those that are built in, and those of plugins. Those on CSI volumes record in `volumes` what they do.
+    /// Loads built-in actions and actions of plugins. Actions on CSI volumes record their results in `volumes`.
     pub(crate) async fn load(
         cluster: &Cluster,
         kind: &Backups,
@@ -54,7 +54,7 @@ impl BackupActions {
         let names = built_in_blocks.iter().map(|action| action.name().to_owned()).collect();
         let block_plugins = kind.plugins.actions(&[Kind::ItemBlockAction], &names, Some(&log)).await;
         let item_plugins = plugins.usable.into_iter().map(|action| action as _).collect();
-        // A binary that does not run is a problem of every kind that is asked for.
+        // A binary that does not run is a problem of every kind of action that is loaded.
         let mut problems = plugins.problems;
         for problem in block_plugins.problems {
             if !problems.contains(&problem) {
@@ -71,7 +71,7 @@ impl BackupActions {
         }
     }
 
-    /// Why some of them are missing, as sentences for people.
+    /// Messages about actions that are missing.
     pub(crate) fn unusable(&self) -> impl Iterator<Item = &String> {
         self.items.unusable.iter().chain(&self.blocks.unusable).chain(&self.problems)
     }
@@ -79,22 +79,22 @@ impl BackupActions {
 
 pub(crate) type ActionJournal = action_journal::ActionJournal<BackupActionOutput>;
 
-/// What an action has done with an item of a backup, and when.
+/// The result of an action on an item of a backup, and its time.
 pub(crate) type Done = action_journal::Done<BackupActionOutput>;
 
-/// An operation that an action has started on an item, and that goes on after the items are written.
+/// An operation that an action has started on an item, and that continues after the items are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StartedOperation {
     pub(crate) action: String,
     pub(crate) item: ItemId,
     pub(crate) operation: String,
-    /// Objects that are read again, and stored in their last form, once it has ended.
+    /// Objects that are read again, and stored in their final state, once it has ended.
     pub(crate) after: Vec<ItemId>,
     pub(crate) created: Timestamp,
 }
 
 impl StartedOperation {
-    /// What an action has started; `None` if it has started nothing.
+    /// The operation that an action has started, if any.
     pub(crate) fn new(execution: Execution, done: Done) -> Option<Self> {
         Some(Self {
             action: execution.action,
@@ -106,7 +106,7 @@ impl StartedOperation {
     }
 }
 
-/// Operations that were started, by the entries of the journal: for a backup that is abandoned.
+/// Started operations of a backup that is abandoned, by the entries of its journal.
 pub(crate) fn started_operations(
     backup: &Backup,
     entries: &[Value],

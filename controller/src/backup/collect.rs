@@ -1,4 +1,4 @@
-//! Collecting a backup: the lists of all selected types flow, page by page, into the store.
+//! Collects a backup: the lists of all selected types are written, page by page, into the store.
 
 use backup_actions::ItemId;
 
@@ -20,7 +20,7 @@ use collector::Collector;
 pub(crate) use collector::{CollectError, CollectOutput, CollectPlan, CollectRequest, CollectedItems, Sink};
 pub(crate) use scope::{NamespaceScope, Needed, without_match};
 
-/// Collects everything into the sink. What could not be had, or is missing after a cancellation, is an error in the report.
+/// Collects everything into the sink. Items that cannot be read, or are missing after a cancellation, are errors in the report.
 pub(crate) async fn collect<'a, S: Sink>(
     request: CollectRequest<'a>,
     output: CollectOutput<'a, S>,
@@ -35,8 +35,8 @@ pub(crate) async fn collect<'a, S: Sink>(
     Ok(collector.finish().await)
 }
 
-/// Replaces items by their last form when operations have ended; with each, whether all operations that ask for it have
-/// completed. What could not be had is in the report.
+/// Replaces items by their final state when operations have ended. The flag of an item says whether all operations that
+/// ask for it have completed. Items that cannot be read are in the report.
 pub(crate) async fn collect_again<'a, S: Sink>(
     request: CollectRequest<'a>,
     output: CollectOutput<'a, S>,

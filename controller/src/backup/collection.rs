@@ -1,4 +1,4 @@
-//! Collecting a backup's items into the store, while people can watch.
+//! Collects a backup's items into the store, and publishes the progress.
 
 use std::{sync::Arc, time::Duration};
 
@@ -38,10 +38,10 @@ use crate::job::{
     worker::{Record, Worker, WorkerError},
 };
 
-/// Between two reports of how far a collection has come.
+/// Interval between two reports of progress.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
 
-/// What an earlier attempt has left, and what takes its place.
+/// State of an earlier attempt, and the journals that continue it.
 struct TakenUp {
     hooks: Hooks,
     actions: ActionJournal,
@@ -74,10 +74,10 @@ impl Worker<Backups> {
         let collected = tokio::select! {
             collected = self.fill(backup, location, &mut writer, &progress, &taken_up) => collected,
             () = publish_progress(&self.ctx.cluster, backup, &progress, self.cancellation.waits()) => Err(WorkerError::Conflict.into()),
-            // A list or a store that hangs does not hold up the end of the process, or a deletion.
+            // A list or a store that hangs must not delay the end of the process, or a deletion.
             reason = self.cancellation.stopped() => Err(reason.into()),
         };
-        // The next leader runs what is pending; two would run it twice.
+        // The next leader runs pending commands; otherwise they would run twice.
         if !matches!(collected, Err(WorkError::Worker(WorkerError::Stopped(StopReason::NotLeader(_))))) {
             for problem in taken_up.hooks.run_pending().await {
                 tracing::warn!(backup = self.name, problem, "what a pod was owed");
@@ -97,7 +97,7 @@ impl Worker<Backups> {
         }
     }
 
-    /// Claims the folder. One of an earlier Backup of this name, which is gone, is cleaned up first.
+    /// Claims the folder. The folder of an earlier Backup of this name, which is gone, is cleaned up first.
     async fn open(&self, location: &Location) -> Result<BackupWriter, StoreError> {
         let leftovers = self.kind.leftovers(&self.ctx);
         let claimant = leftovers.claimant(&self.uid);
@@ -156,7 +156,7 @@ impl Worker<Backups> {
             Err(CollectError::Stopped(reason)) => return Err(reason.into()),
             Err(CollectError::Store(error)) => return Err(WorkError::Store(error)),
         };
-        // A cancellation may have come between two commands.
+        // A cancellation may have left post commands pending.
         for problem in hooks.run_pending().await {
             report.error(Scope::Velero, problem);
         }
@@ -168,7 +168,7 @@ impl Worker<Backups> {
             report.error(Scope::Velero, problem);
         }
         tell_missing_data(&mut report, backup, &volumes, self.kind.settings.csi, &collected);
-        // What a cancelled one lacks is said already.
+        // The missing items of a cancelled backup are reported already.
         if !self.cancellation.is_cancelled() {
             warn_of_empty(&mut report, backup, progress, &collected);
         }
@@ -192,7 +192,7 @@ impl Worker<Backups> {
         })
     }
 
-    /// Selects, loads the actions, and collects; with what became of the volumes. What could not be had is an error in the report.
+    /// Selects, loads the actions, and collects. Also returns the outcomes of volumes. Unreadable items are errors in the report.
     async fn collect_items(
         &self,
         backup: &Backup,
@@ -218,7 +218,7 @@ impl Worker<Backups> {
         let volumes =
             Arc::new(BackupVolumes::with_policy(volume_policy(backup.spec.clone(), plan.policy.clone())));
         let actions = BackupActions::load(cluster, kind, &plan.served, &volumes).await;
-        // Whatever its phase is: it is collected from the start.
+        // Whatever the phase is: items are collected from the start.
         let mut shown = backup.clone();
         shown.status.phase = Some(BackupPhase::InProgress);
         let (journal, log) = (taken_up.snapshots.clone(), &actions.log);
@@ -238,10 +238,10 @@ impl Worker<Backups> {
     }
 }
 
-/// What spec and resource policy say about the volume of a claim.
+/// The decision of spec and resource policy about the volume of a claim.
 fn volume_policy(spec: BackupSpec, policy: Option<ResourcePolicy>) -> Box<VolumePolicy> {
     Box::new(move |claim, volume| {
-        // That it is not done is an error of the claim, whether snapshots are taken or not: `unsupported_volumes`.
+        // `unsupported_volumes` reports an error of the claim, whether snapshots are taken or not.
         let other = |what: &str| {
             VolumeDecision::Skip(format!("the resource policy asks for {what}, which is not done"))
         };
@@ -291,7 +291,7 @@ fn report_missing(report: &mut Report, selection: &Selection) {
     }
 }
 
-/// A phase that says that something is missing is only followed by an end that says so, too.
+/// If the phase says that something is missing, the end must say so, too.
 pub(super) fn remember_failure(report: &mut Report, backup: &Backup) {
     if backup.phase().has_failed_so_far() && report.errors() == 0 {
         report.error(
@@ -301,7 +301,7 @@ pub(super) fn remember_failure(report: &mut Report, backup: &Backup) {
     }
 }
 
-/// Warns if the spec has selected nothing.
+/// Warns if the spec selected nothing.
 fn warn_of_empty(report: &mut Report, backup: &Backup, progress: &Progress, collected: &CollectedItems) {
     if progress.written() == 0 {
         report
@@ -314,8 +314,8 @@ fn warn_of_empty(report: &mut Report, backup: &Backup, progress: &Progress, coll
     }
 }
 
-/// Claims whose data is not in the backup. Where snapshots are asked for, each is an error. Without CSI, nothing is known of those
-/// whose volumes no plugin was shown.
+/// Reports claims whose data is not in the backup: as errors if snapshots are requested. Without CSI, nothing is known of claims
+/// whose volumes no plugin has seen.
 fn tell_missing_data(
     report: &mut Report,
     backup: &Backup,
@@ -342,8 +342,8 @@ fn tell_missing_data(
     }
 }
 
-/// Writes the progress of a collection, and what it waits for, once a second, when it has changed. Best effort; each patch carries the
-/// resourceVersion and is only made in InProgress, so that it can't touch what comes after. Ends if the Backup is gone.
+/// Writes the progress of a collection and the current wait, once a second, if changed. Best effort; each patch carries the
+/// resourceVersion and is only made in InProgress, so that it cannot affect later phases. Ends if the Backup is gone.
 async fn publish_progress(cluster: &Cluster, backup: &Backup, progress: &Progress, waits: &Waits) {
     let (mut backup, mut told, mut wait_log) = (backup.clone(), (0, None), WaitLog::default());
     if backup.phase() != BackupPhase::InProgress {

@@ -28,7 +28,7 @@ impl Cluster {
         Self::with(|_, _, _, _| None)
     }
 
-    /// The hook looks at a request (method, path, body) before it is served, and may refuse it with a code.
+    /// `hook` sees each request (method, path, body) before it is served, and may refuse it with a code.
     pub(crate) fn with(
         hook: impl Fn(&Self, &str, &str, &Value) -> Option<u16> + Send + Sync + 'static,
     ) -> Self {
@@ -36,7 +36,7 @@ impl Cluster {
         let folder = Arc::clone(&cluster.folder);
         cluster.api.fault(move |api, request| {
             let (method, path) = (request.method.as_str(), request.path.as_str());
-            // The policy of a snapshot is set to what it is to be, whatever it was.
+            // The policy of a snapshot is set to a fixed value, whatever it was.
             let idempotent = path.contains("/volumesnapshotcontents/");
             if matches!(method, "PUT" | "PATCH") && !idempotent && api.get(path).is_some() {
                 let asked = &request.body["metadata"]["resourceVersion"];
@@ -76,7 +76,7 @@ impl Cluster {
         self.api.get(path).unwrap_or_default()
     }
 
-    /// The objects whose paths begin so, each as a line.
+    /// The objects whose paths begin with `path`, each as a line.
     pub(crate) fn under(&self, path: &str) -> Vec<String> {
         self.api.under(path).values().map(Value::to_string).collect()
     }
@@ -90,7 +90,7 @@ impl Cluster {
         self.get(BACKUP)["status"]["phase"].as_str().unwrap_or("New").to_owned()
     }
 
-    /// How many requests there were, such as `GET /api`.
+    /// Number of requests like `line`, such as `GET /api`.
     pub(crate) fn asked(&self, line: &str) -> usize {
         self.api.count(line)
     }
@@ -115,7 +115,7 @@ impl Cluster {
         assert!(came, "still waiting at {}", self.get(BACKUP));
     }
 
-    /// Waits until something is in the way of the Backup, and says what.
+    /// Waits until the Backup is blocked, and returns the reason.
     pub(crate) async fn blocked(&self) -> String {
         let reason =
             |cluster: &Self| cluster.get(BACKUP)["metadata"]["annotations"][BLOCKED_ANNOTATION].clone();
@@ -123,7 +123,7 @@ impl Cluster {
         reason(self).to_string()
     }
 
-    /// What a controller of this cluster is given.
+    /// The context of a controller of this cluster.
     pub(crate) fn context(&self) -> JobContext {
         JobContext::fake(self.api.client())
     }

@@ -1,11 +1,11 @@
 //! Commands in pods around their backup, such as freezing a file system and thawing it.
 //!
-//! What is frozen must not stay so, whatever happens to this process. Therefore, before the first command before a pod's
-//! backup is run, the journal says durably which commands have to be run after it ([`PendingPostHooks`]). The next process
-//! that works on the backup runs these first.
+//! A frozen file system must be thawed, whatever happens to this process. Therefore, before the first pre command of a pod
+//! runs, the journal records durably which commands must run afterwards ([`PendingPostHooks`]). The next process that
+//! works on the backup runs these first.
 //!
-//! Velero: `internal/hook`, `pkg/podexec`, v1.18. There, commands after the backup are not run if the one before has failed,
-//! and are lost with the process.
+//! Velero: `internal/hook`, `pkg/podexec`, v1.18. There, post commands are not run if the pre command has failed, and are
+//! lost with the process.
 
 mod pending;
 mod rules;
@@ -29,19 +29,19 @@ use crate::{
     job::journal::{JournalWriter, undecodable},
 };
 
-/// What is known of the commands of an earlier attempt at a backup.
+/// State of the commands of an earlier attempt at a backup.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct TakenOver {
-    /// What may be wrong in the backup, as sentences.
+    /// Messages about possible errors in the backup.
     pub(crate) errors: Vec<String>,
-    /// Which commands are run for the second time.
+    /// Message about commands that run a second time.
     pub(crate) again: Option<String>,
 }
 
 pub(crate) struct Hooks {
     executor: Arc<dyn Executor>,
     journal: Arc<dyn JournalWriter>,
-    /// What is pending now, the latest last. A pod may be related to another one's block.
+    /// Pending commands, the latest last. A pod may be related to the block of another one.
     pending: Mutex<Vec<PendingPostHooks>>,
     progress: Progress,
 }
@@ -55,12 +55,12 @@ impl Hooks {
         Self { executor, journal, pending: Mutex::default(), progress }
     }
 
-    /// Whether the pod is the one that was listed, and runs.
+    /// Whether the listed pod still exists (same uid), and runs.
     pub(crate) async fn is_running(&self, pod: &Pod) -> Result<bool, kube::Error> {
         self.executor.is_running(&pod.namespace, &pod.name, &pod.uid).await
     }
 
-    /// The commands after the backup of a pod are pending from now on. To be called before the first command.
+    /// Records that the post commands of a pod are pending. Must be called before the first command.
     pub(crate) async fn begin(&self, pod: &Pod, post: &[Hook]) -> Result<(), StoreError> {
         if post.is_empty() {
             return Ok(());
@@ -71,7 +71,7 @@ impl Hooks {
         Ok(())
     }
 
-    /// The commands after the backup of a pod have been run.
+    /// Records that the post commands of a pod have been run.
     pub(crate) async fn complete(&self, pod: &Pod) -> Result<(), StoreError> {
         let completed = {
             let mut pending = self.pending.lock();
@@ -84,12 +84,12 @@ impl Hooks {
         }
     }
 
-    /// Runs one command before the backup of its pod, once. What it printed.
+    /// Runs one pre command once, and returns its output.
     pub(crate) async fn run_pre(&self, pod: &Pod, hook: &Hook) -> Result<String, ExecError> {
         self.counted(self.executor.run(&pod.namespace, &pod.name, hook)).await
     }
 
-    /// Runs one command after the backup of its pod, again if it is not known to have begun.
+    /// Runs one post command; retries it if it is not known to have begun.
     pub(crate) async fn run_post(&self, pod: &Pod, hook: &Hook) -> Result<String, ExecError> {
         self.counted(exec::run_until_begun(&*self.executor, &pod.namespace, &pod.name, hook)).await
     }
@@ -102,7 +102,7 @@ impl Hooks {
         run.await.inspect_err(|_| self.progress.hook_failed())
     }
 
-    /// Takes over a backup that another process may have left: runs what is pending by these entries.
+    /// Takes over a backup that another process may have left: runs commands that are pending by these entries.
     pub(crate) async fn take_over(&self, entries: &[Value]) -> Result<TakenOver, StoreError> {
         let undecodable = |error| undecodable("commands in pods", &error);
         let pending = PendingPostHooks::read(entries).map_err(undecodable)?;
@@ -125,7 +125,7 @@ impl Hooks {
         Ok(TakenOver { errors, again })
     }
 
-    /// Runs what is pending in this process: its work was stopped in the middle. What went wrong, as sentences.
+    /// Runs commands that are pending in this process, whose work was stopped midway. Returns messages about errors.
     pub(crate) async fn run_pending(&self) -> Vec<String> {
         let pending = std::mem::take(&mut *self.pending.lock());
         let run = run_pending(&*self.executor, &*self.journal, &pending).await;

@@ -1,4 +1,4 @@
-//! The private journal of one backup: what the next process must know of commands in pods, actions and snapshots.
+//! The private journal of one backup: what the next process must know about commands in pods, actions and snapshots.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) struct BackupJournal {
 }
 
 impl BackupJournal {
-    /// The folder may belong to another backup of the same name; the entries of that one are passed over.
+    /// The folder may belong to another backup of the same name; its entries are ignored.
     pub(crate) async fn open(
         leadership: &Leadership,
         location: &Location,

@@ -1,4 +1,4 @@
-//! What a Backup leaves besides itself when it does not end: snapshots, operations that run, and files.
+//! Leftovers of a Backup that will not be stored: snapshots, running operations, and files.
 
 use backup_actions::csi::{SnapshotApi, tidy};
 use backup_core::{
@@ -22,7 +22,7 @@ use crate::{
     snapshot_locations::SnapshotLocations,
 };
 
-/// Removes what a Backup has left that has begun and will not end: it fails, or is deleted, or is gone.
+/// Removes the leftovers of a Backup that has begun and will not be stored: it fails, is deleted, or is gone.
 #[derive(Clone)]
 pub(crate) struct Leftovers {
     pub(crate) ctx: JobContext,
@@ -31,7 +31,7 @@ pub(crate) struct Leftovers {
 }
 
 impl Worker<Backups> {
-    /// Before the end is published: the snapshots are stored, so they leave the cluster. Idempotent.
+    /// Called before the end is published: the snapshots are stored, so they are removed from the cluster. Idempotent.
     pub(super) async fn remove_stored_snapshots(&self, stored: &Backup) -> Result<(), WorkerError> {
         let ended = matches!(stored.phase(), BackupPhase::Completed | BackupPhase::PartiallyFailed);
         if !ended || stored.status.csi_volume_snapshots_attempted == 0 {
@@ -41,7 +41,7 @@ impl Worker<Backups> {
         self.kind.leftovers(&self.ctx).release_snapshots(stored).await
     }
 
-    /// Of a backup that has begun and will not end.
+    /// Removes the leftovers of a backup that has begun and will not be stored.
     pub(super) async fn remove_leftovers(&self, backup: &Backup) -> Result<(), WorkerError> {
         if backup.status.start_timestamp.is_none() {
             return Ok(());
@@ -55,23 +55,23 @@ impl Worker<Backups> {
 }
 
 impl Leftovers {
-    /// Who claims the folder of a Backup.
+    /// The claimant of the folder of a Backup.
     pub(crate) fn claimant(&self, uid: &str) -> Claimant {
         Claimant { uid: uid.to_owned(), installation: self.installation.clone() }
     }
 
-    /// A Backup of which only the uid is known.
+    /// A Backup that is gone; only its uid is known.
     pub(crate) fn gone(namespace: &str, name: &str, uid: &str) -> Backup {
         let mut backup = Backup::new(name, BackupSpec::default());
         (backup.metadata.namespace, backup.metadata.uid) = (Some(namespace.to_owned()), Some(uid.to_owned()));
         backup
     }
 
-    /// Decides that nothing of a backup will be stored, then cancels its operations and removes its snapshots, and what is stored
-    /// of it. Where its end is decided already, or that is not known, all of it stays: it belongs to a backup that is stored.
+    /// Records that nothing of a backup will be stored, then cancels its operations and removes its snapshots and its stored
+    /// files. If its end is recorded already, or that is unknown, everything is kept: it belongs to a stored backup.
     ///
-    /// `store` is its location, or why that cannot be used; `lost` a record whose contents were found to be gone. What is left is
-    /// told, and waited for no more. Idempotent.
+    /// `store` is its location, or why that cannot be used; `lost` a record whose contents were found to be gone. Leftovers that
+    /// cannot be removed are reported, and not awaited. Idempotent.
     pub(crate) async fn remove(
         &self,
         backup: &Backup,
@@ -131,7 +131,7 @@ impl Leftovers {
         Ok(Abandonment::Abandoned)
     }
 
-    /// With the operations that are recorded, if there is a record of them.
+    /// Abandons the backup in the store. Also returns the recorded operations, if any.
     async fn abandon(
         &self,
         store: &Location,
@@ -146,7 +146,7 @@ impl Leftovers {
         Ok((store.abandon_backup(&name, &self.claimant(&uid), lost).await?, recorded))
     }
 
-    /// What was noted of work outside of the store; none if that cannot be read.
+    /// Journal entries about work outside of the store; `None` if they cannot be read.
     async fn journal(&self, backup: &Backup, store: &Location) -> Option<Vec<Value>> {
         let (name, uid) = (backup.name_any(), backup.uid().unwrap_or_default());
         match BackupJournal::open(&self.ctx.cluster.leadership, store, &name, &uid).await {
@@ -161,7 +161,7 @@ impl Leftovers {
         }
     }
 
-    /// Takes the snapshots of a backup that is stored out of the cluster.
+    /// Removes the snapshots of a stored backup from the cluster.
     pub(crate) async fn release_snapshots(&self, stored: &Backup) -> Result<(), WorkerError> {
         self.told(stored, tidy::stored(&self.snapshots(), stored).await)
     }
@@ -170,7 +170,7 @@ impl Leftovers {
         SnapshotApi::new(&self.ctx.cluster.client, &self.ctx.cluster.leadership)
     }
 
-    /// What the API server refuses for good keeps no backup from ending: people are told what is left.
+    /// A permanent refusal of the API server does not keep a backup from ending: leftovers are reported to users.
     fn told(&self, backup: &Backup, done: Result<usize, kube::Error>) -> Result<(), WorkerError> {
         match done {
             Ok(0) => {}
@@ -195,7 +195,7 @@ impl Leftovers {
         self.ctx.cluster.events.warning(backup, "SnapshotsLeft", problem);
     }
 
-    /// Snapshots that plugins have taken, by the notes about them: nobody else knows of them. Whether none is left.
+    /// Removes snapshots that plugins have taken, which only the journal records. Returns whether none is left.
     async fn remove_native_snapshots(&self, backup: &Backup, entries: &[Value]) -> Result<bool, WorkerError> {
         let prior = match volume_snapshots::prior_snapshots(entries) {
             Ok(prior) => prior,
@@ -220,8 +220,7 @@ impl Leftovers {
     }
 }
 
-/// Whether the end may be recorded. That it comes is announced before, by the phase, and not any more once the deletion was
-/// asked for.
+/// Whether the end may be recorded. It is announced before, by the phase, and not after a deletion was requested.
 fn may_be_committed(backup: &Backup) -> bool {
     patches::is_finalizing(&backup.phase())
 }

@@ -1,4 +1,4 @@
-//! The life of a Backup, as `job` asks for it.
+//! Implements the `Lifecycle` of `job` for Backups.
 
 use backup_core::{
     api::{Backup, BackupPhase, backup::BackupProgress},
@@ -40,11 +40,11 @@ pub(crate) struct Backups {
     pub(crate) snapshot_locations: SnapshotLocations,
     pub(crate) settings: Settings,
     pub(crate) slots: usize,
-    /// The cluster and the namespace of this installation, in a form that names no other one.
+    /// Unique name of this installation, from its cluster and namespace.
     pub(crate) installation: String,
     pub(crate) only_related_cluster_resources: bool,
     pub(crate) groups: KnownGroups,
-    /// Blocks of one backup whose snapshots are taken side by side.
+    /// Maximum number of blocks of one backup with concurrent snapshots.
     pub(crate) item_block_workers: usize,
 }
 
@@ -55,14 +55,14 @@ impl Backups {
     }
 }
 
-/// What was read before a Backup starts; one that has begun needs nothing.
+/// Data read before a Backup starts; empty once it has begun.
 #[derive(Debug, Default)]
 pub(crate) struct StartFacts {
     pub facts: prepare::Facts,
     pub at: Timestamp,
 }
 
-/// What a collection has come to, besides its files.
+/// Results of a collection that are not in its files.
 #[derive(Clone, Debug)]
 pub(crate) struct Collection {
     pub progress: BackupProgress,
@@ -201,8 +201,7 @@ impl Lifecycle for Backups {
         worker.ctx.cluster.events.normal(backup, "Started", "the backup collects items");
     }
 
-    /// A person may have made the location read-only, or deleted it, since it was opened. What cannot be read now says nothing
-    /// about it.
+    /// A user may have made the location read-only, or deleted it, since it was opened. A failed read proves neither.
     async fn may_write(worker: &Worker<Self>, backup: &Backup) -> Result<(), WorkerError> {
         let name = backup.spec.storage_location.as_deref().unwrap_or_default();
         let reason = match worker.ctx.locations.get(name).await {
@@ -253,7 +252,7 @@ impl Lifecycle for Backups {
         worker.read_again(backup, awaiting, operations).await
     }
 
-    /// The snapshots are stored, so they leave the cluster. Idempotent.
+    /// The snapshots are stored, so they are removed from the cluster. Idempotent.
     async fn before_end(worker: &Worker<Self>, stored: &Backup) -> Result<(), WorkerError> {
         worker.remove_stored_snapshots(stored).await
     }
@@ -278,13 +277,13 @@ impl Lifecycle for Backups {
         _: Option<&Location>,
     ) -> Result<Failure<Backup>, WorkerError> {
         let (before, reason) = (backup.phase(), reason.to_owned());
-        // Not one that another replica has moved on meanwhile.
+        // Not if another replica has advanced the phase meanwhile.
         Ok(Failure::Publish(Box::new(move |now| {
             (now.phase() == before).then(|| patches::fail(now, &reason, Timestamp::now())).flatten()
         })))
     }
 
-    /// From InProgress to Finalizing, which frees the slot. Collecting again is possible from there.
+    /// Moves InProgress to Finalizing, which frees the slot. Items can be collected again from there.
     async fn leave_slot(worker: &Worker<Self>, backup: &Backup) -> Result<Backup, WorkerError> {
         if backup.phase() != BackupPhase::InProgress {
             return Ok(backup.clone());

@@ -1,4 +1,4 @@
-//! The Backup as it is stored at its end, `velero-backup.json`. Pure.
+//! The Backup as stored at its end, `velero-backup.json`. Pure.
 
 use backup_core::{
     api::{Backup, BackupPhase, backup::BackupProgress},
@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::Backups;
 use crate::job::{finalizers, operations::records};
 
-/// Ended, with the counts of the files that are stored beside it, and without what only concerns this cluster's work on it.
+/// The ended Backup, with the counts of the files stored beside it, and without data that only concerns this cluster's work.
 pub(super) fn metadata(
     backup: &Backup,
     files: &JobFiles,
@@ -36,7 +36,7 @@ pub(super) fn metadata(
     stored.metadata.finalizers = Some(others).filter(|others| !others.is_empty());
     let annotations = stored.metadata.annotations.get_or_insert_default();
     annotations.remove(BLOCKED_ANNOTATION);
-    // Also if nothing is missing: an absent annotation says that it is not known.
+    // Also if nothing is missing: an absent annotation means that it is unknown.
     let missing = MissingData::counted(&files.volume_info);
     annotations.insert(MISSING_DATA_ANNOTATION.to_owned(), missing.annotation());
     Ok(stored)

@@ -1,16 +1,16 @@
-//! Every interleaving of two controllers on one backup, with crashes, lost answers and uploads that a bucket throws away,
-//! over the functions that decide in production. What must never happen does not happen, and whatever has happened, either
+//! Checks every interleaving of two controllers on one backup, with crashes, lost answers and uploads that a bucket
+//! discards, over the functions that decide in production. No invariant is ever violated, and from every state either
 //! controller alone brings the backup to its end.
 //!
-//! Its deletion may be asked for at any time, with a store that is away; snapshots of a backup that is stored stay. A restore may run
-//! whenever the backup holds no claim; nothing that was collected beside one is stored.
+//! Its deletion may be requested at any time, also while the store is unavailable; snapshots of a stored backup are kept. A
+//! restore may run whenever the backup holds no claim; items collected during a restore are never stored.
 //!
-//! A backup may start an operation, whose outcome is learned by asking and kept in the store: the record of what was collected
-//! is then gone on with once it has ended, in the upload that was left open.
+//! A backup may start an operation, whose outcome is polled and kept in the store: once it has ended, the record of the
+//! collection is continued in the upload that was left open.
 //!
-//! Two controllers act at a time: a leader that was paused does not know that it is replaced. Patches of the Backup carry
-//! its resourceVersion; keys of the store are created and never overwritten, but for contents that were uploaded in
-//! parts: these become visible by completing the upload, which the store does not make conditional.
+//! Two controllers act at a time: a paused leader does not know that it was replaced. Patches of the Backup carry its
+//! resourceVersion; keys of the store are created and never overwritten, but for contents that were uploaded in parts:
+//! these become visible by completing the upload, which the store does not make conditional.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,73 +39,73 @@ pub(crate) struct World {
     pub workers: [Worker; 2],
     /// Collections begun.
     pub attempts: u8,
-    /// How often contents were gone on with after operations.
+    /// Number of times that contents were continued after operations (renewals).
     pub renewals: u8,
-    /// Whether the operations of a collection have failed: what a driver knows.
+    /// Whether the operations of a collection have failed, as a driver knows.
     pub operations: BTreeMap<u8, bool>,
     /// Faults so far.
     pub faults: u8,
-    /// Whether the deletion was asked for.
+    /// Whether the deletion was requested.
     pub deleting: bool,
     /// Whether the Backup is gone.
     pub gone: bool,
     /// Whether its snapshots were removed.
     pub destroyed: bool,
     pub ledger: Ledger,
-    /// What must never happen, and has.
+    /// The invariant that was violated.
     pub wrong: Option<&'static str>,
 }
 
 /// The claim of the backup, and a restore that it keeps out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Ledger {
-    /// Whether the backup has a place.
+    /// Whether the backup holds its claim.
     pub held: bool,
-    /// Whether the Backup says that it reads the cluster although it is Finalizing.
+    /// Whether the Backup is marked as reading the cluster although it is Finalizing.
     pub marked: bool,
     pub restoring: bool,
     /// Restores so far; each is a new epoch.
     pub epoch: u8,
-    /// Collections beside which a restore ran.
+    /// Collections during which a restore ran.
     pub torn: BTreeSet<u8>,
 }
 
-/// What the store holds of the backup. Contents and side files are told apart by the collection that they come from.
+/// The files of the backup in the store. Contents and side files are identified by their collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Store {
-    /// Uploads that are not completed, each with the last one who went on with it.
+    /// Uploads that are not completed, each with its last renewal.
     pub uploads: BTreeMap<u8, u8>,
     /// Records by their number.
     pub records: BTreeMap<u8, Record>,
-    /// Whether the operations of a record have failed.
+    /// Whether the operations of a record have failed, as kept in the store.
     pub kept: BTreeMap<u8, bool>,
     pub contents: Option<u8>,
     pub side: Option<u8>,
     pub metadata: Option<Record>,
 }
 
-/// What a collection has come to.
+/// The result of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Record {
-    /// 0: the backup was abandoned.
+    /// Number of the collection; 0: the backup was abandoned.
     pub attempt: u8,
     /// Whether items are missing.
     pub failed: bool,
     pub operations: Operations,
 }
 
-/// How far the operations of a collection were when it was recorded.
+/// State of the operations of a collection when it was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Operations {
     /// There are none.
     None,
-    /// They go on.
+    /// They are running.
     Run,
-    /// They have ended, and this one has gone on with the contents.
+    /// They have ended, and the renewal of this number has continued the contents.
     Ended(u8),
 }
 
-/// A controller: what it does next, and what it has in memory.
+/// A controller: its next step, and its memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Worker {
     pub step: Step,
@@ -116,12 +116,12 @@ pub(crate) struct Worker {
     pub epoch: u8,
 }
 
-/// A backup that has only its end to be written.
+/// A backup whose end is still to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Hand {
-    /// Nothing is decided yet; the number is that of the record that comes.
+    /// Nothing is decided yet; the number of the record to write.
     Collected(Record, u8),
-    /// Every byte is.
+    /// Every byte is decided.
     Decided(Record, u8),
 }
 
@@ -131,42 +131,42 @@ pub(crate) enum Step {
     /// Reads the Backup.
     #[default]
     Reads,
-    /// Reads the store; the phase that was read, and whether the deletion was asked for.
+    /// Reads the store; the phase that was read, and whether the deletion was requested.
     Looks(String, bool),
-    /// Says that it claims again.
+    /// Marks the Backup as claiming again.
     Marks(String, Option<(u8, Record)>),
     Claims(String, Option<(u8, Record)>),
-    /// Sees whether the claim still stands after a collection.
+    /// Checks whether the claim is still held after a collection.
     Checks(String, Record, u8),
-    /// Says that it needs no claim any more.
+    /// Removes the mark: it needs no claim.
     Rests(Record, u8),
     /// Writes the record that nothing of it will be stored.
     Abandons,
     /// Removes the snapshots.
     Destroys,
-    /// Lets the Backup go.
+    /// Removes the finalizer of the Backup.
     LetsGo,
     /// Moves it to InProgress.
     Begins,
-    /// Opens the folder; the phase that was read, and the record that can't be finished any more.
+    /// Opens the folder; the phase that was read, and the record that can no longer be finished.
     Opens(String, Option<(u8, Record)>),
     /// Collects everything, and uploads it.
     Collects(String, u8),
-    /// Writes the record of a collection whose operations go on.
+    /// Writes the record of a collection whose operations are running.
     Waits(String, Record, u8),
-    /// Publishes what is kept of operations.
+    /// Publishes the kept outcomes of operations.
     Operates(String, Record, u8),
-    /// Asks for an operation.
+    /// Polls an operation.
     Asks(Record, u8),
-    /// Keeps what was learned.
+    /// Keeps the outcome in the store.
     Keeps(Record, u8, bool),
-    /// Goes on with the contents.
+    /// Continues the contents.
     Renews(String, Record, u8),
     Renewed(String, Record, u8),
     /// Moves it to a finalizing phase.
     Announces(Record, u8),
     Decides,
-    /// Sees whether the contents are visible.
+    /// Checks whether the contents are visible.
     Contents,
     Completes,
     Side,
@@ -179,22 +179,22 @@ pub(crate) enum Step {
 pub(crate) enum Action {
     /// A controller takes its next step.
     Step(usize, Luck),
-    /// Its next write is done, and it is told that it failed.
+    /// Its next write is done, but its answer is an error.
     Lose(usize),
     Fail(usize),
-    /// It loses its memory.
+    /// It restarts without its memory.
     Crash(usize),
     /// The bucket's rules remove an upload.
     Expire(u8),
-    /// A person asks for the deletion.
+    /// A user requests the deletion.
     Delete,
-    /// A controller that looks at the store for a deletion does not reach it.
+    /// A controller that reads the store for a deletion does not reach it.
     Away(usize),
     Restore,
     RestoreEnds,
 }
 
-/// What comes of a step that may go one way or another.
+/// The outcome of a step that is not deterministic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Luck {
     /// A collection misses items, or an operation fails.
@@ -212,38 +212,38 @@ pub(crate) struct Life {
     pub mistake: Option<Mistake>,
 }
 
-/// A plausible mistake. The model has to show what it breaks.
+/// A plausible mistake. The model must find the invariant that it violates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mistake {
-    /// A collection is announced whatever another controller has announced before.
+    /// A collection is announced even if another controller has announced one.
     AnnouncesAlways,
-    /// Nothing is recorded: what is written under final keys is what this process has collected.
+    /// Nothing is recorded: final keys get whatever this process has collected.
     NoRecord,
     /// The end is published before it is stored.
     EndsFirst,
     /// The metadata is written before the side files.
     MetadataEarly,
-    /// What is in hand stays there although the store holds something else.
+    /// A controller keeps its result in memory although the store holds another one.
     KeepsHand,
-    /// A record whose operations go on is taken for a decision.
+    /// A record with running operations is taken for a decision.
     ForgetsOperations,
     /// A backup fails because another controller has recorded something.
     FailsWhenLate,
-    /// A deletion removes the snapshots without a look at the store.
+    /// A deletion removes the snapshots without reading the store.
     DeletesBlindly,
-    /// A deletion looks at the store, and writes nothing there.
+    /// A deletion reads the store, and writes nothing there.
     AbandonsSilently,
-    /// A collection is announced although the deletion was asked for.
+    /// A collection is announced although the deletion was requested.
     AnnouncesDeleted,
-    /// What is collected again is not claimed again.
+    /// A repeated collection does not claim again.
     CollectsUnclaimed,
-    /// Whether the claim still stands after a collection is not asked.
+    /// The claim is not checked after a collection.
     TrustsClaim,
 }
 
-/// More collections than this need more controllers than two.
+/// Maximum number of collections: more would need more than two controllers.
 const ATTEMPTS: u8 = 4;
-/// The same with operations or restores, with which there are many more states: also how often one is gone on with.
+/// Maximum number of collections, and of renewals, with operations or restores, which have many more states.
 const FEW_ATTEMPTS: u8 = 2;
 const RESTORES: u8 = 2;
 
@@ -310,7 +310,7 @@ impl Model for Life {
             Action::Lose(number) => {
                 let hand = world.workers[number].hand;
                 next.step(number, Luck::default(), *self);
-                // What it held it holds still; only what was written it does not know of.
+                // It keeps its memory; it only does not know of the write.
                 let worker = &mut next.workers[number];
                 (worker.step, worker.hand) = (Step::Reads, hand);
             }
@@ -371,7 +371,7 @@ impl World {
         BackupPhase::from(self.phase.as_str())
     }
 
-    /// What is wrong now, where `before` came before.
+    /// The invariant violated now, after the state `before`.
     fn broken(&self, before: &World) -> Option<&'static str> {
         let (now, was) = (self.phase(), before.phase());
         if self.store.metadata.is_some() && self.destroyed {
@@ -430,7 +430,7 @@ fn ended(record: Record) -> BackupPhase {
     BackupPhase::ended(record.failed)
 }
 
-/// Whether the lock keeps no place for it (`lock/observe/seen.rs`).
+/// Whether the lock holds no claim for it (`lock/observe/seen.rs`).
 fn rests(phase: &BackupPhase, marked: bool) -> bool {
     matches!(phase, BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed) && !marked
 }
@@ -440,7 +440,7 @@ fn patched(patch: Option<Value>) -> Option<String> {
     patch?.pointer("/status/phase").and_then(Value::as_str).map(str::to_owned)
 }
 
-/// The operation of a collection, by what is kept of it.
+/// The operation of a collection, by its kept outcome.
 fn operation(failed: Option<bool>) -> BackupOperation {
     let mut operation = BackupOperation::default();
     operation.status.phase = match failed {

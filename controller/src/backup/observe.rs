@@ -1,4 +1,4 @@
-//! Everything that is read from the cluster before something is decided.
+//! Reads the data from the cluster that decisions need.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -26,14 +26,14 @@ use crate::{
 
 const BUDGET: Duration = Duration::from_secs(30);
 
-/// What preparation of a Backup with this spec needs to know.
+/// The facts that the preparation of a Backup with this spec needs.
 pub(crate) async fn facts(
     cluster: &Cluster,
     snapshot_locations: &SnapshotLocations,
     spec: &BackupSpec,
     global_policies: Option<&str>,
 ) -> Result<Facts, kube::Error> {
-    // A location that can't be decoded is as if it did not exist: its own controller reports it.
+    // A location that can't be decoded counts as missing: its own controller reports it.
     let decode = |object| list::decode(&object).ok();
     let (locations, version, excluded_namespaces, policy, snapshots) = tokio::try_join!(
         list::raw::<BackupStorageLocation, BackupStorageLocation>(cluster, "", decode),
@@ -95,7 +95,7 @@ async fn namespaces(
     }
 }
 
-/// The live namespaces that a list of a spec may mean. Few names are asked for each: a list would be one of all there are.
+/// The live namespaces that a list of a spec may mean. Few names are read one by one, as a list would return all namespaces.
 async fn live_namespaces(client: &Client, names_of_spec: &[String]) -> Result<Vec<String>, kube::Error> {
     let named = match NamespaceScope::needed(names_of_spec) {
         Needed::None => return Ok(Vec::new()),
@@ -113,30 +113,30 @@ async fn live_namespaces(client: &Client, names_of_spec: &[String]) -> Result<Ve
     Ok(try_join_all(named.iter().cloned().map(exists)).await?.into_iter().flatten().collect())
 }
 
-/// What a backup is to collect, and what is known already to be missing from it.
+/// The items that a backup should collect, and known gaps in it.
 #[derive(Debug)]
 pub(crate) struct Selection {
     pub plan: CollectPlan,
-    /// API groups that did not answer, of which something may have been selected.
+    /// API groups that did not answer, and may have selected types.
     pub unavailable: Vec<String>,
-    /// API groups that did not answer, and have nothing that could be in a backup.
+    /// API groups that did not answer, and have no types that could be backed up.
     pub silent: Vec<String>,
-    /// Resources that are named to be included, and of which nothing is served that could be backed up.
+    /// Included resource names for which the cluster serves no type that could be backed up.
     pub unknown: Vec<String>,
-    /// Patterns of resources to include that match nothing that is served.
+    /// Included patterns of resources that match no served type.
     pub unmatched: Vec<String>,
-    /// Resources that are named to be excluded, and that nothing is served by.
+    /// Excluded resource names for which the cluster serves no type.
     pub idle_excludes: Vec<String>,
-    /// Names and patterns of namespaces to exclude that no namespace has.
+    /// Excluded names and patterns of namespaces that match no namespace.
     pub idle_namespaces: Vec<String>,
-    /// Why the resource policy that is asked for can't be followed (any more).
+    /// Why the requested resource policy can't be followed, or can no longer be followed.
     pub policy_problems: Vec<String>,
-    /// What of the policies is not followed although it is sound.
+    /// Messages about valid parts of the policies that are not followed.
     pub policy_remarks: Vec<String>,
 }
 
-/// Resolves a spec against what the cluster serves now. With `only_related`, cluster-scoped resources come only with what is
-/// related to them.
+/// Resolves a spec against what the cluster serves now. With `only_related`, cluster-scoped resources are only included with
+/// items related to them.
 pub(crate) async fn selection(
     cluster: &Cluster,
     spec: &BackupSpec,
@@ -148,8 +148,8 @@ pub(crate) async fn selection(
     let served = ServedTypes::load(client).await?;
     groups.note(&served);
     let live = live_namespaces(client, &spec.included_namespaces).await?;
-    // Preparation asked a moment ago, and an answer that soon after takes up to 100 ms: the API server has etcd say how far it
-    // is only so often (`pkg/storage/cacher/progress`, v1.34).
+    // Skipped if possible: preparation has just asked, and another answer so soon takes up to 100 ms, as the API server
+    // requests progress from etcd only at intervals (`pkg/storage/cacher/progress`, v1.34).
     let labelled =
         if spec.excluded_namespaces.is_empty() { Vec::new() } else { excluded_namespaces(client).await? };
     let mut asked = as_asked(spec, &labelled);
@@ -161,7 +161,7 @@ pub(crate) async fn selection(
     let (EffectivePolicy { policy, ignored }, policy_problems) =
         match prepare::read_policy(spec, &data, global_policies) {
             Ok(policy) => (policy, Vec::new()),
-            // It was sound when the backup began.
+            // It was valid when the backup began.
             Err(findings) => (EffectivePolicy::default(), findings.iter().map(ToString::to_string).collect()),
         };
     let policy_remarks = remarks(spec, &policy, &ignored);
@@ -186,12 +186,12 @@ pub(crate) async fn selection(
     })
 }
 
-/// What of the policies says nothing in this backup, as sentences.
+/// Messages about parts of the policies that have no effect in this backup.
 fn remarks(spec: &BackupSpec, policy: &ResourcePolicy, ignored: &[&str]) -> Vec<String> {
     let global = ignored.iter().map(|part| {
         format!("{GLOBAL_POLICIES}: {part} is not followed: only volumePolicies are for all backups")
     });
-    // What is selected takes the place of an empty list before the backup begins.
+    // Selected namespaces replace an empty list before the backup begins.
     let takes_all =
         !policy.namespaces.included.is_empty() && spec.included_namespaces.iter().any(|one| one == "*");
     let star = takes_all.then(|| {
@@ -203,14 +203,14 @@ fn remarks(spec: &BackupSpec, policy: &ResourcePolicy, ignored: &[&str]) -> Vec<
 }
 
 /// The spec without the namespaces that are excluded by their own label. Preparation adds them; a backup of everything
-/// is still one of everything, cluster-scoped resources included (Velero drops those then).
+/// remains one of everything, including cluster-scoped resources (which Velero drops then).
 fn as_asked(spec: &BackupSpec, labelled: &[String]) -> BackupSpec {
     let mut asked = spec.clone();
     asked.excluded_namespaces.retain(|name| !labelled.contains(name));
     asked
 }
 
-/// Whether the filter would select some type of a group (`group/version`) of which nothing else is known.
+/// Whether the filter may select a type of a group (`group/version`) whose types are unknown.
 fn may_select(filter: &ResourceFilter, group_version: &str) -> bool {
     let group = group_version.split('/').next().unwrap_or_default();
     [true, false].into_iter().any(|namespaced| {
@@ -223,7 +223,7 @@ fn may_select(filter: &ResourceFilter, group_version: &str) -> bool {
     })
 }
 
-/// Names and patterns of resources in a spec that the cluster serves nothing by.
+/// Names and patterns of resources in a spec that match no served type.
 #[derive(Debug, PartialEq)]
 struct Unserved {
     unknown: Vec<String>,

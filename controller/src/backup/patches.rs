@@ -1,4 +1,4 @@
-//! What is written to a Backup on its way. Every patch is a merge patch that is sent with the resourceVersion of the
+//! Patches of a Backup in its lifecycle. Every patch is a merge patch that is sent with the resourceVersion of the
 //! object it was made from (`runtime::retry`), and none is made from a phase it does not follow. Pure.
 
 use backup_core::time::whole_seconds;
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::job::{decide, finalizers, operations::records};
 
-/// Whether a Backup is in this phase and nobody has asked for its deletion.
+/// Whether a Backup is in this phase and its deletion was not requested.
 fn is_in(backup: &Backup, phase: &BackupPhase) -> bool {
     backup.phase() == *phase && backup.metadata.deletion_timestamp.is_none()
 }
@@ -41,7 +41,7 @@ pub(super) fn is_finalizing(phase: &BackupPhase) -> bool {
     matches!(phase, BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed)
 }
 
-/// To InProgress, with every default written out; none if it can't start (any more).
+/// Moves to InProgress, with every default written out; `None` if it can't start, or can no longer start.
 pub(crate) fn begin(backup: &Backup, facts: &Facts, settings: &Settings, now: Timestamp) -> Option<Value> {
     if !is_in(backup, &BackupPhase::ReadyToStart) {
         return None;
@@ -94,9 +94,9 @@ pub(crate) fn fail(backup: &Backup, reason: &str, now: Timestamp) -> Option<Valu
     })
 }
 
-/// To `next`, one of the finalizing phases, with what the status says of the collection. None if it is there already: what
-/// another replica has announced may be recorded. None, too, once its deletion was asked for: what is not announced by then is
-/// never recorded.
+/// Moves to `next`, one of the finalizing phases, with the status of the collection. `None` if it is in that phase already, as
+/// a record announced by another replica may exist. Also `None` once its deletion was requested: a backup that is not
+/// announced by then is never recorded.
 pub(crate) fn finalizing(backup: &Backup, next: &BackupPhase, status: Option<&Value>) -> Option<Value> {
     let phase = backup.phase();
     if !decide::announces(phase.stage())
@@ -111,7 +111,7 @@ pub(crate) fn finalizing(backup: &Backup, next: &BackupPhase, status: Option<&Va
     Some(patch)
 }
 
-/// In the finalizing phases a backup holds no place in the ledger, unless it says that it reads the cluster again.
+/// In the finalizing phases a backup holds no claim, unless it is marked as reading the cluster again.
 pub(crate) fn claims_again(backup: &Backup) -> Option<Value> {
     marks_claim(backup, true)
 }
@@ -126,7 +126,7 @@ fn marks_claim(backup: &Backup, claims: bool) -> Option<Value> {
         .then(|| json!({ "metadata": { "annotations": { COLLECTS_AGAIN_ANNOTATION: value } } }))
 }
 
-/// What the status says of a collection that has come to its end.
+/// The status of a collection that has ended.
 pub(crate) fn collection(progress: &Progress) -> Value {
     let mut status = json!({ "progress": progress.status(true) });
     if let Some(hooks) = progress.hooks() {
@@ -135,13 +135,13 @@ pub(crate) fn collection(progress: &Progress) -> Value {
     status
 }
 
-/// With that what stood in the way before does not any more.
+/// Adds `status` and clears the "blocked" annotation.
 fn everything(status: &Value) -> Value {
     json!({ "status": status, "metadata": { "annotations": { BLOCKED_ANNOTATION: null } } })
 }
 
-/// That everything was collected, and what stood in the way before does not any more. The phase stays. None if the status
-/// says so already.
+/// Publishes that everything was collected, and clears the "blocked" annotation. The phase is unchanged. `None` if the
+/// status is published already.
 pub(crate) fn collected(backup: &Backup, status: &Value) -> Option<Value> {
     let phase = backup.phase();
     let now = json!(backup.status);
@@ -153,8 +153,8 @@ pub(crate) fn collected(backup: &Backup, status: &Value) -> Option<Value> {
     .then(|| everything(status))
 }
 
-/// To `next`, which is what the operations that are kept in the store make of it, with their counts. None if it can't go
-/// there, or says so already.
+/// Moves to `next`, the phase that results from the operations kept in the store, with their counts. `None` if it can't
+/// follow, or nothing changes.
 pub(crate) fn operations(
     backup: &Backup,
     next: &BackupPhase,
@@ -171,9 +171,9 @@ pub(crate) fn operations(
     records::count(&mut status, operations);
     status.phase = Some(next.clone());
     (status != backup.status).then(|| {
-        // What is told of operations is in the store: nothing blocks them now.
+        // The published state of operations is stored: nothing blocks them now.
         let mut annotations = json!({ BLOCKED_ANNOTATION: null });
-        // What they have changed is read again, so the claim is kept.
+        // Items that they have changed are read again, so the claim is kept.
         if is_finalizing(next) && !is_finalizing(&phase) {
             annotations[COLLECTS_AGAIN_ANNOTATION] = json!("true");
         }
@@ -188,7 +188,7 @@ pub(crate) fn operations(
     })
 }
 
-/// How far a collection has come; nothing once it has ended.
+/// The progress of a collection; `None` once it has ended.
 pub(crate) fn progress(backup: &Backup, progress: &Progress, wait: Option<&str>) -> Option<Value> {
     is_in(backup, &BackupPhase::InProgress).then(|| {
         json!({
@@ -198,13 +198,13 @@ pub(crate) fn progress(backup: &Backup, progress: &Progress, wait: Option<&str>)
     })
 }
 
-/// The patch that publishes what is stored; none if the resource can't go there from where it is.
+/// Publishes the stored end; `None` if it can't follow the current phase.
 pub(crate) fn terminal(current: &Backup, stored: &Backup) -> Option<Value> {
     if !stored.phase().is_terminal() || !current.phase().can_become(&stored.phase()) {
         return None;
     }
     let mut patch = json!({ "status": stored.status });
-    // Counted by us while it waited; what is stored has no place in a queue.
+    // Set by us while it waited; the stored Backup has no place in a queue.
     patch["status"]["queuePosition"] = Value::Null;
     patch["metadata"] = finalizers::ended_metadata::<Backups>(current);
     patch["metadata"]["annotations"][MISSING_DATA_ANNOTATION] =

@@ -1,4 +1,4 @@
-//! Commands that are still to be run in pods when their backup does not go on.
+//! Commands that must still run in pods when their backup is abandoned.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,8 +25,9 @@ impl Worker<Backups> {
         Hooks::new(Arc::new(executor), journal, progress)
     }
 
-    /// Before a Backup that has begun to collect is let go, or fails. Tried for `--resource-timeout`, or once where all was
-    /// collected: after that it is reported, and not waited for any more, as the store may be gone for good.
+    /// Called before a Backup that has begun to collect is released, or fails. Retried for `--resource-timeout`, or tried
+    /// once if everything was collected: after that it is reported, and no longer awaited, as the store may be gone for
+    /// good.
     pub(super) async fn run_pending_hooks(&self, backup: &Backup) -> Result<(), WorkerError> {
         if !matches!(
             backup.phase(),

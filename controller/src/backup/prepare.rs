@@ -1,4 +1,4 @@
-//! What a Backup becomes when it starts: every default written out, and everything that keeps it from running.
+//! Prepares a Backup for its start: writes out every default, and finds everything that keeps it from running.
 //!
 //! Velero: `pkg/controller/backup_controller.go` (`prepareBackupRequest`), v1.18. Pure.
 
@@ -27,20 +27,20 @@ use crate::{
     snapshot_locations::choice::{self, ChosenLocations, SnapshotCandidates},
 };
 
-/// How long a CSI snapshot may take to be made, where the backup does not say (Velero `pkg/cmd/server/config`, v1.18).
+/// Default timeout for the creation of a CSI snapshot (Velero `pkg/cmd/server/config`, v1.18).
 const CSI_SNAPSHOT_TIMEOUT: GoDuration = GoDuration::from_secs(600);
-/// Label of claims that are snapshotted together, likewise.
+/// Default label of claims that are snapshotted together (same source).
 const VOLUME_GROUP_LABEL: &str = "velero.io/volume-group";
 const STORAGE_LOCATION: &str = "spec.storageLocation";
 const RESOURCE_POLICY: &str = "spec.resourcePolicy";
 const TTL: &str = "spec.ttl";
 
-/// Settings of the installation that fill in what a backup leaves open.
+/// Settings of the installation for fields that a backup leaves unset.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) ttl: GoDuration,
     pub(crate) item_operation_timeout: GoDuration,
-    /// How long single resources are waited for.
+    /// Maximum wait for a single resource.
     pub(crate) resource_timeout: GoDuration,
     /// Location to use when none is marked as the default.
     pub(crate) location: String,
@@ -80,25 +80,25 @@ pub(crate) struct Facts {
     pub(crate) snapshots: SnapshotCandidates,
 }
 
-/// The data of the ConfigMaps with policies, as far as there are any.
+/// The data of the ConfigMaps with policies; `None` without a ConfigMap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PolicyData {
-    /// The one that the Backup names.
+    /// The ConfigMap that the Backup names.
     pub(crate) own: Option<BTreeMap<String, String>>,
-    /// The one for all backups.
+    /// The ConfigMap for all backups.
     pub(crate) global: Option<BTreeMap<String, String>>,
 }
 
-/// A Backup with its defaults, and what keeps it from running.
+/// A Backup with its defaults, and the reasons why it cannot run.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
-    /// The Backup as it is to be stored, with those parts of the status that depend on nothing else. The phase is as it was.
+    /// The Backup to store, with those parts of the status that depend on nothing else. The phase is unchanged.
     pub(crate) backup: Backup,
     /// Everything that is wrong. Empty: it may run.
     pub(crate) findings: Vec<Finding>,
 }
 
-/// Fills in and checks a Backup. Doing it again changes nothing but the expiration.
+/// Fills in and checks a Backup. Repeating it changes only the expiration.
 pub(crate) fn prepare(backup: &Backup, facts: &Facts, settings: &Settings, now: Timestamp) -> Prepared {
     let mut backup = backup.clone();
     let name = location_name(&backup.spec, &facts.locations, &settings.location);
@@ -126,7 +126,7 @@ pub(crate) fn prepare(backup: &Backup, facts: &Facts, settings: &Settings, now: 
         .insert(labels::STORAGE_LOCATION.to_owned(), labels::valid_value(&name));
     annotate(backup.metadata.annotations.get_or_insert_default(), &facts.version, settings);
 
-    // A backup that failed validation never expires by the field that was wrong.
+    // An invalid ttl sets no expiration.
     let is_invalid = findings.iter().any(|finding| finding.field == TTL);
     let ttl = backup.spec.ttl.unwrap_or(settings.ttl);
     let start = backup.status.start_timestamp.as_ref().map_or(now, |time| time.0);
@@ -180,7 +180,7 @@ fn annotate(annotations: &mut BTreeMap<String, String>, version: &Info, settings
 }
 
 impl Prepared {
-    /// The Backup on its way into `InProgress`.
+    /// The Backup as it enters `InProgress`.
     #[must_use]
     pub(crate) fn begun(mut self, now: Timestamp) -> Backup {
         let status = &mut self.backup.status;
@@ -197,7 +197,7 @@ fn location_name(spec: &BackupSpec, locations: &[BackupStorageLocation], fallbac
     named.or_else(|| choose_default(locations, fallback)).unwrap_or_else(|| fallback.to_owned())
 }
 
-/// What keeps a backup from going to its location.
+/// Why a backup cannot be stored in its location.
 fn location_finding(spec: &BackupSpec, locations: &[BackupStorageLocation], name: &str) -> Option<Finding> {
     let is_named = spec.storage_location.as_ref().is_some_and(|name| !name.is_empty());
     let problem = match locations.iter().find(|location| location.name_any() == name) {
@@ -227,7 +227,7 @@ fn location_problem(location: &BackupStorageLocation, name: &str) -> Option<Stri
     Some(format!("BackupStorageLocation {name:?} {problem}"))
 }
 
-/// Snapshots are asked for, and nothing takes them.
+/// The error if snapshots are requested and nothing takes them.
 fn no_snapshots(snapshots: &ChosenLocations) -> Finding {
     let sentence = "volume snapshots are only taken of CSI volumes, where --features has EnableCSI, and by plugins in \
                     VolumeSnapshotLocations; unset it, or set it to false, to back up resources only";
@@ -236,7 +236,7 @@ fn no_snapshots(snapshots: &ChosenLocations) -> Finding {
     Finding::new("spec.snapshotVolumes", message)
 }
 
-/// What of the resource policy does not go together with the filters of the Backup.
+/// Parts of the resource policy that cannot be combined with the filters of the Backup.
 fn filter_findings(spec: &BackupSpec, policy: &ResourcePolicy) -> Vec<Finding> {
     if !uses_combined_fields(spec) {
         return Vec::new();
@@ -254,14 +254,14 @@ fn filter_findings(spec: &BackupSpec, policy: &ResourcePolicy) -> Vec<Finding> {
 /// The policies that a backup follows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EffectivePolicy {
-    /// That of the Backup, with the rules for the volumes of all backups.
+    /// The policy of the Backup, with the rules for the volumes of all backups.
     pub(crate) policy: ResourcePolicy,
     /// Parts of the policies for all backups that are not followed.
     pub(crate) ignored: Vec<&'static str>,
 }
 
-/// The policy of the Backup, and the one for all backups, whose ConfigMap is called `global`. The error is everything that is
-/// wrong with them.
+/// The policy of the Backup, and the one for all backups, whose ConfigMap is called `global`. The error lists everything that
+/// is wrong with them.
 pub(crate) fn read_policy(
     spec: &BackupSpec,
     data: &PolicyData,

@@ -1,4 +1,4 @@
-//! How far a collection has come, for people.
+//! Progress of a collection, for users.
 
 use std::sync::{
     Arc,
@@ -22,7 +22,7 @@ struct Counts {
 }
 
 impl Progress {
-    /// Of a collection that has written so many items.
+    /// Progress of a collection that has written `written` items.
     pub(crate) fn of(written: u64) -> Self {
         let progress = Self::default();
         progress.counts.written.store(written, Ordering::Relaxed);
@@ -33,7 +33,7 @@ impl Progress {
         self.counts.written.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many more are known to come.
+    /// At least `more` further items are expected.
     pub(crate) fn expect(&self, more: u64) {
         let total = self.written().saturating_add(more);
         self.counts.expected.fetch_max(total, Ordering::Relaxed);
@@ -47,7 +47,7 @@ impl Progress {
         self.counts.hooks_failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Commands in pods, as they stand in the status, if there were some.
+    /// Counts of commands in pods for the status; `None` if there were none.
     pub(crate) fn hooks(&self) -> Option<HookStatus> {
         let hooks_attempted = self.counts.hooks_attempted.load(Ordering::Relaxed);
         let hooks_failed = self.counts.hooks_failed.load(Ordering::Relaxed);
@@ -58,7 +58,7 @@ impl Progress {
         self.counts.written.load(Ordering::Relaxed)
     }
 
-    /// As it stands in the status. The total grows while lists are read; at the end it is what was written.
+    /// The progress for the status. The total grows while lists are read; at the end it is the number of written items.
     pub(crate) fn status(&self, ended: bool) -> BackupProgress {
         let written = self.written();
         let total = if ended { written } else { written.max(self.counts.expected.load(Ordering::Relaxed)) };

@@ -1,6 +1,6 @@
-//! Whose turn it is. Pure, and from stored phases alone: no counter is kept anywhere that could leak.
+//! Decides which backups are queued and started. Pure, and from stored phases alone: there is no counter that could leak.
 //!
-//! Backups start in order of arrival. One that overlaps a running one, or an earlier one that waits, waits too; so a wide
+//! Backups start in order of arrival. A backup that overlaps a running or an earlier waiting one waits, too; so a wide
 //! backup is never overtaken for ever by narrow ones. A start costs one write, whatever the length of the queue.
 
 use std::cmp::Ordering;
@@ -10,10 +10,10 @@ use backup_lock::Footprint;
 
 use crate::job::lifecycle::Ticket;
 
-/// What is to be written for a backup.
+/// The change to write to a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// From New to Queued, at this place. The place is written once and not moved up.
+    /// From New to Queued, at this position. The position is written once and not moved up.
     Queue {
         /// From 1.
         position: i64,
@@ -22,7 +22,7 @@ pub(crate) enum Turn {
     Start,
 }
 
-/// The turns that are due, by name. `slots` is how many backups may collect at the same time.
+/// The turns that are due, by name. `slots` is the maximum number of backups that collect at the same time.
 pub(crate) fn turns(tickets: &[Ticket<'_>], slots: usize) -> Vec<(String, Turn)> {
     let mut due = queue(tickets);
     let mut running: Vec<&Footprint> =
@@ -33,7 +33,7 @@ pub(crate) fn turns(tickets: &[Ticket<'_>], slots: usize) -> Vec<(String, Turn)>
     let mut waiting: Vec<&Ticket<'_>> =
         tickets.iter().filter(|ticket| ticket.stage == Stage::Queued && is_free(ticket)).collect();
     waiting.sort_by(|a, b| a.position.cmp(&b.position).then_with(|| arrival(a, b)));
-    // One that arrived earlier and is on its way into the queue is not overtaken.
+    // A backup that arrived earlier and is being queued is not overtaken.
     let entering = tickets.iter().filter(|ticket| ticket.stage == Stage::New && ticket.busy);
     let first_entering = entering.min_by(|a, b| arrival(a, b));
     let mut ahead: Vec<&Footprint> =
@@ -72,7 +72,7 @@ fn is_free(ticket: &Ticket<'_>) -> bool {
     !ticket.busy && !ticket.held_back && !ticket.leaving
 }
 
-/// Queued, or about to be.
+/// Whether a backup is queued, or about to be.
 fn waits(ticket: &Ticket<'_>) -> bool {
     match ticket.stage {
         Stage::Queued => true,
@@ -81,7 +81,7 @@ fn waits(ticket: &Ticket<'_>) -> bool {
     }
 }
 
-/// Waiting and finalizing backups hold no slot, nor does one that lets a restore go first; a start that is being written does.
+/// Waiting and finalizing backups hold no slot, nor does a backup that yields to a restore; a start that is being written does.
 fn holds_slot(ticket: &Ticket<'_>) -> bool {
     match ticket.stage {
         Stage::ReadyToStart => !ticket.yields,

@@ -1,4 +1,4 @@
-//! What operations have changed is read once more when they have ended, and the contents go on where they were left.
+//! Reads items again that operations have changed, once they have ended, and continues the contents.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ use crate::job::{
 };
 
 impl Worker<Backups> {
-    /// Adds to the contents what operations have changed, and completes the files by how they have ended. Done again after a
-    /// crash: the record holds what was there before.
+    /// Adds items that operations have changed to the contents, and completes the files by the outcomes. Repeated after a
+    /// crash: the record holds the state before.
     pub(super) async fn read_again(
         &mut self,
         backup: &Backup,
@@ -34,7 +34,7 @@ impl Worker<Backups> {
         let (mut writer, files) = awaiting.resume().map_err(WorkError::Store)?;
         let files = self.renewed(backup, &mut writer, files, operations).await?;
         let upload = writer.finish().await.map_err(WorkError::Store)?;
-        // What the status says may be from before a crash.
+        // The status may be from before a crash.
         let progress = Progress::of(files.resource_list.len() as u64);
         let summary = Collection { progress: progress.status(true), status: patches::collection(&progress) };
         Ok(Completed { upload, files, summary })
@@ -87,7 +87,7 @@ impl Worker<Backups> {
                 Err(CollectError::Store(error)) => return Err(WorkError::Store(error)),
             }
         }
-        // Another controller may have told of errors while this one collected without any.
+        // Another controller may have published errors while this one collected without any.
         remember_failure(&mut report, backup);
         complete_info(&mut files.volume_info, operations);
         files.item_operations = records::encode(operations)?;

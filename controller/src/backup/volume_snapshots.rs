@@ -1,4 +1,4 @@
-//! Snapshots of volumes that plugins take for a backup: of which volumes, in which location, and what became of them (Velero
+//! Snapshots of volumes that plugins take for a backup: which volumes, in which location, and their outcomes (Velero
 //! `pkg/backup/item_backupper.go`, `takePVSnapshot`, v1.18).
 
 use std::{collections::HashMap, sync::Arc};
@@ -26,19 +26,19 @@ pub(crate) use attempt::SnapshotLocation;
 use attempt::{Attempt, Outcome, Snapshots, unknown_outcome};
 pub(crate) use journal::{SnapshotJournal, prior_snapshots};
 
-/// A PersistentVolume, and the claim that it is bound to, as far as a resource policy may ask for it; else null.
+/// A PersistentVolume, and the claim that it is bound to, if a resource policy may need it; else null.
 pub(crate) struct VolumeWithClaim {
     pub(crate) volume: Value,
     pub(crate) claim: Value,
 }
 
-/// What was begun has come to; `None` if it was not begun after all.
+/// The outcome of a snapshot; `None` if it was not begun after all.
 type Answer = Result<Option<Attempt>, StoreError>;
 
 pub(crate) struct VolumeSnapshots {
     snapshots: Arc<Snapshots>,
     journal: SnapshotJournal,
-    /// What was begun and has not come to its turn, by the names of the volumes.
+    /// Snapshots begun ahead of their turn, by the names of the volumes.
     begun: HashMap<String, oneshot::Receiver<Answer>>,
     /// Volumes of CSI drivers have actions of their own.
     csi: bool,
@@ -46,7 +46,7 @@ pub(crate) struct VolumeSnapshots {
 }
 
 impl VolumeSnapshots {
-    /// Opens the locations of a backup. One that cannot be used is an error of the backup.
+    /// Opens the locations of a backup. A location that cannot be used is an error of the backup.
     pub(crate) async fn open(
         kind: &Backups,
         backup: &Backup,
@@ -83,12 +83,13 @@ impl VolumeSnapshots {
         }
     }
 
-    /// Whether a snapshot of this PersistentVolume was asked for.
+    /// Whether a snapshot of this PersistentVolume was requested.
     pub(crate) fn has(&self, volume: &str) -> bool {
         self.taken.iter().any(|one| one.spec.persistent_volume_name == volume)
     }
 
-    /// A bound claim was written, and snapshots of CSI volumes are off: its data is in the backup only if a plugin takes a snapshot.
+    /// Called for a bound claim while snapshots of CSI volumes are off: its data is in the backup only if a plugin takes a
+    /// snapshot.
     pub(crate) fn note_unsupported(&self, claim: &Value, reason: &str) {
         self.snapshots.volumes.unsupported(claim, reason);
     }
@@ -98,7 +99,7 @@ impl VolumeSnapshots {
         !self.snapshots.locations.is_empty()
     }
 
-    /// Whether a plugin may be asked for a snapshot of this volume, and was not so far.
+    /// Whether a plugin may be asked for a snapshot of this volume, and has not been yet.
     pub(crate) fn can_begin(&self, volume: &Value) -> bool {
         self.has_locations()
             && self
@@ -106,7 +107,7 @@ impl VolumeSnapshots {
                 .is_some_and(|name| !self.journal.prior.contains_key(name) && !self.begun.contains_key(name))
     }
 
-    /// Begins to take snapshots of the volumes of one block, one after the other, beside what else goes on.
+    /// Begins to take snapshots of the volumes of one block, one after the other, in the background.
     pub(crate) fn begin(&mut self, volumes: Vec<VolumeWithClaim>, backup: &Backup) {
         let mut turns = Vec::new();
         for of in volumes {
@@ -131,7 +132,7 @@ impl VolumeSnapshots {
                     snapshots.attempt(&volume, &claim, &backup).await.map(Some)
                 };
                 if attempt.is_err() {
-                    // The next ones could not be noted either.
+                    // The next snapshots could not be noted either.
                     stop.cancel();
                 }
                 let _ = answer.send(attempt);
@@ -139,9 +140,9 @@ impl VolumeSnapshots {
         });
     }
 
-    /// Takes a snapshot of a PersistentVolume, if it is wanted and a plugin knows the volume, or waits for the one that was begun.
-    /// What went wrong, as sentences. After an error of the journal no snapshot is begun, or the next attempt reports that its
-    /// outcome is unknown.
+    /// Takes a snapshot of a PersistentVolume, if it is wanted and a plugin knows the volume, or waits for the one that was
+    /// begun. Returns messages about errors. After an error of the journal no snapshot is begun, or the next attempt reports that
+    /// its outcome is unknown.
     pub(crate) async fn take(
         &mut self,
         of: VolumeWithClaim,
@@ -169,8 +170,8 @@ impl VolumeSnapshots {
         Ok(problems)
     }
 
-    /// Removes what was begun of volumes that are not in the backup in the end. What stays is deleted with the backup, and
-    /// is returned as sentences.
+    /// Removes snapshots that were begun of volumes that are not in the backup in the end. Snapshots that cannot be
+    /// removed are returned as messages, and deleted with the backup.
     pub(crate) async fn end_begun(&mut self) -> Result<Vec<String>, StoreError> {
         self.journal.stop.cancel();
         let mut problems = Vec::new();
@@ -197,7 +198,7 @@ impl VolumeSnapshots {
         Ok(problems)
     }
 
-    /// The name of a volume that is not of CSI.
+    /// The name of a volume, unless CSI actions handle it.
     fn name_of<'v>(&self, volume: &'v Value) -> Option<&'v str> {
         let csi = self.csi && text(volume, "/spec/csi/driver").is_some();
         text(volume, "/metadata/name").filter(|_| !csi)
@@ -208,8 +209,8 @@ impl VolumeSnapshots {
         self.taken.push(snapshot);
     }
 
-    /// All snapshots, also those that an earlier attempt has begun of volumes that are gone: they are deleted with the
-    /// backup. And what went wrong, as sentences.
+    /// All snapshots, and messages about errors. Includes snapshots that an earlier attempt has begun of volumes that
+    /// are gone: they are deleted with the backup.
     pub(crate) fn finish(self) -> (Vec<VolumeSnapshot>, Vec<String>) {
         let (mut taken, mut problems) = (self.taken, Vec::new());
         for prior in self.journal.prior.into_values() {
@@ -232,12 +233,12 @@ async fn answered(answer: oneshot::Receiver<Answer>) -> Answer {
     answer.await.unwrap_or_else(|_| Err(failed("its task has ended without an answer")))
 }
 
-/// What was begun is in the journal: the next attempt at the backup reports it.
+/// Begun snapshots are in the journal: the next attempt at the backup reports them.
 fn failed(reason: &str) -> StoreError {
     StoreError::Io { action: "snapshot a volume".to_owned(), detail: reason.to_owned() }
 }
 
-/// What an earlier attempt has begun: it exists, or its outcome is unknown.
+/// A snapshot that an earlier attempt has begun: it exists, or its outcome is unknown.
 fn take_over(prior: VolumeSnapshot, problems: &mut Vec<String>) -> VolumeSnapshot {
     if prior.usable().is_some() {
         return prior;

@@ -1,4 +1,4 @@
-//! Deletes the data of a backup: what is outside of cluster and bucket, its files, and its restores with their files.
+//! Deletes the data of a backup: data outside of cluster and bucket, its files, and its restores with their files.
 
 use backup_core::{
     api::{Backup, BackupStorageLocation},
@@ -14,24 +14,24 @@ use super::{
     observe,
 };
 
-/// What is known after the data was deleted.
+/// Facts about the data after its deletion.
 #[derive(Default)]
 pub(super) struct DeletedData {
     /// `None` if the backup has no files.
     pub(super) location: Option<BackupStorageLocation>,
-    /// The uid that has claimed the folder; empty if nothing outlasts the deletion.
+    /// The uid that has claimed the folder; empty if nothing remains after the deletion.
     pub(super) owner: String,
     pub(super) retained: RetainedVersions,
 }
 
 struct BackupStore {
     store: Location,
-    /// Whether what is deleted there may only be hidden.
+    /// Whether deleted files may only be hidden there.
     keeps_versions: bool,
 }
 
 impl DeletionController {
-    /// `waits`: all files were hidden before.
+    /// With `waits`, all files were hidden before.
     pub(super) async fn delete_data(
         &self,
         backup: &Backup,
@@ -59,7 +59,7 @@ impl DeletionController {
         Ok(deleted)
     }
 
-    /// Deletes the files of the backup. Returns what the store keeps of them.
+    /// Deletes the files of the backup. Returns the versions that the store retains.
     async fn delete_files(
         &self,
         backup: &Backup,
@@ -72,8 +72,8 @@ impl DeletionController {
             return Ok(store.delete_backup_and_versions(&name, Some(&waits.owner)).await?.retained);
         }
         let failed = backup.status.failure_reason.is_some();
-        // Metadata that cannot be read is no one else's, unless the backup failed because the name was taken: what is under
-        // the name is still deleted. Unfinished files may be those that another cluster is storing.
+        // Unreadable metadata does not belong to another backup, unless the backup failed because the name was taken: files
+        // under the name are still deleted. Unfinished files may be those that another cluster is storing.
         let stored = match store.read_metadata(&name).await {
             Err(StoreError::Corrupt { .. }) if !failed => None,
             stored => stored?,
@@ -89,7 +89,7 @@ impl DeletionController {
             return Ok(RetainedVersions::default());
         }
         self.cluster.leadership.check()?;
-        // Metadata first, then what is left.
+        // Metadata first, then the other files.
         let deleted = if *keeps_versions {
             store.delete_backup_and_versions(&name, None).await?
         } else {
@@ -99,8 +99,8 @@ impl DeletionController {
         Ok(deleted.retained)
     }
 
-    /// Deletes the restores from the backup that have ended, with their files, and adds what the store keeps of these to
-    /// `retained`: a restore of which something is locked stays until that is over. `hidden`: its files were hidden before.
+    /// Deletes the ended restores from the backup, with their files, and adds the versions that the store retains to
+    /// `retained`: a restore with locked files is kept until the lock ends. `hidden`: its files were hidden before.
     async fn delete_restores(
         &self,
         backup: &Backup,

@@ -1,4 +1,4 @@
-//! What to do about a DeleteBackupRequest. Pure.
+//! Decides what to do about a DeleteBackupRequest. Pure.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use kube::ResourceExt;
 
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
-    /// The backup of the name in the request.
+    /// The backup with the name in the request.
     pub(super) backup: Option<Backup>,
-    /// Restores from it that work or may still begin to, as `name (phase)`.
+    /// Restores from it that run or may still begin, as `name (phase)`.
     pub(super) users: Vec<String>,
     pub(super) store: Store,
     pub(super) now: Timestamp,
@@ -24,13 +24,13 @@ pub(super) struct Facts {
 /// Whether the files of a backup can be deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Store {
-    /// They can, or there are none.
+    /// They can, or there are no files.
     Ready,
-    /// Not until a person changes something.
+    /// Not until a user changes something.
     Never(String),
     /// Not now: the location is unavailable.
     NotNow(String),
-    /// It is not known yet.
+    /// Not known yet.
     Unknown(String),
 }
 
@@ -38,11 +38,11 @@ pub(super) enum Store {
 pub(super) enum Plan<'a> {
     /// The request is answered.
     Nothing,
-    /// Look again in a while.
+    /// Check again in a while.
     Wait(String),
-    /// Look again then: the store locks versions of the files until a date.
+    /// Check again after this time: the store locks versions of the files until a date.
     Sleep(Duration),
-    /// Answer with these errors; nothing has been destroyed by this decision.
+    /// Answer with these errors; this decision has deleted nothing.
     Refuse(Vec<String>),
     /// Publish that the backup is being deleted, then continue.
     Begin(&'a Backup),
@@ -50,7 +50,7 @@ pub(super) enum Plan<'a> {
     Continue(&'a Backup),
     /// The backup is gone: answer.
     Finish,
-    /// The request was answered with success: it goes too.
+    /// The request was answered with success: delete it, too.
     Sweep,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn decide<'a>(request: &DeleteBackupRequest, facts: &'a Facts) -> Pla
             refuse(format!("backup {name} not found: check the name with kubectl get backups.velero.io"))
         };
     };
-    // An object is not its name: a backup that was created again is not the one this request is about.
+    // A name is not an identity: a backup that was created again is not the one of this request.
     let uid = request.labels().get(labels::BACKUP_UID);
     if uid.is_some() && *uid.unwrap_or(&String::new()) != backup.uid().unwrap_or_default() {
         return if begun {
@@ -112,13 +112,13 @@ pub(super) fn decide<'a>(request: &DeleteBackupRequest, facts: &'a Facts) -> Pla
     }
 }
 
-/// What the deletion of a backup waits for, once all of its files are hidden.
+/// What the deletion of a backup waits for, once all its files are hidden.
 pub(super) fn waits(backup: &Backup) -> Option<Waits> {
     let annotation = backup.annotations().get(labels::DELETION_WAITS_ANNOTATION);
     Waits::read(annotation.map(String::as_str)).filter(|_| backup.phase() == BackupPhase::Deleting)
 }
 
-/// How much longer it waits; `None` if that is over. At most a day, as clocks may be set.
+/// The remaining wait; `None` if it is over. At most a day, as clocks may be set.
 pub(super) fn left(waits: &Waits, now: Timestamp) -> Option<Duration> {
     const DAY: Duration = Duration::from_hours(24);
     let left = Duration::try_from(waits.again.duration_since(now)).ok()?;
@@ -134,13 +134,13 @@ fn some_of(names: &[String]) -> String {
     listed(&names[..names.len().min(SHOWN)], names.len())
 }
 
-/// Whether the backup may have files. One that was refused never wrote any; those under its name are of another.
+/// Whether the backup may have files. A refused backup never wrote any; files under its name belong to another.
 pub(super) fn has_files(backup: &Backup) -> bool {
     backup.status.validation_errors.is_empty()
 }
 
-/// Whether the files under the backup's name are its own, given the metadata stored there: one that failed because the name was
-/// taken has none. (One that was synced has another uid than its metadata, but the phase of it.)
+/// Whether the files under the backup's name are its own, given the metadata stored there: a backup that failed because the
+/// name was taken has none. (A synced backup has another uid than its metadata, but the same phase.)
 pub(super) fn owns_files(backup: &Backup, stored: Option<&Backup>) -> bool {
     let Some(stored) = stored else { return true };
     let failed = backup.status.failure_reason.is_some();

@@ -1,5 +1,5 @@
-//! Deletes what a backup has outside of cluster and bucket, of which only its files know: what plugins have made for its items
-//! (Velero `internal/delete/delete_item_action_handler.go`, v1.18), and snapshots of volumes.
+//! Deletes the data of a backup outside of cluster and bucket that is only known from its files: data that plugins have made
+//! for its items (Velero `internal/delete/delete_item_action_handler.go`, v1.18), and snapshots of volumes.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,11 +13,11 @@ use serde_json::Value;
 use super::{DeletionController, StepError, decide::owns_files};
 use crate::discovery::ServedTypes;
 
-/// How long the drivers of volumes get to delete the snapshots of one backup, before the request says that they have not.
+/// Timeout for volume drivers to delete the snapshots of one backup; then the request reports that they have not.
 const DRIVER_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl DeletionController {
-    /// Contents that are gone, or cannot be read, do not stop the deletion: people delete a broken backup because of them.
+    /// Contents that are missing or unreadable do not stop the deletion: they are why users delete a broken backup.
     pub(super) async fn delete_external_data(
         &self,
         backup: &Backup,
@@ -25,7 +25,7 @@ impl DeletionController {
     ) -> Result<(), StepError> {
         let name = backup.name_any();
         let snapshots = csi::SnapshotApi::new(&self.cluster.client, &self.cluster.leadership);
-        // Whether snapshots are made now says nothing about those that were.
+        // The current setting says nothing about earlier snapshots.
         let has_csi = backup.status.csi_volume_snapshots_attempted > 0;
         let actions = self.delete_actions().await?;
         if has_csi || !actions.is_empty() {
@@ -45,13 +45,13 @@ impl DeletionController {
                 }
             }
         }
-        // Contents that came with a backup of Velero up to 1.16.
+        // VolumeSnapshotContents that sync imported (Velero up to 1.16).
         self.cluster.leadership.check()?;
         StepError::unless_empty(csi::delete::synced(&snapshots, backup, DRIVER_TIMEOUT).await?)?;
         self.delete_native_snapshots(backup, store).await
     }
 
-    /// The plugins that see the items of a deleted backup. If one cannot be run, nothing is deleted: what it has made would stay.
+    /// The plugins for the items of a deleted backup. If one cannot be run, nothing is deleted: its data would stay.
     async fn delete_actions(&self) -> Result<ActionSet<PluginAction>, StepError> {
         let found = self.plugins.actions(&[Kind::DeleteItemAction], &BTreeSet::new(), None).await;
         let mut problems = found.problems;
@@ -65,7 +65,7 @@ impl DeletionController {
         Ok(actions)
     }
 
-    /// Runs the actions on every item that they apply to, until one fails; a repetition begins with the first item again.
+    /// Runs the actions on every item that they apply to, until one fails; a repetition starts at the first item.
     async fn run_actions(
         &self,
         backup: &Backup,
@@ -102,8 +102,8 @@ impl DeletionController {
         Ok(())
     }
 
-    /// Deletes the snapshots that plugins have taken, which a file beside the contents names. If one stays, the backup stays,
-    /// too: nothing else knows of it.
+    /// Deletes the snapshots that plugins have taken, which a file beside the contents lists. If one remains, the backup is
+    /// kept, too: only its file names the snapshot.
     async fn delete_native_snapshots(&self, backup: &Backup, store: &Location) -> Result<(), StepError> {
         let name = backup.name_any();
         let values = match store.read_volume_snapshots(&name).await {
@@ -115,7 +115,7 @@ impl DeletionController {
                 return Ok(());
             }
         };
-        // Files under this name may be those of another backup.
+        // Files under this name may belong to another backup.
         let stored = match store.read_metadata(&name).await {
             Err(StoreError::Corrupt { .. }) => None,
             stored => stored?,

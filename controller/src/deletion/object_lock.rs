@@ -1,5 +1,5 @@
-//! A deletion that cannot end yet, because the store locks versions of the files. All files are hidden by then; the request stays
-//! InProgress and the Backup Deleting, and an annotation of the Backup says until when, also to the next process.
+//! A deletion that has to wait because the store locks versions of the files. All files are hidden by then; the request stays
+//! InProgress and the Backup Deleting, and an annotation of the Backup records until when, for users and the next process.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use super::{DeletionController, data::DeletedData, decide};
 use crate::error::ReconcileError;
 
 impl DeletionController {
-    /// Publishes what the deletion waits for. Returns for how long, `None` if the Backup has changed meanwhile.
+    /// Publishes what the deletion waits for. Returns how long, `None` if the Backup has changed meanwhile.
     pub(super) async fn publish_wait(
         &self,
         request: &DeleteBackupRequest,
@@ -64,7 +64,7 @@ impl DeletionController {
         Ok(())
     }
 
-    /// Returns the request as it is while it is worked on and needs a claim, `None` if it has changed meanwhile.
+    /// Returns the request in the state in which it needs a claim, `None` if it has changed meanwhile.
     pub(super) async fn resume(
         &self,
         request: &DeleteBackupRequest,
@@ -80,7 +80,7 @@ impl DeletionController {
         Ok(if let PatchOutcome::Written(request) = outcome { Some(request) } else { None })
     }
 
-    /// Emits what stays for good after the deletion of a backup, where people look once it is gone: at the location.
+    /// Emits an event about retained versions at the location, where users look once the backup is gone.
     pub(super) fn emit_retained(
         &self,
         backup: &Backup,

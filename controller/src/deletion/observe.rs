@@ -1,4 +1,4 @@
-//! What is known about a request: the backup, the restores that use it, and its store. All of it is read when it is asked for.
+//! Reads the facts about a request: the backup, the restores that use it, and its store. Nothing is cached.
 
 use backup_core::{
     api::{
@@ -28,7 +28,7 @@ pub(super) async fn facts(
     Ok(Facts { backup, users, store, now: Timestamp::now() })
 }
 
-/// Restores from the backup that have not ended. One that names only the backup's schedule may still choose it.
+/// Restores from the backup that have not ended. A restore that names only the backup's schedule may still choose it.
 pub(super) async fn users(cluster: &Cluster, backup: &Backup) -> Result<Vec<String>, kube::Error> {
     let name = backup.name_any();
     let schedule = backup.schedule();
@@ -57,8 +57,8 @@ pub(super) async fn ended_restores(cluster: &Cluster, backup: &Backup) -> Result
     .await
 }
 
-/// Requests to delete the backup of this name and uid. One that names no uid may mean a backup that was created since, so
-/// it only counts once it was answered.
+/// Requests to delete the backup of this name and uid. A request without a uid may mean a backup created since, so it only
+/// counts once it was answered.
 pub(super) async fn requests_for(
     cluster: &Cluster,
     backup: &str,

@@ -1,5 +1,5 @@
-//! Data of volumes that Velero has put into a repository of files. We cannot delete it, and nobody else would know of it
-//! afterwards, so such a backup stays until somebody has decided what is to become of it.
+//! Data of volumes in a repository of files by Velero. We cannot delete it, and it would be unknown to all afterwards, so such
+//! a backup is kept until a user has decided about the data.
 
 use backup_core::{
     api::{Backup, DeleteBackupRequest},
@@ -15,11 +15,11 @@ use super::{
 };
 use crate::error::ReconcileError;
 
-/// Volumes that a sentence names.
+/// Maximum number of volumes in a message.
 const SHOWN: usize = 5;
 
 impl DeletionController {
-    /// Why the deletion does not begin, if the backup has such data and nobody has given it up.
+    /// Why the deletion does not begin, if the backup has such data and no annotation gives it up.
     pub(super) async fn keeps_for_its_data(
         &self,
         request: &DeleteBackupRequest,
@@ -33,14 +33,14 @@ impl DeletionController {
         }
         let store = self.locations.store(&self.locations.of_backup(backup).await?).await?;
         let volumes = match store.saved_volumes(backup).await.map(|saved| saved.in_repository) {
-            // People delete a broken backup because of that.
+            // That is a reason why users delete a broken backup.
             Err(StoreError::Corrupt { .. }) => Vec::new(),
             volumes => volumes?,
         };
         if volumes.is_empty() {
             return Ok(None);
         }
-        // Files under this name may be those of another backup.
+        // Files under this name may belong to another backup.
         let stored = match store.read_metadata(&backup.name_any()).await {
             Err(StoreError::Corrupt { .. }) => None,
             stored => stored?,

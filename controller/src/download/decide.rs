@@ -1,27 +1,27 @@
-//! What becomes of a request. Pure.
+//! Decides what to do with a request. Pure.
 
 use std::time::Duration;
 
 use backup_core::api::{DownloadRequest, download_request::DownloadRequestPhase as Phase};
 use jiff::{SignedDuration, Timestamp};
 
-/// How long a URL is good for, and how long a request stays (Velero `DownloadURLTTL` in `pkg/persistence/object_store.go`, v1.18).
+/// Lifetime of a URL and of a request (Velero `DownloadURLTTL` in `pkg/persistence/object_store.go`, v1.18).
 pub(super) const TTL: Duration = Duration::from_mins(10);
 
-/// Velero's command line waits for a minute at most.
+/// Retry time; Velero's command line waits for a minute at most.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// Nobody has answered yet.
+    /// Not answered yet.
     Answer,
-    /// It is answered; look again after this time.
+    /// It was answered; check again after this time.
     Keep(Duration),
-    /// Its time is over, answered or not.
+    /// It has expired, answered or not.
     Remove,
 }
 
-/// A request that says itself when it ends ends then, any other ten minutes after its creation.
+/// A request with an expiration ends then, any other ten minutes after its creation.
 pub(super) fn decide(request: &DownloadRequest, now: Timestamp) -> Plan {
     let given = request.status.expiration.as_ref().map(|time| time.0);
     let created = request.metadata.creation_timestamp.as_ref().map(|time| expiration(time.0));
@@ -35,13 +35,13 @@ pub(super) fn decide(request: &DownloadRequest, now: Timestamp) -> Plan {
     }
 }
 
-/// Whether what may pass by itself is waited for: somebody is likely to wait for the answer still.
+/// Whether a temporary error is retried: the client is probably still waiting.
 pub(super) fn is_young(request: &DownloadRequest, now: Timestamp) -> bool {
     let created = request.metadata.creation_timestamp.as_ref();
     created.is_none_or(|created| now.duration_since(created.0) < PATIENCE)
 }
 
-/// When a request that is answered now ends.
+/// Expiration of a request that is answered now.
 pub(super) fn expiration(now: Timestamp) -> Timestamp {
     now.checked_add(TTL).unwrap_or(Timestamp::MAX)
 }
@@ -62,7 +62,7 @@ mod tests {
             (None, Some(0), None, Plan::Answer),
             (Some("New"), Some(-599), None, Plan::Answer),
             (None, Some(-600), None, Plan::Remove),
-            // Somebody else has set a time.
+            // Another program has set a time.
             (None, Some(-5000), Some(1), Plan::Answer),
             (None, Some(0), Some(-1), Plan::Remove),
             (Some("Processed"), Some(-300), Some(301), keep(301)),

@@ -1,12 +1,12 @@
-//! Files for people who can reach the API server and nothing else: they ask by a DownloadRequest, and read through the API
-//! server's service proxy. What a Restore would do is answered in the same way (`plan`).
+//! Files for clients that can reach the API server only: they create a DownloadRequest, and read through the API server's
+//! service proxy. The plan of a Restore is served in the same way (`plan`).
 //!
-//! The proxy does not tell who asks, so who may read is settled before: creating the request is the permission, and it names the
-//! hash of a key that only its maker has (`backup_core::reading`). Who has the key gets one file, once: the request is deleted before
-//! the last bytes go. Until then, and for as long as the request lives, a download that was broken off can be gone on with.
+//! The proxy does not pass on the user, so access is decided before: creating the request is the permission, and it names the
+//! hash of a key that only its creator has (`backup_core::reading`). The key gives access to one file, once: the request is
+//! deleted before the last bytes are sent. Until then, and while the request lives, an interrupted download can be resumed.
 //!
-//! Every replica serves, as all it needs is in the API server and in the store. What is not allowed is not told apart: no such
-//! request, a wrong key, one that was used.
+//! Every replica serves, as it needs only the API server and the store. A refusal does not reveal its reason: no such
+//! request, a wrong key, a used one.
 
 mod decide;
 mod plan;
@@ -52,16 +52,17 @@ use super::{
 use crate::{error::ReconcileError, restore::Planner};
 use decide::{Part, Refusal};
 
-/// Readers of whom it is not known yet whether they have the key, and to which location.
+/// Maximum number of concurrent requests before authorization.
 const ASKING: usize = 64;
-/// Files of one location that are read at the same time. Each takes a connection to the store, and pieces of some 64 KiB.
+/// Maximum number of files of one location that are read concurrently. Each takes a connection to the store, and pieces of some
+/// 64 KiB.
 const READERS: usize = 16;
-/// When to come back (seconds).
+/// Value of `Retry-After` (seconds).
 const AGAIN: u64 = 2;
-/// For everything before the first byte.
+/// Timeout for everything before the first byte.
 const OPENING: Duration = Duration::from_secs(20);
 
-/// A refusal: code and sentence.
+/// A refusal: status code and message.
 type Refused = (StatusCode, String);
 
 #[derive(Clone)]
@@ -72,7 +73,7 @@ struct Server {
     planner: Planner,
 }
 
-/// Serves until the process ends; for ever nothing, if it was not asked for or a Velero server does the work.
+/// Serves until the process ends; serves nothing if --files-address is unset or Velero is the engine.
 pub(crate) async fn serve(ctx: DownloadContext, planner: Planner) -> anyhow::Result<()> {
     let Some(address) = ctx.files_address else {
         return std::future::pending().await;
@@ -86,7 +87,7 @@ pub(crate) async fn serve(ctx: DownloadContext, planner: Planner) -> anyhow::Res
     let router = Router::new().route(&format!("{FOLDER}/{{request}}"), any(file)).with_state(server);
     tracing::info!(%address, "files can be read");
     axum_server::bind(address)
-        // Or the last piece of a file waits until its reader has confirmed the piece before it.
+        // Otherwise the last piece of a file waits until its reader has confirmed the piece before it.
         .acceptor(RustlsAcceptor::new(tls_config()?).acceptor(NoDelayAcceptor))
         .serve(router.into_make_service())
         .await
@@ -119,7 +120,7 @@ async fn file(
 async fn open(server: &Server, name: &str, key: &str, headers: &HeaderMap) -> Result<Response, Refused> {
     let Server { controller, asking, readers, .. } = server;
     let asking = asking.try_acquire().map_err(|_| too_many(ASKING, "readers ask for a file"))?;
-    // What a name can't be is not asked for: it would be another path of the API.
+    // An invalid name is not requested: it would be another path of the API.
     let is_name = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.'));
     let request = if is_name { controller.request(name).await } else { Ok(None) };
     let request = request.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, plain(&error)))?;
@@ -240,8 +241,8 @@ async fn answer(
     response.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
 }
 
-/// Deletes a request; false if it is gone already. Every replica gives files: the uid keeps this deletion from another request, so
-/// it needs no lease.
+/// Deletes a request; returns false if it is gone already. Every replica serves files: the uid keeps this deletion from hitting
+/// another request, so it needs no lease.
 async fn use_up(controller: &DownloadController, request: &DownloadRequest) -> Result<bool, kube::Error> {
     let cluster = Cluster { leadership: Leadership::always(), ..controller.ctx.cluster.clone() };
     delete::delete(&cluster, request).await
@@ -256,7 +257,7 @@ fn not_allowed() -> Refused {
     (StatusCode::FORBIDDEN, why.to_owned())
 }
 
-/// Only of a file that is not there is it said that it is not found.
+/// 404 is reserved for missing files.
 fn unanswered(why: &ReconcileError) -> Refused {
     let code = match why {
         _ if why.is_transient() => StatusCode::SERVICE_UNAVAILABLE,
@@ -266,7 +267,7 @@ fn unanswered(why: &ReconcileError) -> Refused {
     (code, why.to_string())
 }
 
-/// As the API server says such things, so that its clients understand.
+/// In the form of the API server, so that its clients understand.
 fn refusal(name: &str, (code, message): &Refused) -> Response {
     let passing = *code == StatusCode::SERVICE_UNAVAILABLE;
     let mut details = json!({ "kind": STATUS_KIND, "name": name });
@@ -284,23 +285,23 @@ fn refusal(name: &str, (code, message): &Refused) -> Response {
     response.body(Body::from(status.to_string())).unwrap_or_default()
 }
 
-/// How many files of each location are being read: one that stands still takes no place from the others. Cheap to clone.
+/// Limits how many files of each location are read: a stalled one takes no place from other locations. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 struct ReaderLimits(Arc<Mutex<HashMap<String, Arc<Semaphore>>>>);
 
 impl ReaderLimits {
-    /// A place among the readers of this location, if one is free.
+    /// A permit to read from this location, if one is free.
     fn acquire(&self, location: &str) -> Option<OwnedSemaphorePermit> {
         let mut all = self.0.lock();
-        // Where nobody reads, nothing is kept.
+        // Locations without readers are removed.
         all.retain(|_, readers| readers.available_permits() < READERS);
         let readers = all.entry(location.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(READERS)));
         Arc::clone(readers).try_acquire_owned().ok()
     }
 }
 
-/// A certificate of this process's own. The API server's proxy checks none, so one that others vouch for would gain nothing; it
-/// keeps those on the way from reading along.
+/// A self-signed certificate for this process. The API server's proxy checks none, so a signed one would gain nothing; it
+/// prevents eavesdropping on the way.
 fn tls_config() -> anyhow::Result<RustlsConfig> {
     let made = rcgen::generate_simple_self_signed(vec!["backup-controller".to_owned()])
         .context("a certificate could not be made")?;
@@ -308,7 +309,7 @@ fn tls_config() -> anyhow::Result<RustlsConfig> {
         .map_err(|error| anyhow::anyhow!("the key of the certificate can not be used: {error}"))?;
     let mut config =
         ServerConfig::builder().with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key)?;
-    // A connection for each reader: one who goes away, or stands still, is seen, and is in nobody's way.
+    // One connection per reader: a reader that leaves or stalls is noticed, and does not block others.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(RustlsConfig::from_config(Arc::new(config)))
 }

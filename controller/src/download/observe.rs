@@ -1,4 +1,4 @@
-//! What a request is about: the backup, the restore, and the store that their files are in.
+//! Reads what a request is about: the backup, the restore, and the store with their files.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use crate::{
     location::{LocationError, is_read_only},
 };
 
-/// How old what is known of a backup, a restore or a location may be.
+/// Maximum age of what is known of a backup, a restore or a location.
 const RECENT: Duration = Duration::from_secs(1);
-/// Snapshots of growing files that are read at a time: each is in memory as a whole.
+/// Maximum number of snapshots of growing files that are read concurrently: each is in memory as a whole.
 const SNAPSHOTS: usize = 2;
 
 pub(super) struct DownloadController {
@@ -28,20 +28,20 @@ pub(super) struct DownloadController {
     pub(super) snapshot_permits: Semaphore,
 }
 
-/// A backup or restore, as far as it matters here.
+/// The fields of a backup or restore that are needed here.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Subject {
     pub(super) uid: String,
-    /// Its operations go on, so its files are not where they will be.
+    /// Its operations still run, so its files are not under their final keys.
     pub(super) waits: bool,
-    /// Its phase, for people.
+    /// Its phase, for messages.
     pub(super) phase: String,
-    /// Nothing more comes.
+    /// Whether it has ended.
     pub(super) over: bool,
     pub(super) started: Option<Timestamp>,
-    /// Why it has failed, of restores whose own files can't be told from those of another of the name.
+    /// Why it has failed; only of restores, whose files may belong to another restore of the name.
     pub(super) failure: Option<String>,
-    /// Name of its location; of backups only, and not of all.
+    /// Name of its location; only of backups, and not set for all.
     location: Option<String>,
 }
 
@@ -51,14 +51,14 @@ struct Opened {
     read_only: bool,
 }
 
-/// A file that somebody wants.
+/// A file that a client wants.
 pub(super) struct Wanted {
-    /// Name of the location that it is in.
+    /// Name of its location.
     pub(super) location: String,
     pub(super) store: Location,
-    /// Nothing may be written there.
+    /// Whether nothing may be written there.
     pub(super) read_only: bool,
-    /// Of the backup or restore that the file is of.
+    /// The backup or restore of the file.
     pub(super) of: Subject,
 }
 
@@ -77,7 +77,7 @@ impl DownloadController {
         found(self.ctx.cluster.api().get(name).await, name)
     }
 
-    /// What a target is, if it is of the Backup or Restore of this uid.
+    /// The file of a target, if the Backup or Restore has this uid.
     pub(super) async fn wanted_of(
         &self,
         uid: &str,
@@ -115,7 +115,7 @@ impl DownloadController {
         };
         let location = match &found.location {
             Some(name) => name.clone(),
-            // One that never began has none; whoever asks is told by the store that there is no such file.
+            // A backup that never began has none; then the client learns from the store that there is no such file.
             None => self.ctx.locations.default_location().await?,
         };
         let Opened { store, read_only } = self.stores.get(&location, || self.open(&location)).await?;
@@ -165,7 +165,7 @@ fn of_backup(backup: &Backup) -> Subject {
 }
 
 fn of_restore(restore: &Restore) -> Subject {
-    // One that has failed may have found the files of another in the place of its own; what it has to tell is its reason.
+    // A failed restore may have found the files of another one under its own keys; only its reason is of use.
     let failure =
         matches!(restore.phase(), RestorePhase::Failed | RestorePhase::FailedValidation).then(|| {
             let status = &restore.status;

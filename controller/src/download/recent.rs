@@ -1,18 +1,18 @@
-//! What was read a moment ago, for the many that want to know the same at the same time.
+//! Values that were read a moment ago, for the many clients that need the same value at the same time.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{sync::OnceCell, time::Instant};
 
-/// Values by name, each read once and forgotten after a while. Holds what was asked for within that while.
+/// Values by name, each read once and forgotten after a while. Holds the values that were requested within that time.
 #[derive(Debug)]
 pub(super) struct Recent<T> {
     life: Duration,
     known: Mutex<HashMap<String, Known<T>>>,
 }
 
-/// Since when it is known, and what it is once that is read.
+/// The time of the first request, and the value once it is read.
 type Known<T> = (Instant, Arc<OnceCell<T>>);
 
 impl<T: Clone> Recent<T> {
@@ -20,7 +20,7 @@ impl<T: Clone> Recent<T> {
         Self { life, known: Mutex::default() }
     }
 
-    /// The value, read by `read` if it is not known. Who asks meanwhile waits for the same answer; a failure is not remembered.
+    /// The value, read by `read` if it is not known. Concurrent callers wait for the same answer; a failure is not remembered.
     pub(super) async fn get<E, F>(&self, name: &str, read: impl FnOnce() -> F) -> Result<T, E>
     where
         F: Future<Output = Result<T, E>>,

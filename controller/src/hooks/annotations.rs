@@ -4,22 +4,22 @@ use backup_core::api::GoDuration;
 
 use super::Pod;
 
-/// The annotations of one hook of a pod. What cannot be read is added to the problems, and its default is meant.
+/// The annotations of one hook of a pod. An unreadable value is added to the problems, and its default applies.
 pub(crate) struct HookAnnotations<'a> {
     pod: &'a Pod,
-    /// What their keys begin with.
+    /// Prefix of the keys.
     prefix: &'a str,
     keys: HookKeys,
     problems: &'a mut Vec<String>,
 }
 
-/// The keys of a hook, behind their prefix.
+/// The keys of a hook, without their prefix.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HookKeys {
-    /// The one without which there is no hook.
+    /// The key that every hook must have.
     pub(crate) main: &'static str,
     pub(crate) others: &'static [&'static str],
-    /// What is so without the main one.
+    /// Effect of a missing main key, for messages.
     pub(crate) without_main: &'static str,
 }
 
@@ -31,7 +31,7 @@ impl HookKeys {
 }
 
 impl<'a> HookAnnotations<'a> {
-    /// A key that no hook has is a problem: it is most often a known one, misspelt.
+    /// Adds a problem for each key that no hook has: most often a known key is misspelt.
     pub(crate) fn new(pod: &'a Pod, prefix: &'a str, keys: HookKeys, problems: &'a mut Vec<String>) -> Self {
         let HookKeys { main, others, .. } = keys;
         let names = pod.annotations.keys().filter_map(|key| key.strip_prefix(prefix));
@@ -44,7 +44,7 @@ impl<'a> HookAnnotations<'a> {
         Self { pod, prefix, keys, problems }
     }
 
-    /// The value of the main key. Others without it are a problem.
+    /// The value of the main key. Other keys without it are a problem.
     pub(crate) fn main(&mut self) -> Option<&'a str> {
         let HookKeys { main, others, without_main } = self.keys;
         let found = self.value(main);
@@ -75,7 +75,7 @@ impl<'a> HookAnnotations<'a> {
         }
     }
 
-    /// A duration; `default` says what is meant without it.
+    /// A duration; `default` names its default value, for messages.
     pub(crate) fn duration(&mut self, name: &str, default: &str) -> Option<GoDuration> {
         match self.value(name)?.parse::<GoDuration>() {
             Ok(duration) if duration.as_secs() < 0 => {

@@ -1,4 +1,4 @@
-//! Running a command in a container, by the exec subresource of its pod.
+//! Runs a command in a container, with the exec subresource of its pod.
 
 use std::time::Duration;
 
@@ -18,40 +18,40 @@ use super::Hook;
 use crate::job::cancellation::{Cancellation, NotSent, StopReason};
 
 const FIND_BUDGET: Duration = Duration::from_secs(30);
-/// How much of what a command prints is kept (bytes), of each stream.
+/// Maximum output of a command that is kept (bytes per stream).
 const OUTPUT: usize = 16 << 10;
-/// How long a command that must run is retried while it does not begin.
+/// Time for retries of a command that must run and has not begun.
 const RETRY_BUDGET: Duration = Duration::from_mins(1);
 const STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(10) };
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ExecError {
-    /// There was no connection to run it by.
+    /// Its connection could not be opened.
     #[error("it could not be begun: {0}")]
     NotBegun(String),
-    /// Work has to stop, so it was not begun.
+    /// Work must stop, so the command was not begun.
     #[error("it was not begun: {0}")]
     Stopped(StopReason),
-    /// It was begun, or may have been; what came of it is not known.
+    /// The command was begun, or may have been; its outcome is unknown.
     #[error("its outcome is unknown: {0}")]
     Unknown(String),
-    /// It has ended and says that it failed.
+    /// The command has ended and reports a failure.
     #[error("{reason}")]
     Failed {
         /// The exit code, as a sentence.
         reason: String,
-        /// What it printed. It may hold passwords, so it goes into the log of the backup or restore, and nowhere else.
+        /// Output of the command. It may hold passwords, so it is only written to the log of the backup or restore.
         output: String,
     },
 }
 
 impl ExecError {
-    /// Whether it may have done something.
+    /// Whether the command may have had an effect.
     pub(crate) fn has_begun(&self) -> bool {
         !matches!(self, Self::NotBegun(_) | Self::Stopped(_))
     }
 
-    /// What a command printed that failed; for the log of the backup or restore only.
+    /// Output of a failed command; for the log of the backup or restore only.
     pub(crate) fn output(&self) -> &str {
         match self {
             Self::Failed { output, .. } => output,
@@ -66,7 +66,7 @@ pub(crate) trait Executor: Send + Sync {
     /// Whether the pod of this name has this uid, and runs.
     async fn is_running(&self, namespace: &str, pod: &str, uid: &str) -> Result<bool, kube::Error>;
 
-    /// Runs a command once, for its timeout at most. What it printed.
+    /// Runs a command once, at most for its timeout. Returns its output.
     async fn run(&self, namespace: &str, pod: &str, hook: &Hook) -> Result<String, ExecError>;
 }
 
@@ -95,7 +95,7 @@ pub(crate) async fn run_until_begun(
 pub(crate) struct Gated<'a> {
     pub(crate) executor: &'a dyn Executor,
     pub(crate) cancellation: &'a Cancellation,
-    /// How long the confirmation that the claim stands is waited for.
+    /// Timeout for the confirmation of the claim.
     pub(crate) patience: Duration,
 }
 
@@ -125,8 +125,8 @@ pub(crate) struct InCluster {
 }
 
 impl InCluster {
-    /// By a client whose connections may be silent for as long as a command is. A replica that does not lead runs nothing:
-    /// it would thaw what the leader has frozen.
+    /// Takes a client whose connections may be silent while a command runs. A replica that does not lead runs nothing: it would
+    /// thaw what the leader has frozen.
     pub(crate) fn new(client: Client, leadership: Leadership) -> Self {
         Self { client, leadership }
     }
@@ -197,7 +197,7 @@ fn classify(status: Option<Status>, output: String) -> Result<String, ExecError>
     })
 }
 
-/// The beginning of a stream; the rest is read and dropped, so that the command does not wait.
+/// Returns the beginning of a stream; the rest is read and dropped, so that the command does not block.
 async fn read(stream: Option<impl AsyncRead + Unpin>) -> String {
     let Some(mut stream) = stream else { return String::new() };
     let (mut kept, mut piece) = (Vec::new(), [0; 4096]);
@@ -243,7 +243,7 @@ mod tests {
     #[tokio::test]
     async fn a_replica_that_does_not_lead_runs_nothing() {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // Nothing listens there.
+        // No server listens there.
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let executor = InCluster::new(Client::try_from(config).unwrap(), Leadership::never());
         let hook = Hook {

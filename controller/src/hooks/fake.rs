@@ -26,7 +26,7 @@ impl Default for FakePods {
 }
 
 impl FakePods {
-    /// Every command works.
+    /// Every command succeeds.
     pub(crate) fn running(names: &[&str]) -> Self {
         Self {
             pods: names.iter().map(ToString::to_string).collect(),
@@ -43,7 +43,7 @@ impl FakePods {
         self
     }
 
-    /// What was run, as pod and first word.
+    /// Commands that were run, as pod and first word.
     pub(crate) fn ran(&self) -> Vec<String> {
         self.ran.lock().unwrap().clone()
     }

@@ -1,9 +1,9 @@
-//! Actions that may start what goes on, and what could not be found again by other means: executed once for an item, in all
-//! tries of a backup or restore.
+//! Actions that may start asynchronous work which could not be found again by other means: executed once per item, over all
+//! attempts of a backup or restore.
 //!
-//! A note is written before such an action sees an item, and another one when it has ended. After a crash the items are
-//! looked at again: what was started goes on, and is not started a second time; what was begun and never ended is told, and
-//! not tried again, as nobody knows what came of it.
+//! An entry is written before such an action sees an item, and another one when the action has ended. After a crash the items
+//! are processed again: operations that were started continue and are not started a second time; executions that were begun and
+//! have no end are reported and not retried, as their outcome is unknown.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -17,20 +17,20 @@ use serde_json::{Value, json};
 
 use crate::job::journal::{JournalWriter, undecodable};
 
-/// How long the note before a call waits for others to be written with, for each other item that is noted: less than their calls
-/// take, so that the action has something to do meanwhile.
+/// Time that the entry before a call waits to share a write, per other execution in progress: less than the calls of those
+/// take, so that the action is busy meanwhile.
 const BEFORE: Duration = Duration::from_micros(100);
-/// How long the note after a call waits at most for that before a later one.
+/// Maximum time that the entry after a call waits to share a write with a later one.
 const AFTER: Duration = Duration::from_millis(100);
 
 const BEGUN: &str = "actionBegun";
 const ENDED: &str = "actionEnded";
-/// In the place of an item that is not held in memory: the position of the entry that has it.
+/// Replaces an item that is not held in memory: the position of the entry that contains it.
 const IN_ENTRY: &str = "inEntry";
 
-/// What an action has made of an item.
+/// Result of an action for an item.
 pub(crate) trait ActionOutcome: Clone + Serialize + DeserializeOwned + Send + Sync {
-    /// The id of what was started and goes on; none if nothing did.
+    /// Id of the operation that was started and continues; `None` if none was started.
     fn operation(&self) -> Option<&str>;
 }
 
@@ -46,28 +46,28 @@ impl ActionOutcome for RestoreActionOutput {
     }
 }
 
-/// What an action has done with an item, and when.
+/// The result of an action for an item, and its time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Done<E> {
     pub executed: E,
-    /// When it said so.
+    /// Time of the action's answer.
     pub at: Timestamp,
 }
 
-/// What is known of an action on an item from an earlier try.
+/// Outcome of an action on an item in an earlier attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PriorAttempt<E> {
-    /// It was executed, and nobody knows what came of it.
+    /// It may have been executed; the outcome is unknown.
     Unknown,
-    /// It has started an operation, which goes on.
+    /// The action started an operation, which continues.
     Started {
         done: Box<Done<E>>,
-        /// The entry that has the item, where `done` has it not.
+        /// The entry that contains the item, if `done` does not.
         entry: Option<EntryPosition>,
     },
 }
 
-/// Takes the item out of an entry: ten thousand of them have no place in memory.
+/// Removes the item from an entry: ten thousand of them do not fit in memory.
 pub(crate) fn slim(position: EntryPosition, note: &mut Value) {
     if let Some(item) = note.pointer_mut("/started/executed/item").filter(|item| !item.is_null()) {
         *item = json!({ IN_ENTRY: position });
@@ -80,40 +80,40 @@ pub(crate) struct Execution {
     pub item: ItemId,
 }
 
-/// What an execution holds from before it is noted until its end is in the queue of the journal, or is durable where there are no
-/// others.
+/// Held by an execution from before its first entry until its end is queued in the journal, or durable if there are no other
+/// executions.
 pub(crate) trait Place: Send {
-    /// Other executions that are noted, or about to be, so that notes of this one may wait for theirs.
+    /// Number of other executions that are journaled or about to be; entries of this one may wait for theirs.
     fn others(&self) -> u32;
 }
 
-/// No other execution is waited for.
+/// Without waiting for other executions.
 impl Place for () {
     fn others(&self) -> u32 {
         0
     }
 }
 
-/// The notes of one backup or restore.
+/// The action entries of one backup or restore.
 pub(crate) struct ActionJournal<E> {
     journal: Arc<dyn JournalWriter>,
-    /// What was not come past again so far.
+    /// Earlier entries that were not reached again so far.
     earlier: Mutex<HashMap<Execution, PriorAttempt<E>>>,
 }
 
 impl<E: ActionOutcome> ActionJournal<E> {
-    /// Goes on from these notes; those about other things are passed over.
+    /// Continues from these entries; entries about other things are ignored.
     ///
     /// # Errors
-    /// A note about actions that can't be understood: then nobody knows what was started.
+    /// An entry about actions cannot be decoded: then it is unknown what was started.
     pub(crate) fn take_over(journal: Arc<dyn JournalWriter>, found: &[Value]) -> Result<Self, StoreError> {
         let earlier = read(found).map_err(|error| undecodable("actions on items", &error))?;
         Ok(Self { journal, earlier: Mutex::new(earlier) })
     }
 
-    /// Executes an action on an item, unless an earlier try has: then what that has started is taken as it was. The outer error
-    /// ends the work: what could not be noted is not executed, because the replica that takes the work over must know of it.
-    /// `place` is dropped once no later note becomes durable before the end of this execution.
+    /// Executes an action on an item, unless an earlier attempt has: then returns the operation that was started. The outer
+    /// error ends the work: an execution that cannot be journaled is not begun, because the replica that takes the work over
+    /// must know of it. `place` is dropped once no later entry becomes durable before the end of this execution.
     pub(crate) async fn execute_once(
         &self,
         action: &str,
@@ -146,11 +146,11 @@ impl<E: ActionOutcome> ActionJournal<E> {
         let patience = if alone { Duration::ZERO } else { AFTER };
         let started = executed.as_ref().ok().filter(|done| done.executed.operation().is_some());
         let end = match &executed {
-            // Stays open: the replica that takes this up must not try it again either.
+            // Stays open: the replica that takes over must not retry it either.
             Err(ActionError::Unknown { .. }) => None,
             _ => Some(self.end(action, item, started, patience)),
         };
-        // Alone, it keeps its place until its end is durable: a crash between two calls leaves out no item.
+        // A sole execution keeps its place until its end is durable: then a crash between two calls leaves no item in doubt.
         let _place = alone.then_some(place);
         if let Some(end) = end {
             end.await?;
@@ -159,18 +159,18 @@ impl<E: ActionOutcome> ActionJournal<E> {
         Ok(executed)
     }
 
-    /// What an earlier try has made of an action on an item; none if it may be executed. Asked once for each.
+    /// The outcome of an earlier attempt; `None` if the action may be executed. Each outcome is returned once.
     fn prior_attempt(&self, action: &str, item: &ItemId) -> Option<PriorAttempt<E>> {
         self.earlier.lock().remove(&Execution { action: action.to_owned(), item: item.clone() })
     }
 
-    /// An action is about to see an item, and may start something.
+    /// Records that an action is about to see an item, and may start an operation.
     async fn begin(&self, action: &str, item: &ItemId, patience: Duration) -> Result<(), StoreError> {
         let note = json!({ BEGUN: { "action": action, "item": item } });
         self.journal.append_within(note, patience).await
     }
 
-    /// It has ended, and has started something or not.
+    /// Records the end of an action, and what it started.
     fn end(
         &self,
         action: &str,
@@ -182,8 +182,8 @@ impl<E: ActionOutcome> ActionJournal<E> {
         self.journal.append_within(note, patience)
     }
 
-    /// What earlier tries have left and this one has not come past: their items are gone by now, or it has ended early. With
-    /// each operation goes on what was started; of the rest nobody knows, as sentences for people.
+    /// Entries of earlier attempts that this attempt has not reached: their items are gone, or it has ended early. Returns the
+    /// started operations, which continue, and messages about executions whose outcome is unknown.
     pub(crate) fn left(&self) -> (Vec<(Execution, Done<E>)>, Vec<String>) {
         let (mut started, mut unknown) = (Vec::new(), Vec::new());
         for (of, earlier) in self.earlier.lock().drain() {
@@ -197,7 +197,7 @@ impl<E: ActionOutcome> ActionJournal<E> {
                 )),
             }
         }
-        // In no order so far.
+        // The map has no order.
         let key = |(_, done): &(Execution, Done<E>)| (done.at, done.executed.operation().map(str::to_owned));
         started.sort_by_cached_key(key);
         unknown.sort();
@@ -205,10 +205,10 @@ impl<E: ActionOutcome> ActionJournal<E> {
     }
 }
 
-/// What was started by these notes, of a backup or restore that does not go on.
+/// The operations started according to these entries, of a backup or restore that does not continue.
 ///
 /// # Errors
-/// As of [`ActionJournal::take_over`].
+/// See [`ActionJournal::take_over`].
 pub(crate) fn started<E: ActionOutcome>(
     notes: &[Value],
 ) -> Result<Vec<(Execution, Done<E>)>, serde_json::Error> {
@@ -219,7 +219,7 @@ pub(crate) fn started<E: ActionOutcome>(
     Ok(read(notes)?.into_iter().filter_map(started).collect())
 }
 
-/// What notes say was begun, and what has come of it.
+/// Decodes what was begun according to these entries, and its outcome.
 fn read<E: ActionOutcome>(notes: &[Value]) -> Result<HashMap<Execution, PriorAttempt<E>>, serde_json::Error> {
     let mut all = HashMap::new();
     for note in notes {

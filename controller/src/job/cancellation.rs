@@ -1,4 +1,4 @@
-//! Whether work may go on: asked between pages, and before everything that is written.
+//! Whether work may continue: checked between pages, and before each write.
 
 use std::time::Duration;
 
@@ -13,20 +13,20 @@ use super::{
     waits::Waits,
 };
 
-/// Why work must not go on. Nothing is published then; whoever comes next takes it up again.
+/// Why work must stop. Nothing is published then; the next worker resumes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StopReason {
     #[error(transparent)]
     NotLeader(#[from] NotLeader),
     #[error("the controller is shutting down; the work is taken up again when it is back")]
     ShuttingDown,
-    /// The object is gone, or its deletion was asked for.
+    /// The object is gone, or its deletion was requested.
     #[error("the object was deleted while it was worked on")]
     Deleted,
     /// Another object may have been admitted.
     #[error("the claim of the work is gone")]
     ClaimLost,
-    /// A person wants an early end: nothing new is begun, and what there is is brought to its end.
+    /// The user cancelled it: nothing new is started, and running steps are completed.
     #[error("it was cancelled")]
     Cancelled,
 }
@@ -48,7 +48,7 @@ pub(crate) enum NotSent {
     Unconfirmed,
 }
 
-/// Tells work whether it may go on, and is told what it waits for. Cheap to clone; all clones are of the same work.
+/// Tells work whether it may continue, and collects what it waits for. Cheap to clone; all clones belong to the same work.
 #[derive(Clone, Debug)]
 pub(crate) struct Cancellation {
     leadership: Leadership,
@@ -60,7 +60,7 @@ pub(crate) struct Cancellation {
 }
 
 impl Cancellation {
-    /// Of work that goes on until leadership is lost or `shutdown` is cancelled.
+    /// For work that continues until leadership is lost or `shutdown` is cancelled.
     pub(crate) fn new(leadership: Leadership, shutdown: CancellationToken) -> Self {
         Self {
             leadership,
@@ -72,7 +72,7 @@ impl Cancellation {
         }
     }
 
-    /// What the work waits for.
+    /// The waits of the work.
     pub(crate) fn waits(&self) -> &Waits {
         &self.waits
     }
@@ -82,7 +82,7 @@ impl Cancellation {
         self.leadership.renewal()
     }
 
-    /// Of the claim that the work needs.
+    /// The fence of the claim that the work needs.
     pub(crate) fn fence(&self) -> &Fence {
         &self.fence
     }
@@ -91,7 +91,7 @@ impl Cancellation {
         self.deleted.cancel();
     }
 
-    /// Of what is left to do after the deletion has stopped the work.
+    /// For the steps that remain after the deletion has stopped the work.
     pub(crate) fn after_deletion(&self) -> Self {
         Self { deleted: CancellationToken::new(), fence: Fence::new(Clock::Boot), ..self.clone() }
     }
@@ -104,12 +104,12 @@ impl Cancellation {
         self.cancelled.is_cancelled()
     }
 
-    /// Resolves when a person wants an early end.
+    /// Resolves when the user cancels the object.
     pub(crate) async fn cancelled(&self) {
         self.cancelled.cancelled().await;
     }
 
-    /// To be asked before each step. Before each write of what is claimed, [`Self::may_write`].
+    /// To be called before each step. Before each write that needs the claim, use [`Self::may_write`].
     pub(crate) fn check(&self) -> Result<(), StopReason> {
         if self.deleted.is_cancelled() {
             return Err(StopReason::Deleted);
@@ -121,7 +121,7 @@ impl Cancellation {
         Ok(self.leadership.check()?)
     }
 
-    /// To be asked before each write of what is claimed. Waits at most so long for the confirmation that the claim stands.
+    /// To be called before each write that needs the claim. Waits at most `patience` for a read that confirms the claim.
     pub(crate) async fn may_write(&self, patience: Duration) -> Result<(), NotSent> {
         self.check()?;
         let confirmed = async {
@@ -135,18 +135,18 @@ impl Cancellation {
         Ok(self.check()?)
     }
 
-    /// To be asked before each step that an early end leaves out.
+    /// To be called before each step that is skipped after a cancellation.
     pub(crate) fn check_new_work(&self) -> Result<(), StopReason> {
         self.check()?;
         if self.is_cancelled() { Err(StopReason::Cancelled) } else { Ok(()) }
     }
 
-    /// How long a request that is sent now may take.
+    /// Timeout for a request that is sent now.
     pub(crate) fn request_timeout(&self, wanted: Duration) -> Duration {
         self.leadership.request_timeout(wanted)
     }
 
-    /// Resolves when work must not go on. A loss of leadership is only found by [`Self::check`].
+    /// Resolves when work must stop. A loss of leadership is only found by [`Self::check`].
     pub(crate) async fn stopped(&self) -> StopReason {
         tokio::select! {
             biased;
@@ -156,17 +156,17 @@ impl Cancellation {
         }
     }
 
-    /// What `wait` brings, unless a person wants an early end before. Only for what may be dropped half way.
+    /// Returns the result of `wait`, unless the user cancels before. Only for futures that may be dropped half way.
     pub(crate) async fn unless_cancelled<T>(&self, wait: impl Future<Output = T>) -> Result<T, StopReason> {
         tokio::select! {
-            // What is there is taken.
+            // A result that is ready is returned.
             biased;
             result = wait => Ok(result),
             () = self.cancelled() => Err(StopReason::Cancelled),
         }
     }
 
-    /// Waits, but not longer than until work has to stop. For what is under way, and comes to its own end.
+    /// Sleeps until the time is over or work must stop. A cancellation does not end it: for steps that complete by themselves.
     pub(crate) async fn sleep(&self, time: Duration) -> Result<(), StopReason> {
         tokio::select! {
             reason = self.stopped() => Err(reason),
@@ -174,13 +174,13 @@ impl Cancellation {
         }
     }
 
-    /// As [`Self::sleep`], and not longer than until a person wants an early end.
+    /// Like [`Self::sleep`], and also ends when the user cancels.
     pub(crate) async fn wait(&self, time: Duration) -> Result<(), StopReason> {
         self.unless_cancelled(self.sleep(time)).await?
     }
 }
 
-/// As [`Cancellation::unless_cancelled`], where there may be nothing that cancels.
+/// Like [`Cancellation::unless_cancelled`], where `cancellation` may be missing.
 pub(crate) async fn unless_cancelled<T>(
     cancellation: Option<&Cancellation>,
     wait: impl Future<Output = T>,

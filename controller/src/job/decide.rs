@@ -1,32 +1,32 @@
-//! What to do next about one Backup or Restore. Pure: what was read comes in, a plan comes out.
+//! Decides the next step for one Backup or Restore. Pure: takes what was read, returns a plan.
 
 use backup_core::phase::Stage;
 
 /// What the object store holds under the object's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
-    /// No end: nothing of this name was ever finished there.
+    /// Nothing of this name has ended there.
     Nothing,
-    /// The end of this very object, which has this stage: it is done, whatever the cluster says.
+    /// The end of this very object, with this stage: it is done, whatever phase the cluster shows.
     Ours(Stage),
-    /// A record of this object: every byte of its end is known, and some may be missing under their final keys.
+    /// A record of this object: every byte of its end is known; files may be missing under their final keys.
     Recorded,
-    /// A record of this object: its items are done, and operations went on.
+    /// A record of this object: its items are done, and its operations were still running.
     Waiting,
-    /// The end of another object of this name.
+    /// The end of another object with this name.
     Others { uid: String },
 }
 
-/// What is the same for all objects of a kind.
+/// Properties of all objects of a kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
     pub noun: &'static str,
-    /// Whether they wait for their turn before they are ready to start, and are claimed once the store was looked at. Others
-    /// start as soon as they are claimed, which comes before everything else that is read.
+    /// Backups (`true`): queued by us, claimed after the store was checked. Restores (`false`): claimed first, before anything
+    /// else is read, and started as soon as the claim is active.
     pub queued: bool,
-    /// Why one fails that was cancelled in time.
+    /// Failure reason if cancelled before it begins.
     pub cancelled: &'static str,
-    /// Why one fails that the ledger refuses before it has begun.
+    /// Failure reason of an object that the ledger refuses before it has begun.
     pub refused: &'static str,
 }
 
@@ -36,7 +36,7 @@ impl Kind {
         if self.queued { Stage::ReadyToStart } else { Stage::New }
     }
 
-    /// Whether an object in this stage may still end as Failed. Later its contents may be in the store.
+    /// Whether an object in this stage may still end as Failed. In later stages its contents may be in the store.
     pub(crate) fn may_fail(self, stage: Stage) -> bool {
         stage == self.start() || stage == Stage::InProgress
     }
@@ -46,24 +46,24 @@ impl Kind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'a> {
     pub kind: Kind,
-    /// Of the phase, read freshly.
+    /// Stage of the phase, read freshly.
     pub stage: Stage,
     pub deleting: bool,
-    /// Once it has begun, a cancellation makes its end come early, and is no step of its own.
+    /// After the object has begun, a cancellation only brings its end forward; it is no step by itself.
     pub cancelled: bool,
-    /// Why it cannot start, or go on.
+    /// Why the object cannot start or continue.
     pub findings: &'a [String],
-    /// `None` before the store was looked at.
+    /// `None` before the store was read.
     pub stored: Option<&'a Stored>,
-    /// Whether this process has done everything, or holds the record, and has only the end to write.
+    /// Whether this process has done all the work, or holds the record, and only has to write the end.
     pub in_hand: bool,
-    /// Whether what the record says was found to be gone from the store: uploaded, never visible, and removed.
+    /// Whether the data of the record is gone from the store: uploaded, never visible, and removed.
     pub lost: bool,
 }
 
 #[cfg(test)]
 impl<'a> Seen<'a> {
-    /// An object without a request by a person, of which nothing but this is known.
+    /// An object that is neither deleted nor cancelled, in this stage and with this state in the store.
     pub(crate) fn of(kind: Kind, stage: Stage, stored: Option<&'a Stored>) -> Self {
         let (deleting, cancelled, findings, in_hand, lost) = (false, false, &[][..], false, false);
         Self { kind, stage, deleting, cancelled, findings, stored, in_hand, lost }
@@ -72,33 +72,33 @@ impl<'a> Seen<'a> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// Nothing here: the queue decides, or the phase is of a newer version.
+    /// Nothing to do here: the queue decides, or the phase belongs to a newer version.
     Wait,
     Look,
-    /// It cannot run as it is: to `FailedValidation`.
+    /// The object is invalid: to `FailedValidation`.
     Refuse {
-        /// Everything that is wrong, each naming its field.
+        /// All errors; each names its field.
         validation_errors: Vec<String>,
     },
-    /// It cannot run at all: to `Failed`.
+    /// The object cannot run at all: to `Failed`.
     Fail {
         reason: String,
     },
     Begin,
     Work,
-    /// Its items are done: poll its operations until they have ended.
+    /// The items are done: poll the operations until they have ended.
     Operations,
     /// Write what is missing, and publish the end.
     Finish,
-    /// It is done: publish what is stored.
+    /// The object is done: publish what is stored.
     Adopt,
-    /// It cannot go on and may not fail any more either: reported on the object, and tried again slowly.
+    /// The object can neither continue nor fail: reported on the object, and retried slowly.
     Block {
         reason: String,
     },
-    /// Its deletion was asked for, and nothing of it is committed: abandon it, free the claim, let it go.
+    /// Its deletion was requested, and nothing of it is committed: abandon it, free the claim, remove the finalizers.
     LetGo,
-    /// It has ended: free the claim if it is still held.
+    /// The object has ended: free the claim if it is still held.
     Free,
 }
 
@@ -126,7 +126,7 @@ pub(crate) fn next(seen: Seen<'_>) -> Plan {
     }
     match seen.stored {
         None if !seen.in_hand => Plan::Look,
-        // Whether another replica was faster is found out by writing.
+        // The write will show whether another replica was faster.
         None | Some(Stored::Nothing | Stored::Recorded | Stored::Waiting) if seen.in_hand => Plan::Finish,
         Some(Stored::Others { uid }) if kind.may_fail(stage) => Plan::Fail { reason: taken(kind, uid) },
         Some(Stored::Others { uid }) => Plan::Block { reason: taken(kind, uid) },
@@ -134,7 +134,7 @@ pub(crate) fn next(seen: Seen<'_>) -> Plan {
         Some(Stored::Recorded) if !seen.lost => Plan::Finish,
         Some(Stored::Waiting) if !seen.lost && stage != start => Plan::Operations,
         _ if stage == start => Plan::Begin,
-        // Never "no operations": what they were is not known, and they may run.
+        // Never "no operations": they are unknown, and may run.
         Some(Stored::Nothing) if matches!(stage, Stage::WaitingForOperations { .. }) => Plan::Block {
             reason: format!(
                 "the record of its operations, and of what was done before them, is not in the store; bring it back, or \
@@ -146,7 +146,7 @@ pub(crate) fn next(seen: Seen<'_>) -> Plan {
     }
 }
 
-/// The deletion of a Backup deletes nothing that is committed: that is finished first. A restore has its files removed with it.
+/// Deleting a Backup deletes nothing that is committed: that is finished first. The files of a restore are removed with it.
 fn let_go(seen: Seen<'_>) -> Plan {
     let Seen { kind, stage, .. } = seen;
     let may_be_committed = kind.queued && !matches!(stage, Stage::New | Stage::Queued | Stage::ReadyToStart);
@@ -180,8 +180,8 @@ fn taken(kind: Kind, uid: &str) -> String {
     )
 }
 
-/// Whether work that began in this stage is announced before its end is recorded: the object becomes Finalizing. Later the
-/// record decides alone: another replica may have one with another outcome, and a phase cannot be taken back.
+/// Whether work that began in this stage sets the phase to Finalizing before its end is recorded. In later stages only the
+/// record decides: another replica may have recorded another outcome, and a phase cannot be reverted.
 pub(crate) fn announces(stage: Stage) -> bool {
     !matches!(stage, Stage::Finalizing { .. })
 }

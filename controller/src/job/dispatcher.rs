@@ -1,6 +1,6 @@
 //! Follows the objects of a kind and gives each one that needs it a job.
 //!
-//! Only objects that have not ended are kept. Which may start is derived from their phases each time.
+//! Only objects that have not ended are kept. Their phases decide each time which of them may start.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -34,9 +34,9 @@ mod entry;
 
 use entry::Entry;
 
-/// Before a job that failed is given again.
+/// Backoff before a failed job is started again.
 const RETRY: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_mins(1) };
-/// How long workers get to stop in order once the process is asked to end.
+/// Time for workers to stop cleanly after the process was asked to end.
 const DRAIN: Duration = Duration::from_secs(20);
 
 pub(crate) struct Dispatcher<L: Lifecycle> {
@@ -44,14 +44,14 @@ pub(crate) struct Dispatcher<L: Lifecycle> {
     kind: Arc<L>,
     /// Objects that have not ended, by name.
     entries: HashMap<String, Entry<L>>,
-    /// Objects that cannot be decoded, by name, while a worker that has read them before still runs.
+    /// Objects that cannot be decoded, by name, while a worker that read them before still runs.
     undecodable: HashMap<String, Undecodable>,
     jobs: JoinSet<End<L::Object>>,
     running: HashMap<Id, Job>,
     permits: Arc<Semaphore>,
-    /// For the gauges about all objects, those that have ended among them.
+    /// For the gauges about all objects, including those that have ended.
     gauges: L::Gauges,
-    /// Whether all objects are known: before that, whose turn it is is not.
+    /// True once the initial list is complete. No turns are given before that.
     listed: bool,
 }
 
@@ -64,18 +64,18 @@ struct Job {
 enum Task {
     Turn,
     Work(Cancellation),
-    /// Of one that cannot be decoded, so it has no entry.
+    /// For an object that cannot be decoded, so it has no entry.
     Refusal,
 }
 
 enum End<O> {
-    /// What it was for is done; a turn knows what the object is now.
+    /// The job has succeeded; a turn returns the object as it is now.
     Done(Option<Box<O>>),
     Gone,
     Failed,
 }
 
-/// Runs the objects of a kind until the process is asked to end. `part` is what the health of the process calls this.
+/// Runs the objects of a kind until the process is asked to end. `part` is the name of this loop in the health of the process.
 pub(crate) async fn run<L: Lifecycle>(
     ctx: JobContext,
     kind: impl Into<Arc<L>>,
@@ -133,8 +133,7 @@ impl<L: Lifecycle> Dispatcher<L> {
                 self.undecodable.insert(bad.name.clone(), bad);
             }
             WatchEvent::Listed => {
-                // The list delivered all that exist: an entry that it did not touch is gone, with a deletion that was
-                // missed while the watch was down.
+                // The list has delivered all objects: an entry that it did not touch was deleted while the watch was down.
                 let entries = self.entries.iter_mut();
                 let gone: Vec<String> = entries
                     .filter_map(|(name, entry)| (!entry.take_touched()).then(|| name.clone()))
@@ -166,7 +165,7 @@ impl<L: Lifecycle> Dispatcher<L> {
                 .filter(|(of, _)| *of == uid)
                 .for_each(|(_, cancellation)| cancellation.cancel());
         }
-        // A worker writes no end while it works.
+        // A worker writes no end while it works: another program did.
         if object.stage().is_terminal() {
             self.workers(&name)
                 .filter(|(of, _)| *of == uid)
@@ -184,14 +183,14 @@ impl<L: Lifecycle> Dispatcher<L> {
             Some(entry) if entry.uid() == uid => entry.update(object),
             _ => {
                 let mut entry = Entry::new(object);
-                // One that could not be read for a while may still have its worker.
+                // An object that could not be decoded for a while may still have its worker.
                 entry.busy = self.running.values().any(|job| job.occupies(&name, &uid));
                 self.entries.insert(name, entry);
             }
         }
     }
 
-    /// A phase that this version does not know: nothing is read into it, and nothing is stored or patched.
+    /// Reports a phase that this version does not know. The object is neither stored nor patched.
     fn report_unknown(&self, object: &L::Object) {
         let phase = object.phase();
         if phase.stage() == Stage::Unknown {
@@ -213,7 +212,7 @@ impl<L: Lifecycle> Dispatcher<L> {
             .for_each(|(_, cancellation)| cancellation.delete());
     }
 
-    /// The workers of this name, each by the uid that it works for.
+    /// The workers of this name, each with the uid it works for.
     fn workers(&self, name: &str) -> impl Iterator<Item = (&str, &Cancellation)> {
         self.running.values().filter(move |job| job.name == name).filter_map(|job| match &job.task {
             Task::Work(cancellation) => Some((job.uid.as_str(), cancellation)),
@@ -237,7 +236,7 @@ impl<L: Lifecycle> Dispatcher<L> {
                 entry.not_before = None;
                 match object {
                     Some(object) => entry.update(*object),
-                    // A worker that is done leaves an end, which the watch will show; a second one in between is harmless.
+                    // The watch will show the end that the worker has written; another worker before that is harmless.
                     None => entry.not_before = Some(Instant::now() + RETRY.first),
                 }
             }
@@ -252,7 +251,7 @@ impl<L: Lifecycle> Dispatcher<L> {
         Some(())
     }
 
-    /// When something that waits is due.
+    /// When the next delayed entry is due.
     pub(crate) fn wake(&self) -> Option<Instant> {
         self.entries.values().filter(|entry| !entry.busy).filter_map(|entry| entry.not_before).min()
     }
@@ -271,7 +270,7 @@ impl<L: Lifecycle> Dispatcher<L> {
         for (name, uid) in due {
             self.work(&name, &uid);
         }
-        // A worker that has read it before ends first.
+        // A worker that read the object before must end first.
         let idle =
             |bad: &Undecodable| !self.running.values().any(|job| job.name == bad.name && job.uid == bad.uid);
         let refused: Vec<String> =
@@ -298,7 +297,7 @@ impl<L: Lifecycle> Dispatcher<L> {
         if let Some(entry) = self.entries.get_mut(name) {
             entry.yields = Arc::clone(&worker.yields);
         }
-        // A field called `name` would be there twice in a line: a span has a name of its own.
+        // Not `name`: a span has its own name, so the field would appear twice in a line.
         let span = tracing::info_span!("job", kind = L::KIND.noun, object = name);
         let job = async move {
             // Boxed: the future of a whole backup is large.
@@ -316,7 +315,7 @@ impl<L: Lifecycle> Dispatcher<L> {
             match retry::status_patch(&ctx.cluster, &*object, |now| L::turn_patch(now, turn)).await {
                 Ok(PatchOutcome::Written(object)) => End::Done(Some(Box::new(object))),
                 Ok(PatchOutcome::Gone) => End::Gone,
-                // The watch will show what it has become.
+                // The watch will show the new state of the object.
                 Ok(PatchOutcome::Stale) => End::Failed,
                 Err(error) => {
                     tracing::warn!(name = object.name_any(), %error, "a turn in the queue could not be written");
@@ -327,7 +326,7 @@ impl<L: Lifecycle> Dispatcher<L> {
         self.started(handle.id(), name, &uid, Task::Turn);
     }
 
-    /// What cannot be decoded has no turn.
+    /// Undecodable objects have no turn in a queue.
     fn refuse(&mut self, bad: Undecodable) {
         let (ctx, name, uid) = (self.ctx.clone(), bad.name.clone(), bad.uid.clone());
         let handle = self.jobs.spawn(async move {
@@ -355,13 +354,13 @@ impl<L: Lifecycle> Dispatcher<L> {
 }
 
 impl Job {
-    /// Whether no other job may be given to the object of this name and uid meanwhile.
+    /// Whether no other job may be started for the object of this name and uid meanwhile.
     fn occupies(&self, name: &str, uid: &str) -> bool {
         !matches!(self.task, Task::Refusal) && self.name == name && self.uid == uid
     }
 }
 
-/// A job that panicked is given again, like one that failed.
+/// A job that panicked is started again, like one that failed.
 fn panicked<O>(error: &JoinError) -> End<O> {
     tracing::error!(%error, "a job has panicked");
     End::Failed

@@ -1,14 +1,15 @@
-//! Whether the claim of work that is under way still stands, as far as this process has seen.
+//! Whether the claim of running work is still held, as far as this process has seen.
 //!
-//! A person may release a claim by force. What is admitted then must not meet the worker's writes, so:
+//! An operator may release a claim by force. Objects admitted after that must not meet the worker's writes, so:
 //!
-//! 1. Beside the work, [`Fence::around`] reads the ledger twice a second.
-//! 2. Before each write of the work, [`Fence::confirmed`] asks for a read that found the claim and began less than [`VALID`] ago.
-//!    That costs no request; if there is none, the write waits for the next read. While the API server is away nothing is written.
+//! 1. During the work, [`Fence::around`] reads the ledger twice a second.
+//! 2. Before each write of the work, [`Fence::confirmed`] requires a read that found the claim and began less than [`VALID`]
+//!    ago. That costs no request; without such a read, the write waits for the next one. While the API server is down nothing
+//!    is written.
 //! 3. A read that does not find the claim stops the work: nothing is written from then on.
 //!
-//! So the last write is sent at most two seconds after the release. A request that is on its way then is given up; the API server may
-//! still do it. After a crash the successor asks for the claim again before it works, and is refused.
+//! So the last write is sent at most two seconds after the release. A request in flight is then dropped; the API server may
+//! still execute it. After a crash the successor asks for the claim again before it works, and is refused.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -20,14 +21,14 @@ use backup_lock::{
 use backup_runtime::clock::Clock;
 use tokio::sync::watch;
 
-/// How long a read allows writes, from when it was sent.
+/// How long a read allows writes, counted from when it was sent.
 const VALID: Duration = Duration::from_secs(2);
-/// Between two reads.
+/// Pause between two reads.
 const PERIOD: Duration = Duration::from_millis(500);
-/// Longest wait for the answer to a read.
+/// Timeout of a read.
 const READ: Duration = Duration::from_secs(1);
 
-/// Cheap to clone; all clones are of the same work.
+/// Cheap to clone; all clones belong to the same work.
 #[derive(Clone, Debug)]
 pub(crate) struct Fence {
     clock: Clock,
@@ -36,17 +37,17 @@ pub(crate) struct Fence {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
-    /// No work is under way that needs a claim.
+    /// No work that needs a claim is running.
     Open,
     /// Writes may be sent until this time of the clock.
     Until(Duration),
-    /// A person took the claim by force: who and why, if that is known.
+    /// An operator released the claim by force: who and why, if that is known.
     Released(String),
-    /// The claim is gone; whether there is one again is to be asked.
+    /// The claim is gone; the worker has to ask for it again.
     Lost,
 }
 
-/// The claim of the work does not stand any more.
+/// The work no longer holds its claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimLost;
 
@@ -55,7 +56,8 @@ impl Fence {
         Self { clock, state: Arc::new(watch::Sender::new(State::Open)) }
     }
 
-    /// Does work that needs the claim: meanwhile writes are allowed only while the claim stands. What is done after it needs none.
+    /// Runs work that needs the claim: meanwhile writes are allowed only while the claim is held. Writes after it need no
+    /// claim.
     pub(crate) async fn around<T>(
         &self,
         ledger: LedgerStore,
@@ -78,7 +80,7 @@ impl Fence {
             let sent = self.clock.now();
             match tokio::time::timeout(READ, token_state(&ledger, &key, &uid, &token)).await {
                 Ok(Ok(TokenState::Holds)) => {
-                    // What was lost meanwhile stays so.
+                    // A claim that was lost meanwhile stays lost.
                     self.state.send_if_modified(|state| {
                         let stands = matches!(state, State::Until(_));
                         if stands {
@@ -110,7 +112,7 @@ impl Fence {
         self.state.send_replace(State::Lost);
     }
 
-    /// Stops the work that is under way: its object has ended by another hand. What needs no claim goes on.
+    /// Stops running work that needs the claim, after its object was ended from outside. Other work continues.
     pub(crate) fn object_ended(&self) {
         self.state.send_if_modified(|state| {
             let works = matches!(state, State::Until(_));
@@ -132,7 +134,7 @@ impl Fence {
         }
     }
 
-    /// Who released the claim by force and why; `None` if it was not.
+    /// Returns who released the claim by force and why; `None` if it was not released.
     pub(crate) fn released(&self) -> Option<String> {
         match &*self.state.borrow() {
             State::Released(note) => Some(note.clone()),
@@ -140,7 +142,7 @@ impl Fence {
         }
     }
 
-    /// Resolves when a write may be sent. Waits for a fresh read if need be.
+    /// Resolves when a write may be sent. Waits for a fresh read if necessary.
     pub(crate) async fn confirmed(&self) -> Result<(), ClaimLost> {
         let mut state = self.state.subscribe();
         loop {
@@ -150,7 +152,7 @@ impl Fence {
                 State::Until(_) => {}
                 State::Released(_) | State::Lost => return Err(ClaimLost),
             }
-            // The sender is this fence's own.
+            // Never closed: this fence owns the sender.
             if state.changed().await.is_err() {
                 return Err(ClaimLost);
             }
@@ -160,7 +162,7 @@ impl Fence {
     /// Resolves when the claim is found to be gone.
     pub(crate) async fn lost(&self) {
         let gone = |state: &State| matches!(state, State::Released(_) | State::Lost);
-        // The sender is this fence's own.
+        // Never closed: this fence owns the sender.
         let _ = self.state.subscribe().wait_for(gone).await;
     }
 }

@@ -10,12 +10,12 @@ pub(crate) fn has(object: &impl Resource, name: &str) -> bool {
     object.meta().finalizers.iter().flatten().any(|finalizer| finalizer == name)
 }
 
-/// The finalizer of the work: a deleted object keeps its claim until its worker has stopped.
+/// The work finalizer: a deleted object keeps its claim until its worker has stopped.
 pub(crate) fn work<L: Lifecycle>() -> &'static str {
     L::FINALIZERS.first().copied().unwrap_or_default()
 }
 
-/// Whether something of ours is left to do before the object may go.
+/// Whether we have something left to do before the object may be deleted.
 pub(crate) fn is_held<L: Lifecycle>(object: &L::Object) -> bool {
     let deleting = object.meta().deletion_timestamp.is_some();
     has(object, work::<L>()) || (deleting && L::FINALIZERS.iter().any(|name| has(object, name)))
@@ -32,14 +32,14 @@ pub(crate) fn without(object: &impl Resource, names: &[&str]) -> Vec<String> {
     others.filter(|name| !names.contains(&name.as_str())).cloned().collect()
 }
 
-/// Takes finalizers off; `None` if none of them is there.
+/// Patch that removes finalizers; `None` if the object has none of them.
 pub(crate) fn removed(object: &impl Resource, names: &[&str]) -> Option<Value> {
     let rest = without(object, names);
     (rest.len() < object.meta().finalizers.as_ref().map_or(0, Vec::len))
         .then(|| json!({ "metadata": { "finalizers": rest } }))
 }
 
-/// What the end does to the metadata: no worker has the object, nothing blocks it.
+/// Metadata patch for an ended object: removes the work finalizer and the "blocked" annotation.
 pub(crate) fn ended_metadata<L: Lifecycle>(object: &impl Resource) -> Value {
     let mut metadata = json!({ "annotations": { BLOCKED_ANNOTATION: null } });
     let work = work::<L>();

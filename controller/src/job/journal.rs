@@ -1,4 +1,4 @@
-//! Notes in the journal of a backup or restore.
+//! Entries in the journal of a backup or restore.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -18,18 +18,18 @@ use tokio::{
 /// Takes entries that the next process must know. Create-only: an entry is never changed.
 #[async_trait]
 pub(crate) trait JournalWriter: Send + Sync {
-    /// Adds an entry behind all that were added before, of which none becomes durable later. It is durable once the future has
-    /// ended, and is taken back when that is dropped.
+    /// Appends an entry. Entries become durable in the order in which they were added. This one is durable once the future has
+    /// completed; dropping the future before withdraws it.
     fn append(&self, entry: Value) -> BoxFuture<'_, Result<(), StoreError>>;
-    /// The same, for an entry that may wait so long for others to be written with, as some are about to come.
+    /// Like [`Self::append`], but waits up to `patience` so that entries about to arrive share the write.
     fn append_within(&self, entry: Value, _patience: Duration) -> BoxFuture<'_, Result<(), StoreError>> {
         self.append(entry)
     }
-    /// The entry at this position, as it was written.
+    /// The entry at this position, as written.
     async fn entry(&self, position: EntryPosition) -> Result<Value, StoreError>;
 }
 
-/// An entry that cannot be decoded: then it is not known what was done.
+/// Error for an entry that cannot be decoded: then it is unknown what was done.
 pub(crate) fn undecodable(about: &str, error: &serde_json::Error) -> StoreError {
     StoreError::Corrupt {
         url: "the private journal".to_owned(),
@@ -37,30 +37,30 @@ pub(crate) fn undecodable(about: &str, error: &serde_json::Error) -> StoreError 
     }
 }
 
-/// How often notes look for another place.
+/// Maximum retries at another key, if one is taken.
 const TRIES: usize = 5;
-/// Notes of more than this are not written together (bytes): who takes over reads several writes at a time.
+/// Maximum size of entries that are written together (bytes): a successor reads several writes at a time.
 const BATCH: usize = 1024 * 1024;
-/// A shorter wait would be longer: timers are no finer.
+/// Tokio's timer resolution; shorter waits would be rounded up to it.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// Where notes are made. Those that come while one is written wait, and are written together then: a write takes as long for
-/// one as for many.
+/// Writes entries to the journal. Entries that arrive during a write wait, and are then written together: a write takes as long
+/// for many as for one.
 pub(crate) struct JobJournal {
     journal: Mutex<Journal>,
     waiting: parking_lot::Mutex<Waiting>,
-    /// The number up to which all notes that were not taken back are durable.
+    /// All entries up to this number that were not withdrawn are durable.
     durable: watch::Sender<u64>,
     leadership: Leadership,
-    /// What every note says besides.
+    /// A member that is added to every entry.
     stamp: Option<(&'static str, String)>,
 }
 
-/// Notes that are not durable yet, in the order in which they came. Each belongs to a caller that waits for it.
+/// Entries that are not durable yet, in order of arrival. For each of them a caller waits.
 #[derive(Default)]
 struct Waiting {
     notes: VecDeque<WaitingNote>,
-    /// The number of the last one that came.
+    /// Number of the latest entry.
     last: u64,
 }
 
@@ -69,7 +69,7 @@ struct WaitingNote {
     note: Box<RawValue>,
 }
 
-/// Takes a note back when its caller does not wait for it any more.
+/// Withdraws an entry when its caller no longer waits for it.
 struct Place<'a> {
     waiting: &'a parking_lot::Mutex<Waiting>,
     number: u64,
@@ -88,7 +88,7 @@ impl Waiting {
         self.last
     }
 
-    /// The notes to write next, and the number of the last of them.
+    /// The entries to write next, and the number of the last of them.
     fn batch(&self) -> (Vec<Box<RawValue>>, u64) {
         let mut size = 0;
         let fits = |waiting: &&WaitingNote| {
@@ -101,27 +101,27 @@ impl Waiting {
         (batch.into_iter().map(|waiting| waiting.note.clone()).collect(), last)
     }
 
-    /// The notes up to this one are durable.
+    /// Removes the durable entries, up to this one.
     fn written(&mut self, last: u64) {
         self.notes.retain(|waiting| waiting.number > last);
     }
 }
 
 impl JobJournal {
-    /// Notes go behind what was read of this journal.
+    /// New entries follow those that were read from this journal.
     pub(crate) fn new(journal: Journal, leadership: Leadership) -> Self {
         let (journal, durable) = (Mutex::new(journal), watch::Sender::default());
         Self { journal, waiting: parking_lot::Mutex::default(), durable, leadership, stamp: None }
     }
 
-    /// Every note has this member, by which its reader knows it.
+    /// Adds this member to every entry; readers select entries by it.
     #[must_use]
     pub(crate) fn stamped(self, member: &'static str, value: &str) -> Self {
         Self { stamp: Some((member, value.to_owned())), ..self }
     }
 
-    /// Who led before may have added notes while it did not know yet that it does not lead any more. Notes do not depend on one
-    /// another, so the next place will do.
+    /// The previous leader may have added entries before it noticed that it had lost leadership. Entries do not depend on one
+    /// another, so the next key is as good.
     async fn write(&self, journal: &mut Journal, notes: &[Box<RawValue>]) -> Result<(), StoreError> {
         let mut tries = 0;
         loop {
@@ -135,8 +135,8 @@ impl JobJournal {
         }
     }
 
-    /// The first caller writes what waits by then, its own note and those of others. When that fails, it takes its own note back,
-    /// and each of the others tries once more for itself. A caller that has `patience` lets others begin for so long.
+    /// The first caller writes all waiting entries, its own and those of others. If that fails, it withdraws its own entry, and
+    /// each of the others retries once by itself. A caller with `patience` first waits that long for another caller's write.
     fn add(&self, mut note: Value, patience: Duration) -> BoxFuture<'_, Result<(), StoreError>> {
         if let Some((member, value)) = &self.stamp {
             note[*member] = Value::from(value.as_str());
@@ -151,10 +151,10 @@ impl JobJournal {
         let number = self.waiting.lock().add(note);
         let place = Place { waiting: &self.waiting, number };
         Box::pin(async move {
-            // All of it, or it would be taken back at once.
+            // Captures the whole guard, or it would be dropped at once.
             let place = place;
             if patience < SHORTEST {
-                // Those that come in the same moment are written together all the same.
+                // Entries of the same moment are still written together.
                 tokio::task::yield_now().await;
             } else {
                 let mut durable = self.durable.subscribe();
@@ -235,7 +235,7 @@ mod tests {
         JobJournal::new(location.new_journal::<Restore>("r", "u").unwrap(), Leadership::always())
     }
 
-    /// What the next process finds, and in how many keys.
+    /// The entries that the next process finds, and their number of keys.
     async fn written(location: &Location) -> (Vec<Value>, usize) {
         let keys = |position: EntryPosition, note: &mut Value| *note = json!([position.key, *note]);
         let (_, entries) = location.journal::<Restore>("r", "u", keys).await.unwrap();
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(written(&location).await.0, [json!("kept")]);
     }
 
-    /// As after a replica that did not know that it was replaced.
+    /// As after a replica that did not notice that it was replaced.
     #[tokio::test]
     async fn notes_find_another_place_where_theirs_is_taken() {
         let (_folder, location) = location();

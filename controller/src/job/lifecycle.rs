@@ -1,4 +1,4 @@
-//! What differs between the life of a Backup and that of a Restore.
+//! The differences between the lives of a Backup and of a Restore.
 
 use std::fmt::Debug;
 
@@ -30,9 +30,9 @@ pub(crate) trait JobObject: StoredJob + Subject + NamespacedKind {
     fn is_cancelled(&self) -> bool;
     fn ledger_key(namespace: &str, name: &str) -> ObjectKey;
     fn has_spec_of(&self, other: &Self) -> bool;
-    /// What is wrong with an object that cannot be decoded.
+    /// Validation errors of an object that cannot be decoded.
     fn raw_findings(raw: &Value) -> Vec<String>;
-    /// How long an operation may take, if the object says so.
+    /// Timeout of each operation, if the object has one.
     fn operation_timeout(&self) -> Option<std::time::Duration>;
 
     fn stage(&self) -> Stage {
@@ -91,25 +91,25 @@ pub(crate) struct Ticket<'a> {
     pub stage: Stage,
     pub position: i64,
     pub created: Option<Timestamp>,
-    /// Whether its deletion was asked for, or its cancellation: it gets no turn any more.
+    /// Whether its deletion or cancellation was requested: it gets no further turn.
     pub leaving: bool,
-    /// Whether a write of ours for it is on its way: it counts, but gets no other turn.
+    /// Whether a write of ours for it is in flight: it counts, but gets no other turn.
     pub busy: bool,
-    /// Whether its last turn could not be written and is not due again yet: it counts for nothing meanwhile.
+    /// Whether its last turn could not be written and is in backoff: it gets no turn meanwhile, and blocks no other.
     pub held_back: bool,
-    /// Whether its claim waits for a restore: it holds no slot meanwhile, and nothing that overlaps it overtakes it.
+    /// Whether its claim waits for a restore: then it holds no slot, and nothing that overlaps it may overtake it.
     pub yields: bool,
-    /// What it reads.
+    /// What the object reads.
     pub footprint: &'a Footprint,
 }
 
-/// What was read before an object can be worked on.
+/// What was read before work on an object.
 #[derive(Debug)]
 pub(crate) struct Prepared<F> {
     pub facts: F,
-    /// The BackupStorageLocation that everything of it is in.
+    /// Name of the BackupStorageLocation that holds all its files.
     pub location: String,
-    /// Why it cannot start, or go on.
+    /// Why the object cannot start or continue.
     pub findings: Vec<String>,
 }
 
@@ -117,32 +117,32 @@ pub(crate) struct Work<'a, L: Lifecycle> {
     pub object: &'a L::Object,
     pub facts: &'a L::Facts,
     pub location: &'a Location,
-    /// What an earlier run has recorded, and cannot be published any more.
+    /// A record of an earlier run that can no longer be published.
     pub lost: Option<Record<L::Object>>,
     pub token: &'a Token,
-    /// Whether an earlier run may have done some of it.
+    /// Whether an earlier run may have done some of the work.
     pub resumed: bool,
 }
 
-/// What the work has made. Nothing of it is visible.
+/// The result of the work. Nothing of it is visible yet.
 pub(crate) struct Worked<L: Lifecycle> {
     pub contents: L::Contents,
     pub files: JobFiles,
     pub summary: L::Summary,
 }
 
-/// What work had done when it was stopped for good.
+/// The result of work that was stopped for good.
 pub(crate) struct Interrupted<L: Lifecycle> {
     pub files: JobFiles,
     pub summary: L::Summary,
 }
 
-/// Why the work has not come to its end.
+/// Why the work did not complete.
 pub(crate) enum WorkError {
     Worker(WorkerError),
-    /// The store does not take what is made.
+    /// The store does not accept the result.
     Store(StoreError),
-    /// It never will; the location takes the log that says so.
+    /// The work can never succeed; the location accepts the log that says so.
     Fatal(String),
 }
 
@@ -154,28 +154,28 @@ impl<E: Into<WorkerError>> From<E> for WorkError {
 
 type Patch<O> = Box<dyn Fn(&O) -> Option<Value> + Send + Sync>;
 
-/// How an object ends that cannot go on.
+/// How an object that cannot continue ends.
 pub(crate) enum Failure<O> {
-    /// By a patch.
+    /// With a patch.
     Publish(Patch<O>),
-    /// By what is stored first.
+    /// By storing the end first.
     Store,
 }
 
-/// A kind of object with a life: what is written to it, what its work is, and what its end leaves behind. The order of steps,
-/// the lock, the store and all retries are [`Worker`]'s. An instance holds what only this kind needs.
+/// A kind of object with jobs: its patches, its work, and what its end leaves behind. The order of steps, the lock, the store
+/// and all retries are in [`Worker`]. An instance holds what only this kind needs.
 pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
     type Object: JobObject;
     type Facts: Debug + Default + Send + Sync;
-    /// Takes what the work makes.
+    /// Receives the output of the work.
     type Contents: Send;
-    /// What the end tells besides what is in the files.
+    /// The parts of the end that are not in the files.
     type Summary: Clone + Debug + Send + Sync;
     type Turn: Copy + Send + Sync;
     type Gauges: Gauges<Self::Object> + Default + Send;
 
     const KIND: Kind;
-    /// Put on before the first work. The first, [`super::finalizers::WORK`], goes with the end, the others with the files.
+    /// Added before the first work. The first ([`super::finalizers::work`]) is removed with the end, the others with the files.
     const FINALIZERS: &'static [&'static str];
 
     fn slots(&self) -> usize;
@@ -199,7 +199,7 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
         object: &Self::Object,
     ) -> impl Future<Output = Result<Prepared<Self::Facts>, WorkerError>> + Send;
 
-    // Merge patches; `None` where the object cannot go there from where it is.
+    // Merge patches; `None` if the current phase does not allow the step.
     fn begin_patch(&self, now: &Self::Object, facts: &Self::Facts) -> Option<Value>;
     fn refused_patch(&self, now: &Self::Object, facts: &Self::Facts, findings: &[String]) -> Option<Value>;
     fn announce_patch(
@@ -208,7 +208,7 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
         files: &JobFiles,
         summary: &Self::Summary,
     ) -> Option<Value>;
-    /// What the status says of items that were done before operations went on.
+    /// Publishes the results of the items, which were done before the operations ended.
     fn worked_patch(_now: &Self::Object, _status: &Value) -> Option<Value> {
         None
     }
@@ -218,28 +218,28 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
         operations: &[Operation<Self>],
         files: &JobFiles,
     ) -> Option<Value>;
-    /// Takes back [`Self::rests_patch`].
+    /// Reverts [`Self::rests_patch`].
     fn claims_again_patch(_now: &Self::Object) -> Option<Value> {
         None
     }
-    /// Says that nothing of the cluster is needed any more, so that the claim ends.
+    /// Records that the object no longer needs anything of the cluster, so that its claim can be released.
     fn rests_patch(_now: &Self::Object) -> Option<Value> {
         None
     }
     fn terminal_patch(now: &Self::Object, outcome: &Outcome<Self>) -> Option<Value>;
 
-    /// What is recorded as the end.
+    /// The end to record.
     fn outcome(
         object: &Self::Object,
         files: &JobFiles,
         summary: &Self::Summary,
         at: Timestamp,
     ) -> Result<Outcome<Self>, StoreError>;
-    /// The uid and the stage of an end that is stored under the name, for kinds that store them visibly.
+    /// The uid and the stage of an end stored under the name, for kinds that store their ends visibly.
     fn stored_end(outcome: &Outcome<Self>) -> (String, Stage);
 
     fn started(worker: &Worker<Self>, object: &Self::Object, facts: &Self::Facts);
-    /// Whether anything may be written to the location now.
+    /// Fails if nothing may be written to the location now.
     fn may_write(
         _worker: &Worker<Self>,
         _object: &Self::Object,
@@ -251,19 +251,19 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
         worker: &mut Worker<Self>,
         work: Work<'_, Self>,
     ) -> impl Future<Output = Result<Worked<Self>, WorkError>> + Send;
-    /// Records what was made before its operations have ended.
+    /// Records the results of the work before its operations have ended.
     fn await_operations(
         worker: &mut Worker<Self>,
         object: &Self::Object,
         worked: Worked<Self>,
     ) -> impl Future<Output = Result<(), WorkError>> + Send;
-    /// Everything is in the store or in hand.
+    /// Completes the contents, in the store or in this process.
     fn upload(
         contents: Self::Contents,
     ) -> impl Future<Output = Result<PendingUpload<Self::Object>, StoreError>> + Send;
     fn discard(contents: Self::Contents) -> impl Future<Output = ()> + Send;
     fn discard_upload(upload: PendingUpload<Self::Object>) -> impl Future<Output = ()> + Send;
-    /// Completes what was made by how its operations have ended.
+    /// Completes the results of the work with the outcomes of its operations.
     fn complete(
         worker: &mut Worker<Self>,
         object: &Self::Object,
@@ -272,21 +272,21 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
         operations: &[Operation<Self>],
     ) -> impl Future<Output = Result<Completed<Self>, WorkError>> + Send;
 
-    /// Before an end that is stored is published.
+    /// Called before a stored end is published.
     fn before_end(
         _worker: &Worker<Self>,
         _outcome: &Outcome<Self>,
     ) -> impl Future<Output = Result<(), WorkerError>> + Send {
         async { Ok(()) }
     }
-    /// After the end was published: what only the work needed goes. Best effort.
+    /// Called after the end was published: removes what only the work needed. Best effort.
     fn after_end(
         _worker: &Worker<Self>,
         _plan: &CommittedPlan<Self::Object>,
     ) -> impl Future<Output = ()> + Send {
         async {}
     }
-    /// After an end was published that another process had stored. Best effort.
+    /// Called after an end was published that another process had stored. Best effort.
     fn after_adoption(
         _worker: &Worker<Self>,
         _object: &Self::Object,
@@ -294,26 +294,26 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
     ) -> impl Future<Output = ()> + Send {
         async {}
     }
-    /// It will not come to a stored end: stops and removes what it has started outside of the store.
+    /// For an object that will not reach a stored end: stops and removes what it has started outside of the store.
     fn abandon(
         worker: &Worker<Self>,
         object: &Self::Object,
     ) -> impl Future<Output = Result<(), WorkerError>> + Send;
-    /// How it ends that cannot go on; `location` is where, if that can be written.
+    /// Decides how an object that cannot continue ends; `location` is its location, if that can be written.
     fn fail(
         worker: &mut Worker<Self>,
         object: &Self::Object,
         reason: &str,
         location: Option<&Location>,
     ) -> impl Future<Output = Result<Failure<Self::Object>, WorkerError>> + Send;
-    /// A store that cannot be used while the object has begun: what it holds meanwhile is given up.
+    /// Called if the store cannot be used after the object has begun: releases the slot meanwhile.
     fn leave_slot(
         _worker: &Worker<Self>,
         object: &Self::Object,
     ) -> impl Future<Output = Result<Self::Object, WorkerError>> + Send {
         async { Ok(object.clone()) }
     }
-    /// The claim is free, and the work's finalizer off: removes the files of an object that is being deleted.
+    /// Removes the files of an object that is being deleted, after its claim was freed and its work finalizer removed.
     fn remove_files(
         _worker: &Worker<Self>,
         _object: &Self::Object,
@@ -321,14 +321,14 @@ pub(crate) trait Lifecycle: Sized + Send + Sync + 'static {
         async { Ok(()) }
     }
 
-    /// What people are told of the end.
+    /// Message of the event about the end.
     fn end_note(object: &Self::Object) -> String;
     fn count(metrics: &Metrics, object: Option<&Self::Object>, outcome: Counted);
     /// Counts what only a published end has.
     fn count_end(_metrics: &Metrics, _object: &Self::Object, _pending: Option<&PendingEnd<Self>>) {}
 }
 
-/// Everything is done; only the end is to be recorded.
+/// Everything is done; only the end remains to be recorded.
 pub(crate) struct Completed<L: Lifecycle> {
     pub upload: PendingUpload<L::Object>,
     pub files: JobFiles,

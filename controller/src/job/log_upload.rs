@@ -1,4 +1,4 @@
-//! The log of work that goes on, stored while people look at it, so that every replica can serve it.
+//! The log of running work, stored while users look at it, so that every replica can serve it.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -9,9 +9,9 @@ use tokio::time::{Instant, timeout};
 
 use super::{JobContext, operations::flush_requests::FlushReceiver};
 
-/// What was kept within this time is good enough.
+/// Minimum time between two uploads.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long one state is tried to be kept.
+/// Time limit for one upload.
 const BUDGET: Duration = Duration::from_secs(10);
 
 /// The backup or restore whose log it is.
@@ -50,9 +50,9 @@ async fn on_request<F: Future<Output = ()>>(
 ) -> Infallible {
     let mut kept_at: Option<Instant> = None;
     loop {
-        // Let go at the end of this turn.
+        // Released at the end of this iteration.
         let _request = requests.next().await;
-        // A private key is written.
+        // Only the leader writes private keys.
         if leadership.check().is_err() || kept_at.is_some_and(|at| at.elapsed() < PAUSE) {
             continue;
         }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use crate::job::operations::flush_requests::FlushRequests;
 
-    /// How often something was kept for somebody who looks after each of these times (milliseconds).
+    /// Number of uploads for a user who looks after each of these times (milliseconds).
     async fn kept(leadership: Leadership, after: &[u64]) -> u32 {
         let (flushes, kept) = (FlushRequests::default(), AtomicU32::new(0));
         let keep = || async {

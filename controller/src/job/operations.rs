@@ -1,8 +1,8 @@
-//! Item operations: polled from their start to their end, by whichever process is there.
+//! Item operations: polled from start to end, by whichever process leads.
 //!
-//! `decide` says what is asked when, and what an answer means; `poller` asks; `records` is what is stored, and what follows
-//! from it; `poll_until_complete` stores what is learned before it is published. The worker goes on from there after a restart.
-//! `flush_requests` are people who want to see how they stand now.
+//! `decide` says when to ask what, and what an answer means; `poller` asks; `records` defines what is stored, and what is
+//! derived from it; `poll_until_complete` stores what is learned before it is published. After a restart the worker continues
+//! from the stored state. `flush_requests` come from users who want to see the current state.
 
 pub(crate) mod call;
 pub(crate) mod decide;

@@ -1,4 +1,4 @@
-//! The end of a Backup or Restore, in the one order that keeps what is published true: the record, the files, and only then the
+//! The end of a Backup or Restore, in the only order in which published data stays true: the record, the files, and then the
 //! resource. Every step can be repeated.
 
 use backup_store::{CommittedPlan, StoreError};
@@ -8,10 +8,10 @@ use super::lifecycle::{Completed, Lifecycle, Outcome};
 
 /// An end that is to be written.
 pub(crate) enum PendingEnd<L: Lifecycle> {
-    /// Nothing is recorded yet. Lost with the process: then the work is done again.
+    /// Nothing is recorded yet. Lost with the process: then the work is repeated.
     Collected {
         done: Box<Completed<L>>,
-        /// Made once: a try whose answer was lost is repeated with the same bytes.
+        /// Made once: a retry after a lost answer writes the same bytes.
         outcome: Option<Box<Outcome<L>>>,
     },
     /// Every byte is recorded; any process can write what is missing.
@@ -19,7 +19,7 @@ pub(crate) enum PendingEnd<L: Lifecycle> {
 }
 
 impl<L: Lifecycle> PendingEnd<L> {
-    /// With an outcome if it does not follow from the files.
+    /// Takes an outcome if it does not follow from the files.
     pub(crate) fn new(done: Completed<L>, outcome: Option<Outcome<L>>) -> Self {
         Self::Collected { done: Box::new(done), outcome: outcome.map(Box::new) }
     }
@@ -40,7 +40,7 @@ impl<L: Lifecycle> PendingEnd<L> {
         }
     }
 
-    /// Records the end, then writes what is missing. Returns it as it stands in the store.
+    /// Records the end, then writes what is missing. Returns the end as stored.
     pub(crate) async fn store(
         &mut self,
         object: &L::Object,

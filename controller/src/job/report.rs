@@ -1,4 +1,4 @@
-//! What a backup or restore has to tell: its results and its log, written together so that every count equals a list.
+//! Results and log of a backup or restore, written together so that every count equals the length of a list.
 
 use backup_store::{LogFile, Results, Scope};
 use jiff::Timestamp;
@@ -10,12 +10,12 @@ use backup_plugins::log_line::{Level, LogLine};
 pub(crate) struct Report {
     results: Results,
     log: LogFile,
-    /// The backup that each line names.
+    /// Name of the backup, a field of each line.
     backup: Option<String>,
 }
 
 impl Report {
-    /// An empty report; `backup` is named by each line. Fails if the local disk has no room for a log.
+    /// An empty report; each line names `backup`. Fails if the local disk has no room for a log.
     pub(crate) fn new(backup: Option<&str>) -> Result<Self, WorkerError> {
         let log = LogFile::new().map_err(|error| WorkerError::Blocked {
             reason: format!("the log cannot be kept on the local disk: {error}"),
@@ -24,7 +24,7 @@ impl Report {
         Ok(Self::resume(backup, Results::default(), log))
     }
 
-    /// Goes on with what was reported before.
+    /// Continues an earlier report.
     pub(crate) fn resume(backup: Option<&str>, results: Results, log: LogFile) -> Self {
         Self { results, log, backup: backup.map(ToOwned::to_owned) }
     }
@@ -33,21 +33,21 @@ impl Report {
         self.line("info", message, Scope::Velero);
     }
 
-    /// Something a person should know, without which nothing is missing.
+    /// Something a user should know, although nothing is missing.
     pub(crate) fn warn(&mut self, scope: Scope<'_>, message: impl Into<String>) {
         let message = message.into();
         self.line("warning", &message, scope);
         self.results.warn(scope, message);
     }
 
-    /// Something is missing.
+    /// Reports that something is missing.
     pub(crate) fn error(&mut self, scope: Scope<'_>, message: impl Into<String>) {
         let message = message.into();
         self.line("error", &message, scope);
         self.results.error(scope, message);
     }
 
-    /// As `info`, `warn` or `error`, about one item that the line names by these fields.
+    /// Like `info`, `warn` or `error`, about one item; `fields` name it in the line.
     pub(crate) fn item(&mut self, level: Level, scope: Scope<'_>, message: String, fields: &[(&str, &str)]) {
         let name = match level {
             Level::Debug | Level::Info => "info",
@@ -62,15 +62,15 @@ impl Report {
         }
     }
 
-    /// An error about the backup as a whole, unless it was told before.
+    /// An error about the backup as a whole, unless it was reported before.
     pub(crate) fn error_once(&mut self, message: &str) {
         if !self.results.errors.velero.iter().any(|known| known == message) {
             self.error(Scope::Velero, message);
         }
     }
 
-    /// What plugins have logged, at their level: what is an error for them is one of the backup or restore (as with Velero,
-    /// which counts the lines of its log).
+    /// Adds the log lines of plugins, at their level: an error of a plugin is an error of the backup or restore (as with
+    /// Velero, which counts the lines of its log).
     pub(crate) fn said(&mut self, lines: Vec<LogLine>) {
         for line in lines {
             match line.level {

@@ -1,5 +1,5 @@
-//! An object that cannot be decoded, stored by someone whom no webhook stopped: before it has begun it ends as
-//! `FailedValidation`, with the fields at fault, and nothing else is affected.
+//! Objects that cannot be decoded, stored without the webhook's check: one that has not begun ends as `FailedValidation`, with
+//! the fields at fault, and no other object is affected.
 
 use backup_core::phase::{Phase as _, Stage};
 use backup_runtime::{
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{error::ReconcileError, metrics};
 
-/// Ends an object that cannot be decoded. Whether something was written.
+/// Ends an object that cannot be decoded. Returns whether something was written.
 pub(crate) async fn refuse<L: Lifecycle>(
     ctx: &JobContext,
     bad: &Undecodable,
@@ -57,7 +57,7 @@ fn phase<L: Lifecycle>(object: &DynamicObject) -> PhaseOf<L> {
     phase.or_else(|| PhaseOf::<L>::of(Stage::New)).unwrap_or(PhaseOf::<L>::FAILED)
 }
 
-/// The patch to its end; `None` if it has ended, or can be decoded by now.
+/// The patch that ends the object; `None` if it has ended, or can be decoded now.
 fn patch<L: Lifecycle>(object: &DynamicObject, decoder: &str) -> Option<Value> {
     let raw = serde_json::to_value(object).ok()?;
     if serde_json::from_value::<L::Object>(raw.clone()).is_ok() {
@@ -75,8 +75,8 @@ fn patch<L: Lifecycle>(object: &DynamicObject, decoder: &str) -> Option<Value> {
             }
             Some(patch)
         }
-        // A backup that runs has been read before; its end is that of what was read. A restore cannot be resumed from a spec
-        // that somebody broke.
+        // A running backup was decoded before; its worker ends it as it was read then. A restore cannot be resumed from a
+        // broken spec.
         Stage::InProgress if !L::KIND.queued => Some(json!({
             "metadata": { "finalizers": finalizers::without(object, &[finalizers::work::<L>()]) },
             "status": { "phase": "Failed", "failureReason": errors.join("; ") },

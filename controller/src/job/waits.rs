@@ -11,17 +11,17 @@ use tokio::time::Instant;
 
 /// A wait that has lasted this long is shown.
 pub(crate) const SHOWN_AFTER: Duration = Duration::from_secs(10);
-/// Longest text of a wait that is shown (characters).
+/// Maximum length of the text of a shown wait (characters).
 const MAX_TEXT: usize = 600;
 
-/// The waits of one job. Cheap to clone; all clones are of the same job.
+/// The waits of one job. Cheap to clone; all clones belong to the same job.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waits(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
     next: u64,
-    /// In the order in which they began.
+    /// In order of their start.
     waits: BTreeMap<u64, Wait>,
 }
 
@@ -85,18 +85,18 @@ impl ShownWait {
         }
     }
 
-    /// Whether this is the same wait as another, whatever is known of its reason by now.
+    /// Whether both are the same wait; its reason may have changed.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.id == other.id
     }
 }
 
-/// Tells which changes of the shown wait are worth a line in the log.
+/// Decides which changes of the shown wait are logged.
 #[derive(Debug, Default)]
 pub(crate) struct WaitLog(Option<ShownWait>);
 
 impl WaitLog {
-    /// A line for the log if another wait is shown than before, or no wait any longer.
+    /// A line for the log if another wait is shown than before, or none any longer.
     pub(crate) fn line(&mut self, now: Option<&ShownWait>) -> Option<String> {
         let before = std::mem::replace(&mut self.0, now.cloned());
         match (before, now) {

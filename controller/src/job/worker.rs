@@ -1,8 +1,8 @@
-//! The worker of one Backup or Restore, from its start to its end: reads what is true now, asks `decide`, does that, and looks
+//! The worker of one Backup or Restore, from start to end: reads the current state, asks `decide`, does that step, and reads
 //! again.
 //!
-//! Nothing but an unfinished end is kept in memory, so a successor continues from what is stored. Waiting for a store or an API
-//! server that is down happens here, outside of the slots.
+//! Only an unfinished end is kept in memory, so a successor continues from what is stored. Waiting for a store or an API server
+//! that is down happens here, outside of the slots.
 
 use std::{
     ops::ControlFlow,
@@ -43,33 +43,33 @@ use blocked::Blocked;
 use claim::Claim;
 pub(crate) use error::WorkerError;
 
-/// Between tries of writing that the work begins.
+/// Backoff between attempts to write that the work begins.
 const BEGIN_STEPS: Backoff = Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(2) };
 const READ_BUDGET: Duration = Duration::from_secs(30);
 
 pub(crate) struct Worker<L: Lifecycle> {
     pub ctx: JobContext,
-    /// What only the kind needs.
+    /// State that only this kind needs.
     pub kind: Arc<L>,
     pub name: String,
     pub uid: String,
     key: ObjectKey,
     pub cancellation: Cancellation,
-    /// Bounds the work at a time; one that begins again while Finalizing waits here, too.
+    /// Limits concurrent work; work that starts again while Finalizing needs a permit, too.
     permits: Arc<Semaphore>,
-    /// Whether its claim waits for a restore, so that the queue gives its slot to another.
+    /// Whether its claim waits for a restore, so that the queue gives its slot to another object.
     pub yields: Arc<AtomicBool>,
     pub pending: Option<PendingEnd<L>>,
-    /// What the end tells of work that was stopped for good.
+    /// The results of work that was stopped for good, for the end.
     pub interrupted: Option<Interrupted<L>>,
-    /// Number of the record that was found to be gone from the store.
+    /// Number of the record whose data is gone from the store.
     pub lost: Option<u64>,
     blocked: Blocked,
 }
 
 #[derive(Debug)]
 pub(crate) enum Next<O> {
-    /// Look again; this is what the object is now, if that is known.
+    /// Reconcile again, from this object if it is known.
     Again(Option<Box<O>>),
     Done,
 }
@@ -83,9 +83,9 @@ struct Looked<L: Lifecycle> {
 
 /// A record of an object.
 pub(crate) enum Record<O: StoredJob> {
-    /// What its end will be.
+    /// The complete end.
     Committed(Box<CommittedPlan<O>>),
-    /// What was done before its operations.
+    /// The results before its operations have ended.
     Awaiting(Box<AwaitingOperations<O>>),
 }
 
@@ -124,7 +124,7 @@ impl<L: Lifecycle> Worker<L> {
         }
     }
 
-    /// Works until the object has ended, is gone, or work must not go on.
+    /// Works until the object has ended or is gone, or work must stop.
     pub(crate) async fn run(mut self) {
         let mut known = None;
         loop {
@@ -149,7 +149,7 @@ impl<L: Lifecycle> Worker<L> {
                     }
                     return;
                 }
-                // Whether it gets its claim again is asked with the next step.
+                // The next step asks for the claim again.
                 WorkerError::Conflict | WorkerError::Stopped(StopReason::ClaimLost) => self.blocked.briefly(),
                 WorkerError::Stopped(reason) => {
                     tracing::info!(name = self.name, %reason, "work on a {} stopped", L::KIND.noun);
@@ -175,7 +175,7 @@ impl<L: Lifecycle> Worker<L> {
             None => match self.read().await {
                 Ok(Some(object)) => object,
                 Ok(None) => return self.release().await,
-                // It cannot be decoded any more. The dispatcher sees that, too, and refuses it.
+                // It can no longer be decoded. The dispatcher sees that, too, and refuses it.
                 Err(kube::Error::SerdeError(_)) => return Ok(Next::Done),
                 Err(error) => return Err(error.into()),
             },
@@ -202,7 +202,7 @@ impl<L: Lifecycle> Worker<L> {
             });
             match (plan, &prepared) {
                 (Plan::Look | Plan::Begin, None) => {
-                    // The deletion of a backup that begins once the claim stands finds this Restore, and waits for it.
+                    // A backup deletion that begins after the claim is active finds this Restore, and waits for it.
                     if !L::KIND.queued {
                         match self.claim(&mut object).await? {
                             ControlFlow::Continue(granted) => claim = Some(granted),
@@ -237,7 +237,7 @@ impl<L: Lifecycle> Worker<L> {
                     claim = Some(granted);
                 }
                 (Plan::Work, Some(Prepared { facts, .. })) => {
-                    // Decided only after a look.
+                    // Planned only after a look at the store.
                     let Some(found) = looked else { return Err(WorkerError::Conflict) };
                     if resumed && let Err(error) = L::may_write(self, &object).await {
                         return self.store_error(&object, error).await;
@@ -249,7 +249,7 @@ impl<L: Lifecycle> Worker<L> {
                             ControlFlow::Break(next) => return Ok(next),
                         },
                     };
-                    // The write of the start may have taken longer than a lost ledger needs to be rebuilt.
+                    // Writing the start may have taken longer than rebuilding a lost ledger.
                     if !L::KIND.queued {
                         self.still_claimed(&claim.token).await?;
                     }
@@ -265,7 +265,7 @@ impl<L: Lifecycle> Worker<L> {
                         self.pending = Some(PendingEnd::Committed(plan));
                     }
                     return match self.finish(&object).await {
-                        // What is recorded stays so; sync publishes it.
+                        // The record stays; sync publishes it.
                         Err(WorkerError::Blocked { .. }) if object.is_deleting() => {
                             self.let_go(&object).await
                         }
@@ -277,7 +277,7 @@ impl<L: Lifecycle> Worker<L> {
                     else {
                         return Err(WorkerError::Conflict);
                     };
-                    // A slot is for items; what operations write needs the claim.
+                    // Drops the slot, which items need; operations that write need the claim.
                     let token = claim.map(|claim| claim.token);
                     return self.fenced_operations(&object, &location, *awaiting, token).await;
                 }
@@ -292,20 +292,20 @@ impl<L: Lifecycle> Worker<L> {
                 (Plan::Fail { reason }, _) => return self.fail(&object, &reason, None).await,
                 (Plan::Block { reason }, _) => return Err(WorkerError::Blocked { reason, retryable: false }),
                 (Plan::LetGo | Plan::Free, _) => return self.let_go(&object).await,
-                // The others are decided only with what was prepared.
+                // The others are planned only after `prepare`.
                 (Plan::Wait | Plan::Refuse { .. } | Plan::Work, _) => return Ok(Next::Done),
             }
         }
     }
 
-    /// The object as it is now; `None` if it is gone, or another one has its name.
+    /// Reads the object; `None` if it is gone, or another one has its name.
     async fn read(&self) -> Result<Option<L::Object>, kube::Error> {
         let api = self.ctx.cluster.api::<L::Object>();
         let object = found(retry::read(READ_BUDGET, || api.get(&self.name)).await, &self.name)?;
         Ok(object.filter(|object| object.meta().uid.as_deref() == Some(&self.uid)))
     }
 
-    /// What the store holds under this name.
+    /// Reads what the store holds under this name.
     async fn look(&self, location: &str) -> Result<Looked<L>, WorkerError> {
         let (_, location) = self.ctx.locations.open(location).await?;
         let found = location.find_job::<L::Object>(&self.name, &self.uid).await?;
@@ -329,15 +329,15 @@ impl<L: Lifecycle> Worker<L> {
         Ok(Looked { stored, location, record, end })
     }
 
-    /// Writes that the work begins, tried for `--resource-timeout`. Others may have been let in while a write hung: the claim
-    /// is looked at before each other try.
+    /// Writes that the work begins; retried for `--resource-timeout`. Others may have been admitted while a write hung: the
+    /// claim is checked before each retry.
     async fn begin(
         &self,
         object: &L::Object,
         facts: &L::Facts,
         token: &Token,
     ) -> Result<L::Object, WorkerError> {
-        // Only what was claimed: a spec that was edited since is read, and claimed, again.
+        // Only for the claimed spec: one that was edited since is read, and claimed, again.
         let patch =
             |now: &L::Object| now.has_spec_of(object).then(|| self.kind.begin_patch(now, facts)).flatten();
         let cluster = &self.ctx.cluster;
@@ -355,7 +355,7 @@ impl<L: Lifecycle> Worker<L> {
             tokio::time::sleep(BEGIN_STEPS.delay(tries)).await;
             self.still_claimed(token).await?;
             now = self.read().await?.ok_or(WorkerError::Conflict)?;
-            // The answer was lost, and not the write.
+            // The write succeeded, but its answer was lost.
             if now.stage() != object.stage() {
                 break now;
             }
@@ -377,7 +377,7 @@ impl<L: Lifecycle> Worker<L> {
         if patch(&object).is_none() { Ok(object) } else { self.publish(&object, patch).await }
     }
 
-    /// Writes a patch, tried for `--resource-timeout`, each time with the resourceVersion it was made from.
+    /// Writes a patch; retried for `--resource-timeout`, each time with the resourceVersion it was made from.
     pub(crate) async fn publish(
         &self,
         object: &L::Object,
@@ -389,9 +389,9 @@ impl<L: Lifecycle> Worker<L> {
         }
     }
 
-    /// A store that cannot be used before the work. A backup that has not begun waits for `--resource-timeout` and then fails:
-    /// nothing is lost with it. One that has begun leaves its slot and waits on. A restore of a location that is gone for good
-    /// ends: what is restored stands in the cluster.
+    /// Handles a store that cannot be used before the work. A backup that has not begun waits for `--resource-timeout` and then
+    /// fails: nothing is lost with it. One that has begun leaves its slot and waits. A restore whose location is gone for good
+    /// ends; its objects stay in the cluster.
     async fn store_error(
         &mut self,
         object: &L::Object,

@@ -1,4 +1,4 @@
-//! Whether a location is validated now. Pure.
+//! Decides whether a location is validated now. Pure.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use backup_runtime::queue::Action;
 
 use crate::location::{DEFAULT_PERIOD, UsedSecret, period};
 
-/// How often an unchanged location is probed. Probes write to the bucket; the next backup reports a right that was lost.
+/// Interval between probes of an unchanged location. Probes write to the bucket; the next backup reports a lost permission.
 const PROBE_PERIOD: Duration = Duration::from_hours(6);
 
-/// No location is asked more often than this, whatever it says.
+/// Minimum interval between validations, whatever a location says.
 pub(super) const SHORTEST: Duration = Duration::from_secs(1);
 
 /// The last validation of a location by this process.
@@ -20,17 +20,17 @@ pub(super) const SHORTEST: Duration = Duration::from_secs(1);
 pub(crate) struct Validation {
     pub(super) uid: Option<String>,
     pub(super) spec: BackupStorageLocationSpec,
-    /// On the monotonic clock.
+    /// Its time (monotonic clock).
     pub(super) at: Duration,
     pub(super) available: bool,
-    /// When it was last probed, on the monotonic clock.
+    /// Time of the last probe (monotonic clock).
     pub(super) probed: Duration,
     pub(super) secrets: Vec<UsedSecret>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// By a listing; a probe also finds out what may be written and removed, if that is to be possible.
+    /// With a listing; a probe also finds out what may be written and removed, unless the location is read-only.
     Validate {
         probe: bool,
     },
@@ -38,7 +38,7 @@ pub(super) enum Plan {
 }
 
 /// A location is validated when this process has not seen it yet, when its spec or one of its Secrets has changed
-/// (`secrets_changed`), and at its frequency. A frequency of zero is once: until it succeeds, at the default frequency.
+/// (`secrets_changed`), and at its frequency. A frequency of zero means once: at the default frequency until it succeeds.
 pub(super) fn decide(
     location: &BackupStorageLocation,
     last: Option<&Validation>,
@@ -63,7 +63,7 @@ pub(super) fn decide(
     }
 }
 
-/// What of the spec of a location that can be used is not followed as it is written; a sentence.
+/// A sentence about fields in the spec of a usable location that are not followed as written.
 pub(super) fn remark(spec: &BackupStorageLocationSpec) -> Option<String> {
     let periods =
         [("backupSyncPeriod", spec.backup_sync_period), ("validationFrequency", spec.validation_frequency)];

@@ -1,5 +1,5 @@
-//! One location is the default one: of several that are marked, the newest stays marked (Velero
-//! `backup_storage_location_controller.go`, v1.18).
+//! One location is the default: if several are marked, the newest stays marked (Velero `backup_storage_location_controller.go`,
+//! v1.18).
 
 use backup_core::api::BackupStorageLocation;
 use backup_runtime::{
@@ -27,7 +27,7 @@ pub(super) async fn keep_one(
     let Some((newest, others)) = overruled(&all) else { return Ok(false) };
     let mut lost = false;
     for other in others {
-        // Only as it was listed with the newest: a later change starts another reconcile, and the newest may be gone by then.
+        // Only in the listed version: a later change starts another reconcile, and the newest may be gone by then.
         let outcome = retry::status_patch(cluster, other, |current| {
             (current.resource_version() == other.resource_version())
                 .then(|| json!({"spec": {"default": false}}))
@@ -48,7 +48,7 @@ pub(super) async fn keep_one(
     Ok(lost)
 }
 
-/// The newest of those that are marked, and the others that are marked, too.
+/// The newest marked location, and the other marked ones.
 fn overruled(all: &[BackupStorageLocation]) -> Option<(String, Vec<&BackupStorageLocation>)> {
     let marked = |location: &&BackupStorageLocation| location.spec.default == Some(true);
     let newest = choose_default(all, "").filter(|_| all.iter().any(|location| marked(&location)))?;

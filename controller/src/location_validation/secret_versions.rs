@@ -1,4 +1,4 @@
-//! The versions of the installation's Secrets, so that a location is validated when a Secret that it uses changes. Only names
+//! The versions of the installation's Secrets, so that a location is validated when a Secret it uses has changed. Only names
 //! and versions are read and kept, never the contents.
 
 use std::{
@@ -17,13 +17,13 @@ use parking_lot::Mutex;
 
 use crate::location::UsedSecret;
 
-/// What the watch of Secrets has shown. Cheap to clone.
+/// State of the watch of Secrets. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SecretVersions(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// By name. Incomplete until all were listed once.
+    /// By name. Incomplete until the first list has ended.
     versions: HashMap<String, String>,
     listed: bool,
     /// The objects that use a Secret, by its name.
@@ -46,7 +46,7 @@ impl SecretVersions {
         watch::versions::<Secret>(cluster).flat_map(move |event| stream::iter(secrets.apply(event)))
     }
 
-    /// Returns the objects that use what has changed.
+    /// Returns the objects that use a changed Secret.
     fn apply(&self, event: VersionEvent) -> Vec<Key> {
         let mut state = self.0.lock();
         let changed: Vec<String> = match event {
@@ -78,7 +78,7 @@ impl SecretVersions {
         self.0.lock().forget(user);
     }
 
-    /// Whether one of these Secrets is not as it was when it was used.
+    /// Whether one of these Secrets has changed since it was used.
     pub(super) fn have_changed(&self, used: &[UsedSecret]) -> bool {
         let state = self.0.lock();
         state.listed && used.iter().any(|secret| state.versions.get(&secret.name) != secret.version.as_ref())
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(secrets.apply(there("lost", "3")), [key("two")]);
         assert_eq!(secrets.apply(VersionEvent::Deleted("s3".to_owned())), [key("one")]);
         assert!(secrets.have_changed(&used("s3", Some("2"))));
-        // Gone while no watch was there.
+        // Deleted while the watch was down.
         assert_eq!(secrets.apply(VersionEvent::Listed(["other".to_owned()].into())), [key("two")]);
         secrets.forget(&key("one"));
         assert!(secrets.apply(there("s3", "4")).is_empty());

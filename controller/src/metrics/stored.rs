@@ -1,5 +1,5 @@
-//! Gauges about stored objects, computed from what the watch shows: they are right after a restart, after a deletion, and
-//! for backups that another process has ended.
+//! Gauges about stored objects, computed from the watch: they are right after a restart, after a deletion, and for backups that
+//! another process has ended.
 
 use std::collections::HashMap;
 
@@ -86,7 +86,7 @@ impl Queue {
         self.is_new = true;
     }
 
-    /// Sets the gauges, if something is new.
+    /// Sets the gauges, if they have changed.
     fn publish(&mut self, kind: &str, metrics: &Metrics) {
         if std::mem::take(&mut self.is_new) {
             metrics.queue(kind, self.waiting.len(), self.waiting.values().min().copied());
@@ -111,11 +111,11 @@ struct Known {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct End {
     at: Timestamp,
-    /// Times are whole seconds: of two that ended in the same one, the one that was written last is the last.
+    /// Times are whole seconds: if two ended in the same second, the one written last counts as the last.
     version: u64,
-    /// Whether everything in it can be restored, as far as the object says; the location has a series of its own.
+    /// Whether everything in it can be restored, according to the object; the location has its own series.
     good: bool,
-    /// Items and errors, if it has collected something.
+    /// Number of items and errors, if it has collected something.
     contents: Option<(i64, i64)>,
 }
 
@@ -125,7 +125,7 @@ impl End {
         let phase = backup.phase();
         let ended = phase.is_terminal() && phase != BackupPhase::Deleting;
         let time = |time: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Time| time.0;
-        // One that was refused has neither.
+        // A refused backup has neither.
         let at = status.completion_timestamp.as_ref().map(time);
         let at = at.or_else(|| status.start_timestamp.as_ref().map(time));
         let at = at.or_else(|| backup.metadata.creation_timestamp.as_ref().map(time));
@@ -169,7 +169,7 @@ impl StoredBackups {
         }
     }
 
-    /// All that exist have been delivered: one that was not among them is gone.
+    /// All existing objects have been delivered: an entry that was not among them is gone.
     pub(crate) fn listed(&mut self, metrics: &Metrics) {
         self.listed = true;
         let mut schedules: Vec<String> = self.known.values().map(|known| known.schedule.clone()).collect();
@@ -189,7 +189,7 @@ impl StoredBackups {
         }
     }
 
-    /// Sets the gauges of a schedule. Before all Backups are known, nothing is said about the last one.
+    /// Sets the gauges of a schedule. Until all Backups are known, the gauges of the last one are not set.
     fn update(&self, schedule: &str, metrics: &Metrics) {
         if !self.listed {
             return;
@@ -339,10 +339,10 @@ mod tests {
         assert_eq!(queue("Backup"), (Some(2), minute(2)));
         stored.gone("a", &metrics);
         assert_eq!(queue("Backup"), (Some(1), minute(3)));
-        // Another one of its name.
+        // Another backup with the same name.
         stored.applied(&backup("c", "", "New", 4, 0, 0), &metrics);
         assert_eq!(queue("Backup"), (Some(1), minute(4)));
-        // A list that does not show it.
+        // A list without it.
         stored.listed(&metrics);
         stored.listed(&metrics);
         assert_eq!(queue("Backup"), (Some(0), None));
@@ -373,7 +373,7 @@ mod tests {
         assert_eq!((shown("a"), shown("b")), (3, 3));
         stored.gone("a", &metrics);
         assert_eq!((shown("a"), shown("b")), (0, 3));
-        // A list that does not show it.
+        // A list without it.
         stored.listed(&metrics);
         assert_eq!(shown("b"), 0);
     }

@@ -77,7 +77,7 @@ fn what_was_counted_of_a_schedule_or_a_location_goes_with_it() {
     assert_eq!((shown("nightly"), shown("\"gone\"")), (0, 0));
 }
 
-/// All names of Velero for what exists here.
+/// All names of Velero for features that exist here.
 #[test]
 fn every_name_is_there_once_it_has_happened() {
     let metrics = Metrics::default();

@@ -1,7 +1,7 @@
-//! One item: created, or compared with what is there.
+//! Restores one item: creates it, or compares it with the existing object.
 //!
-//! Creation comes first, because most items are not there; only `AlreadyExists` leads to a read (Velero does the same
-//! without its informer cache, `pkg/restore/restore.go`, v1.18).
+//! Creation is tried first, because most items do not exist yet; the object is read only after `AlreadyExists` or an
+//! error that may hide it (Velero does the same without its informer cache, `pkg/restore/restore.go`, v1.18).
 
 use backup_actions::restore::{
     RestoreRules,
@@ -18,16 +18,16 @@ use super::{
 };
 use crate::job::cancellation::StopReason;
 
-/// Times an object is looked at again because it changed before it could be patched, or went away before it could be compared.
+/// Maximum number of tries: of a creation whose object disappears before the comparison, and of a patch whose object changes.
 pub(super) const TRIES: u32 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It was not there and now is.
+    /// The object did not exist and was created.
     Created,
-    /// It was there, differed, and was changed.
+    /// The object existed, differed and was changed.
     Updated,
-    /// It was left as it is, or left out.
+    /// Left out, or the object was left unchanged.
     Skipped,
     Failed,
 }
@@ -44,7 +44,7 @@ impl Outcome {
     }
 }
 
-/// What was done with an item, and what people should know about it.
+/// The outcome of an item, with messages for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Applied {
     pub(super) outcome: Outcome,
@@ -59,7 +59,7 @@ impl Applied {
         Self { outcome, warning: None, error: None, incomplete: false }
     }
 
-    /// Left as it is, which people should know.
+    /// Left unchanged, with a warning for the user.
     pub(super) fn skipped(warning: String) -> Self {
         Self { warning: Some(warning), ..Self::quiet(Outcome::Skipped) }
     }
@@ -68,7 +68,7 @@ impl Applied {
         Self { error: Some(error), ..Self::quiet(Outcome::Failed) }
     }
 
-    /// Written, but for these fields.
+    /// Written, except the fields in `lost`.
     pub(super) fn stored(outcome: Outcome, kind: &str, name: &str, lost: &LostFields) -> Self {
         let mut applied = Self::quiet(outcome);
         if !lost.is_empty() {
@@ -81,7 +81,7 @@ impl Applied {
         applied
     }
 
-    /// Adds a warning that something of it is not stored.
+    /// Marks the item as incomplete, with a warning.
     pub(super) fn lacks(&mut self, warning: String) {
         self.incomplete = true;
         self.warn(warning);
@@ -104,13 +104,13 @@ pub(super) struct Target<'a> {
     pub(super) collection: &'a str,
     pub(super) namespace: Option<&'a str>,
     pub(super) name: &'a str,
-    /// The item as it would be without resource modifiers, if they have changed it.
+    /// The item before resource modifiers, if they have changed it.
     pub(super) unmodified: Option<&'a Object>,
-    /// The reference to its controller that it gets when it is created; an existing object is left with its own.
+    /// Owner reference to the controller, set on creation; an existing object keeps its own references.
     pub(super) controller: Option<&'a Value>,
 }
 
-/// What the treatment of existing objects depends on.
+/// Settings that decide how existing objects are treated.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Policy<'a> {
     /// How items are rewritten; the comparison undoes it.
@@ -131,8 +131,8 @@ impl Policy<'_> {
     }
 }
 
-/// Creates the item or deals with the object that is there, `seen` if it was listed a moment ago. `Err` only when the work has to
-/// stop.
+/// Creates the item, or compares it with the existing object (`seen`, if it was listed shortly before). Returns `Err` only when
+/// the work has to stop.
 pub(super) async fn item(
     calls: &Calls,
     target: Target<'_>,
@@ -154,7 +154,7 @@ pub(super) async fn item(
             Ok(lost) => return Ok(Applied::stored(Outcome::Created, kind, name, &lost)),
             Err(error) => error.unless_stopped()?,
         };
-        // A webhook is asked before the server looks for the name.
+        // Webhooks are called before the server checks whether the name exists.
         let may_exist = error.is_already_exists() || error.is_webhook() || holds_port(target, &error);
         if !may_exist {
             return Ok(Applied::failed(format!("{kind} {name:?} could not be created: {error}")));
@@ -176,13 +176,13 @@ fn controlled(wanted: &Object, controller: &Value) -> Object {
     object
 }
 
-/// A service whose address or port is taken may well be the one that is being restored: the server allocates before it
-/// looks at the name.
+/// Whether the address or port of a service is taken. Its holder may be the service that is being restored: the server
+/// allocates before it checks the name.
 fn holds_port(target: Target<'_>, error: &CallError) -> bool {
     target.group_resource == "services" && error.to_string().contains("already allocated")
 }
 
-/// What became of the object that is there; none if it is gone by now.
+/// Compares with the existing object or patches it; `None` if it is gone by now.
 async fn compare(
     calls: &Calls,
     target: Target<'_>,
@@ -210,7 +210,7 @@ async fn compare(
             Err(error) => return Ok(Some(unread(kind, name, &error.unless_stopped()?, refused))),
         };
         if mine && policy.is_ours(&found) {
-            // Others may have changed it meanwhile.
+            // Other clients may have changed it meanwhile.
             let lost = Asked { group_resource, body: wanted, unmodified }.absent(&found);
             return Ok(Some(Applied::stored(Outcome::Created, kind, name, &lost)));
         }
@@ -278,7 +278,7 @@ async fn compare(
                 }
                 return Ok(Some(applied));
             }
-            // It changed, or went away: look again.
+            // The object changed or was deleted: read it again.
             Err(error) if error.is_conflict() || error.is_not_found() => {}
             Err(error) => {
                 return Ok(Some(Applied::skipped(format!(
@@ -293,11 +293,11 @@ async fn compare(
     ))))
 }
 
-/// What became of an object that could not be read, after its creation was `refused`.
+/// The outcome for an object that could not be read after its creation was `refused`.
 fn unread(kind: &str, name: &str, error: &CallError, refused: Option<&CallError>) -> Applied {
     match refused.filter(|refused| !refused.is_already_exists()) {
         None => Applied::skipped(format!("{kind} {name:?} exists and could not be compared: {error}")),
-        // The server converts only what it has found.
+        // The server converts only objects that it has found.
         Some(_) if error.fails_to_convert() => Applied::failed(format!(
             "{kind} {name:?} was not restored: there is one in the cluster, which could not be compared: {error}"
         )),
@@ -307,7 +307,7 @@ fn unread(kind: &str, name: &str, error: &CallError, refused: Option<&CallError>
     }
 }
 
-/// What people read of an object that is left, though it differs.
+/// The message about an object that differs and is left unchanged.
 pub(super) fn differs(kind: &str, name: &str) -> String {
     format!(
         "{kind} {name:?} exists and differs from the backup; it was left as it is (existingResourcePolicy: update changes what the \
@@ -315,8 +315,8 @@ pub(super) fn differs(kind: &str, name: &str) -> String {
     )
 }
 
-/// The namespace of the backup that an existing cluster-scoped object serves, if it is restored under another name and is in the
-/// cluster; then the object stays as it is. A namespace that cannot be read counts as being there.
+/// The namespace of the backup that an existing cluster-scoped object serves, if this restore maps it to another name and it
+/// exists in the cluster; then the object is left unchanged. A namespace that cannot be read counts as existing.
 async fn served_original(
     calls: &Calls,
     found: &Object,
@@ -339,12 +339,12 @@ async fn served_original(
     Ok(None)
 }
 
-/// What became of an object that was patched, from what it was and is now.
+/// The outcome of a patch, from the object before and after it.
 pub(super) fn changed(target: Target<'_>, before: &Object, now: &Object, lost: &LostFields) -> Applied {
     let Target { kind, name, .. } = target;
     match (stored::is_changed(before, now), lost.is_empty()) {
         (true, _) => Applied::stored(Outcome::Updated, kind, name, lost),
-        // It differs only by what the server fills in.
+        // It differs only in fields that the server fills in.
         (false, true) => Applied::quiet(Outcome::Skipped),
         (false, false) => Applied::skipped(format!(
             "{kind} {name:?} exists and differs from the backup, and the API server does not change this: {lost}; delete it and \
@@ -353,7 +353,7 @@ pub(super) fn changed(target: Target<'_>, before: &Object, now: &Object, lost: &
     }
 }
 
-/// Gives a created object its status in place of the one that it has by now. The inner error says why it has not all of it.
+/// Replaces the status of a created object by the one in the backup. The inner error says why it was not stored completely.
 pub(super) async fn status(
     calls: &Calls,
     target: Target<'_>,

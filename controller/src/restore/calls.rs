@@ -1,7 +1,7 @@
-//! Requests to the API server for single items, with time-outs and bounded retries.
+//! Requests to the API server for single items, with timeouts and bounded retries.
 //!
-//! A server that takes no write is waited for until a deadline; a request that fails while others succeed is retried a few times
-//! ([`failures`]); an answer that will not change is returned at once.
+//! While the server accepts no writes, requests are retried until a deadline; a request that fails while others succeed is
+//! retried a few times ([`failures`]); a final answer is returned at once.
 
 mod dry_run;
 mod failures;
@@ -48,22 +48,22 @@ pub(super) use held::held;
 use held::what_holds;
 use server_warnings::ServerWarnings;
 
-/// Objects that are waited for in vain before no other one is.
+/// Number of deletions that may time out before no further ones are waited for.
 const VAIN_WAITS: usize = 16;
-/// Between two looks at an object that is going away.
+/// Interval between reads of an object that is being deleted.
 const LOOKS: Backoff = Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(4) };
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// Longest wait for one answer.
+    /// Timeout of one request.
     pub(super) request: Duration,
-    /// How long a server that is away, or an object that is going away, is waited for.
+    /// Maximum wait for an unavailable server, or for an object that is being deleted.
     pub(super) patience: Duration,
-    /// How long a webhook that fails is retried, once in a restore; and a server that is away for some requests only.
+    /// Maximum time to retry a failing webhook (once per restore), or a server that is unavailable for some requests only.
     pub(super) grace: Duration,
     /// First and longest pause between two tries.
     pub(super) pause: (Duration, Duration),
-    /// Tries of a request that fails while others succeed.
+    /// Maximum number of tries of a request that fails while others succeed.
     pub(super) tries: u32,
 }
 
@@ -79,7 +79,7 @@ impl Pace {
     }
 }
 
-/// A page of a list. An item that is no object is one of its own.
+/// A page of a list. Items stay undecoded, so that a malformed one does not fail the page.
 #[derive(Debug, Deserialize)]
 pub(super) struct Page {
     #[serde(default)]
@@ -92,22 +92,22 @@ pub(super) struct Page {
 pub(super) enum CallError {
     #[error(transparent)]
     Stopped(#[from] StopReason),
-    /// The server's answer, which will not change.
+    /// The server's final answer.
     #[error("{}", .0.message)]
     Refused(Box<kube::core::Status>),
-    /// The server's answer, which names a webhook that fails.
+    /// The server's answer, which names a failing webhook.
     #[error(
         "{answer}; webhook {webhook} does not work: repair it or delete its configuration, and restore again"
     )]
     Webhook { webhook: String, answer: String },
-    /// No usable answer within the patience.
+    /// No usable answer within `Pace::patience`.
     #[error("the API server gave no usable answer, the last was: {0}")]
     Away(String),
     #[error("the request cannot be made: {0}")]
     Request(String),
     #[error("the answer of the API server cannot be read: {0}")]
     Unreadable(serde_json::Error),
-    /// It was written, and is not as it was asked for.
+    /// The object was written, but some fields were not stored.
     #[error("the API server has not stored {0}")]
     NotStored(LostFields),
     #[error(transparent)]
@@ -124,7 +124,7 @@ impl From<NotSent> for CallError {
 }
 
 impl CallError {
-    /// The error again, to be reported, unless the work has to stop.
+    /// Returns the error to be reported, or `Err` if the work has to stop.
     pub(super) fn unless_stopped(self) -> Result<Self, StopReason> {
         match self {
             Self::Stopped(reason) => Err(reason),
@@ -132,7 +132,7 @@ impl CallError {
         }
     }
 
-    /// The error again, with the webhook that it names.
+    /// Adds the name of the failing webhook, if there is one.
     fn of_webhook(self, retry: Retry) -> Self {
         match (retry, self) {
             (Retry::Webhook(webhook), Self::Refused(status)) => {
@@ -142,7 +142,7 @@ impl CallError {
         }
     }
 
-    /// Whether a webhook that converts a type fails. Of a request that reads one object that says that the object is there.
+    /// Whether a conversion webhook failed. For a read of one object this proves that the object exists.
     pub(super) fn fails_to_convert(&self) -> bool {
         matches!(self, Self::Webhook { webhook, .. } if webhook.starts_with(failures::CONVERTS))
     }
@@ -165,7 +165,7 @@ impl CallError {
     }
 }
 
-/// What a request is about.
+/// Verb and object of a request.
 #[derive(Clone, Copy)]
 struct Subject<'a> {
     verb: &'static str,
@@ -185,13 +185,13 @@ impl fmt::Display for Subject<'_> {
 }
 
 impl Subject<'_> {
-    /// What else fails when the server fails for this request: requests of the same type.
+    /// The failure cause shared by requests of the same type, if the server fails.
     fn type_cause(&self) -> String {
         let Place { plural, group, .. } = Place::of(self.collection);
         format!("{plural}.{group}")
     }
 
-    /// What else fails when the server does not answer this request: requests of the same group.
+    /// The failure cause shared by requests of the same API group, if the server does not answer.
     fn group_cause(&self) -> String {
         format!("*.{}", Place::of(self.collection).group)
     }
@@ -214,7 +214,7 @@ impl Calls {
         Self { warnings: Arc::default(), client, cancellation, pace, failures, waited_in_vain, dry_run: None }
     }
 
-    /// Calls whose writes change nothing, if this client's do not ([`dry_run::client`]): nothing comes into being, so nothing is
+    /// Calls of a dry run; the client must send its writes as dry runs ([`dry_run::client`]). No object is created, so none is
     /// waited for.
     pub(super) fn dry(client: Client, cancellation: Cancellation, pace: Pace) -> Self {
         Self { dry_run: Some(Arc::default()), ..Self::new(client, cancellation, pace) }
@@ -224,28 +224,28 @@ impl Calls {
         self.dry_run.is_some()
     }
 
-    /// What a dry run could not try, as sentences.
+    /// Messages about items that a dry run could not try.
     pub(super) fn untried(&self) -> Vec<String> {
         self.dry_run.as_ref().map(|dry_run| dry_run.notes()).unwrap_or_default()
     }
 
-    /// The dry run, if what this collection needs is not there, as it would only be made by then.
+    /// The dry run, if the type or namespace of this collection would only be created by a real restore.
     fn only_planned(&self, collection: &str) -> Option<&DryRun> {
         self.dry_run.as_deref().filter(|dry_run| dry_run.is_new(collection))
     }
 
-    /// How long a server that is away, or an object that is going away, is waited for.
+    /// Maximum wait for an unavailable server, or for an object that is being deleted.
     pub(super) fn patience(&self) -> Duration {
         self.pace.patience
     }
 
-    /// Asked before every write.
+    /// Checked before every write.
     pub(super) fn cancellation(&self) -> &Cancellation {
         &self.cancellation
     }
 
-    /// Creates an object, and returns what the server has not stored of it, `unmodified` being the object without the changes of resource
-    /// modifiers. Create-only: it never changes one that is there. True if an earlier try of this very call may have created it.
+    /// Creates an object (never changes an existing one), and returns the fields that the server did not store; `unmodified` is
+    /// the object before resource modifiers. The flag is true if an earlier try of this call may have created it.
     pub(super) async fn create(
         &self,
         collection: &str,
@@ -288,7 +288,7 @@ impl Calls {
         }
     }
 
-    /// A page of a collection as it is now in etcd; from where another one ended.
+    /// Reads the current page of a collection from etcd; `from` is the continue token of the page before.
     pub(super) async fn list(
         &self,
         collection: &str,
@@ -302,8 +302,8 @@ impl Calls {
         read(&self.call(false, subject, || request.list(&params)).await?)
     }
 
-    /// Merge-patches an object, and returns it with what the server has not stored of the patch. The patch carries a
-    /// resourceVersion where a change in between matters.
+    /// Merge-patches an object, and returns it with the fields of the patch that the server did not store. The patch
+    /// carries a resourceVersion where a concurrent change matters.
     pub(super) async fn patch(
         &self,
         collection: &str,
@@ -321,8 +321,8 @@ impl Calls {
         Ok((now, lost))
     }
 
-    /// Replaces the status of an object, whatever it is, and returns what the server has not stored of it. A type without the
-    /// subresource has it in the object itself.
+    /// Replaces the whole status of an object, and returns the fields that the server did not store. For a type without the
+    /// subresource the object itself is patched.
     pub(super) async fn replace_status(
         &self,
         collection: &str,
@@ -330,7 +330,7 @@ impl Calls {
         status: &Value,
     ) -> Result<LostFields, CallError> {
         if self.is_dry_run() {
-            // The object is not there.
+            // A dry run has not created the object.
             return Ok(LostFields::default());
         }
         let (request, params) = (Request::new(collection), PatchParams::default());
@@ -353,8 +353,8 @@ impl Calls {
         lost(collection, &body, None, &written?)
     }
 
-    /// Waits until an object that is going away is gone, or does not go any more; what is there then, which may still be going. Once
-    /// that happened to many, others are not waited for: what holds those will hardly let go of these.
+    /// Waits until an object that is being deleted is gone or no longer being deleted. Returns the object read last, which may
+    /// still be terminating. After `VAIN_WAITS` timeouts it does not wait for others: the same cause is likely to block them.
     pub(super) async fn until_gone(
         &self,
         collection: &str,
@@ -386,7 +386,7 @@ impl Calls {
         }
     }
 
-    /// Sends a request once. The answer is its body.
+    /// Sends a request once, and returns the body of the answer.
     async fn send(
         &self,
         request: http::Request<Vec<u8>>,
@@ -407,7 +407,7 @@ impl Calls {
         Ok(body)
     }
 
-    /// What the server has warned of since this was asked last, for the log. Each warning comes once.
+    /// Warnings of the server since the last call, for the log. Each warning is returned once.
     pub(super) fn new_warnings(&self) -> Vec<String> {
         self.warnings.take()
     }
@@ -437,7 +437,7 @@ impl Calls {
             let limit = self.cancellation.request_timeout(self.pace.request);
             let answer = tokio::select! {
                 answer = tokio::time::timeout(limit, self.send(request, &subject)) => answer,
-                // One that waits at the API server still may be given up there, too.
+                // A request that still waits at the API server may be cancelled there, too.
                 () = self.cancellation.fence().lost() => return Err(StopReason::ClaimLost.into()),
             };
             let (retry, error) = match answer {
@@ -464,7 +464,7 @@ impl Calls {
             waiting.because(error.to_string());
             match self.cancellation.wait(pause).await {
                 Ok(()) => {}
-                // What is on its way comes to its own end, and that is this.
+                // After a cancellation the request is not retried: this error is its result.
                 Err(StopReason::Cancelled) => return Err(error.of_webhook(retry)),
                 Err(reason) => return Err(reason.into()),
             }
@@ -472,7 +472,7 @@ impl Calls {
     }
 }
 
-/// What the server has not stored of what it was asked for.
+/// Fields of the request that the server did not store.
 fn lost(
     collection: &str,
     body: &Object,

@@ -1,4 +1,4 @@
-//! The API server in memory, as restores use it.
+//! An API server in memory, for tests of restores.
 
 pub(crate) mod backup;
 
@@ -24,12 +24,12 @@ pub(crate) fn faulty(fault: impl Fn(&Request) -> Option<Fault> + Send + Sync + '
     server().with_fault(fault)
 }
 
-/// Requests to this server, quick to try again.
+/// Calls to this server, with short pauses between retries.
 pub(crate) fn calls(api: &FakeApi) -> Calls {
     calls_until(api, CancellationToken::new())
 }
 
-/// Requests to this server until `stop`.
+/// Calls to this server until `stop` is cancelled.
 pub(crate) fn calls_until(api: &FakeApi, stop: CancellationToken) -> Calls {
     calls_of(api, Cancellation::new(Leadership::always(), stop))
 }
@@ -38,7 +38,7 @@ pub(crate) fn calls_of(api: &FakeApi, cancellation: Cancellation) -> Calls {
     Calls::new(api.client(), cancellation, PACE)
 }
 
-/// Requests to this server that change nothing.
+/// Calls to this server as dry runs.
 pub(crate) fn dry_calls(api: &FakeApi) -> Calls {
     let cancellation = Cancellation::new(Leadership::always(), CancellationToken::new());
     Calls::dry(dry_client(&api.client()), cancellation, PACE)

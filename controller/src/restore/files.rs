@@ -1,4 +1,4 @@
-//! The files of a Restore that is over.
+//! Stored files of ended and deleted Restores.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::job::worker::{Worker, WorkerError};
 
 const BUDGET: Duration = Duration::from_secs(30);
 
-/// Where the files of a Restore are; `None` if its backup or the location of that is gone.
+/// The location with the files of a Restore; `None` if its backup, or the backup's location, is gone.
 pub(super) async fn location(
     worker: &Worker<Restores>,
     restore: &Restore,
@@ -23,12 +23,12 @@ pub(super) async fn location(
     tokio::time::timeout(BUDGET, opened).await.unwrap_or_else(|_| Err(no_answer()))
 }
 
-/// Deletes the files of a Restore that is being deleted. A store that is away is waited for; one whose location is gone keeps
-/// nothing from going.
+/// Deletes the files of a Restore that is being deleted. Fails while the store is unavailable; if the location is gone, the
+/// files are left behind.
 pub(super) async fn remove(worker: &Worker<Restores>, restore: &Restore) -> Result<(), WorkerError> {
     let store = match location(worker, restore).await {
         Ok(store) => store,
-        // Then every Backup and every location is gone, too; what cannot be read says only that it is not served.
+        // Deleted definitions take every Backup and location with them; the read error only says that they are not served.
         Err(_) if observe::definitions_are_gone(&worker.ctx).await => None,
         Err(error) => return Err(error),
     };
@@ -46,7 +46,7 @@ pub(super) async fn remove(worker: &Worker<Restores>, restore: &Restore) -> Resu
     }
 }
 
-/// What was only recorded for the work goes. Best effort: what stays goes with the restore.
+/// Removes files that only the work needed. Best effort: the rest is removed with the Restore.
 pub(super) async fn remove_private(name: &str, plan: &CommittedRestore) {
     let removed = tokio::time::timeout(BUDGET, plan.remove_private()).await;
     if !matches!(removed, Ok(Ok(()))) {

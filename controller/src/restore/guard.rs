@@ -1,7 +1,7 @@
-//! What a restore never writes, whatever it was asked for. Pure.
+//! Objects that a restore never writes, whatever its spec says. Pure.
 //!
-//! Objects that start work when they appear, and the objects that this installation itself lives on: restored, they
-//! would run again, free what is held, or lock everybody out.
+//! These start work when they are created, or are needed by this installation itself: restored, they would run again,
+//! free claims, or lock all users out.
 
 use backup_actions::restore::json::{self, Object};
 use backup_core::{
@@ -10,7 +10,7 @@ use backup_core::{
     resources::{DEFINITIONS, NAMESPACES},
 };
 
-/// Kinds of `velero.io` that start work, or answer a request, when they appear.
+/// Kinds of `velero.io` that start work, or answer a request, when they are created.
 const WORK: [&str; 11] = [
     "backups.velero.io",
     "restores.velero.io",
@@ -30,11 +30,11 @@ pub(super) fn keeps_type(group_resource: &str) -> bool {
     WORK.contains(&group_resource)
 }
 
-/// Names of the objects of this installation, and what they begin with: ledgers, the leader's Lease, the registration and
+/// Names, and prefixes of names, of the objects of this installation: ledgers, the leader's Lease, the registration and
 /// the certificate of the webhook, policies, workloads with their accounts, rules and pods, and the rights of profiles.
 const OURS: [&str; 4] = ["backup-lock", "backup-webhook", "backup-controller", "backup-profile"];
 
-/// Its other names: everything else that `deploy/` installs, the profiles and the credentials of stores.
+/// Further exact names: everything else that `deploy/` installs, the profiles and the credentials of stores.
 const ALSO_OURS: [&str; 18] = [
     "backup-alerts",
     "backup-break-glass",
@@ -58,8 +58,8 @@ const ALSO_OURS: [&str; 18] = [
 
 pub(super) const WHY: &str = "a restore never writes what this installation works with";
 
-/// Why this object is not restored, or `None`. `namespace` is where it would go, `own` the namespace of the installation. The
-/// names count whatever a forged backup says, the label also for what people have added.
+/// Why this object is not restored, or `None`. `namespace` is its target, `own` the namespace of the installation. Names are
+/// checked because a forged backup can omit the label; the label also covers objects that users have added.
 pub(super) fn keeps_object(
     group_resource: &str,
     namespace: Option<&str>,
@@ -70,7 +70,7 @@ pub(super) fn keeps_object(
     keeps(group_resource, namespace, name, own).or_else(|| is_labelled(object, namespace, own).then_some(WHY))
 }
 
-/// Whether an object, of the backup or in the cluster, says that it belongs to the installation.
+/// Whether an object, of the backup or in the cluster, has the label of the installation.
 pub(super) fn is_labelled(object: &Object, namespace: Option<&str>, own: &str) -> bool {
     is_here(namespace, own) && json::text(object, &["metadata", "labels"], PART_OF) == Some(INSTALLATION)
 }
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(keeps_object("secrets", None, &Object::new(), "velero"), None);
     }
 
-    /// A forged backup leaves the label out, so all of it is known by name, too.
+    /// A forged backup can omit the label, so every object must be known by name, too.
     #[test]
     fn everything_in_deploy_has_the_label_and_is_known_by_name() {
         let (mut folders, mut objects) = (vec![concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy").into()], 0);
@@ -174,7 +174,7 @@ mod tests {
             for entry in std::fs::read_dir::<std::path::PathBuf>(folder).unwrap() {
                 let path = entry.unwrap().path();
                 if path.is_dir() {
-                    // The chart holds the same objects, and the plugin's manifest is none; patches of what belongs to Argo CD and Flux.
+                    // The chart holds the same objects, `krew` holds none, and `gitops` patches objects of Argo CD and Flux.
                     let is_other = ["chart", "krew", "gitops"].iter().any(|name| path.ends_with(name));
                     folders.extend((!is_other).then_some(path));
                     continue;
@@ -188,7 +188,7 @@ mod tests {
         assert!(objects > 40, "only {objects} objects were found");
     }
 
-    /// Checks an object of a manifest; false for what is none.
+    /// Checks an object of a manifest; false if it is not an object of the cluster.
     fn is_protected(object: &Value, path: &std::path::Path) -> bool {
         let (kind, metadata) = (object["kind"].as_str().unwrap_or_default(), &object["metadata"]);
         let is_part = ["Kustomization", "Component", "ReplacementTransformer"].contains(&kind);

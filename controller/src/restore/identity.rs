@@ -1,5 +1,5 @@
-//! Whether the files under the name of a backup are its own. A folder goes by its name only, so they may be those of another one:
-//! of another cluster that shares the bucket, or copied there by hand.
+//! Checks whether the files stored under the name of a backup belong to it. A folder is identified by its name only, so its files
+//! may belong to a backup of another cluster that shares the bucket, or may have been copied by hand.
 
 use backup_core::api::Backup;
 use backup_store::{Contents, Limits, Location, Scope, StoreError};
@@ -8,8 +8,8 @@ use kube::ResourceExt as _;
 use super::report::Report;
 use crate::job::worker::WorkerError;
 
-/// Reads the metadata, which is written last and removed first: without it the other files are not (any more) those of a backup.
-/// Not retryable: they are not those of this backup, or that cannot be known.
+/// Reads the metadata, which is written last and deleted first: without it the other files are not, or no longer, a backup. Not
+/// retryable if the files belong to another backup, or their owner cannot be determined.
 pub(super) async fn check_metadata(store: &Location, backup: &Backup) -> Result<(), WorkerError> {
     let name = backup.name_any();
     let refused = |reason| Err(WorkerError::Blocked { reason, retryable: false });
@@ -30,8 +30,8 @@ pub(super) async fn check_metadata(store: &Location, backup: &Backup) -> Result<
     }
 }
 
-/// Whether the stored metadata are known to be of another backup. One that was synchronised from another cluster has another uid
-/// here, but began when it began there.
+/// Whether the stored metadata belongs to another backup. A backup that was synchronised from another cluster has another uid
+/// here, but the same start time.
 fn is_another(backup: &Backup, stored: &Backup) -> bool {
     let began = |backup: &Backup| backup.status.start_timestamp.as_ref().map(|time| time.0.as_second());
     backup.uid() != stored.uid() && began(backup).zip(began(stored)).is_none_or(|(here, there)| here != there)
@@ -45,8 +45,8 @@ fn started(backup: &Backup) -> String {
         .map_or_else(|| "an unknown time".to_owned(), |time| time.0.to_string())
 }
 
-/// What to say if the tarball may be an earlier one than the last of its backup: Velero publishes that a backup is Completed before
-/// it stores the tarball with what operations have changed, and does so even if that fails. Asked for before the tarball is read.
+/// A warning if the tarball may be older than the last one of its backup: Velero publishes that a backup is Completed before it
+/// stores the tarball with the changes of operations, and does so even if that fails. Must be called before the tarball is read.
 pub(super) async fn earlier_tarball(store: &Location, backup: &Backup) -> Result<Option<String>, StoreError> {
     if backup.status.backup_item_operations_attempted == 0 {
         return Ok(None);
@@ -62,7 +62,7 @@ pub(super) async fn earlier_tarball(store: &Location, backup: &Backup) -> Result
     }))
 }
 
-/// Holds a tarball against the list of its backup: a warning says what does not fit.
+/// Compares a tarball with the list of its backup, and warns of items that are not listed.
 pub(super) async fn check_list(
     store: &Location,
     name: &str,

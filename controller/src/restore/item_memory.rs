@@ -1,4 +1,4 @@
-//! The memory of the items that are decoded at the same time, in all restores together.
+//! Limits the memory of items that are decoded at the same time, over all restores.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::job::cancellation::{Cancellation, StopReason};
 
-/// How many times an item is in memory while it is restored: as it is in the backup, what an action makes of what another one has
-/// made, and what the cluster has.
+/// Copies of an item in memory while it is restored: the stored item, input and output of an action, and the object in the
+/// cluster.
 const COPIES: u64 = 4;
 const KIB: u64 = 1024;
-/// How long a related item waits for memory. What it waits for may wait for the item that asks for it.
+/// Timeout of a related item that waits for memory: the holders of that memory may wait for the item that asks for it.
 const RELATED_WAIT: Duration = Duration::from_mins(1);
 
-/// Half of the memory is for items that are selected, half for those that others ask for: an item that waits for memory keeps none
-/// from the items that have to be restored before others can end.
+/// Half of the memory is for selected items, half for related ones: a selected item that waits for memory does not block the
+/// related items that must be restored before others can end.
 #[derive(Debug)]
 pub(crate) struct ItemMemory {
-    /// Of each half (KiB).
+    /// Size of each half (KiB).
     half: u32,
     selected: Semaphore,
     related: Semaphore,
@@ -36,19 +36,19 @@ pub(super) enum NoMemory {
 }
 
 impl ItemMemory {
-    /// `bytes`: for all items that are decoded at the same time.
+    /// `bytes` is the limit for all items that are decoded at the same time.
     pub(crate) fn new(bytes: u64) -> Self {
         let half = u32::try_from(bytes / 2 / KIB).unwrap_or(u32::MAX).max(1);
         let permits = || Semaphore::new((half as usize).min(Semaphore::MAX_PERMITS));
         Self { half, selected: permits(), related: permits() }
     }
 
-    /// The most that one item may take when it is decoded (bytes), so that there is room for its copies.
+    /// Maximum decoded size of one item (bytes), which leaves room for its copies.
     pub(crate) fn most(bytes: u64) -> u64 {
         bytes / 2 / COPIES
     }
 
-    /// Waits until there is room for an item that takes `size` bytes when it is decoded.
+    /// Waits for memory for an item with a decoded size of `size` bytes.
     pub(super) async fn reserve(
         &self,
         size: u64,
@@ -66,7 +66,7 @@ impl ItemMemory {
         let _wait = cancellation.waits().begin("memory for a large item (--restore-item-memory)");
         tokio::select! {
             biased;
-            // It is never closed: no permit is one that was waited for too long.
+            // The semaphore is never closed: `None` means that the wait timed out.
             permit = cancellation.unless_cancelled(wait) => permit?.ok_or(NoMemory::Related),
             reason = cancellation.stopped() => Err(reason.into()),
         }

@@ -1,4 +1,4 @@
-//! What a restore leaves out on purpose, by kind and reason.
+//! Items that a restore leaves out on purpose, by kind and reason.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use backup_core::text::listed;
 
 use super::report::About;
 
-/// Reasons of one kind that are told apart: plugins may give any.
+/// Maximum number of groups (kind and reason): plugins may give any reason.
 const MAX_GROUPS: usize = 64;
-/// Items that are named of a group; the others are counted.
+/// Maximum number of names per group; further items are counted.
 const NAMED: usize = 8;
 
 #[derive(Debug, Default)]
 pub(super) struct LeftOut {
     groups: BTreeMap<(String, String), Group>,
-    /// Items beyond the groups.
+    /// Number of items beyond `MAX_GROUPS`.
     others: usize,
 }
 
@@ -39,7 +39,7 @@ impl LeftOut {
         }
     }
 
-    /// "Pod shop/a, shop/b: the pod had ended".
+    /// One message per group: "Pod shop/a, shop/b: the pod had ended".
     pub(super) fn sentences(&self) -> Vec<String> {
         let one = |((kind, why), group): (&(String, String), &Group)| {
             format!("{kind} {}: {why}", listed(&group.names, group.count))

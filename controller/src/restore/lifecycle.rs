@@ -1,4 +1,4 @@
-//! The life of a Restore, as `job` asks for it.
+//! Implements the `Lifecycle` of `job` for Restores.
 
 use std::sync::Arc;
 
@@ -43,15 +43,15 @@ pub(crate) struct Restores {
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) plugins: Host,
     pub(crate) snapshot_locations: SnapshotLocations,
-    /// The cluster and the namespace of this installation, in a form that names no other one.
+    /// Unique name of this installation, from its cluster and namespace.
     pub(crate) installation: String,
     pub(crate) default_item_operation_timeout: GoDuration,
     /// Types whose objects start work of other operators, as `plural.group`.
     pub(crate) guarded: Vec<String>,
-    /// Restores that are worked on at the same time.
+    /// Maximum number of concurrent restores.
     pub(crate) slots: usize,
     pub(crate) order: RestoreOrder,
-    /// Whether the version of items is chosen as people and the cluster prefer.
+    /// Whether the version of items is chosen by the preferences of users and the cluster.
     pub(crate) api_group_versions: bool,
     pub(crate) limits: Limits,
     pub(crate) memory: ItemMemory,
@@ -60,7 +60,7 @@ pub(crate) struct Restores {
 }
 
 impl Restores {
-    /// What a restore depends on, read afresh.
+    /// Reads everything that a restore depends on.
     pub(super) async fn facts(&self, ctx: &JobContext, restore: &Restore) -> Result<Facts, WorkerError> {
         let mut facts = observe::facts(ctx, restore, self.default_modifier.as_deref()).await?;
         if self.api_group_versions {
@@ -69,7 +69,7 @@ impl Restores {
         Ok(facts)
     }
 
-    /// Who claims the folder of a Restore.
+    /// The claimant of the folder of a Restore.
     pub(super) fn claimant(&self, restore: &Restore) -> Claimant {
         let uid = restore.metadata.uid.clone().unwrap_or_default();
         Claimant { uid, installation: self.installation.clone() }
@@ -90,7 +90,7 @@ impl Lifecycle for Restores {
         cancelled: "it was cancelled by a user before anything was restored",
         refused: "not started",
     };
-    /// The second is that of a Velero server: it stays until the files of the restore are deleted.
+    /// The second is set by a Velero server; it stays until the files of the restore are deleted.
     const FINALIZERS: &'static [&'static str] =
         &[labels::RESTORE_WORK_FINALIZER, "restores.velero.io/external-resources-finalizer"];
 
@@ -126,7 +126,7 @@ impl Lifecycle for Restores {
 
     fn begin_patch(&self, now: &Restore, facts: &Facts) -> Option<Value> {
         let mut spec = validate::prepared(now, facts.backup.as_ref()?);
-        // Velero's command sends 0s where a person gives none.
+        // Velero's CLI sends 0s if the user sets no timeout.
         spec.item_operation_timeout = spec
             .item_operation_timeout
             .filter(|timeout| !timeout.is_zero())
@@ -184,7 +184,7 @@ impl Lifecycle for Restores {
         Ok(status::end(status, &files.volume_info, &summary.left))
     }
 
-    /// Nothing that is visible in the store says how a restore has ended.
+    /// The store holds no visible record of how a restore ended.
     fn stored_end(_: &RestoreEnd) -> (String, Stage) {
         (String::new(), Stage::Unknown)
     }
@@ -198,7 +198,7 @@ impl Lifecycle for Restores {
         Box::pin(worker.restore(work)).await
     }
 
-    /// Tried until the store takes it: the results are in memory only, and a second run finds everything there already.
+    /// Retried until the store accepts it: the results are in memory only, and a second run would find all objects existing.
     async fn await_operations(
         worker: &mut Worker<Self>,
         _: &Restore,
@@ -249,8 +249,8 @@ impl Lifecycle for Restores {
         Ok(())
     }
 
-    /// A log that says why is stored if the location takes it. One that is past its items ends as PartiallyFailed: the phase only
-    /// moves forward.
+    /// Stores a log with the reason if the location accepts it. A restore that is past its items ends as PartiallyFailed: the
+    /// phase only moves forward.
     async fn fail(
         worker: &mut Worker<Self>,
         restore: &Restore,

@@ -1,8 +1,8 @@
-//! Whether what the spec of a Restore names is in the backup. Pure.
+//! Checks whether the names in the spec of a Restore are in the backup. Pure.
 //!
-//! A name that is not there is most likely a mistake: of a restore that goes on without it, nobody would know that it did something
-//! else than was meant, and a mapping that applies to nothing restores over the original. So it is an error before anything is
-//! written. A pattern that matches nothing is a warning, and so is an exclude that leaves nothing out.
+//! A missing name is most likely a mistake: if the restore continued without it, the user would not notice that it did something
+//! else, and a mapping that applies to nothing restores over the original. So it is an error before anything is written. A
+//! pattern that matches nothing is a warning, and so is an exclude that excludes nothing.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,13 @@ use backup_core::{
     validate::Finding,
 };
 
-/// Names that a message lists at most.
+/// Maximum number of names in a message.
 const MAX_LISTED: usize = 5;
 
-/// What a backup holds.
+/// Namespaces and types in a backup.
 pub(super) struct Held<'a> {
     pub(super) backup: &'a str,
-    /// Those of items, and those whose Namespace object is in the backup.
+    /// Namespaces of items, and Namespace objects of the backup.
     pub(super) namespaces: &'a BTreeSet<String>,
     /// As `deployments.apps`.
     pub(super) types: &'a BTreeSet<String>,
@@ -33,7 +33,7 @@ pub(super) struct NameCheck {
     pub(super) warnings: Vec<Finding>,
 }
 
-/// `resolve` completes the name of a type; `None`: no type is called so, in the cluster or in the backup.
+/// `resolve` completes the name of a type; it returns `None` if neither the cluster nor the backup has such a type.
 pub(super) fn check(
     spec: &RestoreSpec,
     held: &Held<'_>,
@@ -77,7 +77,7 @@ impl NameCheck {
         }
     }
 
-    /// A mapping that applies to nothing would restore into the namespace that was to be spared.
+    /// A mapping that applies to nothing would restore into the original namespace.
     fn mapping(&mut self, spec: &RestoreSpec, held: &Held<'_>) {
         let selected = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
         for source in spec.namespace_mapping.keys() {
@@ -103,7 +103,7 @@ impl NameCheck {
         for name in names {
             let resolved = resolve(name);
             let full = resolved.as_ref().unwrap_or(name);
-            // Namespaces are made with what is in them.
+            // Namespaces are created with their items.
             if full == NAMESPACES || held.has_type(full) {
                 continue;
             }
@@ -123,7 +123,7 @@ impl NameCheck {
         }
     }
 
-    /// A known type may be left out in any case; one that is not known was most likely meant to be another.
+    /// A known type may always be excluded; an unknown one is most likely a typing error.
     fn excluded_types(
         &mut self,
         field: &str,

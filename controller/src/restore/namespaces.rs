@@ -1,4 +1,4 @@
-//! The namespaces that items go into: created from the backup or blank, and waited for while an old one goes away.
+//! The target namespaces of items: created from the backup or blank, after waiting for the deletion of an old one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,22 +24,22 @@ use crate::job::cancellation::StopReason;
 const COLLECTION: &str = "/api/v1/namespaces";
 const KIND: &str = "Namespace";
 
-/// What became of the namespaces so far.
+/// State of the target namespaces so far.
 #[derive(Debug, Default)]
 pub(super) struct Namespaces {
-    /// Those that are in the backup, by the name they are restored as.
+    /// Namespace objects of the backup, by target name.
     stored: BTreeMap<String, ItemRef>,
-    /// Those of them that the restore selects as objects, not only as the place of their items.
+    /// Target names of Namespace objects that are selected themselves, not only for their items.
     selected: BTreeSet<String>,
-    /// Those that were tried, and what came of it.
+    /// Outcomes of the namespaces that were tried.
     tried: Mutex<BTreeMap<String, Outcome>>,
-    /// Each is made by one item; others that need it wait.
+    /// One lock per namespace: one item creates it while others wait.
     making: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Namespaces {
-    /// `stored` are the Namespace objects of the backup, by the name they are restored as; `selected` those that are restored
-    /// even if nothing goes into them.
+    /// `stored` are the Namespace objects of the backup, by target name; `selected` are the target names that are restored
+    /// even without items.
     pub(super) fn new(stored: BTreeMap<String, ItemRef>, selected: BTreeSet<String>) -> Self {
         Self { stored, selected, ..Self::default() }
     }
@@ -53,12 +53,12 @@ impl Namespaces {
         self.tried.lock().get(name) == Some(&Outcome::Failed)
     }
 
-    /// Whether this namespace was there before the restore, so that something may be in it.
+    /// Whether this namespace existed before the restore, so that it may hold objects.
     pub(super) fn was_there(&self, name: &str) -> bool {
         matches!(self.tried.lock().get(name), Some(Outcome::Skipped | Outcome::Updated))
     }
 
-    /// Notes that a namespace must not be used. What to report, or `None` if it was reported before.
+    /// Marks a namespace as unusable. Returns the error to report, or `None` if it was reported before.
     pub(super) fn refuse(&self, name: &str, why: &str) -> Option<Applied> {
         if self.tried.lock().insert(name.to_owned(), Outcome::Failed) == Some(Outcome::Failed) {
             return None;
@@ -66,7 +66,7 @@ impl Namespaces {
         Some(Applied::failed(format!("nothing was restored into namespace {name:?}: {why}")))
     }
 
-    /// Makes sure that a namespace is there and not going away. What was done, or `None` if it was tried before.
+    /// Makes sure that a namespace exists and is not being deleted. Returns the outcome, or `None` if it was tried before.
     pub(super) async fn ensure(
         &self,
         calls: &Calls,
@@ -97,7 +97,7 @@ impl Namespaces {
     }
 }
 
-/// Creates a namespace, or uses the one that is there. That one is compared with `body` if it is `compared`.
+/// Creates a namespace, or uses the existing one, which is compared with `body` if `compared` is set.
 async fn create(
     calls: &Calls,
     body: &Object,
@@ -115,7 +115,7 @@ async fn create(
             Err(_) => {}
         }
         let found = match calls.until_gone(COLLECTION, name, is_going).await {
-            // It is created again.
+            // It is gone: create it again.
             Ok(None) => continue,
             Ok(Some(found)) if is_going(&found) => {
                 let stays = format!(
@@ -140,7 +140,7 @@ async fn create(
     Ok(not_created(name, "it was there each time, and gone or another when it was looked at"))
 }
 
-/// What became of the namespace that is there; `None` if it has changed since it was read.
+/// Compares with the existing namespace or patches it; `None` if it has changed since it was read.
 async fn compare(
     calls: &Calls,
     body: &Object,

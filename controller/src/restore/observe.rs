@@ -1,4 +1,4 @@
-//! Fresh reads of what a Restore depends on.
+//! Reads everything that a Restore depends on, without caches.
 
 use std::time::Duration;
 
@@ -29,14 +29,14 @@ use crate::{
 
 const BUDGET: Duration = Duration::from_secs(10);
 
-/// Something could not be read; what it is stays unknown.
+/// The error for something that could not be read.
 fn unread(what: &str, error: &kube::Error) -> WorkerError {
     let reason = format!("{what} could not be read: {}", plain(error));
     WorkerError::Blocked { reason, retryable: may_be_read_later(error) }
 }
 
-/// One that cannot be decoded counts as missing; the backup controller reports it where people look. A name that no object can have
-/// is that of none; what the API server would be asked for is something else.
+/// A Backup that cannot be decoded counts as missing; the backup controller reports it to users. An invalid name counts as
+/// missing, too, as the API server would be asked for something else.
 async fn read_backup(ctx: &JobContext, name: &str) -> Result<Option<Backup>, WorkerError> {
     if !is_object_name(name) {
         return Ok(None);
@@ -57,7 +57,7 @@ pub(crate) async fn facts(
     let backup = match (named(&restore.spec.backup_name), named(&restore.spec.schedule_name)) {
         (Some(name), _) => read_backup(ctx, &name).await?,
         (None, Some(schedule)) => {
-            // Of each only what it is chosen by: there may be many, and large ones.
+            // Keep only the fields that decide the choice: there may be many large Backups.
             let started = |object| validate::started_for(&schedule, &list::decode(&object).ok()?);
             let started = list::raw::<Backup, _>(&ctx.cluster, "", started)
                 .await
@@ -107,8 +107,8 @@ pub(crate) async fn facts(
     })
 }
 
-/// Whether the definitions of Backups or of their locations were deleted. An API server that has just started does not serve kinds
-/// whose definitions are there, so that is asked.
+/// Whether the definitions of Backups or of their locations were deleted. Reads the definitions, because an API server that has
+/// just started may not serve kinds that are defined.
 pub(super) async fn definitions_are_gone(ctx: &JobContext) -> bool {
     let api: Api<CustomResourceDefinition> = Api::all(ctx.cluster.client.clone());
     for name in ["backups.velero.io", "backupstoragelocations.velero.io"] {
@@ -119,7 +119,7 @@ pub(super) async fn definitions_are_gone(ctx: &JobContext) -> bool {
     false
 }
 
-/// The versions that people prefer; none if there is no ConfigMap of them.
+/// The versions that users prefer; empty if there is no ConfigMap.
 pub(super) async fn version_priorities(ctx: &JobContext) -> Result<VersionPriorities, WorkerError> {
     let name = VersionPriorities::CONFIG_MAP.to_owned();
     let reference = LocalReference { name, ..LocalReference::default() };

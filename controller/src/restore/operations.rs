@@ -25,7 +25,7 @@ use crate::job::{
     worker::Worker,
 };
 
-/// How long all of them may take to be cancelled.
+/// Timeout for cancelling all operations of a restore.
 const CANCEL_BUDGET: Duration = Duration::from_mins(1);
 
 pub(super) fn begun(restore: &Restore, started: impl IntoIterator<Item = Started>) -> Vec<RestoreOperation> {
@@ -49,7 +49,7 @@ pub(super) fn begun(restore: &Restore, started: impl IntoIterator<Item = Started
     started.into_iter().filter_map(operation).collect()
 }
 
-/// The counts of a restore by its files, and by operations that are not in them yet.
+/// The counts of a restore, from its files and from operations that are not in them yet.
 pub(super) fn counts(restore: &Restore, files: &JobFiles, operations: &[RestoreOperation]) -> Counts {
     let failed = i64::try_from(records::errors(operations).len()).unwrap_or(i64::MAX);
     let done = i64::try_from(files.resource_list.len()).unwrap_or(i64::MAX);
@@ -58,7 +58,7 @@ pub(super) fn counts(restore: &Restore, files: &JobFiles, operations: &[RestoreO
         warnings: files.results.warnings(),
         errors: files.results.errors() + failed,
         summary: Summary {
-            // What the status says may be from before a crash.
+            // The status may be from before a crash.
             progress: RestoreProgress {
                 total_items: total.max(done),
                 items_restored: done,
@@ -71,7 +71,7 @@ pub(super) fn counts(restore: &Restore, files: &JobFiles, operations: &[RestoreO
     }
 }
 
-/// All have ended: their errors are added to the results and the log.
+/// Called when all operations have ended: adds their errors to results and log.
 pub(super) fn completed(
     restore: &Restore,
     awaiting: AwaitingRestore,
@@ -94,7 +94,7 @@ pub(super) fn completed(
     Ok((files, summary))
 }
 
-/// Cancels the operations of a restore that does not go on, as far as they are known. Best effort and bounded.
+/// Cancels the known operations of a restore that is abandoned. Best effort, at most `CANCEL_BUDGET`.
 pub(super) async fn cancel(worker: &Worker<Restores>, restore: &Restore) {
     if restore.phase() == RestorePhase::New {
         return;
@@ -116,7 +116,7 @@ pub(super) async fn cancel(worker: &Worker<Restores>, restore: &Restore) {
     }
 }
 
-/// While items are restored, operations are known by the notes about them, later by what was kept.
+/// The known operations: from the journal while items are restored, later from the stored files.
 async fn known(restore: &Restore, store: &Location) -> Vec<RestoreOperation> {
     let (name, uid) = (restore.name_any(), restore.uid().unwrap_or_default());
     match store.find_job::<Restore>(&name, &uid).await {

@@ -1,8 +1,7 @@
-//! What a Restore would do with each item: the work of a restore with requests that change nothing. It needs no claim and no
-//! leader, so each replica can do it.
+//! Plans what a Restore would do with each item: runs the work of a restore with dry-run requests. It needs neither a claim
+//! nor leadership, so each replica can do it.
 //!
-//! What others do cannot be tried, and is left out: actions of plugins, snapshots by plugins, hooks, and what follows once an object
-//! is there.
+//! Not included, because it cannot be tried: actions and snapshots of plugins, hooks, and the effects of created objects.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -35,11 +34,11 @@ use crate::job::{
     worker::WorkerError,
 };
 
-/// Plans that are made at a time: each holds a copy of its backup on the disk.
+/// Maximum number of concurrent plans: each holds a copy of its backup on the disk.
 const AT_A_TIME: usize = 1;
-/// For a whole plan.
+/// Timeout of a plan.
 const LONGEST: Duration = Duration::from_mins(30);
-/// How long a server that is away is waited for.
+/// Maximum wait for an unavailable server.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PROGRESS: Duration = Duration::from_secs(1);
 
@@ -57,17 +56,17 @@ impl Planner {
             leadership: Leadership::always(),
             ..ctx.cluster.clone()
         };
-        // Nothing that may come later is waited for.
+        // Does not wait for objects that may appear later.
         let ctx = JobContext { cluster, resource_timeout: Duration::ZERO, ..ctx.clone() };
         Self { ctx, kind, permits: Arc::new(Semaphore::new(AT_A_TIME)) }
     }
 
-    /// A place for one plan, if one is free.
+    /// A permit for one plan, if one is free.
     pub(crate) fn place(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.permits).try_acquire_owned().ok()
     }
 
-    /// Sends how far it is, and at last the plan or why there is none. Ends when its reader is gone.
+    /// Sends the progress, and finally the plan or the reason why there is none. Ends when the reader is gone.
     pub(crate) async fn plan(&self, name: &str, spec: RestoreSpec, lines: Sender<PlanLine>) {
         let planned = async {
             tokio::time::timeout(LONGEST, self.planned(name, spec, &lines)).await.unwrap_or_else(|_| {
@@ -146,7 +145,7 @@ impl Planner {
         let work = run.prepare(ctx, Vec::new(), log, Volumes { snapshots, saved }, configuration, hooks);
         tokio::select! {
             done = work.run() => done?,
-            // Its reader is gone.
+            // The reader is gone.
             () = show(&report, lines) => return Err(WorkerError::Conflict),
         };
         let mut notes = calls.untried();
@@ -160,7 +159,7 @@ impl Planner {
         Ok(RestorePlan { results: files.results, resource_list, missing_data, left_out, notes })
     }
 
-    /// What the actions of plugins are, as a sentence: what they would do is only known when they do it.
+    /// A message that names the actions of plugins: their effects are only known when they run.
     async fn plugins(&self) -> Option<String> {
         let found = self.kind.plugins.actions(&Kind::RESTORE_ITEM, &BTreeSet::new(), None).await;
         let names: Vec<_> = found.usable.iter().map(|action| action.name().to_owned()).collect();
@@ -177,7 +176,7 @@ fn refused(reason: String) -> WorkerError {
     WorkerError::Blocked { reason, retryable: false }
 }
 
-/// Sends how far it is, once a second, until its reader is gone.
+/// Sends the progress once a second, until the reader is gone.
 async fn show(report: &Report, lines: &Sender<PlanLine>) {
     loop {
         tokio::time::sleep(PROGRESS).await;
@@ -188,7 +187,7 @@ async fn show(report: &Report, lines: &Sender<PlanLine>) {
     }
 }
 
-/// Nothing is started by a plan, so nothing is noted.
+/// A plan starts nothing, so nothing is recorded.
 struct NoJournal;
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! What a restore has done so far: messages, the list of resources, the log, and the counts, all from one place.
+//! Collects the results of a restore in one place: messages, the list of resources, the log and the counts.
 
 use std::collections::BTreeSet;
 
@@ -68,12 +68,12 @@ impl Report {
         change(&mut self.inner.lock())
     }
 
-    /// More items are to be restored.
+    /// Adds to the number of items to restore.
     pub(crate) fn expect(&self, items: usize) {
         self.with(|inner| inner.total += i64::try_from(items).unwrap_or(i64::MAX));
     }
 
-    /// An item that was expected is done already, and was expected then, too.
+    /// Corrects the number of items for one that was expected twice.
     pub(crate) fn expected_twice(&self) {
         self.with(|inner| inner.total -= 1);
     }
@@ -86,7 +86,7 @@ impl Report {
         self.with(|inner| inner.report.said(lines));
     }
 
-    /// Something that people should know about the restore as a whole.
+    /// Adds a warning that is not about a single item.
     pub(crate) fn warn(&self, scope: Scope<'_>, message: String) {
         self.with(|inner| inner.report.warn(scope, message));
     }
@@ -95,7 +95,7 @@ impl Report {
         self.with(|inner| inner.report.error(scope, message));
     }
 
-    /// A person has ended the work early; whether an earlier try may have done some of it.
+    /// Reports that a user cancelled the work; `resumed`: an earlier attempt may have done some of it.
     pub(crate) fn cancelled(&self, resumed: bool) {
         let RestoreProgress { total_items, items_restored, .. } = self.progress();
         let earlier = if resumed {
@@ -110,7 +110,7 @@ impl Report {
         self.error(Scope::Velero, message);
     }
 
-    /// A person has released the claim by force; `by` says who and why, as far as that is known. What the end says of it.
+    /// Reports that a user released the claim by force; `by` says who and why, as far as known. Returns the message for the end.
     pub(crate) fn released(&self, by: &str, resumed: bool) -> String {
         let RestoreProgress { total_items, items_restored, .. } = self.progress();
         let earlier = if resumed {
@@ -162,7 +162,7 @@ impl Report {
         });
     }
 
-    /// One item was left out on purpose; log and plan say why.
+    /// Records an item that was left out on purpose; log and plan say why.
     pub(crate) fn left_out(&self, about: About<'_>, why: &str) {
         self.with(|inner| {
             inner.volume_outcomes.left_out(about);
@@ -172,32 +172,32 @@ impl Report {
         self.info(&format!("left out {} {:?}: {why}", about.kind, about.name));
     }
 
-    /// What was left out on purpose, and why, as sentences.
+    /// Messages about items that were left out on purpose.
     pub(crate) fn left_out_sentences(&self) -> Vec<String> {
         self.with(|inner| inner.left_out.sentences())
     }
 
-    /// The pods, by their namespace in the cluster and name, of which it matters for their volumes what becomes of them.
+    /// Sets the pods (namespace in the cluster, name) whose outcome matters for their volumes.
     pub(crate) fn watch_pods(&self, pods: BTreeSet<(String, String)>) {
         self.with(|inner| inner.volume_outcomes.watch_pods(pods));
     }
 
-    /// The volume that a claim names, as it is in the cluster.
+    /// Records the state of the volume that a claim names.
     pub(crate) fn claim_names(&self, namespace: &str, claim: &str, volume: NamedVolume) {
         self.with(|inner| inner.volume_outcomes.names(namespace, claim, volume));
     }
 
-    /// What volumes were made of, as `-volumeinfo.json.gz` tells it.
+    /// Sets the entries of `-volumeinfo.json.gz`: the sources of volumes.
     pub(crate) fn volumes(&self, entries: Vec<Value>) {
         self.with(|inner| inner.volumes = entries);
     }
 
-    /// What became of volumes and their claims so far.
+    /// Outcomes of volumes and their claims so far.
     pub(crate) fn volume_outcomes(&self) -> VolumeOutcomes {
         self.with(|inner| inner.volume_outcomes.clone())
     }
 
-    /// So many more commands in pods are to be run.
+    /// Adds to the number of commands to run in pods.
     pub(crate) fn hooks_attempted(&self, hooks: usize) {
         self.with(|inner| inner.hooks.hooks_attempted += i64::try_from(hooks).unwrap_or(i64::MAX));
     }
@@ -220,7 +220,7 @@ impl Report {
         })
     }
 
-    /// Number of warnings and errors: the lengths of the lists.
+    /// Number of warnings and errors.
     pub(crate) fn counts(&self) -> (i64, i64) {
         self.with(|inner| (inner.report.warnings(), inner.report.errors()))
     }

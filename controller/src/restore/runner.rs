@@ -1,4 +1,4 @@
-//! Runs the work of one Restore from its stored backup, showing progress, and hands the results over.
+//! Runs the work of one Restore from its stored backup, shows the progress, and returns the results.
 
 use std::{
     sync::{
@@ -50,7 +50,7 @@ use crate::{
 use backup_plugins::{Host, PluginLog, catalog::Kind};
 
 const PROGRESS: Duration = Duration::from_secs(1);
-/// How long one write of the progress is tried for; the next one comes soon.
+/// Timeout of one write of the progress, with retries; the next one follows soon.
 const PROGRESS_BUDGET: Duration = Duration::from_secs(2);
 
 impl Worker<Restores> {
@@ -63,7 +63,7 @@ impl Worker<Restores> {
         let Some(backup) = &job.facts.backup else { return Err(WorkerError::Conflict.into()) };
         let (name, uid) = (backup.name_any(), self.uid.clone());
         let claimed = &job.token.footprint;
-        // They may have changed since the start, and after a restart they are read again.
+        // The ConfigMaps may have changed since the start: after a restart they are read again.
         let gone = |found: Vec<Finding>| {
             let found: Vec<String> = found.iter().map(ToString::to_string).collect();
             WorkError::Fatal(format!(
@@ -79,7 +79,7 @@ impl Worker<Restores> {
         };
         let unreadable = |error: WorkerError| match error {
             WorkerError::Blocked { reason, retryable: false } => {
-                // By its beginning `describe` knows that nothing was restored.
+                // `describe` recognises from this prefix that nothing was restored.
                 WorkError::Fatal(if resumed {
                     let stays = "what was restored before this restore was taken up again stays";
                     format!("backup {name:?} can no longer be read; {stays}: {reason}")
@@ -92,7 +92,7 @@ impl Worker<Restores> {
         let earlier = identity::earlier_tarball(store, backup).await.map_err(WorkError::Store)?;
         let contents = tokio::select! {
             reason = self.cancellation.stopped() => return Err(reason.into()),
-            // What an earlier try has started stands in its journal, read below.
+            // Operations of an earlier attempt are in its journal, read below.
             () = self.cancellation.cancelled(), if resumed => Contents::none()?,
             () = self.cancellation.cancelled(), if !resumed => {
                 return Err(WorkError::Fatal(Restores::KIND.cancelled.to_owned()));
@@ -118,7 +118,7 @@ impl Worker<Restores> {
             let checked = identity::check_list(store, &name, &contents, kind.limits, &report).await;
             checked.map_err(WorkError::Store)?;
         }
-        // Before any item: what is found out only at the end could not be mended any more.
+        // Before any item: an error found only at the end could no longer be corrected.
         let opened = store.open_restore(&self.name, &kind.claimant(restore)).await;
         let upload = opened.map_err(WorkError::Store)?;
         let Journals { actions: journal, volumes, hooks } = self.journals(store, resumed).await?;
@@ -180,7 +180,7 @@ impl Worker<Restores> {
         Ok(Worked { contents: upload, files, summary })
     }
 
-    /// The journals of a restore, with what earlier attempts have written.
+    /// The journals of a restore, with the entries of earlier attempts.
     async fn journals(&self, store: &Location, resumed: bool) -> Result<Journals, StoreError> {
         let (journal, entries) = if resumed {
             store.journal::<Restore>(&self.name, &self.uid, action_journal::slim).await?
@@ -208,7 +208,7 @@ impl From<work::WorkError> for WorkerError {
     }
 }
 
-/// The items of a backup, of which the metadata are its own.
+/// Reads a backup's contents after checking that the stored metadata belongs to it.
 pub(super) async fn read_contents(
     store: &Location,
     backup: &Backup,
@@ -230,7 +230,7 @@ pub(super) async fn saved_volumes(
     store.saved_volumes(backup).await
 }
 
-/// The journal of a restore, by what its entries are about.
+/// The journals of a restore, by the subject of their entries.
 struct Journals {
     actions: ActionJournal<RestoreActionOutput>,
     volumes: VolumeJournal,
@@ -247,7 +247,7 @@ pub(super) struct Volumes {
 pub(super) struct Run<'a> {
     pub(super) restore: &'a Restore,
     pub(super) backup: &'a Backup,
-    /// What the right to work is for.
+    /// The footprint of the claim.
     pub(super) claimed: &'a Footprint,
     pub(super) guarded: &'a [String],
     pub(super) order: &'a RestoreOrder,
@@ -281,7 +281,7 @@ impl Run<'_> {
         }
     }
 
-    /// The work, ready to be run. What it writes goes through `ctx` and `self.calls`.
+    /// Prepares the work. All its writes go through `ctx` and `self.calls`.
     pub(super) fn prepare<'s>(
         &'s self,
         ctx: &JobContext,
@@ -348,7 +348,7 @@ impl Run<'_> {
         }
     }
 
-    /// The actions of plugins. What cannot be used of them is an error of the restore.
+    /// The usable actions of plugins. Unusable ones are errors of the restore.
     async fn plugins(&self, host: &Host, log: &PluginLog) -> Vec<Arc<dyn RestoreItemAction>> {
         let built_in = restore::built_in(&Arc::default());
         let built_in = built_in.iter().map(|action| action.name().to_owned());
@@ -362,8 +362,8 @@ impl Run<'_> {
     }
 }
 
-/// Writes the progress, and what is waited for, when it has changed, at most once a second. A write that fails is left out.
-/// Returns when there is nothing to work for any more: the Restore is gone, or somebody else has ended it, and its claim is free.
+/// Writes the progress and the current wait when they have changed, at most once a second. A failed write is skipped. Returns
+/// when the work has no purpose left: the Restore is gone, or another process has ended it and its claim is free.
 pub(super) async fn show_progress(
     cluster: &Cluster,
     restore: &Restore,

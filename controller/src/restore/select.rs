@@ -1,4 +1,4 @@
-//! Which items of the backup are restored, and in which order.
+//! Selects the items of the backup to restore, and their order.
 //!
 //! Only references to items are kept; an item is read when it is needed, or when labels decide about it.
 
@@ -24,20 +24,20 @@ pub(super) struct Selection {
     namespaces: IncludesExcludes,
     labels: LabelFilter,
     filters: FilterPolicies,
-    /// What of the filter policies selects nothing, as sentences for people.
+    /// Messages about rules of the filter policies that select nothing.
     pub(super) problems: Vec<String>,
     /// Types whose objects would start work of other operators, and that the spec does not name.
     guarded: Vec<String>,
     /// Types whose status is restored, if the spec has any.
     status: Option<IncludesExcludes>,
-    /// Nothing else is selected, unless this is empty.
+    /// Unless this is empty, only these are selected.
     objects: Vec<NamedObject>,
 }
 
 /// An object that the spec names.
 #[derive(Debug)]
 struct NamedObject {
-    /// As the spec has it.
+    /// As written in the spec.
     text: String,
     namespace: Option<String>,
     /// None: neither the cluster nor the backup has such a type.
@@ -49,13 +49,13 @@ struct NamedObject {
 pub(super) struct Batch {
     /// `deployments.apps`, as the tarball has it.
     pub(super) group_resource: String,
-    /// What the cluster serves under this name, if it does.
+    /// The type that the cluster serves under this name, if any.
     pub(super) resource: Option<ResourceType>,
     pub(super) items: Vec<ItemRef>,
 }
 
 impl Batch {
-    /// Whether the server of its type did not answer, so that more may be known later.
+    /// Whether the server of its API group did not answer, so that the type may be served later.
     pub(super) fn may_still_be_served(&self, served: &ServedTypes) -> bool {
         let group = self.group_resource.split_once('.').map_or("", |(_, group)| group);
         served.by_group_resource(&self.group_resource).is_none() && served.is_away(group)
@@ -63,8 +63,8 @@ impl Batch {
 }
 
 impl Selection {
-    /// The filters of a spec, with names completed by what the cluster serves, or else by what the backup holds.
-    /// `guarded` are types that are only restored where the spec names them. Errors: local disk fails.
+    /// The filters of a spec, with names completed from the types of the cluster, or else of the backup. `guarded` are
+    /// types that are only restored where the spec names them. Fails if the local disk fails.
     pub(super) fn new(
         spec: &RestoreSpec,
         served: &ServedTypes,
@@ -75,7 +75,7 @@ impl Selection {
         let names = TypeNames::read(spec, served, contents, !filters.is_empty())?;
         let resolve = |name: &str| names.resolve(name);
         let types = ResourceFilter::for_restore(spec, &resolve);
-        // What cannot be read is found before any work.
+        // Names that cannot be parsed are refused before any work.
         let objects = spec.included_objects.iter().filter_map(|text| {
             let object = ObjectName::parse(text)?;
             Some(NamedObject {
@@ -89,7 +89,7 @@ impl Selection {
         let within = if objects.is_empty() {
             IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces)
         } else {
-            // What comes along with an object stays within what the claim is for.
+            // Related items of an object stay within the namespaces of the claim.
             let theirs: BTreeSet<&str> =
                 objects.iter().filter_map(|object| object.namespace.as_deref()).collect();
             let nothing = if theirs.is_empty() { vec!["*".to_owned()] } else { Vec::new() };
@@ -113,7 +113,7 @@ impl Selection {
         })
     }
 
-    /// Whether anything is selected but what is restored whatever the filters say.
+    /// Whether the filters select any item, apart from types that are always restored.
     pub(super) fn selects_any(&self, contents: &Contents) -> Result<bool, StoreError> {
         for group_resource in contents.types() {
             if group_resource == NAMESPACES
@@ -132,7 +132,7 @@ impl Selection {
         Ok(false)
     }
 
-    /// Everything that is restored but definitions and namespaces, by type, in order of restoring.
+    /// All selected items except definitions and namespaces, by type, in the order of restoring.
     pub(super) fn batches(
         &self,
         contents: &Contents,
@@ -199,7 +199,7 @@ impl Selection {
         Ok(chosen)
     }
 
-    /// Whether items of a type are selected that have a namespace, and those that have none.
+    /// Whether namespaced and cluster-scoped items of a type are selected.
     fn takes(&self, group_resource: &str) -> [bool; 2] {
         [true, false].map(|namespaced| self.types.includes(&named(group_resource, namespaced)))
     }
@@ -218,7 +218,7 @@ impl Selection {
         Ok(selected && self.passes(contents, group_resource, item)?)
     }
 
-    /// Whether an item passes what a policy says of it, or else the label selectors of the spec.
+    /// Whether an item passes the policy's filter for it, or else the label selectors of the spec.
     fn passes(&self, contents: &Contents, group_resource: &str, item: &ItemRef) -> Result<bool, StoreError> {
         if self.types.needs(group_resource) {
             return Ok(true);
@@ -246,12 +246,12 @@ impl Selection {
         })
     }
 
-    /// The objects that the spec names and that are not restored, as it has them.
+    /// The objects that the spec names and that are not restored, as written there.
     pub(super) fn unselected_objects(&self, contents: &Contents) -> Result<Vec<&str>, StoreError> {
         let mut unselected = Vec::new();
         for object in &self.objects {
             let selected = match &object.group_resource {
-                // Namespaces are made with what is in them.
+                // Namespaces are created with their items.
                 Some(of_type) if of_type == NAMESPACES => {
                     contents.find(of_type, None, &object.name).is_some()
                 }
@@ -281,7 +281,7 @@ impl Selection {
         }
         let mut needed = BTreeSet::new();
         for group_resource in contents.types() {
-            // Only a type with a group of its own can come from a definition.
+            // Only a type with a group can come from a definition.
             if group_resource.contains('.')
                 && served.by_group_resource(&group_resource).is_none()
                 && !self.items(contents, &group_resource)?.is_empty()
@@ -312,8 +312,8 @@ impl Selection {
             }
     }
 
-    /// Whether an action on another item may ask for an item of this type and namespace of the backup. Volumes come along with
-    /// their claims unless they are left out by name.
+    /// Whether an action on another item may ask for an item of this type and namespace of the backup. Volumes are restored
+    /// with their claims unless the spec excludes their type.
     pub(super) fn allows_related(&self, group_resource: &str, namespace: Option<&str>) -> bool {
         let of_type = named(group_resource, namespace.is_some());
         let allowed = match group_resource {
@@ -325,9 +325,9 @@ impl Selection {
             && namespace.is_none_or(|namespace| self.namespaces.includes(namespace))
     }
 
-    /// Whether the status of an item is restored, too: as the spec says of its type, unless the item says it itself (Velero
-    /// `pkg/restore/restore.go`, `determineRestoreStatus`, v1.18). `None`: neither says anything, so it is not restored. The error
-    /// names a value that is neither.
+    /// Whether the status of an item is restored, too: by the item's annotation, else by the spec for its type (Velero
+    /// `pkg/restore/restore.go`, `determineRestoreStatus`, v1.18). `None`: neither is set, so it is not restored. The error names
+    /// an invalid annotation value.
     pub(super) fn restores_status(
         &self,
         group_resource: &str,
@@ -355,7 +355,7 @@ fn labels_match(filter: &LabelFilter, contents: &Contents, item: &ItemRef) -> Re
     let bytes = match contents.read(item) {
         Ok(bytes) => bytes,
         Err(error) if error.is_transient() => return Err(error),
-        // It may have been meant: it is selected, and is an error when its turn comes.
+        // It may match: it is selected, and becomes an error when it is restored.
         Err(_) => return Ok(true),
     };
     let labels = match serde_json::from_slice::<Head>(&bytes) {
@@ -374,7 +374,7 @@ fn named(group_resource: &str, namespaced: bool) -> ResourceType {
     ResourceType { plural: plural.to_owned(), group: group.to_owned(), namespaced, ..ResourceType::default() }
 }
 
-/// The part of an item that selection looks at.
+/// The part of an item that selection reads.
 #[derive(Debug, Default, Deserialize)]
 struct Head {
     #[serde(default)]

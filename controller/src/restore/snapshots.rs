@@ -40,7 +40,7 @@ use crate::{
 #[cfg(test)]
 pub(super) mod tests;
 
-/// What a volume was called in the backup, if it is called otherwise now.
+/// Annotation with the name of a volume in the backup, if it was renamed.
 const ORIGINAL_NAME: &str = "velero.io/original-pv-name";
 const BEGUN: &str = "volumeBegun";
 const ENDED: &str = "volumeEnded";
@@ -51,12 +51,12 @@ pub(super) type Snapshotters = BTreeMap<String, Result<Arc<dyn VolumeSnapshotter
 /// The snapshots of the backup that is restored.
 pub(super) struct Snapshots {
     by_volume: BTreeMap<String, VolumeSnapshot>,
-    /// Volumes that the backup was to snapshot, and could not.
+    /// Volumes that the backup failed to snapshot.
     pub(super) failed: Vec<String>,
     snapshotters: Snapshotters,
     uid: String,
     journal: VolumeJournal,
-    /// Volumes that have another name here, by the name that they have in the backup.
+    /// New names of renamed volumes, by their names in the backup.
     renamed: Mutex<BTreeMap<String, String>>,
     restored: RestoredVolumes,
 }
@@ -65,10 +65,10 @@ pub(super) struct Snapshots {
 pub(super) enum VolumeError {
     #[error(transparent)]
     Stopped(#[from] StopReason),
-    /// Of the journal: it keeps the volume from being created.
+    /// The journal cannot be written, so the volume is not created.
     #[error(transparent)]
     Journal(StoreError),
-    /// Of this volume only, as a sentence.
+    /// An error of this volume only.
     #[error("{0}")]
     Failed(String),
 }
@@ -83,7 +83,7 @@ impl From<NotSent> for VolumeError {
 }
 
 impl Snapshots {
-    /// Reads what volumes of a backup can be created from, and opens their locations. What plugins log goes into `log`.
+    /// Reads the snapshots of a backup, and opens their locations. Messages of plugins go into `log`.
     pub(super) async fn load(
         snapshot_locations: &SnapshotLocations,
         store: &Location,
@@ -151,13 +151,13 @@ impl Snapshots {
         self.by_volume.contains_key(volume)
     }
 
-    /// What volumes were created from so far.
+    /// The sources of the volumes created so far.
     pub(super) fn restored(&self) -> &RestoredVolumes {
         &self.restored
     }
 
-    /// Creates a volume from the snapshot of one in the backup, unless the volume exists; then it is left to be compared. The
-    /// object that is to be created.
+    /// Creates a volume from its snapshot in the backup, unless the volume exists; then it is compared later. Returns the
+    /// object to create.
     pub(super) async fn restore(
         &self,
         calls: &Calls,
@@ -175,7 +175,7 @@ impl Snapshots {
         let claim = json::text(&volume, &["spec", "claimRef"], "name");
         let claim = claim.zip(namespace.as_deref()).map(|(claim, namespace)| format!("{namespace}/{claim}"));
         let is_held = |found: &Object| volume::holder(found).is_some_and(|holder| Some(holder) != claim);
-        // One that is not ours stays with its own claim, or with what the user wants who has kept it.
+        // A volume of another origin stays with its claim, or available to the user who has kept it.
         let is_taken = |found: &Object| {
             !policy.is_ours(found) && (moved || volume::is_released(found) || is_held(found))
         };
@@ -217,7 +217,7 @@ impl Snapshots {
                 "volume {id}, which was made of its snapshot, is of no use: {reason}"
             ))
         })?;
-        // Plugins may rename what they are given.
+        // Plugins may rename the volume.
         let given = json::text(&created, &["metadata"], "name").unwrap_or_default().to_owned();
         if given != wanted {
             self.rename(&mut created, &name, &given);
@@ -226,7 +226,7 @@ impl Snapshots {
         Ok(created)
     }
 
-    /// Has a claim follow its volume to another name.
+    /// Updates a claim whose volume was renamed.
     pub(super) fn follow(&self, claim: &mut Object) {
         let renamed = self.renamed.lock();
         let name = json::text(claim, &["spec"], "volumeName").and_then(|name| renamed.get(name));
@@ -241,7 +241,7 @@ impl Snapshots {
         self.renamed.lock().insert(from.to_owned(), to.to_owned());
     }
 
-    /// The volume of this name in the cluster; one that is going away is waited for.
+    /// The volume of this name in the cluster; waits for one that is being deleted.
     async fn find(&self, calls: &Calls, collection: &str, name: &str) -> Result<Option<Object>, VolumeError> {
         match calls.until_gone(collection, name, volume::is_going).await {
             Ok(Some(found)) if existing::is_going(&found) => Err(VolumeError::Failed(
@@ -256,7 +256,7 @@ impl Snapshots {
         }
     }
 
-    /// Creates a volume from a snapshot, unless an earlier run has; its id.
+    /// Creates a volume from a snapshot, unless an earlier run has, and returns its id.
     async fn create(
         &self,
         snapshotter: &dyn VolumeSnapshotter,
@@ -291,7 +291,7 @@ impl Snapshots {
         let created = snapshotter.create_volume(from).await;
         crash::point("after-volume");
         let created = match created {
-            // Not ended in the journal: a run that takes this restore over must not try it again either.
+            // No end is recorded: a run that resumes this restore must not retry it either.
             Err(error) if error.leaves_outcome_unknown() || matches!(error, PluginError::Nonsense { .. }) => {
                 return Err(unknown(&error.to_string()));
             }
@@ -303,7 +303,7 @@ impl Snapshots {
     }
 }
 
-/// What an earlier run has begun.
+/// State of a volume after earlier runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PriorVolume {
     Unknown,
@@ -311,20 +311,20 @@ enum PriorVolume {
     Created(String),
 }
 
-/// The journal of volumes that are created from snapshots: one entry before a plugin is asked, one when it has answered. A restore
-/// that is taken over creates what was not begun, uses what was created, and reports what was begun and never ended, as its outcome
-/// is unknown.
+/// The journal of volumes that are created from snapshots: one entry before a plugin is called, one after its answer. A resumed
+/// restore creates volumes that were not begun, uses those that were created, and reports those that have no end, as their
+/// outcome is unknown.
 pub(super) struct VolumeJournal {
     writer: Arc<dyn JournalWriter>,
-    /// What an earlier run has begun and not seen fail, by the names that the volumes have in the backup.
+    /// Volumes that earlier runs have begun, without failed ones, by their names in the backup.
     prior: BTreeMap<String, PriorVolume>,
 }
 
 impl VolumeJournal {
-    /// Goes on from these entries; those about other things are passed over.
+    /// Loads these entries, and ignores entries that are not about volumes.
     ///
     /// # Errors
-    /// An entry about volumes cannot be decoded: then it is not known what was created.
+    /// An entry about volumes cannot be decoded: then it is unknown which were created.
     pub(super) fn take_over(writer: Arc<dyn JournalWriter>, entries: &[Value]) -> Result<Self, StoreError> {
         let prior = Self::read(entries).map_err(|error| undecodable("volumes", &error))?;
         Ok(Self { writer, prior })
@@ -356,7 +356,7 @@ impl VolumeJournal {
         self.writer.append(json!({ BEGUN: volume })).await
     }
 
-    /// `None`: it is known that there is no volume.
+    /// `created` is `None` if there certainly is no volume.
     async fn end(&self, volume: &str, created: Option<&str>) -> Result<(), StoreError> {
         self.writer.append(json!({ ENDED: { "volume": volume, "made": created } })).await
     }

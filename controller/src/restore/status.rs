@@ -1,6 +1,6 @@
-//! What is written to a Restore, as merge patches. Pure.
+//! Merge patches of a Restore. Pure.
 //!
-//! [`backup_runtime::retry::status_patch`] adds the resourceVersion to each, so none overwrites what it has not seen.
+//! [`backup_runtime::retry::status_patch`] adds the resourceVersion to each, so none overwrites a change that it has not seen.
 
 use backup_core::time::whole_seconds;
 use backup_core::{
@@ -20,16 +20,16 @@ use serde_json::{Value, json};
 use super::Restores;
 use crate::job::finalizers;
 
-/// What the end of a restore tells besides what is in its files.
+/// Results of a restore that are not in its files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Summary {
     pub progress: RestoreProgress,
-    /// `None` if no pod had a hook, or where it is published already.
+    /// `None` if no pod had a hook, or if they are published already.
     pub hooks: Option<HookStatus>,
     pub left: LeftItems,
 }
 
-/// Counts of a restore that has come to its end.
+/// Counts of a restore whose items are done.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Counts {
     pub warnings: i64,
@@ -38,7 +38,7 @@ pub(crate) struct Counts {
     pub operations: Operations,
 }
 
-/// Work begins: the prepared spec with a note of what it selects, the finalizer, InProgress.
+/// Begins the work: the prepared spec with an annotation of its scope, the finalizer, InProgress.
 pub(crate) fn start(restore: &Restore, spec: &RestoreSpec, at: Timestamp) -> Option<Value> {
     if restore.phase() != RestorePhase::New || restore.metadata.deletion_timestamp.is_some() {
         return None;
@@ -58,7 +58,7 @@ pub(crate) fn start(restore: &Restore, spec: &RestoreSpec, at: Timestamp) -> Opt
     }))
 }
 
-/// Items so far, and what is waited for, while the restore is running.
+/// The progress and the current wait of a running restore.
 pub(crate) fn progress(restore: &Restore, progress: &RestoreProgress, wait: Option<&str>) -> Option<Value> {
     (restore.phase() == RestorePhase::InProgress).then(|| {
         json!({
@@ -68,7 +68,7 @@ pub(crate) fn progress(restore: &Restore, progress: &RestoreProgress, wait: Opti
     })
 }
 
-/// To `phase`, with counts: operations go on, or everything is done. None if the Restore cannot go there, or says so already.
+/// Sets `phase` and the counts: operations run, or everything is done. `None` if the phase cannot follow, or nothing changes.
 pub(crate) fn operating(restore: &Restore, phase: &RestorePhase, counts: &Counts) -> Option<Value> {
     let (now, status) = (restore.phase(), &restore.status);
     let published = Operations {
@@ -80,7 +80,7 @@ pub(crate) fn operating(restore: &Restore, phase: &RestorePhase, counts: &Counts
     if known || !(now == *phase || now.can_become(phase)) {
         return None;
     }
-    // What is told of operations is in the store: nothing blocks them now.
+    // The published state of operations is stored: nothing blocks them now.
     let metadata = json!({"annotations": {BLOCKED_ANNOTATION: null}});
     Some(json!({"metadata": metadata, "status": so_far(phase, counts)}))
 }
@@ -107,7 +107,7 @@ pub(crate) fn outcome(
     status
 }
 
-/// A status at the end, with what annotations say besides: of the volumes in `-volumeinfo.json.gz`, and of items.
+/// The final status, with annotations about missing data (from `-volumeinfo.json.gz`) and about items that were left.
 pub(crate) fn end(status: RestoreStatus, volume_info: &[Value], left: &LeftItems) -> RestoreEnd {
     let missing = MissingData::of(volume_info).map(|data| data.annotation());
     let said = [(MISSING_DATA_ANNOTATION, missing), (LEFT_ITEMS_ANNOTATION, left.annotation())];
@@ -115,8 +115,8 @@ pub(crate) fn end(status: RestoreStatus, volume_info: &[Value], left: &LeftItems
     RestoreEnd { status, annotations: annotations.collect() }
 }
 
-/// The end; none if the Restore cannot go there from where it is. A failure that was recorded while another replica came further
-/// ends as PartiallyFailed.
+/// Publishes the end; `None` if it cannot follow the current phase. If another replica has advanced the phase since a failure
+/// was recorded, it ends as PartiallyFailed.
 pub(crate) fn published(restore: &Restore, end: &RestoreEnd) -> Option<Value> {
     let RestoreEnd { status: mut end, annotations } = end.clone();
     let now = restore.phase();
@@ -133,7 +133,7 @@ pub(crate) fn published(restore: &Restore, end: &RestoreEnd) -> Option<Value> {
     Some(json!({"metadata": metadata, "status": on_the_wire(&end)}))
 }
 
-/// Zeros, too: another program may have written other counts.
+/// Writes zeros, too: another program may have written other counts.
 fn on_the_wire(end: &RestoreStatus) -> Value {
     let mut status = json!(end);
     (status["warnings"], status["errors"]) = (json!(end.warnings), json!(end.errors));
@@ -147,19 +147,19 @@ fn on_the_wire(end: &RestoreStatus) -> Value {
     status
 }
 
-/// Hooks that had run when the restore was recorded with its operations; none if that is published.
+/// Publishes the hook counts that were recorded with the operations; `None` if that is done.
 pub(crate) fn worked(restore: &Restore, recorded: &Value) -> Option<Value> {
     let hooks = HookStatus::deserialize(recorded.get("hookStatus")?).ok()?;
     (restore.status.hook_status.as_ref() != Some(&hooks))
         .then(|| json!({"status": {"hookStatus": hook_status(&hooks)}}))
 }
 
-/// What [`worked`] and [`left_items`] read.
+/// The record that [`worked`] and [`left_items`] read.
 pub(crate) fn recorded(summary: &Summary) -> Value {
     json!({"hookStatus": summary.hooks, "leftItems": summary.left})
 }
 
-/// Items that were left when the restore was recorded with its operations. Earlier versions have not recorded any.
+/// Left items that were recorded with the operations of the restore. Earlier versions recorded none.
 pub(crate) fn left_items(recorded: &Value) -> LeftItems {
     recorded.get("leftItems").and_then(|left| LeftItems::deserialize(left).ok()).unwrap_or_default()
 }
@@ -168,7 +168,7 @@ fn hook_status(hooks: &HookStatus) -> Value {
     json!({"hooksAttempted": hooks.hooks_attempted, "hooksFailed": hooks.hooks_failed})
 }
 
-/// The Restore can not run as it stands; nothing was done.
+/// Refuses a Restore that cannot run; nothing was done.
 pub(crate) fn refused(restore: &Restore, findings: &[String]) -> Option<Value> {
     (restore.phase() == RestorePhase::New)
         .then(|| json!({"status": {"phase": RestorePhase::FailedValidation, "validationErrors": findings}}))

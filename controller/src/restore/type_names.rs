@@ -1,4 +1,4 @@
-//! What people call the types of a backup: as the cluster knows them, or else as the backup itself does.
+//! Resolves users' names of types in a backup: by the types of the cluster, or else of the backup itself.
 
 use std::collections::BTreeSet;
 
@@ -16,14 +16,14 @@ pub(super) struct TypeNames<'a> {
     served: &'a ServedTypes,
     /// The types that the backup holds.
     pub(super) held: BTreeSet<String>,
-    /// Those of custom resources that the backup has the definition of; only read where a name needs them.
+    /// Types whose definitions are in the backup; only read where a name needs them.
     defined: ServedTypes,
-    /// Kinds of items that the cluster does not serve, and their types; likewise.
+    /// Kinds of items that the cluster does not serve, and their types; also only read if needed.
     unserved: Vec<(String, String)>,
 }
 
 impl<'a> TypeNames<'a> {
-    /// With `all`, names that are not in the spec can be resolved, too. Errors: local disk fails.
+    /// With `all`, names that are not in the spec can be resolved, too. Fails if the local disk fails.
     pub(super) fn read(
         spec: &RestoreSpec,
         served: &'a ServedTypes,
@@ -43,7 +43,7 @@ impl<'a> TypeNames<'a> {
         self.held.contains(name) || self.resolve(name).is_some_and(|full| self.held.contains(&full))
     }
 
-    /// The full name of a type that is called so. Of several, one that the backup holds.
+    /// The full name of the type with this name; of several, one that the backup holds.
     pub(super) fn resolve(&self, name: &str) -> Option<String> {
         let served = self.served.resolve(name);
         let held = |full: &String| self.held.contains(full);
@@ -77,7 +77,7 @@ fn mentioned(spec: &RestoreSpec) -> impl Iterator<Item = &str> {
     lists.into_iter().chain(status).flatten().map(String::as_str).chain(objects)
 }
 
-/// The types of the definitions in a backup. One that cannot be read is an error when its turn comes.
+/// The types of the definitions in a backup. One that cannot be read becomes an error when it is restored.
 fn defined(contents: &Contents) -> Result<ServedTypes, StoreError> {
     let mut types = ServedTypes::default();
     for item in contents.items(DEFINITIONS) {
@@ -104,7 +104,7 @@ fn unserved(contents: &Contents, served: &ServedTypes) -> Result<Vec<(String, St
                 kinds.push((kind, group_resource));
             }
             Err(error) if error.is_transient() => return Err(error),
-            // It is an error when its turn comes.
+            // It becomes an error when it is restored.
             Err(_) => {}
         }
     }

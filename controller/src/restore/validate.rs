@@ -1,4 +1,4 @@
-//! Whether a Restore can run, given what was found in the cluster. Pure; everything that is wrong is found at once.
+//! Checks whether a Restore can run, given the state of the cluster. Pure; all errors are found at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,20 +18,20 @@ use jiff::Timestamp;
 
 use crate::config_maps;
 
-/// What was read in the cluster.
+/// The data read from the cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) backup: Option<Backup>,
     pub(crate) location: Option<BackupStorageLocation>,
     /// The data of the ConfigMap with the resource modifiers that the Restore names, if there is one.
     pub(crate) modifier: Option<BTreeMap<String, String>>,
-    /// The modifiers for restores that name none, where this one follows them.
+    /// The modifiers for restores that name none, if this one uses them.
     pub(crate) default_modifier: Option<DefaultModifier>,
     /// The data of the ConfigMap with the filter policies that the Restore names, if there is one.
     pub(crate) policy: Option<BTreeMap<String, String>>,
     /// The ConfigMaps that configure built-in actions.
     pub(crate) action_configs: Vec<ConfigMapData>,
-    /// The versions that people prefer; there with `--features=EnableAPIGroupVersions`.
+    /// The versions that users prefer; set with `--features=EnableAPIGroupVersions`.
     pub(crate) version_priorities: Option<VersionPriorities>,
 }
 
@@ -44,20 +44,20 @@ pub(crate) struct DefaultModifier {
 }
 
 impl Facts {
-    /// The versions that people prefer, if the layout of the backup has folders of versions (Velero `pkg/restore/restore.go`,
+    /// The versions that users prefer, if the layout of the backup has folders of versions (Velero `pkg/restore/restore.go`,
     /// `execute`, v1.18).
     pub(super) fn versions(&self) -> Option<&VersionPriorities> {
         let format = self.backup.as_ref()?.status.format_version.as_deref()?;
         self.version_priorities.as_ref().filter(|_| format >= "1.1.0")
     }
 
-    /// What of the versions that people prefer is not followed, as sentences.
+    /// Messages about preferred versions that are ignored.
     pub(super) fn ignored_versions(&self) -> impl Iterator<Item = &String> {
         self.version_priorities.iter().flat_map(|priorities| &priorities.ignored)
     }
 }
 
-/// When a Completed backup of this schedule started, and its name: the newest is restored. None for any other.
+/// Start time and name of a Completed backup of this schedule: the newest is restored. `None` for any other backup.
 pub(super) fn started_for(schedule: &str, backup: &Backup) -> Option<(Option<Timestamp>, String)> {
     let candidate = backup.phase() == BackupPhase::Completed && backup.schedule() == Some(schedule);
     let started = backup.status.start_timestamp.as_ref().map(|time| time.0);
@@ -71,7 +71,7 @@ pub(super) fn findings(spec: &RestoreSpec, facts: &Facts) -> Vec<Finding> {
     let (field, what) = match (named(spec.backup_name.as_ref()), named(spec.schedule_name.as_ref())) {
         (Some(name), None) => ("spec.backupName", format!("backup {name:?}")),
         (None, Some(name)) => ("spec.scheduleName", format!("a Completed backup of schedule {name:?}")),
-        // Both or none: found by the rules that need no cluster.
+        // Both or none: reported by the rules that need no cluster.
         _ => return found,
     };
     if found.iter().any(|finding| finding.field == field) {
@@ -129,7 +129,7 @@ fn location_finding(
     })
 }
 
-/// What people ask for in ConfigMaps.
+/// Settings of users in ConfigMaps.
 #[derive(Debug, Default)]
 pub(super) struct Configuration {
     pub(super) modifiers: Option<ResourceModifiers>,
@@ -138,7 +138,7 @@ pub(super) struct Configuration {
 }
 
 impl Configuration {
-    /// Errors: everything that is wrong with it.
+    /// The error lists everything that is wrong with it.
     pub(super) fn read(spec: &RestoreSpec, facts: &Facts) -> Result<Self, Vec<Finding>> {
         match (modifiers(spec, facts), filters(spec, facts), ActionConfigs::read(&facts.action_configs)) {
             (Ok(modifiers), Ok(filters), Ok(actions)) => Ok(Self { modifiers, filters, actions }),
@@ -150,13 +150,13 @@ impl Configuration {
     }
 }
 
-/// Whether a restore follows the modifiers that the administrator has set (Velero `pkg/controller/restore_controller.go`, after
-/// 1.18): its own take their place.
+/// Whether a restore uses the modifiers that the administrator has set (Velero `pkg/controller/restore_controller.go`, after
+/// 1.18): its own replace them.
 pub(super) fn follows_default_modifier(spec: &RestoreSpec) -> bool {
     spec.resource_modifier.is_none() && spec.skip_default_resource_modifier != Some(true)
 }
 
-/// The resource modifiers, if the Restore names some, else those for all restores. The error is everything that is wrong with them.
+/// The resource modifiers that the Restore names, or else the default ones. The error lists everything that is wrong with them.
 fn modifiers(spec: &RestoreSpec, facts: &Facts) -> Result<Option<ResourceModifiers>, Vec<Finding>> {
     let own = config_maps::read(
         modifiers::FIELD,
@@ -179,14 +179,14 @@ fn modifiers(spec: &RestoreSpec, facts: &Facts) -> Result<Option<ResourceModifie
     })
 }
 
-/// The filter policies, if the Restore names some; else such as say nothing. The error is everything that is wrong with them.
+/// The filter policies that the Restore names, or else empty ones. The error lists everything that is wrong with them.
 fn filters(spec: &RestoreSpec, facts: &Facts) -> Result<FilterPolicies, Vec<Finding>> {
     let (reference, data) = (spec.resource_policy.as_ref(), facts.policy.as_ref());
     let read = config_maps::read("spec.resourcePolicy", reference, data, resource_policy::read_for_restore);
     read.map(Option::unwrap_or_default)
 }
 
-/// The spec as it is run and published: names filled in, non-restorable resources excluded.
+/// The spec to run and publish: names filled in, non-restorable resources excluded.
 pub(super) fn prepared(restore: &Restore, backup: &Backup) -> RestoreSpec {
     let mut spec = restore.spec.clone();
     spec.backup_name.clone_from(&backup.metadata.name);
@@ -201,7 +201,7 @@ pub(super) fn prepared(restore: &Restore, backup: &Backup) -> RestoreSpec {
     spec
 }
 
-/// Why a restore must not begin with what it has claimed, or with what the backup holds: `namespaces` are those of its items.
+/// Why a restore must not begin with its claim, or with the contents of the backup; `namespaces` are the namespaces of its items.
 pub(super) fn refusal(
     spec: &RestoreSpec,
     backup: &Backup,

@@ -1,5 +1,5 @@
-//! What became of the data of each volume, by how it was planned and by what became of its claim, its pod and its volume: the one
-//! place that decides it and words it, for log, results and `-volumeinfo.json.gz`. Pure.
+//! The outcome of the data of each volume, from its plan and the outcomes of its claim, pod and volume. Only this module decides
+//! and words it, for log, results and `-volumeinfo.json.gz`. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +15,14 @@ use super::{
     report::About,
 };
 
-/// Why data that Velero has put into a repository does not come back.
+/// Why data that Velero has put into a repository is not restored.
 const IN_REPOSITORY: &str = "it is in a repository of files, which only Velero's node agents read";
-/// The same with what to do.
+/// The same, to be followed by a remedy.
 const SAVED_IN_REPOSITORY: &str =
     "Velero has saved it in a repository of files, which only its node agents read";
 const USE_VELERO: &str = "restore it with a Velero server that uses this bucket";
 
-/// What became of an object that has a volume.
+/// Outcome of an object that has a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Became {
     Created,
@@ -43,40 +43,40 @@ impl From<Outcome> for Became {
     }
 }
 
-/// The volume that a claim names, as it is in the cluster.
+/// State in the cluster of the volume that a claim names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NamedVolume {
     /// The claim has it, or can bind to it.
     Available,
     /// It is not in the cluster.
     Absent,
-    /// Another claim has it, by its namespace and name.
+    /// Another claim (`namespace/name`) has it.
     Held(String),
-    /// The claim exists, and has this volume.
+    /// The claim exists, and has this other volume.
     Another(String),
-    /// The claim names none, and nothing makes one for it; why.
+    /// The claim names none, and none is provisioned; the reason.
     Unprovisioned(String),
 }
 
-/// What became of volumes and of what has them.
+/// Outcomes of volumes and of their claims and pods.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VolumeOutcomes {
     /// Claims, by namespace and name in the cluster.
     claims: BTreeMap<(String, String), Became>,
     /// Pods with volumes whose data is in a repository; `None`: not reached.
     pods: BTreeMap<(String, String), Option<Became>>,
-    /// What claims name that is not available to them.
+    /// Volumes that claims name and that are not available to them.
     named: BTreeMap<(String, String), NamedVolume>,
     /// Why a PersistentVolume was not restored, by its name in the backup.
     failed: BTreeMap<String, String>,
 }
 
-/// A claim of the backup whose data was to come back.
+/// A claim of the backup whose data should be restored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlannedClaim<'a> {
-    /// Where the claim is in the backup.
+    /// Namespace of the claim in the backup.
     pub(crate) source: &'a str,
-    /// Where the claim goes.
+    /// Namespace of the claim in the cluster.
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
     /// The volume of the backup.
@@ -84,12 +84,12 @@ pub(crate) struct PlannedClaim<'a> {
     pub(crate) data: &'a DataSource,
 }
 
-/// What became of the data of one volume.
+/// Outcome of the data of one volume.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DataOutcome {
-    /// What log and results say. `None` if an error of the claim or the volume says it already.
+    /// Message for log and results. `None` if an error of the claim or the volume covers it.
     pub(crate) message: Option<(Level, String)>,
-    /// The entry in `-volumeinfo.json.gz` of a volume whose data did not come back.
+    /// The entry in `-volumeinfo.json.gz` of a volume whose data was not restored.
     pub(crate) missing: Option<Value>,
 }
 
@@ -105,7 +105,7 @@ fn missing(level: Level, text: String, why: impl Into<String>) -> Said {
 }
 
 impl VolumeOutcomes {
-    /// Takes note of an item, if it is a volume or has some.
+    /// Records the outcome of an item, if it is or has a volume.
     pub(crate) fn add(&mut self, about: About<'_>, applied: &Applied) {
         self.became(about, applied.outcome.into());
         if let ("v1", "PersistentVolume", None, Outcome::Failed) =
@@ -133,20 +133,20 @@ impl VolumeOutcomes {
         }
     }
 
-    /// The pods, by their namespace in the cluster and name, of which it matters what becomes of them.
+    /// Sets the pods (namespace in the cluster, name) whose outcomes matter.
     pub(crate) fn watch_pods(&mut self, pods: BTreeSet<(String, String)>) {
         self.pods = pods.into_iter().map(|pod| (pod, None)).collect();
     }
 
-    /// The volume that a claim names.
+    /// Records the volume that a claim names.
     pub(crate) fn names(&mut self, namespace: &str, claim: &str, volume: NamedVolume) {
         if volume != NamedVolume::Available {
             self.named.insert((namespace.to_owned(), claim.to_owned()), volume);
         }
     }
 
-    /// What became of the data of a claim; `None` if the claim is no part of the restore, or was not reached. `wanted` says whether
-    /// data of volumes is to be restored, `told` has the volumes that were made of snapshots.
+    /// Outcome of the data of a claim; `None` if the claim is not part of the restore, or was not reached. `wanted` says whether
+    /// data of volumes is restored, `told` has the volumes that were created from snapshots.
     pub(crate) fn of_claim(
         &self,
         claim: PlannedClaim<'_>,
@@ -231,7 +231,7 @@ impl VolumeOutcomes {
                 ),
                 format!("its claim was there already, with volume {other}"),
             ),
-            // The backup has nothing to bring to it.
+            // The backup has no data for it.
             (DataSource::Kept | DataSource::Lost(_) | DataSource::Unsaved(_), _) => {
                 info(keeps_its_data(name))
             }
@@ -247,14 +247,14 @@ impl VolumeOutcomes {
         let named = self.named.get(&(claim.namespace.to_owned(), claim.name.to_owned()));
         match (claim.data, named) {
             (_, Some(NamedVolume::Held(holder))) => Some(format!("its volume belongs to claim {holder}")),
-            // The volume is there with all that it had.
+            // The volume exists with all its data.
             (DataSource::Kept, _) => None,
             _ => Some("its claim was not restored".to_owned()),
         }
     }
 
-    /// What became of the data of a volume without a claim that Velero has put into a repository; `namespace` is where its pod goes.
-    /// `None` if the pod is no part of the restore, or was not reached.
+    /// Outcome of the data of a volume without a claim that Velero has put into a repository; `namespace` is the target of its
+    /// pod. `None` if the pod is not part of the restore, or was not reached.
     pub(crate) fn in_repository(&self, namespace: &str, volume: &RepositoryVolume) -> Option<DataOutcome> {
         let Some((pod, _)) = &volume.mount else {
             let text = format!("the data of {volume} is not restored: {SAVED_IN_REPOSITORY}; {USE_VELERO}");
@@ -293,7 +293,7 @@ fn unwanted(claim: PlannedClaim<'_>, became: Became) -> Said {
     }
 }
 
-/// Of a claim that was created and gets no volume. `said` is what would be said of it otherwise.
+/// The message about a created claim that gets no volume. `said` is the message without that.
 fn unprovisioned(claim: &str, class: &str, said: Said, wanted: bool) -> Said {
     let (message, why) = said;
     let (level, before) = match message {
@@ -305,7 +305,7 @@ fn unprovisioned(claim: &str, class: &str, said: Said, wanted: bool) -> Said {
     (Some((level, text)), why.or_else(|| wanted.then(|| format!("it has no volume: {class}"))))
 }
 
-/// Of a claim that is left to the pod which has its ephemeral volume.
+/// The message about a claim that is left to the pod with its ephemeral volume.
 fn left_to_pod(claim: PlannedClaim<'_>) -> Said {
     let PlannedClaim { source, name, .. } = claim;
     match claim.data {

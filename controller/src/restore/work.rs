@@ -64,34 +64,34 @@ mod volumes;
 
 pub(super) use volumes::VOLUMES;
 
-/// The longest API version, or kind (characters): a subdomain of DNS, a slash, and a label.
+/// Maximum length of an API version or kind (characters): a subdomain of DNS, a slash, and a label.
 const LONGEST_KIND: usize = 253 + 1 + 63;
-/// Items of a type that are on their way at a time.
+/// Maximum number of concurrent items of a type.
 const IN_FLIGHT: usize = 16;
-/// Items that may be noted in the journal, for actions, without an end.
+/// Maximum number of items in the journal of actions without an end.
 const NOTED: usize = 64;
-/// Items that are on their way at a time where actions are noted in the journal: while as many as may be are noted, those before
-/// them wait for the write that has their ends, and are created then.
+/// Maximum number of concurrent items where actions are noted in the journal: while `NOTED` items are noted, earlier ones wait
+/// for the write with their ends, or are being created.
 const WITH_JOURNAL: usize = 3 * NOTED;
 
-/// How long a group that was away may be unknown before nothing serves it: its server is replaced by another one.
+/// Time for which an API group that was unavailable may be missing, because its server is being replaced.
 const BETWEEN_SERVERS: Duration = Duration::from_secs(5);
 
-/// Types that are waited for and named; others are counted.
+/// Maximum number of awaited types in a message; others are counted.
 const MAX_AWAITED: usize = 5;
-/// Between two looks at what is served.
+/// Interval between two reads of the served types.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long an action or a command that is under way gets to answer when work has to stop: what it has started is better known.
+/// Time that a running action or command has to answer when work has to stop, so that its outcome is known.
 pub(super) const LAST_WORD: Duration = Duration::from_secs(10);
-/// Pods whose hooks are on their way to the runner, which takes them at once.
+/// Capacity of the channel of pods to the hook runner, which receives them at once.
 const HANDED_OVER: usize = 16;
 
-/// What an action has done with an item, if it has started something.
+/// The result of an action on an item, if it has started an operation.
 pub(super) type Started = (Execution, Done<RestoreActionOutput>);
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WorkError {
-    /// It has to stop; it is resumed later.
+    /// The work has to stop; it is resumed later.
     #[error(transparent)]
     Stopped(#[from] StopReason),
     #[error(transparent)]
@@ -102,16 +102,16 @@ pub(super) enum WorkError {
     /// The spec does not fit the backup. Nothing was written by this attempt.
     #[error("{0}")]
     Refused(String),
-    /// The journal did not take what an action may start, which volume is created, or which hook is run.
+    /// The journal could not record an action, the creation of a volume, or a hook.
     #[error("what may be started could not be noted: {0}")]
     Journal(#[source] StoreError),
 }
 
-/// Reads what the cluster serves now.
+/// Reads the types that the cluster serves now.
 pub(super) type Discover<'a> =
     Box<dyn Fn() -> BoxFuture<'static, Result<ServedTypes, ReadError>> + Send + Sync + 'a>;
 
-/// The actions of plugins, and what actions need.
+/// The actions of plugins, and the shared state of actions.
 pub(super) struct ActionContext<'a> {
     pub(super) plugins: Vec<Arc<dyn RestoreItemAction>>,
     /// Built-in ones that a ConfigMap configures.
@@ -135,23 +135,23 @@ pub(super) struct Work<'a> {
     /// Types whose objects start work of other operators.
     pub(super) guarded: &'a [String],
     pub(super) order: &'a RestoreOrder,
-    /// Which versions of types are restored; none: those that are stored at the plain paths, where the cluster serves them.
+    /// Preferred versions of types; `None`: the versions stored at the plain paths, where the cluster serves them.
     pub(super) versions: Option<&'a VersionPriorities>,
-    /// What the right to work is for: nothing is written into another namespace.
+    /// The footprint of the claim: nothing is written into other namespaces.
     pub(super) claimed: &'a Footprint,
-    /// How long a definition, or an object that is being deleted, is waited for.
+    /// Maximum wait for a definition, or for an object that is being deleted.
     pub(super) patience: Duration,
     pub(super) created: Option<String>,
     pub(super) resumed: bool,
     /// How items are rewritten; the kept volumes are added here.
     pub(super) rules: RestoreRules,
-    /// What people want changed in items after all actions.
+    /// Changes that users want in items, made after all actions.
     pub(super) modifiers: Option<ResourceModifiers>,
-    /// What a policy says of the items of some namespaces and types.
+    /// Filters of a policy for items of some namespaces and types.
     pub(super) filters: FilterPolicies,
     pub(super) snapshots: Snapshots,
     pub(super) saved: SavedVolumes,
-    /// How the data of each volume comes back; decided once, before anything is restored.
+    /// How the data of each volume is restored; decided once, before any item.
     pub(super) plan: VolumePlan,
     pub(super) hooks: HookContext<'a>,
 }
@@ -165,8 +165,8 @@ struct Common<'a> {
 }
 
 impl Work<'_> {
-    /// Restores everything that is selected, and runs the hooks of its pods, or what there was time for before a person has
-    /// cancelled it; what actions have started meanwhile. Running it again is idempotent.
+    /// Restores all selected items and runs the hooks of their pods, until done or cancelled by a user. Returns the
+    /// operations that actions have started. Running it again is idempotent.
     pub(super) async fn run(mut self) -> Result<Vec<Started>, WorkError> {
         let started = Mutex::default();
         let (pods, restored) = mpsc::channel(HANDED_OVER);
@@ -195,7 +195,7 @@ impl Work<'_> {
                 self.report.cancelled(self.resumed);
                 Ok(())
             }
-            // The end may tell what was done.
+            // The end may report what was done.
             done @ (Ok(()) | Err(WorkError::Stopped(StopReason::ClaimLost))) => done,
             Err(error) => return Err(error),
         };
@@ -290,7 +290,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Why a restore of nothing does not begin.
+    /// Why a restore that selects nothing does not begin.
     fn selects_nothing(&self, selection: &Selection) -> Result<String, StoreError> {
         let backup = self.restore.spec.backup_name.as_deref().unwrap_or_default();
         if self.contents.is_empty() {
@@ -308,7 +308,7 @@ impl Work<'_> {
         Ok(format!("{nothing}; {left_out} would start work and have to be named in spec.includedResources"))
     }
 
-    /// Restores types that were not served before: what serves them may have been restored by now, or was away for a moment.
+    /// Restores types that were not served before: their servers may have been restored by now, or were unavailable for a moment.
     async fn served_later(&self, mut batches: Vec<Batch>, common: &Common<'_>) -> Result<(), WorkError> {
         if batches.is_empty() {
             return Ok(());
@@ -334,8 +334,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// What the cluster serves once nothing is missing, or when it was waited for as long as that may take. `missing` names the types
-    /// that are waited for.
+    /// The types that the cluster serves, once none is missing or after `patience`. `missing` names the awaited types.
     async fn await_served(
         &self,
         mut missing: impl FnMut(&ServedTypes) -> Vec<String>,
@@ -433,7 +432,7 @@ impl Work<'_> {
         done
     }
 
-    /// What is left out because an operator would run it once more.
+    /// Reports items that are left out because an operator would run them again.
     fn report_guarded(&self, selection: &Selection) -> Result<(), StoreError> {
         for (group_resource, items) in selection.left_out(self.contents)? {
             self.report.expect(items.len());
@@ -450,7 +449,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The type is the error; its items are only listed.
+    /// Reports an error for the type; its items are only listed.
     fn not_served(&self, batch: &Batch) {
         self.report.error(
             Scope::Velero,
@@ -464,11 +463,11 @@ impl Work<'_> {
         self.list(&batch.items, Outcome::Failed);
     }
 
-    /// Lists items that are not looked at any further.
+    /// Lists items that are not processed further.
     fn list(&self, items: &[ItemRef], outcome: Outcome) {
         for item in items {
             let object = self.contents.object(item).unwrap_or_default();
-            // The list keeps them, whatever stands there.
+            // The list keeps them, whatever text they hold.
             let text = |key| shortened(json::text(&object, &[], key).unwrap_or_default(), LONGEST_KIND);
             let about = About {
                 api_version: &text("apiVersion"),

@@ -1,4 +1,4 @@
-//! Whether a backup has expired, and what is done about it. Pure.
+//! Decides whether a backup has expired, and what to do then. Pure.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use backup_core::api::{
 use backup_runtime::queue::Action;
 use jiff::{SignedDuration, Timestamp};
 
-/// Longest time until an expiration is looked at again: the clock may have been wrong.
+/// Maximum time between checks of an expiration: the clock may have been wrong.
 const MAX_WAIT: Duration = Duration::from_hours(24);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expiry {
-    /// It is never deleted as it is now: it has no expiration, has not ended, or is being deleted.
+    /// Not deleted in its current state: it has no expiration, has not ended, or is being deleted.
     Never,
-    /// After this time.
+    /// It expires after this time.
     In(Duration),
     Expired,
 }
 
 impl Expiry {
-    /// What to wait for; `None` if it has expired.
+    /// The action until then; `None` if it has expired.
     pub(super) fn wait(self) -> Option<Action> {
         match self {
             Self::Never => Some(Action::AwaitChange),
@@ -85,15 +85,15 @@ pub(super) struct Facts {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Plan {
-    /// Its deletion is requested already, or was refused a short while ago.
+    /// Its deletion was requested already, or was refused recently.
     Nothing,
     Label(Failure),
     Request,
-    /// Request it again: this request of ours failed.
+    /// Request it again: this earlier request of ours failed.
     Renew(Box<DeleteBackupRequest>),
 }
 
-/// One request at a time. One that failed is made again after `period`.
+/// One request at a time. A failed one is repeated after `period`.
 pub(super) fn decide(facts: &Facts, now: Timestamp, period: Duration) -> Plan {
     let is_open = |request: &DeleteBackupRequest| {
         !matches!(request.status.phase, Some(Phase::Processed | Phase::Unknown(_)))
@@ -191,7 +191,7 @@ mod tests {
             (vec![request("b-x", None, 9999)], Some(Failure::ReadOnly), "Nothing"),
             (vec![request("b-x", Some("New"), 1)], None, "Nothing"),
             (vec![request(ours, Some("InProgress"), 9999)], None, "Nothing"),
-            // Somebody else's that failed.
+            // A failed request of another client.
             (vec![request("b-x", processed, 1)], None, "Request"),
             (vec![request(ours, processed, 3599)], None, "Nothing"),
             (vec![request(ours, processed, 3600)], None, "Renew"),
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(Expiry::Expired.wait(), None);
     }
 
-    /// They are part of the API: who watches backups by Velero's label finds them.
+    /// The values are part of the API: users select backups by Velero's label.
     #[test]
     fn the_label_has_the_values_that_velero_gives_it() {
         let all = [Failure::NotFound, Failure::CannotGet, Failure::ReadOnly, Failure::Unavailable];

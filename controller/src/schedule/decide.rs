@@ -1,4 +1,4 @@
-//! Whether a schedule is valid, and when it is due. Pure.
+//! Decides whether a schedule is valid, and when it is due. Pure.
 
 use backup_core::{
     api::{Schedule, schedule::ScheduleSpec},
@@ -12,15 +12,15 @@ use kube::ResourceExt as _;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// The backup of this slot.
+    /// The backup of this slot is due.
     Now(Timestamp),
     /// Not before then.
     At(Timestamp),
-    /// The expression has no time any more, or only one that somebody asks for.
+    /// The expression has no further time.
     Never,
 }
 
-/// The expression, or everything that is wrong with the spec, by field. The template is checked by the rules of Backups.
+/// The parsed expression, or all errors in the spec, by field. The template is checked by the rules of Backups.
 pub(super) fn check(spec: &ScheduleSpec, dialect: Dialect, local: &TimeZone) -> Result<Cron, Vec<String>> {
     let found = validate::engine_schedule(spec, &[dialect]);
     match Cron::parse(&spec.schedule, dialect, local) {
@@ -29,7 +29,7 @@ pub(super) fn check(spec: &ScheduleSpec, dialect: Dialect, local: &TimeZone) -> 
     }
 }
 
-/// How Velero's other library differs over an expression, for an event.
+/// How Velero's other cron library reads an expression differently, for an event.
 pub(super) fn ambiguity(
     expression: &str,
     dialect: Dialect,
@@ -42,22 +42,22 @@ pub(super) fn ambiguity(
     ))
 }
 
-/// Slots that were noted further in the future than this come from a wrong clock.
+/// Maximum difference between clocks: a recorded slot further in the future comes from a wrong clock.
 const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_hours(1);
 
-/// The slot that is noted. `None` if the note comes from a wrong clock, as it would keep the schedule waiting until that time has come.
+/// A recorded slot. `None` if it comes from a wrong clock: it would keep the schedule waiting until that time.
 pub(super) fn noted(slot: Option<&Time>, now: Timestamp) -> Option<Timestamp> {
     slot.map(|slot| slot.0).filter(|slot| slot.duration_since(now) <= MAX_CLOCK_DIFFERENCE)
 }
 
-/// The last slot that was dealt with, one way or another; at first the creation of the schedule.
+/// The last slot that was handled, by a backup or a skip; at first the creation of the schedule.
 fn since(schedule: &Schedule, now: Timestamp) -> Option<Timestamp> {
     let status = &schedule.status;
     let created = schedule.metadata.creation_timestamp.as_ref().map(|time| time.0);
     noted(status.last_backup.as_ref(), now).or(created).max(noted(status.last_skipped.as_ref(), now))
 }
 
-/// Of many slots that were missed, the latest is due.
+/// Of several missed slots, the latest is due.
 pub(super) fn due(schedule: &Schedule, cron: &Cron, now: Timestamp) -> Due {
     let since = since(schedule, now).unwrap_or(now);
     match cron.latest(since, now) {
@@ -66,15 +66,15 @@ pub(super) fn due(schedule: &Schedule, cron: &Cron, now: Timestamp) -> Due {
     }
 }
 
-/// The last slot for which a backup had to be made: one that is due, was made, or was left out because it could not be made. What
-/// is left out because a person asked for it does not count.
+/// The last slot for which a backup was required: one that is due, was made, or was skipped because it could not be made. Slots
+/// that were skipped at a user's request do not count.
 pub(super) fn last_due(schedule: &Schedule, due: Due) -> Option<Timestamp> {
     if let Due::Now(slot) = due {
         return Some(slot);
     }
     let made = schedule.status.last_backup.as_ref().map(|time| time.0);
     let skipped = schedule.status.last_skipped.as_ref().map(|time| time.0);
-    // The annotation names the slot that could not be made.
+    // The annotation names the slot whose backup could not be made.
     let why = schedule.annotations().get(SKIPPED_ANNOTATION).map_or("", String::as_str);
     made.max(skipped.filter(|slot| why.starts_with(&format!("{slot}: "))))
 }
@@ -103,7 +103,7 @@ mod tests {
     fn an_expression_that_the_libraries_read_differently_is_named_and_no_other() {
         let now = "2026-08-01T12:00:00Z".parse().unwrap();
         let said = |expression: &str| ambiguity(expression, Dialect::Robfig, &TimeZone::UTC, now);
-        // Both kinds of days are given, and the days are the same ones.
+        // Both kinds of days are given, and they select the same days.
         for same in ["0 3 * * *", "0 3 1-31 * 0-6", "@every 2h"] {
             assert_eq!(said(same), None, "{same}");
         }
@@ -129,7 +129,7 @@ mod tests {
             (Some(ten), None, "", "2026-01-10T10:05:00Z", Some(ten)),
             (Some(ten), None, "", "2026-01-10T11:05:00Z", Some(eleven)),
             (Some(ten), Some(eleven), refused, "2026-01-10T11:05:00Z", Some(eleven)),
-            // As a person asked for it, also after one that was refused.
+            // Skipped at a user's request, also after a refused slot.
             (Some(ten), Some(eleven), "", "2026-01-10T11:05:00Z", Some(ten)),
             (Some(ten), Some("2026-01-10T12:00:00Z"), refused, "2026-01-10T12:05:00Z", Some(ten)),
         ] {
@@ -153,14 +153,14 @@ mod tests {
             (daily, "2026-01-10T02:00:00Z", None, None, today),
             (daily, old, Some("2025-12-01T03:00:00Z"), None, today),
             (daily, old, Some("2026-01-10T03:00:00Z"), None, tomorrow),
-            // Velero notes when it has made the backup, not of which slot it is.
+            // Velero records when it has made the backup, not its slot.
             (daily, old, Some("2026-01-10T03:00:41Z"), None, tomorrow),
             (daily, old, Some("2026-01-09T03:00:00Z"), Some("2026-01-10T03:00:00Z"), tomorrow),
             (daily, old, None, Some("2026-01-10T11:59:00Z"), tomorrow),
             (daily, "2026-02-01T00:00:00Z", None, None, at("2026-02-01T03:00:00Z")),
             ("0 12 * * *", new, None, None, now(noon)),
             ("0 0 30 2 *", new, None, None, Due::Never),
-            // Within what clocks may differ, and beyond.
+            // Within the allowed difference of clocks, and beyond.
             (daily, old, Some("2026-01-10T12:59:00Z"), None, tomorrow),
             (daily, old, Some("2027-02-14T03:00:00Z"), None, today),
             (daily, old, Some("2026-01-10T03:00:00Z"), Some("2027-02-14T03:00:00Z"), tomorrow),

@@ -1,4 +1,4 @@
-//! The backup of a slot. Pure.
+//! Creates the backup of a slot. Pure.
 //!
 //! Velero: `FromSchedule` in `pkg/builder/backup_builder.go`, v1.18.
 
@@ -13,8 +13,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt as _;
 
-/// What tools that deploy things know their own by. With one of these on it, a backup would be taken for something that is not in
-/// the repository any more, and removed: in the middle of its work, or all of them at once.
+/// Marks by which deployment tools know their objects. A backup with one of them would look like an object that was removed
+/// from the repository, and would be deleted: during its work, or all backups at once.
 const TRACKED: [&str; 8] = [
     "app.kubernetes.io/instance",
     "argocd.argoproj.io/",
@@ -25,10 +25,10 @@ const TRACKED: [&str; 8] = [
     "config.kubernetes.io/",
     "kubectl.kubernetes.io/",
 ];
-/// Notes of ours about the Schedule itself.
+/// Prefix of our annotations about the Schedule itself.
 const OURS: &str = "backup-controller/";
 
-/// The backup of a slot. Its name follows from schedule and slot.
+/// The backup of a slot. Its name is derived from schedule and slot.
 pub(super) fn backup(schedule: &Schedule, slot: Timestamp) -> Backup {
     let name = schedule.name_any();
     let mut backup = Backup::new(&names::timestamped(&name, slot), schedule.spec.template.clone());
@@ -57,7 +57,7 @@ fn inherited(all: BTreeMap<String, String>) -> BTreeMap<String, String> {
         key != BREAK_GLASS_ANNOTATION
             && !key.starts_with(OURS)
             && !TRACKED.iter().any(|tracked| {
-                // A prefix counts for the domains below it, too, but not for others that end alike.
+                // A prefix also matches subdomains, but not other domains that end alike.
                 let at = key.find(tracked);
                 if tracked.ends_with('/') {
                     at.is_some_and(|at| at == 0 || key[..at].ends_with('.'))
@@ -69,7 +69,7 @@ fn inherited(all: BTreeMap<String, String>) -> BTreeMap<String, String> {
     all.into_iter().filter(|(key, _)| stays(key)).collect()
 }
 
-/// Whether a backup that is there was made by a schedule of this name.
+/// Whether an existing backup was made by a schedule of this name.
 pub(super) fn is_of(backup: &Backup, schedule: &Schedule) -> bool {
     backup.schedule() == Some(labels::valid_value(&schedule.name_any()).as_str())
 }

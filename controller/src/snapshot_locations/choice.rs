@@ -1,5 +1,5 @@
-//! Which VolumeSnapshotLocations a backup uses: those that it names, and for each other provider the only one, or the
-//! default one (Velero `pkg/controller/backup_controller.go`, `validateAndGetSnapshotLocations`, v1.18). Pure.
+//! Chooses the VolumeSnapshotLocations of a backup: those that it names, and for each other provider the only one, or the
+//! default (Velero `pkg/controller/backup_controller.go`, `validateAndGetSnapshotLocations`, v1.18). Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,22 +17,22 @@ pub(crate) struct SnapshotCandidates {
     pub(crate) locations: Vec<VolumeSnapshotLocation>,
     /// Names of the plugins that can take snapshots.
     pub(crate) plugins: BTreeSet<String>,
-    /// Why others are not run.
+    /// Why other plugins cannot be run.
     pub(crate) problems: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChosenLocations {
-    /// Names of locations: those that were asked for in their order, then the others by name. At most one for each provider.
+    /// Names of locations: the requested ones in their order, then the others by name. At most one for each provider.
     pub(crate) names: Vec<String>,
-    /// What keeps the backup from running.
+    /// Errors that keep the backup from running.
     pub(crate) findings: Vec<Finding>,
-    /// Why locations that were not asked for cannot be used.
+    /// Why locations that were not requested cannot be used.
     pub(crate) unusable: Vec<String>,
 }
 
-/// `defaults` is from providers to names. A location that is not asked for and has no plugin is left out; so are all that are not
-/// asked for if no snapshots are wanted.
+/// `defaults` maps providers to names. A location that is neither requested nor served by a plugin is skipped; so are all that
+/// are not requested if `snapshotVolumes` is false.
 pub(crate) fn choose(
     spec: &BackupSpec,
     candidates: &SnapshotCandidates,
@@ -106,7 +106,7 @@ impl ChosenLocations {
     }
 }
 
-/// Why a location cannot be used: no plugin serves it, or its settings cannot be honoured. `None` if it can.
+/// Why a location cannot be used: no plugin serves it, or its settings cannot be honoured. `None` if it can be used.
 fn unserved(location: &VolumeSnapshotLocation, candidates: &SnapshotCandidates) -> Option<String> {
     if let Err(error) = super::settings(location) {
         return Some(error.to_string());
@@ -128,7 +128,7 @@ pub(super) fn missing_plugin(location: &str, plugin: &str, problems: &[String]) 
     sentence
 }
 
-/// For a sentence.
+/// Names, for a message.
 pub(crate) fn names<'a, K: kube::ResourceExt + 'a>(objects: impl IntoIterator<Item = &'a K>) -> String {
     let names: Vec<_> = objects.into_iter().map(K::name_any).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }

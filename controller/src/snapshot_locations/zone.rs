@@ -5,7 +5,7 @@ use serde_json::Value;
 use backup_actions::json::list;
 
 const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
-/// A volume may be in several zones only here.
+/// Only here a volume may be in several zones.
 const GKE: &str = "topology.gke.io/zone";
 const KEYS: [&str; 6] = [
     "topology.ebs.csi.aws.com/zone",
@@ -16,8 +16,7 @@ const KEYS: [&str; 6] = [
     LABELS[1],
 ];
 
-/// The zone that the labels of a PersistentVolume name, or the nodes that it can be used on; several with `__` between them.
-/// Empty if it is not known.
+/// The zone in the labels of a PersistentVolume, or in its node affinity; several are joined with `__`. Empty if unknown.
 pub(crate) fn of(volume: &Value) -> String {
     let labels = &volume["metadata"]["labels"];
     if let Some(zone) = LABELS.iter().find_map(|label| labels.get(label).and_then(Value::as_str)) {

@@ -1,4 +1,4 @@
-//! What a bucket and the cluster hold, side by side.
+//! Compares a bucket with the cluster.
 
 use std::collections::HashMap;
 
@@ -11,19 +11,19 @@ use backup_runtime::{Cluster, list};
 use jiff::Timestamp;
 use kube::{ResourceExt as _, api::DynamicObject};
 
-/// A Backup of the cluster, as far as it is compared with a bucket.
+/// The fields of a Backup that are compared with a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ClusterBackup {
     /// Its BackupStorageLocation; empty if it has none yet.
     pub(super) location: String,
     pub(super) stored: bool,
-    /// When it may be deleted.
+    /// Time at which it may be deleted.
     pub(super) expiration: Option<Timestamp>,
-    /// Whether its deletion was asked for.
+    /// Whether its deletion was requested.
     pub(super) deleting: bool,
     /// Whether objects that belong to it are still to be created.
     pub(super) pending: bool,
-    /// Whether it is marked as one without files.
+    /// Whether it is marked as having no files.
     pub(super) marked: bool,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct ClusterBackup {
 pub(super) type ClusterBackups = HashMap<String, ClusterBackup>;
 
 impl ClusterBackup {
-    /// Whatever type the fields have, so that an object that is not a valid Backup counts, too.
+    /// Accepts fields of any type, so that an object that is not a valid Backup counts, too.
     pub(super) fn of(backup: &DynamicObject) -> Self {
         let (spec, status) = (&backup.data["spec"], &backup.data["status"]);
         let phase = status["phase"].as_str().map_or(BackupPhase::New, BackupPhase::from);
@@ -46,14 +46,14 @@ impl ClusterBackup {
     }
 }
 
-/// All Backups, in whatever phase, from a fresh list.
+/// All Backups, in any phase, from a fresh list.
 pub(super) async fn cluster_backups(cluster: &Cluster) -> Result<ClusterBackups, kube::Error> {
     let all =
         list::raw::<Backup, _>(cluster, "", |backup| Some((backup.name_any(), ClusterBackup::of(&backup))));
     Ok(all.await?.into_iter().collect())
 }
 
-/// The phases of a backup that is in its bucket as a whole; others may have ended without anything there.
+/// The phases of a backup that is complete in its bucket; backups in other phases may have ended without files.
 pub(super) fn is_stored(phase: &BackupPhase) -> bool {
     matches!(phase, BackupPhase::Completed | BackupPhase::PartiallyFailed)
 }
@@ -62,30 +62,30 @@ pub(super) fn is_stored(phase: &BackupPhase) -> bool {
 pub(super) struct Comparison<'a> {
     /// In the bucket, and no Backup of that name is in the cluster.
     pub(super) missing: Vec<&'a str>,
-    /// In the bucket, and the Backup of that name is of the location that is named second.
+    /// In the bucket, but the Backup of that name belongs to the location that is named second.
     pub(super) conflicts: Vec<(&'a str, &'a str)>,
-    /// Folders that no Backup can be named after.
+    /// Folders whose names no Backup can have.
     pub(super) foreign: Vec<&'a str>,
-    /// Stored in this location as the cluster says, and not in the bucket.
+    /// Stored in this location according to the cluster, and not in the bucket.
     pub(super) orphans: Vec<(&'a str, &'a ClusterBackup)>,
-    /// Backups of this location that the cluster says are stored, orphans among them.
+    /// Backups of this location that are stored according to the cluster, including orphans.
     stored: Vec<&'a ClusterBackup>,
     /// Backups of this location whose objects are still to be created.
     pub(super) pending: Vec<&'a str>,
-    /// Backups of this location that the cluster says are stored, and that have a folder.
+    /// Backups of this location that are stored according to the cluster, and have a folder.
     pub(super) with_folder: Vec<(&'a str, &'a ClusterBackup)>,
 }
 
 impl<'a> Comparison<'a> {
-    /// `folders` are sorted, and were listed after the cluster: what the cluster says is stored was stored when the listing
-    /// began.
+    /// `folders` must be sorted, and listed after the cluster: backups that the cluster shows as stored were stored when the
+    /// listing began.
     pub(super) fn of(folders: &'a [String], cluster: &'a ClusterBackups, location: &str) -> Self {
         let mut compared = Self::default();
         for folder in folders {
             match cluster.get(folder) {
                 None if !names::is_object_name(folder) => compared.foreign.push(folder),
                 None => compared.missing.push(folder),
-                // One that has no location yet is not stored anywhere.
+                // A Backup without a location is not stored anywhere yet.
                 Some(backup) if backup.location != location && !backup.location.is_empty() => {
                     compared.conflicts.push((folder, &backup.location));
                 }
@@ -110,8 +110,8 @@ impl<'a> Comparison<'a> {
     /// Why orphans are not removed; `None` if they may be. A wrong prefix, another bucket, or credentials that list nothing
     /// look like a bucket whose backups were deleted.
     ///
-    /// `folders` is how many the listing has, `agreed` how many removals a person has agreed to. Backups that have expired are
-    /// expected to be gone, and count on neither side.
+    /// `folders` is the number of listed folders, `agreed` the number of removals to which a user has agreed. Backups that have
+    /// expired are expected to be gone, and count on neither side.
     pub(super) fn removal_refusal(
         &self,
         folders: usize,
@@ -237,13 +237,13 @@ mod tests {
             (10, 1, 0, 10, None, true),
             (10, 10, 0, 10, None, true),
             (10, 11, 0, 10, None, false),
-            // One alone may go, unless nothing else is there.
+            // One alone may be removed, unless the bucket is empty.
             (0, 1, 0, 5, None, true),
             (0, 1, 0, 0, None, false),
             (0, 2, 0, 5, None, false),
             (1, 2, 0, 1, None, false),
             (2, 2, 0, 2, None, true),
-            // After a week without a controller most have expired, and others have come.
+            // After a week without a controller most have expired, and new ones exist.
             (0, 0, 500, 30, None, true),
             (2, 2, 500, 2, None, true),
             (0, 0, 500, 0, None, false),

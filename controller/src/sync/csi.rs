@@ -1,8 +1,9 @@
-//! Snapshots of CSI volumes that Velero up to 1.16 has recorded beside a backup. They are created in the cluster so that they are
+//! Snapshots of CSI volumes that Velero up to 1.16 has recorded beside a backup. They are created in the cluster so that they
+//! are
 //! deleted from the storage system with the backup. Pure.
 //!
-//! Until then their contents have the policy Retain: removing such an object from the cluster, as the sync does with orphans,
-//! must not destroy the backup's data. The deletion of the backup sets Delete.
+//! Until then their VolumeSnapshotContents have the policy Retain: removing such an object from the cluster, as the sync does
+//! with orphans, must not destroy the backup's data. The deletion of the backup sets Delete.
 
 use backup_core::{
     api::Backup,
@@ -13,7 +14,7 @@ use serde_json::{Map, Value, json, value::RawValue};
 
 const API_VERSION: &str = "snapshot.storage.k8s.io/v1";
 
-/// The VolumeSnapshotClass to create. It stays when the backup goes: others may use it by then.
+/// The VolumeSnapshotClass to create. It is kept when the backup is deleted: others may use it by then.
 pub(super) fn class(object: &RawValue) -> Result<DynamicObject, String> {
     let stored = read(object, "VolumeSnapshotClass")?;
     let name = name(&stored, "VolumeSnapshotClass")?;
@@ -21,7 +22,7 @@ pub(super) fn class(object: &RawValue) -> Result<DynamicObject, String> {
         "apiVersion": API_VERSION, "kind": "VolumeSnapshotClass",
         "metadata": { "name": name, "labels": stored["metadata"]["labels"], "annotations": stored["metadata"]["annotations"] },
     });
-    // Whether a class is the one for all others is up to this cluster.
+    // The default class is this cluster's choice.
     if let Some(all) = made.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
         all.retain(|key, _| key != labels::csi::DEFAULT_CLASS && !key.starts_with("kubectl.kubernetes.io/"));
     }
@@ -29,7 +30,7 @@ pub(super) fn class(object: &RawValue) -> Result<DynamicObject, String> {
     serde_json::from_value(made).map_err(|error| format!("VolumeSnapshotClass {name}: {error}"))
 }
 
-/// The VolumeSnapshotContent to create: for a snapshot that exists in the storage system, and for no VolumeSnapshot.
+/// The VolumeSnapshotContent to create: for a snapshot that exists in the storage system, without a VolumeSnapshot.
 pub(super) fn content(object: &RawValue, backup: &Backup) -> Result<DynamicObject, String> {
     let stored = read(object, "VolumeSnapshotContent")?;
     let name = name(&stored, "VolumeSnapshotContent")?;
@@ -56,7 +57,7 @@ pub(super) fn content(object: &RawValue, backup: &Backup) -> Result<DynamicObjec
         } },
         "spec": {
             "deletionPolicy": "Retain", "driver": stored["spec"]["driver"], "source": { "snapshotHandle": handle },
-            // It has to name one, which is not there.
+            // Required, but the object does not exist.
             "volumeSnapshotRef": { "apiVersion": API_VERSION, "kind": "VolumeSnapshot",
                 "namespace": format!("ns-{uid}"), "name": format!("name-{uid}") },
         },

@@ -1,4 +1,4 @@
-//! Whether a location is compared with the cluster now. Pure.
+//! Decides whether a location is compared with the cluster now. Pure.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use kube::ResourceExt as _;
 
 use crate::location::{is_available, period};
 
-/// No location is compared more often than this, whatever it says.
+/// Minimum interval between comparisons, whatever a location says.
 pub(super) const SHORTEST: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +20,8 @@ pub(super) enum Plan {
     Wait(Action),
 }
 
-/// A location is compared when this process has not done it yet, at its period, and when a person asks. `passed` is when it
-/// was last compared as it is now.
+/// A location is compared when this process has not done it yet, at its period, and at a user's request. `passed` is the time
+/// of the last comparison with its current spec.
 pub(super) fn decide(
     location: &BackupStorageLocation,
     passed: Option<Duration>,
@@ -44,7 +44,7 @@ pub(super) fn decide(
     }
 }
 
-/// Between two comparisons of it; `None` if it is never compared unless a person asks.
+/// Interval between comparisons of the location; `None` if only a user's request starts one.
 pub(super) fn every(location: &BackupStorageLocation, default_period: GoDuration) -> Option<Duration> {
     let period = period(location.spec.backup_sync_period, default_period);
     (!period.is_zero()).then(|| period.max(SHORTEST))

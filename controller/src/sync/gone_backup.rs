@@ -1,7 +1,7 @@
-//! Folders that a Backup of this installation has left which is gone: deleted while its store was away, or by force.
+//! Folders left by a deleted Backup of this installation: it was deleted while its store was unavailable, or by force.
 //!
-//! What is committed is finished, as the bucket is to hold backups as a whole. Of everything else nothing is kept, snapshots and
-//! operations included: only this installation knows of them.
+//! A committed backup is finished, as the bucket must hold complete backups. Everything else is removed, including snapshots
+//! and operations: only this installation knows of them.
 
 use backup_core::api::Backup;
 use backup_store::{Abandonment, Claimant, CommittedBackup, FoundJob, IncompleteBackup, Remnant, StoreError};
@@ -17,29 +17,29 @@ use crate::{
     job::{cancellation::StopReason, worker::WorkerError},
 };
 
-/// How long the mark that a backup was abandoned stays: a controller that does not know that it was replaced is stopped by it.
+/// Lifetime of the mark of an abandoned backup: it stops a controller that does not know that it was replaced.
 const MARK: SignedDuration = SignedDuration::from_hours(24);
 
-/// Whose folder it is, if it is one of ours and the Backup is gone.
+/// The owner of the folder, if it belongs to this installation and the Backup is gone.
 pub(super) async fn owner(
     pass: &Pass<'_>,
     name: &str,
     folder: &IncompleteBackup,
 ) -> Result<Option<Claimant>, ReconcileError> {
-    // Items without metadata may be all that is left of a backup.
+    // Contents without metadata may be the rest of a complete backup.
     if folder.most >= Remnant::Contents {
         return Ok(None);
     }
     let owner = pass.store.claimant_of_backup(name).await?;
     let ours = owner.filter(|owner| owner.is_same_installation(&pass.leftovers.claimant("")));
-    // It may have been created since the cluster was listed.
+    // The Backup may have been created since the cluster was listed.
     if ours.is_some() && pass.backup_exists(name).await? {
         return Ok(None);
     }
     Ok(ours)
 }
 
-/// Finishes what is committed, or removes what the Backup has left.
+/// Finishes a committed backup, or removes everything that the Backup has left.
 pub(super) async fn clean_up(
     pass: &Pass<'_>,
     name: &str,
@@ -89,7 +89,7 @@ async fn publish(pass: &Pass<'_>, plan: &mut CommittedBackup) -> Result<(), Reco
     pass.cluster.leadership.check()?;
     let stored = plan.publish().await?;
     tracing::info!(backup = ?stored.metadata.name, "the recorded end of a Backup that is gone was written");
-    // They are the backup's now, and nobody else looks after them.
+    // The snapshots belong to the backup now, and no controller tracks them.
     pass.leftovers.release_snapshots(&stored).await?;
     Ok(())
 }

@@ -35,21 +35,21 @@ use super::{
 };
 use crate::error::ReconcileError;
 
-/// Backups that are read and created at the same time.
+/// Maximum number of backups that are read and created concurrently.
 const CONCURRENCY: usize = 32;
-/// Memory for metadata that is being read and decoded (KiB), of all of them.
+/// Memory for metadata that is being read and decoded, in total (KiB).
 const MEMORY: u32 = 64 * 1024;
-/// How many times its size metadata takes when it is decoded, about.
+/// Approximate memory of decoded metadata per stored byte.
 const DECODED: u64 = 4;
-/// After so many failures of the store or the API server in a row it is not only this backup that is concerned.
+/// Consecutive failures of the store or the API server that abort the pass.
 const FAILURES: usize = 40;
-/// If so many have failed, and more than not, the pass has not ended.
+/// Minimum failures for the pass to count as failed, if they are also the majority.
 const MANY: usize = 8;
-/// How long a tarball is waited for that Velero stores after the metadata.
+/// How long the import waits for a tarball that Velero stores after the metadata.
 const TARBALL_GRACE: Duration = Duration::from_hours(1);
 const BUDGET: Duration = Duration::from_secs(30);
 
-/// Reads every folder and creates the Backups that are to be created.
+/// Reads every folder and creates the missing Backups.
 pub(super) async fn import_all(
     pass: &Pass<'_>,
     folders: Vec<String>,
@@ -109,17 +109,17 @@ fn broken_off(failures: usize, last: &str) -> ReconcileError {
     ))
 }
 
-/// What is known of the cluster when backups are created.
+/// Facts about the cluster for the creation of backups.
 struct Facts {
     /// Uids of the Schedules, by name; `None` if they could not be listed.
     schedules: Option<HashMap<String, String>>,
-    /// Names of backups whose deletion was asked for and may have begun.
+    /// Names of backups whose deletion was requested and may have begun.
     deletions: BTreeSet<String>,
 }
 
 async fn facts(pass: &Pass<'_>) -> Result<Facts, kube::Error> {
     let deletions = list::raw::<DeleteBackupRequest, _>(pass.cluster, "", |request| {
-        // The deletion of one that was answered with errors had begun only if a label names its backup: it is set at the begin.
+        // A deletion that was answered with errors has begun only if a label names its backup: the label is set at the start.
         let answered =
             request.data["status"]["phase"].as_str() == Some(DeleteBackupRequestPhase::Processed.as_str());
         let begun = !answered || request.labels().contains_key(BACKUP_UID);
@@ -208,7 +208,7 @@ async fn import(
     Ok(FolderOutcome::Created(gaps.sentence()))
 }
 
-/// The volumes of a backup whose data does not come back from it in this cluster.
+/// The volumes of a backup whose data cannot be restored from it in this cluster.
 struct Gaps {
     missing: MissingData,
     elsewhere: Option<MissingData>,
@@ -235,7 +235,7 @@ impl Gaps {
     }
 }
 
-/// As the backup says itself, if our controller has made it; else by its lists of volumes.
+/// As recorded in the backup, if our controller has made it; otherwise from its lists of volumes.
 async fn gaps(pass: &Pass<'_>, stored: &Backup) -> Result<Gaps, StoreError> {
     let noted = stored.annotations().get(MISSING_DATA_ANNOTATION);
     if let Some(missing) = noted.and_then(|text| serde_json::from_str(text).ok()) {
@@ -247,7 +247,7 @@ async fn gaps(pass: &Pass<'_>, stored: &Backup) -> Result<Gaps, StoreError> {
             let elsewhere = MissingData::in_repository(&in_repository, missing.of);
             Ok(Gaps { missing, elsewhere })
         }
-        // What is not known is not good.
+        // Unknown data counts as missing.
         Err(error @ StoreError::Corrupt { .. }) => {
             let unknown = ("volumes that are not known".to_owned(), Some(error.to_string()));
             Ok(Gaps { missing: MissingData::among([unknown]).unwrap_or_default(), elsewhere: None })
@@ -256,16 +256,16 @@ async fn gaps(pass: &Pass<'_>, stored: &Backup) -> Result<Gaps, StoreError> {
     }
 }
 
-/// Whether the tarball of a backup that another program has stored is still to come: its operations have ended, and what they have
-/// changed is not in the one that is there. A copy of a bucket may have files in any order, so this ends after a while; a restore
-/// says of what it is then (`restore::identity`).
+/// Whether the tarball of a backup from another program is still to come: its operations have ended, and their changes are not
+/// in the stored tarball. A copy of a bucket may have files in any order, so the wait is limited; a restore then checks to
+/// which backup the tarball belongs (`restore::identity`).
 fn awaits_tarball(backup: &Backup, metadata_written: Timestamp, now: Timestamp) -> bool {
     let grace = now.duration_since(metadata_written).unsigned_abs() < TARBALL_GRACE;
     let expired = backup.status.expiration.as_ref().is_some_and(|expiration| expiration.0 < now);
     backup.status.backup_item_operations_attempted > 0 && grace && !expired
 }
 
-/// What the bucket has of a backup.
+/// The files of a backup in the bucket.
 struct StoredBackup {
     backup: Box<Backup>,
     lists: Vec<SideFile>,
@@ -277,12 +277,12 @@ enum Read {
     Stored(StoredBackup),
     /// There is no metadata.
     Incomplete(IncompleteBackup),
-    /// The folder has gone since it was listed.
+    /// The folder was deleted after the listing.
     Nothing,
     Skip(Skip),
 }
 
-/// Reads what the bucket has: one listing, and the metadata if there is any.
+/// Reads the folder: one listing, and the metadata if there is any.
 async fn read(pass: &Pass<'_>, memory: &Semaphore, name: &str) -> Result<Read, StoreError> {
     let folder = match pass.store.inspect_folder(name).await {
         Err(error @ StoreError::Config { .. }) => {
@@ -300,7 +300,7 @@ async fn read(pass: &Pass<'_>, memory: &Semaphore, name: &str) -> Result<Read, S
         let reason = "its velero-backup.json is larger than any Backup can be, and was not read";
         return Ok(Read::Skip(Skip::new("unreadable", reason)));
     }
-    // Velero deletes a folder's files in the order of their names, so its metadata goes last.
+    // Velero deletes a folder's files in the order of their names, so the metadata is deleted last.
     if !folder.contents {
         let reason = format!(
             "there is no {name}.tar.gz beside its metadata: its deletion has begun, or it was never whole"
@@ -308,7 +308,7 @@ async fn read(pass: &Pass<'_>, memory: &Semaphore, name: &str) -> Result<Read, S
         return Ok(Read::Skip(Skip::new("deleting", reason)));
     }
     let wanted = u32::try_from(size * DECODED / 1024).unwrap_or(MEMORY).clamp(1, MEMORY);
-    // Never closed.
+    // Never closed, so this never fails.
     let _memory = memory.acquire_many(wanted).await;
     match pass.store.read_metadata(name).await {
         Ok(Some(stored)) => Ok(Read::Stored(StoredBackup {
@@ -322,10 +322,10 @@ async fn read(pass: &Pass<'_>, memory: &Semaphore, name: &str) -> Result<Read, S
     }
 }
 
-/// Creates the Backup; one of its name that exists stays as it is. The inner error is the outcome if it was not created.
+/// Creates the Backup; an existing one of its name is not changed. The inner error is the outcome if it was not created.
 async fn create(pass: &Pass<'_>, backup: &Backup) -> Result<Result<Backup, FolderOutcome>, ReconcileError> {
     let (name, leadership) = (backup.name_any(), &pass.cluster.leadership);
-    // It was read before. In this cluster only this process deletes, and it records that before it does.
+    // The backup was read before. In this cluster only this process deletes, and it records a deletion before it begins.
     let is_deleted = || pass.deletions.any_since(&name, pass.began);
     let deleting = || {
         let skip = Skip::transient("deleting", "it was deleted while it was being read");
@@ -333,7 +333,7 @@ async fn create(pass: &Pass<'_>, backup: &Backup) -> Result<Result<Backup, Folde
     };
     let api: Api<Backup> = pass.cluster.api();
     let created = retry::read(BUDGET, || async {
-        // Checked before every try.
+        // Checked before every attempt.
         if leadership.check().is_err() || is_deleted() {
             return Ok(None);
         }
@@ -376,7 +376,7 @@ mod tests {
 
     const BACKUPS: &str = "/apis/velero.io/v1/namespaces/velero/backups";
 
-    /// When the deletion of a backup begins that a pass has read from the bucket.
+    /// When the deletion of a backup begins, relative to a pass that has read it from the bucket.
     #[derive(Clone, Copy, Debug)]
     enum Deleted {
         Never,

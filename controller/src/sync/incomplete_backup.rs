@@ -1,8 +1,8 @@
-//! Folders in the bucket that hold no finished backup: reported, and removed when that is safe and long enough ago.
+//! Folders in the bucket without a finished backup: reported, and removed when that is safe and they are old enough.
 //!
-//! Only what is of no use is removed: a folder of a backup that was begun and never got as far as a decision, to which nothing
-//! was written for `--stray-folder-ttl`, and of whose name there is no Backup in the cluster. Another cluster that shares the
-//! bucket and works on it writes to it.
+//! Only useless folders are removed: those of a backup that was begun and never decided, to which nothing was written for
+//! `--stray-folder-ttl`, and without a Backup of that name in the cluster. Another cluster that shares the bucket and works on
+//! the backup writes to the folder.
 
 use std::time::Duration;
 
@@ -20,21 +20,21 @@ use crate::{
     location::{is_available, is_read_only},
 };
 
-/// A folder that was written to since is a backup that is under way.
+/// A folder with a write within this time belongs to a backup in progress.
 const YOUNG: SignedDuration = SignedDuration::from_hours(24);
-/// The word for a folder that nothing writes to.
+/// Category of a folder that receives no more writes.
 pub(super) const STRAY: &str = "stray";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
     /// It may still be finished.
     Young,
-    /// It stays: a sentence.
+    /// It is kept, for this reason.
     Stays(String),
     Expired,
 }
 
-/// `ttl` of zero is never.
+/// A `ttl` of zero means never.
 fn classify(folder: &IncompleteBackup, ttl: Duration, now: Timestamp) -> Verdict {
     let Some(newest) = folder.newest else {
         return Verdict::Stays("the store does not tell how old it is, so it is not removed".to_owned());
@@ -66,7 +66,7 @@ fn classify(folder: &IncompleteBackup, ttl: Duration, now: Timestamp) -> Verdict
     }
 }
 
-/// Reports or removes a folder without metadata, of which there is no Backup in the cluster.
+/// Reports or removes a folder without metadata and without a Backup in the cluster.
 pub(super) async fn report_or_remove(
     pass: &Pass<'_>,
     name: &str,
@@ -111,7 +111,7 @@ pub(super) async fn report_or_remove(
                     Ok(FolderOutcome::Pruned(note))
                 }
                 Ok(None) => report("it has changed while it was looked at; it is looked at again".to_owned()),
-                // Locked, or not granted.
+                // Locked, or permission denied.
                 Err(ReconcileError::Store(error @ StoreError::Denied { .. })) => {
                     report(format!("it could not be removed: {error}"))
                 }
@@ -121,7 +121,7 @@ pub(super) async fn report_or_remove(
     }
 }
 
-/// Removes it after location, cluster and folder were read again. Returns `None` if it is not to be removed any more.
+/// Removes the folder after location, cluster and folder were read again. Returns `None` if it must be kept after all.
 async fn remove(
     pass: &Pass<'_>,
     name: &str,
@@ -131,7 +131,7 @@ async fn remove(
     if location.metadata.deletion_timestamp.is_some() || !is_available(&location) {
         return Err(pass::location_changed());
     }
-    // Whatever its phase and location: it may be about to write there.
+    // Regardless of its phase and location: it may be about to write there.
     if pass.backup_exists(name).await? {
         return Ok(None);
     }
@@ -153,7 +153,7 @@ mod tests {
             (Remnant::Scrap, hours(0), month, "Young"),
             (Remnant::Scrap, hours(23), month, "Young"),
             (Remnant::Foreign, hours(23), month, "Young"),
-            // A clock of the store that is ahead.
+            // The store's clock is ahead.
             (Remnant::Scrap, hours(-100), month, "Young"),
             (Remnant::Scrap, hours(24), month, "it is removed after 2026-03-30T00:00:00Z"),
             (Remnant::Scrap, hours(719), month, "it is removed after"),

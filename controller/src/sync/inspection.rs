@@ -1,4 +1,4 @@
-//! Whether the Backups that have a folder in the bucket have their metadata and contents there.
+//! Checks whether the Backups with a folder in the bucket have their metadata and contents there.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,27 +14,28 @@ use super::{
 };
 use crate::error::ReconcileError;
 
-/// A folder is looked into after this many passes, or this much time: each look is one listing.
+/// A folder is inspected after this many passes, or this much time: each inspection is one listing.
 const PASSES: u64 = 10;
 const INTERVAL: Duration = Duration::from_mins(10);
-/// Number of folders that one pass looks into, but for those of marked Backups.
+/// Maximum number of folders that one pass inspects, without those of marked Backups.
 const MAX_PER_PASS: usize = 50;
-/// Number of folders of marked Backups that one pass looks into.
+/// Maximum number of folders of marked Backups that one pass inspects.
 const MAX_MARKED_PER_PASS: usize = 500;
 const PARALLEL: usize = 8;
 
-/// When each folder was last looked into. Lost with the process; the next one starts again.
+/// Last inspection of each folder. Lost with the process; the next one starts again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Inspected {
     /// The number of this pass.
     pass: u64,
-    /// By name: in which pass, and when on the monotonic clock. Those of a new Backup were there when it was imported or ended.
+    /// By name: number of the pass, and time (monotonic clock). For a new Backup: when it was first seen, as its files existed
+    /// then.
     last: HashMap<String, (u64, Duration)>,
 }
 
 impl Inspected {
-    /// The names of the Backups whose folders this pass looks into, and whether they are marked: all that are marked, and of the others
-    /// those that were not looked into for the longest time.
+    /// The names of the Backups whose folders this pass inspects, and whether they are marked: all marked ones, and of the
+    /// others those whose last inspection is the longest ago.
     fn due(&mut self, all: &[(&str, &ClusterBackup)], now: Duration) -> Vec<(String, bool)> {
         self.pass += 1;
         let known: HashSet<&str> = all.iter().map(|(name, _)| *name).collect();
@@ -57,7 +58,7 @@ impl Inspected {
     }
 }
 
-/// Marks Backups without metadata or contents, and takes the mark off those that have both again.
+/// Marks Backups without metadata or contents, and removes the mark from those that have both again.
 pub(super) async fn inspect(
     pass: &Pass<'_>,
     all: &[(&str, &ClusterBackup)],
@@ -109,7 +110,7 @@ mod tests {
             let looks = &looks[name.as_str()];
             assert!((10..13).contains(&looks[0]) && looks.len() == 5, "{name} {looks:?}");
         }
-        // Passes that come more seldom look each time.
+        // Less frequent passes inspect each time.
         assert_eq!(inspected.due(&all, Duration::from_hours(2)).len(), MAX_PER_PASS + 1);
         inspected.due(&[], Duration::from_hours(3));
         assert!(inspected.last.is_empty());

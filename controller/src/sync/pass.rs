@@ -1,4 +1,4 @@
-//! What a pass over one location uses.
+//! Data and steps of a pass over one location.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use crate::{
     backup::Leftovers, error::ReconcileError, location::Locations, recent_deletions::RecentDeletions,
 };
 
-/// How long one request to the API server is tried for.
+/// Time limit for one request to the API server, with retries.
 pub(super) const READ_BUDGET: Duration = Duration::from_secs(10);
 
 pub(super) struct Pass<'a> {
@@ -37,15 +37,15 @@ pub(super) struct Pass<'a> {
     pub(super) leftovers: &'a Leftovers,
     pub(super) incomplete_ttl: Duration,
     pub(super) stop: &'a CancellationToken,
-    /// As it was when the pass began.
+    /// As read at the start of the pass.
     pub(super) location: &'a BackupStorageLocation,
     pub(super) store: &'a Location,
-    /// When the pass began, on the monotonic clock.
+    /// Start of the pass (monotonic clock).
     pub(super) began: Duration,
 }
 
 impl Pass<'_> {
-    /// The location as it is now; an error if it points elsewhere or is gone.
+    /// The current location; an error if it points elsewhere or is gone.
     pub(super) async fn current_location(&self) -> Result<BackupStorageLocation, ReconcileError> {
         let name = self.location.name_any();
         let now = retry::read(READ_BUDGET, || self.locations.find(&name)).await?;
@@ -60,7 +60,7 @@ impl Pass<'_> {
         found(retry::read(READ_BUDGET, || api.get(name)).await, name)
     }
 
-    /// Whether there is a Backup of this name, also one that cannot be decoded.
+    /// Whether a Backup of this name exists, even if it cannot be decoded.
     pub(super) async fn backup_exists(&self, name: &str) -> Result<bool, kube::Error> {
         let api: Api<Backup> = self.cluster.api();
         Ok(found(retry::read(READ_BUDGET, || api.get_metadata(name)).await, name)?.is_some())
@@ -72,15 +72,15 @@ pub(super) fn location_changed() -> ReconcileError {
     ReconcileError::Changed(why.to_owned())
 }
 
-/// Removes a Backup from the cluster that is gone from its bucket, after location, bucket and Backup were read again. Nothing in
-/// the bucket or in a storage system is changed.
+/// Removes a Backup from the cluster that is gone from its bucket, after location, bucket and Backup were read again. Changes
+/// nothing in the bucket or in a storage system.
 pub(super) async fn remove_orphan(
     pass: &Pass<'_>,
     name: &str,
     summary: &mut Summary,
 ) -> Result<(), ReconcileError> {
     pass.current_location().await?;
-    // Two questions: a listing may be empty for reasons of its own.
+    // Two reads: a listing may be empty for other reasons.
     let exists = pass.store.inspect_folder(name).await?.has_anything
         || match pass.store.read_metadata(name).await {
             Ok(found) => found.is_some(),
@@ -95,14 +95,14 @@ pub(super) async fn remove_orphan(
     if !here || !is_stored(&backup.phase()) || backup.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
-    // Before the Backup, by whose uid they are found. They have the policy Retain: what they stand for stays.
+    // Before the Backup, by whose uid they are found. They have the policy Retain: their snapshots are kept.
     let api = SnapshotApi::new(&pass.cluster.client, &pass.cluster.leadership);
     for content in api.synced_for(&backup.uid().unwrap_or_default()).await? {
         api.remove_content(&content, "Retain").await?;
     }
     let leadership = &pass.cluster.leadership;
     leadership.check()?;
-    // This very object, as it was read.
+    // This very object, in the version read.
     let preconditions = Preconditions { uid: backup.uid(), resource_version: backup.resource_version() };
     let params = DeleteParams::default().preconditions(preconditions);
     let api: Api<Backup> = pass.cluster.api();
@@ -119,13 +119,13 @@ pub(super) async fn remove_orphan(
         // It has changed since, or is gone.
         Err(error) if is_gone(&error, name) || is_conflict(&error) => {}
         Err(error) if is_transient(&error) => return Err(error.into()),
-        // A restore from it runs.
+        // A restore from it is running.
         Err(error) => summary.note(name, "kept", &plain(&error)),
     }
     Ok(())
 }
 
-/// Marks a Backup whose files are not in the bucket, with the time when that was seen; `None` takes the mark off.
+/// Marks a Backup whose files are not in the bucket, with the time when that was seen; `None` removes the mark.
 pub(super) async fn mark_files(
     pass: &Pass<'_>,
     name: &str,
@@ -145,16 +145,16 @@ pub(super) async fn mark_files(
     Ok(())
 }
 
-/// What became of one folder that is not in the cluster.
+/// The outcome for one folder without a Backup in the cluster.
 #[derive(Debug)]
 pub(super) enum FolderOutcome {
-    /// With a sentence if not all of it can be restored here.
+    /// With a sentence if a part cannot be restored here.
     Created(Option<String>),
     Skipped(Skip),
-    /// Nothing to report: it has come into the cluster another way, or left the bucket.
+    /// Nothing to report: the Backup was created in another way, or the folder has left the bucket.
     Settled,
-    /// It held no backup, and was removed from the bucket: a sentence.
+    /// It held no backup, and was removed from the bucket; the reason as a sentence.
     Pruned(String),
-    /// It could not be read or created now: a sentence.
+    /// It could not be read or created now; the reason as a sentence.
     Failed(String),
 }

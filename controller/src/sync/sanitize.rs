@@ -1,6 +1,7 @@
-//! What a Backup that was found in a bucket becomes in this cluster. Pure.
+//! Adapts a Backup that was found in a bucket to this cluster. Pure.
 //!
-//! An imported Backup cannot run: it has ended, has no hooks and no finalizers. What is true of its old cluster only is dropped.
+//! An imported Backup cannot run: it has ended, has no hooks and no finalizers. Data that only applies to its old cluster is
+//! dropped.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,9 +14,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 
 use super::skip_cache::Skip;
 
-/// The layout of tarballs that is known, as `status.formatVersion` has it: anything up to this major version.
+/// The known format of tarballs, as in `status.formatVersion`: anything up to this major version.
 const FORMAT_MAJOR: u64 = 1;
-/// The tools that write these find their objects by them, and prune those that they do not know.
+/// The tools that set these find their objects by them, and prune unknown ones.
 const TRACKING: [&str; 5] = [
     "argocd.argoproj.io/",
     "kustomize.toolkit.fluxcd.io/",
@@ -23,7 +24,7 @@ const TRACKING: [&str; 5] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     "app.kubernetes.io/instance",
 ];
-/// What our programs note about an object in its own cluster.
+/// Labels and annotations by our programs about an object in its own cluster.
 const OURS: [&str; 3] = ["backup-controller/", BREAK_GLASS_ANNOTATION, ON_CONFLICT_ANNOTATION];
 
 /// The cluster and location that a Backup is imported into.
@@ -55,8 +56,8 @@ pub(super) fn sanitize(stored: Backup, target: &ImportTarget<'_>) -> Result<Back
     Ok(backup)
 }
 
-/// The phase to import with. Only what has ended is imported; what has not ended, and has expired, as PartiallyFailed, so that
-/// retention finds it (Velero `pkg/controller/backup_sync_controller.go`, after v1.18).
+/// The phase to import with. Only ended backups are imported; an expired one that has not ended becomes PartiallyFailed, so
+/// that retention finds it (Velero `pkg/controller/backup_sync_controller.go`, after v1.18).
 fn ended(backup: &Backup, now: Timestamp) -> Result<BackupPhase, Skip> {
     let phase = backup.phase();
     match phase {
@@ -79,7 +80,7 @@ fn newer_format(backup: &Backup) -> Option<&str> {
     major.is_none_or(|major| major > FORMAT_MAJOR).then_some(version)
 }
 
-/// Owners that exist in this cluster: Schedules of the same uid. Unknown is not absent.
+/// Owners that exist in this cluster: Schedules of the same uid. An unknown list is an error, not an absent owner.
 fn owners(backup: &Backup, target: &ImportTarget<'_>) -> Result<Vec<OwnerReference>, Skip> {
     let mut kept = Vec::new();
     for owner in backup.metadata.owner_references.iter().flatten() {
@@ -97,7 +98,7 @@ fn owners(backup: &Backup, target: &ImportTarget<'_>) -> Result<Vec<OwnerReferen
     Ok(kept)
 }
 
-/// Name, and the labels and annotations that are true of this cluster.
+/// Name, and the labels and annotations that apply in this cluster.
 pub(super) fn metadata(stored: ObjectMeta, namespace: &str, owners: Vec<OwnerReference>) -> ObjectMeta {
     ObjectMeta {
         name: stored.name,
@@ -183,7 +184,7 @@ mod tests {
                 assert!(arrived.is_err() || found.unwrap().is_terminal(), "{phase} would run");
             }
         }
-        // Without a phase it is New, and never ran.
+        // Without a phase it counts as New, and never ran.
         assert_eq!(arrive(&json!({ "status": { "phase": null } }), BEFORE).unwrap_err().what, "unfinished");
         let forever = json!({ "status": { "phase": "Finalizing", "expiration": null } });
         assert_eq!(arrive(&forever, AFTER).unwrap_err().what, "unfinished");

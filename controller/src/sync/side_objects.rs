@@ -1,4 +1,4 @@
-//! Objects that belong to an imported backup: the Backup carries an annotation until they exist.
+//! Objects that belong to an imported backup: the Backup has an annotation until all of them exist.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::error::ReconcileError;
 
 const BUDGET: Duration = Duration::from_secs(30);
 
-/// Creates what belongs to a backup that an earlier pass has created.
+/// Creates the remaining objects of a backup that an earlier pass has created.
 pub(super) async fn resume(pass: &Pass<'_>, name: &str, summary: &mut Summary) -> Result<(), ReconcileError> {
     let Some(backup) = pass.backup(name).await? else { return Ok(()) };
     if !backup.annotations().contains_key(SYNC_PENDING_ANNOTATION) || backup.phase().is_active() {
@@ -35,8 +35,8 @@ pub(super) async fn resume(pass: &Pass<'_>, name: &str, summary: &mut Summary) -
     Ok(())
 }
 
-/// Creates all of it, and removes the annotation. What can never be created is reported by an Event and left out. Returns why
-/// it is to be tried again, `None` if it is done.
+/// Creates all objects, and removes the annotation. An object that can never be created is reported by an Event and skipped.
+/// Returns why it must be retried, `None` if it is done.
 pub(super) async fn create_all(
     pass: &Pass<'_>,
     backup: &Backup,
@@ -90,7 +90,7 @@ impl Problem {
     }
 }
 
-/// Creates one object; one of its name that exists stays as it is.
+/// Creates one object; an existing one of its name is not changed.
 async fn create(pass: &Pass<'_>, backup: &Backup, list: SideFile, object: &RawValue) -> Result<(), Problem> {
     let snapshots = SnapshotApi::new(&pass.cluster.client, &pass.cluster.leadership);
     match list {
@@ -116,7 +116,7 @@ async fn create(pass: &Pass<'_>, backup: &Backup, list: SideFile, object: &RawVa
     }
 }
 
-/// The PodVolumeBackup to create: of this Backup, in its location, and ended, so that no node takes it for work.
+/// The PodVolumeBackup to create: owned by this Backup, in its location, and ended, so that no node starts work for it.
 fn pod_volume_backup(object: &RawValue, backup: &Backup) -> Result<PodVolumeBackup, String> {
     let mut object: PodVolumeBackup = serde_json::from_str(object.get())
         .map_err(|error| format!("a PodVolumeBackup cannot be read: {error}"))?;

@@ -1,5 +1,5 @@
-//! Why folders of a bucket were not imported, so that they are not read in every pass. Lost with the process; the next one reads
-//! everything once.
+//! Reasons why folders of a bucket were not imported, so that they are not read in every pass. Lost with the process; the next
+//! one reads every folder once.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -9,18 +9,18 @@ use parking_lot::Mutex;
 
 use super::inspection::Inspected;
 
-/// However long a folder was skipped, it is read this often.
+/// Longest time before a skipped folder is read again.
 const LONGEST: Duration = Duration::from_hours(1);
-/// A folder that was skipped for a time is read again after this part of it.
+/// Backoff: a folder is read again after 1/8 of the time for which it has been skipped.
 const PART: u32 = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Skip {
-    /// A word out of a bounded set.
+    /// Category, from a bounded set.
     pub(super) what: &'static str,
-    /// A sentence.
+    /// As a sentence.
     pub(super) reason: String,
-    /// Whether that may change at any moment: the folder is read in every pass.
+    /// Whether the reason may disappear at any time: then the folder is read in every pass.
     pub(super) transient: bool,
 }
 
@@ -43,19 +43,19 @@ struct Skipped {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct LocationCache {
-    /// When the last pass began, on the monotonic clock.
+    /// End of the last pass (monotonic clock).
     pub(super) passed: Option<Duration>,
     pub(super) inspected: Inspected,
     skipped: HashMap<String, Skipped>,
 }
 
 impl LocationCache {
-    /// Forgets folders that are not missing in the cluster any more.
+    /// Removes folders that are no longer missing in the cluster.
     pub(super) fn retain(&mut self, is_missing: &dyn Fn(&str) -> bool) {
         self.skipped.retain(|name, _| is_missing(name));
     }
 
-    /// Why a folder is skipped now; `None` if it is to be read.
+    /// Why a folder is skipped now; `None` if it must be read.
     pub(super) fn skip_now(&self, name: &str, now: Duration) -> Option<&Skip> {
         let skipped = self.skipped.get(name).filter(|skipped| !skipped.skip.transient)?;
         let known = skipped.last.saturating_sub(skipped.first);
@@ -64,7 +64,7 @@ impl LocationCache {
 
     pub(super) fn record(&mut self, name: &str, skip: Skip, now: Duration) {
         match self.skipped.get_mut(name) {
-            // Another reason starts again: the folder is changing.
+            // Another reason restarts the backoff: the folder is changing.
             Some(known) if known.skip.what == skip.what => *known = Skipped { skip, last: now, ..*known },
             _ => {
                 self.skipped.insert(name.to_owned(), Skipped { skip, first: now, last: now });
@@ -90,7 +90,7 @@ impl Entry {
 }
 
 impl SkipCache {
-    /// What is remembered of a location as it is now; one that has changed is a new one.
+    /// The cache for a location with its current spec; empty if the location has changed.
     pub(super) fn get(&self, location: &BackupStorageLocation) -> LocationCache {
         let entries = self.0.lock();
         let entry = entries.get(&location.name_any()).filter(|entry| entry.is(location));
@@ -106,7 +106,7 @@ impl SkipCache {
         self.0.lock().remove(name);
     }
 
-    /// Whether this process has compared the location as it is now.
+    /// Whether this process has compared the location with its current spec.
     pub(super) fn has_passed(&self, location: &BackupStorageLocation) -> bool {
         self.get(location).passed.is_some()
     }
@@ -130,7 +130,7 @@ mod tests {
         }
         assert!((100..300).contains(&looks), "{looks} looks in a week");
         assert_eq!(longest, LONGEST);
-        // A backup that takes an hour is seen soon after it.
+        // A backup that takes an hour is found soon after its end.
         let mut cache = LocationCache::default();
         for minute in 0..60 {
             let now = Duration::from_mins(minute);

@@ -1,7 +1,7 @@
-//! The Backups of the cluster as a watch shows them, so that a comparison that comes every minute lists only the bucket.
+//! The Backups of the cluster from a watch, so that a comparison every minute only has to list the bucket.
 //!
-//! They may be a moment old. A comparison decides nothing by itself: before a Backup is created or removed, location, bucket and
-//! Backup are read again.
+//! They may be slightly out of date. A comparison alone decides nothing: before a Backup is created or removed, location,
+//! bucket and Backup are read again.
 
 use backup_core::api::Backup;
 use backup_runtime::{
@@ -16,12 +16,12 @@ use super::comparison::{ClusterBackup, ClusterBackups};
 
 #[derive(Default)]
 pub(crate) struct WatchedBackups {
-    /// None until all were delivered once.
+    /// `None` until the first list is complete.
     known: Mutex<Option<ClusterBackups>>,
 }
 
 impl WatchedBackups {
-    /// Follows the watch for ever.
+    /// Follows the watch; never returns.
     pub(super) async fn follow(&self, cluster: &Cluster) {
         let mut events = std::pin::pin!(watch::raw::<Backup>(cluster));
         let mut listed = ClusterBackups::new();
@@ -49,7 +49,7 @@ impl WatchedBackups {
         }
     }
 
-    /// All of them, by name; none before all are known.
+    /// All Backups, by name; `None` until the first list is complete.
     pub(super) fn get(&self) -> Option<ClusterBackups> {
         self.known.lock().clone()
     }

@@ -1,4 +1,4 @@
-//! What all actions have: a name, items that they apply to and name, operations that they may start.
+//! The common part of all actions: a name, the items they apply to, item ids, and operations that they may start.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ pub trait ItemAction: Send + Sync {
     /// Its name, as `domain/name`.
     fn name(&self) -> &str;
 
-    /// Which items it wants to see. For a restore, namespaces are those that items are restored into.
+    /// The items it applies to. For a restore, namespaces are target namespaces.
     fn applies_to(&self) -> AppliesTo;
 }
 
-/// An action that is built in, and applies to one resource.
+/// A built-in action that applies to one resource.
 pub(crate) trait BuiltInAction: Send + Sync {
     const NAME: &'static str;
     /// As `plural.group`.
@@ -51,13 +51,13 @@ impl<T: BuiltInAction> ItemAction for T {
     }
 }
 
-/// Which items an action wants to see. Empty lists select everything; an exclude beats an include.
+/// The items that an action applies to. Empty lists select everything; an exclude beats an include.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppliesTo {
-    /// Resources, as people write them (`pods`, `deployments.apps`, globs).
+    /// Resources, as users write them (`pods`, `deployments.apps`, globs).
     pub included_resources: Vec<String>,
     pub excluded_resources: Vec<String>,
-    /// Namespaces; items without a namespace are not filtered by it.
+    /// Namespaces; cluster-scoped items always match.
     pub included_namespaces: Vec<String>,
     pub excluded_namespaces: Vec<String>,
     /// A label selector as text; empty selects everything.
@@ -81,13 +81,13 @@ impl AppliesTo {
 pub struct ItemId {
     /// `plural`, or `plural.group`.
     pub group_resource: String,
-    /// None for a cluster-scoped object.
+    /// `None` for a cluster-scoped object.
     pub namespace: Option<String>,
     pub name: String,
 }
 
 impl ItemId {
-    /// The object of this type and name; one without a namespace is cluster-scoped.
+    /// The object of this type and name; cluster-scoped without a namespace.
     pub fn new(group_resource: &str, namespace: Option<&str>, name: &str) -> Self {
         Self {
             group_resource: group_resource.to_owned(),
@@ -109,26 +109,26 @@ impl fmt::Display for ItemId {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OperationProgress {
     pub completed: bool,
-    /// Why it failed; empty if it did not.
+    /// Why it failed; empty if it succeeded.
     pub error: String,
     pub done: i64,
     pub total: i64,
     pub units: String,
     pub description: String,
-    /// When it began, and when this was last true.
+    /// When it began, and when the action last updated this status.
     pub started: Option<jiff::Timestamp>,
     pub updated: Option<jiff::Timestamp>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ActionError {
-    /// It may pass: no answer in time, a process that ended, an API server that is away.
+    /// A temporary error: a timeout, a process that ended, an unreachable API server.
     #[error("{action}: {reason}")]
     Retryable { action: String, reason: String },
-    /// How far it came is not known: it may have done its work, or go on with it.
+    /// The progress is unknown: the action may have done its work, or may still be running.
     #[error("{action}: {reason}; whether it has started something is not known")]
     Unknown { action: String, reason: String },
-    /// It will not pass by itself: no such action, operation or method, or the action refuses.
+    /// A permanent error: no such action, operation or method, or a refusal of the action.
     #[error("{action}: {reason}")]
     Final { action: String, reason: String },
 }

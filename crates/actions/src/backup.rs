@@ -1,5 +1,5 @@
-//! Actions on items of a backup. Source: Velero `pkg/backup/actions` and `pkg/itemblock/actions`, v1.18, whose names they
-//! have.
+//! Actions on items of a backup. Source: Velero `pkg/backup/actions` and `pkg/itemblock/actions`, v1.18, which also gave
+//! them their names.
 
 mod action;
 mod claim;
@@ -23,14 +23,14 @@ pub use action::{BackupActionOutput, BackupItemAction, ItemBlockAction};
 pub use csi::{NoClass, choose_class};
 pub use volumes::{BackupVolumes, ClaimVolume, VolumeDecision, VolumePolicy, complete_info};
 
-/// What the names of the actions on CSI volumes begin with.
+/// Prefix of the names of the actions on CSI volumes.
 pub const CSI_PREFIX: &str = "velero.io/csi-";
 
-/// The built-in actions, of Velero's names (`pkg/cmd/server/plugin`, v1.18). Made for one use: they may remember what they
-/// have read, and those on CSI volumes, which are there with `csi`, record in `volumes` what they do.
+/// The built-in actions, with Velero's names (`pkg/cmd/server/plugin`, v1.18). Created for one backup: they may cache
+/// what they read. The actions on CSI volumes, which are included with `csi`, record their results in `volumes`.
 ///
-/// Velero's `velero.io/crd-remap-version` is not among them: it reads a definition again in a version of the API that no
-/// cluster serves any more since Kubernetes 1.22.
+/// Velero's `velero.io/crd-remap-version` is not included: it reads a definition again in an API version that no cluster
+/// has served since Kubernetes 1.22.
 pub fn built_in(
     cluster: &Cluster,
     csi: bool,
@@ -48,17 +48,17 @@ pub fn built_in(
 }
 
 /// The built-in actions on blocks: pods that mount the same claims, claims that are snapshotted together (Velero
-/// `pkg/itemblock/actions`, v1.18). Made for one use: they may remember what they have read.
+/// `pkg/itemblock/actions`, v1.18). Created for one backup: they may cache what they read.
 ///
-/// Velero has a third one, on service accounts. What it names is what the action on items (`velero.io/service-account`)
-/// asks for in any case, so its absence makes no difference.
+/// Velero has a third one, on service accounts. It names the same items that the action on items
+/// (`velero.io/service-account`) requests anyway, so we do not need it.
 pub fn built_in_blocks(client: &kube::Client) -> Vec<Arc<dyn ItemBlockAction>> {
     vec![Arc::new(claim_block::ClaimBlock::new(client.clone())), Arc::new(pod::PodAction)]
 }
 
-/// The actions of one backup, by name, first those that are built in, then those of plugins. Of those that are built in,
-/// those on CSI volumes come last: they put marks on claims that `velero.io/pv` takes for leftovers (Velero runs its older
-/// kind of actions first, to the same effect). `resolve` completes the name of a resource as people write it.
+/// The actions of one backup, by name, first built-in ones, then plugins'. Of the built-in ones, actions on CSI volumes
+/// come last: they put marks on claims that `velero.io/pv` takes for leftovers (Velero runs its older kind of actions
+/// first, to the same effect). `resolve` completes the name of a resource as users write it.
 pub fn ordered(
     mut built_in: Vec<Arc<dyn BackupItemAction>>,
     mut plugins: Vec<Arc<dyn BackupItemAction>>,

@@ -1,4 +1,5 @@
-//! What hooks of backups and restores have in common: the pods that they apply to, and how annotations name a command. Pure.
+//! Common parts of backup and restore hooks: the pods that they apply to, and the format of commands in annotations.
+//! Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use backup_core::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-/// The names of pods as people write them. Every cluster serves these, so discovery is not asked.
+/// The names of pods as users write them. Every cluster serves pods, so discovery is not needed.
 const PODS: [&str; 4] = ["pod", "pods", "po", "pods.v1"];
 
 /// The pods that an entry of `spec.hooks.resources` applies to.
@@ -18,7 +19,7 @@ pub struct PodSelector {
     labels: LabelFilter,
 }
 
-/// Includes and excludes, as a spec has them.
+/// Includes and excludes, as in a spec.
 #[derive(Clone, Copy, Debug)]
 pub struct Filter<'a> {
     pub included: &'a [String],
@@ -26,7 +27,7 @@ pub struct Filter<'a> {
 }
 
 impl PodSelector {
-    /// `None` if the entry applies to other types only: nothing else than a pod can run a command.
+    /// Returns `None` if the entry applies only to other types: only pods can run a command.
     pub fn new(
         namespaces: Filter<'_>,
         resources: Filter<'_>,

@@ -1,13 +1,13 @@
-//! Small steps through JSON that may have any shape.
+//! Helpers for JSON of any shape.
 
 use serde_json::{Map, Value};
 
-/// A text that is there and not empty.
+/// A non-empty text.
 pub fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
     value.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
-/// The items of a list; none if there is no list.
+/// The items of a list; empty if there is no list.
 pub fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
     value.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
 }

@@ -1,11 +1,12 @@
-//! Whether a rule of a spec has applied to something. One that never does is most likely a mistake, so it is named at the end.
+//! Tracks whether a rule of a spec has applied to anything. A rule that never applies is most likely a mistake, so it is
+//! reported at the end.
 
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
 };
 
-/// Notes whether a rule has applied. Clones are of the same rule.
+/// Records whether a rule has applied. Clones share the record.
 #[derive(Clone, Debug)]
 pub struct RuleUse {
     /// The field of the rule, and its name: `spec.hooks.resources[0]: hook "freeze"`.
@@ -18,12 +19,13 @@ impl RuleUse {
         Self { rule: rule.into(), has_applied: Arc::default() }
     }
 
-    /// It has applied to something.
+    /// Records that the rule has applied.
     pub fn note(&self) {
         self.has_applied.store(true, Ordering::Relaxed);
     }
 
-    /// The sentence about a rule that has applied to nothing. `to` is what it could have applied to, and `conditions` what to correct.
+    /// The sentence about a rule that has never applied. `to` names the possible targets, and `conditions` the part to
+    /// correct.
     pub fn idle(&self, to: &str, conditions: &str) -> Option<String> {
         let idle = !self.has_applied.load(Ordering::Relaxed);
         idle.then(|| format!("{} applied to no {to}; correct its {conditions}, or remove it", self.rule))

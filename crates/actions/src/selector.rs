@@ -1,4 +1,4 @@
-//! Which actions see an item, and in which order.
+//! Selects the actions for an item, and their order.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,7 +9,7 @@ use backup_core::{
 
 use crate::{AppliesTo, ItemAction};
 
-/// What an action applies to, resolved against what the cluster serves.
+/// The items that an action applies to, with names resolved by discovery.
 #[derive(Clone, Debug)]
 struct ActionSelector {
     resources: IncludesExcludes,
@@ -41,8 +41,7 @@ pub struct SelectedAction<A: ?Sized> {
 }
 
 impl<A: ?Sized> SelectedAction<A> {
-    /// Whether the action applies to an item, which is of a type that it applies to. `labels` are asked for only if that
-    /// matters.
+    /// Whether the action applies to an item whose type it applies to. `labels` is called only if needed.
     pub fn applies_to(
         &self,
         namespace: Option<&str>,
@@ -60,12 +59,12 @@ impl<A: ?Sized> Clone for SelectedAction<A> {
     }
 }
 
-/// Actions in the order in which an item passes them: those that are built in, then those of plugins, as with Velero, which
-/// lists its own binary first.
+/// Actions in the order in which they process an item: first built-in ones, then plugins', as with Velero, which lists
+/// its own binary first.
 #[derive(Debug)]
 pub struct ActionSet<A: ?Sized> {
     actions: Vec<SelectedAction<A>>,
-    /// Actions that cannot be used, and why, as sentences for people.
+    /// Actions that cannot be used, with reasons, as sentences for users.
     pub unusable: Vec<String>,
 }
 
@@ -76,8 +75,8 @@ impl<A: ?Sized> Default for ActionSet<A> {
 }
 
 impl<A: ItemAction + ?Sized> ActionSet<A> {
-    /// From actions in their order; `resolve` completes the name of a resource as people write it, and `kind` is what
-    /// sentences call the actions.
+    /// From actions in their order; `resolve` completes the name of a resource as users write it, and `kind` names the
+    /// actions in sentences.
     pub fn new(
         kind: &str,
         actions: impl IntoIterator<Item = Arc<A>>,

@@ -1,33 +1,33 @@
-//! What is known of the bucket of a location beyond its objects: what lies in our annotation of a BackupStorageLocation, as
-//! Velero's status has no field for it.
+//! Facts about the bucket of a location, stored in our annotation of a BackupStorageLocation, as Velero's status has no
+//! field for them.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What was found when the bucket was last looked at closely.
+/// Results of the last detailed check of the bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Facts {
-    /// Whether it keeps versions; none: not known.
+    /// Whether it keeps versions; `None`: unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub versions: Option<Versions>,
-    /// What is locked against deletion; none: not known.
+    /// Its object lock; `None`: unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock: Option<ObjectLock>,
-    /// Why something above is not known, in one line.
+    /// Why one of the above is unknown, in one line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
-    /// It writes a key that is there although the request forbids that (`If-None-Match`), so two writers are kept apart less
-    /// strictly.
+    /// It overwrites existing keys although the request forbids that (`If-None-Match`), so concurrent writers are kept
+    /// apart less strictly.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unconditional: bool,
-    /// Why objects cannot be removed there, if that was tried and refused.
+    /// Why objects cannot be removed there, if a removal was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_removable: Option<String>,
 }
 
-/// Whether a bucket keeps what is overwritten or deleted.
+/// Whether a bucket keeps overwritten and deleted objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Versions {
     Enabled,
@@ -45,12 +45,12 @@ impl fmt::Display for Versions {
     }
 }
 
-/// Object lock, as S3 has it.
+/// Object lock of an S3 bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectLock {
     pub enabled: bool,
-    /// `COMPLIANCE` or `GOVERNANCE`, for whatever is written; none: only what says so itself is locked.
+    /// Default mode, `COMPLIANCE` or `GOVERNANCE`; `None`: only objects that request a lock are locked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,12 +74,12 @@ impl fmt::Display for ObjectLock {
 }
 
 impl Facts {
-    /// What is in the annotation; none if there is none, or it cannot be read.
+    /// Reads the annotation; `None` if it is missing or unreadable.
     pub fn read(annotation: Option<&str>) -> Option<Self> {
         serde_json::from_str(annotation?).ok()
     }
 
-    /// What people are told of writes, where the store takes them without conditions.
+    /// A description of how writes work, if the store ignores conditions.
     pub fn writes(&self) -> Option<&'static str> {
         self.unconditional.then_some(
             "without conditions, so each key is looked at before; clusters that share the bucket need a prefix each",

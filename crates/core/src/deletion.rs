@@ -1,4 +1,5 @@
-//! Why the deletion of a backup waits: what lies in our annotation of the Backup, as Velero's status has no field for it.
+//! The state of a waiting deletion of a backup, stored in our annotation of the Backup, as Velero's status has no field
+//! for it.
 
 use std::fmt;
 
@@ -7,36 +8,36 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::common::is_default;
 
-/// How soon what has no date, or is late, is looked at again at the earliest, and at the latest.
+/// Minimum and maximum time until the next check of a wait without a date, or past it.
 const SOONEST: SignedDuration = SignedDuration::from_mins(10);
 const LATEST: SignedDuration = SignedDuration::from_hours(6);
-/// Clocks of stores differ from ours: how long after the date.
+/// Added to the date, as clocks of stores differ from ours.
 const MARGIN: SignedDuration = SignedDuration::from_secs(1);
 
-/// What a store keeps of a backup whose deletion has hidden all of its files.
+/// The file versions that a store keeps of a backup whose deletion has hidden all of its files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Waits {
-    /// Since when it waits.
+    /// When the wait began.
     pub since: Timestamp,
     pub again: Timestamp,
     pub kept: u64,
-    /// The latest date until which one of them is locked.
+    /// The latest lock date of any of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// Versions under legal hold, which has no date.
+    /// Number of versions under legal hold, which has no date.
     #[serde(skip_serializing_if = "is_default")]
     pub held: u64,
-    /// Why others are kept, if there are any.
+    /// Why other versions are kept, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// Who has claimed the backup's folder in the store: a uid; empty if nobody has.
+    /// Uid of the owner of the backup's folder in the store; empty if it has none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub owner: String,
 }
 
 impl Waits {
-    /// What is in the annotation; none if there is none, or it cannot be read.
+    /// Reads the annotation; `None` if it is missing or unreadable.
     pub fn read(annotation: Option<&str>) -> Option<Self> {
         serde_json::from_str(annotation?).ok()
     }
@@ -45,7 +46,7 @@ impl Waits {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Says when it is looked at again: at the date; without one, or when it is over, the less often the longer it takes.
+    /// Sets the next check: at the lock date; without one, or past it, at intervals that grow with the wait.
     pub fn plan(&mut self, now: Timestamp) {
         let pause = now.duration_since(self.since).clamp(SOONEST, LATEST);
         let (from, after) =

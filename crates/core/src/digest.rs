@@ -1,4 +1,4 @@
-//! Bytes and their SHA-256 as people and files write them.
+//! Hex digits, and SHA-256 in hex.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! The memory that JSON takes once it is decoded, found without decoding it: a small text can become large.
+//! Upper bound of the memory of decoded JSON, without decoding it: a small text can become large.
 
 use serde::{
     Deserialize, Deserializer,
@@ -7,18 +7,19 @@ use serde::{
 use serde_json::Value;
 
 const VALUE: u64 = size_of::<Value>() as u64;
-/// A node of the tree that is a map (bytes): eleven keys and values, and what is beside them.
+/// Size of a map's tree node (bytes): eleven keys and values, and its overhead.
 const NODE: u64 = 11 * (size_of::<String>() as u64 + VALUE) + 16;
-/// Entries of a map that share one node.
+/// Number of map entries that share one node.
 const IN_NODE: u64 = 11;
-/// What more than that need at once (bytes): two nodes, and one above them.
+/// Additional size once a map has more entries than that (bytes): two nodes, and one above them.
 const SPLIT: u64 = 3 * NODE + 128;
-/// A further entry (bytes): nodes of a map that grows are half full, and there are some above them.
+/// Size of each further entry (bytes): nodes of a growing map are half full, and there are some above them.
 const ENTRY: u64 = NODE / 5;
-/// What an allocation takes besides what is asked for, at most (bytes).
+/// Maximum overhead of an allocation (bytes).
 const ALLOCATION: u64 = 32;
 
-/// The bytes of memory that a [`Value`] of this JSON takes at most. Errors: it is no JSON, or nested deeper than 127 levels.
+/// Upper bound of the memory that a [`Value`] of this JSON takes (bytes). Errors: invalid JSON, or nested deeper than 127
+/// levels.
 pub fn decoded(json: &[u8]) -> Result<u64, serde_json::Error> {
     serde_json::from_slice::<Size>(json).map(|size| size.0)
 }
@@ -68,7 +69,7 @@ impl<'de> Visitor<'de> for SizeVisitor {
         let mut size = VALUE;
         let mut first = true;
         while let Some(Size(element)) = list.next_element()? {
-            // A list that grows has room for as many again, and begins with room for four.
+            // A growing list reserves twice its length, and at least four elements.
             size += element + VALUE + if first { 4 * VALUE + ALLOCATION } else { 0 };
             first = false;
         }
@@ -91,7 +92,7 @@ impl<'de> Visitor<'de> for SizeVisitor {
     }
 }
 
-/// What the text of a key takes.
+/// Memory of a key's text.
 struct Key(u64);
 
 impl<'de> Deserialize<'de> for Key {

@@ -1,5 +1,5 @@
-//! Items that a restore has not made what the backup holds: they were there and were left, or the API server has not stored all of
-//! their fields. Pure.
+//! Items that after a restore differ from the backup: existing items that were left unchanged, and items that the API
+//! server has stored without some of their fields. Pure.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -7,21 +7,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::{counted, listed};
 
-/// Items that are named; the others are counted.
+/// Maximum number of items that are named; the others are only counted.
 const NAMED: usize = 8;
 
-/// What lies in our annotation of a Restore, as Velero's status has no field for it: its results have a warning for each.
+/// The content of our annotation of a Restore, as Velero's status has no field for it: its results have a warning for
+/// each item.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LeftItems {
-    /// How many there are.
+    /// Number of items left unchanged.
     pub left: usize,
     /// Some of them: `ConfigMap shop/settings`, `ClusterRole view`.
     pub items: BTreeSet<String>,
-    /// Number of items that were stored without some of their fields. Earlier versions have not counted them.
+    /// Number of items that were stored without some of their fields. Earlier versions did not count them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub incomplete: usize,
-    /// Some of them, named likewise.
+    /// Some of them, in the same form.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub incomplete_items: BTreeSet<String>,
 }
@@ -39,24 +40,24 @@ fn add(items: &mut BTreeSet<String>, kind: &str, namespace: Option<&str>, name: 
 }
 
 impl LeftItems {
-    /// One more item, by its namespace and name in the cluster.
+    /// Adds an item, by its namespace and name in the cluster.
     pub fn add(&mut self, kind: &str, namespace: Option<&str>, name: &str) {
         self.left += 1;
         add(&mut self.items, kind, namespace, name);
     }
 
-    /// One more item that was stored without some of its fields.
+    /// Adds an item that was stored without some of its fields.
     pub fn add_incomplete(&mut self, kind: &str, namespace: Option<&str>, name: &str) {
         self.incomplete += 1;
         add(&mut self.incomplete_items, kind, namespace, name);
     }
 
-    /// What is in the annotation; none if there is none, or it cannot be read.
+    /// Reads the annotation; `None` if it is missing or unreadable.
     pub fn read(annotation: Option<&str>) -> Option<Self> {
         serde_json::from_str(annotation?).ok()
     }
 
-    /// None where every item is what the backup holds.
+    /// The annotation; `None` if every item equals the backup.
     pub fn annotation(&self) -> Option<String> {
         (self.left + self.incomplete > 0).then(|| serde_json::to_string(self).unwrap_or_default())
     }

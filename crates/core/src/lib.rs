@@ -1,7 +1,7 @@
-//! The pure heart of the project: API types, phases, validation, selectors and label rules.
+//! The pure part of the project: API types, phases, validation, selectors and label rules.
 //!
-//! Nothing here does I/O, reads a clock or knows a client, so that the webhook, the controller, the plugin and
-//! every test decide by the same code.
+//! No code here does I/O, reads a clock or uses a client, so that the webhook, the controller, the plugin and every test
+//! decide by the same code.
 #![warn(unreachable_pub)]
 
 pub mod api;

@@ -4,19 +4,20 @@ use sha2::{Digest as _, Sha256};
 
 use crate::digest::hex;
 
-/// The name of what is made from `prefix` at a moment: `<prefix>-YYYYMMDDhhmmss` in UTC, as Velero names the backups of
-/// a schedule (`pkg/apis/velero/v1/schedule_types.go`, v1.18).
+/// The name of an object created from `prefix` at this time: `<prefix>-YYYYMMDDhhmmss` in UTC, as Velero names the
+/// backups of a schedule (`pkg/apis/velero/v1/schedule_types.go`, v1.18).
 pub fn timestamped(prefix: &str, at: jiff::Timestamp) -> String {
     format!("{prefix}-{}", at.strftime("%Y%m%d%H%M%S"))
 }
 
-/// The name of what a user creates without a name: the same, with the microseconds, so that two creations within a second differ.
+/// The name of an object that a user creates without a name: the same with microseconds, so that two creations within a
+/// second differ.
 pub fn unnamed(prefix: &str, at: jiff::Timestamp) -> String {
     format!("{}-{}", timestamped(prefix, at), at.strftime("%6f"))
 }
 
-/// A name of at most 63 characters that always comes out the same for the same parts: `<prefix>-<name>-<hash of parts>`. The
-/// name is shortened to fit, so that the whole can be the value of a label, too.
+/// A deterministic name of at most 63 characters: `<prefix>-<name>-<hash of parts>`. The name part is shortened to fit,
+/// so that the result can be a label value, too.
 pub fn derived(prefix: &str, name: &str, parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -29,17 +30,17 @@ pub fn derived(prefix: &str, name: &str, parts: &[&str]) -> String {
     format!("{prefix}-{name}-{hash}")
 }
 
-/// Whether this is a name that Kubernetes takes for most objects: a DNS-1123 subdomain, at most 253 characters.
+/// Whether Kubernetes accepts this name for most objects: a DNS-1123 subdomain, at most 253 characters.
 pub fn is_object_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label)
 }
 
-/// Whether this is a DNS-1123 label of at most 63 characters, as names of namespaces are.
+/// Whether this is a DNS-1123 label of at most 63 characters, the form of namespace names.
 pub fn is_dns_label(name: &str) -> bool {
     name.len() <= 63 && is_label(name)
 }
 
-/// Lower-case letters, digits and inner dashes. The length is the caller's business.
+/// Lower-case letters, digits and inner dashes. The caller checks the length.
 fn is_label(part: &str) -> bool {
     !part.is_empty()
         && !part.starts_with('-')

@@ -1,7 +1,7 @@
-//! Item operations: work that an action started for an item, and that goes on after the item is written.
+//! Item operations: work that an action started for an item, and that continues after the item is written.
 //!
-//! The JSON is that of Velero's `-itemoperations.json.gz` (`pkg/itemoperation`, `pkg/plugin/velero/shared.go`, v1.18).
-//! What older versions wrote, and fields that this version does not know, are read and kept.
+//! The JSON is the one of Velero's `-itemoperations.json.gz` (`pkg/itemoperation`, `pkg/plugin/velero/shared.go`, v1.18).
+//! Formats of older versions, and unknown fields, are read and kept.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use crate::api::{
 pub trait Operation: Clone {
     fn action(&self) -> &str;
 
-    /// What the action calls it; any text.
+    /// The operation's id, chosen by the action; any text.
     fn id(&self) -> &str;
 
     fn item(&self) -> &ResourceIdentifier;
@@ -43,14 +43,13 @@ string_enum! {
 }
 
 impl OperationPhase {
-    /// Whether the operation is over. A phase that this version does not know is not: it is asked about, up to its
-    /// deadline.
+    /// Whether the operation is over. An unknown phase is not: the action is polled, up to the operation's deadline.
     pub fn has_ended(&self) -> bool {
         matches!(self, Self::Completed | Self::Failed)
     }
 }
 
-/// An object by its type and name, in the one JSON shape of Velero's that has capitals.
+/// An object by its type and name, in the one JSON form of Velero with capitalized fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ResourceIdentifier {
     /// API group; empty for the core group.
@@ -66,7 +65,7 @@ pub struct ResourceIdentifier {
 }
 
 impl ResourceIdentifier {
-    /// From `plural` or `plural.group`.
+    /// Takes `plural` or `plural.group`.
     pub fn new(group_resource: &str, namespace: Option<&str>, name: &str) -> Self {
         let (resource, group) = group_resource.split_once('.').unwrap_or((group_resource, ""));
         Self {
@@ -82,7 +81,7 @@ impl ResourceIdentifier {
         crate::resources::group_resource(&self.resource, &self.group)
     }
 
-    /// The namespace; none for a cluster-scoped object.
+    /// The namespace; `None` for a cluster-scoped object.
     pub fn namespace(&self) -> Option<&str> {
         Some(self.namespace.as_str()).filter(|namespace| !namespace.is_empty())
     }
@@ -98,7 +97,7 @@ impl fmt::Display for ResourceIdentifier {
     }
 }
 
-/// Defines the operations of backups or restores, which differ in the names of fields and in who is asked about them.
+/// Defines the operations of backups or restores, which differ in field names and in the action that is polled.
 macro_rules! operation {
     ($operation:ident, $spec:ident, $action:ident) => {
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -145,10 +144,10 @@ pub struct BackupOperationSpec {
     pub backup_uid: String,
     pub backup_item_action: String,
     pub resource_identifier: ResourceIdentifier,
-    /// What the action calls it; any text.
+    /// The operation's id, chosen by the action; any text.
     #[serde(rename = "operationID")]
     pub operation_id: String,
-    /// Objects that are read again, and stored in their last form, when all operations have ended.
+    /// Objects that are read again and stored in their final form once all operations have ended.
     #[serde(deserialize_with = "null_default")]
     pub post_operation_items: Vec<ResourceIdentifier>,
     #[serde(flatten)]
@@ -162,23 +161,23 @@ pub struct RestoreOperationSpec {
     #[serde(rename = "restoreUID")]
     pub restore_uid: String,
     pub restore_item_action: String,
-    /// The item, in the namespace that it was restored into.
+    /// The item, in its target namespace.
     pub resource_identifier: ResourceIdentifier,
-    /// What the action calls it; any text.
+    /// The operation's id, chosen by the action; any text.
     #[serde(rename = "operationID")]
     pub operation_id: String,
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// How far an operation has come, as its action tells it.
+/// Progress of an operation, as its action reports it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OperationStatus {
-    /// Where it is in its life; unset is New.
+    /// Its phase; a missing one is New.
     #[serde(deserialize_with = "phase")]
     pub phase: OperationPhase,
-    /// Why it failed; while it runs, what went wrong last.
+    /// Why it failed; while it runs, the latest problem.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_default")]
     pub error: String,
     #[serde(skip_serializing_if = "is_default")]
@@ -192,23 +191,23 @@ pub struct OperationStatus {
     /// When we started it; its deadline counts from here.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "time")]
     pub created: Option<Timestamp>,
-    /// When it began, as its action says.
+    /// When it began, as its action reports.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "time")]
     pub started: Option<Timestamp>,
-    /// When that was last true, as its action says.
+    /// When the action last updated this status.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "time")]
     pub updated: Option<Timestamp>,
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// A phase; null and nothing are New.
+/// A phase; null and a missing value are New.
 fn phase<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OperationPhase, D::Error> {
     let phase = Option::<OperationPhase>::deserialize(deserializer)?;
     Ok(phase.filter(|phase| !phase.as_str().is_empty()).unwrap_or_default())
 }
 
-/// A time; one that cannot be read is as if it were not there, so that one bad field does not hide a whole list.
+/// A time; an unreadable one counts as missing, so that one bad field does not hide a whole list.
 fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
     let value = Option::<serde_json::Value>::deserialize(deserializer)?;
     Ok(value.and_then(|value| value.as_str()?.parse().ok()))
@@ -226,7 +225,7 @@ impl Counts {
         Self::of(operations.iter().map(|operation| &operation.status().phase))
     }
 
-    /// Counts operations. Always derived from what is stored, never kept beside it.
+    /// Counts operations. Always derived from stored phases, never stored itself.
     pub fn of<'a>(phases: impl IntoIterator<Item = &'a OperationPhase>) -> Self {
         let mut counts = Self::default();
         for phase in phases {

@@ -1,6 +1,6 @@
-//! Phases: which ones still work, which are an end, and which may follow which.
+//! Phases: which are active, which are terminal, and which may follow which.
 //!
-//! The graph is Velero's (v1.18: `pkg/controller/backup*_controller.go`, `restore*_controller.go`). It has no circle, so
+//! The graph is Velero's (v1.18: `pkg/controller/backup*_controller.go`, `restore*_controller.go`). It has no cycle, so
 //! an observer that misses steps still sees a forward move.
 
 use std::{
@@ -12,17 +12,17 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::api::{BackupPhase, RestorePhase};
 
-/// Where a Backup or a Restore is in its life: what their phases have in common.
+/// The stage of a Backup or a Restore: the common meaning of their phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// Not looked at yet.
+    /// Not processed yet.
     New,
     /// Waits for its place in the queue (backups only).
     Queued,
     /// May start (backups only).
     ReadyToStart,
     InProgress,
-    /// All items are done, operations still run.
+    /// All items are done, operations are still running.
     WaitingForOperations {
         failed: bool,
     },
@@ -40,7 +40,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The stages that may come directly after this one.
+    /// The stages that may directly follow this one.
     fn steps(self) -> &'static [Self] {
         match self {
             // Straight to InProgress: a Restore, and a Backup of Velero before 1.18, which has no queue.
@@ -71,19 +71,19 @@ impl Stage {
         }
     }
 
-    /// Whether all items are done, and what remains are operations and the last files. What is stored so far is not in its
-    /// place yet.
+    /// Whether all items are done, and only operations and the last files remain. The files stored so far are not at
+    /// their final keys yet.
     pub fn is_past_items(self) -> bool {
         matches!(self, Self::WaitingForOperations { .. } | Self::Finalizing { .. })
     }
 
-    /// Whether it works on with something already published as failed. It must not end as Completed, also when a later
-    /// attempt meets no error.
+    /// Whether it still works and is already published as failed. It must not end as Completed, even if a later attempt
+    /// has no errors.
     pub fn has_failed_so_far(self) -> bool {
         matches!(self, Self::WaitingForOperations { failed: true } | Self::Finalizing { failed: true })
     }
 
-    /// Whether the work is over. Deleting counts: only the removal is still going on.
+    /// Whether the work is over. Deleting counts: only the removal is still running.
     pub fn is_terminal(self) -> bool {
         matches!(
             self,
@@ -91,14 +91,14 @@ impl Stage {
         )
     }
 
-    /// Whether `next` lies ahead, in one step or several. No stage lies ahead of itself, nothing but Deleting ahead of a
-    /// terminal one, and nothing is known about unknown ones.
+    /// Whether `next` can follow, in one step or several. No stage follows itself, only Deleting follows a terminal one,
+    /// and nothing is known about unknown ones.
     pub fn can_become(self, next: Self) -> bool {
         self.steps().iter().any(|step| *step == next || step.can_become(next))
     }
 }
 
-/// The phases of Backups and of Restores, for code that is about both.
+/// The phases of Backups and of Restores, for code that handles both.
 pub trait Phase:
     Clone + Eq + Hash + Debug + Display + Serialize + DeserializeOwned + Send + Sync + 'static
 {
@@ -108,20 +108,20 @@ pub trait Phase:
 
     fn stage(&self) -> Stage;
 
-    /// The phase of this meaning. `None` if the kind has none, and for [`Stage::Unknown`].
+    /// The phase for this stage. `None` if the kind has none, and for [`Stage::Unknown`].
     fn of(stage: Stage) -> Option<Self>;
 
-    /// All items are done, operations still run; `failed`: something has failed so far.
+    /// All items are done, operations are still running; `failed`: there was a failure so far.
     fn waiting_for_operations(failed: bool) -> Self;
 
-    /// Results are being stored; `failed`: something has failed so far.
+    /// Results are being stored; `failed`: there was a failure so far.
     fn finalizing(failed: bool) -> Self;
 
-    /// Everything is stored; `failed`: something has failed.
+    /// Everything is stored; `failed`: there was a failure.
     fn ended(failed: bool) -> Self;
 }
 
-/// A phase enum that has the phases of both kinds, and some of its own that are named like their stages.
+/// Implements [`Phase`] for an enum with the phases of both kinds, and some of its own that are named like their stages.
 macro_rules! phase {
     ($phase:ident { $($own:ident),* }) => {
         impl Phase for $phase {
@@ -185,7 +185,7 @@ macro_rules! phase {
                 self.stage().is_terminal()
             }
 
-            /// Whether it works or still may. A phase that this version does not know counts as active.
+            /// Whether it works or still may. An unknown phase counts as active.
             pub fn is_active(&self) -> bool {
                 !self.is_terminal()
             }

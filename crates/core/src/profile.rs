@@ -1,11 +1,10 @@
-//! Profiles: what the lock has to know about an operator, as data.
+//! Profiles: the data about an operator that the lock needs.
 //!
-//! A profile names an operator's backup and restore kinds, how an object of them tells that its work is over, and which
-//! objects get in each other's way. It is a YAML file (`core/profiles/*.yaml` are built in); another operator is another
-//! file. Everything here is pure: objects come in as JSON as they are stored, whatever version of the kind they are of.
+//! A profile names an operator's backup and restore kinds, the fields of an object that show that its work is over, and
+//! which objects conflict. It is a YAML file (`core/profiles/*.yaml` are built in); each operator has its own file.
+//! Everything here is pure: objects are passed as stored JSON, in any version of the kind.
 //!
-//! In doubt an object counts as active and as in the way: a phase that no profile knows, a status that is no text, a
-//! field that is missing.
+//! In doubt an object counts as active and as conflicting: an unknown phase, a status that is no text, a missing field.
 
 mod builtin;
 mod check;
@@ -35,31 +34,31 @@ pub struct Profile {
     /// Short name, unique among the profiles: a DNS label such as `percona-ps`.
     pub name: String,
     pub group: String,
-    /// Version whose fields the paths mean. Rules of the webhook use `matchPolicy: Equivalent`, so that the API server
-    /// converts objects of other versions before they are judged.
+    /// API version that the field paths refer to. Rules of the webhook use `matchPolicy: Equivalent`, so that the API
+    /// server converts objects of other versions before they are judged.
     pub version: String,
     /// Whether our controller can do the work of these kinds itself. Only Velero's.
     #[serde(default)]
     pub engine: bool,
-    /// ServiceAccount under which the operator works. A policy that comes with the profile's registration lets only it end
-    /// work. Empty: nothing is known of it.
+    /// ServiceAccount of the operator. A policy that comes with the profile's registration lets only this account end
+    /// work. Empty: unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub operator: String,
-    /// Which objects get in each other's way.
+    /// Which objects can conflict.
     pub scope: ScopeRule,
     pub backup: KindRule,
     pub restore: KindRule,
     #[serde(default)]
     pub policy: Policy,
-    /// A Lease of the operator's own that says a restore works. It is read, never written.
+    /// The operator's own Lease that says that a restore is running. It is read, never written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub foreign_lease: Option<ForeignLease>,
-    /// What must hold before a restore that is over gives up its place. None: it gives it up at once.
+    /// Condition for releasing the place of a restore that is over. `None`: it is released at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<ReleaseRule>,
 }
 
-/// Name of the one profile whose work our controller can do.
+/// Name of the only profile whose work our controller can do.
 pub(crate) const ENGINE: &str = "velero";
 
 impl Profile {
@@ -73,11 +72,11 @@ impl Profile {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum ScopeRule {
-    /// All of them: one scope for the Kubernetes cluster, named by the group. Inside it the namespaces that an object
-    /// reads or writes decide.
+    /// All of them: one scope for the Kubernetes cluster, named by the group. Within it, conflicts depend on the
+    /// namespaces that an object reads or writes.
     #[default]
     Cluster,
-    /// Those of one namespace that name the same database cluster.
+    /// The objects of one namespace that name the same database cluster.
     Field {
         /// Path of the field of a backup that names the database cluster.
         backup: String,
@@ -86,7 +85,7 @@ pub enum ScopeRule {
     },
 }
 
-/// Which of a profile's two kinds is meant.
+/// One of a profile's two kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Role {
@@ -103,7 +102,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// How objects of one kind tell what becomes of them.
+/// How the objects of one kind show their state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KindRule {
@@ -113,30 +112,31 @@ pub struct KindRule {
     pub plural: String,
     /// Whether the status is written through `<plural>/status`. Then rules need that path, too.
     pub status_subresource: bool,
-    /// Path of the text that tells how far the work is, such as `status.state`. Empty where the kind has none (the end
-    /// is then told by conditions or other fields).
+    /// Path of the text with the state of the work, such as `status.state`. Empty if the kind has none (conditions or
+    /// other fields then show the end).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub phase: String,
-    /// Phases in which the operator has not begun. No phase at all always is one.
+    /// Phases in which the operator has not begun. A missing phase always counts as one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub initial: Vec<String>,
-    /// Phases in which the operator works. Only for telling known from unknown: whatever is not over is active.
+    /// Phases in which the operator works. Only to distinguish known from unknown: every object that is not over is
+    /// active.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub active: Vec<String>,
-    /// What holds as soon as the work is over.
+    /// Condition that is true as soon as the work is over.
     pub over: Predicate,
-    /// Ways back to life that the operator takes by itself. Each claims again. Any other is refused.
+    /// Revivals that the operator does automatically. Each claims again. Any other is refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub revivals: Vec<Revival>,
 }
 
-/// A way from an end back to work.
+/// A change from an end back to work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Revival {
-    /// The phase that looked like an end.
+    /// The phase that looked final.
     pub from: String,
-    /// The phases that may follow it. An empty text is no phase at all.
+    /// The phases that may follow it. An empty text means no phase.
     pub to: Vec<String>,
 }
 
@@ -153,14 +153,14 @@ impl Profile {
         [&self.backup, &self.restore].map(|rule| group_resource(&rule.plural, &self.group))
     }
 
-    /// Which of the two kinds this is, if any.
+    /// Which of the two kinds this is; `None` if neither.
     pub fn role_of(&self, group: &str, kind: &str) -> Option<Role> {
         let is = |role: Role| (self.group == group && self.rule(role).kind == kind).then_some(role);
         is(Role::Backup).or_else(|| is(Role::Restore))
     }
 
-    /// The database cluster that an object names: text of 1 to 253 bytes without control characters. None where the
-    /// field is missing, empty or no such text, and where the scope is the whole Kubernetes cluster.
+    /// The database cluster that an object names: text of 1 to 253 bytes without control characters. `None` if the field
+    /// is missing, empty or no such text, or if the scope is the whole Kubernetes cluster.
     pub fn cluster_of<'a>(&self, role: Role, object: &'a Value) -> Option<&'a str> {
         let ScopeRule::Field { backup, restore } = &self.scope else { return None };
         let path = if role == Role::Backup { backup } else { restore };
@@ -168,7 +168,7 @@ impl Profile {
         (!name.is_empty() && name.len() <= 253 && !name.chars().any(char::is_control)).then_some(name)
     }
 
-    /// Whether the database cluster is named by metadata of an object, such as a label, or the name of a cluster itself.
+    /// Whether the database cluster is named by metadata of an object, such as a label or the object's own name.
     pub fn scope_is_in_metadata(&self, role: Role) -> bool {
         match &self.scope {
             ScopeRule::Cluster => false,
@@ -180,8 +180,8 @@ impl Profile {
 
     /// The scope that an object belongs to: the group (`velero.io`), or `<profile>/<namespace>/<database cluster>`.
     ///
-    /// None if the object does not say which database cluster it is about. Nothing can be kept apart for such an object,
-    /// and what the operator would make of it (an error, a default) cannot be known: the webhook refuses it as invalid.
+    /// `None` if the object does not name its database cluster. The lock cannot protect such an object, and the
+    /// operator's reaction (an error, a default) is unknown: the webhook refuses it as invalid.
     pub fn scope_of(&self, role: Role, namespace: &str, object: &Value) -> Option<String> {
         match &self.scope {
             ScopeRule::Cluster => Some(self.group.clone()),
@@ -192,7 +192,7 @@ impl Profile {
         }
     }
 
-    /// Whether the object's work is over. Only what is stored may be asked: a wish is no end.
+    /// Whether the object's work is over. Only for stored objects: a requested state is no end.
     pub fn is_over(&self, role: Role, object: &Value) -> bool {
         self.rule(role).over.holds(object)
     }
@@ -202,20 +202,20 @@ impl Profile {
         self.rule(role).phase_of(object)
     }
 
-    /// Whether the object says that the operator has taken it up: it has a phase, and not an initial one. Where the kind
-    /// has no phases nobody can tell, and every object counts as begun.
+    /// Whether the object shows that the operator has begun: it has a phase, and not an initial one. For a kind without
+    /// phases this is unknown, and every object counts as begun.
     ///
-    /// False is no promise. Only our own engine waits for anything before it works; other operators start on sight, and
-    /// may write a phase later (Percona Operator for MySQL pauses the database and creates the restore's Job before it
-    /// leaves the empty state: `pkg/controller/psrestore/controller.go`).
+    /// `false` is no guarantee. Only our own engine waits before it works; other operators start on sight, and may write
+    /// a phase later (Percona Operator for MySQL pauses the database and creates the restore's Job before it leaves the
+    /// empty state: `pkg/controller/psrestore/controller.go`).
     pub fn has_begun(&self, role: Role, object: &Value) -> bool {
         let kind = self.rule(role);
         let phase = kind.phase_of(object);
         kind.phase.is_empty() || !(phase.is_empty() || kind.initial.iter().any(|initial| initial == phase))
     }
 
-    /// Whether the profile knows the object's phase. One that it does not know counts as active; it is to be reported,
-    /// for the operator may be newer than the profile and the object may never end.
+    /// Whether the profile knows the object's phase. An unknown phase counts as active, and is reported, because the
+    /// operator may be newer than the profile and the object may never end.
     pub fn is_known_phase(&self, role: Role, object: &Value) -> bool {
         let kind = self.rule(role);
         match path::at(object, &kind.phase) {
@@ -230,8 +230,8 @@ impl Profile {
         }
     }
 
-    /// Whether the operator may bring an object that was over back to work in this way. False where nothing comes back
-    /// to life: `old` was not over, or `new` still is.
+    /// Whether this change is a revival that the operator may make. `false` if the change is no revival: `old` was not
+    /// over, or `new` still is.
     pub fn may_revive(&self, role: Role, old: &Value, new: &Value) -> bool {
         let kind = self.rule(role);
         let (from, to) = (kind.phase_of(old), kind.phase_of(new));

@@ -1,11 +1,11 @@
-//! Sizes as Kubernetes writes them: `10Gi`, `1500M`, `1e9`, `0.5Ti`.
+//! Sizes in the notation of Kubernetes: `10Gi`, `1500M`, `1e9`, `0.5Ti`.
 //!
 //! Kubernetes: `k8s.io/apimachinery/pkg/api/resource`, v1.34.
 
 const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
 const DECIMAL: [(&str, u32); 6] = [("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
 
-/// The number of bytes, rounded up; none if it is no size, or one that no disk has (2^100 bytes and more).
+/// The number of bytes, rounded up; `None` if it is no size, or an unrealistic one (2^100 bytes and more).
 pub fn bytes(text: &str) -> Option<u128> {
     if let Some((number, power)) = suffix(text, &BINARY) {
         return scaled(number, 2, power);

@@ -1,8 +1,9 @@
-//! Reading stored files through the API server: what the controller and its clients agree on.
+//! Reading stored files through the API server: the protocol between the controller and its clients.
 //!
-//! A client makes a random key and creates a DownloadRequest that names the SHA-256 of it, and the uid of the Backup or Restore
-//! that it means. Creating the request is the permission. The answer is a path of the API server's service proxy; whoever sends
-//! the key along gets the file. The key is never in an object, a path or a log: who reads DownloadRequests cannot use those of others.
+//! A client creates a random key and a DownloadRequest with the SHA-256 of it, and the uid of the Backup or Restore. The
+//! permission to create the request is the permission to read. The answer is a path of the API server's service proxy;
+//! the client that sends the key gets the file. The key is never in an object, a path or a log: a user who can read
+//! DownloadRequests cannot use those of others.
 
 use std::fmt;
 
@@ -14,17 +15,17 @@ use crate::{
     labels::{PLAN_ANNOTATION, READ_KEY_ANNOTATION, READ_UID_ANNOTATION},
 };
 
-/// The header that carries the key. In a header, because audit logs have paths and queries.
+/// The header with the key. A header, because audit logs have paths and queries.
 pub const KEY_HEADER: &str = "x-backup-read-key";
 pub const PORT: &str = "files";
-/// Under this path the controller serves files, each by the name of its request.
+/// Path under which the controller serves files, each by the name of its request.
 pub const FOLDER: &str = "/files";
 /// Length of a key (bytes).
 pub const KEY_LENGTH: usize = 32;
-/// `details.kind` of the Status by which the controller, and not the API server, says why there is no file.
+/// `details.kind` of a Status with which the controller, not the API server, says why there is no file.
 pub const STATUS_KIND: &str = "storedfiles";
 
-/// A key. It opens one file once, so it is never shown.
+/// A key. It opens one file once, so it is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key(String);
 
@@ -37,7 +38,7 @@ impl Key {
         &self.0
     }
 
-    /// What the request says of it.
+    /// The hash of the key, as the request has it.
     pub fn hash(&self) -> String {
         sha256(self.0.as_bytes())
     }
@@ -49,7 +50,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What a request asks for that wants its answer through the API server.
+/// A request for an answer through the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Asked {
     hash: String,
@@ -58,23 +59,23 @@ pub struct Asked {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wanted {
-    /// A stored file of the Backup or Restore of this uid.
+    /// A stored file of the Backup or Restore with this uid.
     File { uid: String },
-    /// What a Restore with this spec would do.
+    /// The plan of a Restore with this spec.
     Plan(Box<RestoreSpec>),
 }
 
 impl Asked {
     /// Whether this is the key.
     ///
-    /// What is compared are hashes, one of them public: how long it takes tells nothing of the key.
+    /// This compares hashes, one of them public: the duration reveals nothing about the key.
     pub fn is_opened_by(&self, key: &str) -> bool {
         sha256(key.as_bytes()) == self.hash
     }
 }
 
-/// How a request wants its file; none if it wants a URL of the store, as Velero's clients do.
-/// Errors: a sentence: its annotations make no sense.
+/// How the answer is requested; `None` for a URL of the store, as Velero's clients request it.
+/// Errors: a sentence, if its annotations are invalid.
 pub fn asked(request: &DownloadRequest) -> Option<Result<Asked, String>> {
     let value = |key| request.annotations().get(key).map(String::as_str).filter(|value| !value.is_empty());
     let hash = value(READ_KEY_ANNOTATION)?;
@@ -100,7 +101,7 @@ pub fn asked(request: &DownloadRequest) -> Option<Result<Asked, String>> {
     })
 }
 
-/// Where the API server leads to the file of a request.
+/// The path of the API server that leads to the file of a request.
 pub fn path(namespace: &str, service: &str, request: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/services/https:{service}:{PORT}/proxy{FOLDER}/{request}")
 }
@@ -120,7 +121,7 @@ mod tests {
             assert!(!asked.is_opened_by(wrong), "{wrong:?}");
         }
         assert_eq!(format!("{key:?}"), "Key(…)");
-        // Known from other tools: echo -n 0707… | sha256sum
+        // Computed with another tool: echo -n 0707… | sha256sum
         assert_eq!(key.hash().len(), 64);
         assert_eq!(sha256(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     }

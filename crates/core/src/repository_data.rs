@@ -1,4 +1,4 @@
-//! Volumes whose data Velero has put into a repository of files (Kopia, restic), which only its node agents read. Pure.
+//! Volumes whose data Velero has put into a file repository (Kopia, restic), which only its node agents read. Pure.
 //!
 //! Velero: `internal/volume/volumes_information.go` and `pkg/apis/velero/v1/pod_volume_backup_types.go`, v1.18.
 
@@ -9,10 +9,10 @@ use serde_json::Value;
 /// A volume of a backup whose data is in a repository.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RepositoryVolume {
-    /// Of the claim and the pod; empty if that is not known.
+    /// Namespace of the claim and the pod; empty if unknown.
     pub namespace: String,
     pub claim: Option<String>,
-    /// The pod that mounted it, and what it is called there; for files that were read through a pod.
+    /// The pod that mounted it and the volume's name there; for files that were read through a pod.
     pub mount: Option<(String, String)>,
 }
 
@@ -28,12 +28,12 @@ impl fmt::Display for RepositoryVolume {
 }
 
 impl RepositoryVolume {
-    /// What Velero up to 1.12 has moved, of which there is no list.
+    /// Data moved by Velero up to 1.12, of which there is no list.
     pub fn unnamed() -> Self {
         Self { namespace: String::new(), claim: None, mount: None }
     }
 
-    /// By an entry of `-volumeinfo.json.gz`; none if its data is elsewhere, or was not saved.
+    /// From an entry of `-volumeinfo.json.gz`; `None` if its data is not in a repository, or was not saved.
     fn of_info(info: &Value) -> Option<Self> {
         let text = |at: &str| info.pointer(at).and_then(Value::as_str).filter(|text| !text.is_empty());
         let by_files = text("/backupMethod") == Some("PodVolumeBackup");
@@ -52,7 +52,7 @@ impl RepositoryVolume {
         })
     }
 
-    /// By an object of `-podvolumebackups.json.gz`; none if it came to nothing.
+    /// From an object of `-podvolumebackups.json.gz`; `None` if it has saved nothing.
     fn of_pod_volume_backup(object: &Value) -> Option<Self> {
         let text = |at: &str| object.pointer(at).and_then(Value::as_str).filter(|text| !text.is_empty());
         text("/status/snapshotID")?;

@@ -1,8 +1,8 @@
-//! Resource policies: what a ConfigMap says about the volumes and the items of a backup, or the items of a restore
+//! Resource policies: rules in a ConfigMap for the volumes and the items of a backup, or the items of a restore
 //! (`spec.resourcePolicy`).
 //!
-//! Velero: `internal/resourcepolicies`, v1.18. Read strictly: a policy that is not understood in full is not followed in
-//! part.
+//! Velero: `internal/resourcepolicies`, v1.18. Read strictly: a policy that is not fully understood is not partly
+//! applied.
 
 mod filters;
 mod namespaces;
@@ -29,33 +29,33 @@ const SNAPSHOT_CLASS: &str = "snapshotClass";
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResourcePolicy {
-    /// Rules for volumes; the first whose conditions all hold counts.
+    /// Rules for volumes; the first rule whose conditions all match applies.
     pub volumes: Vec<VolumePolicy>,
-    /// Types that are included or left out, where the Backup itself says nothing about them.
+    /// Types that are included or excluded, unless the Backup itself names them.
     pub types: TypeLists,
-    /// Namespaces that are included or left out by their labels.
+    /// Namespaces that are included or excluded by their labels.
     pub namespaces: NamespaceLabels,
     pub filters: FilterPolicies,
 }
 
-/// What an administrator has set for the volumes of all backups.
+/// An administrator's rules for the volumes of all backups.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GlobalVolumePolicies {
-    /// Rules that come after those of a backup.
+    /// Rules that come after the backup's own rules.
     pub volumes: Vec<VolumePolicy>,
-    /// Parts of the policy that are not followed, by their names: only rules for volumes are for all backups.
+    /// Names of the parts of the policy that are ignored: only rules for volumes can apply to all backups.
     pub ignored: Vec<&'static str>,
 }
 
-/// What is done with volumes on which all conditions hold.
+/// An action for volumes that match all conditions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VolumePolicy {
-    /// Conditions; none hold on every volume.
+    /// Conditions; if there are none, every volume matches.
     pub conditions: Conditions,
     pub action: VolumeAction,
 }
 
-/// What is done with the data of a volume.
+/// How the data of a volume is handled.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VolumeAction {
     pub kind: VolumeActionKind,
@@ -76,28 +76,28 @@ pub enum VolumeActionKind {
     /// Its files are copied while a pod uses it.
     FsBackup,
     Snapshot,
-    /// A plugin knows.
+    /// Handled by a plugin.
     Custom,
 }
 
-/// Conditions on a volume. One that is not given holds.
+/// Conditions on a volume. An unset condition matches.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conditions {
-    /// Least and most capacity (bytes); none is no limit.
+    /// Minimum and maximum capacity (bytes); `None` is no limit.
     pub capacity: (Option<u128>, Option<u128>),
     pub storage_classes: Vec<String>,
-    /// An NFS volume, of this server and path where given.
+    /// An NFS volume, of this server and path if set.
     pub nfs: Option<NfsCondition>,
-    /// A CSI volume, of this driver and with these attributes where given.
+    /// A CSI volume, of this driver and with these attributes if set.
     pub csi: Option<CsiCondition>,
     /// Kinds of source, such as `hostPath`.
     pub volume_types: Vec<String>,
-    /// Labels that the claim has, among others.
+    /// Labels that the claim must have, among others.
     pub claim_labels: BTreeMap<String, String>,
     pub claim_phases: Vec<String>,
     /// Empty is any.
     pub claim_volume_mode: String,
-    /// Those that the claim has, and no others; empty is any (Velero `pvcAccessModesCondition`, after 1.18).
+    /// Exactly the modes of the claim; empty is any (Velero `pvcAccessModesCondition`, after 1.18).
     pub claim_access_modes: BTreeSet<String>,
 }
 
@@ -115,11 +115,11 @@ pub struct NfsCondition {
 pub struct CsiCondition {
     /// Empty is any.
     pub driver: String,
-    /// Attributes that the volume has, among others.
+    /// Attributes that the volume must have, among others.
     pub volume_attributes: BTreeMap<String, String>,
 }
 
-/// Lists of types, by scope. A `*` is not known here.
+/// Lists of types, by scope. `*` is not supported here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TypeLists {
     pub included_cluster_scoped: Vec<String>,
@@ -129,20 +129,20 @@ pub struct TypeLists {
 }
 
 impl ResourcePolicy {
-    /// What the policy says about a volume; none if no rule holds on it.
+    /// The policy's action for a volume; `None` if no rule matches.
     pub fn action_for(&self, volume: &Volume) -> Option<&VolumeAction> {
         self.volumes.iter().find(|rule| rule.conditions.hold(volume)).map(|rule| &rule.action)
     }
 
-    /// The policy of a backup with the rules for all backups after its own, so that the first that holds is its own where there
-    /// is one (Velero `GetResourcePoliciesFromBackupWithGlobal`, v1.18.3).
+    /// The policy of a backup with the rules for all backups appended to its own, so that its own rules are tried first
+    /// (Velero `GetResourcePoliciesFromBackupWithGlobal`, v1.18.3).
     #[must_use]
     pub fn with_global(mut self, global: GlobalVolumePolicies) -> Self {
         self.volumes.extend(global.volumes);
         self
     }
 
-    /// The names of the parts other than rules for volumes that say something.
+    /// The names of the non-empty parts other than rules for volumes.
     pub fn selecting_parts(&self) -> Vec<&'static str> {
         let parts = [
             (INCLUDE_EXCLUDE, self.types.is_empty() && self.namespaces.is_empty()),
@@ -153,10 +153,10 @@ impl ResourcePolicy {
     }
 }
 
-/// What becomes of the data of a volume.
+/// The decision about the data of a volume.
 #[derive(Clone, Debug, PartialEq)]
 pub enum VolumePlan {
-    /// It is not in the backup, and is not meant to be.
+    /// It is not in the backup, on purpose.
     Skip {
         reason: String,
     },
@@ -164,15 +164,15 @@ pub enum VolumePlan {
         /// The VolumeSnapshotClass that the policy names for it.
         class: Option<String>,
     },
-    /// Its files were to be copied.
+    /// Its files should be copied.
     FsBackup,
     Custom {
         parameters: BTreeMap<String, Value>,
     },
 }
 
-/// Decides about one volume. A rule of the policy counts first; then a pod that asks for a copy of its files; then what the
-/// Backup says about all volumes (Velero `internal/volumehelper`, v1.18).
+/// Decides about one volume. Order of precedence: a rule of the policy; a pod that requests a copy of its files; the
+/// Backup's setting for all volumes (Velero `internal/volumehelper`, v1.18).
 pub fn plan(
     spec: &BackupSpec,
     policy: Option<&ResourcePolicy>,
@@ -200,8 +200,8 @@ impl TypeLists {
         *self == Self::default()
     }
 
-    /// The spec with these lists added, where its own lists say nothing about a type (Velero
-    /// `pkg/util/collections/includes_excludes.go`, v1.18). `resolve` completes names as people write them.
+    /// The spec with these lists added, for types that its own lists do not mention (Velero
+    /// `pkg/util/collections/includes_excludes.go`, v1.18). `resolve` completes names as users write them.
     #[must_use]
     pub fn added_to(&self, spec: &BackupSpec, resolve: &dyn Fn(&str) -> Option<String>) -> BackupSpec {
         let mut spec = spec.clone();

@@ -1,4 +1,4 @@
-//! Resource types: which are backed up and restored, and in which order.
+//! Resource types: which are backed up and restored, and the order.
 
 mod builtin;
 mod filter;
@@ -22,9 +22,9 @@ pub struct ResourceType {
     /// Kind, such as `Deployment`.
     pub kind: String,
     pub namespaced: bool,
-    /// What can be done with it, such as `list`.
+    /// Supported verbs, such as `list`.
     pub verbs: Vec<String>,
-    /// It has no status subresource: what it holds as `status` is data like any other.
+    /// It has no status subresource: its `status` field is ordinary data.
     pub status_is_data: bool,
 }
 
@@ -51,15 +51,15 @@ pub fn group_resource(plural: &str, group: &str) -> String {
     if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
 }
 
-/// Namespaces, which filters and restores treat in their own way.
+/// Namespaces, which filters and restores handle specially.
 pub const NAMESPACES: &str = "namespaces";
-/// The type that defines types.
+/// The type of custom resource definitions.
 pub const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
-/// Types that are never restored: they describe the old cluster, or would start work of their own.
+/// Types that are never restored: they describe the old cluster, or would start work.
 ///
-/// Velero: `pkg/controller/restore_controller.go`, v1.18; IP addresses besides, as the allocator of Services makes them and removes
-/// those that it does not know.
+/// Velero: `pkg/controller/restore_controller.go`, v1.18. We add IP addresses, because the allocator of Services creates
+/// them and removes unknown ones.
 pub const NON_RESTORABLE: &[&str] = &[
     IP_ADDRESSES,
     "nodes",
@@ -75,18 +75,18 @@ pub const NON_RESTORABLE: &[&str] = &[
 
 const IP_ADDRESSES: &str = "ipaddresses.networking.k8s.io";
 
-/// Types that no filter of a backup selects: snapshots come along with the volumes they belong to, and IP addresses are never
-/// restored.
+/// Types that no filter of a backup selects: snapshots are added with the volumes they belong to, and IP addresses are
+/// never restored.
 ///
-/// Velero since 1.17: `pkg/controller/backup_controller.go` adds those of snapshots to the excludes of every backup.
+/// Velero since 1.17: `pkg/controller/backup_controller.go` adds the snapshot types to the excludes of every backup.
 pub const NEVER_SELECTED: &[&str] = &[
     "volumesnapshots.snapshot.storage.k8s.io",
     "volumesnapshotcontents.snapshot.storage.k8s.io",
     IP_ADDRESSES,
 ];
 
-/// Types that are served by two groups and stand for the same objects: plural and both groups. Only the first one that
-/// is met is backed up (Velero `pkg/backup/item_collector.go`, v1.18).
+/// Types that two groups serve for the same objects: plural and both groups. Only the first one found is backed up
+/// (Velero `pkg/backup/item_collector.go`, v1.18).
 pub(crate) const COHABITING: &[(&str, [&str; 2])] = &[
     ("deployments", ["extensions", "apps"]),
     ("daemonsets", ["extensions", "apps"]),
@@ -95,7 +95,7 @@ pub(crate) const COHABITING: &[(&str, [&str; 2])] = &[
     ("events", ["", "events.k8s.io"]),
 ];
 
-/// The group resource whose objects are the same as of this one, if there is such a twin.
+/// The group resource with the same objects as this one, if there is one.
 pub fn cohabitant(plural: &str, group: &str) -> Option<String> {
     let (_, [one, other]) = COHABITING.iter().find(|(name, _)| *name == plural)?;
     match group {

@@ -1,6 +1,6 @@
-//! Whether a backup can be restored here: the one answer for screens, programs and metrics. Pure.
+//! Whether a backup can be restored here: one answer for user interfaces, programs and metrics. Pure.
 //!
-//! It is derived from everything that is known of the backup. What is not known is never good.
+//! It is derived from all known facts about the backup. An unknown fact never counts as good.
 
 use std::collections::BTreeMap;
 
@@ -22,14 +22,14 @@ use crate::{
     volume_data::MissingData,
 };
 
-/// Largest difference between the clocks of the API server and of a controller that does not count.
+/// Maximum difference between the clocks of the API server and of a controller that is ignored.
 const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
     Yes,
-    /// Something of it is missing, and named.
+    /// Part of it is missing; the reasons name the part.
     Partly,
     /// It has not ended.
     Later,
@@ -49,29 +49,30 @@ impl Answer {
     }
 }
 
-/// Whether a backup can be restored, and why not, or not all of it.
+/// Whether a backup can be restored, and the reasons why not, or why not completely.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Restorability {
     pub answer: Answer,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
-    /// Whether every item comes back; the data of volumes may be missing, and is named then.
+    /// Whether every item can be restored; data of volumes may be missing, which the reasons say.
     #[serde(skip)]
     pub is_good: bool,
 }
 
-/// What is known of the files of a backup.
+/// Knowledge about the files of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Files {
-    /// The backup ran here, so its phase was published after they were stored; or they were found when it was imported.
+    /// The backup ran here, so its phase was published after its files were stored; or the files were found at its
+    /// import.
     Stored,
     /// The object was created with its phase: only a comparison with the bucket shows whether they exist.
     Unproven,
-    /// Somebody looked, and they were not there.
+    /// A check did not find them.
     Missing,
 }
 
-/// What is known of a backup, without its location.
+/// Known facts about a backup, without its location.
 #[derive(Clone, Debug)]
 pub struct Evidence {
     stage: Stage,
@@ -80,34 +81,35 @@ pub struct Evidence {
     files: Files,
     /// Name of the location; empty if it has none.
     pub location: String,
-    /// Volumes whose data is not in it.
+    /// Volumes whose data is not in the backup.
     pub missing: Option<MissingData>,
-    /// Volumes whose data is where only another server reads it.
+    /// Volumes whose data only another server can read.
     pub elsewhere: Option<MissingData>,
     pub verified: Option<Verification>,
-    /// Whether its progress says that there is no item in it.
+    /// Whether its progress says that it has no items.
     pub is_empty: bool,
-    /// Whether it asks for data of volumes in a repository, and nobody has noted which volumes that can be read of here. Our own
+    /// Whether it requests data of volumes in a repository, and no note says which of these volumes can be read here. Our
+    /// own backups and imports always have that note.
     /// backups and imports always have that note.
     asks_for_repository: bool,
     /// Why its files cannot be used.
     bad_files: Option<String>,
 }
 
-/// A location, as far as it is known.
+/// Known facts about a location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     Found {
         phase: Option<LocationPhase>,
-        /// When the last comparison with the cluster began that has ended.
+        /// Start time of the last completed comparison with the cluster.
         synced: Option<Timestamp>,
         is_read_only: bool,
-        /// Whether it is marked as the one for backups that name none.
+        /// Whether it is marked as the default for backups without a location.
         is_default: bool,
         created: Option<Timestamp>,
     },
     Gone,
-    /// It could not be read; why.
+    /// It could not be read, with the reason.
     Unread(String),
 }
 
@@ -123,8 +125,8 @@ impl Place {
         }
     }
 
-    /// Why a backup in this location is refused, if the location exists. One that was not validated yet is tried, and of one that could
-    /// not be read nothing is known.
+    /// Why a backup in this location is refused. A location that was not validated yet is tried, and so is one that could
+    /// not be read.
     pub fn not_writable(&self) -> Option<NotWritable> {
         match self {
             Self::Found { is_read_only: true, .. } => Some(NotWritable::ReadOnly),
@@ -161,8 +163,8 @@ impl Places {
         }
     }
 
-    /// The location of backups that name none, as the controller chooses it: the newest that is marked. `None` where none is marked:
-    /// then a flag of the controller names it.
+    /// The location of backups without one, as the controller chooses it: the newest that is marked as default. `None` if
+    /// none is marked: then a flag of the controller names it.
     pub fn default_name(&self) -> Option<&str> {
         let marked = self.0.as_ref().ok()?.iter().filter_map(|(name, place)| match place {
             Place::Found { is_default: true, created, .. } => Some((*created, name.as_str())),
@@ -177,7 +179,7 @@ impl Evidence {
         let annotation = |name: &str| backup.metadata.annotations.as_ref()?.get(name).map(String::as_str);
         let created = backup.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let started = backup.status.start_timestamp.as_ref().map(|time| time.0);
-        // One that ran here began after it was created.
+        // A backup that ran here began after its creation.
         let ran_here = started
             .zip(created)
             .is_some_and(|(started, created)| created.duration_since(started) <= MAX_CLOCK_SKEW);
@@ -211,24 +213,24 @@ impl Evidence {
         }
     }
 
-    /// Somebody has just looked for its files, and there were none.
+    /// Records that a check has just found none of its files.
     pub fn finds_no_files(&mut self) {
         self.files = Files::Missing;
     }
 
-    /// Somebody has just read one of its files. Others may be missing, so a mark of the controller stays.
+    /// Records that one of its files has just been read. Others may be missing, so a mark of the controller stays.
     pub fn finds_files(&mut self) {
         if self.files == Files::Unproven {
             self.files = Files::Stored;
         }
     }
 
-    /// Somebody has just tried to read its files, and they are not what they should be: why.
+    /// Records why its files cannot be used, after a failed read.
     pub fn finds_bad_files(&mut self, why: String) {
         self.bad_files = Some(why);
     }
 
-    /// `place` is its location; `None` where the location has a verdict of its own beside this one.
+    /// `place` is its location; `None` if the caller reports the state of the location separately.
     pub fn judge(&self, place: Option<&Place>) -> Restorability {
         let mut found: Vec<(Answer, String)> = Vec::new();
         let mut add = |answer, reason: String| found.push((answer, reason));
@@ -251,7 +253,7 @@ impl Evidence {
         Restorability { answer, reasons, is_good }
     }
 
-    /// What there is to say of one that is in its bucket, by its phase.
+    /// Adds the reasons for a backup that has ended with files in its bucket.
     fn add_stored(&self, place: Option<&Place>, add: &mut impl FnMut(Answer, String)) {
         let name = &self.location;
         let mut synced = None;
@@ -404,7 +406,7 @@ mod tests {
     fn each_thing_that_is_known_counts(#[case] patch: Value, #[case] answer: Answer, #[case] reason: &str) {
         let found = judged(&patch, Some(&place(Some("Available"), None)));
         assert_eq!((found.answer, found.reasons.join("; ").as_str()), (answer, reason));
-        // The worst counts.
+        // The worst answer counts.
         let found = judged(&patch, Some(&Place::Gone));
         let never = ["its phase is not known here", "it names no location", "once it has ended"];
         assert_eq!(found.answer == Answer::No, !never.contains(&reason), "{found:?}");
@@ -459,7 +461,7 @@ mod tests {
         assert_eq!(evidence.judge(Some(&here)).answer, Answer::Unknown);
         evidence.finds_no_files();
         assert_eq!(evidence.judge(Some(&here)).answer, Answer::No);
-        // One file says nothing of the others.
+        // One file proves nothing about the others.
         evidence.finds_files();
         assert_eq!(evidence.judge(Some(&here)).answer, Answer::No);
     }

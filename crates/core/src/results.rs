@@ -1,4 +1,4 @@
-//! Warnings and errors of a backup or restore, as `-results.gz` holds them.
+//! Warnings and errors of a backup or restore, in the format of `-results.gz`.
 //!
 //! Velero: `pkg/util/results/result.go`, v1.18.
 
@@ -8,22 +8,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::common::null_default;
 
-/// Messages kept of each kind. A person reads no more, and the lists are held in memory; the log has them all.
+/// Maximum number of messages of each kind. The lists are held in memory; the log has all messages.
 const MOST: i64 = 10_000;
-/// Stands last in a list that is full.
+/// Last message of a full list.
 const FULL: &str = "there are more than these; all of them are in the log";
 
-/// Warnings and errors. The counts in a status are the lengths of these lists, never kept beside them.
+/// Warnings and errors. The counts in a status are the lengths of these lists, never stored separately.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Results {
     #[serde(default)]
     pub warnings: ResultSet,
-    /// What is missing because of a failure.
+    /// Failures because of which something is missing.
     #[serde(default)]
     pub errors: ResultSet,
 }
 
-/// Messages by what they are about.
+/// Messages by subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResultSet {
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_default")]

@@ -1,4 +1,4 @@
-//! What a Backup or Restore selects: by name with globs, and by labels.
+//! The selection of a Backup or Restore: by name with globs, and by labels.
 
 mod glob;
 mod includes;

@@ -1,7 +1,7 @@
-//! Snapshots of volumes that plugins take ("native" ones): what is recorded of them.
+//! Records of volume snapshots that plugins take ("native" ones).
 //!
-//! The JSON is that of Velero's `-volumesnapshots.json.gz` (`internal/volume/native_snapshot.go`, v1.18) and of the entries
-//! of `-volumeinfo.json.gz` that tell of them (`internal/volume/volumes_information.go`).
+//! The JSON is that of Velero's `-volumesnapshots.json.gz` (`internal/volume/native_snapshot.go`, v1.18) and of the
+//! entries about snapshots in `-volumeinfo.json.gz` (`internal/volume/volumes_information.go`).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -35,15 +35,15 @@ pub struct VolumeSnapshotSpec {
     pub backup_uid: String,
     pub location: String,
     pub persistent_volume_name: String,
-    /// What the storage system calls the volume.
+    /// The storage system's id of the volume.
     #[serde(rename = "providerVolumeID")]
     pub provider_volume_id: String,
-    /// The kind of volume, in the words of the storage system.
+    /// The storage system's type of the volume.
     pub volume_type: String,
-    /// The zone that the volume is in; may be empty.
+    /// The zone of the volume; may be empty.
     #[serde(rename = "volumeAZ", skip_serializing_if = "String::is_empty")]
     pub volume_az: String,
-    /// Operations per second, if a number was asked for.
+    /// Requested operations per second, if any.
     #[serde(rename = "volumeIOPS", skip_serializing_if = "Option::is_none")]
     pub volume_iops: Option<i64>,
     #[serde(flatten)]
@@ -53,7 +53,7 @@ pub struct VolumeSnapshotSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeSnapshotStatus {
-    /// What the storage system calls it; empty if there is none.
+    /// The storage system's id of the snapshot; empty if there is none.
     #[serde(rename = "providerSnapshotID", skip_serializing_if = "String::is_empty")]
     pub provider_snapshot_id: String,
     pub phase: SnapshotPhase,
@@ -62,7 +62,7 @@ pub struct VolumeSnapshotStatus {
 }
 
 impl VolumeSnapshot {
-    /// One that is about to be taken.
+    /// A snapshot that is about to be taken.
     pub fn new(spec: VolumeSnapshotSpec) -> Self {
         Self { spec, status: VolumeSnapshotStatus::default(), extra: Extra::default() }
     }
@@ -80,13 +80,13 @@ impl VolumeSnapshot {
         self
     }
 
-    /// The id that a volume can be made from; none if there is none.
+    /// The id from which a volume can be created; `None` if there is none.
     pub fn usable(&self) -> Option<&str> {
         let id = self.status.provider_snapshot_id.as_str();
         (self.status.phase == SnapshotPhase::Completed && !id.is_empty()).then_some(id)
     }
 
-    /// `nativeSnapshotInfo` of `-volumeinfo.json.gz`. Velero's command line reads it without looking whether it is there.
+    /// `nativeSnapshotInfo` of `-volumeinfo.json.gz`. Velero's command line reads it without checking whether it exists.
     pub fn info(&self) -> Value {
         json!({
             "snapshotHandle": self.status.provider_snapshot_id,
@@ -98,7 +98,7 @@ impl VolumeSnapshot {
     }
 }
 
-/// How many snapshots of a list were attempted, and have completed.
+/// The numbers of attempted and of completed snapshots in a list.
 pub fn counts(snapshots: &[Value]) -> (i64, i64) {
     let completed =
         snapshots.iter().filter(|one| one["status"]["phase"] == SnapshotPhase::Completed.as_str()).count();

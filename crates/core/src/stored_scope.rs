@@ -1,6 +1,6 @@
-//! What a stored backup was asked to hold, and what a restore that has begun was asked to restore. Their objects can be edited
-//! afterwards, by hand or from a repository; that changes nothing of what is stored or restored, so the controller notes the selection:
-//! of a Backup when it publishes the end, of a Restore when it begins. Pure.
+//! The selection of a stored backup, and of a restore that has begun. Their objects can be edited afterwards, by hand or
+//! from a repository, without any effect on stored or restored items, so the controller records the selection: of a
+//! Backup when it publishes the end, of a Restore when it begins. Pure.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -13,24 +13,24 @@ use crate::{
     resources::NON_RESTORABLE,
 };
 
-/// Longest selection that is noted (bytes). Of a longer one the object alone is known.
+/// Maximum length of a recorded selection (bytes). A longer one is not recorded.
 const MAX_BYTES: usize = 16 * 1024;
 
-/// A spec that chooses what work is about.
+/// A spec with fields that select items.
 pub trait SelectingSpec: Clone + PartialEq + Serialize + DeserializeOwned {
-    /// The fields that choose what is stored or restored, and where to; nothing of the others.
+    /// Only the fields that select items, and the targets of a restore.
     #[must_use]
     fn selection(&self) -> Self;
 }
 
-/// An object whose selection is noted.
+/// An object whose selection is recorded.
 pub trait Scoped {
     type Spec: SelectingSpec;
 
     fn spec(&self) -> &Self::Spec;
 
-    /// The annotation, if the object is in a phase in which the controller has written it. Before that an object can only have the note of
-    /// another one, of which it is a copy.
+    /// The annotation, if the object is in a phase in which the controller has written it. Before that, an annotation can
+    /// only come from another object, of which this one is a copy.
     fn note(&self) -> Option<&str>;
 }
 
@@ -56,7 +56,7 @@ impl SelectingSpec for BackupSpec {
 
 impl SelectingSpec for RestoreSpec {
     fn selection(&self) -> Self {
-        // What the controller fills in is no choice of the user.
+        // Values that the controller fills in are not the user's choice.
         let is_chosen = |name: &&String| !NON_RESTORABLE.contains(&name.as_str());
         Self {
             schedule_name: self.schedule_name.clone().filter(|_| self.backup_name.is_none()),
@@ -109,17 +109,17 @@ fn annotated(annotations: Option<&BTreeMap<String, String>>) -> Option<&str> {
     annotations?.get(STORED_SCOPE_ANNOTATION).map(String::as_str)
 }
 
-/// The annotation of an object whose work is done with this spec; `None` if the selection is too long for one.
+/// The annotation of an object that is processed with this spec; `None` if the selection is too long.
 pub fn annotation(spec: &impl SelectingSpec) -> Option<String> {
     serde_json::to_string(&spec.selection()).ok().filter(|text| text.len() <= MAX_BYTES)
 }
 
-/// The selection of what was stored or restored, where it is noted; else the spec of the object.
+/// The recorded selection of the backup or restore; otherwise the spec of the object.
 pub fn scope<O: Scoped>(object: &O) -> Cow<'_, O::Spec> {
     noted(object).map_or(Cow::Borrowed(object.spec()), Cow::Owned)
 }
 
-/// Whether the object asks for another selection by now than its work was done with.
+/// Whether the object's selection has changed since its work was done.
 pub fn is_edited<O: Scoped>(object: &O) -> bool {
     noted(object).is_some_and(|noted| noted != object.spec().selection())
 }
@@ -159,7 +159,7 @@ mod tests {
             ("Completed", "other", noted.clone(), "shop", true),
             ("PartiallyFailed", "other", noted.clone(), "shop", true),
             ("Deleting", "other", noted.clone(), "shop", true),
-            // A copy of another one.
+            // A copy of another backup.
             ("InProgress", "other", noted.clone(), "other", false),
             ("FailedValidation", "other", noted, "other", false),
             ("Completed", "other", None, "other", false),
@@ -180,7 +180,7 @@ mod tests {
             ("InProgress", "other", noted.clone(), "copy", true),
             ("PartiallyFailed", "other", noted.clone(), "copy", true),
             ("Failed", "other", noted.clone(), "copy", true),
-            // A copy of another one.
+            // A copy of another restore.
             ("New", "other", noted.clone(), "other", false),
             ("FailedValidation", "other", noted, "other", false),
             ("Completed", "other", None, "other", false),

@@ -1,5 +1,5 @@
-//! What is told about a comparison of a bucket with the cluster, and how a person asks for one. Both are annotations of the
-//! BackupStorageLocation: who may read it may read them, who may change it may ask, and they go with it.
+//! The result of comparing a bucket with the cluster, and a user's request for a comparison. Both are annotations of the
+//! BackupStorageLocation: they have its read and write permissions, and are deleted with it.
 
 use std::collections::BTreeMap;
 
@@ -9,54 +9,54 @@ use serde::{Deserialize, Serialize};
 use crate::text::shortened;
 
 pub(crate) const NOTES: usize = 20;
-/// The longest reason in a note (characters).
+/// Maximum length of a reason in a note (characters).
 pub(crate) const REASON_CHARS: usize = 300;
 
-/// What came of a pass over one location.
+/// Result of a pass over one location.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Summary {
     pub started: Timestamp,
-    /// How long it took (milliseconds).
+    /// Duration of the pass (milliseconds).
     pub millis: u64,
-    /// The request that it answers, if a person asked.
+    /// The request that it answers, if a user requested it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
-    /// Folders under `backups/`.
+    /// Number of folders under `backups/`.
     pub found: u64,
-    /// Backups that were created in the cluster.
+    /// Number of backups that were created in the cluster.
     pub created: u64,
-    /// Backups that were removed from the cluster, as they are gone from the bucket.
+    /// Number of backups that were removed from the cluster because they are gone from the bucket.
     pub removed: u64,
-    /// Backups that would have been removed, but too many were gone at once.
+    /// Number of backups whose removal was refused because too many were gone at once.
     pub refused: u64,
-    /// Folders that held no backup and were removed from the bucket.
+    /// Number of folders without a backup that were removed from the bucket.
     pub pruned: u64,
-    /// What was found and not created, by reason.
+    /// Number of folders for which no Backup was created, by reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub skipped: BTreeMap<String, u64>,
-    /// Why the pass did not come to its end.
+    /// Why the pass was not completed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Names with what was the matter, at most `NOTES`.
+    /// Problems by name, at most `NOTES`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
     pub more: u64,
 }
 
-/// What was the matter with one backup.
+/// A problem with one backup.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Note {
     /// Name of the backup, or of the folder.
     pub name: String,
-    /// A word out of a bounded set.
+    /// A word from a bounded set.
     pub what: String,
     pub reason: String,
 }
 
 impl Summary {
-    /// Adds a note, as long as there is room.
+    /// Adds a note, if there is room.
     pub fn note(&mut self, name: &str, what: &str, reason: &str) {
         if self.notes.len() < NOTES {
             let (name, what) = (shortened(name, REASON_CHARS), what.to_owned());
@@ -66,7 +66,7 @@ impl Summary {
         }
     }
 
-    /// Adds a note about all of it, before those about single backups.
+    /// Adds a note about the whole pass, before notes about single backups.
     pub fn note_first(&mut self, what: &str, reason: &str) {
         self.notes.insert(
             0,
@@ -78,7 +78,7 @@ impl Summary {
         }
     }
 
-    /// Notes that a folder was not brought into the cluster.
+    /// Notes that no Backup was created for a folder.
     pub fn skip(&mut self, name: &str, what: &str, reason: &str) {
         *self.skipped.entry(what.to_owned()).or_default() += 1;
         self.note(name, what, reason);
@@ -92,7 +92,7 @@ impl Summary {
         self.skipped.get(what).copied().unwrap_or_default()
     }
 
-    /// The value of the annotation: what is stored is bounded, whatever lies in a bucket.
+    /// The value of the annotation: its size is bounded, whatever is in the bucket.
     pub fn annotation(&self) -> String {
         let mut bounded = self.clone();
         bounded.error = bounded.error.as_deref().map(|error| shortened(error, REASON_CHARS));
@@ -100,13 +100,13 @@ impl Summary {
     }
 }
 
-/// That a person wants a pass now.
+/// A user's request for a pass now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Request {
-    /// Comes back in [`Summary::request`].
+    /// Returned in [`Summary::request`].
     pub id: String,
-    /// Backups that may be removed although they are many: as many as the person was shown.
+    /// Maximum number of backups to remove in spite of the limit: the number that the user was shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remove: Option<u64>,
 }

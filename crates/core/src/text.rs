@@ -1,8 +1,8 @@
-//! Texts for people.
+//! Texts for users.
 
 use std::{borrow::Borrow, error::Error, fmt::Display};
 
-/// An error and its causes, as far as its own text does not name them.
+/// An error with those of its causes that its own text does not include.
 pub fn causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -23,7 +23,7 @@ pub fn counted<N: Copy + Display + PartialEq + From<u8>>(count: N, what: &str) -
     format!("{count} {what}{ending}")
 }
 
-/// "a, b and 3 more": those that are named, of so many in all.
+/// "a, b and 3 more": the given names, out of `total`.
 pub fn listed<S: Borrow<str>>(named: &[S], total: usize) -> String {
     let text = named.join(", ");
     match total.saturating_sub(named.len()) {
@@ -32,7 +32,7 @@ pub fn listed<S: Borrow<str>>(named: &[S], total: usize) -> String {
     }
 }
 
-/// The beginning of a text that has more than so many characters.
+/// The first `chars` characters of a text, with an ellipsis if it is longer.
 pub fn shortened(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {
         Some((end, _)) => format!("{}…", &text[..end]),

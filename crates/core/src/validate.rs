@@ -1,12 +1,13 @@
-//! Everything that can be found wrong in a spec without looking at a cluster.
+//! All errors in a spec that can be found without a cluster.
 //!
-//! [`backup`], [`restore`] and [`schedule()`] check what the fields of a decoded object say; [`engine_backup`], [`engine_restore`] and
-//! [`engine_schedule`] also find what this engine does not do. [`raw_backup`], [`raw_restore`] and [`raw_schedule`] do all of it for
-//! an object that comes in as JSON, and name each field that cannot be decoded. Rules are Velero's (v1.18: `pkg/controller/{backup,restore}_controller.go`,
-//! `pkg/util/collections`, `pkg/util/wildcard`) unless said otherwise.
+//! [`backup`], [`restore`] and [`schedule()`] check the fields of a decoded object; [`engine_backup`], [`engine_restore`]
+//! and [`engine_schedule`] also find what this engine does not support. [`raw_backup`], [`raw_restore`] and
+//! [`raw_schedule`] do all of it for an object in JSON, and name each field that cannot be decoded. Rules are Velero's
+//! (v1.18: `pkg/controller/{backup,restore}_controller.go`, `pkg/util/collections`, `pkg/util/wildcard`) unless said
+//! otherwise.
 //!
-//! Admission, controllers and the command use these functions only, so the same spec is refused by all of them with the same
-//! reasons. Where another operator runs the backups, admission refuses no more than [`undecodable_backup`],
+//! Admission, controllers and the command use only these functions, so all of them refuse the same spec for the same
+//! reasons. If another operator runs the backups, admission refuses only what [`undecodable_backup`],
 //! [`undecodable_restore`] and [`undecodable_schedule`] find: that operator cannot read such objects either.
 
 mod backup;
@@ -37,11 +38,11 @@ use crate::{
 pub struct Finding {
     /// Path of the field, such as `spec.ttl`.
     pub field: String,
-    /// What is wrong and what would be right.
+    /// What is wrong, and what would be right.
     pub message: String,
 }
 
-/// Adds findings that are not there yet: rules that look at a cluster find again what rules that look at none have found.
+/// Adds findings that are not in the list yet: rules with a cluster repeat findings of rules without one.
 pub fn add_new(found: &mut Vec<Finding>, more: impl IntoIterator<Item = Finding>) {
     for finding in more {
         if !found.contains(&finding) {
@@ -62,7 +63,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What was found so far.
+/// The findings so far.
 #[derive(Default)]
 pub(crate) struct Findings(pub(crate) Vec<Finding>);
 
@@ -71,7 +72,7 @@ impl Findings {
         self.0.push(Finding::new(field, message));
     }
 
-    /// A time span cannot be negative (our own rule: Velero takes a negative `ttl` and deletes the backup at once).
+    /// A time span must not be negative (our own rule: Velero accepts a negative `ttl` and deletes the backup at once).
     fn not_negative(&mut self, field: &str, duration: Option<GoDuration>) {
         if let Some(duration) = duration.filter(|duration| *duration < GoDuration::default()) {
             self.say(field, format!("{duration} is negative; give a span such as \"720h\""));
@@ -90,14 +91,14 @@ impl Findings {
     }
 }
 
-/// What is wrong with a label selector, by the rules of Kubernetes.
+/// Errors in a label selector, by the rules of Kubernetes.
 pub fn label_selector(field: &str, selector: &LabelSelector) -> Vec<Finding> {
     let mut found = Findings::default();
     selectors::check_one(field, selector, &mut found);
     found.0
 }
 
-/// What is wrong with a reference to a ConfigMap.
+/// Errors in a reference to a ConfigMap.
 pub fn config_map(field: &str, reference: &LocalReference) -> Vec<Finding> {
     let mut found = Findings::default();
     found.is_config_map(field, Some(reference));

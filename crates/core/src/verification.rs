@@ -1,19 +1,19 @@
-//! The last verification of a backup's stored files, as our annotation of the Backup has it. Pure.
+//! The last verification of a backup's stored files, stored in our annotation of the Backup. Pure.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// When the files were read to their end last, and what came of it.
+/// Time and result of the last complete read of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Verification {
     pub at: Timestamp,
-    /// How many things were wrong with them.
+    /// Number of errors in the files.
     pub findings: usize,
 }
 
 impl Verification {
-    /// What is in the annotation; none if there is none, or it cannot be read.
+    /// Reads the annotation; `None` if it is missing or unreadable.
     pub fn read(annotation: Option<&str>) -> Option<Self> {
         serde_json::from_str(annotation?).ok()
     }

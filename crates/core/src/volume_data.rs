@@ -1,4 +1,4 @@
-//! How the data of volumes was saved, as `-volumeinfo.json.gz` of a backup says, and how it comes back with a restore. Pure.
+//! How the data of volumes was saved, from a backup's `-volumeinfo.json.gz`, and how a restore gets it back. Pure.
 //!
 //! Velero: `internal/volume/volumes_information.go` and `pkg/restore/restore.go`, v1.18.
 
@@ -12,7 +12,7 @@ use crate::{
     text::{counted, listed, shortened},
 };
 
-/// What a backup, or a restore, says of a volume.
+/// A backup's or restore's record of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct VolumeRecord {
@@ -29,7 +29,7 @@ pub struct VolumeRecord {
     pvr_info: Option<PodVolume>,
 }
 
-/// A volume of a pod whose files were read, or are to be written, through the pod.
+/// A pod's volume whose files are read or written through the pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct PodVolume {
@@ -38,7 +38,7 @@ struct PodVolume {
     volume_name: String,
 }
 
-/// What a volume that is provisioned again does not get from its class.
+/// Properties that a newly provisioned volume does not get from its class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct VolumeProperties {
@@ -53,12 +53,12 @@ impl VolumeProperties {
 }
 
 impl VolumeRecord {
-    /// An entry of the file; none if it is not one.
+    /// Reads an entry of the file; `None` if it is invalid.
     pub fn of(entry: &Value) -> Option<Self> {
         Self::deserialize(entry).ok()
     }
 
-    /// Of the claim; empty if there is none.
+    /// The namespace of the claim; empty if there is none.
     pub fn namespace(&self) -> &str {
         &self.pvc_namespace
     }
@@ -68,7 +68,7 @@ impl VolumeRecord {
         &self.pvc_name
     }
 
-    /// Why its data is not in the backup, or was not restored; none if it is there.
+    /// Why its data is not in the backup, or was not restored; `None` if it is complete.
     fn missing(&self) -> Option<&str> {
         match self.skipped_reason.as_str() {
             _ if self.result == "failed" => Some(SNAPSHOT_FAILED),
@@ -78,7 +78,7 @@ impl VolumeRecord {
         }
     }
 
-    /// As people call it: its claim, or the volume where no claim is known.
+    /// Its name for users: its claim, or the volume if no claim is known.
     fn name(&self) -> String {
         let of_pod = self.pvb_info.as_ref().or(self.pvr_info.as_ref());
         match of_pod {
@@ -94,7 +94,7 @@ impl VolumeRecord {
         self.pv_info.as_ref()
     }
 
-    /// Why its data cannot come back, where nothing was to save it.
+    /// Why its data cannot be restored, if nothing was going to save it.
     fn unsaved(&self, volume: StoredVolume) -> String {
         let skipped = match self.skipped_reason.as_str() {
             "" => NOTHING_SAVED.to_owned(),
@@ -120,19 +120,19 @@ impl VolumeRecord {
     }
 }
 
-/// Why the data of a volume is missing, where the file gives no reason.
+/// Reason for missing data if the file gives none.
 pub const SNAPSHOT_FAILED: &str = "its snapshot failed";
 pub const NOTHING_SAVED: &str = "nothing of it was saved";
 const IN_REPOSITORY: &str = "it is in a repository that only a Velero server reads";
 
-/// An entry of the file of a restore for a claim whose data did not come back. Velero writes none; its command passes it over.
+/// An entry in a restore's file for a claim whose data was not restored. Velero writes none; its command ignores it.
 pub fn not_restored(namespace: &str, claim: &str, volume: &str, why: &str) -> Value {
     json!({
         "pvcNamespace": namespace, "pvcName": claim, "pvName": volume, "skipped": true, "skippedReason": why,
     })
 }
 
-/// The same for a volume of a pod without a claim, whose pod goes to this namespace; none if it is not known which volume it is.
+/// The same for a pod's volume without a claim; `namespace` is the pod's target. `None` if the volume is unknown.
 pub fn not_restored_of_pod(namespace: &str, volume: &RepositoryVolume, why: &str) -> Option<Value> {
     let (pod, name) = volume.mount.as_ref().filter(|_| volume.claim.is_none())?;
     Some(json!({
@@ -141,31 +141,31 @@ pub fn not_restored_of_pod(namespace: &str, volume: &RepositoryVolume, why: &str
     }))
 }
 
-/// Volumes that are named; the others are counted.
+/// Maximum number of volumes that are named; the others are only counted.
 const NAMED: usize = 8;
-/// The longest reason (characters): it may be what a driver says.
+/// Maximum length of a reason (characters): it may be a driver's message.
 const LONGEST_REASON: usize = 200;
 
-/// The volumes of a backup whose data is not in it, or those of a restore whose data was not restored: what lies in our annotation
-/// of the Backup or Restore, as Velero's status has no field for it.
+/// The volumes of a backup or restore whose data is not stored or was not restored: the content of our annotation of the
+/// Backup or Restore, as Velero's status has no field for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MissingData {
-    /// How many there are.
+    /// Number of volumes with missing data.
     pub missing: usize,
-    /// Of how many.
+    /// Number of all volumes.
     pub of: usize,
-    /// Why, by the name of the first ones: `namespace/claim`, or that of the volume.
+    /// The reasons, by the names of the first ones: `namespace/claim`, or the volume.
     pub volumes: BTreeMap<String, String>,
 }
 
 impl MissingData {
-    /// By `-volumeinfo.json.gz`; none if the data of all volumes is there.
+    /// From `-volumeinfo.json.gz`; `None` if no data is missing.
     pub fn of(entries: &[Value]) -> Option<Self> {
         Self::counted(entries).known()
     }
 
-    /// The same, also if the data of all volumes is there: what is written down is known.
+    /// The same, but also if no data is missing.
     pub fn counted(entries: &[Value]) -> Self {
         Self::of_records(entries.iter().filter_map(VolumeRecord::of))
     }
@@ -175,13 +175,13 @@ impl MissingData {
         Self::count(records.into_iter().map(named))
     }
 
-    /// Of volumes by their names, each with the reason why its data is missing, if it is.
+    /// From names of volumes, each with the reason why its data is missing, if it is; `None` if no data is missing.
     pub fn among(all: impl IntoIterator<Item = (String, Option<String>)>) -> Option<Self> {
         Self::count(all).known()
     }
 
-    /// The volumes of a backup whose data is in a repository that is not read here; `of` is the number of all its volumes, as far as it is
-    /// known.
+    /// The volumes of a backup whose data is in a repository that is not read here; `of` is the number of all its
+    /// volumes, as far as known.
     pub fn in_repository(volumes: &[RepositoryVolume], of: usize) -> Option<Self> {
         let named = |volume: &RepositoryVolume| match &volume.claim {
             Some(claim) => format!("{}/{claim}", volume.namespace),
@@ -209,7 +209,7 @@ impl MissingData {
         found
     }
 
-    /// What is in the annotation; none if there is none, it says that nothing is missing, or it cannot be read.
+    /// Reads the annotation; `None` if it is missing or unreadable, or says that nothing is missing.
     pub fn read(annotation: Option<&str>) -> Option<Self> {
         serde_json::from_str::<Self>(annotation?).ok()?.known()
     }
@@ -218,7 +218,7 @@ impl MissingData {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// "the data of 1 of 3 volumes is not in it: db/data (its snapshot failed)"; `what` is the verb.
+    /// "the data of 1 of 3 volumes is not in it: db/data (its snapshot failed)"; `what` is the predicate.
     pub fn sentence(&self, what: &str) -> String {
         let Self { missing, of, volumes } = self;
         let named: Vec<String> = volumes.iter().map(|(name, why)| format!("{name} ({why})")).collect();
@@ -226,43 +226,43 @@ impl MissingData {
     }
 }
 
-/// What else is known of a volume of a backup.
+/// Other known facts about a volume of a backup.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Evidence {
-    /// A plugin has a usable snapshot of it.
+    /// A plugin has a usable snapshot.
     pub native: bool,
     /// Its claim names a CSI snapshot.
     pub csi: bool,
-    /// It outlives its claim (`Retain`).
+    /// It is kept after its claim is deleted (`Retain`).
     pub kept: bool,
-    /// A plugin was to take a snapshot, and could not.
+    /// A plugin tried to take a snapshot and failed.
     pub failed: bool,
     pub volume: StoredVolume,
 }
 
-/// The PersistentVolume of a claim, as the backup has it.
+/// The PersistentVolume of a claim in the backup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoredVolume {
     #[default]
     Absent,
     /// Its data is in a storage system.
     Remote,
-    /// Its data is in a directory or on a disk of one node; the kind of its source.
+    /// Its data is in a directory or on a disk of one node; with the kind of its source.
     OnNode(&'static str),
 }
 
 impl StoredVolume {
-    /// Of a PersistentVolume in the backup.
+    /// From a PersistentVolume in the backup.
     pub fn of(volume: &serde_json::Map<String, Value>) -> Self {
         let source = |kind: &&str| volume.get("spec").is_some_and(|spec| spec.get(*kind).is_some());
         ["hostPath", "local"].into_iter().find(source).map_or(Self::Remote, Self::OnNode)
     }
 }
 
-/// Where the data of a volume comes from when it is restored.
+/// The source of a volume's data in a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataSource {
-    /// The volume comes back as it is: its data never left the storage system.
+    /// The volume itself is restored: its data never left the storage system.
     Kept,
     /// A plugin creates the volume from its snapshot.
     NativeSnapshot,
@@ -270,9 +270,9 @@ pub enum DataSource {
     CsiSnapshot,
     /// The data is in a repository of files: an empty volume is provisioned.
     Repository,
-    /// It was to be saved, and cannot be brought back, with the reason: an empty volume is provisioned.
+    /// Its data should have been saved but cannot be restored, with the reason: an empty volume is provisioned.
     Lost(&'static str),
-    /// It was not saved, with the reason as far as it is known: an empty volume is provisioned.
+    /// Its data was not saved, with the reason if known: an empty volume is provisioned.
     Unsaved(String),
 }
 
@@ -294,7 +294,7 @@ impl DataSource {
         }
     }
 
-    /// Whether the volume itself is restored, and not another one provisioned.
+    /// Whether the volume itself is restored, instead of provisioning a new one.
     pub fn restores_volume(&self) -> bool {
         matches!(self, Self::Kept | Self::NativeSnapshot)
     }

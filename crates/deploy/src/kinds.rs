@@ -1,29 +1,30 @@
-//! The kinds that are installed: where they are in the API, and in which order they come and go.
+//! The installed kinds: their API paths, and the order of installation and removal.
 
-/// When an object is applied, in this order. Removal begins at the registrations, so that no creation hangs on a webhook that is
-/// gone, goes on with policies and programs, and ends with rights: a program that stops still needs them.
+/// Stages of an installation, in this order. Removal starts with the registrations, so that no creation waits for a
+/// webhook that is gone, continues with policies and programs, and ends with rights: a program needs them until it has
+/// stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// Namespace and definitions.
     Once,
-    /// Accounts, rights, and places of the programs.
+    /// Accounts, permissions, and priorities of the programs.
     Rights,
     /// Admission policies.
     Policies,
-    /// Workloads and what belongs to them.
+    /// Workloads and related objects.
     Programs,
-    /// Registrations of the webhook, when a replica can answer.
+    /// Registrations of the webhook, once a replica can answer.
     Registrations,
 }
 
 impl Stage {
-    /// In the order in which they are applied.
+    /// All stages, in the order of installation.
     pub const ALL: [Self; 5] =
         [Self::Once, Self::Rights, Self::Policies, Self::Programs, Self::Registrations];
-    /// In the order in which they are removed.
+    /// The stages in the order of removal.
     pub const REMOVAL: [Self; 4] = [Self::Registrations, Self::Policies, Self::Programs, Self::Rights];
 
-    /// What it is called where progress is shown.
+    /// Its name in progress messages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Once => "definitions",
@@ -35,20 +36,20 @@ impl Stage {
     }
 }
 
-/// A kind that is installed.
+/// An installed kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// Such as `Deployment`.
+    /// Name of the kind, such as `Deployment`.
     pub kind: &'static str,
-    /// Group of the API; empty for the core.
+    /// API group; empty for the core group.
     pub group: &'static str,
-    /// Version in the group.
+    /// API version in the group.
     pub version: &'static str,
     /// Name in paths, such as `deployments`.
     pub plural: &'static str,
-    /// Whether its objects lie in a namespace.
+    /// Whether its objects are namespaced.
     pub namespaced: bool,
-    /// When it is applied.
+    /// The stage in which it is applied.
     pub stage: Stage,
 }
 
@@ -111,7 +112,7 @@ const fn of(
     Kind { kind, group, version, plural, namespaced, stage }
 }
 
-/// What is known of a kind.
+/// The kind with this name; `None` if it is not installed.
 pub fn kind(name: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.kind == name)
 }

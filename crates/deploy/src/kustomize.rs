@@ -1,5 +1,5 @@
-//! The part of kustomize that `deploy/` uses. A field or patch that is not known here is an error, and a test compares what comes
-//! out with what kustomize makes of the same folders.
+//! The part of kustomize that `deploy/` uses. An unknown field or patch is an error, and a test compares the output with
+//! kustomize's for the same folders.
 
 use std::collections::BTreeSet;
 
@@ -9,30 +9,30 @@ use serde_json::{Map, Value, json};
 
 use crate::files::FILES;
 
-/// Why the manifests cannot be put together. Only a mistake in `deploy/` or in the options leads here.
+/// Why the manifests cannot be built. Only a mistake in `deploy/` or in the options causes this.
 #[derive(Debug, thiserror::Error)]
 pub enum DeployError {
-    /// Nothing of this name is in the program.
+    /// The program contains no file or folder of this name.
     #[error("deploy/{0} is not part of this program")]
     Missing(String),
-    /// A file is not what it should be.
+    /// A file cannot be parsed.
     #[error("deploy/{path} cannot be read: {why}")]
     Unreadable {
-        /// Below `deploy/`.
+        /// Path below `deploy/`.
         path: String,
-        /// What is wrong with it.
+        /// What is wrong with the file.
         why: String,
     },
     /// A patch changes nothing, or cannot be applied.
     #[error("a patch of deploy/{path} for {kind} {name} cannot be applied: {why}")]
     Patch {
-        /// The kustomization that holds the patch.
+        /// The kustomization that contains the patch.
         path: String,
-        /// The kind that it is for.
+        /// The target kind.
         kind: String,
-        /// The name that it is for, as a pattern.
+        /// The target name, as a pattern.
         name: String,
-        /// What is wrong with it.
+        /// What is wrong with the patch.
         why: String,
     },
 }
@@ -56,7 +56,7 @@ struct Kustomization {
     common_annotations: Map<String, Value>,
 }
 
-/// A ConfigMap of files, under a name that does not change with them.
+/// A ConfigMap of files, under a name without a content hash.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GeneratedMap {
@@ -85,7 +85,7 @@ struct TargetedPatch {
 #[serde(deny_unknown_fields)]
 struct Target {
     kind: String,
-    /// A regular expression for the whole name, as kustomize has it.
+    /// A regular expression for the whole name, as in kustomize.
     name: String,
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn add_component(objects: &mut Vec<Value>, folder: &str) -> Result<()
         serde_saphyr::from_str(file(&path)?).map_err(|error| unreadable(&path, &error))?;
     for resource in &kustomization.resources {
         let below = join(folder, resource);
-        // What is not a file is a folder.
+        // A resource that is not a file is a folder.
         if FILES.iter().any(|(name, _)| *name == below) {
             let documents: Vec<Value> =
                 serde_saphyr::from_multiple(file(&below)?).map_err(|error| unreadable(&below, &error))?;
@@ -200,7 +200,7 @@ fn file(path: &str) -> Result<&'static str, DeployError> {
     found.map(|(_, text)| *text).ok_or_else(|| DeployError::Missing(path.to_owned()))
 }
 
-/// The path of a name that stands in a folder.
+/// The path of a name relative to a folder.
 fn join(folder: &str, name: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in name.split('/') {
@@ -217,7 +217,7 @@ fn unreadable(path: &str, error: &serde_saphyr::Error) -> DeployError {
     DeployError::Unreadable { path: path.to_owned(), why: error.to_string() }
 }
 
-/// Names of the folders below a folder.
+/// Names of the direct subfolders of a folder.
 pub(crate) fn folders(below: &str) -> Vec<&'static str> {
     let prefix = format!("{below}/");
     let names = FILES.iter().filter_map(|(path, _)| path.strip_prefix(prefix.as_str())?.split('/').next());

@@ -1,5 +1,5 @@
-//! What is installed: the manifests of `deploy/`, and what is chosen of them. One source for people who use kustomize, for the
-//! Helm chart (`cargo xtask generate`) and for `kubectl backup install`. Pure: no client, no files at run time.
+//! The installed objects: the manifests of `deploy/`, and the options for them. One source for users of kustomize, for
+//! the Helm chart (`cargo xtask generate`) and for `kubectl backup install`. Pure: no client, no files at run time.
 
 mod files;
 mod kinds;
@@ -16,13 +16,13 @@ pub use kinds::{KINDS, Kind, Stage, kind};
 pub use kustomize::DeployError;
 pub use options::{Mode, Options, enables_snapshots};
 
-/// The namespace that stands in `deploy/`.
+/// The namespace used in `deploy/`.
 pub const NAMESPACE: &str = "velero";
-/// The two programs: name of the Deployment, of its image, and of much that belongs to it.
+/// The two programs: name of the Deployment, of its image, and of many related objects.
 pub const PROGRAMS: [&str; 2] = ["backup-webhook", "backup-controller"];
 
-/// The namespace and the definitions, which are applied once and stay when the programs are removed (`deploy/once`). Not for a
-/// guard: there both belong to another server.
+/// The namespace and the definitions, which are applied once and stay when the programs are removed (`deploy/once`). Not
+/// for guard mode: there both belong to another server.
 pub fn once(namespace: &str) -> Result<Vec<Value>, DeployError> {
     let mut objects = kustomize::build("once")?;
     for object in &mut objects {
@@ -31,7 +31,7 @@ pub fn once(namespace: &str) -> Result<Vec<Value>, DeployError> {
     Ok(objects)
 }
 
-/// The programs with their rights and policies (`deploy`), with the components that are chosen.
+/// The programs with their rights and policies (`deploy`), with the selected components.
 pub fn programs(namespace: &str, options: &Options) -> Result<Vec<Value>, DeployError> {
     let mut objects = kustomize::build("")?;
     for component in options.components() {
@@ -44,8 +44,8 @@ pub fn programs(namespace: &str, options: &Options) -> Result<Vec<Value>, Deploy
     Ok(objects)
 }
 
-/// Everything that some choice of options installs, for one that looks for what was installed: the programs of both modes with
-/// all profiles, without what is applied once.
+/// All objects that any options install, for finding installed objects: the programs of both modes with all profiles,
+/// without the objects that are applied once.
 pub fn everything(namespace: &str) -> Result<Vec<Value>, DeployError> {
     let all = Options { profiles: Options::known_profiles(), monitoring: true, ..Options::default() };
     let mut objects = programs(namespace, &all)?;
@@ -56,17 +56,17 @@ pub fn everything(namespace: &str) -> Result<Vec<Value>, DeployError> {
     Ok(objects)
 }
 
-/// Kind and name, which tell the objects of one installation apart.
+/// Kind and name, which identify an object within an installation.
 pub fn id(object: &Value) -> (&str, &str) {
     (object["kind"].as_str().unwrap_or_default(), object["metadata"]["name"].as_str().unwrap_or_default())
 }
 
-/// Whether metadata says that an object belongs to an installation of ours.
+/// Whether labels show that an object belongs to an installation of ours.
 pub fn is_ours(labels: Option<&std::collections::BTreeMap<String, String>>) -> bool {
     labels.and_then(|labels| labels.get(PART_OF)).is_some_and(|part| part == INSTALLATION)
 }
 
-/// Puts another namespace wherever the one of `deploy/` stands: in metadata, in subjects, in references of webhooks, and in the
+/// Replaces the namespace of `deploy/` everywhere: in metadata, in subjects, in references of webhooks, and in the
 /// selectors of policies (as `deploy/namespace` does for kustomize).
 fn set_namespace(object: &mut Value, namespace: &str) {
     if object["kind"] == "Namespace" {

@@ -1,4 +1,4 @@
-//! What is chosen when an installation is made.
+//! The options of an installation.
 
 use backup_core::profile::Profile;
 use serde::{Deserialize, Serialize};
@@ -6,19 +6,19 @@ use serde_json::{Value, json};
 
 use crate::{PROGRAMS, kustomize};
 
-/// Who runs the backups and restores.
+/// The program that runs backups and restores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Our controller.
     #[default]
     Engine,
-    /// A Velero server; ours only keep its backups and restores apart.
+    /// A Velero server; our programs only keep its backups and restores apart.
     Guard,
 }
 
 impl Mode {
-    /// As people write it.
+    /// Its name in flags and files.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Engine => "engine",
@@ -27,7 +27,7 @@ impl Mode {
     }
 }
 
-/// What is chosen. What is left out is as `deploy/` has it.
+/// The options. Unset ones are as in `deploy/`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Options {
@@ -36,14 +36,14 @@ pub struct Options {
     /// Built-in profiles of other operators to guard, too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<String>,
-    /// Whether the programs listen in the network of their nodes.
+    /// Whether the programs use the host network.
     pub host_network: bool,
-    /// Whether there are PodMonitors for Prometheus' operator.
+    /// Whether PodMonitors are created for the Prometheus operator.
     pub monitoring: bool,
-    /// Where the images are, such as `registry.example.com/backup`; they are named like the programs.
+    /// Registry of the images, such as `registry.example.com/backup`; images are named like the programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registry: Option<String>,
-    /// The tag of both images. Without one, the version that `deploy/` names.
+    /// Tag of both images; unset: the version in `deploy/`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
     /// Replicas of each program.
@@ -60,9 +60,9 @@ pub struct Options {
     pub controller_args: Vec<String>,
 }
 
-/// Flag of both programs: how cron expressions are read.
+/// Flag of both programs: the dialect of cron expressions.
 const CRON_DIALECT: &str = "--cron-dialect=";
-/// Feature of the controller: volumes of CSI drivers are snapshotted.
+/// Feature of the controller: snapshots of CSI volumes.
 const CSI_FEATURE: &str = "EnableCSI";
 
 impl Options {
@@ -79,7 +79,7 @@ impl Options {
         }
     }
 
-    /// The profiles that can be chosen: those that are built in, without Velero's own, which is what guard mode is.
+    /// The available profiles: the built-in ones, except Velero's own, which guard mode implies.
     pub fn known_profiles() -> Vec<String> {
         let others = Profile::builtin().into_iter().filter(|profile| !profile.is_velero());
         others.map(|profile| profile.name).collect()
@@ -97,7 +97,7 @@ impl Options {
         chosen.chain(self.profiles.iter().map(|name| format!("profiles/{name}"))).collect()
     }
 
-    /// Changes a Deployment as it was chosen.
+    /// Applies the options to a Deployment.
     pub(crate) fn change(&self, object: &mut Value) {
         let Some(program) = PROGRAMS.into_iter().find(|program| crate::id(object) == ("Deployment", program))
         else {
@@ -107,7 +107,7 @@ impl Options {
             object["spec"]["replicas"] = json!(replicas);
         }
         let mut more = self.webhook_args.clone();
-        // The webhook refuses Schedules by the reading that the controller follows.
+        // The webhook must read Schedules in the same dialect as the controller.
         let is_dialect = |arg: &&String| arg.starts_with(CRON_DIALECT);
         if !more.iter().any(|arg| is_dialect(&arg)) {
             more.extend(self.controller_args.iter().rfind(is_dialect).cloned());

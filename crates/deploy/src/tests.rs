@@ -135,7 +135,7 @@ fn no_namespace_of_the_manifests_is_left() {
         }
     }
     for object in once("vault").unwrap().iter().chain(&everything("vault").unwrap()) {
-        // The names of a group of the API, and of another server's account, are no namespaces.
+        // Names of an API group, and of another server's account, are no namespaces.
         if id(object).0 != "CustomResourceDefinition" {
             look(object, "");
         }

@@ -1,4 +1,4 @@
-//! The right to work, and its end.
+//! Activation of a claim (the right to work), its check, and its release.
 
 use std::time::Duration;
 
@@ -18,40 +18,41 @@ use crate::{
 /// Longest time for one activation or release, retries included.
 const BUDGET: Duration = Duration::from_secs(15);
 
-/// Proof of the right to work. Of two restores under one Lease the later one has the higher epoch; a backup has that of the
-/// last exclusive grant before it.
+/// Proof of the right to work. Of two restores under one Lease the later one has the higher epoch; a backup's token
+/// carries the epoch of the last exclusive grant before it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
     pub lease_uid: String,
     /// Epoch of the ledger when the claim was granted.
     pub epoch: u64,
-    /// What the right is for. The object may have been edited since: work outside of this is nobody's right.
+    /// What the work may touch. The object may have been edited since: work outside this footprint is not covered.
     pub footprint: Footprint,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum ActivateError {
-    /// Others hold what it needs. It must end without having started, or wait, as its policy says.
+    /// Other claims conflict with its footprint. The object must fail without having started, or wait, as its policy
+    /// says.
     #[error(transparent)]
     Conflict(Conflict),
-    /// It waits in the queue for these to end.
+    /// The object waits in the queue until these claims end.
     #[error("it waits for its turn: {0}")]
     Waiting(Conflict),
-    /// There is no such object any more, or another one of the same name.
+    /// The object does not exist, or another object has its name.
     #[error("{key} (uid {uid}) is gone, or another object has its name now")]
     Gone { key: ObjectKey, uid: String },
-    /// Its work has ended already.
+    /// The object's work has already ended.
     #[error("{key} is {phase}; its work has ended")]
     Over { key: ObjectKey, phase: String },
-    /// A person took its claim by force: it must end, and does not get one again.
+    /// A user released the claim by force: the object must end, and is not claimed again.
     #[error("its claim was released by force{}", by(.note))]
     Released {
-        /// Who released it and why; empty if that is not known.
+        /// Who released it and why; empty if unknown.
         note: String,
     },
     #[error(transparent)]
     Full(Refusal),
-    /// The ledger could not be read or written. Whether the right was given is unknown; ask again.
+    /// The ledger could not be read or written. Whether the claim was activated is unknown; retry.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     #[error(transparent)]
@@ -72,7 +73,7 @@ impl ActivateError {
         }
     }
 
-    /// Whether the same may succeed soon without anybody doing anything.
+    /// Whether a retry may succeed soon without a user's help.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Ledger(error) => error.is_transient(),
@@ -87,12 +88,12 @@ impl ActivateError {
     }
 }
 
-/// Takes the right to work for an object, before any work: a fresh read must show this uid, not ended, and the ledger
-/// must hold its entry, or take it now without a conflict. May be called again for the same object, also by a successor;
-/// the token stays the same.
+/// Activates the claim of an object, before any work: a fresh read must show this uid, not ended, and the ledger must
+/// hold its entry, or admit it now without a conflict. May be called again for the same object, also by a successor; the
+/// token stays the same.
 ///
-/// An object that was created while the webhook was off gets its claim here, if nothing is in its way. Nobody is in the
-/// way whose work is over: a claim that was not released yet is freed here.
+/// An object that was created while the webhook was off gets its claim here, if nothing conflicts. Claims of objects
+/// whose work is over do not conflict: those that were not released yet are freed here.
 pub async fn activate(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result<Token, ActivateError> {
     let gone = || ActivateError::Gone { key: key.clone(), uid: uid.to_owned() };
     let object = store.objects().read(key).await?.ok_or_else(gone)?;
@@ -122,7 +123,7 @@ pub async fn activate(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result
                     return Err(ActivateError::Waiting(conflict));
                 }
             }
-            // It was open when it was read: someone has just found it damaged.
+            // It was open when it was read: another writer has just found it damaged.
             Err(UpdateError::Refused(Refusal::NotOpen(_))) => {
                 return Err(LedgerError::Changed { lease: lease_name(VELERO_SCOPE) }.into());
             }
@@ -135,11 +136,11 @@ pub async fn activate(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result
     }
 }
 
-/// The step of [`activate`] on a ledger: admits the object where it has no place, and gives it the right to work. Returns the
-/// epoch of the right. On a refusal the ledger may be changed, and is not to be written.
+/// The step of [`activate`] on a ledger: admits the object, unless it waits or its work has begun, and activates its
+/// claim. Returns the epoch of the claim. On a refusal the ledger may have been changed and must not be written.
 ///
-/// Work that has begun is not judged again, or its successor could lose it to a changed view of its footprint. Nor is what
-/// waits: its place in the queue is all it has.
+/// Work that has begun is not checked again, or a successor could lose the claim to a changed view of its footprint. Nor
+/// is a Waiting entry: it would lose its position in the queue.
 pub fn take_right(
     ledger: &mut Ledger,
     key: &ObjectKey,
@@ -155,9 +156,11 @@ pub fn take_right(
     ledger.activate(key, uid)
 }
 
-/// Frees the entries in the way if the work of them all is over, by fresh reads. False: somebody is in the way.
+/// Frees the conflicting entries if fresh reads show that the work of all of them is over. Returns `false` if any
+/// remains.
 async fn clear(store: &LedgerStore, holders: &[Claim], deadline: Instant) -> Result<bool, ActivateError> {
-    // It has seen nothing yet, so nothing is old to it: what only time ends is left to those who have waited.
+    // This collector has no history, so no entry counts as aged: entries that only a timeout ends are left to collectors
+    // with one.
     let times = Times { settle: store.profile().policy.settle, ..Times::default() };
     let mut collector = Collector::new(times, store.ends());
     let mut over = Vec::new();
@@ -176,28 +179,28 @@ async fn clear(store: &LedgerStore, holders: &[Claim], deadline: Instant) -> Res
     Ok(!done.freed.is_empty())
 }
 
-/// Whether what was judged ends every entry of this claim.
+/// Whether these judgements end every entry of this claim.
 pub fn all_end(holder: &Claim, judged: &[Judged]) -> bool {
     let ends = |judged: &Judged| matches!(judged.transition, EntryTransition::End(_));
     judged.len() == holder.entries.len() && judged.iter().all(ends)
 }
 
-/// What has become of a token.
+/// State of a token, by a fresh read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenState {
-    /// It is good: its uid is Active in the same ledger with the same epoch.
+    /// Valid: its uid is Active in the same ledger with the same epoch.
     Holds,
-    /// A person took its claim by force.
+    /// A user released its claim by force.
     Released {
-        /// Who and why; empty if that is not known.
+        /// Who released it and why; empty if unknown.
         note: String,
     },
-    /// Its claim is gone, or the ledger is another one: whether it gets one again is to be asked.
+    /// Its claim is gone, or the ledger is another one: call [`activate`] to learn whether it gets a new claim.
     Lost,
 }
 
-/// What has become of a token, by a fresh read. Ask before each step that cannot be undone; only the write that follows can
-/// be too late, by what a request takes.
+/// Reads the state of a token freshly. Call before each step that cannot be undone; only the write that follows can be
+/// too late, by the duration of one request.
 pub async fn token_state(
     store: &LedgerStore,
     key: &ObjectKey,
@@ -216,7 +219,7 @@ pub async fn token_state(
     })
 }
 
-/// Whether a token is still good, by a fresh read.
+/// Whether a token is still valid, by a fresh read.
 pub async fn holds(
     store: &LedgerStore,
     key: &ObjectKey,
@@ -226,9 +229,9 @@ pub async fn holds(
     Ok(token_state(store, key, uid, token).await? == TokenState::Holds)
 }
 
-/// Gives a place back, after the work has ended and its terminal phase is written. Other uids of the name keep theirs; who
-/// waited may have it in the same write. With a settle time the place is kept that long. Whether there was one; none is
-/// fine, a release may be repeated.
+/// Releases a claim after the work has ended and its terminal phase is written. Entries of other uids of the name stay; a
+/// waiting claim may be reserved in the same write. With a settle time the entry stays that long. Returns whether there
+/// was an entry; none is fine, a release may be repeated.
 pub async fn release(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result<bool, LedgerError> {
     if store.read(VELERO_SCOPE).await?.is_none() {
         return Ok(false);
@@ -237,8 +240,8 @@ pub async fn release(store: &LedgerStore, key: &ObjectKey, uid: &str) -> Result<
     store.change(VELERO_SCOPE, Instant::now() + BUDGET, change).await
 }
 
-/// The step of [`release`] on a ledger: where restores settle, one that has worked keeps its place for that. Returns whether
-/// there was a place.
+/// The step of [`release`] on a ledger: where restores settle, a restore that has worked becomes Settling instead.
+/// Returns whether there was an entry.
 pub fn give_back(ledger: &mut Ledger, key: &ObjectKey, uid: &str, ends: EndRules) -> bool {
     let settles = ends.settles && key.kind == ObjectKind::Restore;
     let worked = ledger.entry(key, uid).is_some_and(|entry| entry.state >= State::Settling);

@@ -1,7 +1,7 @@
-//! Decides on wanted claims together, over a ledger that was read freshly, or moments ago. Pure: says which objects to read next, is
-//! told what was seen, and in the end has a verdict for each.
+//! Decides together on requested claims, over a ledger that was read freshly or moments ago. Pure: names the objects to
+//! read next, takes the observations, and returns an outcome for each request.
 //!
-//! Nothing is denied from memory: before a denial stands, one claim in the way has been confirmed by a fresh read of its
+//! No request is denied from memory: before a denial, one conflicting claim has been confirmed by a fresh read of its
 //! object, and entries that are over are dropped in the same step.
 
 use std::{collections::HashSet, time::Duration};
@@ -15,8 +15,8 @@ use crate::{
     transition::{EntryTransition, Reason},
 };
 
-/// How old the ledger may be by which a creation is refused for an object that was just read to be at work. That object is in
-/// the way in any case; but a person who frees its claim by hand all the same waits for so long before others may rely on it.
+/// Maximum age of a ledger by which a creation is refused because of an object that was just read as running. That object
+/// conflicts in any case; but a user who releases its claim by force must wait this long before others rely on it.
 pub const REFUSAL_MEMORY: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,21 +24,21 @@ pub struct ClaimRequest {
     pub key: ObjectKey,
     pub uid: String,
     pub footprint: Footprint,
-    /// When it was created, for people.
+    /// When it was created, for display only.
     pub since: String,
     pub ask: Ask,
-    /// Whether a refusal leaves word that keeps new backups out for a while.
+    /// Whether a refusal leaves an intent, which keeps new backups out for a while.
     pub intent: bool,
-    /// An object that is known to run in the scope, whether it has a claim or not.
+    /// An object known to run in the scope, with or without a claim.
     pub running: Option<Running>,
 }
 
-/// An object that runs, and holds all of its scope.
+/// A running object, which claims all of its scope.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Running {
     pub key: ObjectKey,
     pub uid: String,
-    /// When it was created, for people.
+    /// When it was created, for display only.
     pub since: String,
 }
 
@@ -46,18 +46,18 @@ pub struct Running {
 pub struct Batch<'a> {
     base: Ledger,
     requests: &'a [ClaimRequest],
-    /// Names that were read, or could not be: unknown is in the way.
+    /// Names that were read, or could not be read: an unknown object still conflicts.
     looked: HashSet<ObjectKey>,
-    /// How many of those in its way are read next for one request.
+    /// Maximum number of conflicting claims read next for one request.
     wide: usize,
     freed: Vec<Reason>,
 }
 
 #[derive(Debug)]
 pub struct Decided {
-    /// The ledger with what is granted, and without what was found to be over.
+    /// The ledger with the granted entries, and without entries that were found to be over.
     pub ledger: Ledger,
-    /// An outcome for each request, in their order. What is granted holds only once the ledger is written.
+    /// An outcome for each request, in their order. A grant is valid only once the ledger is written.
     pub outcomes: Vec<Result<Grant, Refusal>>,
     pub freed: Vec<Reason>,
 }
@@ -67,11 +67,11 @@ impl<'a> Batch<'a> {
         Self { base: fresh.clone(), requests, looked: HashSet::new(), wide: 1, freed: Vec::new() }
     }
 
-    /// The claims whose objects are to be read before the outcomes may stand, each once in a decision; none: they stand. All of
-    /// them are to be told of before this is asked again.
+    /// Returns the claims whose objects must be read before the outcomes are final, each once in a decision; empty if
+    /// they are final. Report all of them (`saw`, `could_not_see`) before the next call.
     ///
-    /// One that is in the way is enough for a refusal. Only if it is over are more read for the same request: four times as
-    /// many each time, so that the requests are decided again a few times only, however many are in their way.
+    /// One conflicting claim is enough for a refusal. Only if it is over are more read for the same request: four times
+    /// as many each time, so that the number of rounds stays small however many claims conflict.
     pub fn to_read(&mut self) -> Vec<Claim> {
         let outcomes = admit_all(&mut self.base.clone(), self.requests);
         let mut wanted = HashSet::new();
@@ -87,7 +87,8 @@ impl<'a> Batch<'a> {
         claims
     }
 
-    /// Its object was read, and this is what becomes of the entries of the claim; entries that stay are left out.
+    /// Records that the object of a claim was read, and applies the judgements of its entries; entries that stay are left
+    /// out.
     pub fn saw(&mut self, claim: &Claim, judged: &[Judged]) {
         for Judged { key, entry, transition } in judged {
             if transition.apply(&mut self.base, key, entry)
@@ -99,12 +100,12 @@ impl<'a> Batch<'a> {
         self.looked.insert(claim.key.clone());
     }
 
-    /// Its object could not be read: unknown is in the way.
+    /// Records that the object of a claim could not be read: it still conflicts.
     pub fn could_not_see(&mut self, claim: &Claim) {
         self.looked.insert(claim.key.clone());
     }
 
-    /// The decision. A refused restore leaves its word, so that what it wants becomes free.
+    /// The decision. A refused restore leaves its intent, so that its footprint becomes free.
     pub fn decide(self) -> Decided {
         let mut ledger = self.base;
         let outcomes = admit_all(&mut ledger, self.requests);
@@ -117,7 +118,7 @@ impl<'a> Batch<'a> {
         Decided { ledger, outcomes, freed: self.freed }
     }
 
-    /// The first claims in the way of this outcome, unless one of them was confirmed already, came in with this very
+    /// The first conflicting claims of this outcome, unless one of them was confirmed already, was requested in this
     /// batch, or has no object that could be read.
     fn unconfirmed(&self, outcome: &Result<Grant, Refusal>) -> Vec<Claim> {
         let (Err(Refusal::Conflict(Conflict { holders, .. }))
@@ -137,7 +138,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Admits requests in their order of arrival; one that is refused does not hurt the others.
+/// Admits requests in their order of arrival; a refusal does not affect the other requests.
 pub fn admit_all(ledger: &mut Ledger, requests: &[ClaimRequest]) -> Vec<Result<Grant, Refusal>> {
     let admit = |request: &ClaimRequest| {
         if let Some(Running { key, uid, since }) = &request.running {

@@ -1,4 +1,4 @@
-//! What a ledger holds: claims, one for each object name, with an entry for each uid that was admitted under it.
+//! Content of a ledger: claims, one for each object name, with an entry for each uid that was admitted under it.
 
 use std::fmt;
 
@@ -14,13 +14,13 @@ pub const VELERO_SCOPE: &str = "velero.io";
 pub enum ObjectKind {
     /// Reads; shares its scope with other backups, unless the profile says otherwise.
     Backup,
-    /// Writes; has what it touches to itself.
+    /// Writes; needs exclusive access to its footprint.
     Restore,
-    /// A request to delete a backup with its files; keeps restores from that backup out, and they it.
+    /// A request to delete a backup with its files; excludes restores from that backup, and is excluded by them.
     DeleteBackupRequest,
     /// A DELETE of a Backup object; the claim bears the backup's name.
     Deletion,
-    /// A person keeps everybody out. There is no object: it stands until a person takes it away.
+    /// A user's hold keeps all backups and restores out. There is no object: it stays until a user removes it.
     Hold,
 }
 
@@ -28,12 +28,12 @@ impl ObjectKind {
     pub const ALL: [Self; 5] =
         [Self::Restore, Self::Backup, Self::DeleteBackupRequest, Self::Deletion, Self::Hold];
 
-    /// Whether it deletes a backup: it then touches a backup and no namespaces.
+    /// Whether it deletes a backup: its footprint is then one backup and no namespaces.
     pub fn is_deletion(self) -> bool {
         matches!(self, Self::DeleteBackupRequest | Self::Deletion)
     }
 
-    /// The part that such an object plays in a profile; none for what belongs to the engine alone.
+    /// The role of such an object in a profile; `None` for kinds that only our engine has.
     pub fn role(self) -> Option<Role> {
         match self {
             Self::Backup => Some(Role::Backup),
@@ -42,12 +42,12 @@ impl ObjectKind {
         }
     }
 
-    /// Whether an object of this kind that is found without a claim is claimed.
+    /// Whether an object of this kind that is found without a claim gets one.
     pub(crate) fn is_claimed_as_found(self) -> bool {
         matches!(self, Self::Backup | Self::Restore | Self::DeleteBackupRequest)
     }
 
-    /// Whether it is counted as exclusive: each grant is a new epoch.
+    /// Whether its grants are exclusive: each one increases the epoch.
     pub(crate) fn is_exclusive(self) -> bool {
         matches!(self, Self::Restore | Self::Hold)
     }
@@ -79,7 +79,7 @@ impl fmt::Display for ObjectKind {
     }
 }
 
-/// The name that a claim is for. Two objects of one name can never both be stored.
+/// The object name that a claim is for. Two objects of one name can never both be stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
     pub kind: ObjectKind,
@@ -111,24 +111,25 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// How far an entry has come, or how it ends.
+/// State of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum State {
-    /// A person has taken its claim by force. Keeps nothing out and gives no right to work; remembers until its object has ended
-    /// that this uid is not claimed again.
+    /// A user released its claim by force. Keeps nothing out and gives no right to work; records until its object
+    /// has ended that this uid must not be claimed again.
     Released,
-    /// A restore was refused a moment ago. Keeps new backups out for a while, as its [`Word`] says, so that the next try finds
-    /// its way free.
+    /// A restore was refused recently. Keeps new backups out for a while, as its [`Word`] says, so that the restore's
+    /// next try finds no conflict.
     Intent,
-    /// A reservation whose object never came, of an operator that starts on sight: keeps restores out a while longer.
+    /// A reservation whose object was never stored, of an operator that starts on sight: keeps restores out for another
+    /// period.
     Collected,
     /// Wants to be Reserved: keeps newcomers out, gives no right to work. Becomes Reserved when its last blocker is freed.
     Waiting,
     /// Written in admission: keeps others out, gives no right to work, may be collected as an orphan.
     Reserved,
-    /// Its work has ended, but what it worked on is not to be touched yet.
+    /// Its work has ended, but the data it worked on must not be touched yet.
     Settling,
-    /// Written by the controller after a fresh read: the right to work. Stands until the work has ended.
+    /// Written by the controller after a fresh read: the right to work. Stays until the work has ended.
     Active,
 }
 
@@ -163,17 +164,18 @@ impl fmt::Display for State {
     }
 }
 
-/// What the intent of a refused restore is worth.
+/// What is known about the next try of a refused restore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Word {
-    /// It was refused, and may come again once what was in its way has ended.
+    /// Refused; it may come again once the conflicting claims have ended.
     #[default]
     Refused,
-    /// Nothing is in its way any more: it may come now.
+    /// Nothing conflicts with it: it may come now.
     Expected,
-    /// It did not come. It keeps nothing out; that it was refused is remembered, so that it is known if it comes again.
+    /// It did not come. It keeps nothing out; the refusal is recorded, so that the restore is recognized if it comes
+    /// again.
     Remembered,
-    /// It came again, or its client does so by itself.
+    /// It came again, or its client retries automatically.
     Insisting,
 }
 
@@ -185,27 +187,27 @@ pub struct Entry {
     pub state: State,
     /// Epoch of the ledger when this entry was granted; the fencing number of its work.
     pub epoch: u64,
-    /// When it was first seen, as RFC 3339. For people only: nothing is decided by it.
+    /// When it was first seen, as RFC 3339. For display only: no decision uses it.
     pub since: String,
-    /// Looked for and not found for a whole grace. The next look decides.
+    /// The object was missing for a whole grace. The next look decides.
     pub suspect: bool,
-    /// Admitted although others were in its way, because a person said so: nothing keeps it from working.
+    /// Admitted in spite of conflicts, because a user forced it: no conflict prevents its activation.
     pub forced: bool,
-    /// Who holds and why, why it was forced, or who released it by force and why. For people; empty for all others.
+    /// Who holds and why, why it was forced, or who released it by force and why. For display; empty for all others.
     pub note: String,
-    /// How often it was admitted again. Each time its age starts at zero, for every observer.
+    /// Number of times it was admitted again. Each time its age starts at zero, for every observer.
     pub renewals: u32,
-    /// The resourceVersion of the ended object that it was admitted to take back to life; empty for a creation. As long as
-    /// this version is stored, what was admitted is not.
+    /// The resourceVersion of the ended object that it was admitted to revive; empty for a creation. As long as this
+    /// version is stored, the admitted write is not.
     pub revives: String,
-    /// Whose share of the ledger it takes, as a digest; empty: it takes no share.
+    /// Digest of the requester whose share of the ledger it takes; empty: it takes no share.
     pub requester: String,
-    /// Of an intent.
+    /// Only for an intent.
     pub word: Word,
 }
 
 impl Entry {
-    /// One that nothing is known of but this.
+    /// An entry with these fields, and defaults for all others.
     pub fn new(uid: &str, footprint: Footprint, state: State, since: &str) -> Self {
         Self {
             uid: uid.to_owned(),
@@ -223,8 +225,8 @@ impl Entry {
         }
     }
 
-    /// It is admitted once more: what anybody knows of its age is worth nothing. What works does not age, unless it has ended
-    /// and comes back to life.
+    /// Admits it once more: no observer's count of its age is valid then. An Active entry does not age, unless its object
+    /// has ended and is revived.
     pub(crate) fn renew(&mut self, revives: &str) {
         if self.state == State::Active && revives.is_empty() {
             return;
@@ -237,8 +239,8 @@ impl Entry {
         revives.clone_into(&mut self.revives);
     }
 
-    /// Whether its object has a place, waits for one, or is not to have one because a person released its claim by force: it is
-    /// not claimed because it was found.
+    /// Whether its object has a place, waits for one, or must not get one because a user released its claim by
+    /// force: if so, finding the object does not claim it.
     pub fn has_its_place(&self) -> bool {
         self.state >= State::Waiting || self.state == State::Released
     }
@@ -252,27 +254,28 @@ impl Entry {
         Standing { state, renewals, word, revives: self.revives.clone() }
     }
 
-    /// Whether a judgement of `judged` is good for this entry of the same name.
+    /// Whether a judgement of `judged` is valid for this entry of the same name.
     pub fn stands_as(&self, judged: &Self) -> bool {
         self.uid == judged.uid && self.suspect == judged.suspect && self.standing() == judged.standing()
     }
 }
 
-/// How an entry stands. A judgement of it, and a count of its age, are good for as long as it stands so.
+/// The state of an entry as far as judgements use it. A judgement, and a count of its age, are valid while this is
+/// unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Standing {
     state: State,
     renewals: u32,
     word: Word,
-    /// Between two looks an entry may be freed, and its object be admitted again, to take it back to life.
+    /// Between two looks an entry may be freed, and its object admitted again, to revive it.
     revives: String,
 }
 
-/// All admitted objects of one name. A claim covers what its entries cover together.
+/// All admitted objects of one name. A claim covers the footprints of all its entries.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
     pub key: ObjectKey,
-    /// The entries, in the order in which they came; never empty in a ledger.
+    /// The entries, in order of admission; never empty in a ledger.
     pub entries: Vec<Entry>,
 }
 
@@ -281,17 +284,17 @@ impl Claim {
         self.entries.iter().find(|entry| entry.uid == uid)
     }
 
-    /// The furthest state among the entries.
+    /// The highest state among the entries.
     pub fn state(&self) -> State {
         self.entries.iter().map(|entry| entry.state).max().unwrap_or(State::Reserved)
     }
 
-    /// When the name was first seen, as RFC 3339, for people.
+    /// When the name was first seen, as RFC 3339, for display.
     pub fn since(&self) -> &str {
         self.entries.first().map_or("", |entry| &entry.since)
     }
 
-    /// This claim with only the entries for which `wanted` holds; none if there are none.
+    /// This claim with only the entries for which `wanted` is true; `None` if there are none.
     pub fn only(&self, wanted: impl Fn(&Entry) -> bool) -> Option<Self> {
         let entries: Vec<Entry> = self.entries.iter().filter(|entry| wanted(entry)).cloned().collect();
         (!entries.is_empty()).then(|| Self { key: self.key.clone(), entries })

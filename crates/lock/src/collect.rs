@@ -1,8 +1,8 @@
-//! Frees what is held by nobody: entries of objects that have ended or are gone, and reservations whose object was never
-//! stored.
+//! Frees claims without a working object: entries of objects that have ended or are gone, and reservations whose object
+//! was never stored.
 //!
-//! A creation that was admitted may be stored late, so collecting a reservation proves nothing about its object: what
-//! comes later has to pass [`activate`](crate::activate::activate), which is ordered with this on one key.
+//! A creation that was admitted may be stored late, so collecting a reservation proves nothing about its object: a late
+//! object must pass [`activate`](crate::activate::activate), which is ordered with this on one key.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,33 +19,33 @@ use crate::{
     transition::{EndRules, EntryTransition, ObservedState, PriorObservation, Reason, Times, decide},
 };
 
-/// Uids remembered at most; beyond it the oldest knowledge is dropped, which only makes collection slower.
+/// Maximum number of uids remembered; beyond it all are forgotten, which only makes collection slower.
 const MAX_REMEMBERED: usize = 10_000;
 /// Longest time for one removal, retries included.
 const BUDGET: Duration = Duration::from_secs(10);
-/// Longest time for the reads of one pass; what was not read by then keeps its place until the next.
+/// Time limit for the reads of one pass; claims not read by then stay until the next.
 const READS: Duration = Duration::from_secs(30);
-/// Claims that are looked at before what was found is written: what comes later cannot undo that.
+/// Number of claims judged before the result is written: a later failure cannot undo that.
 const AT_A_TIME: usize = 256;
 
-/// What this observer has seen, on its own monotonic clock: never a timestamp of someone else.
+/// The history of one observer, on its own monotonic clock: never another process's timestamp.
 #[derive(Debug)]
 pub struct Collector {
     times: Times,
     ends: EndRules,
-    /// Since when entries are as they are, where only time ends that.
+    /// When each entry was first seen in its current state; only for states that end by timeout.
     waiting: HashMap<(ObjectKey, String), (Standing, Instant)>,
     /// Uids that were seen stored. They cannot be stored again: gone means gone.
     stored: HashSet<String>,
 }
 
-/// What became of the entries in one pass.
+/// Result of one pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
     pub freed: Vec<(ObjectKey, String, Reason)>,
-    /// Kept because the API server could not tell.
+    /// Number of entries kept because the API server gave no definite answer.
     pub unknown: usize,
-    /// Came after their reservation was collected, and run although others have their place.
+    /// Stored after their reservation was collected, and running although other claims conflict.
     pub late: Vec<ObjectKey>,
 }
 
@@ -55,7 +55,7 @@ impl Collector {
         Self { times, ends, waiting: HashMap::new(), stored: HashSet::new() }
     }
 
-    /// Judges an entry by a fresh read of its name, and remembers what was seen.
+    /// Judges an entry by a fresh read of its name, and records the observation.
     pub fn judge(
         &mut self,
         key: &ObjectKey,
@@ -75,8 +75,8 @@ impl Collector {
         decide(key, entry, observed, prior, self.ends)
     }
 
-    /// How much longer an entry stays at most that nothing else ends. The [`LedgerReconciler`] that ends it sees it up to a period
-    /// after it came to be as it is, and acts up to a period after its time; an orphan takes one look more.
+    /// Maximum time until an entry ends that only a timeout ends. The [`LedgerReconciler`] that ends it sees its state up
+    /// to a period late, and acts up to a period after the timeout; an orphan takes one look more.
     pub fn left(&self, key: &ObjectKey, entry: &Entry, now: Instant) -> Duration {
         let since = self.waiting.get(&(key.clone(), entry.uid.clone()));
         let since = since.filter(|(standing, _)| *standing == entry.standing());
@@ -89,7 +89,7 @@ impl Collector {
         time.saturating_sub(age) + LedgerReconciler::period(self.times.grace) * looks
     }
 
-    /// Since when an entry is as it is; one whose object is there does not age.
+    /// How long an entry has been in its current state; an entry whose object exists does not age.
     fn age(&mut self, key: &ObjectKey, entry: &Entry, observed: &ObservedState, now: Instant) -> Duration {
         let (at, standing) = ((key.clone(), entry.uid.clone()), entry.standing());
         let ages = matches!(entry.state, State::Intent | State::Settling | State::Collected)
@@ -117,11 +117,11 @@ impl Collector {
         self.stored.insert(uid.to_owned());
     }
 
-    /// One pass over the ledger of a scope, by fresh reads, and a write for each few hundred claims if anything is to be
-    /// changed. Entries that changed in between keep their place. `now` is this observer's monotonic clock.
+    /// One pass over the ledger of a scope, by fresh reads, with a write for each few hundred claims if anything changes.
+    /// Entries that changed in between stay. `now` is this observer's monotonic clock.
     ///
-    /// A reservation takes three passes: one that misses its object first, one a grace later that notes the suspicion,
-    /// and one that finds it still missing.
+    /// A reservation takes three passes: the first misses its object, the second, a grace later, marks it suspect, and
+    /// the third finds the object still missing.
     pub async fn collect(
         &mut self,
         store: &LedgerStore,
@@ -163,7 +163,7 @@ impl Collector {
         Ok(result)
     }
 
-    /// The entries of a claim to which something happens.
+    /// The judgements of a claim's entries, without those that stay.
     pub fn judge_entries(&mut self, claim: &Claim, observed: &ObservedState, now: Instant) -> Vec<Judged> {
         let judge = |entry: &Entry| {
             let transition = self.judge(&claim.key, entry, observed, now);
@@ -181,8 +181,8 @@ impl Collector {
     }
 }
 
-/// Frees the claims of objects that were seen stored and are gone, without waiting for a grace: their uids cannot be stored
-/// again. A fresh read of each name decides.
+/// Frees the claims of objects that were seen stored and are gone, without waiting for a grace: their uids cannot be
+/// stored again. A fresh read of each name decides.
 pub async fn collect_gone(
     protected: &ProtectedProfile,
     scope: &str,
@@ -190,7 +190,7 @@ pub async fn collect_gone(
 ) -> Result<Collected, LedgerError> {
     let store = &protected.store;
     let Some(stored) = store.read(scope).await? else { return Ok(Collected::default()) };
-    // It has seen nothing but these, so nothing else is old to it.
+    // It has seen only these objects, so no other entry counts as aged.
     let mut collector = protected.collector();
     for object in gone {
         collector.remember_stored(&object.uid);
@@ -202,7 +202,7 @@ pub async fn collect_gone(
     collector.collect_claims(store, scope, &claims, tokio::time::Instant::now().into_std()).await
 }
 
-/// An entry and what happens to it, in the state in which it was found.
+/// An entry, in the state in which it was judged, and its transition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Judged {
     pub key: ObjectKey,
@@ -210,7 +210,7 @@ pub struct Judged {
     pub transition: EntryTransition,
 }
 
-/// Does to these entries what was judged, in one write.
+/// Applies these judgements in one write.
 pub(crate) async fn apply(
     store: &LedgerStore,
     scope: &str,
@@ -224,7 +224,7 @@ pub(crate) async fn apply(
     Ok(done)
 }
 
-/// The step of a collection on a ledger: those whose state has changed since they were judged keep their place.
+/// The step of a collection on a ledger: entries whose state has changed since they were judged stay.
 pub fn apply_to(ledger: &mut Ledger, judged: &[Judged]) -> Collected {
     let mut done = Collected::default();
     for Judged { key, entry, transition } in judged {

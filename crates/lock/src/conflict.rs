@@ -1,4 +1,4 @@
-//! When two claims cannot stand side by side, and how that is told.
+//! When two claims conflict, and how a conflict is worded.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use crate::{
     footprint::Footprint,
 };
 
-/// What a profile says about its scopes.
+/// The profile's rules for its scopes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rules {
-    /// Whether two backups of one scope keep one another out, too.
+    /// Whether two backups of one scope exclude each other, too.
     pub backups_exclude_each_other: bool,
-    /// Whether a backup that has not begun lets a restore that may wait go first. Only where our controller asks for the right to
-    /// work before it begins: an operator that starts at once has begun when its backup is stored.
+    /// Whether a backup that has not begun yields to a restore that may wait. Only where our controller activates the
+    /// claim before it begins: an operator that starts at once has begun when its backup is stored.
     pub backups_yield: bool,
 }
 
 impl Rules {
-    /// Whether objects of these kinds can keep one another out at all.
+    /// Whether objects of these kinds can conflict at all.
     pub(crate) fn may_exclude(self, one: ObjectKind, other: ObjectKind) -> bool {
         use ObjectKind::{Backup, DeleteBackupRequest, Deletion, Hold, Restore};
         match (one, other) {
@@ -32,8 +32,8 @@ impl Rules {
         }
     }
 
-    /// Whether an object of this name and footprint cannot stand beside an entry of that claim. Two claims of one name
-    /// never conflict: at most one of their objects can be stored.
+    /// Whether an object of this name and footprint conflicts with an entry of that claim. Two claims of one name never
+    /// conflict: at most one of their objects can be stored.
     pub fn conflicts(self, key: &ObjectKey, footprint: &Footprint, claim: &Claim, entry: &Entry) -> bool {
         let (one, other) = (key.kind, claim.key.kind);
         let meet = || {
@@ -47,7 +47,7 @@ impl Rules {
     }
 }
 
-/// Whether an entry keeps a newcomer of this kind out, as far as its state says.
+/// Whether the state of an entry keeps out a newcomer of this kind.
 pub fn keeps_out(entry: &Entry, newcomer: ObjectKind) -> bool {
     match entry.state {
         State::Active | State::Settling | State::Reserved | State::Waiting => true,
@@ -57,11 +57,12 @@ pub fn keeps_out(entry: &Entry, newcomer: ObjectKind) -> bool {
     }
 }
 
-/// A claim was refused because others hold what it asks for.
+/// A claim was refused because other claims conflict with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     pub key: ObjectKey,
-    /// The claims in the way, with the entries that are: the furthest state first, then as they came; never empty.
+    /// The conflicting claims, with only their conflicting entries: highest state first, then in order of admission;
+    /// never empty.
     pub holders: Vec<Claim>,
 }
 

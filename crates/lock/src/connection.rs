@@ -12,15 +12,15 @@ use kube::{
 use tower::{BoxError, ServiceBuilder};
 use tower_http::decompression::DecompressionLayer;
 
-/// A client that sends what it has at once, and sends nothing twice. Otherwise as [`Client::try_from`] makes it.
+/// A client without Nagle's delay and without retries. Otherwise like that of [`Client::try_from`].
 ///
-/// kube 5.0 leaves Nagle's algorithm on: the last piece of a request, if it is short, waits until the API server has confirmed the
-/// piece before it, which it may take 40 ms to do. Many requests share one connection, so most have one before them; with 16
-/// clients on one scope that was a tenth of the throughput (`cargo xtask bench admission`).
+/// kube 5.0 leaves Nagle's algorithm on: a short last piece of a request waits until the API server has acknowledged the
+/// piece before it, which may take 40 ms. Most requests have one before them, as many share one connection; with 16
+/// clients on one scope this delay was a tenth of the throughput (`cargo xtask bench admission`).
 pub fn client(mut config: Config) -> kube::Result<Client> {
-    // Kube's own waits up to a thousand seconds in all.
+    // Kube's retries wait up to a thousand seconds in all.
     config.default_retry = false;
-    // Kube's way through a proxy, and its look at when a certificate from a program ends, are its own.
+    // Proxies, and the expiry of certificates from exec plugins, are handled by kube's own connector.
     if config.proxy_url.is_some() || config.auth_info.exec.is_some() {
         return Client::try_from(config);
     }

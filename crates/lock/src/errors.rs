@@ -1,9 +1,9 @@
-//! Errors of the API server, as a person wants to read them.
+//! Errors of the API server, worded for users.
 
 use std::error::Error;
 
-/// What went wrong, once and without the structures around it: the message of the API server, or the innermost cause of
-/// a request that did not get there. For `#[error("…: {}", plain(.source))]`.
+/// The cause of an error, once and without the structures around it: the message of the API server, or the innermost
+/// cause of a request that did not get there. For `#[error("…: {}", plain(.source))]`.
 pub fn plain(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         let message = status.message.trim();

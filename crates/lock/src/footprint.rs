@@ -1,4 +1,4 @@
-//! What an object reads or writes, as far as it can be known from its spec. What cannot be known counts as everything.
+//! What an object reads or writes, as far as its spec tells. What is unknown counts as everything.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -9,17 +9,17 @@ use backup_core::{
 };
 use serde::{Deserialize, Serialize};
 
-/// More names than this are replaced by everything, so that one object cannot fill the ledger.
+/// A footprint with more names than this becomes everything, so that one object cannot fill the ledger.
 pub(crate) const MAX_NAMES: usize = 100;
-/// More bytes of names than this, likewise.
+/// A footprint with more bytes of names than this becomes everything, too.
 pub(crate) const MAX_BYTES: usize = 4096;
-/// More bytes of globs than this, likewise: comparing two globs takes the product of their lengths.
+/// Likewise for bytes of globs: comparing two globs takes the product of their lengths.
 pub(crate) const MAX_GLOB_BYTES: usize = 256;
 
-/// Namespaces read or written, whether cluster-scoped resources were asked for by name, and the backup that is read or
+/// Namespaces read or written, whether cluster-scoped resources are selected explicitly, and the backup that is read or
 /// deleted.
 ///
-/// Cluster-scoped items that merely come along, such as the volume of a claim, do not count.
+/// Cluster-scoped items that are only added because another item needs them, such as the volume of a claim, do not count.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Footprint {
     #[serde(rename = "ns")]
@@ -31,15 +31,15 @@ pub struct Footprint {
     backup: String,
 }
 
-/// Any backup: which one is not known yet.
+/// Any backup: used while the backup is not known yet.
 const ANY_BACKUP: &str = "*";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 enum Namespaces {
-    /// Every namespace, or nobody knows which.
+    /// Every namespace, or an unknown set.
     #[serde(rename = "all")]
     All,
-    /// Every namespace but these exact names.
+    /// Every namespace except these exact names.
     #[serde(rename = "allBut")]
     AllBut(BTreeSet<String>),
     #[serde(rename = "only")]
@@ -47,7 +47,7 @@ enum Namespaces {
 }
 
 impl Footprint {
-    /// Every namespace and every cluster-scoped resource; also what is not known.
+    /// Every namespace and every cluster-scoped resource; also used for unknown footprints.
     pub fn everything() -> Self {
         Self { namespaces: Namespaces::All, cluster: true, backup: ANY_BACKUP.to_owned() }
     }
@@ -57,7 +57,7 @@ impl Footprint {
         Self::nothing().from_backup(namespace, Some(backup))
     }
 
-    /// All that there is in a scope which is one database cluster.
+    /// The whole scope, where a scope is one database cluster.
     pub fn whole_scope() -> Self {
         Self::everything()
     }
@@ -66,7 +66,7 @@ impl Footprint {
         Self { namespaces: Namespaces::Only(BTreeSet::new()), cluster: false, backup: String::new() }
     }
 
-    /// The same, read from this backup; none, and what cannot be a name: from one that is not known.
+    /// The same footprint, reading this backup; `None` or an invalid name counts as any backup.
     #[must_use]
     pub fn from_backup(mut self, namespace: &str, name: Option<&str>) -> Self {
         self.backup = match name {
@@ -81,10 +81,10 @@ impl Footprint {
         Self::bounded(Namespaces::Only(names.into_iter().map(Into::into).collect()), false)
     }
 
-    /// What a backup with this spec reads.
+    /// Footprint of a backup with this spec: what it reads.
     ///
-    /// Cluster-scoped resources count where they are selected explicitly, or where all namespaces are and they are not
-    /// left out (Velero `pkg/util/collections/includes_excludes.go`, v1.18).
+    /// Cluster-scoped resources count if they are selected explicitly, or if all namespaces are selected and they are not
+    /// excluded (Velero `pkg/util/collections/includes_excludes.go`, v1.18).
     pub fn of_backup(spec: &BackupSpec) -> Self {
         let namespaces = Namespaces::selected(&spec.included_namespaces, &spec.excluded_namespaces);
         let explicit = spec.include_cluster_resources == Some(true)
@@ -93,10 +93,10 @@ impl Footprint {
         Self::bounded(namespaces, explicit || along)
     }
 
-    /// What a restore with this spec writes: the namespaces it includes, or those that they are mapped to.
+    /// Footprint of a restore with this spec: the namespaces it includes, or the targets of their mappings.
     ///
-    /// `backup` is the spec of the backup it restores from, where that is known: a restore of everything touches what
-    /// that backup holds. Unknown counts as everything.
+    /// `backup` is the spec of the backup it restores from, if known: a restore of everything touches the contents of
+    /// that backup. Unknown counts as everything.
     pub fn of_restore(spec: &RestoreSpec, backup: Option<&BackupSpec>) -> Self {
         let objects = named_objects(spec);
         let asked = match &objects {
@@ -129,7 +129,8 @@ impl Footprint {
                     .filter(|(from, _)| names.iter().any(|name| may_overlap(name, from)))
                     .map(|(from, to)| (from.clone(), to.clone()))
                     .collect();
-                // What is mapped away is read from the backup only: nothing is done to the namespace itself.
+                // A namespace that is mapped to another is only read from the backup: the restore does not touch it in
+                // the cluster.
                 for (from, _) in &mapped {
                     names.remove(from);
                 }
@@ -140,25 +141,25 @@ impl Footprint {
         Self::bounded(namespaces, cluster)
     }
 
-    /// Whether something may be touched by both. Errs on the side of yes.
+    /// Whether both may touch the same object. Errs on the side of yes.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.cluster && other.cluster || self.namespaces.overlap(&other.namespaces)
     }
 
-    /// Whether both have to do with the same backup. Errs on the side of yes.
+    /// Whether both read or delete the same backup. Errs on the side of yes.
     pub(crate) fn shares_backup(&self, other: &Self) -> bool {
         let any = |one: &Self| one.backup == ANY_BACKUP;
         let none = |one: &Self| one.backup.is_empty();
         !none(self) && !none(other) && (any(self) || any(other) || self.backup == other.backup)
     }
 
-    /// Whether all that `other` may touch is in it. Errs on the side of no.
+    /// Whether it contains everything that `other` may touch. Errs on the side of no.
     pub fn covers(&self, other: &Self) -> bool {
         let backup = other.backup.is_empty() || self.backup == ANY_BACKUP || self.backup == other.backup;
         backup && (self.cluster || !other.cluster) && self.namespaces.cover(&other.namespaces)
     }
 
-    /// The length of its JSON, at most.
+    /// Upper bound of the length of its JSON (bytes).
     pub(crate) fn bytes_at_most(&self) -> usize {
         let names = match &self.namespaces {
             Namespaces::All => 0,
@@ -169,7 +170,7 @@ impl Footprint {
         64 + names + json_bytes(&self.backup)
     }
 
-    /// Whether this namespace is in it. Errs on the side of yes.
+    /// Whether it contains this namespace. Errs on the side of yes.
     pub fn includes(&self, namespace: &str) -> bool {
         match &self.namespaces {
             Namespaces::All => true,
@@ -178,7 +179,7 @@ impl Footprint {
         }
     }
 
-    /// Its namespaces, if each of them is known by its name.
+    /// Its namespaces, if all of them are given as plain names.
     pub fn names(&self) -> Option<&BTreeSet<String>> {
         match &self.namespaces {
             Namespaces::Only(names) if names.iter().all(|name| is_plain(name)) => Some(names),
@@ -226,8 +227,8 @@ impl Footprint {
     }
 }
 
-/// The namespaces of the objects that a Restore names one by one, none for an object without one; `None` if it names none, or if
-/// not all of them can be read.
+/// The namespaces of the objects that a Restore lists one by one (`None` for a cluster-scoped object); `None` if it lists
+/// none, or if any of them cannot be parsed.
 fn named_objects(spec: &RestoreSpec) -> Option<Vec<Option<&str>>> {
     let names = spec.included_objects.iter();
     let namespaces: Option<Vec<_>> =
@@ -250,8 +251,8 @@ impl Namespaces {
         }
     }
 
-    /// What these include and exclude lists select. Exclusions are used only where they are plain names and everything
-    /// else is included; left out they only make the set larger, which is safe.
+    /// The namespaces that these include and exclude lists select. Exclusions are used only if they are plain names and
+    /// everything else is included; ignoring them only makes the set larger, which is safe.
     fn selected(includes: &[String], excludes: &[String]) -> Self {
         if includes.is_empty() || includes.iter().any(|name| name == "*") {
             let plain: BTreeSet<String> = excludes.iter().filter(|name| is_plain(name)).cloned().collect();
@@ -261,8 +262,8 @@ impl Namespaces {
         }
     }
 
-    /// The same without these exact names, or all but these where that cannot be told more closely. Never more than all
-    /// but these: what a backup turns out to hold is no growth.
+    /// The same without these exact names, or all namespaces except these if a closer result is not known. Never more
+    /// than all except these: learning the contents of a backup is no growth.
     fn without(self, left_out: BTreeSet<String>) -> Self {
         match self {
             Self::Only(mut names) => {
@@ -299,7 +300,7 @@ fn may_overlap(one: &str, other: &str) -> bool {
     if is_plain(one) && is_plain(other) {
         return one == other;
     }
-    // Some glob dialects know braces and escapes; who writes them may mean anything.
+    // Some glob dialects have braces and escapes; such a pattern may mean anything.
     let strange = |pattern: &str| pattern.contains(['{', '}', '\\', '!', '^']);
     strange(one) || strange(other) || globs_may_overlap(one, other)
 }
@@ -334,7 +335,7 @@ impl fmt::Display for Footprint {
     }
 }
 
-/// The length of a text in JSON, at most and without its quotes: a character that has to be escaped takes six bytes.
+/// Upper bound of the length of a text in JSON without its quotes: a character that has to be escaped takes six bytes.
 pub(crate) fn json_bytes(text: &str) -> usize {
     let escaped = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\');
     text.len() + 5 * text.as_bytes().iter().filter(|byte| escaped(byte)).count()

@@ -1,7 +1,7 @@
 //! The ledger of a scope in its Lease, read freshly and written by compare-and-swap.
 //!
 //! Every write is a PUT that carries `resourceVersion` and `uid`, so that it fails if anything was written since the read
-//! and never brings a deleted ledger back; the first is a create, which fails if there is one. Nothing ever patches.
+//! and never recreates a deleted ledger; the first is a create, which fails if there is one. No write is a patch.
 
 mod body;
 #[cfg(test)]
@@ -44,7 +44,7 @@ use crate::{
     transition::{EndRules, Times},
 };
 
-/// How often one change of a ledger is tried.
+/// Maximum number of tries for one change of a ledger.
 const TRIES: u32 = 12;
 
 /// The name of a scope's Lease, and of its marker.
@@ -55,13 +55,13 @@ pub fn lease_name(scope: &str) -> String {
     format!("backup-lock-{}", short_sha256(scope.as_bytes(), 8))
 }
 
-/// A ledger as it was read or written, and the Lease that it stood in. A grant rests only on a write that succeeded.
+/// A ledger as it was read or written, with its Lease. A grant is valid only after a successful write.
 #[derive(Clone, Debug)]
 pub struct Stored {
     pub ledger: Arc<Ledger>,
-    /// The scope that it is the ledger of.
+    /// The scope of the ledger.
     pub scope: String,
-    /// How often it was written.
+    /// Number of times it was written.
     pub serial: u64,
     lease: Lease,
 }
@@ -72,7 +72,7 @@ impl Stored {
         self.lease.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// Finalizers of its Lease, each of another program: ours have none.
+    /// Finalizers of its Lease, all set by other programs: we set none.
     pub fn finalizers(&self) -> &[String] {
         self.lease.metadata.finalizers.as_deref().unwrap_or_default()
     }
@@ -89,20 +89,20 @@ pub struct LedgerStore {
     markers: Api<ConfigMap>,
     objects: Objects,
     grace: Duration,
-    /// Notified when a ledger should be looked after soon. All clones share it.
+    /// Notified when a ledger needs a check soon. All clones share it.
     attention: Arc<Notify>,
 }
 
-/// What is to be done for the ledger of a scope, as far as lists tell.
+/// Whether the ledger of a scope needs a check, judged by lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upkeep {
-    /// It is open, nothing is claimed, and its marker names it.
+    /// None needed: it is open, has no claims, and its marker names it.
     None,
     Needed,
 }
 
 impl LedgerStore {
-    /// Velero's ledger in this namespace, the one of the installation.
+    /// Velero's ledger in this namespace, the namespace of the installation.
     pub fn new(client: Client, namespace: &str) -> Self {
         Self::of_profile(client, namespace, Arc::new(Profile::velero()))
     }
@@ -117,14 +117,14 @@ impl LedgerStore {
         }
     }
 
-    /// The same, telling people that a rebuild takes this long.
+    /// The same, with this duration of a rebuild for error messages.
     #[must_use]
     pub(crate) fn with_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// The same, filled from the objects of these namespaces only.
+    /// The same, filled only from the objects of these namespaces.
     #[must_use]
     pub(crate) fn only_in(mut self, installations: Installations) -> Self {
         self.objects = self.objects.only_in(installations);
@@ -145,12 +145,12 @@ impl LedgerStore {
         EndRules { settles: !profile.policy.settle.is_zero(), tombstones: !profile.engine }
     }
 
-    /// The ledger of a scope as it is now, whatever its status, or none if there is none.
+    /// The current ledger of a scope, whatever its status; `None` if there is none.
     pub async fn read(&self, scope: &str) -> Result<Option<Stored>, LedgerError> {
         self.lease(scope).await?.map(|lease| body::stored(self.owner(scope), lease)).transpose()
     }
 
-    /// Every ledger of this profile, by its Lease, also those that cannot be read.
+    /// Every ledger of this profile, by its Lease, including unreadable ones.
     pub async fn list(&self) -> Result<Vec<(String, Result<Stored, LedgerError>)>, LedgerError> {
         use backup_core::labels::{PROFILE_LABEL, SCOPE_ANNOTATION};
         let profile = self.profile().name.clone();
@@ -165,7 +165,7 @@ impl LedgerStore {
         Ok(list.items.into_iter().map(read).collect())
     }
 
-    /// The ledger in a Lease of this profile that was listed by someone else.
+    /// The ledger in a Lease of this profile that the caller has listed.
     pub fn of_lease(&self, lease: Lease) -> Result<Stored, LedgerError> {
         let annotations = lease.metadata.annotations.as_ref();
         let scope = annotations.and_then(|all| all.get(backup_core::labels::SCOPE_ANNOTATION)).cloned();
@@ -195,7 +195,7 @@ impl LedgerStore {
         Ok(scopes)
     }
 
-    /// Whether nothing is to be done for a ledger now or later, unless it is written.
+    /// Whether a ledger needs no check now or later, unless it is written.
     fn rests(&self, stored: &Stored, marker: Option<&Marker>) -> bool {
         let (ledger, stays) = (&stored.ledger, matches!(self.profile().scope, ScopeRule::Cluster));
         stays
@@ -205,24 +205,24 @@ impl LedgerStore {
             && marker.is_some_and(|marker| marker.names(stored))
     }
 
-    /// Has ledgers looked after soon, by the [`LedgerReconciler`](crate::LedgerReconciler) of this process.
+    /// Requests a check of the ledgers soon, by the [`LedgerReconciler`](crate::LedgerReconciler) of this process.
     pub fn ask_for_attention(&self) {
         self.attention.notify_one();
     }
 
-    /// Resolves when ledgers should be looked after: one was written from here, or is lost. For one caller.
+    /// Resolves when ledgers need a check: one was written by this process, or is lost. For one caller.
     pub(crate) async fn attention(&self) {
         self.attention.notified().await;
     }
 
-    /// A first ledger: everything that runs now.
+    /// A first ledger, with an entry for every running object.
     pub async fn from_running(&self, scope: &str) -> Result<Ledger, LedgerError> {
         let mut ledger = Ledger { rules: self.rules(), ..Ledger::default() };
         self.adopt_running(&mut ledger, scope).await?;
         Ok(ledger)
     }
 
-    /// Takes in everything that runs now and has no entry yet.
+    /// Adopts every running object that has no entry yet.
     async fn adopt_running(&self, ledger: &mut Ledger, scope: &str) -> Result<(), LedgerError> {
         let entry_of = async |seen: Observed| {
             let footprint = self.objects.footprint(&seen.key, &seen.spec).await?;
@@ -235,8 +235,8 @@ impl LedgerStore {
         Ok(())
     }
 
-    /// Gives every object that runs an entry of its own, where one claim stood for those that had no room. Not yet if they
-    /// have none still.
+    /// Gives every running object an entry of its own, replacing the overflow claim that stood for objects without room.
+    /// Does nothing if there is still not enough room.
     async fn spread_overflow(&self, stored: &Stored) -> Result<(), LedgerError> {
         let mut ledger = stored.ledger.without_overflow();
         self.adopt_running(&mut ledger, &stored.scope).await?;
@@ -248,9 +248,9 @@ impl LedgerStore {
         Ok(())
     }
 
-    /// Writes a ledger over the one that was read, if nobody else did since.
+    /// Writes a ledger over the one that was read, if it has not changed since.
     pub async fn write(&self, over: &Stored, mut ledger: Ledger) -> Result<Stored, LedgerError> {
-        // Long before it is reached: people who release and hold may write ledgers, but no markers.
+        // Long before the bound is reached: users who release and hold may write ledgers, but no markers.
         if ledger.epoch + EPOCHS / 2 > ledger.bound {
             match self.raise_marker(over, ledger.epoch).await {
                 Ok(bound) => ledger.bound = bound,
@@ -285,10 +285,10 @@ impl LedgerStore {
         bounded(&name, "read", self.leases.get_opt(&name)).await
     }
 
-    /// Changes a ledger: reads it, applies the change, writes it, and does so again if someone else was faster; bounded
-    /// tries, jittered pauses, never past `deadline`. A change that changes nothing is not written.
+    /// Changes a ledger: reads it, applies the change, writes it, and retries if another writer was faster; bounded
+    /// tries, jittered pauses, never past `deadline`. A change without effect is not written.
     ///
-    /// `change` may run several times, each time on what was freshly read.
+    /// `change` may run several times, each time on a freshly read ledger.
     pub async fn update<T, E>(
         &self,
         scope: &str,
@@ -338,7 +338,7 @@ impl LedgerStore {
     }
 }
 
-/// How long to pause after the `tries`th failed write of a ledger (from 0): anything up to a step that doubles.
+/// Pause after the `tries`th failed write of a ledger (from 0): random, up to a limit that doubles.
 pub fn pause_after(tries: u32) -> Duration {
     const FIRST: Duration = Duration::from_millis(5);
     const CAP: Duration = Duration::from_millis(100);
@@ -358,8 +358,8 @@ async fn bounded<T>(
     };
     let code = if let kube::Error::Api(status) = &source { status.code } else { 0 };
     Err(match code {
-        // 404 on a write or a delete: deleted since it was read, which is a change too. On a create: the namespace is
-        // missing.
+        // 404 on a write or a delete: the Lease was deleted since it was read, which is a change too. On a create: the
+        // namespace is missing.
         409 => LedgerError::Changed { lease: lease.to_owned() },
         404 if verb.starts_with("write") || verb.starts_with("delete") => {
             LedgerError::Changed { lease: lease.to_owned() }

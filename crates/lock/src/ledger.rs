@@ -1,7 +1,7 @@
-//! The ledger of one scope: its claims, and every transition between two ledgers. Nothing here reads or writes.
+//! The ledger of one scope: its claims, and every transition between two ledgers. No function here does I/O.
 //!
-//! What always holds: no two claims that are Reserved, Active or Settling conflict, but for objects that were
-//! [adopted](Ledger::adopt) because they existed without a claim, or [forced](Ask::forced) by a person.
+//! Invariant: no two claims that are Reserved, Active or Settling conflict, except for objects that were
+//! [adopted](Ledger::adopt) because they existed without a claim, or [forced](Ask::forced) by a user.
 
 use std::cmp::Reverse;
 
@@ -27,26 +27,26 @@ pub(crate) use room::{MAX_BYTES, SHARE_BYTES, SHARE_ENTRIES};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Status {
-    /// Just made; its marker does not name it yet.
+    /// Just created; its marker does not name it yet.
     Opening,
     #[default]
     Open,
-    /// Rebuilt after a loss: nothing is granted until late creations have come or cannot.
+    /// Being rebuilt after a loss: nothing is granted until late creations have arrived or cannot.
     Rebuilding,
-    /// Idle and empty, about to be removed. Never opened again.
+    /// Idle and empty, about to be removed. Never reopened.
     Closed,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ledger {
     pub status: Status,
-    /// One more at every exclusive grant and every forced release; never goes back.
+    /// Increases by one at every exclusive grant and every forced release; never decreases.
     pub epoch: u64,
-    /// As far as the epoch may go before the marker of the scope is written again.
+    /// Highest epoch allowed before the marker of the scope must be written again.
     pub bound: u64,
-    /// The claims, in the order in which their names came.
+    /// The claims, in order of admission of their names.
     pub claims: Vec<Claim>,
-    /// What the profile says. Not stored: each reader of a ledger knows the profile.
+    /// The rules of the profile. Not stored: each reader of a ledger knows the profile.
     pub rules: Rules,
 }
 
@@ -54,27 +54,27 @@ pub struct Ledger {
 pub struct Ask {
     /// Wait for a place instead of being refused.
     pub queue: bool,
-    /// Take the place whatever is in the way, with the reason that a person gave.
+    /// Reserve in spite of conflicts, with the user's reason.
     pub forced: Option<String>,
-    /// The resourceVersion of the ended object that is to come back to life; empty for a creation or a deletion.
+    /// The resourceVersion of the ended object that is to be revived; empty for a creation or a deletion.
     pub revives: String,
-    /// The person or the schedule whose share of the ledger it takes, in words; empty: it takes no share.
+    /// The user or schedule whose share of the ledger it takes, for display; empty: it takes no share.
     pub requester: String,
-    /// A restore whose client comes again by itself if it is refused.
+    /// A restore whose client retries automatically after a refusal.
     pub insists: bool,
-    /// A creation: its object is not stored, so it cannot say that more is wanted than at first.
+    /// A creation: its object is not stored, so a repeated request cannot widen its footprint.
     pub creates: bool,
-    /// A person forces it: there is room that is kept for that, and it takes no share.
+    /// Forced by a user: it may use the room reserved for that, and takes no share.
     pub urgent: bool,
 }
 
 impl Ask {
-    /// Waits for its turn if anything is in the way.
+    /// Waits in the queue if anything conflicts.
     pub fn queued() -> Self {
         Self { queue: true, ..Self::default() }
     }
 
-    /// Takes its place whatever is in the way.
+    /// Reserves in spite of conflicts.
     pub fn forced(reason: &str) -> Self {
         Self { forced: Some(reason.to_owned()), urgent: true, ..Self::default() }
     }
@@ -82,10 +82,10 @@ impl Ask {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Grant {
-    /// It keeps others out, and may be activated.
+    /// Reserved: it keeps others out, and may be activated.
     Reserved,
     Waiting(Conflict),
-    /// It was taken although these are in the way.
+    /// Reserved in spite of these conflicts.
     Forced(Conflict),
 }
 
@@ -95,7 +95,7 @@ pub enum Refusal {
     Conflict(#[from] Conflict),
     #[error("it waits for its turn: {0}")]
     Waiting(Conflict),
-    /// The ledger holds as much as this kind may fill of it.
+    /// The ledger is full for this kind.
     #[error(
         "the ledger is full for {room} ({entries} entries, with one more {bytes} bytes): these may fill {} entries and {} bytes of \
          it{}. Wait until running backups and restores have ended, or delete those that should not run; \
@@ -105,10 +105,10 @@ pub enum Refusal {
     Full {
         room: Room,
         entries: usize,
-        /// Size of its JSON, at most.
+        /// Upper bound of the size of its JSON.
         bytes: usize,
     },
-    /// The requester has had its share.
+    /// The requester's share is used up.
     #[error(
         "{requester} has {entries} entries in the ledger ({bytes} bytes with one more), and one person or schedule may have \
          {SHARE_ENTRIES} entries and {SHARE_BYTES} bytes. Wait until some of these have ended, or delete those that should not run; \
@@ -118,14 +118,14 @@ pub enum Refusal {
     /// Nothing was admitted under this name and uid.
     #[error("{key} (uid {uid}) has no claim in the ledger")]
     NotClaimed { key: ObjectKey, uid: String },
-    /// A person took its claim by force, and what was released stays released.
+    /// A user released its claim by force; it is not claimed again.
     #[error("the claim of {key} was released by force{}; it is not claimed again", by(.note))]
     Released {
         key: ObjectKey,
-        /// Who released it and why; empty if that is not known.
+        /// Who released it and why; empty if unknown.
         note: String,
     },
-    /// The ledger is being made, rebuilt or removed, and grants nothing meanwhile.
+    /// The ledger is being created, rebuilt or removed, and grants nothing meanwhile.
     #[error("the ledger is {0:?} and grants nothing now")]
     NotOpen(Status),
 }
@@ -145,12 +145,12 @@ impl Refusal {
 }
 
 impl Ledger {
-    /// What takes the place of a lost ledger: it grants nothing, and its epoch is beyond the highest that was seen.
+    /// Replaces a lost ledger: grants nothing, with an epoch beyond the highest seen.
     pub fn lost(epoch: u64, rules: Rules) -> Self {
         Self { status: Status::Rebuilding, epoch: epoch + 1, rules, ..Self::default() }
     }
 
-    /// Goes on from the epoch of the ledger that it takes the place of.
+    /// Continues from the epoch of the ledger that it replaces.
     pub fn go_on_from(&mut self, epoch: u64) {
         self.epoch += epoch;
         for claim in &mut self.claims {
@@ -174,12 +174,12 @@ impl Ledger {
         self.claims.is_empty()
     }
 
-    /// What keeps an object of this name and footprint out: claims with the entries in its way.
+    /// The claims that keep an object of this name and footprint out, with only their conflicting entries.
     pub fn conflicts(&self, key: &ObjectKey, footprint: &Footprint) -> Vec<Claim> {
         self.in_the_way(key, footprint, |_, entry| keeps_out(entry, key.kind))
     }
 
-    /// Who works comes before who may work, and both before who is only expected: the first is the one to be told of.
+    /// The conflicting claims, highest state first (Active, then Reserved, then intents): messages name the first.
     fn in_the_way(
         &self,
         key: &ObjectKey,
@@ -197,13 +197,14 @@ impl Ledger {
         holders
     }
 
-    /// Reserves a place for this uid, or lets it wait for one. A restore that may wait goes before backups that have not begun.
+    /// Reserves a place for this uid, or queues it. A restore that may wait goes before backups that have not begun.
     ///
-    /// The same uid may come again: its age starts at zero, and if its object is stored and asks for more, it is checked again.
+    /// The same uid may be admitted again: its age restarts at zero, and if its object is stored and asks for more, it is
+    /// checked again.
     ///
-    /// A uid whose claim was released by force is refused, unless its object has ended and is to come back to life.
+    /// A uid whose claim was released by force is refused, unless its object has ended and is to be revived.
     ///
-    /// `since` is for people. On a refusal the ledger is unchanged.
+    /// `since` is for display. On a refusal the ledger is unchanged.
     pub fn admit(
         &mut self,
         key: &ObjectKey,
@@ -215,7 +216,7 @@ impl Ledger {
         self.take(key, uid, footprint, since, ask, ask.forced.as_deref().unwrap_or_default())
     }
 
-    /// The same, and `note` has to have room with it.
+    /// The same, with room required for `note` too.
     fn take(
         &mut self,
         key: &ObjectKey,
@@ -243,11 +244,11 @@ impl Ledger {
             });
         }
         let own = self.entry(key, uid);
-        // Who has a place already cannot go back and wait for a larger one: two who did would wait for each other.
+        // An entry with a place cannot go back to wait for a larger one: two that did would wait for each other.
         let placed = own.is_some_and(|entry| entry.state > State::Waiting);
-        // The entry will cover what it had, what is asked for, and whatever a footprint of both has to name besides.
+        // The entry will cover its old footprint, the requested one, and whatever their union has to add.
         let together = own.map_or_else(|| footprint.clone(), |entry| entry.footprint.union(footprint));
-        // Not under a name that waits already: it has its place, and those who wait behind it have theirs.
+        // Not under a name that waits already: it keeps its position, and so do the claims behind it.
         let waits_already = self.claim(key).is_some_and(|claim| claim.entries.iter().any(Entry::waits));
         let goes_first = ask.queue && !placed && !waits_already && key.kind == ObjectKind::Restore;
         let yielding = if goes_first { self.yielding_to(key, &together) } else { Vec::new() };
@@ -284,7 +285,7 @@ impl Ledger {
             self.take_turns_back(key, &yielding);
         }
         self.remove(key, |entry| entry.state == State::Intent);
-        // What the name had before may have kept others waiting.
+        // The replaced intent of this name may have kept others waiting.
         self.promote();
         Ok(match conflict {
             None => Grant::Reserved,
@@ -301,11 +302,12 @@ impl Ledger {
         })
     }
 
-    /// Takes in an object that exists without a claim, whatever stands beside it: it is there, and keeps others out. Not so
-    /// if its claim was released by force.
+    /// Adds an entry for an object that exists without a claim, in spite of conflicts. Not if its claim was released by
+    /// force.
     ///
-    /// Two adopted objects may conflict. [`Ledger::activate`] then lets only one of them work. There is always room: if need
-    /// be, every entry comes to cover everything, and if that is not enough, one claim stands for all that is left.
+    /// Two adopted objects may conflict. [`Ledger::activate`] then lets only one of them work. There is always room: if
+    /// needed, every footprint is widened to everything, and if that is not enough, one overflow claim stands for the
+    /// rest.
     pub fn adopt(&mut self, key: &ObjectKey, uid: &str, footprint: &Footprint, state: State, since: &str) {
         if self.entry(key, uid).is_some_and(Entry::has_its_place) {
             return;
@@ -322,9 +324,9 @@ impl Ledger {
         }
     }
 
-    /// [Adopts](Self::adopt) all of these, as they were found: what has begun comes first. `engine`: whether it is our
-    /// controller that works on them. It asks for the right to work before it begins: until then, what it has not begun
-    /// need not keep anything out, and is left out if there is no room.
+    /// [Adopts](Self::adopt) all of these, in order, Active ones first. `engine`: whether our controller works on them.
+    /// It activates a claim before it begins: so an object that has not begun need not keep anything out, and is left out
+    /// if there is no room.
     pub fn adopt_running(&mut self, mut running: Vec<(ObjectKey, Entry)>, engine: bool) {
         running.sort_by_key(|(_, entry)| entry.state != State::Active);
         for (key, entry) in running {
@@ -335,9 +337,9 @@ impl Ledger {
         }
     }
 
-    /// Gives the right to work to an admitted uid, and returns the fencing number. The same uid may come again.
+    /// Activates an admitted uid, and returns its epoch as the fencing number. May be called again for the same uid.
     ///
-    /// What works, settles or is held by a person, and conflicts (possible only after an adoption), keeps its place.
+    /// Conflicting entries that are Active or Settling, and conflicting holds, prevail (possible only after an adoption).
     pub fn activate(&mut self, key: &ObjectKey, uid: &str) -> Result<u64, Refusal> {
         if self.status != Status::Open {
             return Err(Refusal::NotOpen(self.status));
@@ -368,36 +370,37 @@ impl Ledger {
         Ok(epoch)
     }
 
-    /// Removes the entry of this uid and leaves the others of the name as they are; who waited for it may have its place
-    /// in the same step. Whether there was one.
+    /// Removes the entry of this uid and leaves the others of the name unchanged; a waiting claim may be reserved in the
+    /// same step. Returns whether there was one.
     pub fn release(&mut self, key: &ObjectKey, uid: &str) -> bool {
         self.drop_where(key, |entry| entry.uid == uid)
     }
 
-    /// Ends the work of this uid, but keeps its place until what it worked on has settled. Whether there was one.
+    /// Ends the work of this uid, but keeps its place until its data has settled. Returns whether there was one.
     pub fn settle(&mut self, key: &ObjectKey, uid: &str) -> bool {
         self.turn(key, uid, |state| matches!(state, State::Reserved | State::Active), State::Settling)
     }
 
-    /// Removes the entry of this uid if it is in this state still, so that an activation in between wins.
+    /// Removes the entry of this uid if it is still in this state, so that a concurrent activation wins.
     pub fn drop_if(&mut self, key: &ObjectKey, uid: &str, state: State) -> bool {
         self.drop_where(key, |entry| entry.uid == uid && entry.state == state)
     }
 
-    /// Notes that a reservation's object was looked for and not found for a whole grace. Whether that was news.
+    /// Marks an entry whose object was missing for a whole grace. Returns whether that is new.
     pub fn suspect(&mut self, key: &ObjectKey, uid: &str) -> bool {
         let entry = self.entry_mut(key, uid).filter(|entry| entry.state < State::Settling && !entry.suspect);
         entry.map(|entry| entry.suspect = true).is_some()
     }
 
-    /// Turns an orphan into a tombstone: its object may come late, and would start on sight. It keeps restores out only.
+    /// Turns an orphan into a tombstone: its object may be stored late, and would start on sight. It keeps only restores
+    /// out.
     pub fn tombstone(&mut self, key: &ObjectKey, uid: &str, state: State) -> bool {
         let done = self.turn(key, uid, |now| now == state, State::Collected);
         self.promote();
         done
     }
 
-    /// A person holds what this footprint covers, from now on or once those who are there have left. `by` says who and
+    /// Adds a user's hold on this footprint, effective now or once the current claims have ended. `by` says who and
     /// why.
     pub fn hold(
         &mut self,
@@ -414,7 +417,7 @@ impl Ledger {
         Ok(grant)
     }
 
-    /// Who holds the scope, for people: a restore by name, or how many.
+    /// The holders of the scope, for display: the name if there is one of a kind, otherwise their number.
     pub fn holder(&self) -> String {
         let of = |kind: ObjectKind| {
             let holds = |claim: &&Claim| claim.key.kind == kind && claim.state() >= State::Reserved;
@@ -433,7 +436,7 @@ impl Ledger {
         }
     }
 
-    /// Puts an entry into this state; one that is there keeps its place in the order, and covers both footprints.
+    /// Sets an entry to this state; an existing one keeps its position in the order, and covers both footprints.
     fn place(&mut self, key: &ObjectKey, entry: Entry) {
         if key.kind.is_exclusive() && entry.state >= State::Reserved {
             self.epoch += 1;
@@ -457,8 +460,8 @@ impl Ledger {
         }
     }
 
-    /// Someone who begins to wait under a name that has been here before does not take the name's place in the order:
-    /// others have been waiting for longer.
+    /// Moves a name that begins to wait to the end of the order, if it has an older position: other claims have been
+    /// waiting for longer.
     fn go_last(&mut self, key: &ObjectKey) {
         let waits = |claim: &Claim| claim.entries.iter().any(|entry| entry.state == State::Waiting);
         if let Some(place) = self.claims.iter().position(|claim| claim.key == *key && !waits(claim)) {

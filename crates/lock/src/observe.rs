@@ -1,4 +1,5 @@
-//! Fresh reads of the objects that claims are about. Never from a cache: a claim is judged by what the API server says.
+//! Fresh reads of the objects that claims are about. Never from a cache: a claim is judged by the API server's current
+//! answer.
 
 mod profile;
 mod seen;
@@ -29,17 +30,17 @@ pub(crate) use profile::listed;
 pub use profile::{reference, resource};
 pub use seen::Observed;
 
-/// Longest wait for one answer of the API server.
+/// Timeout of one request to the API server.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
-/// Objects that are read at a time, at most, for one ledger.
+/// Maximum number of concurrent reads for one ledger.
 pub const SIDE_BY_SIDE: usize = 16;
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 
-/// The API server could not tell what is there. Unknown is not absent.
+/// The API server gave no definite answer. Unknown is not absent.
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
-    /// It refused, or could not be reached.
+    /// The request was refused, or the server could not be reached.
     #[error("could not read {what}: {}", plain(.source))]
     Api { what: String, source: Box<kube::Error> },
     #[error("could not read {what}: no answer from the API server in time")]
@@ -66,7 +67,7 @@ impl ObserveError {
 pub struct Objects {
     client: Client,
     profile: Arc<Profile>,
-    /// Where objects count. None: everywhere.
+    /// The namespaces whose objects count. `None`: all.
     installations: Option<Installations>,
 }
 
@@ -75,14 +76,14 @@ impl Objects {
         Self { client, profile, installations: None }
     }
 
-    /// The same, with only the objects of these namespaces in lists.
+    /// The same, listing only the objects of these namespaces.
     #[must_use]
     pub(crate) fn only_in(mut self, installations: Installations) -> Self {
         self.installations = Some(installations);
         self
     }
 
-    /// Whether an installation works in this namespace, so that its objects have claims.
+    /// Whether an installation manages this namespace, so that its objects have claims.
     pub fn count_in(&self, namespace: &str) -> bool {
         self.installations.as_ref().is_none_or(|installations| installations.contain(namespace))
     }
@@ -95,9 +96,9 @@ impl Objects {
         self.client.clone()
     }
 
-    /// The object of this name, or none if the API server says that *this object* is not found. Any other "not found",
-    /// such as that the kind is not served, is an error. A hold has no object, and a name that no custom resource can have is that
-    /// of none: it may come from a spec, and would make another path.
+    /// The object of this name, or `None` if the API server says that *this object* is not found. Any other "not found",
+    /// such as a kind that is not served, is an error. `None` also for a hold, which has no object, and for a name that
+    /// no custom resource can have: it may come from a spec, and would change the path of the request.
     pub async fn read(&self, key: &ObjectKey) -> Result<Option<Observed>, ObserveError> {
         let Some(resource) = profile::resource(&self.profile, key.kind) else { return Ok(None) };
         if !is_object_name(&key.name) {
@@ -112,7 +113,7 @@ impl Objects {
         }
     }
 
-    /// What a claim is to be judged by: its object, freshly read, and whether what it worked on has settled.
+    /// The observation that a claim is judged by: its object, freshly read, and whether its data has settled.
     pub async fn observe(
         &self,
         scope: &str,
@@ -124,7 +125,7 @@ impl Objects {
         Ok((ObservedState::of(object.as_ref(), settled), object))
     }
 
-    /// The same of many claims, side by side, in their order. What was not read by then counts as unknown.
+    /// The same for many claims, concurrently, in their order. Claims not read before `until` are unknown.
     pub async fn observe_all(
         &self,
         scope: &str,
@@ -138,8 +139,8 @@ impl Objects {
         stream::iter(claims).map(observe).buffered(SIDE_BY_SIDE).collect().await
     }
 
-    /// Whether the database cluster of this scope is as the profile wants it before it is touched again. One that is gone
-    /// keeps nobody waiting.
+    /// Whether the database cluster of this scope is in the state that the profile requires before it is touched again. A
+    /// deleted cluster counts as settled.
     async fn settled(&self, scope: &str) -> Result<bool, ObserveError> {
         let (Some(rule), Some((namespace, name))) = (&self.profile.release, profile::cluster_of(scope))
         else {
@@ -162,7 +163,7 @@ impl Objects {
     }
 
     /// The restore that holds the operator's own Lease of this scope, if there is such a Lease and the restore runs. That
-    /// Lease is only ever read.
+    /// Lease is never written.
     pub async fn external_holder(&self, scope: &str) -> Result<Option<Observed>, ObserveError> {
         let (Some(foreign), Some((namespace, cluster))) =
             (&self.profile.foreign_lease, profile::cluster_of(scope))
@@ -185,10 +186,10 @@ impl Objects {
         Ok(restore.filter(|restore| restore.uid == uid && !restore.over))
     }
 
-    /// What an object with this spec reads or writes. Where a scope is one database cluster, all of it.
+    /// The footprint of an object with this spec: all of the scope if it is one database cluster.
     ///
-    /// For a restore of Velero its backup is read, because that bounds what can be restored; a backup that is not there,
-    /// and a spec that cannot be decoded, count as everything.
+    /// For a restore of Velero its backup is read, because that bounds what can be restored; a missing backup or a spec
+    /// that cannot be decoded counts as everything.
     pub async fn footprint(&self, key: &ObjectKey, spec: &Value) -> Result<Footprint, ObserveError> {
         if !matches!(self.profile.scope, ScopeRule::Cluster) {
             return Ok(Footprint::everything());
@@ -201,7 +202,7 @@ impl Objects {
                 let Ok(spec) = serde_json::from_value::<RestoreSpec>(spec.clone()) else {
                     return Ok(Footprint::everything());
                 };
-                // A restore that has begun names both: the backup that was chosen, and its schedule.
+                // A restore that has begun names both: the chosen backup, and its schedule.
                 let name = spec.backup_name.as_deref().filter(|name| !name.is_empty());
                 let source = match name {
                     None => None,
@@ -221,7 +222,7 @@ impl Objects {
         }
     }
 
-    /// Every object of a scope whose work has not ended, from fresh lists.
+    /// Every object of a scope whose work has not ended, by fresh lists.
     pub(crate) async fn running(&self, scope: &str) -> Result<Vec<Observed>, ObserveError> {
         let is_cluster = matches!(self.profile.scope, ScopeRule::Cluster);
         let namespace = profile::cluster_of(scope).filter(|_| !is_cluster).map(|(namespace, _)| namespace);

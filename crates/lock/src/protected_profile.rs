@@ -1,4 +1,4 @@
-//! Whose objects are guarded: the profiles of an installation, each with its ledgers.
+//! The profiles that an installation guards, each with its ledgers.
 
 use std::{
     collections::BTreeSet,
@@ -12,16 +12,16 @@ use kube::Client;
 
 use crate::{collect::Collector, lease::LedgerStore, registration::Installations, transition::Times};
 
-/// How long a restore that a person has ended keeps its place without its worker having let it go: the worker stops within two
-/// seconds, and a request on its way is given up after some more.
+/// How long a restore that a user has ended keeps its place although its worker has not removed its finalizer: the worker
+/// stops within two seconds, and requests in flight time out some seconds later.
 const WORKER_STOPS: Duration = Duration::from_secs(10);
 
-/// A profile, and everything that is needed to protect its objects. Cheap to clone.
+/// A profile with all that is needed to protect its objects. Cheap to clone.
 #[derive(Clone)]
 pub struct ProtectedProfile {
     pub profile: Arc<Profile>,
     pub store: LedgerStore,
-    /// How long its entries stay that nothing else ends.
+    /// Timeouts of entries that nothing else ends.
     pub times: Times,
 }
 
@@ -41,7 +41,7 @@ impl ProtectedProfile {
         Self { profile, store, times }
     }
 
-    /// The same, with Velero's objects of these namespaces only. Other operators work in all namespaces.
+    /// The same, with only Velero's objects of these namespaces. Other operators work in all namespaces.
     #[must_use]
     pub fn only_in(mut self, installations: &Installations) -> Self {
         if self.profile.is_velero() {
@@ -77,17 +77,17 @@ impl ProfilesError {
 /// The profiles that an installation guards.
 #[derive(Clone, Debug)]
 pub struct GuardedProfiles {
-    /// Always `velero`, which our controller runs unless it is named, and those that are named.
+    /// Always `velero`, which our controller runs unless it is in `guarded`, and the profiles in `guarded`.
     pub profiles: Vec<Profile>,
-    /// Those that are known besides.
+    /// Other known profiles.
     pub others: Vec<Profile>,
-    /// Files that cannot be used, and profiles that are named and not there because of them.
+    /// Files that cannot be used, and named profiles that are missing because of them.
     pub unusable: Vec<UnusableProfile>,
 }
 
-/// The profiles of an installation that guards those of these names.
+/// The profiles of an installation that guards the profiles with these names.
 ///
-/// Files in `folder` come before what is built in. A file that cannot be used does not stop the others.
+/// Files in `folder` take precedence over built-in profiles. A file that cannot be used does not stop the others.
 pub fn profiles(folder: Option<&Path>, guarded: &[String]) -> Result<GuardedProfiles, ProfilesError> {
     let files = folder.map(read_folder).transpose()?.unwrap_or_default();
     let ProfileSet { profiles, refused } =
@@ -103,7 +103,7 @@ pub fn profiles(folder: Option<&Path>, guarded: &[String]) -> Result<GuardedProf
         }
         let known: Vec<&str> = profiles.iter().map(|profile| profile.name.as_str()).collect();
         let unknown = ProfilesError::Unknown { name: (*name).to_owned(), known: known.join(", ") };
-        // One of the files that cannot be read may be meant, or one has the kinds of a profile that is built in.
+        // The name may refer to one of the unreadable files, or a file has the kinds of a built-in profile.
         if unusable.is_empty() && Profile::builtin().iter().all(|built_in| built_in.name != *name) {
             return Err(unknown);
         }
@@ -126,12 +126,12 @@ pub fn profiles(folder: Option<&Path>, guarded: &[String]) -> Result<GuardedProf
     Ok(GuardedProfiles { profiles, others, unusable })
 }
 
-/// Whether a file of the folder is taken for a profile, by the ending of its name.
+/// Whether a file of the folder counts as a profile, by its extension.
 pub fn is_profile(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml")
 }
 
-/// Name and text of each file, in order of name.
+/// Name and text of each file, ordered by name.
 fn read_folder(folder: &Path) -> Result<Vec<(String, String)>, ProfilesError> {
     let failed = |path: &Path| {
         let path = path.to_owned();

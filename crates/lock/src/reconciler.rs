@@ -1,7 +1,8 @@
-//! Looks after the ledgers of a profile in the background: lost ones come back, and every claim ends in bounded time.
+//! Maintains the ledgers of a profile in the background: lost ones are rebuilt, and every claim ends in bounded time.
 //!
-//! A look at ledgers of which nothing is claimed costs two lists, of Leases and of markers. While there is nothing else, a
-//! look comes every few periods; one that is needed sooner is asked for ([`LedgerStore::ask_for_attention`](crate::LedgerStore::ask_for_attention)).
+//! A look at ledgers without claims costs two lists, of Leases and of markers. While no ledger needs more, a look is made
+//! every few periods; an earlier one is requested by
+//! [`LedgerStore::ask_for_attention`](crate::LedgerStore::ask_for_attention).
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -15,22 +16,22 @@ use crate::{
     protected_profile::ProtectedProfile,
 };
 
-/// An empty ledger of a profile is removed after this; Velero's stays.
+/// Time after which an empty ledger of a profile is removed; Velero's stays.
 const IDLE: Duration = Duration::from_mins(10);
-/// Between two looks at most. The end of a backup or restore releases its claim at once; this is for what was missed.
+/// Maximum time between two looks. The end of a backup or restore releases its claim at once; this is for missed ends.
 const PERIOD: Duration = Duration::from_secs(10);
-/// Periods between two looks where nothing is claimed.
+/// Number of periods between two looks while nothing is claimed.
 const IDLE_PERIODS: u32 = 6;
-/// Every ledger is read itself after this, whatever lists say: they do not show one that has lost its labels.
+/// Time after which every ledger is read directly, whatever lists show: they miss one that has lost its labels.
 const FULL_LOOK: Duration = Duration::from_mins(10);
 
-/// What is remembered about the ledgers of a profile between looks.
+/// State about the ledgers of a profile, kept between looks.
 pub struct LedgerReconciler {
     protected: ProtectedProfile,
     repair: LedgerRepair,
     collectors: HashMap<String, Collector>,
     last_full_look: Option<Instant>,
-    /// Whether the last look found nothing to do, and nothing that may become something.
+    /// Whether the last look found nothing to do now or soon.
     idle: bool,
 }
 
@@ -49,23 +50,23 @@ impl LedgerReconciler {
         &self.protected
     }
 
-    /// The time between two looks, where orphans have this grace: a few looks in each.
+    /// The time between two looks for this grace: several looks in each.
     pub fn period(grace: Duration) -> Duration {
         (grace / 8).clamp(Duration::from_millis(250), PERIOD)
     }
 
-    /// Waits until the next look is due: for a period, or for a few where nothing is claimed and no look is asked for.
+    /// Waits until the next look is due: for a period, or for a few if nothing is claimed and no look is requested.
     pub async fn wait(&self) {
         let period = Self::period(self.protected.times.grace);
         if self.idle {
-            // Both ends are fine: asked for, or over.
+            // Both results are fine: requested, or timed out.
             _ = tokio::time::timeout(period * (IDLE_PERIODS - 1), self.protected.store.attention()).await;
         }
         tokio::time::sleep(period).await;
     }
 
-    /// The scopes whose ledgers are to be looked after: those that have one, or have lost one, unless it needs nothing; and
-    /// these. What is remembered of others is forgotten.
+    /// The scopes whose ledgers need a look: those that have a ledger or have lost one, unless it needs nothing; and
+    /// those in `also`. State about other scopes is dropped.
     pub async fn scopes(
         &mut self,
         also: impl IntoIterator<Item = String>,
@@ -76,7 +77,7 @@ impl LedgerReconciler {
         let full = !self.last_full_look.is_some_and(is_young);
         let mut found = self.protected.store.scopes().await?;
         if self.protected.profile.is_velero() {
-            // Without any trace of it there is nothing to look after.
+            // Without any trace of a ledger nothing is needed.
             found.entry(VELERO_SCOPE.to_owned()).or_insert(Upkeep::None);
         }
         let needed = found.into_iter().filter(|(_, upkeep)| full || *upkeep == Upkeep::Needed);
@@ -90,7 +91,7 @@ impl LedgerReconciler {
         Ok(scopes)
     }
 
-    /// Looks after the ledger of a scope once. `now` is the clock of this observer.
+    /// Looks at the ledger of a scope once. `now` is this observer's clock.
     pub async fn look(
         &mut self,
         scope: &str,

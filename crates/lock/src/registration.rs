@@ -1,5 +1,6 @@
-//! Where the ledgers of a cluster are, and in which namespaces an installation works: both as the webhook's registration
-//! says. It is one for each cluster, and only administrators write it, so all programs of all installations agree.
+//! The location of a cluster's ledgers, and the namespaces in which an installation works: both from the webhook's
+//! registration. There is one for each cluster, and only administrators write it, so all programs of all installations
+//! agree.
 
 mod coverage;
 
@@ -12,12 +13,12 @@ use parking_lot::RwLock;
 
 pub use coverage::{GuardedRequest, Labels};
 
-/// What programs of an installation need of the registration.
+/// The part of the registration that programs of an installation need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// The namespace of the Service that it leads to. The ledgers are there. None for a registration by URL.
+    /// The namespace of its Service, where the ledgers are. `None` for a registration by URL.
     pub service_namespace: Option<String>,
-    /// The namespaces that its annotation names, and that of the Service.
+    /// The namespaces in its annotation, and the namespace of the Service.
     pub installations: BTreeSet<String>,
 }
 
@@ -25,7 +26,7 @@ impl Registration {
     /// The name of the `ValidatingWebhookConfiguration`.
     pub const NAME: &str = "backup-webhook";
 
-    /// The registration as it is now, or none if there is none.
+    /// The current registration, or `None` if there is none.
     pub async fn read(client: Client) -> kube::Result<Option<Self>> {
         let api: Api<ValidatingWebhookConfiguration> = Api::all(client);
         Ok(api.get_opt(Self::NAME).await?.as_ref().map(Self::of))
@@ -46,7 +47,7 @@ impl Registration {
 pub struct Installations(Arc<RwLock<BTreeSet<String>>>);
 
 impl Installations {
-    /// Replaces them. Whether that was a change.
+    /// Replaces them. Returns whether that was a change.
     pub fn update(&self, namespaces: BTreeSet<String>) -> bool {
         let changed = *self.0.read() != namespaces;
         if changed {

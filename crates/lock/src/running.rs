@@ -1,4 +1,4 @@
-//! What runs, as watches show it: a hint where to look, never what is decided by. So nothing has to be listed again and
+//! Running objects, as watches show them: a hint where to look, never a basis for decisions. It saves listing again and
 //! again to find an object that runs without a claim.
 
 use std::{
@@ -24,24 +24,24 @@ use crate::{
     observe::{Objects, Observed, listed},
 };
 
-/// Between two warnings about a watch that fails.
+/// Minimum time between two warnings about a failing watch.
 const WARN_AGAIN: Duration = Duration::from_mins(1);
 
-/// Maximum number of objects that are remembered as gone until somebody takes them; the oldest are forgotten, and their claims
-/// end with the grace.
+/// Maximum number of objects remembered as gone until a caller takes them; the oldest are forgotten, and their claims end
+/// with the grace.
 const MAX_GONE: usize = 1000;
 
-/// The objects of a profile whose work has not ended, as they were last seen. Those that have ended are not kept.
+/// The objects of a profile whose work has not ended, as last seen. Ended objects are removed.
 #[derive(Default)]
 pub struct RunningObjects {
     kinds: Mutex<HashMap<ObjectKind, BTreeMap<ObjectKey, Observed>>>,
-    /// Objects that were seen stored, and run no more.
+    /// Objects that were seen stored and no longer run.
     gone: Mutex<VecDeque<Observed>>,
     is_gone: Notify,
 }
 
 impl RunningObjects {
-    /// Watches the kinds of a profile for ever, and asks for attention to its ledgers when something runs.
+    /// Watches the kinds of a profile forever, and requests a look at its ledgers when a new object runs.
     pub async fn follow(&self, store: &LedgerStore) {
         let kinds = listed(store.profile()).into_iter();
         join_all(kinds.map(|(kind, resource)| self.follow_kind(store, kind, resource))).await;
@@ -73,12 +73,12 @@ impl RunningObjects {
         }
     }
 
-    /// What runs, by scope; only where installations work.
+    /// The running objects by scope; only where installations work.
     pub fn by_scope(&self, objects: &Objects) -> BTreeMap<String, Vec<Observed>> {
         by_scope(objects, self.kinds.lock().values().flat_map(BTreeMap::values).cloned())
     }
 
-    /// Notes objects that were seen stored and are gone.
+    /// Records objects that were seen stored and are gone.
     pub fn note_gone(&self, objects: Vec<Observed>) {
         if objects.is_empty() {
             return;
@@ -90,9 +90,9 @@ impl RunningObjects {
         self.is_gone.notify_one();
     }
 
-    /// Waits until objects are gone that were seen stored, and returns them by scope, each once. For one caller.
+    /// Waits until objects that were seen stored are gone, and returns them by scope, each once. For one caller.
     ///
-    /// None of them can be stored again, so the claim of one that a fresh read does not find is free.
+    /// None of them can be stored again, so if a fresh read does not find one, its claim can be freed.
     pub async fn gone(&self, objects: &Objects) -> BTreeMap<String, Vec<Observed>> {
         loop {
             self.is_gone.notified().await;
@@ -114,16 +114,16 @@ fn by_scope(objects: &Objects, all: impl Iterator<Item = Observed>) -> BTreeMap<
     scopes
 }
 
-/// What an event changed.
+/// Result of an event.
 #[derive(Default)]
 struct Change {
-    /// Something runs that was not known.
+    /// An unknown object runs.
     is_new: bool,
-    /// What was stored, and is not any longer. Of those that a list does not show some may only have ended.
+    /// Objects that are no longer stored. Those missing from a list may only have ended.
     gone: Vec<Observed>,
 }
 
-/// Takes note of an event.
+/// Applies an event.
 fn apply(
     objects: &Objects,
     kind: ObjectKind,
@@ -181,7 +181,7 @@ mod tests {
         serde_json::from_value(json!({ "metadata": metadata })).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// What a list does not show any longer was deleted, or has ended, while there was no watch.
+    /// An object missing from a list was deleted, or has ended, while there was no watch.
     #[tokio::test]
     async fn what_a_later_list_lacks_is_gone() {
         let objects = Objects::new(FakeApi::new().client(), Arc::new(Profile::velero()));

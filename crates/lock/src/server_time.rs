@@ -1,10 +1,11 @@
-//! The time of day of the API server. Where a wrong clock would destroy something or lock everybody out, this one counts: it
-//! is the API server that judges certificates, and all replicas see the same.
+//! The API server's clock. It is used where a wrong clock would destroy data or deny all users: the API server is what
+//! judges certificates, and all replicas see the same time.
 
 use jiff::{Timestamp, fmt::rfc2822};
 use kube::{Client, client::Body};
 
-/// Asks the API server for its time of day: each of its answers has it, a refusal too. Our own where a proxy took it out.
+/// Reads the API server's clock from a response header, which refusals have too. Our own clock if a proxy removed the
+/// header.
 pub async fn now(client: &Client) -> kube::Result<Timestamp> {
     let mut request = http::Request::new(Body::empty());
     *request.uri_mut() = http::Uri::from_static("/version");
@@ -12,7 +13,7 @@ pub async fn now(client: &Client) -> kube::Result<Timestamp> {
     Ok(time_of(answer.headers().get(http::header::DATE).and_then(|date| date.to_str().ok())))
 }
 
-/// What the `Date` of an answer says.
+/// The time in a `Date` header.
 fn time_of(date: Option<&str>) -> Timestamp {
     date.and_then(|date| rfc2822::parse(date).ok()).map_or_else(Timestamp::now, |date| date.timestamp())
 }

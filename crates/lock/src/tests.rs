@@ -1,5 +1,4 @@
-//! The ledger in its Lease, against an API server in memory. Time stands still, so that nothing is ever late because the
-//! machine is slow.
+//! The ledger in its Lease, against an in-memory API server. Time is paused, so that a slow machine makes nothing late.
 
 use std::time::{Duration, Instant};
 
@@ -52,7 +51,7 @@ fn percona(api: &FakeApi) -> ProtectedProfile {
     ProtectedProfile::new(api.client(), "velero", profile, GRACE)
 }
 
-/// Where the ledger of a scope is, and its marker.
+/// The path of a scope's ledger, and that of its marker.
 fn paths(scope: &str) -> (String, String) {
     let name = lease_name(scope);
     (ledger_path(&name), marker_path(&name))
@@ -89,7 +88,7 @@ async fn ledger_of(store: &LedgerStore, scope: &str) -> Ledger {
     (*store.read(scope).await.unwrap().unwrap().ledger).clone()
 }
 
-/// What keeps the ledger from being used; none: it grants.
+/// The error category of the ledger; `None` if it grants.
 async fn trouble(store: &LedgerStore) -> Option<&'static str> {
     match admit(store, &backup("probe"), "probe").await {
         Ok(_) => {

@@ -1,4 +1,4 @@
-//! The transition of an entry, decided by what its object looks like now. Pure.
+//! The transition of an entry, decided by the observed state of its object. Pure.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use crate::{
     ledger::Ledger,
 };
 
-/// How long a refused restore is waited for once it may come, if it was not seen to come again. Whoever looks does so every
-/// ten seconds: it keeps backups out for twenty seconds or so.
+/// How long a refused restore is expected once it may come, if it has not come again so far. Looks are ten seconds apart:
+/// it keeps backups out for about twenty seconds.
 const EXPECTED: Duration = Duration::from_secs(10);
 
-/// How long entries stay that nothing else ends. Each is counted on the observer's own clock, from first sight.
+/// Timeouts of entries that nothing else ends. Each is counted on the observer's own clock, from first sight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// A reservation whose object is not there.
+    /// For a reservation whose object is missing.
     pub grace: Duration,
-    /// The place of a restore that has ended.
+    /// For a restore that has ended and settles.
     pub settle: Duration,
-    /// The same at most, whatever a release rule waits for.
+    /// Maximum settle time, whatever a release rule waits for.
     pub settle_at_most: Duration,
-    /// The word that a refused restore leaves; at most.
+    /// Maximum, for the intent of a refused restore.
     pub intent: Duration,
 }
 
@@ -36,7 +36,7 @@ impl Default for Times {
 }
 
 impl Times {
-    /// How long an entry stays as it is.
+    /// The timeout of an entry in its state.
     pub(crate) fn of(&self, entry: &Entry) -> Duration {
         match entry.state {
             State::Intent if entry.word == Word::Expected => self.intent.min(EXPECTED),
@@ -49,49 +49,50 @@ impl Times {
     }
 }
 
-/// The object of an entry's name as it was just read, as far as the judgement needs it.
+/// The object of an entry's name as it was just read, reduced to the fields that judgements need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ObservedState {
-    /// Uid of the object of that name; none: there is none.
+    /// Uid of the object of that name; `None` if there is no object.
     pub uid: Option<String>,
     /// Its resourceVersion.
     pub version: String,
     pub over: bool,
     pub deleting: bool,
-    /// Whether what it worked on may be touched again: the profile's release rule says so, and no worker of ours has it.
+    /// Whether its data may be touched again: the profile's release rule says so, and no worker of ours still runs.
     pub settled: bool,
 }
 
 impl ObservedState {
-    /// Whether this is what the entry was admitted for. Not so if it has the entry's uid, but is what was there before: a
-    /// revival that was admitted and is not stored yet.
+    /// Whether the entry was admitted for this object. Not if it has the entry's uid, but the revival that was admitted
+    /// is not stored yet.
     pub fn is_of(&self, entry: &Entry) -> bool {
         self.uid.as_deref() == Some(entry.uid.as_str()) && !self.awaits(entry)
     }
 
-    /// Whether the object of the entry is there, and waits for the write that takes it back to life.
+    /// Whether the object of the entry exists, and the write that revives it is pending.
     fn awaits(&self, entry: &Entry) -> bool {
         let revives = !entry.revives.is_empty() && entry.revives == self.version;
         revives && self.uid.as_deref() == Some(entry.uid.as_str())
     }
 }
 
-/// What the observer knows from before, on its own clock.
+/// The observer's history, on its own clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PriorObservation {
     /// The uid was seen stored. It cannot be stored again.
     pub stored: bool,
-    /// The entry has been as it is, with its object missing where it should have one, for as long as it may be.
+    /// The entry has been in this state, with its object missing where it should have one, for its timeout.
     pub aged: bool,
-    /// It has settled for longer than any release rule may ask for.
+    /// It has settled for longer than any release rule may require.
     pub overdue: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EndRules {
-    /// Restores keep their place for a while after their end.
+    /// Restores keep their place for the settle time after their end.
     pub settles: bool,
-    /// The operator starts on sight, so an orphan's object may come late and run: keep restores out a while longer.
+    /// The operator starts on sight, so an orphan's object may be stored late and run: keep restores out for another
+    /// period.
     pub tombstones: bool,
 }
 
@@ -102,7 +103,7 @@ pub enum Reason {
     Gone,
     /// The object was never seen stored for the whole grace.
     Orphan,
-    /// What it worked on has settled.
+    /// Its data has settled.
     Settled,
     /// The intent was not followed by another try.
     Lapsed,
@@ -123,15 +124,15 @@ impl Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryTransition {
     Keep,
-    /// It is noted that its object is missing; the next look decides.
+    /// Mark that its object is missing; the next look decides.
     Suspect,
-    /// It has ended and keeps its place until what it worked on has settled.
+    /// It has ended and keeps its place until its data has settled.
     Settle(Reason),
     Tombstone,
     End(Reason),
-    /// A refused restore did not come again as soon as it could: it keeps nothing out any more.
+    /// A refused restore did not come as soon as it could: it no longer keeps anything out.
     Lapse,
-    /// Its object came after its reservation was collected: it gets a claim again.
+    /// Its object was stored after its reservation was collected: it is claimed again.
     Readmit,
 }
 
@@ -144,7 +145,8 @@ impl EntryTransition {
         }
     }
 
-    /// Changes the ledger, unless the entry stands otherwise by now than when it was judged. Returns whether anything changed. [`EntryTransition::Readmit`] is an admission, and is not made here.
+    /// Applies this to the ledger, unless the entry has changed since it was judged. Returns whether anything changed.
+    /// [`EntryTransition::Readmit`] is an admission, and is not made here.
     pub fn apply(self, ledger: &mut Ledger, key: &ObjectKey, judged: &Entry) -> bool {
         let (uid, state) = (judged.uid.as_str(), judged.state);
         let same = ledger.entry(key, uid).is_some_and(|entry| entry.stands_as(judged));
@@ -161,9 +163,9 @@ impl EntryTransition {
 
 /// Judges an entry.
 ///
-/// An orphan takes two looks with a write of the ledger between them: the first notes the suspicion, the second, on a
-/// ledger that has the note, ends it. A revival that is not stored may be one, too. `Active` ends only when the object is terminal or gone, not when it is merely
-/// marked for deletion: its finalizer keeps it until its worker has stopped.
+/// An orphan takes two looks with a write of the ledger between them: the first marks it suspect, the second, on a ledger
+/// with that mark, ends it. A revival that is not stored may be an orphan, too. `Active` ends only when the object is
+/// terminal or gone, not when it is merely marked for deletion: its finalizer keeps it until its worker has stopped.
 pub fn decide(
     key: &ObjectKey,
     entry: &Entry,
@@ -174,7 +176,7 @@ pub fn decide(
     use EntryTransition::{End, Keep, Lapse, Readmit, Settle, Suspect, Tombstone};
     let same = observed.is_of(entry);
     let end = |reason| {
-        // Who has waited only has touched nothing.
+        // An entry that only waited has touched nothing.
         let worked = key.kind == ObjectKind::Restore && entry.state != State::Waiting;
         let settles = worked && (ends.settles || !observed.settled);
         if settles { Settle(reason) } else { End(reason) }
@@ -187,7 +189,7 @@ pub fn decide(
     };
     match (key.kind, entry.state) {
         (ObjectKind::Hold, _) => Keep,
-        // It has touched nothing that would have to settle for it.
+        // It has touched nothing that would have to settle.
         (_, State::Released) if same && observed.over => End(Reason::Over),
         (_, State::Released) if same => Keep,
         (_, State::Released) if prior.stored => End(Reason::Gone),
@@ -198,14 +200,14 @@ pub fn decide(
         (_, State::Collected) if same && !observed.over => Readmit,
         (_, State::Collected) if prior.aged || same => End(Reason::Orphan),
         (_, State::Intent | State::Settling | State::Collected | State::Released) => Keep,
-        // Its object is the backup that it deletes: here, gone is the good end.
+        // Its object is the backup that it deletes, so a missing object means success.
         (ObjectKind::Deletion, _) if !same => End(Reason::Gone),
         (ObjectKind::Deletion, _) if observed.deleting => Keep,
         (ObjectKind::Deletion, _) => orphan(),
         _ if same && observed.over => end(Reason::Over),
         _ if same => Keep,
         _ if observed.awaits(entry) => match (orphan(), end(Reason::Over)) {
-            // It never came back to life, and what it did before has to settle still.
+            // The revival was never stored, and the earlier work still has to settle.
             (Tombstone | End(_), settle @ Settle(_)) => settle,
             (orphan, _) => orphan,
         },

@@ -1,5 +1,5 @@
-//! Every interleaving of small worlds, over the production transitions of the ledger: what must never happen does not
-//! happen, and does as soon as a plausible mistake is made. `docs/evidence/models.md` says what is modelled and what is not.
+//! Every interleaving of small worlds, over the production transitions of the ledger: no property is violated, and each
+//! is violated as soon as a plausible mistake is made. `docs/evidence/models.md` says what is modelled and what is not.
 
 mod model {
     pub mod actions;
@@ -21,10 +21,10 @@ use model::{
 use rstest::rstest;
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// Steps that no scenario may reach: one that does is not explored completely.
+/// Maximum number of steps; a scenario that reaches it was not explored completely.
 const CAP: usize = 2_000_000;
 
-/// Explores a scenario completely; nothing wrong may be found.
+/// Explores a scenario completely and expects no violation.
 #[rstest]
 #[case::a_backup_and_a_restore_never_work_together(scenarios::duel())]
 #[case::backups_share_and_a_restore_does_not(scenarios::sharing())]
@@ -66,7 +66,7 @@ fn the_model_holds(#[case] scenario: Scenario) {
     }
 }
 
-/// Looks for the shortest way in which a mistake breaks this property.
+/// Searches the shortest path by which a mistake violates this property.
 #[rstest]
 #[case::look_then_allow(Mistake::LookThenAllow, properties::WORK_IS_APART, scenarios::duel())]
 #[case::a_collected_orphan_as_proof(Mistake::OrphanIsProof, properties::WORK_IS_APART, scenarios::duel())]

@@ -1,4 +1,4 @@
-//! What a declaration is made of: series by label, and the macro that turns lines into a struct and its reference.
+//! The parts of a declaration: series by label, and the macro that turns lines into a struct and its reference.
 
 use prometheus_client::{
     metrics::{
@@ -10,16 +10,16 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// The type of what is served (`https://prometheus.io/docs/specs/om/open_metrics_spec`).
+/// The content type of served metrics (`https://prometheus.io/docs/specs/om/open_metrics_spec`).
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Values of labels, in the order in which the labels are declared.
+/// Values of labels, in the declared order of the labels.
 pub type LabelValues<'a, const N: usize> = [&'a str; N];
 
-/// A metric as it is served, for the page of reference and for tests of queries.
+/// A metric as served, for the reference page and for tests of queries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// With its prefix, and for counters with the suffix that they are served with.
+    /// Name with its prefix, and for counters with the served suffix.
     pub name: String,
     /// `counter`, `gauge` or `histogram`.
     pub kind: &'static str,
@@ -38,12 +38,12 @@ impl<M: Clone, const N: usize> Series<M, N>
 where
     Bounds: MetricConstructor<M>,
 {
-    /// The series of these values; it is served from now on.
+    /// The series with these values; it is served from now on.
     pub fn of(&self, values: LabelValues<'_, N>) -> M {
         self.family.get_or_create_owned(&self.labelled(values))
     }
 
-    /// Serves this series no more.
+    /// Stops serving this series.
     pub fn remove(&self, values: LabelValues<'_, N>) {
         self.family.remove(&self.labelled(values));
     }
@@ -54,7 +54,7 @@ where
 }
 
 impl<const N: usize> Series<Gauge, N> {
-    /// Sets the series of these values, or serves it no more.
+    /// Sets the series with these values, or stops serving it.
     pub fn set(&self, values: LabelValues<'_, N>, value: Option<i64>) {
         match value {
             Some(value) => {
@@ -87,7 +87,7 @@ impl MetricConstructor<Histogram> for Bounds {
     }
 }
 
-/// What a field of the metrics of a program can be.
+/// The possible types of a field of a program's metrics.
 pub(crate) trait Typed {
     const TYPE: &'static str;
 }
@@ -108,7 +108,7 @@ impl<M: Typed, const N: usize> Typed for Series<M, N> {
     const TYPE: &'static str = M::TYPE;
 }
 
-/// A declaration, to be registered as a metric with so many labels.
+/// A declaration, to be registered as a metric with `N` labels.
 pub(crate) struct Declaration<const N: usize> {
     pub(crate) name: &'static str,
     pub(crate) help: &'static str,
@@ -116,7 +116,7 @@ pub(crate) struct Declaration<const N: usize> {
     pub(crate) bounds: &'static [f64],
 }
 
-/// A metric that is made and registered by its declaration.
+/// A metric that is created and registered by its declaration.
 pub(crate) trait Declared<const N: usize> {
     fn declared(registry: &mut Registry, declaration: Declaration<N>) -> Self;
 }
@@ -150,8 +150,9 @@ where
     }
 }
 
-/// Makes a struct of lines `name: Type [labels], "meaning";`. Each is a field, and registered under its name behind the prefix.
-/// Counters get the suffix `_total` when they are served; a histogram names its bounds: `name: Type [labels] in BOUNDS, …`.
+/// Defines a struct from lines `name: Type [labels], "meaning";`. Each is a field, and is registered under its name with
+/// the prefix. Counters get the suffix `_total` when served; a histogram names its bounds: `name: Type [labels] in
+/// BOUNDS, …`.
 macro_rules! metrics {
     (
         $(#[$doc:meta])*
@@ -182,7 +183,7 @@ macro_rules! metrics {
         }
 
         impl $metrics {
-            /// What is measured now, in the format of [`CONTENT_TYPE`](crate::CONTENT_TYPE).
+            /// The current values, in the format of [`CONTENT_TYPE`](crate::CONTENT_TYPE).
             pub fn encode(&self) -> String {
                 let mut text = String::new();
                 // Writing into a string cannot fail.
@@ -190,7 +191,7 @@ macro_rules! metrics {
                 text
             }
 
-            /// All that is declared, in the order of the declarations.
+            /// All declared metrics, in the declared order.
             pub fn reference() -> Vec<$crate::Description> {
                 vec![$({
                     let kind = <$type as $crate::declare::Typed>::TYPE;

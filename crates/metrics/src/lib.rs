@@ -1,5 +1,5 @@
-//! The metrics of both programs. Each is declared in one line: name, type, labels, meaning. What a program serves and the page
-//! docs/operate/metrics.md come from these lines, so that neither can leave one out.
+//! The metrics of both programs. Each is declared in one line: name, type, labels, meaning. The served metrics and the
+//! page docs/operate/metrics.md come from these lines, so that neither can miss one.
 
 #[macro_use]
 mod declare;

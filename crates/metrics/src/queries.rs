@@ -1,4 +1,4 @@
-//! What alerts and dashboard ask for is declared: each name exists, and so does each label beside it.
+//! Checks that alerts and dashboard use only declared metrics and labels.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -24,7 +24,7 @@ fn dashboard() -> Value {
     serde_json::from_str(&read("deploy/monitoring/dashboard.json")).unwrap()
 }
 
-/// The values of all fields of this name.
+/// The texts of all fields with this name.
 fn fields<'a>(value: &'a Value, name: &str, found: &mut Vec<&'a str>) {
     match value {
         Value::Array(items) => items.iter().for_each(|item| fields(item, name, found)),
@@ -59,7 +59,7 @@ fn selectors(query: &str) -> Vec<(&str, Vec<&str>)> {
     selectors
 }
 
-/// What a query asks for that is not declared.
+/// Undeclared names and labels in a query.
 fn undeclared(query: &str, declared: &[Description]) -> Vec<String> {
     let mut problems = Vec::new();
     for (name, labels) in selectors(query) {
@@ -116,7 +116,7 @@ fn a_query_with_a_name_or_a_label_that_is_gone_is_found() {
     }
 }
 
-/// A person who is woken by an alert finds what to do, and what it says was tried.
+/// Each alert has a runbook entry for the user who gets it, and a test.
 #[test]
 fn every_alert_has_its_runbook_and_a_test_in_which_it_fires() {
     let page = read("docs/operate/monitoring.md");

@@ -1,4 +1,4 @@
-//! An action that a plugin binary offers, and how its answers and failures are understood, whatever its kind.
+//! An action that a plugin binary offers: its calls, and how its answers and errors are interpreted, for all kinds.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,11 +16,11 @@ use crate::{
     wire::{self, Answer, Question, name_of},
 };
 
-/// How long a plugin may take to say how far something is, or to tell it to stop. Who asks waits a little longer, so that a
-/// process that is dead to the world is found out.
+/// Timeout for a plugin to report progress, or to accept a cancellation. The callers' own timeouts are a little
+/// longer, so that an unresponsive process is detected.
 const ASKED: Duration = Duration::from_secs(15);
 
-/// An action of any kind: `backup_item` and `restore_item` are what it does.
+/// An action of any kind; `backup_item` and `restore_item` implement what it does.
 #[derive(Debug)]
 pub struct PluginAction {
     binary: Arc<Binary>,
@@ -28,13 +28,13 @@ pub struct PluginAction {
     pub(crate) name: String,
     pub(crate) kind: Kind,
     applies_to: AppliesTo,
-    /// How long it may take for an item.
+    /// Timeout for one item.
     limit: Duration,
     log: Option<PluginLog>,
 }
 
 impl PluginAction {
-    /// What a binary offers; none if it is not known which items it applies to.
+    /// Builds an action from a binary's offer; `None` if the items it applies to are unknown.
     pub(crate) fn new(
         binary: Arc<Binary>,
         offer: Offer,
@@ -45,13 +45,13 @@ impl PluginAction {
         Some(Self { binary, name, kind, applies_to: applies_to.ok()?, limit, log: log.cloned() })
     }
 
-    /// Calls the method of its kind that works on an item.
+    /// Calls the method of its kind that processes an item.
     pub(crate) async fn call<Q: Question, A: Answer>(&self, question: Q) -> Result<A, PluginError> {
         let (method, log) = (self.kind.execute(), self.log.as_ref());
         self.binary.call(Call { plugin: &self.name, method, limit: self.limit, log }, question).await
     }
 
-    /// Asks it something that it should know at once.
+    /// Sends a question that should be answered at once.
     pub(crate) async fn ask<Q: Question, A: Answer>(
         &self,
         method: &'static str,
@@ -60,12 +60,12 @@ impl PluginAction {
         self.binary.call(Call { plugin: &self.name, method, limit: ASKED, log: None }, question).await
     }
 
-    /// Whether it is of a kind that starts operations: the older kinds do not.
+    /// Whether its kind can start operations: the older kinds cannot.
     pub(crate) fn starts_operations(&self) -> bool {
         matches!(self.kind, Kind::BackupItemActionV2 | Kind::RestoreItemActionV2)
     }
 
-    /// Asks it about an operation of a backup or restore, or tells it to stop that.
+    /// Asks about an operation of a backup or restore, or cancels it.
     async fn about<A: Answer>(
         &self,
         method: &'static str,
@@ -84,7 +84,7 @@ impl PluginAction {
         self.ask(method, question).await
     }
 
-    /// How far an operation of a backup or restore is.
+    /// The progress of an operation of a backup or restore.
     pub(crate) async fn progress_of(
         &self,
         method: &'static str,
@@ -98,7 +98,7 @@ impl PluginAction {
         progress.map(progress_of).map_err(|error| self.told(&error, false))
     }
 
-    /// Asks an operation of a backup or restore to end.
+    /// Cancels an operation of a backup or restore.
     pub(crate) async fn cancel_operation(
         &self,
         method: &'static str,
@@ -124,7 +124,7 @@ impl PluginAction {
         PluginError::Nonsense { binary, plugin, call, reason }
     }
 
-    /// `executing`: what was asked for may have happened all the same.
+    /// `executing`: the call may have had its effect despite the error.
     pub(crate) fn told(&self, error: &PluginError, executing: bool) -> ActionError {
         tracing::warn!(category = error.category(), %error, "a plugin failed");
         let (action, reason) = (self.name.clone(), error.to_string());
@@ -148,8 +148,8 @@ impl ItemAction for PluginAction {
     }
 }
 
-/// The object that a plugin has made; none if it is what was sent as these bytes. Who changes nothing sends back what it
-/// was given. The error says what is wrong with it.
+/// The object that a plugin returned; `None` if it equals the sent bytes, as plugins that change nothing return their
+/// input. The error says what is wrong with it.
 pub(crate) fn made(sent: &[u8], answered: &[u8]) -> Result<Option<Map<String, Value>>, String> {
     if answered.is_empty() || answered == sent {
         return Ok(None);
@@ -192,8 +192,8 @@ pub(crate) fn progress_of(progress: wire::OperationProgress) -> OperationProgres
     }
 }
 
-/// A time; none for Go's zero and for 1970, with which plugins say that they do not know (Velero
-/// `pkg/plugin/velero/shared.go`, v1.18), and for what is no time.
+/// A time; `None` if it is invalid, and for Go's zero and 1970, which plugins use for an unknown time (Velero
+/// `pkg/plugin/velero/shared.go`, v1.18).
 fn time(time: wire::Time) -> Option<Timestamp> {
     Timestamp::new(time.seconds, time.nanos).ok().filter(|time| *time > Timestamp::UNIX_EPOCH)
 }

@@ -1,5 +1,5 @@
-//! Plugins as actions on items of a backup: those that change items, those that say which items belong together, and those that
-//! remove what they have made outside of the cluster when a backup is deleted.
+//! Plugins as actions on items of a backup: those that change items, those that say which items belong together, and
+//! those that remove their data outside of the cluster when a backup is deleted.
 
 use async_trait::async_trait;
 use backup_actions::{
@@ -37,8 +37,8 @@ impl PluginAction {
         ids(answer.related_items).map_err(|reason| self.nonsense(self.kind.execute(), reason))
     }
 
-    /// Has it look at an item of a backup that is deleted, as it is in the backup. May be done again.
-    /// Errors: the item may still have something outside of the cluster.
+    /// Calls it with an item of a backup that is being deleted, as stored in the backup. Safe to repeat.
+    /// Errors: data of the item may still exist outside of the cluster.
     pub async fn delete_item(&self, item: &Value, backup: &Backup) -> Result<(), PluginError> {
         self.call(self.question(item, backup)?).await
     }
@@ -66,14 +66,14 @@ impl BackupItemAction for PluginAction {
 #[async_trait]
 impl ItemBlockAction for PluginAction {
     async fn related(&self, item: &Value, backup: &Backup) -> Result<Vec<ItemId>, ActionError> {
-        // It changes nothing, so nothing is left open by a call without an answer.
+        // It changes nothing, so a call without an answer has no unknown effects.
         self.related_items(item, backup)
             .await
             .map_err(|error| ActionError::Retryable { action: self.name.clone(), reason: error.to_string() })
     }
 }
 
-/// What an answer says about an item that was sent as these bytes; the error says what is wrong with it.
+/// Decodes the answer about an item that was sent as these bytes; the error says what is wrong with it.
 pub(crate) fn read(
     sent: &[u8],
     item: &Value,

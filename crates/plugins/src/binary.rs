@@ -1,4 +1,4 @@
-//! One plugin binary: its process, started again whenever it ends.
+//! One plugin binary: its process, restarted whenever it ends.
 
 use std::{
     path::PathBuf,
@@ -20,13 +20,13 @@ use crate::{
     wire::{self, Answer, Question, method},
 };
 
-/// Between the end of a process and the start of the next.
+/// Backoff between the end of a process and the next start.
 const RESTART: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_mins(1) };
-/// After so many starts without one answer, calls do not wait for the next one.
+/// After this number of starts without an answer, calls fail instead of waiting for the next start.
 const HOPELESS: u32 = 4;
-/// How long the questions at the start may take, each.
+/// Timeout for each question at the start.
 const ASKED_AT_START: Duration = Duration::from_secs(30);
-/// Plugins that are read of one binary.
+/// Maximum number of plugins in one binary.
 const MOST: usize = 1_000;
 
 #[derive(Debug)]
@@ -34,14 +34,14 @@ pub(crate) struct Binary {
     path: PathBuf,
     setup: Setup,
     state: watch::Sender<State>,
-    /// What it offered when it was asked last.
+    /// The plugins it offered when it was last asked.
     offers: Mutex<Option<Vec<Offer>>>,
     listeners: Listeners,
 }
 
 #[derive(Clone, Debug)]
 enum State {
-    /// It is being started, or will be in a moment.
+    /// It is being started, or will be soon.
     Starting,
     Up(Arc<Process>),
     Down(String),
@@ -51,7 +51,7 @@ enum State {
 pub(crate) struct Call<'a> {
     pub plugin: &'a str,
     pub method: &'static str,
-    /// How long it may take, with waiting for the process.
+    /// Time limit for the call, including the wait for the process.
     pub limit: Duration,
     pub log: Option<&'a PluginLog>,
 }
@@ -71,7 +71,7 @@ impl Binary {
         self.path.display().to_string()
     }
 
-    /// Runs it for ever: starts it again when it ends, after a while that grows as long as it answers nothing.
+    /// Keeps it running for ever: restarts it when it ends, with a backoff that grows until the process answers.
     pub(crate) async fn supervise(self: Arc<Self>) {
         let (path, mut failures) = (self.path(), 0_u32);
         loop {
@@ -86,7 +86,7 @@ impl Binary {
                     reason
                 }
                 Err(reason) => {
-                    // Who waits for it would wait in vain.
+                    // Waiting for it would be useless.
                     failures = failures.max(HOPELESS);
                     reason
                 }
@@ -112,8 +112,8 @@ impl Binary {
         }
     }
 
-    /// Starts the process, and asks everything that has to be asked before others may: Velero's framework makes what
-    /// answers for a plugin at the first call to it, without a lock, so first calls come one after the other.
+    /// Starts the process, and asks the questions that must come before all others: Velero's framework creates a
+    /// plugin's handler at the first call to it, without a lock, so first calls are made one after the other.
     async fn start(self: &Arc<Self>) -> Result<Arc<Process>, String> {
         let ears = Arc::downgrade(self);
         let of = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -135,7 +135,7 @@ impl Binary {
         Ok(Arc::new(process))
     }
 
-    /// What it offers. Waits while it is started for the first time; the error says why nobody knows.
+    /// The plugins it offers. Waits during its first start; the error says why they are unknown.
     pub(crate) async fn offers(&self) -> Result<Vec<Offer>, PluginError> {
         let known = || self.offers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(offers) = known() {
@@ -167,7 +167,7 @@ impl Binary {
     async fn up(&self) -> Result<Arc<Process>, PluginError> {
         let down = |reason: &str| PluginError::Down { binary: self.path(), reason: reason.to_owned() };
         let mut state = self.state.subscribe();
-        // One that has ended is still there for a moment.
+        // A process that has ended stays in the state briefly.
         let is_known = |state: &State| match state {
             State::Starting => false,
             State::Up(process) => !process.has_ended(),
@@ -182,7 +182,7 @@ impl Binary {
     }
 }
 
-/// What a process offers, of the kinds that are used.
+/// The offers of a process, of the kinds that are used.
 async fn list(process: &Process) -> Result<Vec<Offer>, String> {
     let listed: wire::ListPluginsResponse = process
         .ask(method::LIST, (), ASKED_AT_START)

@@ -1,4 +1,4 @@
-//! What binaries offer, and which of it is used. Pure.
+//! The offers of binaries, and the choice of those that are used. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,16 +6,16 @@ use backup_actions::AppliesTo;
 use backup_core::names::is_dns_label;
 use serde::{Deserialize, de::value::StrDeserializer};
 
-/// A kind of plugins that is used here, by Velero's word (`pkg/plugin/framework/common/plugin_kinds.go`, v1.18).
+/// A kind of plugin that is used here, with Velero's name (`pkg/plugin/framework/common/plugin_kinds.go`, v1.18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum Kind {
     BackupItemAction,
-    /// Starts operations, too.
+    /// Can also start operations.
     BackupItemActionV2,
     RestoreItemAction,
-    /// Starts operations, too, and can have what it brings along waited for.
+    /// Can also start operations, and can have the restore wait for its additional items.
     RestoreItemActionV2,
-    /// Sees the items of a backup that is deleted.
+    /// Sees the items of a backup that is being deleted.
     DeleteItemAction,
     ItemBlockAction,
     ObjectStore,
@@ -26,12 +26,12 @@ impl Kind {
     pub const BACKUP_ITEM: [Self; 2] = [Self::BackupItemAction, Self::BackupItemActionV2];
     pub const RESTORE_ITEM: [Self; 2] = [Self::RestoreItemAction, Self::RestoreItemActionV2];
 
-    /// From Velero's word; none for kinds that are not used.
+    /// Parses Velero's name of a kind; `None` for kinds that are not used.
     pub fn parse(kind: &str) -> Option<Self> {
         Self::deserialize(StrDeserializer::<serde::de::value::Error>::new(kind)).ok()
     }
 
-    /// The gRPC method `AppliesTo`; none for kinds that see no items.
+    /// The gRPC method `AppliesTo`; `None` for kinds that see no items.
     pub fn applies_to(self) -> Option<&'static str> {
         match self {
             Self::BackupItemAction => Some("/generated.BackupItemAction/AppliesTo"),
@@ -44,7 +44,7 @@ impl Kind {
         }
     }
 
-    /// The gRPC method that has it look at an item: `Execute`, but for one that is only asked. `Init` for kinds that are told
+    /// The gRPC method for one item: `Execute`, or for item blocks the query of related items. `Init` for kinds with
     /// settings.
     pub fn execute(self) -> &'static str {
         match self {
@@ -64,7 +64,7 @@ impl Kind {
 pub struct Offer {
     pub kind: Kind,
     pub name: String,
-    /// Which items it wants to see; the error says why nobody knows.
+    /// The items it applies to; the error says why they are unknown.
     pub applies_to: Result<AppliesTo, String>,
 }
 
@@ -74,15 +74,15 @@ pub fn is_name(name: &str) -> bool {
     domain.len() <= 253 && domain.split('.').all(is_dns_label) && !rest.is_empty() && !rest.contains('/')
 }
 
-/// Which offers are used: for each the index of its binary, and itself. By name.
+/// The offers that are used, sorted by name: for each the index of its binary, and the offer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chosen {
     pub used: Vec<(usize, Offer)>,
     pub problems: Vec<String>,
 }
 
-/// Chooses from what binaries (by their paths) offer. A name that is offered by two of them, or is one of those that are
-/// built in, is not used: nobody could say which was meant. A binary that offers one name in both versions means the newer.
+/// Chooses among the offers of binaries (by their paths). A name that two of them offer, or that a built-in action
+/// has, is not used, as it is ambiguous. If a binary offers one name in both versions, the newer is used.
 pub fn choose(binaries: &[(String, Vec<Offer>)], built_in: &BTreeSet<String>) -> Chosen {
     let mut by_name: BTreeMap<&str, Vec<(usize, &Offer)>> = BTreeMap::new();
     for (index, (_, offers)) in binaries.iter().enumerate() {

@@ -1,6 +1,5 @@
-//! A plugin that has to be told its settings (`Init`) before it can work: a process of its own for each set of settings, as
-//! a plugin has room for one. It is started when it is needed, started again when it has ended, and ends when nobody
-//! has needed it for a while.
+//! A plugin that needs settings (`Init`) before it can work: a separate process for each set of settings, as a plugin
+//! can hold only one. The process is started on demand, restarted after it has ended, and stopped when it is idle.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -25,35 +24,35 @@ use crate::{
     wire::{Answer, Question},
 };
 
-/// Between the end of a process that was of no use and the start of the next.
+/// Backoff between the end of a useless process and the next start.
 const RESTART: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_mins(1) };
-/// How long a plugin may take to understand its settings; some ask their store.
+/// Timeout for a plugin to accept its settings; some contact their store.
 const INIT: Duration = Duration::from_secs(30);
-/// Nobody asks a plugin so long after its end.
+/// Backoff after the plugin was stopped: no calls are expected then.
 const FOR_GOOD: Duration = Duration::from_hours(24);
-/// The variables that Velero's deployments have the default credentials in (`pkg/install/deployment.go`, v1.18).
+/// Variables that name the default credentials in Velero's deployments (`pkg/install/deployment.go`, v1.18).
 const DEFAULT_CREDENTIALS: [&str; 4] = [
     "AWS_SHARED_CREDENTIALS_FILE",
     "GOOGLE_APPLICATION_CREDENTIALS",
     "AZURE_CREDENTIALS_FILE",
     "ALIBABA_CLOUD_CREDENTIALS_FILE",
 ];
-/// The setting that names the file with a location's own.
+/// The setting that names the file with a location's own credentials.
 const CREDENTIALS_FILE: &str = "credentialsFile";
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Settings {
-    /// As Velero would give it.
+    /// As Velero would pass it.
     pub config: BTreeMap<String, String>,
-    /// What it signs in with, if there is anything.
+    /// Its credentials, if there are any.
     pub credentials: Option<Credentials>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Credentials {
-    /// Of the location: named by a setting.
+    /// The location's own: named by a setting.
     Own(Vec<u8>),
-    /// Of the installation: named by variables.
+    /// The installation's: named by variables.
     Default(Vec<u8>),
 }
 
@@ -63,7 +62,7 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// A plugin with its settings. Nothing runs before it is needed.
+/// A plugin with its settings. Its process is started on demand.
 #[derive(Debug)]
 pub struct Configured {
     path: PathBuf,
@@ -79,21 +78,21 @@ pub struct Configured {
 #[derive(Debug, Default)]
 struct State {
     running: Option<Running>,
-    /// Processes in a row that were of no use.
+    /// Number of consecutive processes that answered no call.
     failures: u32,
-    /// Until when no other one is started, and what became of the last.
+    /// Time before which no other process is started, and the error of the last one.
     resting: Option<(Instant, PluginError)>,
 }
 
 #[derive(Debug)]
 struct Running {
     process: Arc<Process>,
-    /// Lives as long as who may read it.
+    /// Kept until the process has ended, which may read it.
     _credentials: Option<NamedTempFile>,
 }
 
 impl Configured {
-    /// A plugin of a binary, and what it is told by `init`.
+    /// A plugin of a binary, with the settings for `init`.
     pub(crate) fn new(
         path: PathBuf,
         setup: Setup,
@@ -112,13 +111,13 @@ impl Configured {
         &self.plugin
     }
 
-    /// Who reads what it says; where nobody does, it goes into our own log.
+    /// Readers of its output; without any, the output goes into our own log.
     pub(crate) fn listeners(&self) -> &Listeners {
         &self.listeners
     }
 
-    /// The process, told its settings; started if need be. One that ended without having been of use is not started
-    /// again at once: who asks meanwhile gets to know why it ended.
+    /// The process after `Init`; started if need be. After a process that ended without answering, the next start is
+    /// delayed: meanwhile callers get the reason for its end.
     pub(crate) async fn process(&self) -> Result<Arc<Process>, PluginError> {
         let mut state = self.state.lock().await;
         if let Some(running) = &state.running {
@@ -189,7 +188,7 @@ impl Configured {
         }
     }
 
-    /// Has a process of it answer a question.
+    /// Calls a method of one of its processes.
     pub(crate) async fn ask<Q: Question, A: Answer>(
         &self,
         process: &Process,
@@ -219,7 +218,7 @@ impl Configured {
     }
 }
 
-/// Notes the end of a process, or that there was none. Once is an accident: the next one is started at once.
+/// Records that a process ended, or could not be started. After the first failure the next one is started at once.
 fn failed(state: &mut State, error: PluginError) {
     let delay = match state.failures {
         0 => Duration::ZERO,

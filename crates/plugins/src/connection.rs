@@ -1,7 +1,7 @@
 //! gRPC over the Unix socket of a plugin.
 //!
-//! tonic speaks gRPC, hyper HTTP/2. tonic's own transport is not used: it would have tower built with more features, for
-//! one connection that is never balanced nor made again.
+//! tonic speaks gRPC, hyper HTTP/2. tonic's own transport is not used: it would have tower built with more features,
+//! for one connection that is never balanced nor reopened.
 
 use std::{
     fmt,
@@ -27,9 +27,9 @@ use tonic_prost::ProstCodec;
 
 use crate::wire::{Answer, Question};
 
-/// The largest answer that is read (bytes). An object of Kubernetes has at most a few MiB.
+/// Maximum size of an answer (bytes). An object of Kubernetes has at most a few MiB.
 const LARGEST: usize = 16 * 1024 * 1024;
-/// The largest headers (bytes): errors have the stack of the plugin in them.
+/// Maximum size of headers (bytes): errors include the plugin's stack.
 const HEADERS: u32 = 256 * 1024;
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(crate) enum Failure {
 
 pub(crate) struct Connection {
     channel: Channel,
-    /// Moves the bytes; ends with this.
+    /// Drives the connection; stopped when this is dropped.
     _driver: JoinSet<()>,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Debug for Connection {
 
 impl Connection {
     /// Connects to a socket.
-    /// Errors: a sentence: nobody listens there, or does not speak HTTP/2.
+    /// Errors: a message: the socket does not accept, or its server does not speak HTTP/2.
     pub(crate) async fn open(socket: &Path) -> Result<Self, String> {
         let stream = UnixStream::connect(socket)
             .await
@@ -94,7 +94,7 @@ impl Connection {
         tokio::time::timeout(limit, asked).await.unwrap_or(Err(Failure::Late))
     }
 
-    /// Reads a stream to its end, and drops what comes.
+    /// Reads a stream to its end, and discards the messages.
     pub(crate) async fn drain(&self, method: &'static str) {
         let mut grpc = self.grpc();
         if grpc.ready().await.is_err() {
@@ -114,7 +114,7 @@ impl Connection {
     }
 }
 
-/// An error with a cause is one of the connection, made here; those of plugins come without.
+/// An error with a source is one of the connection, created here; plugins' own errors have none.
 pub(super) fn failure(status: &Status) -> Failure {
     match std::error::Error::source(status) {
         Some(cause) => Failure::Broken(cause.to_string()),

@@ -1,4 +1,4 @@
-//! Which files of a folder are plugins.
+//! Finds the plugin binaries of a folder.
 
 use std::{
     io,
@@ -6,11 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Folders inside folders that are looked into.
+/// Maximum depth of nested folders that are searched.
 const DEPTH: usize = 16;
 
-/// All executable files of a folder and the folders in it, in order of their paths; none if there is no such folder
-/// (Velero `pkg/plugin/clientmgmt/process/registry.go`, v1.18). Links are followed, as a link is what an installation may put there.
+/// All executable files of a folder and its subfolders, sorted by path; empty if there is no such folder (Velero
+/// `pkg/plugin/clientmgmt/process/registry.go`, v1.18). Links are followed, as an installation may put links there.
 pub(crate) fn executables(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     match look(folder, DEPTH, &mut found) {
@@ -24,12 +24,12 @@ pub(crate) fn executables(folder: &Path) -> io::Result<Vec<PathBuf>> {
 fn look(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
-        // What a volume of Kubernetes keeps its files in; links beside it lead there.
+        // The data folder of a Kubernetes volume; links beside it lead to its files.
         if entry.file_name().as_encoded_bytes().starts_with(b"..") {
             continue;
         }
         let path = entry.path();
-        // A link to nothing is nothing.
+        // A broken link is skipped.
         let Ok(metadata) = std::fs::metadata(&path) else { continue };
         if metadata.is_dir() {
             if depth > 0 {

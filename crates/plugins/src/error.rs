@@ -1,4 +1,4 @@
-//! What can go wrong with a plugin.
+//! Errors of plugins.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use tonic::Code;
 
 use crate::{connection::Failure, wire::name_of};
 
-/// Why a plugin did not do what it was asked to. Names the binary, and the plugin and the call where there is one.
+/// Why a plugin call failed. Names the binary, and the plugin and the call where there is one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PluginError {
     #[error("the plugin binary {binary} does not run: {reason}")]
     Down {
         binary: String,
-        /// What happened when it was started, or how it ended.
+        /// Why it could not be started, or how it ended.
         reason: String,
     },
     /// The process, or the connection to it, ended before the answer.
@@ -26,7 +26,7 @@ pub enum PluginError {
         plugin: String,
         call: &'static str,
         reason: String,
-        /// Whether it will say the same next time.
+        /// Whether the same call will fail the same way next time.
         lasting: bool,
     },
     #[error("the plugin binary {binary} answers {call} of {plugin} with nonsense: {reason}")]
@@ -34,7 +34,7 @@ pub enum PluginError {
 }
 
 impl PluginError {
-    /// Of a call to a plugin, by what became of it within `limit`.
+    /// Converts the failure of a call with the time limit `limit`.
     pub(crate) fn of_call(
         failure: Failure,
         binary: String,
@@ -68,14 +68,14 @@ impl PluginError {
         matches!(self, Self::Refused { lasting: true, .. })
     }
 
-    /// Whether the call may have had an effect all the same: nobody knows how far it came.
+    /// Whether the call may have had an effect despite the error: its progress is unknown.
     pub fn leaves_outcome_unknown(&self) -> bool {
         matches!(self, Self::Ended { .. } | Self::Late { .. })
     }
 }
 
-/// Whether a plugin will say the same next time. Velero's framework gives every error one code, so what it says by itself is
-/// known by its words (`framework/common/server_mux.go`, `velero/backupitemaction/v2`, v1.18).
+/// Whether a plugin will give the same answer next time. Velero's framework gives every error one code, so its own
+/// errors are recognized by their text (`framework/common/server_mux.go`, `velero/backupitemaction/v2`, v1.18).
 fn is_lasting(code: Code, message: &str) -> bool {
     let words =
         ["was not found or has an invalid name format", "Plugin does not support asynchronous operations"];

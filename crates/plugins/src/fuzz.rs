@@ -1,4 +1,4 @@
-//! Messages, lines and answers of plugins that are nearly what they should be.
+//! Damaged messages, lines and answers of plugins.
 
 use backup_testkit::Fuzz;
 use prost::Message as _;
@@ -14,7 +14,7 @@ use crate::{
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 const NAME: &str = "example.io/p";
 
-/// Reads the bytes as each message that is an answer, and the answers as what they mean.
+/// Decodes the bytes as each type of answer, and interprets the answers.
 fn read(bytes: &[u8]) -> String {
     let item = json!({ "metadata": { "name": "a" } });
     let sent = item.to_string().into_bytes();
@@ -94,7 +94,7 @@ fn any_line_of_a_plugin_is_read() {
     Fuzz::new(FOLDER, "lines", seeds.map(<[u8]>::to_vec).to_vec()).run(|bytes| {
         let (mut source, mut reader, mut words) = (bytes, Reader::default(), Vec::new());
         while let Some(line) = runtime.block_on(lines::next(&mut source)).unwrap() {
-            // What is no text becomes a sign of three bytes.
+            // Each invalid byte becomes a character of three bytes.
             assert!(line.len() <= 3 * lines::LONGEST, "{} bytes", line.len());
             words.push(format!("{:?} {}", reader.read(&line).level, handshake::address(&line).is_ok()));
         }

@@ -1,16 +1,17 @@
-//! How a plugin process says that it is there: one line on its standard output, as hashicorp/go-plugin 1.7 does
-//! (`server.go`). Pure.
+//! The handshake of a plugin process: one line on its standard output, as in hashicorp/go-plugin 1.7 (`server.go`).
+//! Pure.
 
 use std::path::PathBuf;
 
-/// The variable that tells a binary that Velero starts it, and its value (Velero `pkg/plugin/framework/handshake.go`, v1.18).
+/// The variable by which a binary knows that Velero starts it, and its value (Velero
+/// `pkg/plugin/framework/handshake.go`, v1.18).
 pub(crate) const COOKIE: (&str, &str) = ("VELERO_PLUGIN", "hello");
-/// The version of what is spoken with it.
+/// The protocol version.
 pub(crate) const PROTOCOL: &str = "2";
-/// A certificate is longer than this; some older versions of go-plugin say something shorter in its place.
+/// Minimum length of a certificate; some older versions of go-plugin write something shorter in its place.
 const NO_CERTIFICATE: usize = 50;
 
-/// Where a plugin listens, from its line `1|2|unix|<path>|grpc|…`; the error says what is wrong with it.
+/// Parses the address of a plugin from its line `1|2|unix|<path>|grpc|…`; the error says what is wrong with the line.
 pub(crate) fn address(line: &str) -> Result<PathBuf, String> {
     let parts: Vec<&str> = line.trim().split('|').collect();
     let [core, protocol, network, address, rest @ ..] = parts.as_slice() else {

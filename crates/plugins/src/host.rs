@@ -19,12 +19,12 @@ use crate::{
     snapshotter::{Snapshotter, VolumeSnapshotter},
 };
 
-/// Plugins; cheap to clone. Nothing runs before [`Host::run`], and who asks before that waits for it.
+/// Plugins; cheap to clone. [`Host::run`] starts the binaries, and earlier calls wait for it.
 #[derive(Clone, Debug)]
 pub struct Host(Arc<Inner>);
 
-/// Where plugins are, and what each binary gets: the features, as Velero's get all of the server's flags, and the namespace in
-/// the variable that Velero's deployments have it in.
+/// The folder of plugins, and the arguments of each binary: the features, as Velero passes all of the server's flags,
+/// and the namespace in the variable that Velero's deployments use.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub folder: PathBuf,
@@ -32,7 +32,7 @@ pub struct Options {
     pub namespace: String,
     /// Kubeconfig file of this process, if it has one.
     pub kubeconfig: Option<PathBuf>,
-    /// How long an action may take for an item.
+    /// Timeout of an action for one item.
     pub limit: Duration,
 }
 
@@ -40,22 +40,22 @@ pub struct Options {
 struct Inner {
     folder: Option<PathBuf>,
     setup: Setup,
-    /// How long an action may take for an item.
+    /// Timeout of an action for one item.
     limit: Duration,
-    /// None until the folder was read.
+    /// `None` until the folder was read.
     binaries: watch::Sender<Option<Found>>,
     configured: Pool,
 }
 
-/// How often those that run with settings are looked at, whether anybody needs them.
+/// Interval between checks for idle plugins that run with settings.
 const SWEEP: Duration = Duration::from_mins(1);
 
-/// What is in the folder; the error says why it could not be read.
+/// The binaries in the folder; the error says why it could not be read.
 type Found = Result<Arc<[Arc<Binary>]>, String>;
 
 pub struct Actions {
     pub usable: Vec<Arc<PluginAction>>,
-    /// What is not run, and why, as sentences for people.
+    /// Plugins that are not used, and why, as messages for users.
     pub problems: Vec<String>,
 }
 
@@ -86,7 +86,7 @@ impl Host {
         Self(Arc::new(Inner { folder, setup, limit, binaries, configured }))
     }
 
-    /// Finds the binaries and runs them until `stop`. A folder that cannot be read is a problem of every backup.
+    /// Finds the binaries and runs them until `stop`. An unreadable folder is reported as a problem of every backup.
     pub async fn run(&self, stop: CancellationToken) {
         let Some(folder) = self.0.folder.clone() else { return };
         let shown = folder.display().to_string();
@@ -115,7 +115,7 @@ impl Host {
         self.end_all(self.0.configured.take_all()).await;
     }
 
-    /// The actions of these kinds. What they say goes to `log`; `built_in` are names that they may not have.
+    /// The actions of these kinds. Their output goes to `log`; `built_in` are names that they may not have.
     pub async fn actions(
         &self,
         kinds: &[Kind],
@@ -131,7 +131,8 @@ impl Host {
         Actions { usable: usable.collect(), problems }
     }
 
-    /// One action, to be asked about its operations. The error says why there is none, and whether one may come yet.
+    /// One action, for questions about its operations. The error says why there is none, and whether it may appear
+    /// later.
     pub async fn action(&self, kinds: &[Kind], name: &str) -> Result<Arc<PluginAction>, Missing> {
         let Actions { usable, problems } =
             self.actions(kinds, &BTreeSet::new(), Some(&PluginLog::default())).await;
@@ -144,7 +145,7 @@ impl Host {
     }
 
     /// The bucket of a location that a plugin of this name serves with these settings.
-    /// Errors: there is none; the reason says which there are.
+    /// Errors: there is no such plugin; the reason lists the existing ones.
     pub async fn bucket(
         &self,
         plugin: &str,
@@ -173,8 +174,9 @@ impl Host {
         PluginNames { names: used.into_iter().map(|(_, offer)| offer.name).collect(), problems }
     }
 
-    /// The plugin of this name that takes snapshots, with these settings. What it says goes into `log`; without one into ours.
-    /// Errors: there is none; why others are not run.
+    /// The plugin of this name that creates snapshots, with these settings. Its output goes into `log`; without one
+    /// into ours.
+    /// Errors: there is no such plugin; the reason says why others are not used.
     pub async fn volume_snapshotter(
         &self,
         plugin: &str,
@@ -186,7 +188,7 @@ impl Host {
         Ok(Arc::new(Snapshotter { plugin: found, limit: self.0.limit, log: log.cloned() }))
     }
 
-    /// The plugin of this kind and name, with these settings. The error says which others there are.
+    /// The plugin of this kind and name, with these settings. The error lists the others.
     async fn find(&self, kind: Kind, plugin: &str, settings: Settings) -> Result<Arc<Configured>, Chosen> {
         let listed = self.listed().await;
         let chosen = listed.choose(&[kind], &BTreeSet::new());
@@ -216,8 +218,8 @@ impl Host {
         futures::future::join_all(plugins.iter().map(|plugin| plugin.stop())).await;
     }
 
-    /// Every plugin of every binary, used or not, for people. Binaries that do not say within `patience` what they offer are
-    /// left out.
+    /// Every plugin of every binary, used or not, for display. Binaries that do not list their plugins within
+    /// `patience` are omitted.
     pub async fn installed(&self, patience: Duration) -> BTreeSet<(Kind, String)> {
         let Ok(Some(Ok(binaries))) = tokio::time::timeout(patience, self.found()).await else {
             return BTreeSet::new();
@@ -255,7 +257,7 @@ impl Host {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     pub reason: String,
-    /// Whether it may be among what could not be asked now.
+    /// Whether it may be offered by a binary that could not be asked now.
     pub may_come: bool,
 }
 

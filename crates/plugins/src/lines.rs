@@ -1,13 +1,13 @@
-//! Lines that somebody else writes: of any length, without an end, of any bytes.
+//! Lines from other programs: of any length, without an end, of any bytes.
 
 use std::io;
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
 
-/// What is kept of a line (bytes).
+/// Maximum length that is kept of a line (bytes).
 pub(crate) const LONGEST: usize = 8 * 1024;
 
-/// The next line, without its end; what is too long is cut. None when there are no more.
+/// The next line, without its end; lines that are too long are cut. `None` at the end of the input.
 pub(crate) async fn next<R: AsyncBufRead + Unpin>(reader: &mut R) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     let mut begun = false;

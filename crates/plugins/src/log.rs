@@ -1,7 +1,7 @@
-//! What plugins say: while they work for a backup, on its way into the backup's log, else into our own.
+//! The output of plugins: while they work for a backup, it goes into the backup's log, else into our own.
 //!
-//! One process works for many backups, and its lines do not say for which: a line belongs to every backup that has a
-//! call to it under way, and between calls to the one that had the last.
+//! One process works for many backups, and its lines do not name one: a line belongs to every backup with a call in
+//! progress, and between calls to the backup that had the last one.
 
 use std::{
     collections::VecDeque,
@@ -14,15 +14,15 @@ use tokio::sync::Notify;
 use crate::log_line::{Level, LogLine};
 
 const WAITING: usize = 1_000;
-/// Lines that all plugins together may write into one backup's log.
+/// Maximum number of lines that all plugins together may write into one backup's log.
 const ALL: usize = 10_000;
-/// Lines that go into our own log, in [`LINES_EVERY`].
+/// Maximum number of lines that go into our own log within [`LINES_EVERY`].
 const LINES: u64 = 100;
 const LINES_EVERY: Duration = Duration::from_secs(10);
-/// How long after its last answer a plugin's last lines are waited for.
+/// Time to wait for a plugin's last lines after its last answer.
 const LAST_LINES: Duration = Duration::from_millis(50);
 
-/// Lines for one backup. Clones are the same log.
+/// Lines for one backup. Clones share the log.
 #[derive(Clone, Debug, Default)]
 pub struct PluginLog(Arc<Heard>);
 
@@ -36,7 +36,7 @@ struct Heard {
 struct Kept {
     lines: VecDeque<LogLine>,
     all: usize,
-    /// So many were dropped since lines were taken last.
+    /// Number of lines dropped since lines were last taken.
     dropped: u64,
 }
 
@@ -52,8 +52,8 @@ impl PluginLog {
         self.0.came.notify_one();
     }
 
-    /// Waits for the end of some work, and tells what plugins say in the meantime: anyone who looks at the log of an item that
-    /// takes long sees it, at its time.
+    /// Waits for the end of some work, and passes on plugins' lines meanwhile: users who read the log during a slow
+    /// item see them at their time.
     pub async fn told_during<T>(
         &self,
         work: impl Future<Output = T>,
@@ -71,14 +71,14 @@ impl PluginLog {
         }
     }
 
-    /// Waits a moment for the last lines, if a plugin was executed: they come by another way than its answers.
+    /// Waits briefly for the last lines, if a plugin was executed: they do not come with its answers.
     pub async fn settle(&self, tell: impl FnMut(Vec<LogLine>)) {
         let was_executed = Arc::weak_count(&self.0) > 0;
         let patience = if was_executed { LAST_LINES } else { Duration::ZERO };
         self.told_during(tokio::time::sleep(patience), tell).await;
     }
 
-    /// Takes what has come since the last time.
+    /// Takes the lines that have come since the last call.
     fn take(&self) -> Vec<LogLine> {
         let mut kept = lock(&self.0.kept);
         let mut lines: Vec<_> = kept.lines.drain(..).collect();
@@ -91,7 +91,7 @@ impl PluginLog {
     }
 }
 
-/// The backups that a process works for. What it says for none of them goes into our own log.
+/// The backups that a process works for. Output for none of them goes into our own log.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     all: Mutex<Vec<Listener>>,
@@ -105,7 +105,7 @@ struct Listener {
 }
 
 impl Listeners {
-    /// A call begins; it lasts until what this returns is dropped.
+    /// Registers a call, which lasts until the returned guard is dropped.
     pub(crate) fn begin(&self, log: &PluginLog) -> Listening<'_> {
         let mut all = lock(&self.all);
         let of = Arc::downgrade(&log.0);
@@ -117,7 +117,7 @@ impl Listeners {
         Listening { listeners: self, log: of }
     }
 
-    /// A line was written by the plugin, or the binary, of this name.
+    /// Passes on a line written by the plugin, or the binary, of this name.
     pub(crate) fn hear(&self, of: &str, said: &LogLine) {
         if said.level == Level::Debug {
             return;
@@ -128,7 +128,7 @@ impl Listeners {
         }
     }
 
-    /// Whether anybody listens.
+    /// Passes a line to all listeners; returns whether there was one.
     fn tell(&self, said: &LogLine) -> bool {
         let logs: Vec<_> =
             lock(&self.all).iter().filter_map(|one| one.log.upgrade()).map(PluginLog).collect();
@@ -157,12 +157,12 @@ impl Drop for Listening<'_> {
     }
 }
 
-/// So many lines go into our own log in a while; the rest is dropped.
+/// Limits the number of lines in our own log; further lines are dropped.
 #[derive(Debug, Default)]
 struct LogRateLimit(Mutex<Option<(Instant, u64)>>);
 
 impl LogRateLimit {
-    /// Writes a line into our own log, if there is room.
+    /// Writes a line into our own log, if the limit allows it.
     fn log(&self, said: &LogLine) {
         let text = &said.text;
         match said.level {

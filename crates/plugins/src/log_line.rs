@@ -1,4 +1,4 @@
-//! What a line on a plugin's standard error says. Pure.
+//! Parses the lines on a plugin's standard error. Pure.
 //!
 //! Plugins write JSON there, with the fields of hclog (`@level`, `@message`); Velero's framework has logrus do that
 //! (`pkg/plugin/framework/logger.go`, v1.18). The Go runtime writes plain text there when a program panics.
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// For who looks for a fault. Not shown, as in Velero unless its log level is changed.
+    /// For debugging. Not shown, as in Velero unless its log level is changed.
     Debug,
     Info,
     Warning,
@@ -20,7 +20,7 @@ pub struct LogLine {
     pub text: String,
 }
 
-/// Reads lines in their order: after a panic, plain ones are the stack.
+/// Reads lines in order: plain lines after a panic are its stack.
 #[derive(Debug, Default)]
 pub struct Reader {
     panicked: bool,

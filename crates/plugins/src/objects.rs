@@ -17,17 +17,17 @@ use crate::{
     wire::{Answer, Question},
 };
 
-/// Bytes of an object in one message; gRPC servers in Go take up to 4 MiB.
+/// Size of an object's part in one message (bytes); gRPC servers in Go accept up to 4 MiB.
 const PIECE: usize = 64 * 1024;
-/// How long a question without a stream may take.
+/// Timeout for a call without a stream.
 const ASKED: Duration = Duration::from_mins(1);
 
 #[derive(Debug)]
 pub struct PluginBucket {
     pub(crate) plugin: Arc<Configured>,
-    /// As the plugin was told of it in its settings.
+    /// The bucket in the plugin's settings.
     pub(crate) bucket: String,
-    /// How long a message of an object may take.
+    /// Timeout for each message of an object.
     pub(crate) limit: Duration,
 }
 
@@ -40,8 +40,8 @@ impl PluginBucket {
         self.ask_once(method, question).await.map_err(|error| fault(&error))
     }
 
-    /// For questions that change nothing. A process that ends takes all its calls along, so one that ended in the middle of
-    /// another call is no answer to this one: the next process is asked.
+    /// For calls that change nothing. When a process ends, all of its calls fail, perhaps because of another call, so
+    /// this call is retried with the next process.
     async fn ask_again<Q, A>(&self, method: &'static str, question: Q) -> Result<A, PluginFault>
     where
         Q: Question + Clone,
@@ -82,7 +82,7 @@ impl ObjectPlugin for PluginBucket {
             key: key.clone(),
             body,
         };
-        // The first message has no bytes, as an object without any needs one, too.
+        // The first message has no bytes, as an empty object needs one, too.
         let pieces = body.map_ok(pieces).try_flatten();
         let messages = stream::once(async { Ok(Bytes::new()) }).chain(pieces).map_ok(message);
         let pace = Pace { message: self.limit, answer: self.limit };
@@ -94,7 +94,7 @@ impl ObjectPlugin for PluginBucket {
             }
             Err(Unsent::Ours(fault)) if !process.has_ended() => Err(fault),
             Err(unsent) => {
-                // What is sent may come from the same plugin, in parts: the end of its process is the end of both calls.
+                // The sent bytes may come from the same plugin, in parts: when its process ends, both calls fail.
                 let failure = match unsent {
                     Unsent::Theirs(failure) => failure,
                     Unsent::Ours(fault) => Failure::Broken(fault.text),
@@ -170,7 +170,7 @@ impl ObjectPlugin for PluginBucket {
     }
 }
 
-/// Bytes in pieces that fit into a message.
+/// Splits bytes into pieces that fit into a message.
 fn pieces(mut bytes: Bytes) -> impl futures::Stream<Item = Result<Bytes, PluginFault>> {
     let next = move || {
         let piece = bytes.split_to(bytes.len().min(PIECE));

@@ -8,7 +8,7 @@ use std::{
 
 use crate::configured::{Configured, Settings};
 
-/// How long one runs that nobody needs: a location is looked at about every minute.
+/// Time after which an idle plugin is stopped: each location is checked about every minute.
 const IDLE: Duration = Duration::from_mins(5);
 
 type Key = (String, String, Settings);
@@ -32,7 +32,7 @@ impl Pool {
         Arc::clone(plugin)
     }
 
-    /// Takes those out that nobody has needed for a while.
+    /// Takes out the idle plugins.
     pub(crate) fn take_idle(&self) -> Vec<Arc<Configured>> {
         self.take(|plugin, used| Arc::strong_count(plugin) == 1 && used.elapsed() > IDLE)
     }

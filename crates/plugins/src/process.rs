@@ -27,15 +27,15 @@ use crate::{
     wire::{self, Answer, Question, method},
 };
 
-/// How long a binary may take until it says where it listens (go-plugin's `StartTimeout`).
+/// Timeout for a binary to report its address (go-plugin's `StartTimeout`).
 pub(crate) const START: Duration = Duration::from_mins(1);
-/// How long it may take to say how it is.
+/// Timeout for its health check.
 const HEALTH: Duration = Duration::from_secs(10);
-/// How long it gets to end by itself (go-plugin: 2 s).
+/// Time for it to exit by itself (go-plugin: 2 s).
 const END: Duration = Duration::from_secs(2);
-/// How long what it has written is read after its end.
+/// Timeout for reading its remaining output after its end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// Lines that are shown with its end.
+/// Number of lines that are shown with its end.
 const SHOWN: usize = 3;
 
 #[derive(Clone, Debug, Default)]
@@ -45,7 +45,7 @@ pub(crate) struct Setup {
     pub env: Vec<(String, String)>,
 }
 
-/// A process that answers. Ends when this is dropped.
+/// A process that answers. Killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
     connection: Arc<Connection>,
@@ -58,8 +58,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a binary, and waits until it serves. `heard` is told of every line on its standard error.
-    /// Errors: a sentence that says how far it came, with its last words.
+    /// Starts a binary, and waits until it serves. `heard` is called with every line on its standard error.
+    /// Errors: a message that says how far it came, with its last lines.
     pub(crate) async fn start(
         program: &Path,
         setup: &Setup,
@@ -95,14 +95,14 @@ impl Process {
         let kill = CancellationToken::new();
         let guard = kill.clone().drop_guard();
         let (tell, mut ended) = watch::channel(None);
-        // Not among the tasks that end with the process handle: it has to see the child off.
+        // Not among the tasks that end with the process handle: it has to wait for the child's exit.
         tokio::spawn(keep(child, kill.clone(), read, words.clone(), tell));
 
         let opening = async {
             let mut stdout = stdout.ok_or("it has no standard output")?;
             let line = lines::next(&mut stdout).await.map_err(|error| error.to_string())?;
             let address = handshake::address(&line.unwrap_or_default());
-            // What it prints later would block it if nobody read it.
+            // Its later output has to be read, or the process would block.
             tasks.spawn(async move { while let Ok(Some(_)) = lines::next(&mut stdout).await {} });
             let connection = Arc::new(Connection::open(&address?).await?);
             healthy(&connection).await?;
@@ -114,7 +114,7 @@ impl Process {
         };
         let connection = match opened {
             Ok(Ok(connection)) => connection,
-            // One that has ended says nothing, which is not what is wrong with it.
+            // After its exit there is no address line; report the exit instead.
             Ok(Err(reason)) => {
                 let reason = match tokio::time::timeout(LAST_WORDS, end(&mut ended)).await {
                     Ok(ended) => too_soon(&ended),
@@ -149,12 +149,12 @@ impl Process {
         }
     }
 
-    /// For calls with streams. A failure of theirs has to be [`explained`](Self::explained).
+    /// For calls with streams. Their failures must be passed to [`explained`](Self::explained).
     pub(crate) fn connection(&self) -> &Connection {
         &self.connection
     }
 
-    /// Looks at what is behind the failure of a call: a process that stands still, or has lost its connection, is ended.
+    /// Finds the cause of a failed call: a process that hangs, or has lost its connection, is killed.
     pub(crate) async fn explained(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Late if healthy(&self.connection).await.is_err() => {
@@ -163,7 +163,7 @@ impl Process {
                 Failure::Late
             }
             Failure::Broken(reason) => {
-                // Without its connection it is of no use; most have ended.
+                // Without its connection the process is useless; most have ended.
                 let how = tokio::time::timeout(END, self.ended()).await;
                 self.kill.cancel();
                 Failure::Broken(how.unwrap_or(reason))
@@ -184,12 +184,12 @@ impl Process {
         self.ended.borrow().is_some()
     }
 
-    /// Waits for its end, and says how it came.
+    /// Waits for its end, and returns how it ended.
     pub(crate) async fn ended(&self) -> String {
         end(&mut self.ended.clone()).await
     }
 
-    /// Asks it to end, and ends it if it does not.
+    /// Asks it to exit, and kills it if it does not.
     pub(crate) async fn stop(&self) {
         let _ = self.connection.ask::<(), ()>(method::SHUTDOWN, (), END).await;
         if tokio::time::timeout(END, self.ended()).await.is_err() {
@@ -209,7 +209,7 @@ async fn healthy(connection: &Connection) -> Result<(), String> {
     }
 }
 
-/// Waits for the end of a process, or ends it, and tells how it came.
+/// Waits for the exit of a process, or kills it, and reports how it ended.
 async fn keep(
     mut child: Child,
     kill: CancellationToken,
@@ -265,7 +265,7 @@ impl Words {
         lines.push_back(line.chars().take(200).collect());
     }
 
-    /// A sentence, with the last words behind it.
+    /// A message, followed by the last lines.
     fn after(&self, sentence: String) -> String {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.is_empty() {
@@ -284,7 +284,7 @@ mod tests {
 
     use super::*;
 
-    /// Why a shell script is no plugin.
+    /// Returns why a shell script is no plugin.
     async fn refused(script: &str) -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("plugin");

@@ -71,7 +71,7 @@ impl RestoreItemAction for PluginAction {
 
     async fn are_ready(&self, items: &[ItemId], restore: &Restore) -> Result<bool, ActionError> {
         self.additional_items_are_ready(items, restore).await.map_err(|error| match error {
-            // With an error it says that they never will be.
+            // An error means that the items will never be ready.
             PluginError::Refused { .. } => {
                 ActionError::Final { action: self.name.clone(), reason: error.to_string() }
             }
@@ -80,7 +80,7 @@ impl RestoreItemAction for PluginAction {
     }
 }
 
-/// What an answer says about an item that was sent as these bytes; the error says what is wrong with it.
+/// Decodes the answer about an item that was sent as these bytes; the error says what is wrong with it.
 pub(crate) fn read(
     plugin: &str,
     sent: &[u8],
@@ -88,7 +88,7 @@ pub(crate) fn read(
     answer: messages::ExecuteResponse,
 ) -> Result<RestoreActionOutput, String> {
     let skip = answer.skip_restore.then(|| format!("{plugin} does not want it restored"));
-    // What is not restored does not have to make sense.
+    // The object of a skipped item need not be valid.
     let made = if skip.is_some() { None } else { made(sent, &answer.item)?.filter(|made| made != item) };
     let limit = answer.additional_items_ready_timeout.and_then(span);
     Ok(RestoreActionOutput {
@@ -100,7 +100,7 @@ pub(crate) fn read(
     })
 }
 
-/// A span of time; none for nothing, and for what is none.
+/// A duration; `None` if it is zero or invalid.
 fn span(span: wire::Time) -> Option<Duration> {
     let (seconds, nanos) = (u64::try_from(span.seconds).ok()?, u32::try_from(span.nanos).ok()?);
     let nanos = Duration::from_nanos(u64::from(nanos));
@@ -157,7 +157,7 @@ mod tests {
                 wait: Some(RestoreWait { limit: Some(Duration::new(3, 5)) }),
             }
         );
-        // What an operation was started for may still be left out.
+        // An item whose operation was started may still be skipped.
         let skipped =
             read("x/p", &sent, &item, messages::ExecuteResponse { skip_restore: true, ..full }).unwrap();
         assert!(skipped.skip.is_some() && skipped.additional.is_empty() && skipped.item.is_none());

@@ -1,4 +1,4 @@
-//! A plugin that takes snapshots of volumes, and makes volumes of them.
+//! A plugin that creates snapshots of volumes, and volumes from snapshots.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,16 +16,16 @@ use crate::{
     wire::{Answer, Question, messages, name_of},
 };
 
-/// Takes snapshots of volumes. What may be done twice without harm is said of each.
+/// Creates snapshots of volumes. Each method says whether it is safe to repeat.
 #[async_trait]
 pub trait VolumeSnapshotter: Send + Sync {
-    /// What the storage system calls the volume; none if it is not of this storage system. Only looks.
+    /// The storage system's id of the volume; `None` if it belongs to another storage system. Changes nothing.
     async fn volume_id(&self, volume: &Value) -> Result<Option<String>, PluginError>;
 
-    /// The kind of a volume, and operations per second if a number was asked for. Only looks.
+    /// The type of a volume, and its IOPS if a number was requested. Changes nothing.
     async fn volume_info(&self, id: &str, zone: &str) -> Result<(String, Option<i64>), PluginError>;
 
-    /// Takes a snapshot; its id. Done twice, there are two.
+    /// Creates a snapshot; returns its id. A repeated call creates a second one.
     async fn snapshot(
         &self,
         id: &str,
@@ -33,13 +33,13 @@ pub trait VolumeSnapshotter: Send + Sync {
         tags: BTreeMap<String, String>,
     ) -> Result<String, PluginError>;
 
-    /// Deletes a snapshot. May be done again.
+    /// Deletes a snapshot. Safe to repeat.
     async fn delete(&self, snapshot: &str) -> Result<(), PluginError>;
 
-    /// Makes a volume from a snapshot; its id. Done twice, there are two.
+    /// Creates a volume from a snapshot; returns its id. A repeated call creates a second one.
     async fn create_volume(&self, from: From<'_>) -> Result<String, PluginError>;
 
-    /// The object with another volume behind it. Only computes.
+    /// The object with another volume behind it. Pure.
     async fn set_volume_id(&self, volume: &Value, id: &str) -> Result<Value, PluginError>;
 }
 
@@ -51,12 +51,12 @@ pub struct From<'a> {
     pub iops: Option<i64>,
 }
 
-/// One that a plugin binary offers, with the settings of a location.
+/// A snapshotter of a plugin binary, with the settings of a location.
 #[derive(Debug)]
 pub(crate) struct Snapshotter {
     pub(crate) plugin: Arc<Configured>,
     pub(crate) limit: Duration,
-    /// Where what it says meanwhile goes.
+    /// Log for its output during calls.
     pub(crate) log: Option<PluginLog>,
 }
 
@@ -86,7 +86,7 @@ impl Snapshotter {
         PluginError::Nonsense { binary, plugin, call, reason: reason.to_owned() }
     }
 
-    /// An id of something that was made. Without one, it was made and nobody can name it.
+    /// Checks the id of a created object. Without one, it was created but cannot be found again.
     fn id(&self, method: &'static str, id: String) -> Result<String, PluginError> {
         if id.is_empty() { Err(self.nonsense(method, "it gives no id of what it has made")) } else { Ok(id) }
     }
@@ -165,7 +165,7 @@ impl VolumeSnapshotter for Snapshotter {
     }
 }
 
-/// A plugin that did not understand its settings, or did not get to it, was asked nothing: that leaves nothing open.
+/// A plugin that rejected its settings, or ended before the call, has not received it: so the call has had no effect.
 fn not_asked(error: PluginError) -> PluginError {
     let reason = error.to_string();
     match error {

@@ -1,5 +1,5 @@
-//! Calls of many messages one way, and one the other. A deadline is one for each message: a large object takes as long as
-//! it takes, and silence is what ends a call.
+//! Calls with many messages in one direction, and one in the other. Each message has its own deadline: a large object
+//! may take any time in total, and only silence ends a call.
 
 use std::{pin::pin, time::Duration};
 
@@ -16,19 +16,19 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub message: Duration,
-    /// To answer once it has all of them.
+    /// Timeout for the answer after the last message.
     pub answer: Duration,
 }
 
 #[derive(Debug)]
 pub(crate) enum Unsent<E> {
-    /// What was to be sent ended in an error. The other side knows that it has not got all of it.
+    /// The source of the messages failed. The other side knows that messages are missing.
     Ours(E),
     Theirs(Failure),
 }
 
 impl Connection {
-    /// Sends messages, and waits for the one answer. No more of them are taken than the other side reads.
+    /// Sends messages, and waits for the one answer. Takes messages only as fast as the other side reads them.
     pub(crate) async fn send<Q: Question, A: Answer, E: Send + 'static>(
         &self,
         method: &'static str,
@@ -39,7 +39,8 @@ impl Connection {
         let outgoing =
             stream::unfold(given, async |mut given: mpsc::Receiver<Option<Q>>| match given.recv().await {
                 Some(message) => message.map(|message| (message, given)),
-                // An end would look like the end of all. The call is dropped instead, which resets its stream.
+                // Ending here would look like the end of the messages. The call is dropped instead, which resets its
+                // stream.
                 None => std::future::pending().await,
             });
         let mut grpc = self.grpc();
@@ -57,7 +58,7 @@ impl Connection {
         }
     }
 
-    /// Asks, and gives messages as they come. Ends with an error, or when all are there.
+    /// Sends a request, and yields messages as they come. Ends with an error, or after the last one.
     pub(crate) async fn receive<Q: Question, A: Answer>(
         &self,
         method: &'static str,
@@ -86,10 +87,10 @@ impl Connection {
     }
 }
 
-/// Gives messages, and then `None`. Returns why that did not come to its end, or that there was no answer in time.
+/// Passes messages on, and then `None`. Returns why not all could be sent, or that there was no answer in time.
 ///
-/// Messages are asked for here and not where they are sent: HTTP/2 asks for nothing more once its window is full, so a
-/// message that came late then would have no deadline.
+/// Messages are polled here and not by the sender: HTTP/2 stops polling while its window is full, so a late message
+/// would have no deadline then.
 async fn feed<Q, E>(
     mut messages: BoxStream<'static, Result<Q, E>>,
     give: mpsc::Sender<Option<Q>>,
@@ -103,7 +104,7 @@ async fn feed<Q, E>(
         let (is_last, given) = (message.is_none(), give.send(message));
         match tokio::time::timeout(pace.message, given).await {
             Ok(Ok(())) if !is_last => {}
-            // All are given; or the call has its answer and takes no more.
+            // All messages are sent; or the call has its answer and takes no more.
             Ok(_) => break,
             Err(_) => return Unsent::Theirs(Failure::Late),
         }
@@ -121,7 +122,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const PACE: Pace = Pace { message: Duration::from_secs(5), answer: Duration::from_secs(30) };
 
-    /// Messages that come so many seconds after one another.
+    /// Messages that come at intervals of this number of seconds.
     fn messages(count: usize, seconds: u32) -> BoxStream<'static, Result<usize, String>> {
         let slowly = move |number| async move {
             tokio::time::sleep(seconds * SECOND).await;

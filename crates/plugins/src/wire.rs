@@ -19,7 +19,7 @@ macro_rules! messages {
 }
 pub(crate) use messages;
 
-/// What people call a method: the last part of its path.
+/// The name of a method: the last part of its path.
 pub(crate) fn name_of(method: &'static str) -> &'static str {
     method.rsplit('/').next().unwrap_or(method)
 }
@@ -42,7 +42,7 @@ pub(crate) mod method {
     pub(crate) const CANCEL: &str = "/v2.BackupItemAction/Cancel";
 }
 
-/// The service that go-plugin reports the health of.
+/// The service whose health go-plugin reports.
 pub(crate) const HEALTH_SERVICE: &str = "plugin";
 pub(crate) const SERVING: i32 = 1;
 

@@ -1,21 +1,21 @@
-//! How long to wait after a failure.
+//! Delays after failures.
 
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 
-/// Delays that double from `first` to `cap`. Each is spread over the upper half of its step, so that many that failed
-/// together do not come back together.
+/// Delays that double from `first` to `cap`. Each is spread over the upper half of its step, so that many failures at
+/// one moment are not retried at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
-    /// The longest delay after the first failure.
+    /// Maximum delay after the first failure.
     pub first: Duration,
     pub cap: Duration,
 }
 
 impl Backoff {
     pub(crate) fn builder(self) -> ExponentialBuilder {
-        // The jitter adds up to the same again.
+        // The jitter adds up to the same amount.
         ExponentialBuilder::default()
             .with_min_delay(self.first / 2)
             .with_max_delay(self.cap / 2)
@@ -23,7 +23,7 @@ impl Backoff {
             .with_jitter()
     }
 
-    /// The delays, one after the other; they do not end.
+    /// The delays in order, without an end.
     pub fn delays(self) -> ExponentialBackoff {
         self.builder().build()
     }

@@ -1,14 +1,14 @@
-//! Time that only moves forward, and goes on while the machine is suspended.
+//! Monotonic time that also advances while the machine is suspended.
 
 use std::time::Duration;
 
-/// Time since an arbitrary start. Unlike `std::time::Instant` it counts suspended time on Linux (`CLOCK_BOOTTIME`), so
-/// that a leader that slept does not believe in a lease that is long over.
+/// Time since an arbitrary start. Unlike `std::time::Instant` it counts suspended time on Linux (`CLOCK_BOOTTIME`),
+/// so that a leader that was suspended does not rely on an expired lease.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Clock {
     #[default]
     Boot,
-    /// tokio's clock since this time, which a test can pause and move.
+    /// tokio's clock since this time, which a test can pause and advance.
     Tokio(tokio::time::Instant),
 }
 
@@ -31,7 +31,7 @@ fn boot_time() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Nothing that leads runs on Windows; the command is built for it.
+/// Leader election does not run on Windows, but the command is built for it.
 #[cfg(not(unix))]
 fn boot_time() -> Duration {
     static START: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);

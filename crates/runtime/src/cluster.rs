@@ -7,15 +7,15 @@ use kube::{Api, Client, Resource};
 
 use crate::{events::Events, leader::Leadership};
 
-/// The API server, the namespace of the installation, and the right to write there. Cheap to clone.
+/// The API server, the namespace of the installation, and the leadership needed to write there. Cheap to clone.
 #[derive(Clone)]
 pub struct Cluster {
-    /// It does not retry by itself: see [`crate::retry`].
+    /// It has no retries of its own: see [`crate::retry`].
     pub client: Client,
     pub namespace: String,
     pub leadership: Leadership,
     pub events: Events,
-    /// How long [`crate::retry::status_patch`] tries.
+    /// Time limit for the retries of [`crate::retry::status_patch`].
     pub patch_budget: Duration,
     pub page_size: u32,
 }

@@ -1,4 +1,4 @@
-//! Deleting an object, that object and no other of its name.
+//! Deletes exactly one object, and no other with its name.
 
 use backup_core::api::NamespacedKind;
 use kube::{
@@ -12,13 +12,14 @@ use crate::{
     retry::WRITE_TIMEOUT,
 };
 
-/// Deletes an object of the installation, with its uid as precondition. Returns whether it was this call that deleted
-/// it: that it is gone already is no error. Finalizers may still hold it afterwards.
+/// Deletes an object of the installation, with its uid as precondition. Returns whether this call deleted it: an
+/// object that is already gone is no error. Finalizers may still hold it afterwards.
 pub async fn delete<K: NamespacedKind>(cluster: &Cluster, object: &K) -> Result<bool, kube::Error> {
     with(cluster, object, Preconditions { uid: object.uid(), resource_version: None }).await
 }
 
-/// As [`delete`], with the resourceVersion as precondition, too: an object that has changed meanwhile stays, without an error.
+/// Like [`delete`], with the resourceVersion as precondition, too: an object that has changed meanwhile stays,
+/// without an error.
 pub async fn delete_unchanged<K: NamespacedKind>(cluster: &Cluster, object: &K) -> Result<bool, kube::Error> {
     let preconditions = Preconditions { uid: object.uid(), resource_version: object.resource_version() };
     with(cluster, object, preconditions).await
@@ -34,7 +35,7 @@ async fn with<K: NamespacedKind>(
     let api = cluster.api::<K>();
     match cluster.leadership.write(WRITE_TIMEOUT, api.delete(&name, &params)).await {
         Ok(_) => Ok(true),
-        // A conflict: another object has the name, so ours is gone; or it is not what was seen.
+        // A conflict: another object has the name, so ours is gone; or ours has changed since it was read.
         Err(error) if is_gone(&error, &name) || is_conflict(&error) => Ok(false),
         Err(error) => Err(error),
     }

@@ -1,10 +1,10 @@
-//! Errors of the API server: what they mean for the next step, and how a person wants to read them.
+//! Errors of the API server: what they mean for the next step, and their text for users.
 
 pub use backup_lock::errors::plain;
 use kube::core::Status;
 
-/// Whether the same request may succeed later without anyone doing anything: the server is overloaded, down, unreachable, or has
-/// just started.
+/// Whether the same request may succeed later without any intervention: the server is overloaded, down, unreachable,
+/// or has just started.
 pub fn is_transient(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 429 || status.code >= 500 || is_of_start(status),
@@ -16,26 +16,27 @@ pub fn is_transient(error: &kube::Error) -> bool {
     }
 }
 
-/// The same for reading, which no admission webhook refuses. An API server that has just started forbids everything until it has
-/// loaded the bindings, and does not say that this will pass; and rights that are missing are given while work waits for them.
+/// The same for reading, which no admission webhook refuses. An API server that has just started forbids everything
+/// until it has loaded the bindings, and does not say that this is temporary; and missing permissions may be granted
+/// while work waits for them.
 pub fn may_be_read_later(error: &kube::Error) -> bool {
     is_transient(error) || matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403))
 }
 
-/// Whether an API server forbids what it will allow in a moment: it knows the bindings, and has not loaded the roles yet
-/// (Kubernetes `plugin/pkg/auth/authorizer/rbac/rbac.go`, `Authorize`). A binding to a role that does not exist looks the same.
+/// Whether an API server forbids what it will allow soon: it knows the bindings, and has not loaded the roles yet
+/// (Kubernetes `plugin/pkg/auth/authorizer/rbac/rbac.go`, `Authorize`). A binding to a missing role looks the same.
 pub fn is_of_start(status: &Status) -> bool {
     status.code == 403 && status.message.contains("RBAC: ") && status.message.contains(" not found")
 }
 
-/// Whether the API server says that the object *of this name* is not there. A kind that is not served is "not found" too,
-/// and says nothing about the object.
+/// Whether the API server says that the object *of this name* does not exist. A kind that is not served is "not
+/// found" too, and says nothing about the object.
 pub fn is_gone(error: &kube::Error, name: &str) -> bool {
     matches!(error, kube::Error::Api(status)
         if status.is_not_found() && status.details.as_ref().is_some_and(|details| details.name == name))
 }
 
-/// What was read of the object of this name; none if the API server says that it is not there.
+/// The result of reading this name; `None` if the API server says that the object does not exist.
 pub fn found<K>(read: Result<K, kube::Error>, name: &str) -> Result<Option<K>, kube::Error> {
     match read {
         Ok(object) => Ok(Some(object)),
@@ -44,12 +45,13 @@ pub fn found<K>(read: Result<K, kube::Error>, name: &str) -> Result<Option<K>, k
     }
 }
 
-/// Whether the object has another resourceVersion (or uid) than the request asked for.
+/// Whether the object's resourceVersion (or uid) differs from the one in the request.
 pub fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
-/// Malformed, too large or invalid: repeating it changes nothing. A denial (401, 403) can pass: tokens and rules change.
+/// Malformed, too large or invalid: a retry changes nothing. A denial (401, 403) can be temporary: tokens and rules
+/// change.
 pub fn is_final(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 405 | 413 | 415 | 422))
 }

@@ -1,4 +1,4 @@
-//! Events on objects, for people. Best effort: an Event that cannot be written never fails or delays any work.
+//! Events on objects, for users. Best effort: an Event that cannot be written never fails or delays any work.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -12,9 +12,9 @@ use tokio::sync::Semaphore;
 
 use crate::{errors::plain, retry::timed};
 
-/// Events that may be on their way at a time; more are dropped.
+/// Maximum number of Events being sent; more are dropped.
 const IN_FLIGHT: usize = 32;
-/// The API server refuses longer notes.
+/// Maximum length of a note; the API server refuses longer ones.
 const NOTE_BYTES: usize = 1024;
 
 /// Records Events. Cheap to clone.
@@ -32,7 +32,7 @@ impl Events {
         Self { recorder: Recorder::new(client, reporter), permits: Arc::new(Semaphore::new(IN_FLIGHT)) }
     }
 
-    /// Something that went as it should. `reason` is one word in PascalCase, `note` a sentence.
+    /// Reports an expected outcome. `reason` is one word in PascalCase, `note` a sentence.
     pub fn normal<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, note: &str) {
         self.publish(EventType::Normal, object.object_ref(&()), reason, note);
     }
@@ -41,13 +41,13 @@ impl Events {
         self.publish(EventType::Warning, object.object_ref(&()), reason, note);
     }
 
-    /// As [`Events::warning`], for an object that is known by reference only (it could not be decoded).
+    /// Like [`Events::warning`], for an object that is known by reference only (it could not be decoded).
     pub fn warning_on(&self, object: ObjectReference, reason: &str, note: &str) {
         self.publish(EventType::Warning, object, reason, note);
     }
 
-    /// The object was ended by another hand: this controller takes its finalizer off in the write that ends an object, and
-    /// `object` has both, an end and the finalizer.
+    /// Reports that another program ended the object: this controller removes its finalizer in the write that ends an
+    /// object, but `object` has both, an end and the finalizer.
     pub fn forced_end<K: Resource<DynamicType = ()>>(&self, object: &K, phase: &str) {
         self.warning(object, "ForcedEnd", &forced(object.meta().annotations.as_ref(), phase));
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use axum::{Router, extract::State, http::StatusCode, response::IntoResponse, routing::get};
 use parking_lot::Mutex;
 
-/// Which parts are ready. A part is added before it starts, and marked once it can work.
+/// Readiness of the process's parts. A part is added before it starts, and marked once it can work.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     parts: Arc<Mutex<BTreeMap<&'static str, bool>>>,
@@ -27,7 +27,7 @@ impl Health {
     }
 }
 
-/// The routes. `/livez` answers as long as the process turns; nothing here calls the API server.
+/// The routes. `/livez` answers as long as the process runs; no handler calls the API server.
 pub fn router(health: Health) -> Router {
     Router::new().route("/livez", get(|| async { "ok\n" })).route("/readyz", get(readyz)).with_state(health)
 }

@@ -1,5 +1,5 @@
-//! What controllers stand on: leadership, watches, the work queue, retries, events, health. It knows a client and a
-//! namespace, and nothing of what a controller does.
+//! The basis of controllers: leadership, watches, the work queue, retries, events, health. It knows a client and a
+//! namespace, but no controller's logic.
 #![warn(unreachable_pub)]
 
 pub mod backoff;
@@ -15,7 +15,7 @@ pub mod page;
 pub mod path;
 pub mod queue;
 pub mod retry;
-// Of programs of a cluster, which run on Linux; the command is built for Windows, too.
+// For programs of a cluster, which run on Linux; the command is built for Windows, too.
 #[cfg(unix)]
 pub mod signal;
 pub mod walk;

@@ -1,4 +1,4 @@
-//! Fresh lists, page by page, that keep only what is asked for.
+//! Fresh lists, read page by page; only requested parts are kept.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use kube::{
 
 use crate::{Cluster, retry};
 
-/// How long one page is tried for.
+/// Time limit for the retries of one page.
 const PAGE_BUDGET: Duration = Duration::from_secs(10);
 
-/// Lists the objects of a kind in the namespace of the installation, all or those with some labels, and keeps what `keep` makes of them. The objects are
-/// read as plain JSON, so that one that does not fit the kind is seen like all others. The list is fresh: it comes from
-/// etcd, not from a cache.
+/// Lists the objects of a kind in the namespace of the installation, all or those with some labels, and keeps the
+/// results of `keep`. The objects are read as plain JSON, so that one that does not fit the kind is included. The
+/// list is fresh: it comes from etcd, not from a cache.
 /// Errors: if a page cannot be read within 10 s.
 pub async fn raw<K: NamespacedKind, T>(
     cluster: &Cluster,
@@ -39,7 +39,7 @@ pub async fn raw<K: NamespacedKind, T>(
     }
 }
 
-/// Reads an object, delivered as plain JSON, as one of its kind.
+/// Decodes an object, delivered as plain JSON, as one of its kind.
 pub fn decode<K: NamespacedKind>(object: &DynamicObject) -> serde_json::Result<K> {
     serde_json::from_value(serde_json::to_value(object)?)
 }

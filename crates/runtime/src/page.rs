@@ -18,10 +18,10 @@ use serde_json::value::RawValue;
 
 use crate::errors::{is_of_start, plain};
 
-/// How long one page may take. The API server gives up after 60 s by itself.
+/// Timeout for one page. The API server itself gives up after 60 s.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(70);
-/// A longer answer is not read to its end (bytes), unless it holds a single object. Objects may have some MiB each, and a
-/// page is in memory as a whole.
+/// Maximum size of an answer, unless it holds a single object (bytes). Objects may have some MiB each, and a page is
+/// in memory as a whole.
 const PAGE_BYTES: u64 = 24 << 20;
 
 #[derive(Debug, Deserialize)]
@@ -34,22 +34,22 @@ pub struct Page {
 }
 
 impl Page {
-    /// The token of the next page; none after the last.
+    /// The token of the next page; `None` after the last.
     pub fn next(&self) -> Option<&str> {
         self.metadata.continue_.as_deref().filter(|token| !token.is_empty())
     }
 
-    /// How many items follow this page, where the API server tells.
+    /// Number of items after this page, where the API server reports it; else 0.
     pub fn remaining(&self) -> u64 {
         self.counted().unwrap_or(0)
     }
 
-    /// The same; none where the API server does not tell, as with a label selector.
+    /// The same; `None` where the API server does not report it, as with a label selector.
     pub fn counted(&self) -> Option<u64> {
         self.metadata.remaining_item_count.and_then(|count| u64::try_from(count).ok())
     }
 
-    /// The resourceVersion as of which this list was read.
+    /// The resourceVersion at which this list was read.
     pub fn version(&self) -> Option<&str> {
         self.metadata.resource_version.as_deref().filter(|version| !version.is_empty())
     }
@@ -59,7 +59,7 @@ impl Page {
 #[derive(Clone, Debug)]
 pub struct Listing {
     pub resource: ResourceType,
-    /// The namespace; none lists all of them, or a cluster-scoped type.
+    /// The namespace; `None` lists all of them, or a cluster-scoped type.
     pub namespace: Option<String>,
     /// Label selector; empty selects everything.
     pub selector: String,
@@ -99,7 +99,7 @@ pub enum PageError {
     Api(#[from] kube::Error),
     #[error("no answer within {} s", PAGE_TIMEOUT.as_secs())]
     Timeout,
-    /// There are more bytes in the answer than fit.
+    /// The answer has more bytes than allowed.
     #[error("the page has more than {0} bytes")]
     TooLarge(u64),
     #[error("the answer broke off: {0}")]
@@ -110,13 +110,13 @@ pub enum PageError {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// The continue token is too old: begin this list again.
+    /// The continue token has expired: start this list again.
     Restart,
     Smaller,
-    /// The type, or the namespace, is no longer there.
+    /// The type, or the namespace, no longer exists.
     Vanished,
     Retry,
-    /// It will not pass by itself.
+    /// The error is not temporary.
     GiveUp,
 }
 
@@ -126,7 +126,7 @@ impl PageError {
             Self::Api(kube::Error::Api(status)) => match status.code {
                 410 => Remedy::Restart,
                 404 => Remedy::Vanished,
-                // 401: a token is replaced from time to time.
+                // 401: tokens are replaced from time to time.
                 401 | 408 | 429 | 500..=599 => Remedy::Retry,
                 403 if is_of_start(status) => Remedy::Retry,
                 _ => Remedy::GiveUp,
@@ -138,13 +138,13 @@ impl PageError {
     }
 }
 
-/// Where a page is in its list, and how new that is.
+/// Position of a page in its list, and the version of the list.
 #[derive(Clone, Copy, Debug)]
 pub enum Position<'a> {
-    /// The first page of what is there now.
+    /// The first page of the newest state.
     Newest,
-    /// The first page of what was there at this resourceVersion, or later. The API server need not ask etcd what is newest, which
-    /// takes up to 100 ms for the second list of a type (`pkg/storage/cacher/progress`, v1.34).
+    /// The first page of the state at this resourceVersion, or later. The API server need not ask etcd for the newest
+    /// one, which takes up to 100 ms for the second list of a type (`pkg/storage/cacher/progress`, v1.34).
     NotOlderThan(&'a str),
     /// The page with this continue token.
     Token(&'a str),
@@ -159,7 +159,7 @@ pub async fn fetch(
     fetch_small(client, listing, limit, position, PAGE_BYTES).await
 }
 
-/// The same; an answer of more than this many bytes is [`PageError::TooLarge`].
+/// The same; an answer of more than `most` bytes is [`PageError::TooLarge`].
 pub async fn fetch_small(
     client: &Client,
     listing: &Listing,
@@ -186,7 +186,7 @@ pub async fn fetch_small(
     serde_json::from_str(&text).map_err(PageError::Malformed)
 }
 
-/// The body of an answer, if it has at most so many bytes.
+/// The body of an answer, if it has at most `most` bytes.
 async fn read(client: &Client, request: http::Request<Vec<u8>>, most: u64) -> Result<String, PageError> {
     let body = client.request_stream(request).await?;
     let mut text = String::new();
@@ -198,7 +198,7 @@ async fn read(client: &Client, request: http::Request<Vec<u8>>, most: u64) -> Re
     if text.len() as u64 > most { Err(PageError::TooLarge(most)) } else { Ok(text) }
 }
 
-/// The type as kube knows it, for URLs.
+/// The type in kube's form, for URLs.
 pub fn api_resource(resource: &ResourceType) -> ApiResource {
     let ResourceType { group, version, kind, plural, .. } = resource;
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)

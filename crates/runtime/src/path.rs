@@ -11,7 +11,7 @@ pub fn collection(api_version: &str, plural: &str, namespace: Option<&str>) -> S
     }
 }
 
-/// A name as one segment of a path. Some kinds (RBAC) take names with characters that mean something in a URL.
+/// Encodes a name as one segment of a path. Some kinds (RBAC) allow names with characters that are special in a URL.
 pub fn segment(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -25,7 +25,7 @@ pub fn segment(name: &str) -> String {
     out
 }
 
-/// Whether the API server would take this as the name of an object at all (`ValidatePathSegmentName` in apimachinery).
+/// Whether the API server accepts this as the name of any object (`ValidatePathSegmentName` in apimachinery).
 pub fn is_segment(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
 }

@@ -1,7 +1,7 @@
-//! A keyed work queue: one reconcile per object at a time, a bounded number at once, a back-off per object.
+//! A keyed work queue: one reconcile per object at a time, a bounded number at once, a backoff per object.
 //!
-//! It differs from `kube::runtime::Controller` where that falls short for us: an object that fails waits longer each
-//! time (1 s to 60 s, with jitter) until it succeeds, and waits outside the workers.
+//! It differs from `kube::runtime::Controller` where that is insufficient: an object that fails waits longer each
+//! time (1 s to 60 s, with jitter) until it succeeds, and occupies no worker meanwhile.
 
 mod schedule;
 
@@ -18,7 +18,7 @@ use tracing::Instrument as _;
 
 use schedule::Schedule;
 
-/// Which object a reconcile is about.
+/// The object of a reconcile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     /// Empty for objects without one.
@@ -41,19 +41,19 @@ impl fmt::Display for Key {
 /// What to do with an object after its reconcile succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing until it changes.
+    /// Do nothing until it changes.
     AwaitChange,
-    /// Look again after this time, or when it changes.
+    /// Reconcile again after this time, or when it changes.
     RequeueAfter(Duration),
 }
 
-/// How long running reconciles may go on once the process is asked to end. They are then dropped: every step of ours can
-/// be resumed.
+/// Time for running reconciles to finish after the process is asked to stop. They are then dropped: every step of
+/// ours can be resumed.
 const DRAIN: Duration = Duration::from_secs(20);
 
-/// Runs `reconcile` for every key of `keys`, at most `concurrency` at once and never two for one key. A key that comes
-/// while it is being reconciled is reconciled once more. Memory is bounded by the number of objects. Returns when `stop`
-/// is cancelled (running reconciles get 20 s) or `keys` has ended and nothing is left to do.
+/// Runs `reconcile` for every key of `keys`, at most `concurrency` at once and never two for one key. A key that
+/// comes while it is being reconciled is reconciled once more. Memory is bounded by the number of objects. Returns
+/// when `stop` is cancelled (running reconciles get 20 s) or when `keys` has ended and no work is left.
 ///
 /// A reconcile that panics counts as failed.
 pub async fn run_queue<F, Fut, E>(

@@ -1,4 +1,4 @@
-//! Writes and reads that are tried again: a total budget, small capped steps, jitter.
+//! Writes and reads with retries: a total budget, small capped steps, jitter.
 
 use std::{fmt::Debug, future::Future, time::Duration};
 
@@ -18,21 +18,21 @@ use crate::{
     leader::{Leadership, NotLeader},
 };
 
-/// Steps between tries. Small, so that an outcome is published within seconds of the end of an outage.
+/// Delays between attempts. Small, so that an outcome is published within seconds of the end of an outage.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(5) };
-/// How long one try of a write may take. Further limited by what is left of the lease.
+/// Timeout for one attempt of a write. Further limited by the remaining time of the lease.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long one try of a read may take; a page of large objects takes a while.
+/// Timeout for one attempt of a read; a page of large objects takes a while.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How a conditional write ended without an error.
+/// Outcome of a conditional write without an error.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PatchOutcome<K> {
-    /// The object carries the patch. This is what it is now.
+    /// The object includes the patch. This is its current state.
     Written(K),
-    /// The object is gone, or another one has its name.
+    /// The object no longer exists, or another one has its name.
     Gone,
-    /// The object has changed so that the patch no longer applies. Read it again and decide again.
+    /// The object has changed so that the patch no longer applies. Read it and decide again.
     Stale,
 }
 
@@ -40,7 +40,7 @@ pub enum PatchOutcome<K> {
 pub enum WriteError {
     #[error(transparent)]
     NotLeader(#[from] NotLeader),
-    /// The API server will not take it, however often it is tried.
+    /// The API server refuses it permanently.
     #[error("writing {kind} {name} was refused: {}", plain(.source))]
     Refused { kind: String, name: String, source: Box<kube::Error> },
     #[error(
@@ -59,14 +59,15 @@ impl WriteError {
     }
 }
 
-/// Writes the status (or labels, annotations, finalizers) of an object of the installation by a JSON merge patch, trying
-/// for the budget of the cluster. Velero's kinds have no status subresource, so the main object is patched.
+/// Writes the status (or labels, annotations, finalizers) of an object of the installation by a JSON merge patch,
+/// with retries within the cluster's budget. Velero's kinds have no status subresource, so the main object is
+/// patched.
 ///
-/// `patch` is asked with the object as it is believed to be, first with `object`, and says what to write; `None`: it no
-/// longer applies. Every try carries the `metadata.resourceVersion` of the object that `patch` was asked with (it is added
-/// here): if that is outdated, the object is read again and `patch` asked again. A write whose answer was lost and that
-/// turns out to be stored counts as written.
-/// Errors: see [`WriteError`]. The object may have been written all the same if the last answer was lost.
+/// `patch` is called with the last known state of the object, first with `object`, and returns the patch; `None`: it
+/// no longer applies. Every attempt carries the `metadata.resourceVersion` of the object passed to `patch` (added
+/// here): if that is outdated, the object is read again and `patch` called again. A write whose answer was lost
+/// counts as written if it turns out to be stored.
+/// Errors: see [`WriteError`]. If the last answer was lost, the object may have been written despite the error.
 pub async fn status_patch<K: NamespacedKind>(
     cluster: &Cluster,
     object: &K,
@@ -75,7 +76,7 @@ pub async fn status_patch<K: NamespacedKind>(
     status_patch_in(&cluster.api(), &cluster.leadership, cluster.patch_budget, object, patch).await
 }
 
-/// As [`status_patch`], for any kind, with any budget (zero is one try).
+/// Like [`status_patch`], for any kind, with any budget (zero is one attempt).
 pub async fn status_patch_in<K>(
     api: &Api<K>,
     leadership: &Leadership,
@@ -152,16 +153,16 @@ where
         }
         tracing::debug!(name, tries, error = plain(&error), "write is tried again");
         if tries == 1 && is_conflict(&error) {
-            // The object was read some time ago. Nothing is overloaded.
+            // The object was outdated, and the server is not overloaded: retry without a delay.
             continue;
         }
-        // The last try is made when the budget ends, not before.
+        // The last attempt is made when the budget ends, not before.
         tokio::time::sleep(BACKOFF.delay(tries).min(budget.saturating_sub(waited))).await;
     }
 }
 
-/// Tries a read until it succeeds, fails for good, or `budget` is used up.
-/// Errors: the last error of the API server; a try that took too long is an error of the service.
+/// Retries a read until it succeeds, fails permanently, or `budget` is used up.
+/// Errors: the last error of the API server; an attempt that timed out is an error of the service.
 pub async fn read<T, F, Fut>(budget: Duration, request: F) -> Result<T, kube::Error>
 where
     F: Fn() -> Fut,
@@ -183,7 +184,7 @@ where
     }
 }
 
-/// A request that takes too long is an error of the service.
+/// Limits the time of a request; a timeout is an error of the service.
 pub(crate) async fn timed<T>(
     limit: Duration,
     request: impl Future<Output = Result<T, kube::Error>>,
@@ -203,12 +204,12 @@ fn require_version(patch: &mut Value, version: Option<String>) {
     }
 }
 
-/// The kind, as the Rust type is called: kinds of unknown types are in the message of the API server.
+/// The kind, from the name of the Rust type: the API server's messages name the kinds of dynamic types.
 fn kind_of<K>() -> String {
     std::any::type_name::<K>().rsplit("::").next().unwrap_or_default().to_owned()
 }
 
-/// Whether an object is as a merge patch would make it, apart from the precondition.
+/// Whether an object equals the result of a merge patch, apart from the precondition.
 fn carries<K: Serialize>(object: &K, patch: &Value) -> bool {
     let mut wanted = patch.clone();
     if let Some(metadata) = wanted.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -227,7 +228,7 @@ fn contains(object: &Value, patch: &Value) -> bool {
     }
 }
 
-/// What Go's `omitempty` leaves out, and `null`, which deletes.
+/// Values that Go's `omitempty` omits, and `null`, which deletes.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

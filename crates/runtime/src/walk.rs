@@ -1,8 +1,8 @@
-//! Walks lists page by page, ahead of the writer of the items: the next page is on its way while one is written, and so are the
-//! first pages of the next lists.
+//! Walks lists page by page, ahead of the writer of the items: the next page is requested while one is written, and
+//! so are the first pages of the next lists.
 //!
-//! What is wanted of a type in some namespaces is listed in each of them, or over all and sorted out by the receiver, whichever
-//! costs less: see `choice`.
+//! The requested items of a type in some namespaces are listed in each of them, or over all namespaces and filtered
+//! by the receiver, whichever costs less: see `choice`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,27 +20,28 @@ mod choice;
 
 use choice::{Rest, Way};
 
-/// Pages that wait for the writer. With the one that is written and the one on its way, three are in memory at most, besides the
-/// first pages of the next lists.
+/// Maximum number of pages waiting for the writer. With the one being written and the one being read, at most three
+/// are in memory, besides the first pages of the next lists.
 const AHEAD: usize = 1;
-/// First pages of lists that are read side by side. Only short ones are: [`FIRST_ITEMS`], [`FIRST_BYTES`].
+/// Maximum number of first pages read concurrently. Only short ones are: [`FIRST_ITEMS`], [`FIRST_BYTES`].
 const LISTS_AHEAD: usize = 8;
-/// Items of a first page, at most. Most lists end with it.
+/// Maximum number of items of a first page. Most lists end with it.
 const FIRST_ITEMS: u32 = 100;
-/// A first page with more than this many bytes is dropped, and read in its turn.
+/// A larger first page is dropped (bytes), and read again when the list is due.
 const FIRST_BYTES: u64 = 2 << 20;
-/// This many lists are begun where the one over all namespaces failed once; more, where it failed for all of [`RETRIES`].
+/// Up to this many lists are started after one failure of the list over all namespaces; more only after all
+/// [`RETRIES`] failed.
 const FEW: usize = 16;
-/// Between the tries of one page: about half a minute in all.
+/// Backoff between attempts for one page: about half a minute in total.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(700), cap: Duration::from_secs(20) };
-/// Tries of one page after the first.
+/// Maximum number of retries of one page.
 const RETRIES: usize = 6;
-/// How often a list may begin again because its continue token has expired.
+/// Maximum number of restarts of a list because its continue token has expired.
 const RESTARTS: usize = 10;
-/// Pages larger than this make the following ones smaller, so that large objects do not fill the memory.
+/// Pages larger than this (bytes) make the following ones smaller, so that large objects do not fill the memory.
 const PAGE_BYTES: usize = 8 << 20;
 
-/// What is walked: items of one type.
+/// The items of one type to walk.
 #[derive(Clone, Debug)]
 pub enum Walked {
     One(Listing),
@@ -48,12 +49,12 @@ pub enum Walked {
     Either {
         whole: Listing,
         parts: Arc<[Part]>,
-        /// How many namespaces there are, if that is known.
+        /// Number of namespaces, if known.
         namespaces: Option<usize>,
     },
 }
 
-/// A list of a type in one namespace. There may be thousands for each of hundred types, so they share what they can.
+/// A list of a type in one namespace. There may be thousands for each of a hundred types, so they share data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     pub namespace: Arc<str>,
@@ -72,7 +73,7 @@ impl Part {
 }
 
 impl Walked {
-    /// What stands for all of it in messages.
+    /// The listing that represents all of it in messages.
     pub fn whole(&self) -> &Listing {
         match self {
             Self::One(listing) | Self::Either { whole: listing, .. } => listing,
@@ -82,27 +83,28 @@ impl Walked {
 
 #[derive(Debug)]
 pub enum Step {
-    /// Items of what has this index; of a list over all namespaces also items that were not wanted.
+    /// Items of the element with this index; from a list over all namespaces also unwanted items.
     Items {
         walked: usize,
         items: Vec<Box<RawValue>>,
-        /// How many follow in this listing, as far as the API server tells.
+        /// Number of items that follow in this listing, where the API server reports it.
         remaining: u64,
     },
-    /// The type is gone: what was there has been delivered.
+    /// The type no longer exists: the items read before have been delivered.
     Vanished { listing: Listing },
-    /// The rest of a listing could not be had.
+    /// The rest of a listing could not be read.
     Failed { listing: Listing, reason: String },
-    /// One of the walked has ended, with or without a failure.
+    /// One of the walked elements has ended, with or without a failure.
     Done,
 }
 
-/// Starts to walk lists in their order. Items may come twice after a [`Remedy::Restart`] and where a list over all namespaces is
-/// given up for those of each; the receiver knows what it has. The walk ends with the last list, or when the receiver is dropped.
+/// Starts to walk lists in order. Items may come twice after a [`Remedy::Restart`], and if a list over all namespaces
+/// is replaced by one for each; the receiver detects duplicates. The walk ends with the last list, or when the
+/// receiver is dropped.
 pub fn start(client: Client, walked: Vec<Walked>, page_size: u32) -> mpsc::Receiver<Step> {
     let (steps, receiver) = mpsc::channel(AHEAD);
     tokio::spawn(async move {
-        // Nothing is wanted of one without parts.
+        // An element without parts has no items.
         let wanted = |one: &Walked| !matches!(one, Walked::Either { parts, .. } if parts.is_empty());
         let walk = Walk { client, page_size, steps };
         let starts: Vec<Start> = walked.iter().filter(|one| wanted(one)).map(|one| walk.begin(one)).collect();
@@ -122,16 +124,16 @@ pub fn start(client: Client, walked: Vec<Walked>, page_size: u32) -> mpsc::Recei
     receiver
 }
 
-/// The first page of a list that is to be read.
+/// The first page of a list to be read.
 #[derive(Clone, Debug)]
 struct Start {
     listing: Listing,
     limit: u32,
-    /// The list is at least as new as this resourceVersion; none if it is as new as can be.
+    /// The list is at least as new as this resourceVersion; `None`: the newest state.
     not_older_than: Option<String>,
 }
 
-/// A first page that was read ahead. The error is what to do about it.
+/// A first page that was read ahead. The error has the remedy.
 type First = Result<Page, (Remedy, String)>;
 
 struct Walk {
@@ -140,9 +142,9 @@ struct Walk {
     steps: mpsc::Sender<Step>,
 }
 
-/// Steps of a walk are `None` once the receiver is gone.
+/// Methods for steps return `None` once the receiver is dropped.
 impl Walk {
-    /// What is read first.
+    /// The first page to read.
     fn begin(&self, walked: &Walked) -> Start {
         let most = self.page_size.min(FIRST_ITEMS);
         let (listing, limit) = match walked {
@@ -155,12 +157,12 @@ impl Walk {
         Start { listing, limit, not_older_than: None }
     }
 
-    /// First pages in their order, some of them on their way at a time. Each is tried once. `None` for a task that has panicked.
+    /// First pages in order, some of them read concurrently. Each is tried once. `None` for a task that has panicked.
     fn ahead(&self, starts: Vec<Start>) -> impl Stream<Item = Option<(Start, First)>> + use<> {
         let client = self.client.clone();
         let read = move |start: Start| {
             let client = client.clone();
-            // A task: it goes on while the writer is busy with what comes before.
+            // A task: it continues while the writer is busy with earlier items.
             let mut task = Task(tokio::spawn(async move {
                 let from = start.not_older_than.as_deref().map_or(Position::Newest, Position::NotOlderThan);
                 let page = page::fetch_small(&client, &start.listing, start.limit, from, FIRST_BYTES).await;
@@ -179,13 +181,13 @@ impl Walk {
             return self.listed(index, start, Some(first)).await.map(drop);
         }
         let first = match first {
-            // Not many requests more to a server that has too many.
+            // Avoids many more requests to an overloaded server.
             Err((remedy, _)) if remedy != Remedy::Vanished && parts.len() > FEW => {
                 self.fetch(whole, start.limit, Position::Newest).await
             }
             first => first,
         };
-        // What is wrong in other namespaces, or too much there, is no matter of those that are wanted.
+        // Errors in other namespaces, or too many items there, must not affect the wanted namespaces.
         let version = match first {
             Ok(page) => match self.whole(index, whole, parts.len(), *namespaces, page).await? {
                 Whole::Done => return Some(()),
@@ -213,7 +215,7 @@ impl Walk {
         Some(())
     }
 
-    /// Reads the list over all namespaces as long as that costs less than a list of each that is wanted.
+    /// Reads the list over all namespaces as long as that costs less than a list of each wanted one.
     async fn whole(
         &self,
         index: usize,
@@ -253,7 +255,7 @@ impl Walk {
         }
     }
 
-    /// Reads a list to its end; `first` is what came of its first page.
+    /// Reads a list to its end; `first` is the result for its first page, if that was read ahead.
     async fn listed(&self, index: usize, start: Start, mut first: Option<First>) -> Option<End> {
         let (listing, is_newest) = (start.listing, start.not_older_than.is_none());
         let (mut token, mut limit, mut restarts) = (None::<String>, self.page_size, 0);
@@ -263,10 +265,10 @@ impl Walk {
         loop {
             let from = token.as_deref().map_or(Position::Newest, Position::Token);
             let fetched = match first.take() {
-                // A version may be what the server has not; nothing else changes by another try.
+                // An error due to a resourceVersion may be fixed by a retry without it; other permanent errors are not.
                 Some(Err((Remedy::GiveUp, reason))) if is_newest => Err((Remedy::GiveUp, reason)),
                 Some(Err((Remedy::Vanished, reason))) => Err((Remedy::Vanished, reason)),
-                // It is read again in its turn, with the patience for a list and in the pages for one.
+                // It is read again now that the list is due, with all retries and full pages.
                 Some(Err(_)) | None => self.fetch(&listing, limit, from).await,
                 Some(Ok(page)) => Ok(page),
             };
@@ -311,7 +313,7 @@ impl Walk {
         self.steps.send(step).await.ok()
     }
 
-    /// One page, tried again while the cause may pass.
+    /// One page, retried while the error may be temporary.
     async fn fetch(
         &self,
         listing: &Listing,
@@ -337,7 +339,7 @@ impl Walk {
     }
 }
 
-/// What became of the list over all namespaces.
+/// Outcome of the list over all namespaces.
 enum Whole {
     Done,
     /// The namespaces are listed one by one, as of this resourceVersion or later.
@@ -352,7 +354,7 @@ enum End {
     Other,
 }
 
-/// Ends with who waits for it.
+/// A task that is aborted when its handle is dropped.
 struct Task<T>(JoinHandle<T>);
 
 impl<T> Drop for Task<T> {
@@ -361,7 +363,7 @@ impl<T> Drop for Task<T> {
     }
 }
 
-/// The size of the next page: smaller after a heavy one, and larger again.
+/// The size of the next page: smaller after a large one, then larger again.
 fn next_limit(limit: u32, page_size: u32, page: &Page) -> u32 {
     let bytes: usize = page.items.iter().map(|item| item.get().len()).sum();
     if bytes > PAGE_BYTES {

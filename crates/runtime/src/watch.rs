@@ -20,23 +20,23 @@ pub use kube::runtime::watcher::Event;
 
 use crate::{Cluster, backoff::Backoff, health::Health, list::decode, queue::Key};
 
-/// Between the end of a watch and the start of the next.
+/// Backoff between the end of a watch and the start of the next.
 const RESTART: Backoff = Backoff { first: Duration::from_millis(400), cap: Duration::from_secs(10) };
 
 #[derive(Clone, Debug)]
 pub enum WatchEvent<K> {
-    /// The object was there, or was created or changed.
+    /// The object existed at the start, or was created or changed.
     Applied(K),
-    /// The object is gone. May be missed while the watch is down: never the only way to learn of an end.
+    /// The object was deleted. May be missed while the watch is down: never rely on it alone to learn of an end.
     Deleted(Key),
-    /// The object was there or has changed, but cannot be read as this kind.
+    /// The object existed at the start or has changed, but cannot be decoded as this kind.
     Undecodable(Undecodable),
     /// Everything that existed when the watch (re)started has been delivered.
     Listed,
 }
 
 impl<K: Resource> WatchEvent<K> {
-    /// The object this is about; none for [`WatchEvent::Listed`].
+    /// The object of the event; `None` for [`WatchEvent::Listed`].
     pub fn key(&self) -> Option<Key> {
         match self {
             Self::Applied(object) => Some(Key::of(object)),
@@ -47,7 +47,7 @@ impl<K: Resource> WatchEvent<K> {
     }
 }
 
-/// An object that cannot be decoded: its metadata can, so that it can be reported where people look.
+/// An object that cannot be decoded, except for its metadata, so that the error can be reported on the object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {namespace}/{name} can not be read: {error}; correct or delete it")]
 pub struct Undecodable {
@@ -75,21 +75,22 @@ impl Undecodable {
     }
 }
 
-/// Watches the objects of a kind in the namespace of the installation. The stream never ends: a failed watch is logged
-/// and started again after a short while (200 ms to 10 s, with jitter), and one bad object never stops the others.
+/// Watches the objects of a kind in the namespace of the installation. The stream never ends: a failed watch is
+/// logged and restarted after a short delay (200 ms to 10 s, with jitter), and one invalid object never stops the
+/// others.
 pub fn objects<K: NamespacedKind>(cluster: &Cluster) -> impl Stream<Item = WatchEvent<K>> + Send + 'static {
     raw::<K>(cluster).filter_map(|event| std::future::ready(touched(event)))
 }
 
-/// The same as plain JSON, so that an object that does not fit the kind is seen like all others.
+/// The same as plain JSON, so that an object that does not fit the kind is included.
 pub fn raw<K: NamespacedKind>(
     cluster: &Cluster,
 ) -> impl Stream<Item = Event<DynamicObject>> + Send + 'static {
     events(cluster, ApiResource::erase::<K>(&()))
 }
 
-/// What the API server tells of a kind, whatever of its objects is asked for. The kind is no type here, so the code of a
-/// watch, which is large, is made once and not for each kind.
+/// Events of the API server for a kind, with any part of its objects. The kind is a value here and no type, so the
+/// large code of a watch is compiled once and not for each kind.
 fn events<T>(cluster: &Cluster, resource: ApiResource) -> impl Stream<Item = Event<T>> + Send + 'static
 where
     T: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
@@ -105,24 +106,24 @@ where
     })
 }
 
-/// By this type only metadata is asked for.
+/// With this type only metadata is requested.
 type Metadata = PartialObjectMeta<DynamicObject>;
 
-/// What is seen of an object of which only name and version are asked for.
+/// Events of objects of which only name and version are requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionEvent {
     Applied {
         name: String,
         version: String,
     },
-    /// The object of this name is gone. May be missed while the watch is down.
+    /// The object of this name was deleted. May be missed while the watch is down.
     Deleted(String),
-    /// These are all that existed when the watch (re)started; each of them was delivered before.
+    /// All objects that existed when the watch (re)started; each of them was delivered before.
     Listed(BTreeSet<String>),
 }
 
-/// Names and versions of the objects of a kind in the namespace of the installation. What is in them is not even sent. As
-/// [`objects`], the stream never ends.
+/// Names and versions of the objects of a kind in the namespace of the installation. Their content is not even sent.
+/// Like [`objects`], the stream never ends.
 pub fn versions<K: NamespacedKind>(cluster: &Cluster) -> impl Stream<Item = VersionEvent> + Send + 'static {
     let mut all = BTreeSet::new();
     events(cluster, ApiResource::erase::<K>(&())).filter_map(move |event: Event<Metadata>| {
@@ -149,9 +150,9 @@ pub fn versions<K: NamespacedKind>(cluster: &Cluster) -> impl Stream<Item = Vers
     })
 }
 
-/// The keys of the objects that [`objects`] delivers, for controllers that read the object when its turn comes. `part`
-/// is marked ready in the health of the process once everything was delivered. Undecodable objects are reported with an
-/// Event and left out.
+/// The keys of the objects that [`objects`] delivers, for controllers that read the object when it is reconciled.
+/// `part` is marked ready in the health of the process once all existing objects were delivered. Undecodable objects
+/// are reported with an Event and skipped.
 pub fn keys<K: NamespacedKind>(
     cluster: &Cluster,
     health: &Health,
@@ -160,8 +161,8 @@ pub fn keys<K: NamespacedKind>(
     keys_with::<K>(cluster, health, part, |_, _| {})
 }
 
-/// As [`keys`], for controllers that take the object as it was delivered: `observe` is called with each before its key comes,
-/// and without one when it is gone.
+/// Like [`keys`], for controllers that use the delivered object: `observe` is called with each object before its key
+/// is yielded, and with `None` when it was deleted.
 pub fn keys_with<K: NamespacedKind>(
     cluster: &Cluster,
     health: &Health,

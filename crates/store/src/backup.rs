@@ -1,4 +1,4 @@
-//! Writing a backup: items, then [`crate::job`].
+//! Writes a backup: first the items, then the steps of [`crate::job`].
 
 mod abandon;
 mod open;
@@ -45,7 +45,8 @@ impl StoredJob for Backup {
             );
             return Err(StoreError::config("metadata", message));
         }
-        // Stored metadata is read as the end of the work: nothing may be stored that a reader would run, or wait for.
+        // Readers take stored metadata as the end of a backup, so no phase may be stored that a reader would
+        // run or wait for.
         let phase = metadata.phase();
         if !matches!(phase, BackupPhase::Completed | BackupPhase::PartiallyFailed | BackupPhase::Failed) {
             let message = format!("{phase} can not be stored: expected Completed, PartiallyFailed or Failed");
@@ -66,7 +67,7 @@ impl StoredJob for Backup {
         location.read_metadata(name).await
     }
 
-    /// With the metadata, last, the backup exists.
+    /// Writes the metadata, last: from then on the backup exists.
     async fn publish_outcome(plan: &mut CommittedPlan<Self>) -> Result<Backup, StoreError> {
         plan.check_contents().await?;
         crash::point("before-metadata");
@@ -84,8 +85,9 @@ impl StoredJob for Backup {
 const VANISHED: &str = "it was written, and now it is not there; another program may have removed it";
 
 impl CommittedPlan<Backup> {
-    /// Begins again after [`StoreError::Lost`]. Files of this decision that are visible nevertheless (the contents were
-    /// removed by somebody after they had been published) are removed first, if they are still as we wrote them.
+    /// Starts again after [`StoreError::Lost`]. Files of this decision that are visible nevertheless
+    /// (published, and the contents removed by another program since) are removed first, if they are still as
+    /// we wrote them.
     pub async fn begin_again(self) -> Result<BackupWriter, StoreError> {
         for key in self.files().into_iter().chain([self.keys.metadata()]) {
             let staged = self.staged(&key).await?;
@@ -99,7 +101,7 @@ impl CommittedPlan<Backup> {
     async fn commit(&self, staged: &Staged) -> Result<Backup, StoreError> {
         let key = self.keys.metadata();
         match self.location.publish(&key, staged).await {
-            // Other bytes may be ours, too: of an earlier decision, or written by another version.
+            // Other bytes may be ours, too: from an earlier decision, or written by another version.
             Ok(()) | Err(StoreError::Exists { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -119,12 +121,12 @@ impl CommittedPlan<Backup> {
         }
     }
 
-    /// Metadata says that the contents are there. So they are looked at once more, as bucket rules, people and other
-    /// programs may have removed them.
+    /// The metadata claims that the contents exist, so they are checked once more: bucket rules, users and
+    /// other programs may have removed them.
     async fn check_contents(&mut self) -> Result<(), StoreError> {
         let (key, expected) = (self.keys.contents(), self.bytes());
         let found = self.location.look_at(&key).await?;
-        // A plugin does not tell sizes; it has said that it has all of it.
+        // A plugin reports no sizes; it has confirmed that it holds all of it.
         let is_whole = |size: Option<u64>| size.is_none_or(|size| size == expected);
         if found.as_ref().is_some_and(|there| is_whole(there.size)) {
             return Ok(());
@@ -141,8 +143,8 @@ impl CommittedPlan<Backup> {
 }
 
 impl Location {
-    /// Removes what a finished backup needs no more: records, notes, and uploads that were never completed. Nothing if there
-    /// is no metadata. Safe to repeat.
+    /// Removes what a finished backup no longer needs: records, notes, and uploads that were never completed.
+    /// Does nothing if there is no metadata. Safe to repeat.
     pub async fn tidy_backup(&self, backup: &str) -> Result<(), StoreError> {
         let keys = self.layout().backup(backup)?;
         let found = self.list(&keys.folder).await?;

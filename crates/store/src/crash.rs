@@ -1,15 +1,16 @@
-//! Named places where a test can have the process killed, as by `kill -9`, or paused, as by `kill -STOP`.
+//! Named points where a test can have the process killed, as by `kill -9`, or paused, as by `kill -STOP`.
 //!
-//! Only in builds with debug assertions: a release build holds nothing of it, so that no environment can stop a program
-//! that people run. `BACKUP_CRASH_AT=<point>` kills the process when it first reaches that point, `BACKUP_PAUSE_AT=<point>`
-//! stops it there until it gets a `SIGCONT`; `<point>#3` is the third time. The end-to-end tests go through all points.
+//! Only in builds with debug assertions: a release build contains none of it, so no environment variable can
+//! stop a program in production. `BACKUP_CRASH_AT=<point>` kills the process when it first reaches that
+//! point, `BACKUP_PAUSE_AT=<point>` stops it there until it gets a `SIGCONT`; `<point>#3` is the third time.
+//! The end-to-end tests cover all points.
 
 use std::sync::{
     LazyLock,
     atomic::{AtomicI64, Ordering},
 };
 
-/// Every point of a backup without operations, in the order in which it comes past them.
+/// All points of a backup without operations, in the order in which it reaches them.
 pub const POINTS: &[&str] = &[
     "after-owner-marker",
     "mid-collection",
@@ -31,8 +32,8 @@ pub const POINTS: &[&str] = &[
     "after-terminal-patch",
 ];
 
-/// The points of a restore without operations from its claim on the folder to its end, in order; named as the same steps of a
-/// backup.
+/// The points of a restore without operations from its claim on the folder to its end, in order; named like
+/// the same steps of a backup.
 pub const RESTORE_POINTS: &[&str] = &[
     "after-owner-marker",
     "after-finalizing-patch",
@@ -56,30 +57,30 @@ pub const OPERATION_POINTS: &[&str] = &[
     "after-renewal",
 ];
 
-/// The points around an action that may start what cannot be found again, in order.
+/// The points around an action that may start work which cannot be found again, in order.
 pub const EXECUTION_POINTS: &[&str] = &["before-execution", "after-execution", "after-execution-recorded"];
 
-/// The points around a snapshot that a plugin takes, in order.
+/// The points around a snapshot that a plugin creates, in order.
 pub const SNAPSHOT_POINTS: &[&str] = &["before-snapshot", "after-snapshot", "after-snapshot-recorded"];
 
-/// The points around a volume that a plugin makes of a snapshot, in order.
+/// The points around a volume that a plugin creates from a snapshot, in order.
 pub const VOLUME_POINTS: &[&str] = &["before-volume", "after-volume", "after-volume-recorded"];
 
-/// The points of the deletion of a backup that has begun and is not committed, in order.
+/// The points of the deletion of a backup that has started and is not committed, in order.
 pub const DELETION_POINTS: [&str; 4] =
     ["before-abandonment", "after-abandonment", "after-snapshots-removed", "before-let-go"];
 
-/// The points of a backup that is refused, and of one that fails, each right before this is published.
+/// The points of a refused backup and of a failed one, each right before that is published.
 pub const REFUSAL_POINTS: [&str; 2] = ["before-refusal-patch", "before-failure-patch"];
 
-/// The point between the backup of a schedule's slot and the note that it is there.
+/// The point between creating the backup of a schedule's slot and recording it.
 pub const SCHEDULE_POINT: &str = "after-scheduled";
 
-/// The points of a backup that is brought from a bucket: it is there and its objects are not, and all of it is there and
-/// that is not noted.
+/// The points of a backup imported from a bucket: it exists without its objects, and all of them exist but
+/// that is not recorded.
 pub const SYNC_POINTS: [&str; 2] = ["after-synced", "after-extras"];
 
-/// Marks a point; nothing in a release build.
+/// Marks a point; does nothing in a release build.
 pub fn point(name: &str) {
     static CRASH: LazyLock<Option<Nth>> = LazyLock::new(|| Nth::from_env("BACKUP_CRASH_AT"));
     static PAUSE: LazyLock<Option<Nth>> = LazyLock::new(|| Nth::from_env("BACKUP_PAUSE_AT"));
@@ -87,7 +88,7 @@ pub fn point(name: &str) {
         return;
     }
     if CRASH.as_ref().is_some_and(|at| at.is_now(name)) {
-        // No destructor, no flush, no message: what a lost machine leaves.
+        // No destructor, no flush, no message: as when the machine fails.
         stop(true);
     }
     if PAUSE.as_ref().is_some_and(|at| at.is_now(name)) {
@@ -95,18 +96,18 @@ pub fn point(name: &str) {
     }
 }
 
-/// Has the system end this process, or pause it.
+/// Has the operating system kill this process, or pause it.
 #[cfg(unix)]
 fn stop(for_good: bool) {
     use rustix::process::{Signal, getpid, kill_process};
     let _ = kill_process(getpid(), if for_good { Signal::KILL } else { Signal::STOP });
 }
 
-/// The programs that have such points run on Linux; the command is built for Windows, too.
+/// Programs with such points run on Linux; the command is built for Windows, too.
 #[cfg(not(unix))]
 fn stop(_: bool) {}
 
-/// A point, and how often it is still passed before something happens there.
+/// A point, and the number of times it is passed before the process is stopped there.
 struct Nth {
     point: String,
     left: AtomicI64,

@@ -1,4 +1,4 @@
-//! The files that DownloadRequests name: where they are, and their snapshots while work goes on.
+//! The files that DownloadRequests name: their keys, and snapshots of them while work is in progress.
 //!
 //! Velero: `GetDownloadURL` in `pkg/persistence/object_store.go`, v1.18.
 
@@ -22,7 +22,7 @@ pub enum FileOwner {
 }
 
 impl FileOwner {
-    /// What a kind of targets belongs to; none for a kind that this version does not know.
+    /// The kind of object that a target belongs to; `None` if this version does not know the target.
     pub fn of(kind: &Kind) -> Option<Self> {
         match kind {
             Kind::Unknown(_) => None,
@@ -32,13 +32,13 @@ impl FileOwner {
     }
 }
 
-/// Whether a kind of targets is a log: the one file that there is while items are worked on.
+/// Whether a kind of target is a log: the only file that exists while items are processed.
 pub fn is_log(kind: &Kind) -> bool {
     matches!(kind, Kind::BackupLog | Kind::RestoreLog)
 }
 
 impl Layout {
-    /// The key of a target. Errors: a kind that is not known, or a name that is none.
+    /// The key of a target. Errors: an unknown kind, or an invalid name.
     pub(crate) fn target(&self, target: &DownloadTarget) -> Result<Path, StoreError> {
         let suffix = match &target.kind {
             Kind::BackupLog | Kind::RestoreLog => layout::LOG,
@@ -64,18 +64,18 @@ impl Layout {
 }
 
 impl Location {
-    /// A URL by which all who have it can read a file until `ttl` has passed, also if the file is not there: its reader then
-    /// gets 404, which is what Velero's command line expects.
+    /// A URL by which everyone who has it can read a file until `ttl` has passed. Also works if the file is
+    /// missing: its reader then gets 404, which is what Velero's command line expects.
     ///
-    /// Errors: [`StoreError::Config`] for a target that is none, or where no URLs can be made.
+    /// Errors: [`StoreError::Config`] for an invalid target, or where no URLs can be made.
     pub async fn signed_url(&self, target: &DownloadTarget, ttl: Duration) -> Result<String, StoreError> {
         self.sign(&self.layout().target(target)?, ttl).await
     }
 
-    /// A URL of a snapshot of a file, of a backup or restore of this uid that has not ended. While its operations go on, the
-    /// file is written under a private key first (create-only; the same bytes for the same state), which goes with the others
-    /// when the end is published; before that there is the log that was kept last. None if there is no such state: then the
-    /// final key counts.
+    /// A URL of a snapshot of a file, of a backup or restore of this uid that has not ended. While its
+    /// operations run, the file is first written under a private key (create-only; the same bytes for the
+    /// same state), which is removed with the others when the end is published; before that the last kept log
+    /// is served. Returns `None` if there is no such state: then the final key counts.
     ///
     /// Errors: as for [`Self::signed_url`], and those of reading and writing.
     pub async fn signed_url_of_snapshot(

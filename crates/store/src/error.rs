@@ -1,4 +1,4 @@
-//! Failures of a store, in words by which a person knows what to do.
+//! Errors of a store, with messages that tell the user what to do.
 
 use std::{error::Error, fmt::Display, io};
 
@@ -9,35 +9,35 @@ use crate::{
     object_plugin::{Fault, PluginFault},
 };
 
-/// A failure of the object store, or of what is stored in it.
+/// A failure of the object store, or of its contents.
 ///
 /// The variants hold text only, so that an error can be kept and shown again; none of them ever holds a credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     #[error("{what} does not exist: {remedy}")]
     NotFound { what: String, remedy: String },
-    /// The store understood the request and refused it; trying again will not help until something is changed.
+    /// The store understood the request and refused it; a retry will not help until something is changed.
     #[error("the store refused to {action} {url}: {detail}")]
     Denied { action: String, url: String, detail: String },
-    /// No usable answer from the store: network, time-out, or trouble on its side. May pass by itself.
+    /// No usable answer from the store: network, timeout, or an error on its side. May be temporary.
     #[error("could not {action} {url}: {detail}")]
     Unreachable { action: String, url: String, detail: String },
-    /// The key is taken by something else, which is left alone.
+    /// The key already holds something else, which is left unchanged.
     #[error("{url} exists already: {detail}")]
     Exists { url: String, detail: String },
-    /// What was uploaded and decided is not in the store any more, before it became visible.
+    /// Uploaded and committed data is missing from the store before it became visible.
     #[error("{url} cannot be finished: {detail}")]
     Lost { url: String, detail: String },
     #[error("{url} cannot be used: {detail}")]
     Corrupt {
         url: String,
-        /// Which part is wrong, and what to do.
+        /// The part that is wrong, and what to do.
         detail: String,
     },
-    /// This item cannot be stored. Only this item: the writer goes on to work.
+    /// This item cannot be stored. Only this item: the writer still works.
     #[error("item {path} cannot be stored: {detail}")]
     Item { path: String, detail: String },
-    /// This item of a stored backup is nothing that can be worked with. Only this item.
+    /// This item of a stored backup is unusable. Only this item.
     #[error("item {path} of the backup cannot be read: {detail}")]
     UnreadableItem { path: String, detail: String },
     /// A setting of the BackupStorageLocation, or an argument, is wrong.
@@ -48,7 +48,7 @@ pub enum StoreError {
         /// What is wrong with it and what is expected.
         message: String,
     },
-    /// The disk for temporary files is full; nothing empties it but the end of other work.
+    /// The disk for temporary files is full; space is freed only when other work ends.
     #[error(
         "could not {action}: the disk at /tmp is full; give the controller a larger one (the emptyDir in deploy/), and try again"
     )]
@@ -79,7 +79,7 @@ impl StoreError {
         matches!(self, Self::Unreachable { .. } | Self::Io { .. })
     }
 
-    /// Whether only one item is concerned, and the writer still works.
+    /// Whether only one item is affected, and the writer still works.
     pub fn is_item(&self) -> bool {
         matches!(self, Self::Item { .. })
     }
@@ -107,7 +107,7 @@ impl StoreError {
         Self::NotFound { what, remedy: remedy.to_owned() }
     }
 
-    /// An error of the object store that happened while we tried to `action` `url`.
+    /// An error of the object store while we tried to `action` `url`.
     pub(crate) fn from_store(action: &str, url: &str, source: &object_store::Error) -> Self {
         use object_store::Error as E;
         let (action, url, detail) = (action.to_owned(), url.to_owned(), brief(source));
@@ -120,13 +120,13 @@ impl StoreError {
         }
         let advice = match status(source) {
             _ if is_missing_bucket(source) => return Self::missing_bucket(format!("the bucket of {url}")),
-            // A 404 of another meaning, such as an unknown user, is no missing key.
+            // A 404 with another meaning, such as an unknown user, is no missing key.
             Some(404) if matches!(source, E::NotFound { .. }) || code(source) == "NoSuchKey" => {
                 return Self::NotFound { what: url, remedy: detail };
             }
             Some(409 | 412) => return Self::Exists { url, detail },
             Some(401) => "; check the Secret in spec.credential of the BackupStorageLocation",
-            // It passes when the clock is right, and whoever waits for that loses nothing.
+            // It ends once the clock is right, and waiting for that loses nothing.
             Some(403) if code(source) == "RequestTimeTooSkewed" => {
                 return Self::Unreachable { action, url, detail: detail + "; set the clock of this node" };
             }
@@ -148,7 +148,7 @@ impl StoreError {
     }
 }
 
-/// The HTTP status of an answer, or the one that an error of another store corresponds to.
+/// The HTTP status of an answer, or the equivalent one for an error of another store.
 fn status(source: &object_store::Error) -> Option<u16> {
     use object_store::Error as E;
     match source {
@@ -161,43 +161,43 @@ fn status(source: &object_store::Error) -> Option<u16> {
     }
 }
 
-/// The store's word for what is wrong; empty if there is none.
+/// The store's error code; empty if there is none.
 fn code(source: &object_store::Error) -> &str {
     cause::<HttpFailure>(source).map_or("", HttpFailure::code)
 }
 
-/// What a request of ours to a store may fail of, before it is a [`StoreError`].
+/// Any error of our own requests to a store, before it becomes a [`StoreError`].
 pub(crate) type AnyError = Box<dyn Error + Send + Sync>;
 
-/// The error of this type, if an error is one or is caused by one.
+/// The error of this type in the chain of sources, starting with `source` itself.
 pub(crate) fn cause<'a, T: Error + 'static>(source: &'a (dyn Error + 'static)) -> Option<&'a T> {
     source.downcast_ref().or_else(|| cause(source.source()?))
 }
 
 /// Whether the bucket itself is missing, rather than one key.
 pub(crate) fn is_missing_bucket(source: &object_store::Error) -> bool {
-    // S3 and Google; Azure.
+    // S3 and Google use the first code, Azure the second.
     matches!(code(source), "NoSuchBucket" | "ContainerNotFound")
 }
 
-/// Whether the key is missing, and its bucket is not.
+/// Whether the key is missing, but not its bucket.
 pub(crate) fn is_missing_key(source: &object_store::Error) -> bool {
     status(source) == Some(404) && !is_missing_bucket(source)
 }
 
-/// Whether the store refuses because the key is there.
+/// Whether the store refuses because the key exists.
 pub(crate) fn is_taken(source: &object_store::Error) -> bool {
     matches!(status(source), Some(409 | 412))
 }
 
-/// Whether an upload, or its parts, are not there any more: S3 and Google answer 404, S3 400 for a part that was replaced,
-/// Azure 400 `InvalidBlockList`.
+/// Whether an upload or its parts no longer exist: S3 and Google answer 404, S3 400 for a part that was
+/// replaced, Azure 400 `InvalidBlockList`.
 pub(crate) fn is_lost_upload(source: &object_store::Error) -> bool {
     is_missing_key(source)
         || matches!(code(source), "NoSuchUpload" | "InvalidPart" | "InvalidPartOrder" | "InvalidBlockList")
 }
 
-/// Whether the store does not know conditional writes.
+/// Whether the store does not support conditional writes.
 pub(crate) fn is_unsupported(source: &object_store::Error) -> bool {
     matches!(source, object_store::Error::NotImplemented { .. } | object_store::Error::NotSupported { .. })
         || status(source) == Some(501)
@@ -205,9 +205,9 @@ pub(crate) fn is_unsupported(source: &object_store::Error) -> bool {
 
 /// Whether S3 or Azure refuses the deletion of one key in a list of many.
 ///
-/// The answer as a whole is a success and says for each key what came of it, which object_store (0.14) has in an error of a
-/// private type. So this is the one outcome that is read out of a text. S3 says why in a word, Azure with a status: 409 for a
-/// blob that a policy of its container keeps.
+/// The answer as a whole is a success with a result for each key, which object_store (0.14) has in an error
+/// of a private type. So this is the only result that is parsed from a text. S3 gives a code, Azure a status:
+/// 409 for a blob that a policy of its container keeps.
 fn is_refused_deletion(source: &object_store::Error) -> bool {
     let text = source.to_string();
     let Some((_, code)) = text.rsplit_once("(code: ") else { return false };
@@ -219,9 +219,9 @@ fn is_refused_deletion(source: &object_store::Error) -> bool {
         && status.is_some_and(|status| status == 409 || is_final(status))
 }
 
-/// Whether a deletion of one key in a list of many, which S3 refuses with this code, may succeed later.
+/// Whether the deletion of one key in a list of many may succeed later, after S3 has refused it with this code.
 pub(crate) fn is_retryable(code: &str) -> bool {
-    // Some servers add to them, as in SlowDownRead.
+    // Prefixes: some servers extend the codes, as in SlowDownRead.
     const RETRYABLE: [&str; 6] = [
         "InternalError",
         "SlowDown",
@@ -233,13 +233,13 @@ pub(crate) fn is_retryable(code: &str) -> bool {
     RETRYABLE.iter().any(|word| code.starts_with(word))
 }
 
-/// Whether the same request will get the same answer: any 4xx but time-out, conflict and throttling.
+/// Whether the same request will get the same answer: any 4xx but timeout, conflict and throttling.
 pub(crate) fn is_final(status: u16) -> bool {
     (400..500).contains(&status) && !matches!(status, 408 | 409 | 429)
 }
 
-/// What the store said, short and on one line, and the same each time: the text ends up in statuses and annotations,
-/// which must not change with every try.
+/// The store's message, short, on one line and the same each time: the text ends up in statuses and
+/// annotations, which must not change with every retry.
 pub(crate) fn brief(source: &object_store::Error) -> String {
     let text = if let Some(fault) = cause::<PluginFault>(source) {
         fault.steady()
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(told(&listing).category(), "denied");
     }
 
-    /// What may pass by itself, another download among them, is tried again; a disk does not empty by itself.
+    /// Temporary errors, such as those of another download, are retried; a full disk does not empty by itself.
     #[test]
     fn a_full_disk_is_told_apart_from_one_that_fails() {
         for (kind, expected) in [
@@ -308,7 +308,7 @@ mod tests {
         }
     }
 
-    /// Of stores that are no HTTP servers.
+    /// Errors of stores that are no HTTP servers.
     #[test]
     fn errors_that_the_client_tells_apart_are_told_apart() {
         use object_store::Error as E;
@@ -391,7 +391,7 @@ mod tests {
             );
             assert!(!text.contains("AKIA"), "{text}");
         }
-        // As the token service of AWS has it.
+        // As returned by the token service of AWS.
         let body = "<ErrorResponse><Error><Type>Sender</Type><Code>ExpiredToken</Code><Message>m</Message></Error>\
                     </ErrorResponse>";
         for source in answer(400, body).errors().await {

@@ -1,5 +1,5 @@
-//! Reading and writing a file at a place, on each system that the command runs on: the programs of a cluster run on Linux, the
-//! command also on macOS and Windows.
+//! Reading and writing a file at an offset, on each system that the command runs on: the programs of a
+//! cluster run on Linux, the command also on macOS and Windows.
 
 #[cfg(unix)]
 pub(crate) use std::os::unix::fs::FileExt as FileAt;
@@ -7,7 +7,7 @@ pub(crate) use std::os::unix::fs::FileExt as FileAt;
 #[cfg(windows)]
 pub(crate) use windows::FileAt;
 
-/// What Unix has as two calls. Windows may read or write less than was asked for.
+/// Equivalents of two Unix calls. Windows may read or write less than requested.
 #[cfg(windows)]
 mod windows {
     use std::{fs::File, io, os::windows::fs::FileExt as _};

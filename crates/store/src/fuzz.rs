@@ -1,5 +1,4 @@
-//! Files of a bucket that are nearly what they should be: whatever lies there, it is read or refused by its name, and takes
-//! little memory.
+//! Damaged files of a bucket: each one is read or refused with an error that names it, and takes little memory.
 
 use backup_core::api::{Backup, BackupPhase, Restore};
 use backup_testkit::Fuzz;
@@ -34,7 +33,7 @@ fn tar(entries: &[(&str, &str)]) -> Vec<u8> {
     tar.into_inner().unwrap()
 }
 
-/// Puts the right checksum into whatever looks like a header.
+/// Corrects the checksum of each block that looks like a header.
 fn repaired(archive: &[u8]) -> Vec<u8> {
     let mut archive = archive.to_vec();
     for block in archive.chunks_exact_mut(512) {
@@ -65,7 +64,7 @@ fn seeds_of_archives() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Reads everything in an archive; a word for each item.
+/// Reads everything in an archive; returns a word for each item.
 fn read(archive: &[u8]) -> Result<String, StoreError> {
     let contents = Contents::index(URL, archive, LIMITS)?;
     let mut words = vec![contents.namespaces().len().to_string()];
@@ -156,7 +155,7 @@ fn any_record_is_read_or_refused() {
     });
 }
 
-/// One document under each key that is read as JSON, as it is or gzipped, and all readers of them.
+/// Puts one document under each key that is read as JSON, plain or gzipped, and calls all readers.
 async fn read_documents(document: &[u8]) -> String {
     let location = memory("p");
     let gzipped = gzip::member(document).unwrap();
@@ -190,13 +189,13 @@ async fn read_documents(document: &[u8]) -> String {
     words
 }
 
-/// The same of a record, whose files are the document, and of the operations that follow it.
+/// The same for a record, whose files are the document, and for the operations that follow it.
 async fn read_job(document: &[u8]) -> String {
     let location = memory("p");
     let mut words = String::new();
     put(&location, "p/backups/c/.private/operations-1", document).await;
     for record in records(&gzip::member(document).unwrap()) {
-        // There is nothing to read in it.
+        // Such a record holds nothing to read.
         if matches!(record.contents, Recorded::Abandoned) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! gzip with Go's defaults, and without a time stamp: the same bytes in, the same bytes out.
+//! gzip with Go's defaults and without a time stamp: the same input gives the same bytes.
 
 use std::io::{self, Write};
 
@@ -17,7 +17,7 @@ pub(crate) fn member(raw: &[u8]) -> io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// One JSON document and a newline, as Go's `json.Encoder` writes it, in one gzip member, with the key that it belongs under.
+/// One JSON document and a newline, as Go's `json.Encoder` writes it, in one gzip member, with the key for it.
 pub(crate) fn file<T: Serialize + ?Sized>(key: Path, value: &T) -> Result<(Path, Bytes), StoreError> {
     let encode = || -> io::Result<Vec<u8>> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::new(LEVEL));

@@ -1,4 +1,4 @@
-//! What a store answers where it does not do what was asked.
+//! Error answers of a store.
 
 use std::fmt;
 
@@ -11,12 +11,12 @@ pub(crate) struct HttpFailure {
     /// Without the query, which may hold a signature.
     url: String,
     status: Option<StatusCode>,
-    /// The store's word for what is wrong; empty if there is none.
+    /// The store's error code; empty if there is none.
     code: String,
     message: String,
 }
 
-/// What S3, Google and Azure answer; the token service of AWS wraps it once more.
+/// The error body of S3, Google and Azure; the token service of AWS wraps it once more.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct ErrorBody {
@@ -38,7 +38,7 @@ impl HttpFailure {
         if error.code.is_empty() {
             return Self::new(uri, Some(status), "", body);
         }
-        // Azure adds lines with an id and a time, which are others with every try.
+        // Azure adds lines with an id and a time, which differ with every attempt.
         let message = error.message.lines().next().unwrap_or_default();
         Self::new(uri, Some(status), &error.code, message)
     }

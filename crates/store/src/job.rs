@@ -1,15 +1,15 @@
-//! How a Backup and a Restore are stored: one way for both.
+//! How a Backup and a Restore are stored: one procedure for both.
 //!
 //! 1. The folder is claimed ([`Location::open_backup`], [`Location::open_restore`]): one create-only key holds the uid.
-//! 2. All files are in the store or in hand, and nothing is visible: [`PendingUpload`].
+//! 2. All files are in the store or in memory, and nothing is visible: [`PendingUpload`].
 //! 3. [`PendingUpload::commit`] writes one create-only record that says what each final key will hold: [`CommittedPlan`].
 //! 4. [`CommittedPlan::publish`] writes the final keys. Every process that finds the record writes the same bytes, so each
-//!    key is written once, by however many processes.
+//!    key is written once, by any number of processes.
 //!
-//! While operations go on, a record without the end holds what there is so far: [`AwaitingOperations`].
+//! While operations run, a record without the end holds the current state: [`AwaitingOperations`].
 //!
-//! A crash before the record leaves nothing that counts: the items are gone through again. A crash after it leaves a plan
-//! that the next process finds ([`Location::find_job`]) and publishes.
+//! A crash before the record leaves nothing that counts: the items are processed again. A crash after it
+//! leaves a plan that the next process finds ([`Location::find_job`]) and publishes.
 
 mod awaiting_operations;
 mod committed_plan;
@@ -38,18 +38,18 @@ pub use owner::Claimant;
 pub(crate) use owner::SMALL;
 pub use pending_upload::PendingUpload;
 
-/// A kind of object whose results are stored: Backup or Restore. Other crates name it and call nothing of it.
+/// A kind of object whose results are stored: Backup or Restore. Other crates name it but call none of its methods.
 pub trait StoredJob: Debug + Sized + Send + Sync + 'static {
-    /// What is published in the object at its end.
+    /// What is published in the object when it ends.
     type Outcome: Clone + Debug + Serialize + DeserializeOwned + Send + Sync;
-    /// What the names of its files end with, in the order of writing.
+    /// Suffixes of its files, in the order of writing.
     const FILES: &'static [&'static str];
 
     fn keys(layout: &Layout, name: &str, uid: &str) -> Result<JobKeys, StoreError>;
-    /// Refuses an outcome that is not an end, or is not of this object.
+    /// Refuses an outcome that is not final, or belongs to another object.
     fn check(outcome: &Self::Outcome, name: &str, uid: &str) -> Result<(), StoreError>;
 
-    /// Key of the file that holds the outcome and is written last. Without one it is in the record only.
+    /// Key of the file that holds the outcome and is written last. `None`: the outcome is in the record only.
     fn outcome_key(_: &JobKeys) -> Option<Path> {
         None
     }
@@ -58,8 +58,8 @@ pub trait StoredJob: Debug + Sized + Send + Sync + 'static {
         None
     }
 
-    /// What is already there under the final keys, of this or another uid; none where the files do not say of which uid they
-    /// are.
+    /// The outcome already stored under the final keys, of this or another uid; `None` if the files do not
+    /// name their uid.
     fn stored(
         _: &Location,
         _name: &str,
@@ -67,7 +67,7 @@ pub trait StoredJob: Debug + Sized + Send + Sync + 'static {
         async { Ok(None) }
     }
 
-    /// The last step of publishing: what makes the outcome visible in the store.
+    /// The last step of publishing: makes the outcome visible in the store.
     fn publish_outcome(
         plan: &mut CommittedPlan<Self>,
     ) -> impl Future<Output = Result<Self::Outcome, StoreError>> + Send {
@@ -83,16 +83,16 @@ pub enum FoundJob<J: StoredJob> {
     Stored(Box<J::Outcome>),
     /// A record of this uid says what its end will be.
     Committed(Box<CommittedPlan<J>>),
-    /// A record of this uid holds what there is so far, and its operations went on.
+    /// A record of this uid holds the current state; its operations were still running.
     Awaiting(Box<AwaitingOperations<J>>),
 }
 
 impl Location {
     /// Looks for the object of this name: its end, else the last record of this uid.
     ///
-    /// Errors: [`StoreError::Corrupt`] for an end or a record that cannot be used.
+    /// Errors: [`StoreError::Corrupt`] for an unusable end or record.
     pub async fn find_job<J: StoredJob>(&self, name: &str, uid: &str) -> Result<FoundJob<J>, StoreError> {
-        // An end that a plugin was broken off in the middle of is written again by the process that has the record.
+        // An end that a plugin wrote only partly is written again by the process that has the record.
         let broken = match J::stored(self, name).await {
             Ok(Some(stored)) => return Ok(FoundJob::Stored(Box::new(stored))),
             Ok(None) => None,
@@ -109,7 +109,7 @@ impl Location {
             let stored = J::stored(self, name).await?;
             return Ok(stored.map_or(FoundJob::Nothing, |stored| FoundJob::Stored(Box::new(stored))));
         };
-        // The folder is another's, as opening it says, or of one that was abandoned.
+        // The folder belongs to another uid, as opening it reports, or to a backup that was abandoned.
         if record.uid != uid || matches!(record.contents, Contents::Abandoned) {
             return broken.map_or(Ok(FoundJob::Nothing), Err);
         }

@@ -6,16 +6,16 @@ use object_store::path::{Path, PathPart};
 
 use crate::StoreError;
 
-/// Size of all parts but the last (bytes). S3 wants at least 5 MiB, and equal sizes on some stores.
+/// Size of all parts but the last (bytes). S3 requires at least 5 MiB, some stores equal sizes.
 pub(crate) const PART_SIZE: usize = 8 * 1024 * 1024;
 
-/// Folders that may stand at the top of a store; anything else makes Velero call the location unavailable.
+/// Folders allowed at the top of a store; any other folder makes Velero call the location unavailable.
 pub(crate) const TOP_LEVEL: &[&str] = &["backups", "restores", "restic", "metadata", "plugins", "kopia"];
 
 /// Folder inside a backup's folder that is ours. Velero tolerates unknown keys there and deletes them with the backup.
 pub(crate) const PRIVATE: &str = ".private";
 
-// What the names of files end with.
+// Suffixes of the files' names.
 pub(crate) const CONTENTS: &str = ".tar.gz";
 pub(crate) const LOG: &str = "-logs.gz";
 pub(crate) const RESULTS: &str = "-results.gz";
@@ -25,7 +25,7 @@ pub(crate) const VOLUME_INFO: &str = "-volumeinfo.json.gz";
 pub(crate) const ITEM_OPERATIONS: &str = "-itemoperations.json.gz";
 pub(crate) const VOLUME_SNAPSHOTS: &str = "-volumesnapshots.json.gz";
 pub(crate) const POD_VOLUME_BACKUPS: &str = "-podvolumebackups.json.gz";
-// Written by Velero only: up to 1.17, and two up to 1.16.
+// Written by Velero only, up to 1.17; two of the files up to 1.16.
 pub(crate) const CSI_SNAPSHOT_CLASSES: &str = "-csi-volumesnapshotclasses.json.gz";
 pub(crate) const CSI_SNAPSHOT_CONTENTS: &str = "-csi-volumesnapshotcontents.json.gz";
 pub(crate) const CSI_SNAPSHOTS: &str = "-csi-volumesnapshots.json.gz";
@@ -42,7 +42,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Keys under this prefix; slashes around it do not matter. Errors: a prefix that cannot be part of a key.
+    /// Keys under this prefix, with or without slashes around it. Errors: a prefix that cannot be part of a key.
     pub(crate) fn new(prefix: &str) -> Result<Self, StoreError> {
         let path = Path::parse(prefix.trim_matches('/')).map_err(|error| {
             let message = format!("{prefix:?} cannot be part of a key: {error}");
@@ -55,8 +55,8 @@ impl Layout {
         self.prefix.clone().join("backups")
     }
 
-    /// What is written to see whether that is allowed. An object beside the folders of backups: what lists folders, as Velero
-    /// does everywhere, does not see it.
+    /// Key of the object that is written to test write access. It is beside the folders of backups, so that programs
+    /// that list folders, as Velero always does, do not see it.
     pub(crate) fn probe(&self) -> Path {
         self.backups().join(".writable")
     }
@@ -72,7 +72,7 @@ impl Layout {
     }
 }
 
-/// A name as one part of a key. Names of Kubernetes objects pass unchanged.
+/// Checks that a name can be one part of a key. Names of Kubernetes objects pass unchanged.
 fn part(name: &str) -> Result<PathPart<'_>, StoreError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
     if name.is_empty() || name.len() > 253 || name == "." || name == ".." || !name.chars().all(plain) {
@@ -85,11 +85,11 @@ fn part(name: &str) -> Result<PathPart<'_>, StoreError> {
 
 #[derive(Clone, Debug)]
 pub struct JobKeys {
-    /// `backup` or `restore`, for sentences.
+    /// `backup` or `restore`, for messages.
     pub(crate) noun: &'static str,
     pub(crate) folder: Path,
     pub(crate) name: String,
-    /// Where everything lies that is ours and of no concern to a reader. All keys there are create-only.
+    /// Folder of our own keys, which readers ignore. All keys there are create-only.
     pub(crate) private: Path,
 }
 
@@ -100,14 +100,14 @@ impl JobKeys {
         Ok(Self { noun, folder, name: name.to_owned(), private })
     }
 
-    /// With private keys of the object of this uid only. There may be another of the same name, of before or of another
-    /// cluster. Errors: a uid that would leave the folder.
+    /// Uses private keys of the object with this uid only. There may be another object of the same name, from an
+    /// earlier time or another cluster. Errors: a uid that would leave the folder.
     pub(crate) fn of_uid(self, uid: &str) -> Result<Self, StoreError> {
         let private = self.private.join(part(uid)?);
         Ok(Self { private, ..self })
     }
 
-    /// The Backup itself; its existence is the existence of the backup.
+    /// The Backup itself; the backup exists if and only if this key does.
     pub(crate) fn metadata(&self) -> Path {
         self.folder.clone().join("velero-backup.json")
     }
@@ -116,7 +116,7 @@ impl JobKeys {
         self.file(CONTENTS)
     }
 
-    /// A file, by what its name ends with.
+    /// A file, by the suffix of its name.
     pub(crate) fn file(&self, suffix: &str) -> Path {
         let prefix = if self.noun == "restore" && suffix != VOLUME_INFO { "restore-" } else { "" };
         self.folder.clone().join(format!("{prefix}{}{suffix}", self.name))
@@ -131,13 +131,13 @@ impl JobKeys {
         key.prefix_matches(&self.private)
     }
 
-    /// Holds the uid of the object that writes the folder, unless it was taken over.
+    /// Holds the uid of the object that writes the folder, unless the folder was taken over.
     pub(crate) fn owner(&self) -> Path {
         self.folder.clone().join(PRIVATE).join("owner")
     }
 
-    /// The same for those that took the folder of a backup over, by the number of the record that allowed it. Some stores do not take
-    /// a key again that was deleted, so the first marker is not replaced.
+    /// The same for objects that took the folder of a backup over, by the number of the record that allowed it. Some
+    /// stores refuse a key that was deleted before, so the first marker is not replaced.
     pub(crate) fn later_owners(&self) -> Numbered {
         Numbered { folder: self.folder.clone().join(PRIVATE), kind: "owner-" }
     }
@@ -146,19 +146,19 @@ impl JobKeys {
         *key == self.owner() || self.later_owners().number(key).is_some()
     }
 
-    /// The marker that counts among the keys that are there.
+    /// The current marker among the existing keys.
     pub(crate) fn marker(&self, found: &[Path]) -> Path {
         let later = self.later_owners();
         later.last(found).map_or_else(|| self.owner(), |number| later.key(number))
     }
 
-    /// What the final keys hold so far (number 0 of a restore, and one of a backup that is open), or will hold. The highest
-    /// counts.
+    /// What the final keys hold so far (number 0 of a restore, and an open one of a backup), or will hold. The record
+    /// with the highest number counts.
     pub(crate) fn record(&self, number: u64) -> Path {
         if number == 0 { self.private.clone().join("record") } else { self.records().key(number) }
     }
 
-    /// The highest number among the records that are there.
+    /// The highest number among the existing records.
     pub(crate) fn last_record(&self, found: &[Path]) -> Option<u64> {
         self.records().last(found).or_else(|| found.contains(&self.record(0)).then_some(0))
     }
@@ -167,7 +167,7 @@ impl JobKeys {
         self.numbered("record-")
     }
 
-    /// States of the operations; the highest counts.
+    /// States of the operations; the highest number counts.
     pub(crate) fn operations(&self) -> Numbered {
         self.numbered(OPERATIONS)
     }
@@ -176,20 +176,20 @@ impl JobKeys {
         self.numbered(JOURNAL)
     }
 
-    /// Notes of uploads that were begun, so that their parts can be removed after a crash.
+    /// Notes of uploads that have started, so that their parts can be removed after a crash.
     pub(crate) fn upload_notes(&self) -> Numbered {
         self.numbered("upload-")
     }
 
-    /// What a final key would hold while operations go on, by the numbers of the record and of the state of the operations.
-    /// Made when somebody asks for it.
+    /// What a final key would hold while operations run, by the numbers of the record and of the state of the
+    /// operations. Written on request.
     pub(crate) fn file_snapshot(&self, record: u64, operations: u64, key: &Path) -> Path {
         let file = key.filename().unwrap_or_default();
         let state = if record == 0 { operations.to_string() } else { format!("{record}-{operations}") };
         self.private.clone().join(format!("{SNAPSHOT}{state}-{file}"))
     }
 
-    /// The log as it was at a moment (milliseconds since 1970) while items were worked on. Made when somebody asks for it.
+    /// The log at a moment (milliseconds since 1970) while items were processed. Written on request.
     pub(crate) fn log_snapshots(&self) -> Numbered {
         self.numbered(LOG_SNAPSHOT)
     }
@@ -211,7 +211,7 @@ impl Numbered {
         self.folder.clone().join(format!("{}{number}", self.kind))
     }
 
-    /// The number of a key; none if it is of another kind.
+    /// The number in a key; `None` for a key of another kind.
     pub(crate) fn number(&self, key: &Path) -> Option<u64> {
         let name = key.filename().filter(|_| key.prefix_matches(&self.folder))?;
         name.strip_prefix(self.kind)?.parse().ok()

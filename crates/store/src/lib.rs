@@ -1,11 +1,11 @@
-//! The object-store layout: keys, formats, and the one place that knows the order of writes.
+//! The object-store layout: keys, formats, and the only code that knows the order of writes.
 //!
 //! A [`Location`] is an opened BackupStorageLocation: one of `object_store`'s stores, or a plugin of Velero's kind
-//! ([`ObjectPlugin`]). The types from [`Location::open_backup`] over [`PendingUpload`] to [`CommittedPlan`] make any order of
-//! writes but the one of `job` impossible. [`Location::read_contents`] gives the items back.
+//! ([`ObjectPlugin`]). The types from [`Location::open_backup`] over [`PendingUpload`] to [`CommittedPlan`] allow
+//! only the order of writes described in `job`. [`Location::read_contents`] reads the items back.
 //!
-//! The layout is Velero's (`pkg/persistence/object_store_layout.go`, v1.18); only keys under the `.private/` of a backup or
-//! restore are ours.
+//! The layout is Velero's (`pkg/persistence/object_store_layout.go`, v1.18); only keys under the `.private/` of a
+//! backup or restore are ours.
 #![warn(unreachable_pub)]
 
 mod backup;

@@ -1,4 +1,4 @@
-//! The names in a resource list: which items a backup holds, to be held against its tarball.
+//! The names in a resource list: the items a backup should hold, to be compared with its tarball.
 
 use std::{
     collections::HashSet,
@@ -12,22 +12,22 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use crate::{Contents, Location, StoreError, layout::RESOURCE_LIST};
 
-/// Lists that are larger than this are refused before they are decompressed (bytes): a million names take about 10 MiB.
+/// Maximum size of a compressed list; larger ones are refused (bytes): a million names take about 10 MiB.
 const MAX_LIST: u64 = 64 * 1024 * 1024;
 
-/// Length of the names on an average, as far as a list may unpack (bytes): a text without an end would fill memory. Names and
-/// namespaces that are usual have 60.
+/// Maximum mean length of the names in a list (bytes), so that a text without an end cannot fill memory. Usual names
+/// with their namespaces have 60.
 const MEAN_NAME: u64 = 256;
 
-/// Of each name in a list, whatever its type, a hash.
+/// A hash of each name in a list, of any type.
 #[derive(Debug, Default)]
 pub struct ListedNames(HashSet<u64>);
 
-/// What a tarball holds and its list does not name.
+/// Items in a tarball that its list does not name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unlisted {
     pub count: usize,
-    /// The path of one of them.
+    /// The path of one of these items.
     pub example: String,
 }
 
@@ -40,7 +40,7 @@ fn hash(namespace: Option<&str>, name: &str) -> u64 {
 }
 
 impl ListedNames {
-    /// The items whose names are not in the list. Reads paths from local disk. Errors: that disk fails.
+    /// Finds the items whose names are not in the list. Reads paths from local disk. Errors: that disk fails.
     pub fn missing_of(&self, contents: &Contents) -> Result<Option<Unlisted>, StoreError> {
         let mut found: Option<Unlisted> = None;
         for group_resource in contents.types() {
@@ -59,9 +59,10 @@ impl ListedNames {
 }
 
 impl Location {
-    /// The names of the items of a backup; none if there is no list.
+    /// Reads the names of the items of a backup; `None` if there is no list.
     ///
-    /// Errors: [`StoreError::Corrupt`] for a file that is no list, or has more than `max` names, or far longer ones than are usual.
+    /// Errors: [`StoreError::Corrupt`] for a file that is no list, or has more than `max` names, or names far longer
+    /// than usual.
     pub async fn listed_names(&self, backup: &str, max: usize) -> Result<Option<ListedNames>, StoreError> {
         let key = self.layout().backup(backup)?.file(RESOURCE_LIST);
         let Some(bytes) = self.get_small(&key, MAX_LIST).await? else { return Ok(None) };
@@ -76,7 +77,7 @@ impl Location {
     }
 }
 
-/// Adds what is read: an object of lists, a list of names, or a name.
+/// Collects the names while it deserializes: an object of lists, a list of names, or a name.
 struct List<'n> {
     names: &'n mut ListedNames,
     max: usize,
@@ -158,7 +159,7 @@ mod tests {
         assert!(location.listed_names("other", 2).await.unwrap().is_none());
     }
 
-    /// It is small as long as it is compressed, and would be in memory as a whole.
+    /// The compressed list is small, but the name would be in memory as a whole.
     #[tokio::test]
     async fn a_name_that_is_far_longer_than_names_are_is_refused() {
         let location = memory("");

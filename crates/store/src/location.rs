@@ -53,18 +53,19 @@ pub struct Location {
 struct Inner {
     backend: Backend,
     layout: Layout,
-    /// Set once the store has said that it does not know conditional writes.
+    /// Set once the store has reported that it does not support conditional writes.
     unconditional: AtomicBool,
 }
 
 impl Location {
-    /// Opens the store of a BackupStorageLocation; does not talk to it yet.
+    /// Opens the store of a BackupStorageLocation; sends no request yet.
     ///
-    /// `credentials` is the value of the Secret key that `spec.credential` names (an AWS credentials file, the JSON key of
-    /// a Google service account, a file of `AZURE_…` variables), none to use those of the environment (workload
-    /// identity); `ca` is the PEM bundle of `spec.objectStorage.caCert(Ref)`. Providers: `aws` (S3 and compatibles), `gcp`,
-    /// `azure`, and `local` (`bucket` is an absolute folder, created if need be); for others see [`Self::through_plugin`].
-    /// Errors: [`StoreError::Config`], and [`StoreError::Io`] if a folder cannot be made.
+    /// `credentials` is the value of the Secret key that `spec.credential` names (an AWS credentials file, the JSON
+    /// key of a Google service account, a file of `AZURE_…` variables); with `None`, the environment's are used
+    /// (workload identity). `ca` is the PEM bundle of `spec.objectStorage.caCert(Ref)`. Providers: `aws` (S3 and
+    /// compatibles), `gcp`, `azure`, and `local` (`bucket` is an absolute folder, created if need be); for others see
+    /// [`Self::through_plugin`].
+    /// Errors: [`StoreError::Config`], and [`StoreError::Io`] if a folder cannot be created.
     pub fn open(
         bsl: &BackupStorageLocation,
         credentials: Option<&[u8]>,
@@ -84,7 +85,7 @@ impl Location {
             }
         };
         let location = Self::new(backend, spec.object_storage.prefix.as_deref().unwrap_or_default())?;
-        // What a probe has found.
+        // The result of an earlier probe.
         let annotation = bsl.metadata.annotations.as_ref().and_then(|all| all.get(BUCKET_ANNOTATION));
         if Facts::read(annotation.map(String::as_str)).is_some_and(|facts| facts.unconditional) {
             location.inner.unconditional.store(true, Ordering::Relaxed);
@@ -98,7 +99,7 @@ impl Location {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// A location in any object store. `url` is what the store's keys are relative to, without the prefix.
+    /// A location in any object store. `url` is the base URL of the store's keys, without the prefix.
     #[cfg(test)]
     pub(crate) fn from_store<S: ObjectStore + MultipartStore>(
         store: Arc<S>,
@@ -108,7 +109,7 @@ impl Location {
         Self::new(Backend::new(store.clone(), store, url.to_owned()), prefix).unwrap()
     }
 
-    /// `s3://bucket/prefix` or `file:///folder/prefix`, for people.
+    /// `s3://bucket/prefix` or `file:///folder/prefix`, for messages.
     pub fn url(&self) -> String {
         self.url_of(&self.layout().prefix)
     }
@@ -134,7 +135,7 @@ impl Location {
         self.backend().plugin.as_deref()
     }
 
-    /// Whether the store knows no conditions, so that a key is looked at before it is written.
+    /// Whether the store lacks conditional writes, so that a key is checked before it is written.
     pub(crate) fn is_unconditional(&self) -> bool {
         self.inner.unconditional.load(Ordering::Relaxed)
     }

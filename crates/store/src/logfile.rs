@@ -1,7 +1,7 @@
 //! The log of one backup or restore, in logrus' text format, compressed, on local disk.
 //!
-//! Each full buffer becomes a gzip member of its own, so that the file can be read at any moment without being closed
-//! (joined members are one gzip stream) and memory stays flat.
+//! Each full buffer becomes a separate gzip member, so that the file can be read at any moment without being closed
+//! (joined members are one gzip stream) and memory use stays constant.
 
 use std::{
     fs::File,
@@ -17,12 +17,12 @@ use crate::{StoreError, file_at::FileAt as _, gzip};
 mod format;
 mod snapshot;
 
-/// Lines are compressed when this much text has gathered (bytes).
+/// Lines are compressed once the buffer has reached this size (bytes).
 const BUFFER: usize = 256 * 1024;
 
-/// A log that is uploaded when the work is done. Lives in an unlinked temporary file, so nothing is left after a crash.
+/// A log that is uploaded when the work is done. It is an unlinked temporary file, so nothing is left after a crash.
 ///
-/// Clones are the same log, so that it can be read while lines are added.
+/// Clones share the log, so that it can be read while lines are added.
 #[derive(Clone, Debug)]
 pub struct LogFile(Arc<Mutex<Spool>>);
 
@@ -37,15 +37,15 @@ struct Spool {
 }
 
 impl LogFile {
-    /// An empty log. Errors: no temporary file can be made.
+    /// An empty log. Errors: no temporary file can be created.
     pub fn new() -> io::Result<Self> {
         let file = tempfile::tempfile()?;
         Ok(Self(Arc::new(Mutex::new(Spool { file, text: Vec::new(), lines: 0, lost: 0 }))))
     }
 
-    /// Adds a line. `level` is logrus' word: `info`, `warning`, `error`, `debug`.
+    /// Adds a line. `level` is one of logrus' levels: `info`, `warning`, `error`, `debug`.
     ///
-    /// Never fails: when the disk is full, lines are counted, and the log says in the end how many are missing.
+    /// Never fails: when the disk is full, lost lines are counted, and the end of the log says how many are missing.
     pub fn line(&mut self, level: &str, message: &str, fields: &[(&str, &str)], at: jiff::Timestamp) {
         let mut spool = self.0.lock();
         format::line(&mut spool.text, level, message, fields, at);
@@ -56,7 +56,7 @@ impl LogFile {
         }
     }
 
-    /// The log as it is now, as gzip. The same bytes each time, as long as no line is added.
+    /// The current log as gzip. The same bytes each time until a line is added.
     pub(crate) fn bytes(&self) -> Result<Bytes, StoreError> {
         self.read_all().map_err(|error| StoreError::io("read the log from local disk", &error))
     }
@@ -70,14 +70,14 @@ impl LogFile {
         if lost > 0 {
             tail.extend_from_slice(format!("level=warning msg=\"{lost} lines lost\"\n").as_bytes());
         }
-        // What is added meanwhile comes after `end`.
+        // Lines added meanwhile come after `end`.
         let mut all = vec![0; usize::try_from(end).map_err(io::Error::other)?];
         file.read_exact_at(&mut all, 0)?;
         all.append(&mut gzip::member(&tail)?);
         Ok(all.into())
     }
 
-    /// Continues a log that was kept. Errors: the local disk fails.
+    /// Continues a log that was stored. Errors: the local disk fails.
     pub(crate) fn resume(compressed: &[u8]) -> io::Result<Self> {
         let log = Self::new()?;
         log.0.lock().file.write_all(compressed)?;

@@ -1,7 +1,8 @@
-//! The files that DownloadRequests name, read by us for people who cannot reach the store.
+//! The files that DownloadRequests name, read by us for users who cannot reach the store.
 //!
-//! A folder goes by the name of its backup, so what lies there may belong to another one of that name: of another cluster that
-//! shares the bucket, or one that was deleted. A file is only given if it belongs to the very backup or restore that is meant.
+//! A folder has the name of its backup, so its files may belong to another backup of that name: of another cluster
+//! that shares the bucket, or a deleted one. A file is only returned if it belongs to the requested backup or
+//! restore.
 
 use std::ops::Range;
 
@@ -23,16 +24,16 @@ use crate::{FoundJob, Location, StoreError, download::FileOwner};
 #[derive(Clone, Copy, Debug)]
 pub struct FileIdentity<'a> {
     pub uid: &'a str,
-    /// When it began. A backup that came from another cluster has another uid here, but began when it began there.
+    /// Start time. A backup imported from another cluster has another uid here, but the same start time.
     pub started: Option<Timestamp>,
-    /// A restore's files are all in their place: its end was published.
+    /// Whether a restore's end was published, so that all of its files are in place.
     pub ended: bool,
 }
 
 #[derive(Debug)]
 pub enum LookupResult {
     Found(StoredFile),
-    /// Nothing, as yet or for ever.
+    /// There is no file, as yet or for ever.
     Nothing,
     /// A file of another backup of that name.
     OfAnother,
@@ -41,9 +42,9 @@ pub enum LookupResult {
 #[derive(Debug)]
 pub struct StoredFile {
     place: Place,
-    /// Its size (bytes); none where that is known only once it was read. Then it cannot be read in part.
+    /// Its size (bytes); `None` where only reading tells it. Then it cannot be read in part.
     pub size: Option<u64>,
-    /// The same for the same bytes; none where the store has nothing that identifies bytes.
+    /// Equal for equal bytes; `None` where the store has no ETag.
     pub version: Option<String>,
 }
 
@@ -59,9 +60,9 @@ enum Place {
 }
 
 impl Location {
-    /// Looks for a file, of this backup or restore and no other of its name.
+    /// Looks for a file of exactly this backup or restore.
     ///
-    /// Errors: [`StoreError::Config`] for a target that is none, and those of reading.
+    /// Errors: [`StoreError::Config`] for an invalid target, and those of reading.
     pub async fn look_up(
         &self,
         target: &DownloadTarget,
@@ -89,7 +90,7 @@ impl Location {
         Ok(snapshot.map_or(LookupResult::Nothing, |bytes| LookupResult::Found(StoredFile::in_memory(bytes))))
     }
 
-    /// While items are worked on, there is a log at most.
+    /// While items are processed, only a log may exist.
     async fn look_up_log_snapshot(
         &self,
         owner: FileOwner,
@@ -126,9 +127,9 @@ impl StoredFile {
         }
     }
 
-    /// Its bytes, or those in a range, which must lie in it; as the reader takes them.
+    /// Streams its bytes, or those in a range, which must lie within it, at the reader's speed.
     ///
-    /// Errors: those of reading, also for a file that has changed since it was looked at.
+    /// Errors: those of reading, also for a file that has changed since it was looked up.
     pub async fn read(
         self,
         range: Option<Range<u64>>,

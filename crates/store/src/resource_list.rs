@@ -1,4 +1,4 @@
-//! Which items a backup or restore has handled, as `-resource-list.json.gz` holds them.
+//! The items that a backup or restore has handled, as listed in `-resource-list.json.gz`.
 //!
 //! Velero: `pkg/backup/backup.go` and `pkg/restore/request.go`, v1.18.
 
@@ -29,7 +29,7 @@ impl ResourceList {
         self.kinds.entry(format!("{api_version}/{kind}")).or_default().push(entry.into_boxed_str());
     }
 
-    /// Adds all items of another list; one that is in both is listed once.
+    /// Adds all items of another list; items in both are listed once.
     pub fn append(&mut self, other: Self) {
         for (kind, mut names) in other.kinds {
             let all = self.kinds.entry(kind).or_default();
@@ -43,7 +43,7 @@ impl ResourceList {
         self.kinds.is_empty()
     }
 
-    /// Whether all of its items are of this type, as in `v1/Namespace`.
+    /// Whether all of its items have this type, such as `v1/Namespace`.
     pub fn holds_only(&self, kind: &str) -> bool {
         self.kinds.keys().all(|held| held == kind)
     }

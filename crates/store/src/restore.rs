@@ -1,4 +1,4 @@
-//! Storing what a restore leaves: [`crate::job`].
+//! Storing the results of a restore: [`crate::job`].
 
 #[cfg(test)]
 mod tests;
@@ -22,20 +22,20 @@ pub type PendingRestore = PendingUpload<Restore>;
 pub type CommittedRestore = CommittedPlan<Restore>;
 pub type AwaitingRestore = AwaitingOperations<Restore>;
 
-/// What is published in a Restore at its end. Earlier versions have recorded the status alone.
+/// What is published in a Restore at its end. Earlier versions recorded the status alone.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RestoreEnd {
     #[serde(flatten)]
     pub status: RestoreStatus,
-    /// Annotations of the Restore that say what the status has no field for.
+    /// Annotations of the Restore for facts that the status has no field for.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
 
 impl StoredJob for Restore {
-    /// It has no final key of its own.
+    /// A restore has no final key for its outcome.
     type Outcome = RestoreEnd;
-    // The results are last: Velero's command line asks for this file, so once it is there, all is there.
+    // The results are last: Velero's command line requests this file, so all files exist once it does.
     const FILES: &'static [&'static str] = &[LOG, RESOURCE_LIST, ITEM_OPERATIONS, VOLUME_INFO, RESULTS];
 
     fn keys(layout: &Layout, name: &str, uid: &str) -> Result<JobKeys, StoreError> {
@@ -58,9 +58,9 @@ impl StoredJob for Restore {
 impl Location {
     /// Claims the folder of a restore for the Restore object with this uid. Safe to repeat.
     ///
-    /// What an earlier Restore of this name in the same installation has left there is removed first: it is gone, as a name
-    /// has one object at a time. Errors: [`StoreError::Exists`] if the folder belongs to another installation, or holds
-    /// files that carry no mark.
+    /// Files that an earlier Restore of this name in the same installation has left are removed first: it no longer
+    /// exists, as only one object can have the name. Errors: [`StoreError::Exists`] if the folder belongs to another
+    /// installation, or holds files without a marker.
     pub async fn open_restore(
         &self,
         restore: &str,
@@ -70,7 +70,8 @@ impl Location {
         match self.claimant(&keys).await? {
             Some(before) if before.uid == claimant.uid => {}
             Some(before) if before.is_same_installation(claimant) => {
-                // The marker goes last: a crash before that is repeated, one after it leaves an empty folder.
+                // The marker goes last: after a crash before that, this is repeated; after a crash later, the folder
+                // is empty.
                 self.delete_marker_last(&keys, self.list(&keys.folder).await?).await?;
                 self.put_marker(&keys, &keys.owner(), claimant).await?;
             }
@@ -95,8 +96,8 @@ impl Location {
 }
 
 impl PendingRestore {
-    /// Keeps the files as they are when all items are done, with the operations that go on, and what the status says besides:
-    /// one record, create-only. Every process can go on from there.
+    /// Keeps the current files when all items are done, with the running operations, and the status: one record,
+    /// create-only. Every process can resume from it.
     ///
     /// Errors: [`StoreError::Exists`] if another replica has stored them: look again ([`Location::find_job`]).
     pub async fn await_operations(&self, files: &JobFiles, status: Value) -> Result<(), StoreError> {
@@ -112,14 +113,14 @@ impl PendingRestore {
 }
 
 impl AwaitingRestore {
-    /// The files, to be completed and committed. The record stays until that is published.
+    /// The files, to be completed and committed. The record stays until they are published.
     pub fn into_files(self) -> JobFiles {
         self.files
     }
 }
 
 impl CommittedRestore {
-    /// Removes what nobody needs once the end is published in the cluster, too. The marker stays.
+    /// Removes the files that are not needed once the end is published in the cluster, too. The marker stays.
     pub async fn remove_private(&self) -> Result<(), StoreError> {
         let found = self.location.list(&self.keys.private).await?;
         self.location.delete(found).await

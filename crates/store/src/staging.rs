@@ -1,4 +1,4 @@
-//! Bytes that are in the store, or in hand, before they are visible under their final key.
+//! Bytes in the store, or in memory, before they are visible under their final key.
 
 use backup_core::digest::{hex, sha256};
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use crate::{
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Part {
-    /// What the store calls it (an ETag on S3, the id of a block on Azure).
+    /// The store's id of the part (an ETag on S3, the id of a block on Azure).
     pub id: String,
     /// SHA-256 of its bytes, in hex.
     pub sha256: String,
@@ -23,24 +23,24 @@ pub(crate) struct Part {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Uploaded {
-    /// What the store calls it.
+    /// The store's id of the upload.
     pub upload: String,
     /// In order; all of [`PART_SIZE`] but the last.
     pub parts: Vec<Part>,
-    /// Size of all of them (bytes).
+    /// Total size of the parts (bytes).
     pub bytes: u64,
 }
 
-/// An object that is decided and not yet visible.
+/// An object that is committed and not yet visible.
 #[derive(Clone, Debug)]
 pub(crate) enum Staged {
-    /// It is small, and its bytes are at hand.
+    /// The object is small, and its bytes are in memory.
     Inline(Bytes),
     Upload(Uploaded),
 }
 
 struct Digests {
-    /// Of its pieces of [`PART_SIZE`].
+    /// Digests of its pieces of [`PART_SIZE`].
     pieces: Vec<String>,
     size: u64,
 }
@@ -63,11 +63,11 @@ impl Staged {
 }
 
 impl Location {
-    /// Makes staged bytes the object of a key, create-only. Safe to repeat, by any process: bytes that are there already
-    /// are compared with those that were staged.
+    /// Makes staged bytes the object of a key, create-only. Safe to repeat, by any process: existing bytes are
+    /// compared with the staged ones.
     ///
-    /// Errors: [`StoreError::Exists`] for any other bytes, which are left alone; [`StoreError::Lost`] if the store does
-    /// not have the staged bytes any more and the key is not there.
+    /// Errors: [`StoreError::Exists`] for any other bytes, which are left unchanged; [`StoreError::Lost`] if the
+    /// store no longer has the staged bytes and the key does not exist.
     pub(crate) async fn publish(&self, key: &Path, staged: &Staged) -> Result<(), StoreError> {
         match staged {
             Staged::Inline(bytes) => self.put_new(key, bytes.clone()).await,
@@ -76,12 +76,12 @@ impl Location {
     }
 
     async fn complete(&self, key: &Path, staged: &Staged, parts: &Uploaded) -> Result<(), StoreError> {
-        // The condition of the completion is not known to every store, so we look first.
+        // Not every store supports the condition of the completion, so we look first.
         if self.holds(key, staged).await? {
             return Ok(());
         }
         let Err(error) = self.complete_upload(key, parts).await else { return Ok(()) };
-        // The answer may be lost though the object is there; or another replica was faster.
+        // The answer may be lost though the object was written; or another replica was faster.
         if self.holds(key, staged).await? {
             return Ok(());
         }
@@ -98,8 +98,8 @@ impl Location {
         Err(if is_taken(&error) { self.says_it_exists(key) } else { self.failed("write", key, &error) })
     }
 
-    /// Whether the key holds these very bytes, and not only the beginning of them. Errors: [`StoreError::Exists`] if it
-    /// holds others.
+    /// Whether the key holds exactly these bytes, and not only the first of them. Errors: [`StoreError::Exists`] if
+    /// it holds others.
     pub(crate) async fn holds(&self, key: &Path, staged: &Staged) -> Result<bool, StoreError> {
         let Some(there) = self.look_at(key).await? else { return Ok(false) };
         let foreign = |size: u64| {
@@ -125,7 +125,7 @@ impl Location {
         Err(foreign(found.size))
     }
 
-    /// Holds one piece of the network at a time.
+    /// Hashes an object as it is read; holds one chunk from the network at a time.
     async fn digests_of(&self, key: &Path, object: GetResult) -> Result<Digests, StoreError> {
         let (mut pieces, mut hash, mut filled, mut size) = (Vec::new(), Sha256::new(), 0, 0);
         let mut stream = object.into_stream();
@@ -148,10 +148,11 @@ impl Location {
         Ok(Digests { pieces, size })
     }
 
-    /// Whether an object is what a write left that was broken off in the middle: the first bytes of what is staged.
+    /// Whether an object was left by an interrupted write: it holds the first bytes of what is staged.
     ///
-    /// Other stores make an object visible as a whole or not at all, but a plugin may write into a file, say, and be ended.
-    /// No other program writes the first bytes of what is decided, so the object is ours, and is written again.
+    /// Other stores make an object visible as a whole or not at all, but a plugin may, for example, be killed while
+    /// it writes a file. No other program writes the first bytes of what is committed, so the object is ours, and is
+    /// written again.
     async fn is_partial_write(
         &self,
         key: &Path,
@@ -172,7 +173,7 @@ impl Location {
         }
     }
 
-    /// Digest of the first bytes of a piece of what is staged.
+    /// Digest of the first bytes of a staged piece.
     async fn digest_of_first(
         &self,
         key: &Path,

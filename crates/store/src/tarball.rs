@@ -26,21 +26,21 @@ pub(crate) const MAX_ITEM: u64 = 64 * 1024 * 1024;
 /// Tarballs that unpack to more than this are refused (bytes). Velero's own cap.
 pub const MAX_TOTAL: u64 = 16 * 1024 * 1024 * 1024;
 
-/// The most that a tarball may hold to be restored from.
+/// Limits on a tarball for a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Each takes about 60 bytes of memory while it is restored from.
+    /// Number of items. Each takes about 60 bytes of memory during the restore.
     pub items: usize,
-    /// What it unpacks to (bytes), which is the most that is written to local disk.
+    /// Unpacked size (bytes), which is the most that is written to local disk.
     pub bytes: u64,
-    /// The memory that one item may take once it is decoded (bytes).
+    /// Memory that one decoded item may take (bytes).
     pub item_memory: u64,
 }
 
 impl Limits {
-    /// For a program that serves one person: as many items as have an index, of any size.
+    /// For a program that serves one user: the maximum number of items that can be indexed, of any size.
     pub const LOOSE: Self = Self { items: u32::MAX as usize, bytes: MAX_TOTAL, item_memory: u64::MAX };
 
-    /// For what was written by the writer.
+    /// For archives made by the writer.
     pub const DEFAULT: Self = Self { items: 1_000_000, bytes: MAX_TOTAL, item_memory: 32 * 1024 * 1024 };
 }

@@ -1,4 +1,4 @@
-//! Stores for tests: in memory, in a folder, and one that records and fails.
+//! Stores for tests: in memory, in a folder, and one that records operations and injects faults.
 
 use std::{
     fmt, io,
@@ -31,7 +31,7 @@ use crate::{
     http_failure::HttpFailure, location::Connector,
 };
 
-/// A connection over which every request gets the same answer, or none without a status.
+/// A connection that gives every request the same answer, or fails without a status.
 #[derive(Clone, Debug)]
 pub(crate) struct CannedAnswer {
     pub(crate) status: Option<u16>,
@@ -40,7 +40,7 @@ pub(crate) struct CannedAnswer {
 }
 
 impl CannedAnswer {
-    /// The errors of a client of S3 that gets this answer: as it lists, reads and creates.
+    /// The errors of an S3 client that gets this answer: for listing, reading and creating.
     pub(crate) async fn errors(self) -> [object_store::Error; 3] {
         let (s3, key) = (self.s3(), Path::from("k"));
         [
@@ -50,7 +50,7 @@ impl CannedAnswer {
         ]
     }
 
-    /// The error of a client of S3 that gets this answer as it deletes.
+    /// The error of an S3 client that gets this answer to a deletion.
     pub(crate) async fn delete_error(self) -> object_store::Error {
         let key = stream::once(async { Ok(Path::from("k")) }).boxed();
         self.s3().delete_stream(key).next().await.unwrap().unwrap_err()
@@ -95,7 +95,7 @@ pub(crate) fn memory(prefix: &str) -> Location {
     Location::from_store(Arc::new(InMemory::new()), prefix, "s3://bucket")
 }
 
-/// An empty store in the folder `store` of a temporary folder, opened as a user would.
+/// An empty store in the folder `store` of a temporary folder, opened as by a user.
 pub(crate) fn folder(prefix: &str) -> (tempfile::TempDir, Location) {
     let dir = tempfile::tempdir().unwrap();
     let mut spec = spec("local", dir.path().join("store").to_str().unwrap(), &[]);
@@ -115,7 +115,7 @@ pub(crate) fn spec(provider: &str, bucket: &str, config: &[(&str, &str)]) -> Bac
 /// A bucket, settings, a secret, and the field that the error about one of them begins with.
 pub(crate) type Refused<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str, &'a str);
 
-/// Opens a location with each: what is wrong is named, and no secret is shown.
+/// Opens a location with each: the error names the wrong field and shows no secret.
 pub(crate) fn assert_refused(provider: &str, table: &[Refused<'_>]) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     for (bucket, config, secret, field) in table {
@@ -128,7 +128,7 @@ pub(crate) fn assert_refused(provider: &str, table: &[Refused<'_>]) {
     }
 }
 
-/// Writes an object behind the location's back.
+/// Writes an object directly into the store.
 pub(crate) async fn put(location: &Location, key: &str, bytes: &[u8]) {
     location.store().put(&Path::parse(key).unwrap(), bytes.to_vec().into()).await.unwrap();
 }
@@ -147,7 +147,7 @@ pub(crate) async fn keys(location: &Location) -> Vec<String> {
     location.list(&Path::default()).await.unwrap().iter().map(ToString::to_string).collect()
 }
 
-/// An item at `pods` in namespace `ns`.
+/// The path of a pod in namespace `ns`.
 pub(crate) fn pod(name: &str) -> ItemPath<'_> {
     ItemPath { group_resource: "pods", version: "v1", preferred: true, namespace: Some("ns"), name }
 }
@@ -157,7 +157,7 @@ pub(crate) fn target(kind: DownloadTargetKind) -> DownloadTarget {
     DownloadTarget { kind, name: "b".to_owned(), ..DownloadTarget::default() }
 }
 
-/// Backup `b`.
+/// The claimant of backup `b`.
 pub(crate) fn of(uid: &str) -> Claimant {
     Claimant { uid: uid.to_owned(), installation: "cluster/velero".to_owned() }
 }
@@ -173,10 +173,10 @@ pub(crate) fn no_files() -> JobFiles {
     JobFiles::new(LogFile::new().unwrap())
 }
 
-/// Items of [`noise`] that make contents of more than one part.
+/// Number of items of [`noise`] that make contents of more than one part.
 pub(crate) const NOISE: u32 = 2;
 
-/// A text in JSON that hardly compresses: 6 MiB, and 4.5 when it is compressed.
+/// A JSON text that hardly compresses: 6 MiB, compressed 4.5 MiB.
 pub(crate) fn noise() -> &'static [u8] {
     static DATA: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| {
         const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -212,15 +212,15 @@ pub(crate) async fn collected(
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Fault {
     Fail,
-    /// The operation, but the answer is lost.
+    /// Does the operation, but its answer is lost.
     LoseAnswer,
-    /// Nothing, and says that it does not know how (conditional writes on some S3 servers).
+    /// Does nothing, and reports that it is not supported (conditional writes on some S3 servers).
     Unsupported,
-    /// The operation without its condition (other S3 servers).
+    /// Does the operation without its condition (other S3 servers).
     Ignored,
 }
 
-/// Records operations, and fails those that a test asks for.
+/// Records operations, and injects the faults that a test sets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorder {
     pub(crate) store: Arc<InMemory>,
@@ -249,7 +249,7 @@ impl Recorder {
         self.state.lock().unwrap().uploads.clone()
     }
 
-    /// What a lifecycle rule does.
+    /// Acts like a lifecycle rule.
     pub(crate) async fn expire_uploads(&self) {
         for id in self.uploads() {
             self.store.abort_multipart(&Path::default(), &id).await.unwrap();
@@ -257,7 +257,7 @@ impl Recorder {
         self.state.lock().unwrap().uploads.clear();
     }
 
-    /// How many operations so far were of this kind.
+    /// Number of recorded operations of this kind.
     pub(crate) fn count(&self, operation: &str) -> usize {
         self.operations().iter().filter(|line| line.starts_with(operation)).count()
     }
@@ -275,7 +275,7 @@ impl Recorder {
         fault
     }
 
-    /// Records an operation that is carried out unless a test asks for a fault.
+    /// Records an operation; fails if a test has set a fault for it.
     fn pass(&self, operation: &str, key: &Path) -> Result<()> {
         self.record(operation, key).map_or(Ok(()), |_| Err(lost()))
     }

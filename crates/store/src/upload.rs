@@ -1,7 +1,7 @@
-//! One object on its way into the store: parts if it is large, bytes in hand if it is not. Nothing of it is visible before
+//! One object being uploaded: parts if it is large, bytes in memory if it is not. It is not visible before
 //! [`Location::publish`].
 //!
-//! Memory: one part being filled and [`IN_FLIGHT`] on the wire, whatever the size of the object.
+//! Memory: one part being filled and up to [`IN_FLIGHT`] being sent, for any size of the object.
 
 use backup_core::digest::sha256;
 use std::{collections::BTreeMap, sync::Arc};
@@ -23,17 +23,17 @@ const IN_FLIGHT: usize = 2;
 pub(crate) struct Upload {
     location: Location,
     key: Path,
-    /// Where the upload is noted once it has begun, so that its parts can be removed after a crash.
+    /// Key of the note of this upload, so that its parts can be removed after a crash.
     note: Option<Path>,
     pending: BytesMut,
     begun: Option<Arc<str>>,
-    /// A record counts on what was uploaded: it is not removed when this fails.
+    /// A record refers to these parts; they are not removed on failure.
     recorded: bool,
-    /// Those that have landed, by their place.
+    /// Stored parts, by index.
     parts: BTreeMap<usize, Part>,
     sent: usize,
     wire: JoinSet<SentPart>,
-    /// In the parts that were sent, and those that are pending.
+    /// Total size of sent and pending parts (bytes).
     bytes: u64,
 }
 
@@ -47,12 +47,12 @@ struct SentPart {
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Note {
     pub key: String,
-    /// What the store calls the upload.
+    /// The store's id of the upload.
     pub upload: String,
 }
 
 impl Upload {
-    /// Nothing is sent before there is a full part.
+    /// Sends nothing before a part is full.
     pub(crate) fn new(location: Location, key: Path, note: Option<Path>) -> Self {
         Self {
             location,
@@ -68,7 +68,7 @@ impl Upload {
         }
     }
 
-    /// Resumes an upload of which `parts`, full ones, are sent, and `tail`, less than one, is not.
+    /// Resumes an upload whose full `parts` are sent; `tail`, less than one part, is not.
     pub(crate) fn resume(mut self, parts: Option<Uploaded>, tail: &[u8]) -> Self {
         self.bytes = tail.len() as u64;
         self.pending.extend_from_slice(tail);
@@ -90,7 +90,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Adds bytes. Waits while [`IN_FLIGHT`] parts are on the wire. After an error: [`Self::abort`].
+    /// Adds bytes. Waits while [`IN_FLIGHT`] parts are being sent. After an error: [`Self::abort`].
     pub(crate) async fn write(&mut self, mut bytes: Bytes) -> Result<(), StoreError> {
         self.failed_part()?;
         self.bytes += bytes.len() as u64;
@@ -105,7 +105,7 @@ impl Upload {
         Ok(())
     }
 
-    /// The whole object, staged: less than a part stays in hand. From here on nothing is removed by itself.
+    /// The whole object, staged: less than a part stays in memory. From here on, dropping this removes nothing.
     pub(crate) async fn finish(&mut self) -> Result<Staged, StoreError> {
         if self.begun.is_some() && !self.pending.is_empty() {
             self.send_part().await?;
@@ -114,7 +114,7 @@ impl Upload {
         Ok(parts.map_or(Staged::Inline(tail), Staged::Upload))
     }
 
-    /// What has been sent, and the rest that is less than a part. From here on nothing is removed by itself.
+    /// The sent parts, and the rest that is less than a part. From here on, dropping this removes nothing.
     pub(crate) async fn pause(&mut self) -> Result<(Option<Uploaded>, Bytes), StoreError> {
         while let Some(joined) = self.wire.join_next().await {
             self.joined(joined)?;
@@ -135,8 +135,8 @@ impl Upload {
         Ok((uploaded, tail))
     }
 
-    /// Waits for nothing, removes the parts that were sent. Best effort: the note stays if they cannot be removed, and the
-    /// store's lifecycle rules do the rest.
+    /// Removes the parts that were sent, without waiting for others. Best effort: the note stays if they cannot be
+    /// removed, and the store's lifecycle rules do the rest.
     pub(crate) async fn abort(&mut self) {
         self.wire.shutdown().await;
         self.pending.clear();
@@ -186,8 +186,8 @@ impl Upload {
         Ok(())
     }
 
-    /// Nothing can be in the way of a part: what sounds like it (409, 412, an upload that another replica has removed) is
-    /// over when it is begun again.
+    /// A part never conflicts for good: errors that suggest it (409, 412, an upload that another replica has removed)
+    /// are retryable, as the upload starts again.
     fn failed(&self, error: &object_store::Error) -> StoreError {
         if is_taken(error) || is_lost_upload(error) {
             return self.location.unreachable("write", &self.key, brief(error));

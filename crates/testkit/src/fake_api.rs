@@ -1,4 +1,4 @@
-//! The server as tests see it: what is stored, what was requested, and what fails.
+//! The test interface of the server: stored objects, logged requests, and faults.
 
 use std::{
     collections::BTreeMap,
@@ -17,12 +17,13 @@ use serde_json::{Value, json};
 use crate::{Fault, Request, serve, watch::Event};
 
 type FaultFn = dyn Fn(&FakeApi, &Request) -> Option<Fault> + Send + Sync;
-/// Something that is done once, just before a request is served.
+/// An action that runs once, just before a request is served.
 type Hook = Box<dyn FnOnce(&FakeApi) + Send>;
 
-/// A small API server in memory: get, list (in pages, by labels), watch, create, replace, merge and delete of any resource
-/// by its path, with resource versions, uids, preconditions and finalizers, and 404, 409 and 422 as the real one gives them.
-/// What a test stores at a path is what a GET of exactly this path answers, so discovery is a matter of a few objects.
+/// A small API server in memory: get, list (in pages, by labels), watch, create, replace, merge and delete of any
+/// resource by its path, with resource versions, uids, preconditions and finalizers, and 404, 409 and 422 like the
+/// real one. A GET answers with the object that the test stored at exactly this path, so discovery takes a few
+/// objects.
 ///
 /// Clones share its objects.
 #[derive(Clone, Default)]
@@ -36,7 +37,7 @@ pub(crate) struct Inner {
     requests: Mutex<Vec<Request>>,
     hooks: Mutex<Vec<(String, String, Hook)>>,
     fault: Mutex<Option<Arc<FaultFn>>>,
-    /// How writes were answered.
+    /// Status codes of the answers to writes.
     written: Mutex<Vec<u16>>,
     crashed: Arc<AtomicBool>,
     latency: Mutex<Option<Duration>>,
@@ -57,7 +58,7 @@ impl State {
         self.version
     }
 
-    /// Stores an object with a new version, and gives it back.
+    /// Stores an object with a new version, and returns it.
     pub(crate) fn store(&mut self, path: &str, mut object: Value) -> Value {
         let version = self.next_version();
         object["metadata"]["resourceVersion"] = json!(version.to_string());
@@ -79,7 +80,7 @@ impl State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastWrite {
     Lost,
-    /// It is done, and its answer is lost.
+    /// The write is done, and its answer is lost.
     Unanswered,
 }
 
@@ -98,7 +99,7 @@ impl FakeApi {
         Router::new().fallback(serve::serve).with_state(self.clone())
     }
 
-    /// Stores an object as it is given, at this path, with a new resource version.
+    /// Stores an object unchanged, at this path, with a new resource version.
     pub fn put(&self, path: &str, object: Value) {
         self.state().store(path, object);
         self.inner.changed.notify_waiters();
@@ -108,7 +109,7 @@ impl FakeApi {
         self.state().objects.get(path).cloned()
     }
 
-    /// The objects whose paths begin so, by path.
+    /// The objects whose paths have this prefix, by path.
     pub fn under(&self, path: &str) -> BTreeMap<String, Value> {
         let state = self.state();
         let inside = state.objects.iter().filter(|(at, _)| at.starts_with(path));
@@ -128,8 +129,8 @@ impl FakeApi {
         self.inner.changed.notify_waiters();
     }
 
-    /// Every request meets what this function says, and is served as it should be if that is `None`. It takes the place of
-    /// the one before.
+    /// Sets a function that returns the fault of each request; `None`: it is served normally. Replaces the previous
+    /// function.
     pub fn fault(&self, fault: impl Fn(&Self, &Request) -> Option<Fault> + Send + Sync + 'static) {
         *self.inner.fault.lock() = Some(Arc::new(fault));
     }
@@ -138,7 +139,7 @@ impl FakeApi {
         self.fault(move |_, request| when(request).then(Fault::unavailable));
     }
 
-    /// From now on every request takes so long before it is served.
+    /// From now on every request is delayed by this time before it is served.
     pub fn slow(&self, latency: Duration) {
         *self.inner.latency.lock() = Some(latency);
     }
@@ -147,7 +148,7 @@ impl FakeApi {
         *self.inner.latency.lock()
     }
 
-    /// Paths with this in it are not served, as those of a group whose definitions are not installed.
+    /// Paths with this part are not served, like those of a group whose definitions are not installed.
     pub fn unserve(&self, part: &'static str) {
         self.fault(move |_, request| {
             let page = || (StatusCode::NOT_FOUND, "404 page not found").into_response();
@@ -155,8 +156,8 @@ impl FakeApi {
         });
     }
 
-    /// After so many more writes comes the last; every request after it fails, as if the caller had crashed, until
-    /// [`FakeApi::recover`].
+    /// After this number of writes comes the last one; every request after it fails, as if the caller had crashed,
+    /// until [`FakeApi::recover`].
     pub fn crash_after(&self, writes: u64, last: LastWrite) {
         let crashed = Arc::clone(&self.inner.crashed);
         crashed.store(false, Ordering::SeqCst);
@@ -181,8 +182,8 @@ impl FakeApi {
         self.inner.crashed.swap(false, Ordering::SeqCst)
     }
 
-    /// Does this once, just before the next request with this method for exactly this path: what someone else did while
-    /// the request was on its way.
+    /// Runs an action once, just before the next request with this method for exactly this path: a change by another
+    /// client while the request was in flight.
     pub fn before(&self, method: &str, path: &str, act: impl FnOnce(&Self) + Send + 'static) {
         self.inner.hooks.lock().push((method.to_owned(), path.to_owned(), Box::new(act)));
     }
@@ -204,7 +205,7 @@ impl FakeApi {
         self.inner.written.lock().iter().filter(|code| (200..300).contains(*code)).count() as u64
     }
 
-    /// Writes that were refused because of what is stored.
+    /// Number of writes that were refused because of what is stored.
     pub fn conflicts(&self) -> u64 {
         self.inner.written.lock().iter().filter(|code| **code == 409).count() as u64
     }
@@ -213,7 +214,7 @@ impl FakeApi {
         self.inner.state.lock()
     }
 
-    /// Notes a request, and decides what it meets.
+    /// Logs a request, and returns its fault.
     pub(crate) fn meet(&self, request: &mut Request) -> Option<Fault> {
         {
             let mut requests = self.inner.requests.lock();

@@ -1,13 +1,13 @@
-//! Fuzzing with the stable toolchain: a check gets inputs that are mutations of good ones, and must not panic at any.
+//! Fuzzing with the stable toolchain: a check gets mutations of valid inputs, and must not panic at any.
 //!
-//! 1. Every seed, and every file of the corpus (`corpus/<name>` in the folder of the crate), is checked as it is.
+//! 1. Every seed, and every file of the corpus (`corpus/<name>` in the folder of the crate), is checked unchanged.
 //! 2. Mutations are checked: [`ITERATIONS`] of them, or as many as fit into `BACKUP_FUZZ_SECONDS`. The same seed
-//!    (`BACKUP_FUZZ_SEED`) makes the same inputs in the same order.
-//! 3. A check returns what came of the input, in words. An input with a result that was not seen before is mutated further:
-//!    so the search goes where the code distinguishes, without instrumentation.
-//! 4. An input at which the check panics, takes longer than [`SLOW`], or needs more memory than [`MEMORY`], becomes a file of
-//!    the corpus, and is checked by every later run. The input at hand also lies in the folder for temporary files, for what
-//!    ends the process, such as a stack that overflows.
+//!    (`BACKUP_FUZZ_SEED`) gives the same inputs in the same order.
+//! 3. A check returns its result as text. An input with a new result is mutated further: so the search follows the
+//!    distinctions that the code makes, without instrumentation.
+//! 4. An input at which the check panics, takes longer than [`SLOW`], or needs more memory than [`MEMORY`], becomes a file
+//!    of the corpus, and is checked by every later run. The current input is also in the folder for temporary files, for
+//!    errors that end the process, such as a stack overflow.
 
 use std::{
     any::Any,
@@ -24,26 +24,27 @@ mod mutate;
 
 use mutate::Mutator;
 
-/// How long a run of one target takes (seconds); without it a run has [`ITERATIONS`] mutations.
+/// Variable with the time of a run of one target (seconds); without it a run has [`ITERATIONS`] mutations.
 const SECONDS: &str = "BACKUP_FUZZ_SECONDS";
 const SEED: &str = "BACKUP_FUZZ_SEED";
 const ITERATIONS: u64 = 1_000;
-/// Inputs that are mutated further, at most.
+/// Maximum number of inputs that are mutated further.
 const KEPT: usize = 4_000;
-/// The longest time that one input may take, of a core: another program may have it meanwhile.
+/// Maximum CPU time for one input: other programs may use the core meanwhile.
 const SLOW: Duration = Duration::from_secs(10);
-/// The most that the memory of the process may grow (KiB), in a run that has the process to itself.
+/// Maximum growth of the process's memory (KiB), in a run that has the process to itself.
 const MEMORY: u64 = 256 * 1024;
 
-/// What is fuzzed.
+/// A fuzz target.
 #[derive(Debug)]
 pub struct Fuzz<'a> {
     /// The folder of the crate: `env!("CARGO_MANIFEST_DIR")`.
     pub folder: &'a str,
-    /// Also that of its corpus.
+    /// Also the name of its corpus.
     pub name: &'a str,
     pub seeds: Vec<Vec<u8>>,
-    /// Makes of what is mutated what is checked: compresses it, or repairs a checksum without which nothing else is read.
+    /// Converts the mutated input for the check: compresses it, or repairs a checksum without which nothing else is
+    /// read.
     pub wrap: fn(&[u8]) -> Vec<u8>,
 }
 
@@ -53,8 +54,8 @@ impl<'a> Fuzz<'a> {
         Self { folder, name, seeds, wrap: <[u8]>::to_vec }
     }
 
-    /// Fuzzes this check, which returns what came of an input: an error, or what was read, in words. Panics at the first input
-    /// at which it does, and says where that input is.
+    /// Fuzzes this check, which returns the result for an input as text: an error, or what was read. Panics at the
+    /// first input that makes the check panic, and names the file of that input.
     pub fn run(self, check: impl Fn(&[u8]) -> String) {
         self.run_as(&Wanted::from_environment(), check);
     }
@@ -85,7 +86,7 @@ impl<'a> Fuzz<'a> {
         }
     }
 
-    /// Checks an input; a hash of what came of it.
+    /// Checks an input; returns a hash of the result.
     fn check(&self, input: &[u8], check: &impl Fn(&[u8]) -> String) -> u64 {
         std::fs::write(self.at_hand(), input).unwrap();
         let start = time_of_thread();
@@ -130,7 +131,7 @@ fn time_of_thread() -> Duration {
 }
 
 struct Wanted {
-    /// None: so many iterations.
+    /// `None`: a fixed number of iterations.
     time: Option<Duration>,
     iterations: u64,
     seed: u64,
@@ -144,7 +145,7 @@ impl Wanted {
     }
 }
 
-/// What a result is, whatever numbers and quoted texts are in it.
+/// Hash of a result without its numbers and quoted texts.
 fn kind_of(result: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     let plain = result.split(['"', '`']).step_by(2);
@@ -158,7 +159,7 @@ fn words(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
 }
 
-/// The most memory that this process has used so far (KiB); 0 where there is no such file.
+/// Peak memory of this process so far (KiB); 0 where the file does not exist.
 fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -169,7 +170,7 @@ fn peak_memory() -> u64 {
 mod tests {
     use super::*;
 
-    /// A mistake that no seed shows: it takes two mutations in a row, of which the first is seen in the result.
+    /// A bug that no seed triggers: it takes two mutations in a row, the first of which changes the result.
     #[test]
     fn a_mistake_two_steps_away_is_found_and_kept() {
         let folder = std::env::temp_dir().join(format!("fuzz-corpus-{}", std::process::id()));

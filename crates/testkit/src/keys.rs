@@ -2,9 +2,9 @@
 
 use std::fmt::Display;
 
-/// Tries each known key with a value: the outcome has to be another one than without it, or an error; but for those that are
-/// `excused`, which change nothing. A key that is added to the list without a reader fails here. `outcome` is told the key that is
-/// set, and shows what is made of it.
+/// Sets each known key to a value: the outcome has to differ from the one without it, or be an error; except for
+/// those that are `excused`, which change nothing. A key that is added to the list without a reader fails here.
+/// `outcome` gets the key that is set, and describes the result.
 pub fn assert_each_key_counts<'a, E: Display>(
     keys: impl IntoIterator<Item = &'a str>,
     excused: &[&str],

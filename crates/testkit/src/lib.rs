@@ -1,6 +1,6 @@
-//! For tests without a cluster: an API server in memory that can be told to fail, and the objects that tests begin with.
+//! For tests without a cluster: an API server in memory that can inject faults, and initial objects for tests.
 //!
-//! And fuzzing: mutations of good inputs for what reads texts of others; and a check that each key of a list is read.
+//! Also fuzzing: mutations of valid inputs for parsers of foreign texts; and a check that each key of a list is read.
 //!
 //! A dev-dependency of the other crates, and part of no program.
 

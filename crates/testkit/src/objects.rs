@@ -1,4 +1,4 @@
-//! Where objects are, and objects that tests begin with.
+//! Paths of objects, and initial objects for tests.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ impl FakeApi {
         self
     }
 
-    /// With these items and no others in a list: `/api/v1/pods`, `/api/v1/namespaces/a/pods`.
+    /// Sets the items of a list, and no others: `/api/v1/pods`, `/api/v1/namespaces/a/pods`.
     pub fn with_list(self, path: &str, items: Vec<Value>) -> Self {
         let target = Target::of(path);
         self.state().objects.retain(|at, _| !target.lists(at));

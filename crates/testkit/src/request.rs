@@ -1,4 +1,4 @@
-//! A request to the API server in memory, and the faults that it may meet.
+//! A request to the API server in memory, and the faults it may get.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,10 +14,10 @@ pub struct Request {
     pub method: Method,
     /// Without the query.
     pub path: String,
-    /// The parameters behind the path, decoded.
+    /// The decoded query parameters.
     pub query: BTreeMap<String, String>,
     pub headers: HeaderMap,
-    /// What was sent; null if that was nothing, or no JSON.
+    /// The JSON body; null if it was empty, or no JSON.
     pub body: Value,
     pub earlier: usize,
 }
@@ -44,7 +44,7 @@ impl Request {
         self.method == method && self.path == path
     }
 
-    /// A parameter of the query; empty if it is not there.
+    /// A query parameter; empty if it is missing.
     pub fn parameter(&self, key: &str) -> &str {
         self.query.get(key).map(String::as_str).unwrap_or_default()
     }
@@ -54,14 +54,14 @@ impl Request {
     }
 }
 
-/// What happens to a request instead of what should.
+/// A fault that replaces the normal handling of a request.
 #[derive(Debug)]
 pub enum Fault {
-    /// It is not carried out, and answered so.
+    /// Not executed, and answered with this.
     Answer(Response),
-    /// It is carried out, but answered so.
+    /// Executed, but answered with this.
     DoneBut(Response),
-    /// It is carried out this much later.
+    /// Executed after this delay.
     Late(Duration),
     Hang,
 }
@@ -71,7 +71,7 @@ impl Fault {
         Self::Answer(status(code, failure(code, reason, message, json!({}))))
     }
 
-    /// Answered with a list of these items, whatever they are.
+    /// Answered with a list of these items, for any request.
     pub fn list(items: &[Value]) -> Self {
         let metadata = json!({"resourceVersion": "1"});
         Self::Answer(status(

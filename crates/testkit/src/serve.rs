@@ -1,4 +1,4 @@
-//! What the API server in memory does with a request.
+//! How the API server in memory handles a request.
 
 use axum::{
     body::Bytes,
@@ -70,7 +70,7 @@ impl Target {
             && (self.namespace.is_none() || self.namespace == other.namespace)
     }
 
-    /// A refusal in the words of the real server.
+    /// A refusal with the message of the real server.
     fn refuse(&self, code: u16, reason: &str, name: &str) -> Answer {
         let dot = if self.group.is_empty() { "" } else { "." };
         let (kind, group) = (&self.plural, &self.group);
@@ -92,7 +92,7 @@ impl Target {
     }
 }
 
-/// What a list or a watch selects: by name, and by equality, inequality and existence of labels.
+/// The filter of a list or a watch: by name, and by equality, inequality and existence of labels.
 #[derive(Clone)]
 pub(crate) struct Selection {
     name: Option<String>,
@@ -132,7 +132,7 @@ pub(crate) async fn serve(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    // Lets requests of others come in between, as they would on a network.
+    // Lets other requests run in between, as they would on a network.
     tokio::task::yield_now().await;
     let mut request = Request::new(method, &uri, headers, &body);
     if let Some(latency) = api.latency() {
@@ -186,7 +186,7 @@ impl FakeApi {
                     }
                 }
                 ("PUT", Some(name)) => state.replace(&target, name, &request.body),
-                // What is applied and not there is created.
+                // Server-side apply creates a missing object.
                 ("PATCH", Some(_)) if is_apply(request) && !state.objects.contains_key(&target.path) => {
                     Answer(201, state.store(&target.path, request.body.clone()))
                 }
@@ -203,7 +203,7 @@ impl FakeApi {
 }
 
 impl State {
-    /// A page of a list; what comes after it is an offset.
+    /// A page of a list; its continue token is an offset.
     fn list(&self, target: &Target, request: &Request) -> Answer {
         let selection = Selection::of(request);
         let matches = |(path, object): &(&String, &Value)| target.lists(path) && selection.selects(object);
@@ -214,7 +214,7 @@ impl State {
         let mut metadata = json!({"resourceVersion": self.version.to_string()});
         if to < all.len() {
             metadata["continue"] = json!(to.to_string());
-            // Not with a selector: a server does not count what comes after the page.
+            // Not with a selector: a server does not count what follows the page then.
             if request.parameter("labelSelector").is_empty() {
                 metadata["remainingItemCount"] = json!(all.len() - to);
             }
@@ -250,7 +250,8 @@ impl State {
 
     fn replace(&mut self, target: &Target, name: &str, object: &Value) -> Answer {
         let Some(old) = self.objects.get(&target.path) else {
-            // A PUT can create a Lease, so one that names the uid of a lost one is a conflict; nothing else can be created so.
+            // A PUT can create a Lease, so one with the uid of a deleted Lease is a conflict; no other kind can be
+            // created this way.
             return match target.plural.as_str() {
                 "leases" => target.refuse(409, "Conflict", name),
                 _ => target.refuse(404, "NotFound", name),
@@ -270,7 +271,8 @@ impl State {
         Answer(200, self.write(target, new))
     }
 
-    /// A JSON merge patch (RFC 7386), or a list of JSON patches (RFC 6902); a `resourceVersion` and a `uid` in the first are conditions.
+    /// A JSON merge patch (RFC 7386), or a list of JSON patches (RFC 6902); in the first, `resourceVersion` and `uid`
+    /// are conditions.
     fn patch(&mut self, target: &Target, name: &str, patch: &Value) -> Answer {
         let Some(old) = self.objects.get(&target.path) else {
             return target.refuse(404, "NotFound", name);
@@ -295,7 +297,7 @@ impl State {
         Answer(200, self.write(target, new))
     }
 
-    /// Stores what was written; an object that is being deleted goes with its last finalizer.
+    /// Stores a written object; one that is being deleted is removed with its last finalizer.
     fn write(&mut self, target: &Target, object: Value) -> Value {
         let ends = !object["metadata"]["deletionTimestamp"].is_null() && !has_finalizers(&object);
         let object = self.store(&target.path, object);
@@ -305,7 +307,7 @@ impl State {
         object
     }
 
-    /// Deletes an object that is as the preconditions say; one with finalizers is only marked.
+    /// Deletes an object that meets the preconditions; one with finalizers is only marked.
     fn delete(&mut self, target: &Target, name: &str, options: &Value) -> Answer {
         let Some(old) = self.objects.get(&target.path) else {
             return target.refuse(404, "NotFound", name);
@@ -329,7 +331,7 @@ impl State {
     }
 }
 
-/// Whether an object has the uid and the version that are asked for, if any are.
+/// Whether an object has the requested uid and version, if any are requested.
 fn meets(object: &Value, wanted: &Value) -> bool {
     let fields = ["uid", "resourceVersion"];
     fields.iter().all(|field| wanted[field].is_null() || wanted[field] == object["metadata"][field])

@@ -1,4 +1,4 @@
-//! The server in memory, through the client that the programs use.
+//! The server in memory, called with the programs' own client.
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -36,7 +36,7 @@ async fn lists_come_in_pages_and_by_labels() {
     let (api, maps) = with(&["a1", "a2", "a3", "b1"]);
     api.put("/api/v1/namespaces/other/configmaps/a4", json!({"metadata": {"name": "a4"}}));
     let first = maps.list(&ListParams::default().labels("app=a").limit(2)).await.unwrap();
-    // A server does not count what a selector leaves.
+    // A server does not count the items that match a selector.
     assert_eq!((first.items.len(), first.metadata.remaining_item_count), (2, None));
     let counted = maps.list(&ListParams::default().limit(3)).await.unwrap();
     assert_eq!(counted.metadata.remaining_item_count, Some(1));

@@ -1,4 +1,4 @@
-//! Watches: what has changed since a version, and what changes from then on.
+//! Watches: the changes since a version, and all later ones.
 
 use axum::{
     body::Body,
@@ -27,7 +27,7 @@ pub(crate) fn watch(api: FakeApi, target: Target, selection: Selection, since: u
         let (api, target, selection) = (api.clone(), target.clone(), selection.clone());
         async move {
             loop {
-                // Registered before the look, so that no change is missed between the two.
+                // Registered before checking, so that no change is missed between the two.
                 let changed = api.inner.changed.notified();
                 let mut changed = std::pin::pin!(changed);
                 changed.as_mut().enable();

@@ -1,4 +1,4 @@
-//! `cancel` and `restore cancel`: ask for an early end, by the annotation that the controller looks for.
+//! `cancel` and `restore cancel`: request an early end by the annotation that the controller watches.
 
 use backup_core::labels::CANCEL_ANNOTATION;
 
@@ -43,7 +43,7 @@ async fn one<W: Workload>(
         terminal.say(&format!("It ends soon. Follow it with: {} describe {name}", W::COMMAND));
         return Ok(Exit::Done);
     }
-    // Any end is the one that was asked for.
+    // Any final phase is the requested end.
     match until_ended::<W>(session, terminal, work, args.timeout).await?.0 {
         Exit::NotGood => Ok(Exit::Done),
         exit => Ok(exit),

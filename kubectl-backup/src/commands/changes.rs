@@ -1,4 +1,4 @@
-//! What an object became, each time that it changes.
+//! Watches one object and returns it after each change.
 
 use std::fmt::Debug;
 
@@ -9,14 +9,14 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-/// How long one watch lasts (seconds). API servers end those that say more, as those that say nothing.
+/// Timeout of one watch request (seconds). API servers may end longer watches.
 const LONGEST: u32 = 290;
 
-/// A watch of one object, where one is granted and comes through.
+/// A watch of one object, if the cluster grants watches and the request succeeds.
 pub(super) struct Changes<K> {
     api: Api<K>,
     params: WatchParams,
-    /// What was seen last.
+    /// Resource version of the last event.
     version: String,
     events: Option<BoxStream<'static, Result<WatchEvent<K>, Error>>>,
     is_refused: bool,
@@ -26,7 +26,7 @@ impl<K> Changes<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    /// All that come after this object. Those of another one with its name, too.
+    /// Watches all changes after this version of the object, and those of a new object with the same name.
     pub(super) fn after(api: Api<K>, object: &K) -> Self {
         let name = object.meta().name.as_deref().unwrap_or_default();
         let params = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(LONGEST);
@@ -34,7 +34,7 @@ where
         Self { api, params, version, events: None, is_refused: false }
     }
 
-    /// Waits for the next one; without end if it cannot be seen. A watch that ended is begun again by the next call.
+    /// Waits for the next change; forever if the object cannot be watched. If a watch has ended, the next call starts another.
     pub(super) async fn next(&mut self) -> K {
         match self.change().await {
             Some(object) => object,
@@ -59,7 +59,7 @@ where
         while let Some(Ok(event)) = events.next().await {
             match event {
                 WatchEvent::Bookmark(mark) => self.version = mark.metadata.resource_version,
-                // The history since then is gone.
+                // The history is gone: watch from any version.
                 WatchEvent::Error(_) => "0".clone_into(&mut self.version),
                 WatchEvent::Added(object) | WatchEvent::Modified(object) | WatchEvent::Deleted(object) => {
                     self.version = object.meta().resource_version.clone().unwrap_or_default();

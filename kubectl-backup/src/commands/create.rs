@@ -1,5 +1,5 @@
-//! `create`, and what creating a backup and a restore have in common. With `--retry-for` a creation that is refused because
-//! something else is in the way is tried again, at the pace that the refusal names.
+//! `create`, and the code that creating a backup and creating a restore share. With `--retry-for` a creation that is refused
+//! because of a conflict is retried, at the pace that the refusal names.
 
 use backup_core::{
     labels, names,
@@ -14,7 +14,7 @@ use crate::{
     client::installation_namespace,
 };
 
-/// Tries of a creation whose answer did not come.
+/// Maximum number of tries of a creation that gets no answer.
 const TRIES: usize = 5;
 
 pub(crate) async fn run(args: CreateArgs, terminal: &mut Terminal) -> CommandResult {
@@ -33,8 +33,8 @@ pub(crate) async fn run(args: CreateArgs, terminal: &mut Terminal) -> CommandRes
     Box::pin(finish(backup, &checked, &args.creation, &connection, terminal)).await
 }
 
-/// Everything from the schedule's template (Velero `pkg/cmd/cli/backup/create.go`): the labels are those of the
-/// template, or else of the schedule itself.
+/// Takes the whole spec from the schedule's template (Velero `pkg/cmd/cli/backup/create.go`). The labels come from the template,
+/// or else from the schedule itself.
 async fn start_from(name: &str, backup: &mut Backup, session: &Session) -> Result<(), Problem> {
     let schedule = session.get::<Schedule>(name).await?;
     backup.spec = schedule.spec.template;
@@ -48,20 +48,20 @@ async fn start_from(name: &str, backup: &mut Backup, session: &Session) -> Resul
     Ok(())
 }
 
-/// A session that is made when it is first needed: `--dry-run=client` needs none.
+/// A session that is created when it is first needed: `--dry-run=client` needs none.
 pub(crate) type Connection = tokio::sync::OnceCell<Session>;
 
-/// What is wrong in a spec, as far as that can be said without a cluster.
+/// Errors in a spec that can be found without a cluster.
 #[derive(Default)]
 pub(crate) struct Checked {
-    /// No server takes it.
+    /// Every server refuses these.
     invalid: Vec<Finding>,
-    /// Only our controller refuses it: the server of a cluster in guard mode may do it, so the cluster decides.
+    /// Errors for which only our controller refuses the spec: a Velero server (guard mode) may accept it, so the cluster decides.
     unsupported: Vec<Finding>,
 }
 
 impl Checked {
-    /// `by_engine` is what our controller refuses the spec for, `invalid` included.
+    /// `by_engine` holds all findings of our controller, including `invalid`.
     pub(crate) fn new(invalid: Vec<Finding>, mut by_engine: Vec<Finding>) -> Self {
         by_engine.retain(|finding| !invalid.contains(finding));
         Self { invalid, unsupported: by_engine }
@@ -72,7 +72,7 @@ fn listed(findings: &[Finding]) -> String {
     findings.iter().fold(String::new(), |all, one| format!("{all}\n  {one}"))
 }
 
-/// Fails with everything that no server takes; `what` is the start of the message.
+/// Fails with all findings of `invalid`; `what` is the start of the message.
 pub(crate) fn check_invalid(what: &str, checked: &Checked) -> Result<(), Problem> {
     if checked.invalid.is_empty() {
         return Ok(());
@@ -81,7 +81,7 @@ pub(crate) fn check_invalid(what: &str, checked: &Checked) -> Result<(), Problem
 }
 
 pub(crate) enum Made<K> {
-    /// Nothing was stored; how it was checked.
+    /// Not stored; the second field says how it was checked.
     Dry(K, &'static str),
     Stored(K),
 }
@@ -139,7 +139,7 @@ pub(crate) async fn finish<K: Workload>(
         }
         return Ok(Exit::Done);
     }
-    // An object is printed when it is final; a line at once.
+    // JSON and YAML are printed once the object is final; a line is printed at once.
     let whole = matches!(args.output, Some(Output::Json | Output::Yaml));
     if !whole {
         print(&created, args.output, "", terminal)?;
@@ -181,8 +181,8 @@ fn spec_of<K: TableKind>(object: &K) -> Value {
 
 /// Creates an object under its fixed name.
 ///
-/// The write is create-only, and the name does not change between tries: a try whose answer was lost cannot make a
-/// second object. `AlreadyExists` after such a try is success if what is there is what was asked for.
+/// The write is create-only, and the name does not change between tries: a try whose answer was lost cannot create a second
+/// object. `AlreadyExists` after such a try is a success if the stored object has all requested fields.
 async fn create_only<K: TableKind>(session: &Session, object: &K, dry_run: bool) -> Result<K, Problem> {
     let name = object.meta().name.clone().unwrap_or_default();
     let params = PostParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()) };
@@ -200,7 +200,7 @@ async fn create_only<K: TableKind>(session: &Session, object: &K, dry_run: bool)
             }
             return Err(About::of::<K>("create", &name).exists(&session.namespace));
         }
-        // No connection at all means a wrong address more often than a restart: two tries are enough.
+        // A failure to connect means a wrong address more often than a restart: two tries are enough.
         let never_sent = problem.kind == ProblemKind::Unreachable && problem.message.contains("(Connect)");
         let Some(pause) = pauses.next().filter(|_| problem.is_transient()) else { return Err(problem) };
         if never_sent && !lost && !is_first {
@@ -212,7 +212,7 @@ async fn create_only<K: TableKind>(session: &Session, object: &K, dry_run: bool)
     }
 }
 
-/// Whether everything that was asked for is in what is stored. A server fills in what was left out and adds to lists.
+/// Whether the stored object has everything that was requested. A server adds default values and appends to lists.
 fn is_within(asked: &Value, stored: &Value) -> bool {
     match (asked, stored) {
         (Value::Object(asked), Value::Object(stored)) => {
@@ -225,10 +225,10 @@ fn is_within(asked: &Value, stored: &Value) -> bool {
     }
 }
 
-/// Time without an answer after which stderr says what is waited for.
+/// Time without an answer after which stderr says what the command waits for.
 const SLOW_ANSWER: Duration = Duration::from_secs(4);
 
-/// Does `work`, and `tell`s when it is slow.
+/// Runs `work`; calls `tell` after [`SLOW_ANSWER`].
 async fn told_if_slow<T>(work: impl Future<Output = T>, tell: impl FnOnce()) -> T {
     let mut work = std::pin::pin!(work);
     if let Ok(done) = timeout(SLOW_ANSWER, &mut work).await {
@@ -238,10 +238,10 @@ async fn told_if_slow<T>(work: impl Future<Output = T>, tell: impl FnOnce()) -> 
     work.await
 }
 
-/// Where trouble that passes does not say for how long.
+/// Pause after a transient error that names no time.
 const UNNAMED: Duration = Duration::from_secs(5);
 
-/// Creates an object. A refusal that will not pass (without a time) ends it at once.
+/// Creates an object. A permanent refusal (one without a time) ends the retries at once.
 async fn create<K: TableKind>(
     session: &Session,
     object: &K,
@@ -275,8 +275,8 @@ async fn create<K: TableKind>(
     }
 }
 
-/// After how long the next try comes, where so much time is left; none if it will not pass. As long as was asked for and up to a
-/// third more, so that many who were refused at once do not come back at once; one last try at the end.
+/// The pause before the next try, at most `left`; `None` if the problem is permanent. The pause is the time that the answer names
+/// plus up to a third, so that clients refused together do not retry together. The last try is at the deadline.
 fn wait(problem: &Problem, left: Duration) -> Option<Duration> {
     let asked = match problem.kind {
         ProblemKind::Refused { retry_after } => retry_after?,

@@ -1,5 +1,6 @@
-//! `debug`: an archive with what a person needs to report a problem. Each part is read for itself: one that cannot be had becomes a
-//! line of the list. Secrets are taken out of each ([`crate::redact`]), and the list is shown before anything is written.
+//! `debug`: an archive with the data that a problem report needs. Each part is read independently: a part that cannot be read
+//! becomes a line of the list. Secrets are removed from each part ([`crate::redact`]), and the list is shown before anything is
+//! written.
 
 mod archive;
 mod cluster;
@@ -34,13 +35,13 @@ use crate::{
     stored::{StoredFile, unpacked},
 };
 
-/// For each part.
+/// Time limit for each part.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Parts that are read at a time, and then are in memory.
+/// Parts that are read, and kept in memory, at the same time.
 const AT_ONCE: usize = 3;
-/// Logs of containers at most.
+/// Maximum number of container logs.
 const LOGS: usize = 40;
-/// Bytes that are copied at a time.
+/// Bytes that are copied in one step.
 const PIECE: usize = 64 * 1024;
 
 pub(super) async fn run(args: DebugArgs, terminal: &mut Terminal) -> CommandResult {
@@ -93,7 +94,7 @@ fn patterns() -> Result<SecretPatterns, Problem> {
         .map_err(|error| Problem::other(format!("cannot make the patterns of secrets: {error}")))
 }
 
-/// Without the API server there is nothing to report but that.
+/// Fails if the API server does not answer: then there is nothing else to report.
 async fn answers(session: &Session) -> Result<(), Problem> {
     let about = About::called("get", "version", "version", "");
     match session.call(about, session.client.apiserver_version()).await {
@@ -109,7 +110,7 @@ async fn answers(session: &Session) -> Result<(), Problem> {
     }
 }
 
-/// A part that is still to be read.
+/// A part that has not been read yet.
 type Pending<'a> = LocalBoxFuture<'a, Part>;
 
 async fn collect(
@@ -159,7 +160,7 @@ async fn collect(
     missing.into_iter().try_for_each(|part| archive.add(part))
 }
 
-/// About the installation as a whole.
+/// The parts about the installation.
 fn installation<'a>(session: &'a Session, terminal: &'a Terminal) -> Vec<Pending<'a>> {
     let lines: [(&'static str, &'static [&'static str]); 4] = [
         ("version.txt", &["version"]),
@@ -182,7 +183,7 @@ fn installation<'a>(session: &'a Session, terminal: &'a Terminal) -> Vec<Pending
     parts
 }
 
-/// About a backup or a restore.
+/// The parts about one backup or restore.
 fn object<'a, W: Workload>(session: &'a Session, terminal: &'a Terminal, name: &'a str) -> Vec<Pending<'a>> {
     let kind = W::KIND;
     let group = W::COMMAND.strip_prefix("kubectl backup").unwrap_or_default().split_whitespace();
@@ -209,7 +210,7 @@ fn object<'a, W: Workload>(session: &'a Session, terminal: &'a Terminal, name: &
     parts
 }
 
-/// Objects of the installation's namespace; with a name that one alone.
+/// Objects of the installation's namespace; only the object called `name` if `name` is not empty.
 async fn objects<K>(session: &Session, file: impl Into<String>, name: &str) -> Part
 where
     K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,

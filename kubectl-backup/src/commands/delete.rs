@@ -20,9 +20,9 @@ use crate::{
     view::workload::has_not_begun,
 };
 
-/// Tries of a write that others come before.
+/// Maximum number of tries after write conflicts.
 const TRIES: u32 = 3;
-/// Looks at a backup whose request is gone before it is said that nothing happened.
+/// Polls of a backup whose request is gone before the command reports that nothing was deleted.
 const LOOKS_WITHOUT_REQUEST: u32 = 3;
 
 pub(super) async fn backups(
@@ -44,16 +44,16 @@ pub(super) async fn backups(
     delete_each::<Backup, _>(&args.deletion, async |_, _| what.to_owned(), terminal, delete).await
 }
 
-/// The backup, unless it has not begun: then nothing is stored of it, and it is deleted at once.
+/// Returns the backup if it has ended. A backup that has not started has no stored data and is deleted at once.
 ///
-/// Errors: it runs.
+/// Errors: the backup is running.
 async fn ended_backup(
     session: &Session,
     name: &str,
     terminal: &mut Terminal,
 ) -> Result<Option<DynamicObject>, Problem> {
     let resource = ApiResource::erase::<Backup>(&());
-    // One that cannot be decoded can be deleted as well.
+    // A backup that cannot be decoded can be deleted as well.
     let api: Api<DynamicObject> = Api::namespaced_with(session.client.clone(), &session.namespace, &resource);
     for _ in 0..TRIES {
         let backup = session.call(About::of::<Backup>("get", name), api.get(name)).await?;
@@ -70,7 +70,7 @@ async fn ended_backup(
                 "End it early (kubectl backup cancel {name}), or wait for it (kubectl backup wait {name}); then delete it."
             )));
         }
-        // Only as it was read: it may begin meanwhile.
+        // Fails if the backup starts in the meantime.
         let as_read = Preconditions { uid: backup.uid(), resource_version: backup.resource_version() };
         match session.delete::<Backup>(name, as_read).await {
             Ok(()) => {
@@ -86,7 +86,7 @@ async fn ended_backup(
         .with_remedy("Try again."))
 }
 
-/// Deletes objects that need no request. `consequence` ends the question.
+/// Deletes objects that need no request. `consequence` gives the last part of the question to the user.
 pub(super) async fn objects<K: TableKind>(
     args: DeleteArgs,
     consequence: impl AsyncFnOnce(&Session, &[String]) -> String,
@@ -94,7 +94,7 @@ pub(super) async fn objects<K: TableKind>(
 ) -> CommandResult {
     let delete = async |session: &Session, name: &str, terminal: &mut Terminal| {
         let uid = session.get_metadata::<K>(name).await?.metadata.uid;
-        // Only the object that was asked about: another of the same name stays.
+        // Deletes only the object that the user confirmed, not a newer one of the same name.
         session.delete::<K>(name, Preconditions { uid: uid.clone(), resource_version: None }).await?;
         terminal.data(&format!("{} deleted\n", full_name::<K>(name)))?;
         if !args.wait {
@@ -114,7 +114,7 @@ pub(super) async fn objects<K: TableKind>(
     delete_each::<K, _>(&args.deletion, consequence, terminal, delete).await
 }
 
-/// The request's name: fixed by the backup, so that asking twice is asking once.
+/// The request's name, derived from the backup: a second request for the same backup has the same name.
 fn request_name(backup: &str, uid: &str) -> String {
     let suffix: String = uid.chars().take(8).collect();
     let room = 253 - suffix.len() - 1;
@@ -122,10 +122,10 @@ fn request_name(backup: &str, uid: &str) -> String {
     format!("{}-{suffix}", start.trim_end_matches(['-', '.']))
 }
 
-/// Creates the request for this very backup (labels as Velero `pkg/backup/delete_helpers.go`).
+/// Creates the deletion request for exactly this backup (labels as Velero `pkg/backup/delete_helpers.go`).
 ///
-/// Create-only under a fixed name. A request that is there already asks for the same; if it ended with errors, it is deleted
-/// (with a precondition on its uid and version) and created again, which is another try.
+/// Create-only under a fixed name. An existing request asks for the same deletion; if it ended with errors, it is deleted (with a
+/// precondition on its uid and version) and created again, which retries the deletion.
 async fn request(
     session: &Session,
     backup: &DynamicObject,
@@ -164,7 +164,7 @@ async fn request(
         }
         let preconditions = Preconditions { uid: stored.uid(), resource_version: stored.resource_version() };
         match session.delete::<DeleteBackupRequest>(&request_name, preconditions).await {
-            // Another program was faster: create again, or find its request.
+            // Another program wrote first: create again, or find its request.
             Err(Problem { kind: ProblemKind::Api { code: 409, .. }, .. }) | Ok(()) => {}
             Err(problem) => return Err(problem),
         }
@@ -177,7 +177,7 @@ fn has_failed(request: &DeleteBackupRequest) -> bool {
     request.status.phase == Some(DeleteBackupRequestPhase::Processed) && !request.status.errors.is_empty()
 }
 
-/// Waits until this very backup is gone, or its request has ended with errors.
+/// Waits until exactly this backup is gone, or its request has ended with errors.
 async fn until_deleted(
     session: &Session,
     backup: &DynamicObject,
@@ -200,7 +200,7 @@ async fn until_deleted(
                     .with_remedy(format!("Once the cause is gone, ask again: {again}")))
             }
             Some(_) => Ok(Look::Same),
-            // The server deletes the request after the backup: the next look finds that gone, too.
+            // The server deletes the request after the backup, so the next poll finds the backup gone, too.
             None if looks_without < LOOKS_WITHOUT_REQUEST => {
                 looks_without += 1;
                 Ok(Look::Same)
@@ -219,7 +219,7 @@ async fn until_deleted(
     Ok(exit)
 }
 
-/// The exit code, after saying why the end was not waited for.
+/// Returns the exit code, and reports why waiting stopped before the end.
 fn ended(waited: Polled<()>, what: &str, args: &DeleteArgs, terminal: &mut Terminal) -> Exit {
     match &waited {
         Ok(()) => {}

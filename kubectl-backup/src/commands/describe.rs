@@ -1,4 +1,4 @@
-//! `describe`: fetches the object, then everything about it side by side, each part within its time.
+//! `describe`: fetches the object, then all its parts concurrently, each within its time limit.
 
 use std::cell::RefCell;
 
@@ -36,10 +36,10 @@ use crate::{
     },
 };
 
-/// Events and requests read at most: a screen shows a few.
+/// Maximum number of events and requests that are read: a screen shows only a few.
 const FEW: u32 = 100;
 
-/// With `-w` the screen waits at most so long for its parts. Those that take longer come with a later one.
+/// With `-w`, time that one redraw waits for the parts. Parts that take longer appear in a later redraw.
 const REDRAW: Duration = Duration::from_secs(2);
 
 pub(super) async fn run<W: Workload>(args: DescribeArgs, terminal: &mut Terminal) -> CommandResult {
@@ -57,7 +57,7 @@ pub(super) async fn run<W: Workload>(args: DescribeArgs, terminal: &mut Terminal
     Ok(Exit::Done)
 }
 
-/// The one that was created last.
+/// The name of the newest object.
 async fn newest<W: Workload>(session: &Session) -> Result<String, Problem> {
     let api: Api<DynamicObject> =
         Api::namespaced_with(session.client.clone(), &session.namespace, &ApiResource::erase::<W>(&()));
@@ -70,14 +70,14 @@ async fn newest<W: Workload>(session: &Session) -> Result<String, Problem> {
     })
 }
 
-/// Everything about a workload. What cannot be fetched says so.
+/// Everything about a workload. A part that cannot be fetched contains the reason.
 async fn describe<W: Workload>(session: &Session, work: &W, now: Timestamp) -> Description {
     let parts = RefCell::new(WorkloadParts::unread());
     Box::pin(fetch(session, work, &parts)).await;
     workload::describe(work, parts.into_inner(), now)
 }
 
-/// Fetches everything about a workload. Each part is there as soon as it is fetched.
+/// Fetches everything about a workload. Each part is stored in `parts` as soon as it is fetched.
 async fn fetch<W: Workload>(session: &Session, work: &W, parts: &RefCell<WorkloadParts>) {
     let source = async {
         let source = source(session, work.source().as_deref()).await;
@@ -138,7 +138,7 @@ async fn previous(session: &Session, backup: Option<&Backup>) -> Fetched<Option<
     schedules::backups(session, schedule).await.map(|all| related::previous(&all, backup))
 }
 
-/// By label, as velero's own command does: the server puts the labels on requests that came without.
+/// Deletion requests, found by label as velero's own command does: the server adds the labels to requests that have none.
 async fn deletions(session: &Session, backup: Option<&Backup>) -> Fetched<Vec<DeletionView>> {
     let Some(backup) = backup.map(ResourceExt::name_any) else { return Fetched::Known(Vec::new()) };
     let label = format!("{}={}", labels::BACKUP_NAME, labels::valid_value(&backup));
@@ -157,13 +157,13 @@ async fn events<W: Workload>(session: &Session, meta: &ObjectMeta) -> Fetched<Ve
     fetched(session, session.page(&ListParams::default().fields(&fields).limit(FEW))).await
 }
 
-/// The ledger of our own backups and restores; none if there is none yet.
+/// The ledger of our own backups and restores; `None` if it does not exist yet.
 pub(super) async fn read_ledger(session: &Session) -> Result<Option<Ledger>, Problem> {
     let found = found_ledger(session).await?.map(|found| found.ledger);
     found.transpose().map_err(|damage| Problem::other(damage.problem))
 }
 
-/// Velero's ledger, or what is wrong with it; `None`: there is none.
+/// Velero's ledger, or what is wrong with it; `None` if it does not exist.
 pub(super) async fn found_ledger(session: &Session) -> Result<Option<FoundLedger>, Problem> {
     let profile = Profile::velero();
     let store = LedgerStore::new(session.client.clone(), &session.namespace);
@@ -182,7 +182,7 @@ pub(super) async fn found_ledger(session: &Session) -> Result<Option<FoundLedger
             let ledger = Ok((*stored.ledger).clone());
             Ok(Some(found(stored.lease_uid(), stored.finalizers(), ledger)))
         }
-        // Not every person who may read a ledger may read its marker.
+        // A user who may read a ledger may not be permitted to read its marker.
         Ok(None) => {
             let is_lost = store.had_ledger(VELERO_SCOPE).await.unwrap_or(false);
             Ok(is_lost.then(|| found("", &[], Err(lost()))))
@@ -197,7 +197,7 @@ pub(super) async fn found_ledger(session: &Session) -> Result<Option<FoundLedger
     }
 }
 
-/// Reads the files that there is a reason to read.
+/// Reads the files that the object's state gives a reason to read.
 async fn files<W: Workload>(session: &Session, work: &W) -> Stored {
     let (status, files) = (work.status(), W::FILES);
     let is_whole = status.is_whole();
@@ -226,7 +226,7 @@ async fn file<W: Workload, T: DeserializeOwned>(
     seen_file(session, work, is_wanted, kind).await.0
 }
 
-/// The same, and whether the file is there.
+/// Like `file`, and also returns whether the file exists.
 async fn seen_file<W: Workload, T: DeserializeOwned>(
     session: &Session,
     work: &W,
@@ -252,7 +252,8 @@ async fn seen_file<W: Workload, T: DeserializeOwned>(
     (file, seen)
 }
 
-/// `-w`: on a terminal the screen is drawn again while it runs; elsewhere changes are lines, and the end is shown.
+/// `-w`: a terminal shows a screen that is redrawn while the object runs. Elsewhere each change is a line, and the end is
+/// described.
 async fn watch<W: Workload>(
     session: &Session,
     name: &str,
@@ -277,7 +278,7 @@ async fn watch<W: Workload>(
         let work = session.get::<W>(name).await?;
         let ended = work.status().ended();
         if ended.is_some() {
-            // What is still on its way is of the time before.
+            // A fetch that is still running may return data from before the end.
             fetching = None;
             Box::pin(fetch(session, &work, parts)).await;
         } else {
@@ -296,7 +297,7 @@ async fn watch<W: Workload>(
         if let Some(share) = share(&work.status()) {
             foot = format!("\n  {}\n", meter.bar(share, now));
         }
-        // The last screen stays, so that it may be longer than the window.
+        // The last screen stays in the terminal, so it may be longer than the window.
         let size = (terminal.size)().filter(|_| ended.is_none());
         let screen = page(&terminal.pasteable(&shown), &foot, size);
         terminal.data(&screen)?;

@@ -1,7 +1,7 @@
-//! `diff`: what differs between a backup and the cluster, shown by the program that `kubectl diff` would use.
+//! `diff`: the differences between a backup and the cluster, shown by the program that `kubectl diff` would use.
 //!
-//! Both sides are rewritten as a restore rewrites them before they are compared, so that what a cluster fills in by itself is no
-//! difference. The cluster is read with the rights of the person.
+//! Before the comparison both sides are rewritten as a restore rewrites objects, so that values which a cluster fills in are no
+//! difference. The cluster is read with the user's permissions.
 
 mod external;
 
@@ -29,7 +29,7 @@ use crate::{
 };
 use external::Sides;
 
-/// Requests at a time.
+/// Maximum number of concurrent requests.
 const CONNECTIONS: usize = 16;
 const HIDDEN: &str = "***";
 
@@ -84,13 +84,13 @@ async fn compare(args: DiffArgs, terminal: &mut Terminal) -> CommandResult {
     }
     Ok(match differs {
         true => Exit::Failed,
-        // A mistake is no absence of differences.
+        // A wrong argument must not look like no differences.
         false if found.compared == 0 => Exit::Usage,
         false => Exit::Done,
     })
 }
 
-/// Reads the tarball of a backup, which is kept in a temporary file.
+/// Reads the tarball of a backup into a temporary file.
 async fn contents(session: &Session, backup: &Backup, terminal: &mut Terminal) -> Result<Contents, Problem> {
     let file = StoredFile::of(DownloadTargetKind::BackupContents, &backup.metadata);
     let title = format!("the tarball of {}", backup.name_any());
@@ -103,7 +103,7 @@ fn unread(error: &StoreError) -> Problem {
     Problem::bad_file(error.to_string())
 }
 
-/// All items, by type.
+/// All items, ordered by type.
 fn named(contents: &Contents) -> Result<Vec<(ItemName, ItemRef)>, Problem> {
     let mut all = Vec::new();
     for group_resource in contents.types() {
@@ -116,7 +116,7 @@ fn named(contents: &Contents) -> Result<Vec<(ItemName, ItemRef)>, Problem> {
     Ok(all)
 }
 
-/// Namespaces that are named have to be in the backup: a mistake is no absence of differences.
+/// Fails if a named namespace is not in the backup: a wrong name must not look like no differences.
 fn has_namespaces(args: &DiffArgs, contents: &Contents) -> Result<(), Problem> {
     let held = contents.namespaces();
     let named = args.include_namespaces.iter().filter(|name| !is_glob(name));
@@ -131,17 +131,17 @@ fn has_namespaces(args: &DiffArgs, contents: &Contents) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What is compared, and by which rules.
+/// The scope and the rules of a comparison.
 pub(super) struct Comparison<'a> {
     session: &'a Session,
     namespaces: IncludesExcludes,
-    /// Full names; `None` is all.
+    /// Full names of types; `None` means all.
     types: Option<Vec<String>>,
     rules: RestoreRules,
     all: bool,
 }
 
-/// An item and what the cluster has in its place, both rewritten.
+/// An item and the object of its name in the cluster, both rewritten.
 pub(super) struct Compared {
     kind: String,
     namespace: Option<String>,
@@ -164,7 +164,8 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Completes the names of types. One that the backup has nothing of is an error, so that nothing is not taken for no difference.
+    /// Completes the names of types. Fails for a type of which the backup has no items, so that a wrong name does not look like
+    /// no differences.
     async fn find_types(
         &mut self,
         args: &DiffArgs,
@@ -210,10 +211,10 @@ impl<'a> Comparison<'a> {
         of_type && of_namespace && !NON_RESTORABLE.contains(&item.group_resource.as_str())
     }
 
-    /// None for what a restore leaves out, and for what others make.
+    /// Returns `None` for items that a restore skips or that a controller creates.
     pub(super) async fn item(&self, item: &ItemName, object: Object) -> Result<Option<Compared>, Problem> {
         let mut rules = self.rules.clone();
-        // A volume is compared whether a restore would keep it or not.
+        // A volume is compared even if a restore would not keep it.
         rules.kept_volumes = Arc::new([item.name.clone()].into());
         if restore::skip_reason(&object, &item.group_resource, &rules).is_some()
             || !self.all && is_controlled(&object)
@@ -242,7 +243,7 @@ impl<'a> Comparison<'a> {
         Ok(Some(Compared { kind, namespace: target, name, backup, cluster }))
     }
 
-    /// The object in the cluster; none if there is none, or nothing of its type.
+    /// The object in the cluster; `None` if the object or its type does not exist there.
     async fn read(
         &self,
         item: &ItemName,
@@ -279,7 +280,7 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Whether another object makes this one, and makes it again.
+/// Whether another object controls this one, and would create it again.
 fn is_controlled(object: &Object) -> bool {
     let owners =
         restore::json::object(object, &["metadata"]).and_then(|metadata| metadata.get("ownerReferences"));
@@ -287,7 +288,7 @@ fn is_controlled(object: &Object) -> bool {
     owners.into_iter().any(|owner| owner["controller"] == true)
 }
 
-/// What kubectl keeps of an object as it was applied: the values of a Secret, too.
+/// kubectl's annotation with the last applied object: it contains the values of a Secret, too.
 const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Hides the values of a Secret.
@@ -308,7 +309,7 @@ fn hide_applied(secret: &mut Object) {
     }
 }
 
-/// Hides the values of Secrets, so that only which of them differ is seen, as `kubectl diff` does.
+/// Hides the values of Secrets, so that the output shows only which values differ, as `kubectl diff` does.
 fn hide_secrets(cluster: &mut Option<Object>, backup: &mut Object) {
     cluster.iter_mut().for_each(hide_applied);
     hide_applied(backup);
@@ -333,7 +334,7 @@ fn hide_secrets(cluster: &mut Option<Object>, backup: &mut Object) {
 #[serde(rename_all = "camelCase")]
 enum State {
     Differs,
-    /// It is not in the cluster.
+    /// The cluster does not have this item.
     Missing,
 }
 

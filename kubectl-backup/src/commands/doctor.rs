@@ -1,4 +1,4 @@
-//! `doctor`: is everything in place? Every check is asked at the same time, has two seconds, and says what to do.
+//! `doctor`: is everything in place? All checks run concurrently, each with a timeout of two seconds, and say what to do.
 
 pub(super) mod cluster;
 mod installation;
@@ -60,7 +60,7 @@ async fn within((name, check): Check<'_>) -> Vec<Finding> {
         Ok(Ok(findings)) => findings,
         Ok(Err(problem)) => {
             let (what, remedy) = (plain(&problem.to_string()), problem.remedy);
-            // What cannot be reached is broken for the person who asks; what may not be asked is not known.
+            // A component that the user cannot reach counts as broken; one that the user may not read is unknown.
             let is_broken = matches!(
                 problem.kind,
                 ProblemKind::Unreachable
@@ -78,7 +78,7 @@ async fn within((name, check): Check<'_>) -> Vec<Finding> {
     }
 }
 
-/// Ledgers that grant nothing, and what runs without the lock: created while the lock was off, or released by hand.
+/// Ledgers that grant nothing, and objects that run without a claim: created while the lock was off, or released by hand.
 async fn slipped_past(session: &Session) -> Result<Vec<Finding>, Problem> {
     let found = unclaimed(session, &known_profiles(session).await, Within::Installation).await?;
     let on = Topic("lock");
@@ -110,7 +110,7 @@ async fn slipped_past(session: &Session) -> Result<Vec<Finding>, Problem> {
     Ok(findings)
 }
 
-/// Programs on the PATH that kubectl would run in our place: it takes the longest name that matches.
+/// Programs on the PATH that kubectl would run instead of this one: it runs the one with the longest matching name.
 fn shadows(terminal: &Terminal) -> Vec<Finding> {
     let on = Topic("plugins");
     let path = terminal.var("PATH").unwrap_or_default();
@@ -148,9 +148,9 @@ pub(crate) struct Report {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Finding {
-    /// What was looked at: a fixed word.
+    /// The subject of the check: a fixed word.
     pub(crate) check: &'static str,
-    /// `good`, `warn` (worth a look), `bad` (broken) or `unknown` (could not be asked).
+    /// `good`, `warn` (worth a look), `bad` (broken) or `unknown` (could not be checked).
     pub(crate) tone: Tone,
     pub(crate) text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,7 +158,7 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    /// A line, and its remedy below.
+    /// The finding as a line, with its remedy below.
     pub(crate) fn lines(&self, style: Style) -> String {
         let Self { check, tone, text, remedy } = self;
         let sign = style.tone(*tone, tone.sign());
@@ -168,7 +168,7 @@ impl Finding {
     }
 }
 
-/// What findings are about.
+/// The subject of findings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Topic(pub(crate) &'static str);
 
@@ -191,7 +191,7 @@ impl Topic {
 }
 
 impl Report {
-    /// A line each, and its remedy below.
+    /// One line for each finding, with its remedy below.
     pub(crate) fn text(&self, style: Style) -> String {
         let mut text = String::new();
         for finding in &self.findings {
@@ -223,7 +223,7 @@ mod tests {
         fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)).unwrap()
     }
 
-    /// What findings of `doctor` are about, as its sources say.
+    /// The topics of all findings, read from the sources of `doctor`.
     fn topics() -> BTreeSet<String> {
         let mut sources = read("kubectl-backup/src/commands/doctor.rs");
         for file in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/commands/doctor")).unwrap() {

@@ -1,4 +1,4 @@
-//! `get` of every kind: lists objects, or shows those that are named.
+//! `get` for every kind: lists objects, or shows the named ones.
 
 pub(super) mod containing;
 mod follow;
@@ -19,7 +19,7 @@ use crate::{
 
 const HINT: Duration = Duration::from_secs(2);
 
-/// Lists objects of one of our kinds, or shows those that are named.
+/// Lists the objects of a kind, or shows the named ones.
 pub(crate) async fn run<K: TableKind>(args: GetArgs, terminal: &mut Terminal) -> CommandResult {
     check(&args)?;
     let session = Session::connect(terminal).await?;
@@ -38,7 +38,7 @@ pub(super) async fn places(session: &Session) -> Places {
     }
 }
 
-/// The locations of each installation whose objects are shown.
+/// The locations of each installation that has objects in the list.
 async fn installation_places(session: &Session, args: &GetArgs) -> InstallationPlaces {
     let (mut by_namespace, none) = (BTreeMap::<_, Places>::new(), Places(Ok(BTreeMap::new())));
     if !args.list.all_namespaces {
@@ -121,8 +121,7 @@ fn chosen(args: &GetArgs) -> ListParams {
     }
 }
 
-/// Gets those that are named, as NAME or NAMESPACE/NAME. One that is missing does not hide the others: what was wrong is
-/// returned.
+/// Gets the named objects, as NAME or NAMESPACE/NAME. A missing object does not hide the others: the problems are returned.
 async fn named(
     session: &Session,
     table: &KindTable,
@@ -158,7 +157,7 @@ async fn nothing_found(session: &Session, table: &KindTable, args: &GetArgs, ter
     }
 }
 
-/// The one namespace with storage locations, if that is not ours. Only a hint: it may be forbidden or slow.
+/// The only namespace with storage locations, unless it is ours. Only a hint: the list may be forbidden or slow.
 async fn only_other_installation(session: &Session) -> Option<String> {
     let kind = ApiResource::erase::<BackupStorageLocation>(&());
     let api: Api<DynamicObject> = Api::all_with(session.client.clone(), &kind);
@@ -169,7 +168,7 @@ async fn only_other_installation(session: &Session) -> Option<String> {
     namespaces.all(|one| one == other).then_some(other)
 }
 
-/// Shows all but the last, which ends the command.
+/// Prints all but the last, which is the command's result.
 fn report(mut problems: Vec<Problem>, terminal: &mut Terminal) -> CommandResult {
     let Some(last) = problems.pop() else { return Ok(Exit::Done) };
     for problem in problems {

@@ -1,4 +1,4 @@
-//! `get --kind` and `describe --kind`: objects of other operators, whose kinds profiles name.
+//! `get --kind` and `describe --kind`: objects of other operators, for whose kinds there are profiles.
 
 pub(crate) mod kinds;
 
@@ -44,14 +44,14 @@ pub(crate) async fn get(kind: &str, args: &GetBackupsArgs, terminal: &mut Termin
         placed(name, place.as_deref())?;
     }
     get.list.all_namespaces = place.is_none();
-    // Claims change without a change of the object: with -w they would be out of date.
+    // Claims change without a change of the object: with -w the output would be out of date.
     let mut found = if get.list.watch || !get.output.form.is_table() {
         None
     } else {
         Some(ledgers(&session, &known).await)
     };
     if let Some(Fetched::Missing { unavailable }) = &mut found {
-        // Once, and not in each row.
+        // The reason is printed once, not in each row.
         let why = std::mem::replace(unavailable, "not known".to_owned());
         terminal.say(&format!("note: the claims are not known: {why}"));
     }
@@ -88,13 +88,13 @@ pub(crate) async fn describe(
     Ok(Exit::Done)
 }
 
-/// Every ledger of the installation, or why they are not known.
+/// All ledgers of the installation, or why they cannot be read.
 async fn ledgers(session: &Session, known: &KnownProfiles) -> Fetched<Vec<FoundLedger>> {
     let read = fetched(session, Ledgers::read(session, known, Within::Installation)).await;
     read.map(|ledgers| ledgers.all)
 }
 
-/// Namespace and name, from `NAMESPACE/NAME` or from a name in a namespace that was given.
+/// Namespace and name, from `NAMESPACE/NAME` or from a name and a given namespace.
 fn placed<'a>(name: &'a str, namespace: Option<&'a str>) -> Result<(&'a str, &'a str), Problem> {
     match (name.split_once('/'), namespace) {
         (Some((namespace, name)), None) if !namespace.is_empty() && !name.is_empty() => Ok((namespace, name)),
@@ -104,7 +104,7 @@ fn placed<'a>(name: &'a str, namespace: Option<&'a str>) -> Result<(&'a str, &'a
     }
 }
 
-/// How they are listed; with the ledgers, beside their claims.
+/// The table for a kind; with a column for claims if the ledgers are given.
 fn table(
     Served { profile, kind, resource, .. }: Served,
     found: Option<Fetched<Vec<FoundLedger>>>,
@@ -128,10 +128,10 @@ fn table(
 
 const HEADERS: [&str; 9] = ["NAME", "STATE", "ENDED", "SCOPE", "AGE", "CLAIM", "SINCE", "NOTE", "UID"];
 const NARROW: usize = 8;
-/// Columns that need the object alone.
+/// Number of columns that need only the object.
 const WITHOUT_CLAIMS: usize = 5;
 
-/// One object of another operator, as `describe` shows it.
+/// An object of another operator, as `describe` shows it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct GuardedDescription {
@@ -141,20 +141,20 @@ struct GuardedDescription {
     namespace: String,
     name: String,
     uid: String,
-    /// Its state, in the operator's words; none yet is New.
+    /// State in the operator's words; `New` if there is none yet.
     state: String,
-    /// Whether the profile knows this state. One that it does not know counts as running.
+    /// Whether the profile knows this state. An unknown state counts as running.
     is_known_state: bool,
-    /// Whether its work is over, by the profile's rules.
+    /// Whether the work has ended, by the profile's rules.
     has_ended: bool,
     is_deleting: bool,
-    /// What must not be backed up and restored at once with it; none if it does not say.
+    /// The object's scope; null if the object does not name one.
     scope: Option<String>,
     /// When it was created, RFC 3339.
     created: String,
-    /// What else its status says in single words and numbers.
+    /// Other fields of the status that are single words or numbers.
     status: BTreeMap<String, String>,
-    /// Its place in the lock; null: it has none.
+    /// The object's claim; null if there is none.
     claim: Fetched<Option<EntryView>>,
 }
 
@@ -193,7 +193,7 @@ fn words(status: Option<&Value>) -> BTreeMap<String, String> {
     fields.filter_map(|(name, value)| Some((plain(name), word(value)?))).collect()
 }
 
-/// The place of an object in the ledger of its scope.
+/// The claim of an object in the ledger of its scope.
 fn claim(found: &Fetched<Vec<FoundLedger>>, object: &Observed) -> Fetched<Option<EntryView>> {
     let all = match found {
         Fetched::Known(all) => all,

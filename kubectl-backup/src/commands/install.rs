@@ -1,12 +1,12 @@
-//! `install` and `upgrade`: checks first, then definitions, rights, policies and programs, and the registrations when a webhook
-//! can answer. Each step is applied by the server (server-side apply), so that it can be done again.
+//! `install` and `upgrade`: run checks, then apply definitions, rights, policies and programs, and the registrations once a
+//! webhook can answer. Each step is a server-side apply, so that it can be repeated.
 //!
-//! 1. The checks ([`preflight`]) change nothing. What is broken ends the command.
-//! 2. Each stage is applied in the order of [`Stage::ALL`]. A crash leaves what was applied; `upgrade`, or `install` where no
-//!    program is there yet, goes on.
-//! 3. What the last version had and this one has not is removed, if this command has applied it.
-//! 4. The webhook is waited for, and then registered: until then creations pass as before.
-//! 5. The controller is waited for, and the webhook asked a question that it has to refuse.
+//! 1. The checks ([`preflight`]) change nothing. A failed check ends the command.
+//! 2. Each stage is applied in the order of [`Stage::ALL`]. After a crash the applied objects remain; `upgrade` continues, or
+//!    `install` if no program exists yet.
+//! 3. Objects that the last version had and this one has not are removed, if this command applied them.
+//! 4. The command waits for the webhook and then registers it: until then creations pass as before.
+//! 5. The command waits for the controller, and sends the webhook a request that it has to refuse.
 
 mod findings;
 pub(super) mod objects;
@@ -89,7 +89,7 @@ pub(super) async fn upgrade(args: UpgradeArgs, terminal: &mut Terminal) -> Comma
     roll_out(&session, &plan, volumes, false, args.rollout, terminal).await
 }
 
-/// How the installation was made. One that another tool has made is taken over by a person who names its mode.
+/// The options of the installation. To take over an installation that another tool made, the user has to name its mode.
 fn options_of(before: &Installed, mode: Option<Mode>, namespace: &str) -> Result<Options, Problem> {
     if mode.is_some_and(|mode| mode != before.mode) {
         let (mode, other) = (before.mode.as_str(), before.mode == Mode::Engine);
@@ -185,7 +185,7 @@ fn not_ready(exit: Exit, program: &str, is_webhook: bool, timeout: GoDuration) -
     format!("{what}{registered}\n  Correct what is wrong, and go on: kubectl backup upgrade")
 }
 
-/// Shows findings, and whether none is broken.
+/// Shows findings. Returns whether none of them is `bad`.
 fn show(findings: &[Finding], terminal: &mut Terminal) -> bool {
     let style = terminal.err_style();
     for finding in findings {
@@ -194,7 +194,7 @@ fn show(findings: &[Finding], terminal: &mut Terminal) -> bool {
     findings.iter().all(|finding| finding.tone != Tone::Bad)
 }
 
-/// Applies the objects of a stage, and says what became of them.
+/// Applies the objects of a stage, and prints the outcome of each.
 async fn apply(
     session: &Session,
     plan: &Plan,
@@ -215,7 +215,7 @@ async fn apply(
     Ok(())
 }
 
-/// Waits until the definitions are served.
+/// Waits until the API server serves the definitions.
 async fn established(
     session: &Session,
     plan: &Plan,
@@ -235,8 +235,8 @@ async fn established(
     .await
 }
 
-/// Asks the webhook until it answers as it should: it puts its authority into the registration within seconds. What was found last, and
-/// how the wait ended.
+/// Sends the webhook test requests until it refuses them: it adds its authority to the registration within seconds. Returns the
+/// last findings, and how the wait ended.
 async fn answers(
     session: &Session,
     deadline: Instant,

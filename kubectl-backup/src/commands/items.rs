@@ -1,4 +1,4 @@
-//! `ls` and `cat`: what is inside a backup, read through the API server.
+//! `ls` and `cat`: the contents of a backup, read through the API server.
 
 pub(super) mod search;
 
@@ -25,11 +25,11 @@ fn item_name(text: &str) -> Result<ObjectName<'_>, Problem> {
     })
 }
 
-/// An item that somebody has named, and what its type may mean.
+/// An item that the user has named, and the types that its type name may refer to.
 struct Wanted<'a> {
     name: ObjectName<'a>,
     of_type: TypeQuery,
-    /// Whether something of this type was met.
+    /// Whether an item of this type was found.
     met: Cell<bool>,
 }
 
@@ -46,13 +46,13 @@ impl<'a> Wanted<'a> {
         self.name.namespace == item.namespace.as_deref() && self.name.name == item.name
     }
 
-    /// Whether the type exists, here or in what was looked at.
+    /// Whether the type exists in this cluster, or in the backups that were read.
     fn is_type_known(&self) -> bool {
         self.of_type.is_known() || self.met.get()
     }
 }
 
-/// No such type: not the same as a type that has no such item.
+/// The type does not exist: a different error from a type that lacks this item.
 fn no_type(typed: &str, places: &str) -> Problem {
     Problem::new(
         ProblemKind::NotFound,
@@ -60,7 +60,7 @@ fn no_type(typed: &str, places: &str) -> Problem {
     )
 }
 
-/// What `ls` has found at a place.
+/// The output of `ls` for one place.
 #[derive(Debug, PartialEq, Serialize)]
 struct Listing {
     of: String,
@@ -75,15 +75,15 @@ struct Listing {
 #[derive(Debug, PartialEq, Serialize)]
 struct ListedPlace {
     name: String,
-    /// How many types are below it; none if it is no namespace.
+    /// Number of types in it; `None` unless it is a namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     types: Option<usize>,
-    /// How many items are below it; none if it is one.
+    /// Number of items in it; `None` if it is an item.
     #[serde(skip_serializing_if = "Option::is_none")]
     items: Option<usize>,
 }
 
-/// A backup that has a tarball.
+/// Returns a backup that has a tarball.
 async fn backup(session: &Session, name: &str) -> Result<Backup, Problem> {
     let backup = get_named::<Backup>(session, name).await?;
     verify::has_files(&backup)?;
@@ -132,7 +132,7 @@ pub(super) async fn ls(args: LsArgs, terminal: &mut Terminal) -> CommandResult {
     Ok(Exit::Done)
 }
 
-/// Keeps no more of the items than is listed.
+/// Builds the listing, keeping only the entries that are shown.
 fn listing(
     of: &str,
     place: Option<&str>,

@@ -1,4 +1,4 @@
-//! The profiles that an installation knows, as its webhook publishes them; those built in where that cannot be read.
+//! The profiles of an installation, as its webhook publishes them; the built-in profiles if they cannot be read.
 
 use backup_core::profile::{
     Profile,
@@ -9,11 +9,11 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use super::prelude::*;
 
 pub(crate) struct KnownProfiles {
-    /// As they are published, else those built in.
+    /// The published profiles, or the built-in ones.
     pub(crate) all: Vec<PublishedProfile>,
-    /// Why they are those built in: what is guarded and which flags there are is not known.
+    /// Why only built-in profiles are used: guarded kinds and flags are then unknown.
     pub(crate) unavailable: Option<String>,
-    /// What the webhook was told to guard and cannot, and files of profiles that cannot be used.
+    /// Profiles that the webhook should guard but cannot, and profile files that cannot be used.
     pub(crate) unusable: Vec<UnusableProfile>,
 }
 
@@ -22,13 +22,13 @@ impl KnownProfiles {
         self.all.iter().map(|one| &one.profile).find(|profile| profile.name == name)
     }
 
-    /// The profile of this name. Of one that is not known only the name counts: releases and holds depend on nothing else.
+    /// The profile of this name. An unknown profile gets default rules: releases and holds depend only on the name.
     pub(crate) fn get_or_stand_in(&self, name: &str) -> Profile {
         let stand_in = || Profile { name: name.to_owned(), engine: false, ..Profile::velero() };
         self.get(name).cloned().unwrap_or_else(stand_in)
     }
 
-    /// Why there may be others, or others in their place.
+    /// Why other profiles may exist, or the webhook may use different ones.
     pub(crate) fn doubt(&self) -> Option<String> {
         if let Some(why) = &self.unavailable {
             return Some(format!("which profiles the webhook has is not known: {why}"));
@@ -37,14 +37,14 @@ impl KnownProfiles {
         (!all.is_empty()).then(|| format!("this cannot be used: {}", all.join("; ")))
     }
 
-    /// That a profile is not known, and why it may not be.
+    /// The message that a profile is unknown, and why it may exist anyway.
     pub(crate) fn misses(&self, name: &str) -> String {
         let doubt = self.doubt().map_or_else(String::new, |doubt| format!(" ({doubt})"));
         format!("this program does not know profile {}{doubt}", plain(name))
     }
 }
 
-/// Asks the cluster. Where it does not answer, only the built-in profiles are known.
+/// Reads the published profiles. If the cluster does not answer, only the built-in profiles are known.
 pub(crate) async fn known_profiles(session: &Session) -> KnownProfiles {
     match fetched(session, published(session)).await {
         Fetched::Known(PublishedProfiles { profiles, unusable }) => {

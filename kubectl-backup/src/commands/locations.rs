@@ -1,5 +1,5 @@
-//! `locations`: where backups are stored, and snapshots of volumes kept; and `sync`, which shows what came of comparing buckets
-//! with the cluster, and asks for a comparison by annotation.
+//! `locations`: where backups and volume snapshots are stored; and `sync`, which shows the result of synchronising buckets with
+//! the cluster, and requests a synchronisation by annotation.
 
 pub(super) mod change;
 mod snapshots;
@@ -39,7 +39,7 @@ pub(crate) async fn run(command: LocationsCommand, terminal: &mut Terminal) -> C
     }
 }
 
-/// What becomes of the Backups in these locations.
+/// The consequence for the Backups in these locations.
 async fn backups_that_are_lost(session: &Session, locations: &[String]) -> String {
     let in_them = |backup: Backup| {
         let location = backup.spec.storage_location.as_ref()?;
@@ -101,7 +101,7 @@ async fn sync(args: SyncArgs, terminal: &mut Terminal) -> CommandResult {
         }
     };
     show(&session, vec![view::location(&location)], &args, terminal)?;
-    // What was asked for has not come to its end, or not as it was asked for.
+    // The synchronisation failed, or did not remove everything that was requested.
     let is_short = pass.error.is_some() || pass.refused > 0;
     Ok(if is_short { Exit::NotGood } else { Exit::Done })
 }
@@ -113,7 +113,7 @@ async fn all(session: &Session, args: &SyncArgs, terminal: &mut Terminal) -> Com
         (session.api(), format!(" in namespace {}", session.namespace))
     };
     let about = About::of::<BackupStorageLocation>("list", "");
-    // One that cannot be decoded hides no other.
+    // A location that cannot be decoded does not hide the others.
     let seen = |item: DeserializeGuard<BackupStorageLocation>| {
         Some(item.0.map(|location| view::location(&location)).map_err(|error| {
             let name = error.metadata.name.unwrap_or_default();
@@ -136,7 +136,7 @@ async fn all(session: &Session, args: &SyncArgs, terminal: &mut Terminal) -> Com
     show(session, locations, args, terminal)
 }
 
-/// A row for every change, in the way of `get -w`.
+/// Prints a row for every change, like `get -w`.
 async fn follow(session: &Session, args: SyncArgs, terminal: &mut Terminal) -> CommandResult {
     let table = KindTable {
         columns: view::COLUMNS,
@@ -190,7 +190,7 @@ fn show(
     Ok(Exit::Done)
 }
 
-/// How many removals a person agrees to: as many as were refused, and shown.
+/// Number of removals that the user agrees to: as many as were refused and shown.
 fn agreed(
     location: &BackupStorageLocation,
     accepted: Option<u64>,

@@ -1,4 +1,4 @@
-//! `locks`: reads every ledger, and what is stored without a claim.
+//! `locks`: reads every ledger, and finds objects without a claim.
 
 pub(crate) mod fetch;
 pub(crate) mod hold;
@@ -27,14 +27,14 @@ use crate::{
     },
 };
 
-/// For a write to a ledger, tries included.
+/// Time limit for a write to a ledger, including retries.
 const BUDGET: Duration = Duration::from_secs(20);
 
-/// Every ledger, and what runs without a claim.
+/// All ledgers, and running objects without a claim.
 pub(crate) struct Unclaimed {
     pub(crate) ledgers: Ledgers,
     pub(crate) objects: Vec<Observed>,
-    /// What could not be looked for, one sentence each.
+    /// Checks that could not be made, one sentence each.
     pub(crate) unchecked: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) async fn unclaimed(
     let (mut objects, unchecked) = fetch::unended(session, known, &profiles, &ledgers).await;
     objects.retain(|object| !ledgers.claims(object));
     if !objects.is_empty() {
-        // It may have been claimed since the ledgers were read.
+        // The object may have been claimed after the ledgers were read.
         ledgers = Ledgers::read(session, known, within).await?;
         objects.retain(|object| !ledgers.claims(object));
     }
@@ -72,7 +72,7 @@ const fn within(args: &ListArgs) -> Within {
     if args.list.all_namespaces { Within::Cluster } else { Within::Installation }
 }
 
-/// Every ledger that is asked for, and what runs without a claim.
+/// The requested ledgers, and running objects without a claim.
 async fn read(session: &Session, args: &ListArgs) -> Result<LockList, Problem> {
     let known = known_profiles(session).await;
     let Unclaimed { ledgers, objects, unchecked } = unclaimed(session, &known, within(args)).await?;
@@ -115,7 +115,7 @@ fn show(list: &LockList, args: &ListArgs, terminal: &mut Terminal) -> Result<(),
     Ok(())
 }
 
-/// The name of the user, as the API server knows it. Nothing is stored by asking.
+/// The user's name, as the API server knows it. The request stores nothing.
 async fn user_name(session: &Session) -> Result<String, Problem> {
     let about = About::called("ask", "selfsubjectreview", "selfsubjectreviews", "");
     let api: Api<SelfSubjectReview> = Api::all(session.client.clone());
@@ -125,7 +125,7 @@ async fn user_name(session: &Session) -> Result<String, Problem> {
     Ok(name.map_or_else(|| "an unknown user".to_owned(), |name| plain(&name)))
 }
 
-/// Reads the ledgers again and again. What runs without a claim is left out: to find it takes lists of all objects.
+/// Reads the ledgers repeatedly. Objects without a claim are left out: finding them takes lists of all objects.
 async fn watch(session: &Session, args: &ListArgs, terminal: &mut Terminal) -> CommandResult {
     let known = known_profiles(session).await;
     let mut shown: Option<Vec<LockChange>> = None;
@@ -143,7 +143,7 @@ async fn watch(session: &Session, args: &ListArgs, terminal: &mut Terminal) -> C
     Ok(watched.await?.err().unwrap_or(Exit::Done))
 }
 
-/// Those that are new; rows are as wide as all need that are there now.
+/// Prints the new rows; the columns are wide enough for all current rows.
 fn show_changes(
     new: &[LockChange],
     now: &[LockChange],

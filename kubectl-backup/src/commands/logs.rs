@@ -1,4 +1,4 @@
-//! `logs` and `restore logs`: the log of a backup or restore, through the API server; with `-f` until its end.
+//! `logs` and `restore logs`: the log of a backup or restore, read through the API server; `-f` follows it to the end.
 
 mod tail;
 
@@ -18,9 +18,9 @@ use crate::{
 };
 use tail::{Piece, Tail};
 
-/// A log that grows is read as a whole each time: the pause after it is so many times as long as that took.
+/// Each reading of a growing log transfers all of it: the next pause is the duration of the reading times this factor.
 const SPARING: u32 = 10;
-/// Where there was no log, a request is made for nothing.
+/// Pause after a reading that found no log.
 const NOTHING_YET: Duration = Duration::from_secs(10);
 
 pub(super) async fn run<W: Workload>(args: LogsArgs, terminal: &mut Terminal) -> CommandResult {
@@ -28,7 +28,7 @@ pub(super) async fn run<W: Workload>(args: LogsArgs, terminal: &mut Terminal) ->
     if args.follow {
         return follow::<W>(&session, &args, terminal).await;
     }
-    // Only the metadata: an object that cannot be decoded has files, too.
+    // Reads only the metadata: an object that cannot be decoded has a log, too.
     let meta = session.get_metadata::<W>(&args.name).await?.metadata;
     let (file, mut tail) = (StoredFile::of(W::FILES.log, &meta), Tail::default());
     tokio::select! {
@@ -38,7 +38,7 @@ pub(super) async fn run<W: Workload>(args: LogsArgs, terminal: &mut Terminal) ->
     Ok(Exit::Done)
 }
 
-/// The log is read in each phase, and while items are worked on, again and again: then it grows.
+/// Reads the log in each new phase, and repeatedly in phase InProgress, while the log grows.
 async fn follow<W: Workload>(session: &Session, args: &LogsArgs, terminal: &mut Terminal) -> CommandResult {
     let (mut tail, mut uid, mut seen, mut again) = (Tail::default(), None, String::new(), Instant::now());
     let followed = poll(session, terminal, LONGEST, async |terminal: &mut Terminal| {
@@ -57,7 +57,7 @@ async fn follow<W: Workload>(session: &Session, args: &LogsArgs, terminal: &mut 
         let began = Instant::now();
         let pause = match show(session, &file, args.errors, &mut tail, terminal).await {
             Ok(()) => began.elapsed() * SPARING,
-            // Not yet; or it has failed before there was one.
+            // There is no log yet, or the object failed before one was written.
             Err(problem)
                 if matches!(problem.kind, ProblemKind::NoFile | ProblemKind::NotGiven)
                     && ended != Some(true) =>
@@ -102,7 +102,7 @@ async fn show(
             Piece::Restarted => is_another = true,
             Piece::New => {}
         }
-        // The end of a line may not have come yet.
+        // The last line may be incomplete.
         let rest = if errors && !is_last { text.split_off(whole_lines(text)) } else { Vec::new() };
         reading.shown(text.len());
         if errors {
@@ -140,7 +140,7 @@ fn whole_lines(text: &[u8]) -> usize {
     text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1)
 }
 
-/// Whether a line of a log is of an error, by the level that Velero and we write into each.
+/// Whether a log line reports an error, by the level that Velero and we write into each line.
 fn is_error(line: &[u8]) -> bool {
     [&b"level=error"[..], b"level=fatal", b"level=panic"]
         .iter()

@@ -1,11 +1,11 @@
-//! Reads an object that a user has named; one that is of another kind is said to be.
+//! Reads an object that the user has named, with a hint if the name belongs to another kind.
 
 use futures::join;
 
 use super::prelude::*;
 use crate::fetched::fetched;
 
-/// The object of this name. The remedy for one that does not exist names what else has the name.
+/// The object of this name. If it does not exist, the remedy names an object of another kind with this name.
 pub(super) async fn get_named<K: TableKind>(session: &Session, name: &str) -> Result<K, Problem> {
     match session.get::<K>(name).await {
         Err(problem) if problem.is_not_found() => {
@@ -21,7 +21,7 @@ pub(super) async fn get_named<K: TableKind>(session: &Session, name: &str) -> Re
     }
 }
 
-/// The kind of an object that has the name, and what the commands about it begin with.
+/// The kind of another object with the name, and the prefix of the commands for that kind.
 async fn of_another_kind<K: TableKind>(
     session: &Session,
     name: &str,

@@ -1,4 +1,4 @@
-//! `operations` and `restore operations`: what actions have started, and how far it has come.
+//! `operations` and `restore operations`: operations that actions have started, and their progress.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::{
     view::stored::operations::{OperationList, OperationView, lines, views},
 };
 
-/// Shows them, or with `-w` each change until the end.
+/// Shows the operations, or with `-w` each change until the end.
 pub(super) async fn run<W: Workload>(args: OperationsArgs, terminal: &mut Terminal) -> CommandResult {
     let session = Session::connect(terminal).await?;
     if args.watch {
@@ -30,7 +30,7 @@ pub(super) async fn run<W: Workload>(args: OperationsArgs, terminal: &mut Termin
     Ok(Exit::Done)
 }
 
-/// As they are now; none where none are published.
+/// The current operations; empty if none are published.
 async fn read<W: Workload>(session: &Session, work: &W) -> Result<Vec<OperationView>, Problem> {
     if work.status().operations.attempted == 0 {
         return Ok(Vec::new());
@@ -65,12 +65,12 @@ async fn watch<W: Workload>(
     Ok(watched.await?.map_or_else(|exit| exit, Exit::of_end))
 }
 
-/// Actions choose ids each for itself.
+/// Ids are unique only within an action.
 fn key(operation: &OperationView) -> (String, String) {
     (operation.action.clone(), operation.id.clone())
 }
 
-/// Those that are asked for, in columns as wide as all of them need.
+/// Shows the selected operations, in columns wide enough for all operations.
 fn show(
     mut operations: Vec<OperationView>,
     args: &OperationsArgs,

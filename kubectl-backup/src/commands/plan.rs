@@ -1,4 +1,4 @@
-//! `restore create --plan`: what the restore would do with each item, as the controller finds out by requests that change
+//! `restore create --plan`: shows what the restore would do with each item. The controller finds out by requests that change
 //! nothing.
 
 use backup_core::{
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// The longest line (bytes): the plan of some 500,000 items. It is in memory as a whole.
+/// Maximum line length (bytes): the plan of some 500,000 items. A line is held in memory.
 const LONGEST: usize = 64 << 20;
 
 /// Shows the plan of a restore. Exits with 3 if the restore would not be Completed.

@@ -1,23 +1,23 @@
-//! Looks again and again until something is there, whatever happens to the API server meanwhile.
+//! Polls until a result is there, and tolerates failures of the API server in the meantime.
 //!
-//! Small requests with growing pauses (at most 2 s) survive restarts, load balancers and idle time-outs alike, where a watch
-//! needs a fallback for each. What a watch has seen only ends a pause earlier.
+//! Small requests with growing pauses (at most 2 s) survive restarts, load balancers and idle time-outs, where a watch needs a
+//! fallback for each. An event of a watch only shortens a pause.
 
 use tokio::time::Instant;
 
 use super::prelude::*;
 use crate::backoff::{self, SLOWEST};
 
-/// For so long an API server may answer as one that has just started.
+/// Grace period for start-up errors of the API server (403 until RBAC is loaded).
 pub(super) const STARTING: Duration = Duration::from_secs(30);
 
-/// Where a person sets no time.
+/// Timeout if the user sets none.
 pub(super) const LONGEST: Duration = Duration::from_hours(24 * 365);
 
-/// What was found; or the exit code, where time ran out or a person interrupted.
+/// The result, or the exit code after a timeout or an interrupt.
 pub(super) type Polled<T> = Result<T, Exit>;
 
-/// What is said of something that was waited for in vain: `what` is how it is.
+/// The message after a timeout or an interrupt; `what` describes the current state.
 pub(super) fn in_vain(exit: Exit, what: &str, timeout: GoDuration) -> String {
     match exit {
         Exit::TimedOut => format!("error: {what} after {timeout}"),
@@ -31,7 +31,7 @@ pub(super) enum Look<T> {
     Same,
 }
 
-/// Looks until `look` finds something, time runs out or a person interrupts. A look that fails is repeated while the API
+/// Calls `look` until it finds something, the timeout passes or the user interrupts. A failed call is repeated while the API
 /// server is away.
 pub(super) async fn poll<T, F>(
     session: &Session,
@@ -46,7 +46,7 @@ where
     poll_on(session, terminal, timeout, never, async |terminal, _| look(terminal).await).await
 }
 
-/// The same, and a pause is over as soon as there is a `change`, which the next look is given.
+/// Like [`poll`], but a `change` ends a pause early and is passed to the next `look`.
 pub(super) async fn poll_on<T, C, F>(
     session: &Session,
     terminal: &mut Terminal,
@@ -61,7 +61,7 @@ where
     let deadline = Instant::now() + timeout;
     let mut away: Option<Instant> = None;
     let mut pauses = backoff::pauses();
-    // One listener for the whole time: an interrupt between two awaits is not lost.
+    // A single listener for the whole time, so that an interrupt between two awaits is not lost.
     let interrupted = tokio::signal::ctrl_c();
     tokio::pin!(interrupted);
     loop {

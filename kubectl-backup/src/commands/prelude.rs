@@ -1,4 +1,4 @@
-//! What nearly every command needs: the person's terminal, the session with the cluster, and how things go wrong.
+//! Imports for nearly every command: the user's terminal, the session with the cluster, and problems.
 
 pub(crate) use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `profiles`: what is known of operators, what the cluster serves of it, and the policy that the webhook runs with.
+//! `profiles`: the rules for each operator, which of its kinds the cluster serves, and the webhook's policy for them.
 
 pub(crate) mod check;
 
@@ -55,7 +55,7 @@ pub(crate) async fn run(args: ShowProfilesArgs, terminal: &mut Terminal) -> Comm
 #[serde(rename_all = "camelCase")]
 struct ProfileList {
     profiles: Vec<ProfileView>,
-    /// What could not be known, one sentence each.
+    /// Facts that could not be determined, one sentence each.
     notes: Vec<String>,
 }
 
@@ -64,11 +64,11 @@ struct ProfileList {
 struct ProfileView {
     name: String,
     kinds: Vec<KindView>,
-    /// Whether the webhook keeps its objects apart.
+    /// Whether the webhook guards the kinds of this profile.
     is_guarded: Fetched<bool>,
-    /// What becomes of conflicts; where `policyFrom` names no flags, as the profile says.
+    /// What happens on conflicts; the profile's policy if `policyFrom` names no flags.
     policy: PolicyView,
-    /// Where the policy comes from: `profile`, and flags of the webhook that go over it.
+    /// Sources of the policy: `profile`, and flags of the webhook that override it.
     policy_from: Fetched<Vec<String>>,
     definition: Profile,
 }
@@ -87,13 +87,13 @@ struct PolicyView {
     on_conflict_restore: OnConflict,
     on_conflict_backup: OnConflict,
     backups_exclude_each_other: bool,
-    /// Seconds for which what is over still keeps its place.
+    /// Time for which an ended object keeps its claim (seconds).
     settle_seconds: u64,
-    /// Seconds for which a refused restore keeps new backups out.
+    /// Time for which a refused restore keeps new backups out (seconds).
     intent_seconds: u64,
 }
 
-/// One profile, with the plurals that the cluster serves of it. If the webhook does not say what is guarded and by which flags, why.
+/// The view of a profile, with the plurals that the cluster serves. `unavailable` says why guarded kinds and flags are unknown.
 fn view(one: &PublishedProfile, served: &Fetched<Vec<String>>, unavailable: Option<&str>) -> ProfileView {
     let PublishedProfile { profile: definition, guarded, over } = one;
     let kind = |rule: &KindRule| KindView {
@@ -126,7 +126,7 @@ impl PolicyView {
     }
 }
 
-/// Of all of them: `?` if one is not known.
+/// Whether all are true; `?` if one is unknown.
 fn yes_or_no<'a>(all: impl IntoIterator<Item = &'a Fetched<bool>>) -> &'static str {
     match all.into_iter().try_fold(true, |all, one| Some(*one.known()? && all)) {
         None => "?",
@@ -212,7 +212,7 @@ fn facts(profile: &ProfileView) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// As the profile's file says it.
+/// The value as it is written in a profile's file.
 fn word<T: serde::Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,

@@ -1,4 +1,4 @@
-//! `restore create`, also without the word `create`.
+//! `restore create`; the word `create` may be omitted.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,7 @@ pub(crate) async fn run(
     {
         let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
         let newest = latest(schedule, args.allow_partially_failed, session).await?;
-        // The server itself finds those that are Completed.
+        // For Completed backups the server itself selects the newest.
         if args.allow_partially_failed {
             restore.spec.backup_name = Some(newest);
             restore.spec.schedule_name = None;
@@ -66,7 +66,8 @@ pub(crate) async fn run(
     finish(restore, &checked, &args.creation, &connection, terminal).await
 }
 
-/// The definition of Velero knows no `includedObjects`: an API server drops the field, and much more would be restored.
+/// Velero's definition has no `includedObjects`: an API server would drop the field, and the restore would cover far more
+/// objects.
 async fn keeps_objects(
     restore: &Restore,
     checked: &Checked,
@@ -89,7 +90,7 @@ async fn keeps_objects(
         .with_remedy("Bring the definitions up to date: `kubectl backup upgrade`. That of a Velero server cannot do it."))
 }
 
-/// Says at once what the server would say only after a while. A phase that we don't know is left to the server.
+/// Reports at once what the server would report later. A backup in an unknown phase is left to the server.
 async fn check_backup(name: &str, session: &Session) -> Result<(), Problem> {
     let backup = match get_named::<Backup>(session, name).await {
         Err(problem)
@@ -115,8 +116,8 @@ async fn check_backup(name: &str, session: &Session) -> Result<(), Problem> {
     }
 }
 
-/// The newest backup of a schedule that is Completed, or where that will do PartiallyFailed, as velero's own command finds it. The
-/// backups of a schedule may be there without it.
+/// The newest Completed backup of a schedule (or PartiallyFailed, if allowed), selected as by velero's own command. The
+/// schedule's backups may exist without it.
 async fn latest(schedule: &str, allow_partially: bool, session: &Session) -> Result<String, Problem> {
     let params = ListParams::default().labels(&format!("{SCHEDULE_NAME}={}", valid_value(schedule)));
     let ended = session
@@ -181,7 +182,7 @@ fn fill(spec: &mut RestoreSpec, args: &RestoreCreateArgs) {
     }
 }
 
-/// Only these objects, and only their namespaces.
+/// Restricts the spec to these objects and their namespaces.
 fn select_objects(spec: &mut RestoreSpec, objects: &[String]) {
     let named = || objects.iter().filter_map(|text| ObjectName::parse(text));
     let namespaces: BTreeSet<&str> = named().filter_map(|object| object.namespace).collect();

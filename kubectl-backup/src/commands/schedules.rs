@@ -1,4 +1,4 @@
-//! `schedules`: backups at times.
+//! `schedules`: backups at scheduled times.
 
 use backup_core::{
     api::BackupSpec,
@@ -58,10 +58,10 @@ async fn describe(args: &DescribeOneArgs, terminal: &mut Terminal) -> CommandRes
     Ok(Exit::Done)
 }
 
-/// Its backups, by their label; those that cannot be decoded are left out.
+/// The schedule's backups, found by label; backups that cannot be decoded are left out.
 pub(super) async fn backups(session: &Session, name: &str) -> Fetched<Vec<Backup>> {
     let params = ListParams::default().labels(&format!("{SCHEDULE_NAME}={}", valid_value(name)));
-    // All of them: a list is in the order of names, so that the newest come last.
+    // Reads all pages: the list is sorted by name, so the newest backups come last.
     fetched(session, session.list_readable(params, Some)).await
 }
 
@@ -105,7 +105,7 @@ async fn make(args: ScheduleCreateArgs, terminal: &mut Terminal) -> CommandResul
     Ok(Exit::Done)
 }
 
-/// Changes what the flags name, and leaves the rest as it is, whoever changes that meanwhile.
+/// Changes the fields that flags name. Other fields keep their value, even if another client changes it in the meantime.
 async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
     let mut flags = BackupSpec::default();
     spec::fill(&mut flags, &args.template);
@@ -143,7 +143,7 @@ async fn set(args: &ScheduleSetArgs, terminal: &mut Terminal) -> CommandResult {
     Ok(Exit::Done)
 }
 
-/// The merge patch (RFC 7386) that makes one object of another.
+/// The merge patch (RFC 7386) that turns `before` into `after`.
 fn changes(before: &Value, after: &Value) -> Map<String, Value> {
     let empty = Map::new();
     let fields = |value: &'_ Value| value.as_object().cloned().unwrap_or_default();
@@ -164,7 +164,7 @@ fn changes(before: &Value, after: &Value) -> Map<String, Value> {
     changed
 }
 
-/// An expression that one of Velero's libraries reads is left to the server.
+/// An expression that at least one of Velero's libraries accepts is left to the server.
 fn checked(schedule: &Schedule) -> Checked {
     let invalid = validate::schedule(&schedule.spec, &Dialect::ALL);
     Checked::new(invalid, validate::engine_schedule(&schedule.spec, &Dialect::ALL))

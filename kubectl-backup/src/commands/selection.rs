@@ -1,4 +1,4 @@
-//! Commands that are about several objects: by their names, their labels, or all.
+//! Commands for several objects: selected by name, by label, or all.
 
 use std::pin::pin;
 
@@ -8,10 +8,10 @@ use futures::FutureExt as _;
 use super::prelude::*;
 use crate::cli::{DeletionArgs, SelectionArgs};
 
-/// Names in a question.
+/// Maximum number of names in a question.
 const NAMED: usize = 20;
 
-/// The names of those that are meant, also of those that cannot be decoded. Says so where there are none.
+/// The names of the selected objects, including objects that cannot be decoded. Prints a message if there are none.
 pub(super) async fn selected<K: TableKind>(
     session: &Session,
     args: &SelectionArgs,
@@ -29,8 +29,8 @@ pub(super) async fn selected<K: TableKind>(
     Ok(names)
 }
 
-/// The worst of what came of several objects. A problem is worse than any exit code; the last one ends the command, the others are
-/// said at once.
+/// The worst result for several objects. A problem is worse than any exit code; the last problem becomes the result of the
+/// command, the others are printed at once.
 pub(super) struct Worst(CommandResult);
 
 impl Default for Worst {
@@ -57,13 +57,13 @@ impl Worst {
     }
 }
 
-/// Runs it for each name, also after a failure, until a person interrupts. The worst of what came of them.
+/// Calls `run` for each name, also after a failure, until the user interrupts. Returns the worst result.
 pub(super) async fn each<F>(names: &[String], terminal: &mut Terminal, mut run: F) -> CommandResult
 where
     F: AsyncFnMut(&str, &mut Terminal) -> CommandResult,
 {
     let mut worst = Worst::default();
-    // One listener for all of them: an interrupt between two is not lost.
+    // A single listener for all names, so that an interrupt between two is not lost.
     let mut interrupted = pin!(tokio::signal::ctrl_c());
     for (begun, name) in names.iter().enumerate() {
         if interrupted.as_mut().now_or_never().is_some() {
@@ -71,7 +71,7 @@ where
         }
         let result = tokio::select! {
             biased;
-            // What it waits for, it says itself when it is interrupted.
+            // When interrupted, `run` prints what it was waiting for.
             result = run(name, terminal) => result,
             _ = &mut interrupted => Ok(Exit::Interrupted),
         };
@@ -83,7 +83,7 @@ where
     worst.result()
 }
 
-/// Says which names an interrupt has left out.
+/// Prints the names that were not processed because of an interrupt.
 fn stopped(names: &[String], begun: usize, terminal: &mut Terminal) -> Exit {
     if begun < names.len() {
         terminal.say(&format!("interrupted: nothing was done about {}", named(&names[begun..])));
@@ -91,7 +91,7 @@ fn stopped(names: &[String], begun: usize, terminal: &mut Terminal) -> Exit {
     Exit::Interrupted
 }
 
-/// Asks the user unless they have said yes, then deletes each selected object. `consequence` ends the question.
+/// Asks for confirmation unless `yes` is set, then deletes each selected object. `consequence` is the end of the question.
 pub(super) async fn delete_each<K: TableKind, F>(
     DeletionArgs { selection, yes }: &DeletionArgs,
     consequence: impl AsyncFnOnce(&Session, &[String]) -> String,
@@ -127,7 +127,7 @@ pub(super) fn no_terminal(verb: &str, what: &str) -> Problem {
         .with_remedy("Confirm it with --yes.")
 }
 
-/// The first of them, and how many more.
+/// The first names, and the number of the others.
 pub(super) fn named(all: &[String]) -> String {
     listed(&all[..all.len().min(NAMED)], all.len())
 }

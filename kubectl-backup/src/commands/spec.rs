@@ -1,4 +1,4 @@
-//! From flags and manifests to specs: what flags say goes over what is there.
+//! Builds specs from flags and manifests: flags override the manifest.
 
 use std::{io::Read, path::Path};
 
@@ -14,24 +14,24 @@ use serde::de::DeserializeOwned;
 use super::prelude::*;
 use crate::cli::{Alternatives, BackupSpecArgs, FileArgs, ItemArgs, ObjectArgs};
 
-/// A manifest is small; more than this is none.
+/// Maximum size of a manifest (bytes).
 const LARGEST: u64 = 4 << 20;
 
-/// A list that was given takes the place of the one that is there.
+/// Replaces the list by the values of the flag, if there are any.
 pub(crate) fn set(field: &mut Vec<String>, flag: &[String]) {
     if !flag.is_empty() {
         *field = flag.to_vec();
     }
 }
 
-/// A value that was given takes the place of the one that is there.
+/// Replaces the value by that of the flag, if it is set.
 pub(crate) fn over<T: Clone>(field: &mut Option<T>, flag: Option<&T>) {
     if flag.is_some() {
         *field = flag.cloned();
     }
 }
 
-/// What was given of one selector or several takes the place of both: only one of the two may stand.
+/// A selector flag replaces both kinds of selectors, because a spec may have only one of them.
 pub(crate) fn select(
     one: &mut Option<LabelSelector>,
     several: &mut Option<Vec<LabelSelector>>,
@@ -49,7 +49,7 @@ pub(crate) fn config_map(name: &str) -> LocalReference {
     LocalReference { api_group: None, kind: "configmap".to_owned(), name: name.to_owned() }
 }
 
-/// All fields of a backup that have flags.
+/// Sets all fields of a backup that have flags.
 pub(crate) fn fill(spec: &mut BackupSpec, args: &BackupSpecArgs) {
     let items = &args.items;
     set(&mut spec.included_namespaces, &items.include_namespaces);
@@ -96,7 +96,7 @@ pub(crate) fn describe_object(meta: &mut ObjectMeta, args: &ObjectArgs) {
     }
 }
 
-/// The text of a file; `-` is stdin.
+/// Reads the text of a file; `-` is stdin.
 pub(crate) fn read(path: &Path, terminal: &mut Terminal) -> std::io::Result<String> {
     let mut text = String::new();
     let source: Box<dyn Read> = if path.as_os_str() == "-" {
@@ -108,7 +108,7 @@ pub(crate) fn read(path: &Path, terminal: &mut Terminal) -> std::io::Result<Stri
     Ok(text)
 }
 
-/// The object of a manifest, without what a server has written to it; a new one where no file is named.
+/// The object of a manifest, without fields that a server sets; a new object if no file is named.
 pub(crate) fn start<K>(args: &FileArgs, terminal: &mut Terminal) -> Result<K, Problem>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Default,
@@ -122,7 +122,7 @@ where
     let text = read(path, terminal).map_err(unreadable)?;
     let expected = format!("It has to be one {} of {}.", K::kind(&()), K::api_version(&()));
     let parse = |error: &dyn std::fmt::Display| {
-        // Only the first line: the parser quotes what stands around.
+        // Only the first line: the following lines quote the text around the error.
         wrong(plain(error.to_string().lines().next().unwrap_or_default()), &expected)
     };
     let mut value: Value = serde_saphyr::from_str(&text).map_err(|error| parse(&error))?;
@@ -135,7 +135,7 @@ where
     }
     let mut object: K = serde_json::from_value(value).map_err(|error| parse(&error))?;
     let meta = object.meta_mut();
-    // A manifest that was read from a cluster is for a new object, too.
+    // The manifest may come from a cluster: keep only metadata of new objects.
     *meta = ObjectMeta {
         name: meta.name.take(),
         labels: meta.labels.take(),

@@ -1,4 +1,4 @@
-//! `status`: one page for a cluster.
+//! `status`: an overview of a cluster on one page.
 
 use std::pin::pin;
 
@@ -29,10 +29,10 @@ use crate::{
     },
 };
 
-/// Between two pages of `-w`: each takes lists of everything.
+/// Interval between two pages of `-w`: each page needs lists of all objects.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// For reading the lists of items of backups. What was not read by then is not checked.
+/// Time limit for reading the item lists of backups. Lists that are not read by then are not checked.
 const LISTS_TIMEOUT: Duration = Duration::from_secs(20);
 const PARALLEL_READS: usize = 8;
 
@@ -66,7 +66,7 @@ async fn watch(session: &Session, args: &StatusArgs, terminal: &mut Terminal) ->
 
 fn text(status: &ClusterStatus, args: &StatusArgs, terminal: &Terminal) -> Result<String, Problem> {
     let output = &args.output;
-    // Those that are not protected: what a script wants to go through.
+    // Names of the namespaces that are not protected, for use in scripts.
     let names = || {
         let bad = status.namespaces.iter().filter(|one| !one.protected);
         bad.fold(String::new(), |all, one| all + "namespace/" + &one.name + "\n")
@@ -76,7 +76,7 @@ fn text(status: &ClusterStatus, args: &StatusArgs, terminal: &Terminal) -> Resul
     })
 }
 
-/// Lists everything side by side, and keeps little of it.
+/// Lists everything concurrently, and keeps only the needed fields.
 async fn read(session: &Session, args: &StatusArgs, now: Timestamp) -> Result<ClusterStatus, Problem> {
     let all = ListParams::default;
     let backups = session.list_readable(all(), |one: Backup| Some(BackupFacts::of(&one, now)));
@@ -112,7 +112,7 @@ async fn read(session: &Session, args: &StatusArgs, now: Timestamp) -> Result<Cl
     let asked =
         Asked { rpo: args.rpo.and_then(|rpo| rpo.as_std().try_into().ok()), except: &args.except_namespaces };
     let deadline = Instant::now() + LISTS_TIMEOUT;
-    // A backup that holds nothing of a namespace makes way for the one before it.
+    // If a backup contains nothing of a namespace, the previous backup is checked next.
     loop {
         let lists = view::lists_to_read(&seen, &session.namespace, &asked);
         if lists.is_empty() || Instant::now() >= deadline {
@@ -123,7 +123,8 @@ async fn read(session: &Session, args: &StatusArgs, now: Timestamp) -> Result<Cl
     Ok(view::status(&session.namespace, seen, &asked, now))
 }
 
-/// Reads the lists of items of these backups, some at a time, until the deadline, or until it is known that this user may not.
+/// Reads the item lists of these backups, several concurrently, until the deadline, or until one shows that the user may not read
+/// them.
 async fn read_lists(
     session: &Session,
     lists: Vec<view::ListOf>,
@@ -160,7 +161,7 @@ async fn read_lists(
     }
 }
 
-/// All objects of a kind, by their metadata.
+/// Reads the metadata of all objects of a kind.
 async fn created<K>(session: &Session, word: &str, plural: &str) -> Result<Vec<Created>, Problem>
 where
     K: kube::Resource<DynamicType = ()>,
@@ -182,8 +183,8 @@ where
     session.list(about, &api, ListParams::default(), keep).await
 }
 
-/// Who holds the lock between backups and restores, who waits, and who was refused and keeps backups out, in words; and why it
-/// grants nothing, if it does not.
+/// Describes the holders of the lock, the waiting objects, and the refused restores that keep backups out; and why the lock
+/// grants nothing, if so.
 async fn lock(session: &Session) -> Result<(Vec<String>, Option<String>), Problem> {
     let Some(found) = found_ledger(session).await? else { return Ok((Vec::new(), None)) };
     let problem = found.grants_nothing().map(|(problem, remedy)| format!("{problem}. {remedy}"));

@@ -1,5 +1,5 @@
-//! `uninstall`: registrations first, so that no creation hangs on a webhook that is gone; then policies, programs, and last their
-//! rights. What the programs work on stays, unless a person asks for it.
+//! `uninstall`: removes the registrations first, so that no creation waits for a webhook that is gone; then policies, programs,
+//! and last their rights. Backups and other data stay, unless the user requests their removal.
 
 use std::collections::BTreeSet;
 
@@ -29,10 +29,10 @@ use crate::{
     cli::{Output, UninstallArgs},
 };
 
-/// The Secret with the webhook's certificate, and the Lease by which controllers choose a leader.
+/// The Secret with the webhook's certificate, and the Lease for the leader election of controllers.
 const CERTIFICATE: &str = "backup-webhook-tls";
 const LEADER: &str = "backup-controller";
-/// How often a finalizer is tried to be taken off.
+/// Maximum number of tries to remove a finalizer.
 const TRIES: usize = 8;
 
 pub(super) async fn run(args: UninstallArgs, terminal: &mut Terminal) -> CommandResult {
@@ -76,7 +76,7 @@ pub(super) async fn run(args: UninstallArgs, terminal: &mut Terminal) -> Command
     let deadline = Instant::now() + args.timeout.as_std();
     for stage in Stage::REMOVAL {
         remove(&session, &all, stage, terminal).await?;
-        // A controller that stops gives its lease and its work back; it still has its rights.
+        // A controller that shuts down releases its lease and its work; for that it still needs its rights.
         if stage == Stage::Programs
             && let Err(exit) = stopped(&session, deadline, terminal).await?
         {
@@ -102,7 +102,7 @@ pub(super) async fn run(args: UninstallArgs, terminal: &mut Terminal) -> Command
             for name in &names {
                 objects::delete(&session, kind, name).await?;
             }
-            // One after the other: a definition takes its objects along, and so does a namespace.
+            // In sequence: deleting a definition or the namespace also deletes its objects.
             if let Err(exit) = gone(&session, kind, &names, deadline, terminal).await? {
                 let text = in_vain(exit, &format!("{} are still there", kind.plural), args.timeout);
                 terminal.say(&format!(
@@ -120,14 +120,14 @@ pub(super) async fn run(args: UninstallArgs, terminal: &mut Terminal) -> Command
     Ok(Exit::Done)
 }
 
-/// What belongs to the installation: what this version can install, and what this command has installed, in whichever version.
-/// The label alone says too little: it is a common word.
+/// Objects of the installation: those that this version can install, and those that this command installed in any version. The
+/// label alone does not suffice: other programs may use it, too.
 async fn ours(session: &Session) -> Result<Vec<Found>, Problem> {
     let known =
         backup_deploy::everything(&session.namespace).map_err(|error| Problem::other(error.to_string()))?;
     let known: BTreeSet<(&str, &str)> = known.iter().map(backup_deploy::id).collect();
     let mut all = objects::labelled(session).await?;
-    // What the webhook has written goes with it.
+    // The ConfigMap that the webhook has published is removed, too.
     let is_published = |found: &Found| found.kind.kind == "ConfigMap" && found.name == CONFIG_MAP;
     all.retain(|found| {
         found.is_applied || known.contains(&(found.kind.kind, found.name.as_str())) || is_published(found)
@@ -135,7 +135,7 @@ async fn ours(session: &Session) -> Result<Vec<Found>, Problem> {
     Ok(all)
 }
 
-/// Prints what would be removed, in the order of the removal.
+/// Prints the objects that would be removed, in the order of their removal.
 fn show(all: &[Found], output: Option<Output>, terminal: &mut Terminal) -> CommandResult {
     let in_order = Stage::REMOVAL
         .into_iter()
@@ -192,7 +192,7 @@ async fn remove(
     terminal: &mut Terminal,
 ) -> Result<(), Problem> {
     let mut of_stage: Vec<&Found> = all.iter().filter(|found| found.kind.stage == stage).collect();
-    // A binding puts a policy into force, so it goes before the policy.
+    // A binding activates a policy, so the binding is deleted before the policy.
     of_stage.sort_by_key(|found| std::cmp::Reverse(found.kind.kind));
     for Found { kind, name, .. } in &of_stage {
         objects::delete(session, kind, name).await?;
@@ -203,7 +203,7 @@ async fn remove(
     Ok(())
 }
 
-/// Waits until no pod of the programs is there.
+/// Waits until all pods of the programs are gone.
 async fn stopped(
     session: &Session,
     deadline: Instant,
@@ -225,7 +225,7 @@ async fn stopped(
     .await
 }
 
-/// Waits until none of these objects is there.
+/// Waits until all these objects are gone.
 async fn gone(
     session: &Session,
     kind: &Kind,
@@ -245,7 +245,7 @@ async fn gone(
     .await
 }
 
-/// Backups and Restores that are worked on: the finalizer stands for the worker.
+/// Backups and Restores in progress: the work finalizer shows that a worker has them.
 async fn running(session: &Session) -> Vec<String> {
     let backups = with_finalizer::<Backup>(session, BACKUP_WORK_FINALIZER).await;
     let restores = with_finalizer::<Restore>(session, RESTORE_WORK_FINALIZER).await;
@@ -254,7 +254,7 @@ async fn running(session: &Session) -> Vec<String> {
     words.map(|(what, count)| format!("{} {}", counted(count, what), verb(count))).collect()
 }
 
-/// How many have this finalizer; none where the definitions are gone.
+/// Number of objects with this finalizer; 0 if they cannot be listed (the definition is gone).
 async fn with_finalizer<K: NamespacedKind>(session: &Session, finalizer: &str) -> usize {
     let api: Api<DeserializeGuard<K>> = session.api();
     let keep = |item: DeserializeGuard<K>| item.finalizers().iter().any(|one| one == finalizer).then_some(());
@@ -262,20 +262,20 @@ async fn with_finalizer<K: NamespacedKind>(session: &Session, finalizer: &str) -
     found.map_or(0, |found| found.len())
 }
 
-/// Takes finalizers off: those of our controller, and the one by which a Restore that has ended has its files deleted. Without a
-/// controller nothing takes them off, and definition and namespace would stay.
+/// Removes the finalizers of our controller, and the one by which the files of an ended Restore are deleted. Without a controller
+/// they would never be removed, and the definition and the namespace would remain.
 async fn free<K: NamespacedKind>(session: &Session) -> Result<(), Problem> {
     let api: Api<DeserializeGuard<K>> = session.api();
     let keep =
         |item: DeserializeGuard<K>| (!item.finalizers().is_empty()).then(|| (item.name_any(), item.uid()));
     let listed = session.list(About::of::<K>("list", ""), &api, ListParams::default(), keep).await;
     let held = match listed {
-        // The definitions are gone already.
+        // The definition is already gone.
         Err(problem) if problem.kind == ProblemKind::NotServed => return Ok(()),
         listed => listed?,
     };
     for (name, uid) in held {
-        // The API server forgets a policy a moment after it is gone.
+        // The API server enforces a deleted policy for a short time.
         let mut pauses = pauses().take(TRIES);
         loop {
             let patch = json!({ "metadata": { "finalizers": null } });
@@ -292,7 +292,7 @@ async fn free<K: NamespacedKind>(session: &Session) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Ledgers with their markers, the Lease of the leader, and the certificate.
+/// Deletes the ledgers and their markers, the Lease of the leader election, and the certificate.
 async fn remove_ledgers(session: &Session, terminal: &mut Terminal) -> Result<(), Problem> {
     let leases = remove_labelled::<Lease>(session).await?;
     remove_labelled::<ConfigMap>(session).await?;
@@ -316,14 +316,14 @@ async fn remove_labelled<K: NamespacedKind>(session: &Session) -> Result<usize, 
     Ok(names.len())
 }
 
-/// Names of what was applied once and can be removed: definitions of ours, or the namespace.
+/// Names of the objects of this kind that belong to [`Stage::Once`]: our definitions, or the namespace.
 fn once(session: &Session, kind: &Kind) -> Result<Vec<String>, Problem> {
     let all = backup_deploy::once(&session.namespace).map_err(|error| Problem::other(error.to_string()))?;
     let names = all.iter().map(backup_deploy::id).filter(|(found, _)| *found == kind.kind);
     Ok(names.map(|(_, name)| name.to_owned()).collect())
 }
 
-/// What stays, and how it goes.
+/// What remains, and how to remove it.
 async fn stayed(session: &Session, args: &UninstallArgs, mode: Option<Mode>) -> String {
     let namespace = &session.namespace;
     let mut stays = vec![format!("namespace {namespace} with its Secrets")];
@@ -350,7 +350,7 @@ async fn stayed(session: &Session, args: &UninstallArgs, mode: Option<Mode>) -> 
     }
 }
 
-/// How many there are in the namespace, if that can be known.
+/// Number of objects in the namespace; `None` if they cannot be listed.
 async fn count<K: NamespacedKind>(session: &Session) -> Option<usize> {
     let api: Api<DeserializeGuard<K>> = session.api();
     let found = session.list(About::of::<K>("list", ""), &api, ListParams::default(), |_| Some(())).await;

@@ -1,4 +1,4 @@
-//! `verify`: reads every stored file of a backup to its end, and holds them against one another and against the status.
+//! `verify`: reads every stored file of a backup to its end, and compares the files with one another and with the status.
 
 mod counts;
 mod tarball;
@@ -25,7 +25,7 @@ use crate::{
     view::{LocationSummary, ResourceList, stored::volumes::VolumeView, table_kind::dash},
 };
 
-/// What to do where files and status do not agree.
+/// Remedy if files and status differ.
 const DISAGREE: &str =
     "Don't rely on this backup alone: make another one, and look for who has written into its folder.";
 
@@ -56,7 +56,8 @@ pub(crate) async fn run(args: VerifyArgs, terminal: &mut Terminal) -> CommandRes
     Ok(if verification.good { Exit::Done } else { Exit::NotGood })
 }
 
-/// Writes to the Backup when its files were verified, which `describe` shows. Who may only read it has verified it all the same.
+/// Records the time and the result of the verification in the Backup, for `describe`. Users without the permission to write can
+/// verify as well.
 async fn keep(session: &Session, backup: &Backup, findings: usize, terminal: &mut Terminal) {
     let verification = verification::Verification { at: whole_seconds(terminal.now()), findings };
     let patch = json!({ "metadata": { "annotations": { VERIFIED_ANNOTATION: verification.annotation() } } });
@@ -70,7 +71,7 @@ async fn keep(session: &Session, backup: &Backup, findings: usize, terminal: &mu
     }
 }
 
-/// Files are promised of what has ended well, in whole or in part. Whether a newer server's phase promises them, they show.
+/// Fails if the backup's phase says that it has no files. With an unknown phase of a newer server, the files are tried.
 pub(super) fn has_files(backup: &Backup) -> Result<(), Problem> {
     let name = backup.name_any();
     let (phase, remedy) = match backup.phase() {
@@ -83,7 +84,8 @@ pub(super) fn has_files(backup: &Backup) -> Result<(), Problem> {
     Err(Problem::other(message).with_remedy(remedy))
 }
 
-/// What is read in a location that cannot be used says nothing of its files. One that cannot be read counts as usable.
+/// Fails if the location is unavailable: then a failure to read says nothing about the files. If the location cannot be read, it
+/// counts as available.
 async fn can_be_read(session: &Session, backup: &Backup) -> Result<(), Problem> {
     let Some(name) = &backup.spec.storage_location else { return Ok(()) };
     let Ok(location) = session.get::<BackupStorageLocation>(name).await else { return Ok(()) };
@@ -109,7 +111,7 @@ struct FileReader<'a> {
 }
 
 impl FileReader<'_> {
-    /// Every file. Older servers did not write all of them: one that the status counts nothing of may be missing.
+    /// Reads every file. Older servers did not write all of them: a file may be missing if the status counts nothing in it.
     async fn all(&mut self) -> Result<(), Problem> {
         let backup = self.backup;
         let status = &backup.status;
@@ -146,7 +148,7 @@ impl FileReader<'_> {
         self.contents(list.as_ref(), results.as_ref()).await
     }
 
-    /// A file of JSON; `judge` says what is in it, and what is wrong with that.
+    /// Reads a JSON file; `judge` returns a description of its contents and its findings.
     async fn document<T: DeserializeOwned>(
         &mut self,
         kind: Kind,
@@ -202,7 +204,7 @@ impl FileReader<'_> {
         Ok(())
     }
 
-    /// A file that is missing or damaged is a finding; any other problem of reading says nothing of it.
+    /// A missing or damaged file is a finding; any other read error says nothing about the file.
     fn usable<T>(
         &mut self,
         kind: &Kind,
@@ -239,7 +241,7 @@ impl FileReader<'_> {
     }
 }
 
-/// What to do about a file that is missing, or is not what it should be.
+/// Remedy for a missing or damaged file.
 const PUT_BACK: &str = "Use another backup, or put the file back from a copy of the bucket.";
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -255,11 +257,11 @@ struct Verification {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct FileView {
-    /// As DownloadRequests call it: `BackupContents`.
+    /// Kind of the file, as in DownloadRequests: `BackupContents`.
     file: String,
-    /// Bytes, as it is stored; none if it could not be read to its end.
+    /// Stored size (bytes); null if the file could not be read to its end.
     size: Option<u64>,
-    /// What is in it, or why that is not known.
+    /// Description of the contents, or why they are unknown.
     found: String,
 }
 
@@ -271,7 +273,7 @@ struct FileFinding {
 }
 
 impl Verification {
-    /// A verdict, a row for each file, and what is wrong.
+    /// A verdict, a row for each file, and the findings.
     fn text(&self, style: Style) -> std::io::Result<String> {
         let Verification { of, phase, files, findings, .. } = self;
         let (tone, verdict) = if self.good {

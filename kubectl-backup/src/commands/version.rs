@@ -1,5 +1,5 @@
-//! `version`: of this program, of the controller (asked by a ServerStatusRequest, as velero's own command does), of the API
-//! server. Each within its time, and none keeps the others from being shown.
+//! `version`: the versions of this program, of the controller (asked by a ServerStatusRequest, as velero's own command does), and
+//! of the API server. Each has its own time limit, and a failure of one does not hide the others.
 
 use backup_core::api::{
     ServerStatusRequest,
@@ -41,8 +41,8 @@ async fn controller(session: &Session) -> Result<ControllerView, Problem> {
     })
 }
 
-/// Asks the controller for its version and plugins. Create-only, under a generated name; the controller removes the request when it
-/// has expired.
+/// Asks the controller for its version and plugins. Create-only, under a generated name; the controller deletes the expired
+/// request.
 pub(super) async fn server_status(session: &Session) -> Result<ServerStatusRequestStatus, Problem> {
     let mut request = ServerStatusRequest::new("", ServerStatusRequestSpec::default());
     request.metadata =
@@ -68,10 +68,10 @@ async fn api_server(session: &Session) -> Result<String, Problem> {
 #[serde(rename_all = "camelCase")]
 struct VersionView {
     client: &'static str,
-    /// Of the controller; nothing where it was not asked.
+    /// The controller's version; null if it was not asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     controller: Option<Fetched<ControllerView>>,
-    /// Of the API server; nothing where it was not asked.
+    /// The API server's version; null if it was not asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     api_server: Option<Fetched<String>>,
 }

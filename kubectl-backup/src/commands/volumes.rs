@@ -1,5 +1,5 @@
-//! Which volumes of the cluster a backup would save: for `install`, which turns snapshots on where they can be taken, and `doctor`.
-//! What a driver or a plugin does in the end, only a backup shows.
+//! Finds the volumes of the cluster that a backup would save: for `install`, which turns snapshots on if they can be taken, and
+//! `doctor`. Only a real backup shows whether a driver or a plugin succeeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,12 +25,12 @@ use crate::print::human;
 pub(crate) const ON: Topic = Topic("volumes");
 const GROUP: &str = "snapshot.storage.k8s.io";
 const VERSION: &str = "v1";
-/// What has to be served for snapshots of CSI volumes.
+/// Resources that snapshots of CSI volumes need.
 const NEEDED: [&str; 3] = ["volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"];
 const SNAPSHOT_CONTROLLER_LEASE: &str = "snapshot-controller-leader";
-/// Longest time since the renewal of that Lease: it is renewed every few seconds.
+/// Maximum age of the last renewal of that Lease: it is renewed every few seconds.
 const MAX_RENEWAL_AGE: SignedDuration = SignedDuration::from_mins(2);
-/// Claims that are named; the others are counted.
+/// Maximum number of claims that are named; the others are counted.
 const MAX_NAMED: usize = 5;
 
 /// Whether the controller takes snapshots of CSI volumes.
@@ -41,34 +41,34 @@ pub(crate) enum Snapshots {
     Unknown,
 }
 
-/// What is known of the cluster's volumes.
+/// The cluster's volumes, and what their snapshots depend on.
 #[derive(Debug, Default)]
 pub(crate) struct Volumes {
-    /// Names of the CSI drivers that are installed.
+    /// Names of the installed CSI drivers.
     drivers: BTreeSet<String>,
-    /// All VolumeSnapshotClasses; `None` if the cluster does not serve all that snapshots need.
+    /// All VolumeSnapshotClasses; `None` if the cluster lacks a resource of [`NEEDED`].
     classes: Option<Vec<DynamicObject>>,
     claims: Vec<Claim>,
-    /// Names of the locations for snapshots by plugins.
+    /// Names of the locations for plugin snapshots.
     plugin_locations: Vec<String>,
-    /// What the Lease of the snapshot controller says.
+    /// State of the snapshot controller, by its Lease.
     snapshot_controller: SnapshotController,
 }
 
-/// Whether the snapshot controller runs, without which no VolumeSnapshot is ever ready. Its manifests turn leader election on
+/// Whether the snapshot controller runs: without it no VolumeSnapshot becomes ready. Its manifests turn leader election on
 /// (kubernetes-csi/external-snapshotter `deploy/kubernetes/snapshot-controller`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum SnapshotController {
     Runs,
-    /// Its Lease was not renewed for this long.
+    /// The time since the last renewal of its Lease.
     Stopped(String),
-    /// It may run without leader election, or outside the cluster; or why the Lease could not be read.
+    /// It may run without leader election, or outside the cluster. `Unread` has the reason why the Lease could not be read.
     #[default]
     Unknown,
     Unread(String),
 }
 
-/// A claim that is bound.
+/// A bound claim.
 #[derive(Debug)]
 struct Claim {
     /// `namespace/name`
@@ -79,7 +79,7 @@ struct Claim {
 
 #[derive(Debug)]
 enum Source {
-    /// A volume of this driver.
+    /// A volume of the named CSI driver.
     Csi(String),
     Other,
     Gone,
@@ -96,13 +96,13 @@ pub(crate) enum Why {
     Gone,
 }
 
-/// What becomes of the data of a volume in a backup.
+/// How a backup treats the data of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
     Snapshot,
-    /// A plugin may take it.
+    /// A plugin may take a snapshot.
     Plugin,
-    /// It depends on what could not be read.
+    /// It depends on data that could not be read.
     Unknown,
     Lost(Why),
 }
@@ -236,13 +236,13 @@ async fn plugin_locations(session: &Session) -> Result<Vec<String>, Problem> {
     }
 }
 
-/// Whether the cluster does not serve a kind, as before an installation.
+/// Whether the cluster does not serve a kind, for example before the installation.
 fn is_absent(problem: &Problem) -> bool {
     matches!(problem.kind, ProblemKind::NotFound | ProblemKind::NotServed | ProblemKind::NoNamespace)
 }
 
 impl Volumes {
-    /// The drivers whose volumes can be snapshotted, or why there is none.
+    /// The drivers whose volumes can be snapshotted, or why there are none.
     pub(crate) fn snapshottable(&self) -> Result<Vec<&str>, Why> {
         let Some(classes) = &self.classes else { return Err(Why::NotServed) };
         let used = self.claims.iter().filter_map(|claim| match &claim.source {
@@ -278,7 +278,7 @@ impl Volumes {
         }
     }
 
-    /// What becomes of the data of all volumes that are bound to a claim, by fate.
+    /// Findings for the data of all volumes that are bound to a claim, grouped by fate.
     pub(crate) fn findings(&self, snapshots: Snapshots) -> Vec<Finding> {
         let mut by_fate = BTreeMap::<Fate, Vec<&str>>::new();
         for claim in &self.claims {
@@ -318,7 +318,7 @@ impl Volumes {
         by_fate.into_iter().map(finding).collect()
     }
 
-    /// What becomes of the volumes that snapshots are taken of.
+    /// The finding for volumes that are saved by snapshots.
     fn snapshots(&self, volumes: &str) -> Finding {
         let remedy = "kubectl get pods -A | grep snapshot-controller";
         match &self.snapshot_controller {
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(seen(&volumes, Snapshots::On), [good.clone(), not_csi.clone(), gone.clone()]);
         assert_eq!(seen(&volumes, Snapshots::Off), [off, not_csi.clone(), gone.clone()]);
         assert_eq!(seen(&volumes, Snapshots::Unknown), [unknown, not_csi, gone.clone()]);
-        // A plugin may take what CSI does not, and nobody knows here.
+        // A plugin may save volumes that CSI does not; whether it does is unknown here.
         volumes.plugin_locations = vec!["aws".to_owned()];
         let plugin =
             |what: &str| (Tone::Unknown, format!("not known: whether a plugin takes snapshots of {what}"));
@@ -459,7 +459,7 @@ mod tests {
         assert!(why.remedy().starts_with("Create one, or"), "{}", why.remedy());
         volumes.drivers.insert("other".to_owned());
         assert_eq!(volumes.snapshottable(), Ok(vec!["other"]));
-        // Also where no CSIDriver names it.
+        // A driver without a CSIDriver object counts, too.
         volumes.drivers.clear();
         volumes.claims = vec![claim("a/b", Source::Csi("other".to_owned()))];
         assert_eq!(volumes.snapshottable(), Ok(vec!["other"]));

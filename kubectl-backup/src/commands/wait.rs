@@ -1,5 +1,5 @@
-//! `wait`, and `--wait` of other commands: until an object has ended or is in a phase, or a scope is free. A phase that we
-//! don't know is shown, and is no end.
+//! `wait`, and `--wait` of other commands: waits until an object has ended or is in a phase, or a scope is free. An unknown phase
+//! is shown, and does not count as an end.
 
 use backup_core::restorability::{Answer, Evidence, Place, Restorability};
 use backup_lock::{claim::Claim, ledger::Status};
@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// Without a terminal, a line about items comes at most this often; one about a phase always.
+/// Without a terminal: minimum interval between lines about items. Lines about phases are always printed.
 const QUIET: Duration = Duration::from_secs(10);
 
 pub(super) async fn backups(args: WaitForArgs, terminal: &mut Terminal) -> CommandResult {
@@ -50,7 +50,7 @@ pub(super) async fn backups(args: WaitForArgs, terminal: &mut Terminal) -> Comma
     objects::<Backup>(&args.until, terminal).await
 }
 
-/// Waits for all of them side by side; the worst of what came of them. All have the same time.
+/// Waits for all objects concurrently, with a common deadline. Returns the worst result.
 pub(super) async fn objects<W: Workload>(args: &UntilArgs, terminal: &mut Terminal) -> CommandResult {
     if args.names.is_empty() || args.until == Until::Free {
         return Err(Problem::usage(format!("which {} is to be waited for?", W::KIND))
@@ -76,7 +76,7 @@ pub(super) async fn objects<W: Workload>(args: &UntilArgs, terminal: &mut Termin
     worst.result()
 }
 
-/// The object as it is now. An API server that is away for a moment is asked again.
+/// Reads the object. Retries if the API server is away for a moment.
 async fn first_look<W: Workload>(session: &Session, name: &str, deadline: Instant) -> Result<W, Problem> {
     let (start, mut pauses) = (Instant::now(), pauses());
     loop {
@@ -89,10 +89,10 @@ async fn first_look<W: Workload>(session: &Session, name: &str, deadline: Instan
     }
 }
 
-/// How waiting for an object came out: the exit code, and the object where it has ended.
+/// The result of waiting for an object: the exit code, and the object if it has ended.
 type Reached<W> = Result<(Exit, Option<W>), Problem>;
 
-/// Waits until this very object has ended, and shows every change on stderr.
+/// Waits until exactly this object has ended, and prints every change on stderr.
 pub(super) async fn until_ended<W: Workload>(
     session: &Session,
     terminal: &mut Terminal,
@@ -104,18 +104,18 @@ pub(super) async fn until_ended<W: Workload>(
     reached.into_iter().next().unwrap_or(Ok((Exit::Done, None)))
 }
 
-/// An object that is waited for.
+/// An object for whose end the command waits.
 struct Awaited<W> {
     name: String,
     uid: Option<String>,
     progress: ProgressLine,
-    /// The `resourceVersion` that was shown last.
+    /// The `resourceVersion` of the state that was shown last.
     version: Option<u64>,
     reached: Option<Reached<W>>,
 }
 
-/// The same for several, and for a phase, if one is given: also one that has passed already. Another end is an end, too. `timeout` is
-/// what was typed for the deadline.
+/// Waits for several objects to end, or to reach or pass the given phase. Any other end stops the waiting, too. `timeout` is the
+/// value that the user typed.
 async fn until_reached<W: Workload>(
     session: &Session,
     terminal: &mut Terminal,
@@ -189,7 +189,7 @@ async fn until_reached<W: Workload>(
 }
 
 impl<W: Workload> Awaited<W> {
-    /// Looks at what it is now; true if that is new.
+    /// Updates the state; returns true if it is new.
     fn look(
         &mut self,
         now: Option<W>,
@@ -207,7 +207,7 @@ impl<W: Workload> Awaited<W> {
             self.reached = Some(Err(Problem::other(message)));
             return true;
         };
-        // A watch may deliver a state that is older than what was read since. Versions of one object have an order (KEP-5504).
+        // A watch may deliver a state older than the last one read. Versions of an object are ordered (KEP-5504).
         let version = work.meta().resource_version.as_deref().and_then(|version| version.parse().ok());
         if version < self.version {
             return false;
@@ -225,8 +225,7 @@ impl<W: Workload> Awaited<W> {
     }
 }
 
-/// What the work waits for: as the controller has said, or before it has begun, as the ledger does. Not everyone who waits may read
-/// the ledger.
+/// What the work waits for: from its status, or from the ledger if the work has not begun. Not every user may read the ledger.
 async fn waits_for<W: Workload>(session: &Session, work: Option<&W>) -> Option<String> {
     let work = work?;
     if work.blocked().is_some() || !workload::has_not_begun(work.status().stage) {
@@ -235,8 +234,8 @@ async fn waits_for<W: Workload>(session: &Session, work: Option<&W>) -> Option<S
     workload::turn(work, Box::pin(read_ledger(session)).await.ok()?.as_ref())
 }
 
-/// Whether a backup that is stored, by its phase, can be restored. Its location has no part in it where it cannot be read: not everyone
-/// who waits may read locations, and a backup that ran here is where its phase says.
+/// Whether a stored backup can be restored, by its phase. If its location cannot be read, the location is ignored: not every user
+/// may read locations, and for a backup that ran here the phase suffices.
 async fn judge<W: Workload>(session: &Session, work: Option<&W>) -> Option<Restorability> {
     let backup = work.filter(|work| work.status().is_whole())?.as_backup()?;
     let evidence = Evidence::of(backup);
@@ -245,7 +244,7 @@ async fn judge<W: Workload>(session: &Session, work: Option<&W>) -> Option<Resto
     Some(evidence.judge(is_read.then_some(&place)))
 }
 
-/// Says how it has ended, or that it is in the phase that was waited for. The exit code.
+/// Prints how the work has ended, or that it has reached the phase. Returns the exit code.
 fn tell_end<W: Workload>(
     work: &W,
     judged: Option<&Restorability>,
@@ -280,7 +279,7 @@ fn tell_end<W: Workload>(
     if completed && is_end_wanted { Exit::Done } else { Exit::NotGood }
 }
 
-/// Shows progress: a line for each change, or on a terminal one line with a bar that is written over.
+/// Shows progress: a line for each change, or on a terminal one line with a bar that is overwritten.
 struct ProgressLine {
     subject: String,
     rewrite: bool,
@@ -304,7 +303,7 @@ impl ProgressLine {
         }
     }
 
-    /// `blocked` is what the work waits for: it gets a line of its own.
+    /// `blocked` is the reason for which the work waits, printed on a separate line.
     fn show(&mut self, status: &WorkStatus<'_>, blocked: Option<String>, terminal: &mut Terminal) -> bool {
         let is_new = self.show_progress(status, terminal);
         if blocked == self.blocked {
@@ -346,7 +345,7 @@ impl ProgressLine {
         true
     }
 
-    /// Leaves the line that was written over empty.
+    /// Clears the overwritten line.
     fn clear(&mut self, terminal: &mut Terminal) {
         if self.rewrite && !std::mem::take(&mut self.phase).is_empty() {
             terminal.talk_raw("\r\x1b[K");
@@ -354,7 +353,7 @@ impl ProgressLine {
     }
 }
 
-/// Until no claim in the scope touches what was asked about.
+/// Waits until no claim in the scope touches the given footprint.
 async fn free(session: &Session, args: &WaitForArgs, terminal: &mut Terminal) -> CommandResult {
     let (store, footprint) = scope_part(session, &args.scope, &args.namespaces).await?;
     let subject = format!("scope {}, {}", plain(&args.scope), touches(&footprint, &args.scope));

@@ -1,8 +1,8 @@
-//! What is asked for by the words so far. Pure: only the commands are looked at.
+//! Finds what the words so far ask for. Pure: reads only the definition of the commands.
 
 use clap::{Arg, ArgAction, Command};
 
-/// Something that has names in the cluster, or in the kubeconfig.
+/// A kind of names in the cluster, or in the kubeconfig.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Noun {
     Backup,
@@ -11,29 +11,29 @@ pub(crate) enum Noun {
     Location,
     SnapshotLocation,
     Namespace,
-    /// A type of objects, of any scope.
+    /// A type of objects, of either scope.
     Type,
     ClusterType,
     NamespacedType,
-    /// What an item's path begins with: a namespace, or a type of objects that are in none.
+    /// The first part of an item's path: a namespace, or a cluster-scoped type.
     PathStart,
     Context,
     Cluster,
     User,
 }
 
-/// What could stand in place of the last word.
+/// The possible completions of the last word.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Question {
-    /// Candidates that are known without asking anybody, and what they are.
+    /// Candidates that need no request, and their descriptions.
     pub(crate) fixed: Vec<(String, String)>,
     pub(crate) noun: Option<Noun>,
-    /// What stands behind each name of the noun.
+    /// The text after each name of the noun.
     pub(crate) ending: &'static str,
     pub(crate) files: bool,
     /// The part of the word that candidates continue.
     pub(crate) typed: String,
-    /// The part before it, which stays.
+    /// The part before `typed`, which is kept.
     pub(crate) prefix: String,
     pub(crate) taken: Vec<String>,
 }
@@ -43,7 +43,7 @@ pub(crate) fn ask(root: &Command, words: &[String]) -> Question {
     let mut command = root;
     let (mut positionals, mut taken) = (0, Vec::new());
     let mut path = Vec::new();
-    // An option that waits for its value.
+    // An option whose value is expected.
     let mut open: Option<&Arg> = None;
     let mut only_names = false;
     for word in before {
@@ -101,7 +101,7 @@ fn option<'command>(command: &'command Command, word: &str) -> Option<&'command 
 }
 
 fn takes_value(arg: &Arg) -> bool {
-    // Those with an optional value take it only after =.
+    // An option with an optional value takes it only after =.
     matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) && !arg.is_require_equals_set()
 }
 
@@ -117,7 +117,7 @@ fn about(text: Option<&clap::builder::StyledStr>) -> String {
     text.map(ToString::to_string).unwrap_or_default().lines().next().unwrap_or_default().to_owned()
 }
 
-/// A value of this argument. Of several with commas between them, the last.
+/// A value of this argument. If the argument takes a list with commas, the last value.
 fn value(arg: &Arg, path: &[&str], word: &str, before: String) -> Question {
     let mut question = Question { typed: word.to_owned(), prefix: before, ..Question::default() };
     if arg.get_value_delimiter() == Some(',')
@@ -145,14 +145,14 @@ fn value(arg: &Arg, path: &[&str], word: &str, before: String) -> Question {
             question.prefix = format!("{}{namespace}/", question.prefix);
             typed.clone_into(&mut question.typed);
         }
-        // The name of the item follows.
+        // The item's name follows.
         question.ending = if id == "place" { "" } else { "/" };
     }
     question.files = matches!(arg.get_value_hint(), clap::ValueHint::FilePath | clap::ValueHint::AnyPath);
     question
 }
 
-/// What the last part of a path may be: `NAMESPACE[/TYPE]` (`place`) or `[NAMESPACE/]TYPE/NAME`.
+/// The noun of the last part of a path: `NAMESPACE[/TYPE]` (`place`) or `[NAMESPACE/]TYPE/NAME`.
 fn path_noun(id: &str, word: &str) -> Option<Noun> {
     match (id, word.matches('/').count()) {
         ("place", 0) => Some(Noun::Namespace),
@@ -162,7 +162,7 @@ fn path_noun(id: &str, word: &str) -> Option<Noun> {
     }
 }
 
-/// Whose names an argument takes.
+/// The noun whose names an argument takes.
 fn noun(id: &str, path: &[&str]) -> Option<Noun> {
     Some(match id {
         "from_backup" => Noun::Backup,
@@ -184,7 +184,7 @@ fn noun(id: &str, path: &[&str]) -> Option<Noun> {
         "cluster" => Noun::Cluster,
         "user" => Noun::User,
         "name" | "names" => match path {
-            // What is created has no name yet.
+            // A new object has no name yet.
             [.., "create"] | ["locks", ..] => return None,
             ["restore" | "restores", ..] => Noun::Restore,
             ["schedules", ..] => Noun::Schedule,

@@ -1,4 +1,4 @@
-//! What an answer of the API server, or none, means for the person who asked.
+//! Explains an answer of the API server, or its absence, to the user.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::print::plain;
 /// The kind of another operator's objects, in messages.
 pub(crate) const GUARDED: &str = "guarded object";
 
-/// What a request is about, for the sentences.
+/// The subject of a request, for messages.
 #[derive(Clone, Debug)]
 pub(crate) struct About<'a> {
     /// "get", "list", "create", "delete".
@@ -83,7 +83,7 @@ impl<'a> About<'a> {
                     "Install first (kubectl backup install), or choose the installation's namespace with -n.",
                 )
             }
-            // A missing object is named in the answer; a missing kind is not.
+            // The answer names a missing object, but not a missing kind.
             404 if !self.name.is_empty() && details.is_some_and(|details| details.name == self.name) => self.not_found(namespace),
             404 if !is_unknown_path(status) => {
                 let remedy = "Check that --server, or the kubeconfig, names the API server of a cluster.";
@@ -96,7 +96,7 @@ impl<'a> About<'a> {
                 )
             }
             409 if status.is_already_exists() => self.exists(namespace),
-            // The API server's own retry time for an overload says "not now"; it is no refusal of ours.
+            // A 429 with a retry time is an overload of the API server, not a refusal by our webhook.
             400..500 if status.code != 429 => match refusal(&status.message) {
                 Some(message) => Problem::new(Kind::Refused { retry_after }, message),
                 None if status.code == 403 => Problem {
@@ -129,7 +129,7 @@ impl<'a> About<'a> {
         Problem::new(Kind::NotFound, message).with_remedy(format!("{lists}{elsewhere}."))
     }
 
-    /// The problem for a name that is taken.
+    /// The problem for a name that is already in use.
     pub(crate) fn exists(&self, namespace: &str) -> Problem {
         let Self { kind, name, .. } = self;
         let shows = match kind.as_ref() {
@@ -144,7 +144,7 @@ impl<'a> About<'a> {
             .with_remedy(remedy)
     }
 
-    /// The problem for any other answer; code 0: there was none.
+    /// The problem for any other answer; code 0 means no answer.
     pub(crate) fn failed(&self, code: u16, retry_after: Option<Duration>, message: String) -> Problem {
         let remedy = match code {
             500.. if message.contains("failed calling webhook") => {
@@ -162,14 +162,14 @@ impl<'a> About<'a> {
     }
 }
 
-/// What the kubeconfig says of the user gives no credentials: an exec plugin, a token, an identity provider.
+/// The user's settings in the kubeconfig (exec plugin, token or identity provider) give no credentials.
 pub(crate) fn no_credentials(server: &str, error: &(dyn std::error::Error + 'static)) -> Problem {
     Problem::other(format!("cannot get credentials for {server}: {}", causes(error))).with_remedy(
         "Check the user's exec plugin (is it installed?) or token in the kubeconfig, or log in again.",
     )
 }
 
-/// No answer in time; `doing` is what was asked.
+/// The problem for a timeout; `doing` names the request.
 pub(crate) fn slow(doing: &str, server: &str, after: Duration) -> Problem {
     Problem {
         doing: doing.to_owned(),
@@ -191,7 +191,8 @@ fn unreachable(server: &str, why: &str) -> Problem {
 const OTHER_CLUSTER: &str =
     "Check that it runs and that --context, --kubeconfig or --server name the cluster you mean.";
 
-/// Whether an API server says that it serves no such kind. A proxy before it, or another server, says 404 in other words.
+/// Whether the API server itself says that it does not serve the kind. A proxy in front of it, or another server, sends 404 with
+/// other words.
 fn is_unknown_path(status: &Status) -> bool {
     let message = status.message.trim();
     message == "404 page not found" || message == "the server could not find the requested resource"
@@ -206,7 +207,7 @@ fn message_of(status: &Status) -> String {
     }
 }
 
-/// The refusal's own words, without what the API server puts before those of a webhook
+/// The text of the refusal, without the prefix that the API server adds to refusals by a webhook
 /// (`apiserver/pkg/admission/plugin/webhook/errors/statuserror.go`) or a policy (`.../policy/validating/plugin.go`).
 fn refusal(message: &str) -> Option<String> {
     for mark in ["denied the request: ", "denied request: "] {

@@ -1,4 +1,4 @@
-//! Which of our ClusterRoles allows what RBAC has refused, and how it is given.
+//! Finds the ClusterRole of ours that allows a request which RBAC has refused, and how to bind it.
 
 /// A ClusterRole of `deploy/base/people-rbac.yaml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// The one with the fewest rights that allows this; resources with their subresource (`services/proxy`).
+    /// The role with the fewest rights that allows the request; `resource` includes the subresource (`services/proxy`).
     pub(crate) fn for_request(verb: &str, group: &str, resource: &str) -> Option<Self> {
         let reads = ["get", "list", "watch"].contains(&verb);
         let writes = ["create", "update", "patch", "delete"].contains(&verb);
@@ -52,7 +52,7 @@ impl Role {
         })
     }
 
-    /// The role for what the API server's refusal says that a user may not do.
+    /// The role that allows the request named in the API server's refusal.
     pub(crate) fn for_refusal(message: &str) -> Option<Self> {
         let (_, refused) = message.split_once(" cannot ")?;
         let (verb, refused) = refused.split_once(" resource \"")?;
@@ -74,7 +74,7 @@ impl Role {
         }
     }
 
-    /// What it gives beyond what was refused, where an administrator has to know that.
+    /// Further rights of the role that an administrator should know about.
     const fn warning(self) -> &'static str {
         match self {
             Self::Reader => ", which reads all that is in backups, Secrets among it,",
@@ -83,7 +83,7 @@ impl Role {
         }
     }
 
-    /// How somebody gets it.
+    /// How to get the role bound.
     pub(crate) fn remedy(self, namespace: &str) -> String {
         let (role, warning) = (self.name(), self.warning());
         if self == Self::ClusterViewer {
@@ -118,7 +118,7 @@ mod tests {
         })
     }
 
-    /// Where we name a role, it is one that allows the request.
+    /// A role that a remedy names allows the request.
     #[test]
     fn a_role_that_is_named_allows_what_was_refused() {
         let resources = [

@@ -1,4 +1,4 @@
-//! Reads paths and templates.
+//! Parses paths and templates.
 
 use std::cmp::Ordering;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Comparison, EQUAL, Filter, OTHER, Path, Piece, Step};
 
-/// Two signs before one: `<=` is not `<`.
+/// Longer operators first, so that `<=` is not read as `<`.
 const COMPARISONS: [(&str, Comparison); 6] = [
     ("==", EQUAL),
     ("!=", OTHER),
@@ -16,7 +16,7 @@ const COMPARISONS: [(&str, Comparison); 6] = [
     (">", &[Ordering::Greater]),
 ];
 
-/// A text with parts in braces.
+/// Parses a text with expressions in braces.
 pub(super) fn template(mut text: &str) -> Result<Vec<Piece>, String> {
     pieces(&mut text, false)
 }
@@ -47,7 +47,7 @@ fn pieces(rest: &mut &str, is_range: bool) -> Result<Vec<Piece>, String> {
     if is_range { Err("there is no {end} for a {range}".to_owned()) } else { Ok(all) }
 }
 
-/// Where the sign stands that closes, outside quotes and inner brackets.
+/// The position of the closing character, outside quotes and inner brackets.
 fn closing(text: &str, sign: char) -> Option<usize> {
     let (mut quote, mut depth, mut escaped) = (None, 0_usize, false);
     for (at, c) in text.char_indices() {
@@ -98,7 +98,7 @@ pub(super) fn path(text: &str) -> Result<Path, String> {
     Ok(Path { from_root, steps })
 }
 
-/// A name up to the next dot or bracket; `\.` is a dot in it. And how many bytes it took.
+/// A name up to the next dot or bracket (`\.` is a dot in the name), and its length in the text (bytes).
 fn field(text: &str) -> (String, usize) {
     let (mut name, mut escaped) = (String::new(), false);
     for (at, c) in text.char_indices() {
@@ -138,7 +138,7 @@ fn bracket(inner: &str) -> Option<Step> {
 fn filter_of(text: &str) -> Option<Filter> {
     let found =
         COMPARISONS.iter().filter_map(|(sign, comparison)| Some((text.find(sign)?, *sign, *comparison)));
-    // The first one that stands; of two at one place the longer, which is listed first.
+    // The first operator in the text; of two at the same position the longer one.
     let Some((at, sign, comparison)) = found.min_by_key(|(at, sign, _)| (*at, 2 - sign.len())) else {
         let plain = text.starts_with('@') && !text.contains(['=', '&', '|', ' ']);
         return plain.then(|| path(text).ok()).flatten().map(|path| Filter { path, wanted: None });
@@ -155,7 +155,7 @@ fn filter_of(text: &str) -> Option<Filter> {
     Some(Filter { path: path(left).ok()?, wanted: Some((comparison, wanted)) })
 }
 
-/// A text in quotes of either kind, with `\n`, `\t` and the like; all of it.
+/// A complete string in single or double quotes, with escapes such as `\n` and `\t`.
 fn quoted(text: &str) -> Result<String, String> {
     let wrong = || format!("{text} is no text in quotes");
     let mut signs = text.chars();

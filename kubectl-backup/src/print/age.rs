@@ -1,4 +1,4 @@
-//! Times for people: "3d4h", "14m", "in 29d"; and where the time itself counts, in UTC: "2026-12-03 03:00Z".
+//! Times for users: "3d4h", "14m", "in 29d"; and if the exact time matters, in UTC: "2026-12-03 03:00Z".
 
 use jiff::Timestamp;
 
@@ -9,7 +9,7 @@ const YEAR: i64 = 365 * DAY;
 
 /// A duration in at most two units, as kubectl prints ages (k8s.io/apimachinery `pkg/util/duration.HumanDuration`).
 ///
-/// One second below zero is taken for a clock that is off and shown as `0s`; more is `<invalid>`.
+/// Minus one second is attributed to clock differences and shown as `0s`; lower values are `<invalid>`.
 pub(crate) fn human(seconds: i64) -> String {
     match seconds {
         i64::MIN..=-2 => "<invalid>".to_owned(),
@@ -35,13 +35,13 @@ pub(crate) fn seconds(from: Timestamp, to: Timestamp) -> i64 {
     to.as_second() - from.as_second()
 }
 
-/// "2h ago". A time that is still to come, by a clock that is off, is "just now".
+/// "2h ago". A time in the future (by clock differences) is "just now".
 pub(crate) fn ago(then: Timestamp, now: Timestamp) -> String {
     let passed = seconds(then, now);
     if passed < 1 { "just now".to_owned() } else { format!("{} ago", human(passed)) }
 }
 
-/// "in 29d", or "5m ago" where it has passed.
+/// "in 29d", or "5m ago" if it has passed.
 pub(crate) fn until(then: Timestamp, now: Timestamp) -> String {
     let left = seconds(now, then);
     if left > 0 { format!("in {}", human(left)) } else { ago(then, now) }
@@ -62,7 +62,7 @@ pub(crate) fn moment(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
-/// How long something took: exact below a day, "14m12s", "3h0m7s", as a stopwatch.
+/// A duration, exact below a day: "14m12s", "3h0m7s".
 pub(crate) fn took(seconds: i64) -> String {
     let seconds = seconds.max(0);
     let (hours, minutes, rest) = (seconds / HOUR, seconds % HOUR / MINUTE, seconds % MINUTE);
@@ -74,7 +74,7 @@ pub(crate) fn took(seconds: i64) -> String {
     }
 }
 
-/// The age of what was first seen then; a text that is no time as it is.
+/// The age of something first seen at this time; a text that is no time is returned unchanged.
 pub(crate) fn since(text: &str, now: Timestamp) -> String {
     text.parse::<Timestamp>().map_or_else(|_| text.to_owned(), |at| human(seconds(at, now).max(0)))
 }
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn ages_are_those_of_kubectl() {
-        // The vectors of k8s.io/apimachinery pkg/util/duration/duration_test.go, and the edges of every range.
+        // The test cases of k8s.io/apimachinery pkg/util/duration/duration_test.go, and the limits of every range.
         for (seconds, text) in [
             (-2, "<invalid>"),
             (-1, "0s"),

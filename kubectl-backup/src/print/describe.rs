@@ -1,4 +1,4 @@
-//! The describe screen: verdict, cause, evidence, what to type next.
+//! The describe screen: verdict, causes, evidence, and the next command.
 
 use std::fmt::Write as _;
 
@@ -19,14 +19,14 @@ use crate::{
     },
 };
 
-/// Events shown; the document has all.
+/// Maximum number of events on the screen; the document has all.
 const EVENTS: usize = 5;
-/// Causes shown; the document has all.
+/// Maximum number of causes on the screen; the document has all.
 const CAUSES: usize = 8;
-/// Types of items shown in the line that sums them up.
+/// Maximum number of item types in the summary line.
 const KINDS: usize = 4;
 
-/// The screen; with `details` everything that is known.
+/// The screen; with `details` all sections are complete.
 pub(crate) fn text(description: &Description, now: Timestamp, style: Style, details: bool) -> String {
     let Description { name, phase, tone, causes, .. } = description;
     let times = times(description, now);
@@ -58,7 +58,7 @@ pub(crate) fn text(description: &Description, now: Timestamp, style: Style, deta
     screen.text
 }
 
-/// When it began, how long it took, until when it is kept.
+/// The start, the duration and the expiry.
 fn times(description: &Description, now: Timestamp) -> String {
     let Description { tone, started, created, completed, expires, .. } = description;
     let mut times = Vec::new();
@@ -79,7 +79,7 @@ fn times(description: &Description, now: Timestamp) -> String {
     times.join("   ")
 }
 
-/// Title and text of every line between the verdict and the events.
+/// Titles and texts of all lines between the verdict and the events.
 fn evidence(description: &Description, now: Timestamp) -> Vec<(&str, String)> {
     let Description { location, previous, stored, lock, deletions, .. } = description;
     let mut lines = Vec::new();
@@ -129,7 +129,7 @@ fn show_restorable(restorable: &Restorable, now: Timestamp) -> String {
     parts.join(", ")
 }
 
-/// "created 2026-11-03 03:00:00Z, started +2s, ended +14m12s": when it began, then how long after that.
+/// "created 2026-11-03 03:00:00Z, started +2s, ended +14m12s": the first time, then the differences from it.
 fn show_timeline(moments: &[Moment]) -> Option<String> {
     let (first, rest) = moments.split_first().filter(|(_, rest)| !rest.is_empty())?;
     let mut text = format!("{} {}", first.what, moment(first.at));
@@ -191,7 +191,7 @@ fn show_attempts(counts: Attempts) -> String {
     text
 }
 
-/// Its own claim; what is in the way is shown as a cause.
+/// The object's own claim; objects that block it are shown as a cause.
 fn show_lock(lock: &LockView, now: Timestamp) -> Option<String> {
     let claim = lock.claim.as_ref()?;
     let since = lock.since.as_deref().unwrap_or_default();
@@ -220,10 +220,10 @@ fn show_event(event: &EventView, now: Timestamp, style: Style) -> String {
     format!("{age:<6}{reason}  {}{times}", event.message)
 }
 
-/// Lines of a section, unless everything is shown.
+/// Maximum number of lines of a section without `details`.
 const SHORT: usize = 5;
 
-/// All sections that have something to say.
+/// Adds all sections that are not empty.
 pub(crate) fn sections(screen: &mut Screen, stored: &Stored, now: Timestamp, details: bool) {
     let style = screen.style;
     let mut section = |title: &str, mut entries: Vec<String>| {
@@ -245,7 +245,7 @@ pub(crate) fn sections(screen: &mut Screen, stored: &Stored, now: Timestamp, det
         }
     }
     if let Some(operations) = stored.item_operations.value() {
-        // Those that went well are counted above.
+        // Successful operations are counted above.
         let shown = operations.iter().filter(|one| details || one.tone != Tone::Good);
         section("OPERATIONS", shown.map(|one| operation(one, now, style)).collect());
     }

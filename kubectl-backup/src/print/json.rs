@@ -1,4 +1,4 @@
-//! Objects, lists and documents in the forms that a person can choose (`-o`).
+//! Objects, lists and documents in the output forms (`-o`).
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -16,7 +16,7 @@ fn cannot_print(error: impl std::fmt::Display) -> Problem {
     Problem::other(format!("cannot print: {error}"))
 }
 
-/// An object in the form asked for. `Table`, `Wide` and `Name` are no forms of an object: they give JSON.
+/// An object in the requested form. `Table`, `Wide` and `Name` do not apply to objects, and give JSON.
 pub(crate) fn object<T: Serialize>(value: &T, output: Output) -> Result<String, Problem> {
     match output {
         Output::Yaml => serde_saphyr::to_string(value).map_err(cannot_print),
@@ -24,10 +24,10 @@ pub(crate) fn object<T: Serialize>(value: &T, output: Output) -> Result<String, 
     }
 }
 
-/// Version of our documents. A field is added without a new version; one is taken away or changed only with it.
+/// Version of our documents. Adding a field does not change the version; removing or changing one does.
 const API_VERSION: &str = "kubectl-backup/v1";
 
-/// A document, as programs read it.
+/// A document for programs.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Document<'a, T: Serialize> {
@@ -38,18 +38,18 @@ pub(crate) struct Document<'a, T: Serialize> {
 }
 
 impl<'a, T: Serialize> Document<'a, T> {
-    /// One of ours.
+    /// A document of ours.
     pub(crate) fn of(kind: &'static str, content: &'a T) -> Self {
         Self { api_version: API_VERSION, kind, content }
     }
 
-    /// kubectl's own list, of what stands under `items`.
+    /// kubectl's own kind of list; the objects are in `items`.
     pub(crate) fn list(content: &'a T) -> Self {
         Self { api_version: "v1", kind: "List", content }
     }
 }
 
-/// Shows a document of this kind if one was asked for, else the screen.
+/// Shows a document of this kind if one was requested, else the screen.
 pub(crate) fn show(
     kind: &'static str,
     content: &impl Serialize,
@@ -64,8 +64,8 @@ pub(crate) fn show(
     Ok(terminal.data(&text)?)
 }
 
-/// Shows a list in the form that was asked for; its names and rows it makes itself. Columns are made of what stands under `items`
-/// in the document.
+/// Shows a list in the requested form; `names` and `rows` build its text forms. Columns are built from the document's array that
+/// `items` names.
 pub(crate) fn show_list(
     kind: &'static str,
     list: (&str, &impl Serialize),
@@ -78,7 +78,7 @@ pub(crate) fn show_list(
     Ok(terminal.data(&text)?)
 }
 
-/// What [`show_list`] shows.
+/// The output of [`show_list`].
 pub(crate) fn list_text(
     kind: &'static str,
     (items, list): (&str, &impl Serialize),
@@ -96,10 +96,10 @@ pub(crate) fn list_text(
     }
 }
 
-/// What kubectl shows where nothing is.
+/// kubectl's text for a missing value.
 const NOTHING: &str = "<none>";
 
-/// A document in a form for programs. Columns are made of what stands under `items` in it.
+/// A document in a form for programs. Columns are built from the array that `items` names.
 pub(crate) fn in_form<T: Serialize>(
     document: &T,
     items: &str,

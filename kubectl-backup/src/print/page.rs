@@ -1,26 +1,26 @@
-//! Pages and lines that are written over by the next one. They take no more rows than the terminal has: what has wrapped or scrolled
-//! away cannot be written over.
+//! Pages and lines that the next one overwrites. They must fit into the terminal: text that has wrapped or scrolled out of sight
+//! cannot be overwritten.
 
 use anstream::adapter::strip_str;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr};
 
 use crate::terminal::Size;
 
-/// From the upper left corner on, and nothing of what was there before.
+/// Clears the screen and moves the cursor to the upper left corner.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// As many lines of the text as there is room for above the foot; all of them where the size is not known.
+/// The lines of the text for which there is room above the foot; all lines if the size is unknown.
 pub(crate) fn page(text: &str, foot: &str, size: Option<Size>) -> String {
     let whole = || [CLEAR, text, foot].concat();
     let Some(Size { columns, rows }) = size else { return whole() };
     let rows_of = |line: &str| width(line).div_ceil(columns.max(1)).max(1);
     let all_rows = |text: &str| text.lines().map(rows_of).sum::<usize>();
-    // The cursor stands in a row below.
+    // The cursor is in the row below the page.
     let room = rows.saturating_sub(all_rows(foot) + 1);
     if all_rows(text) <= room {
         return whole();
     }
-    // One row says how much is missing.
+    // One row says how many lines are missing.
     let mut left = room.saturating_sub(1);
     let fits = |line: &&str| left.checked_sub(rows_of(line)).inspect(|rest| left = *rest).is_some();
     let shown: Vec<&str> = text.lines().take_while(fits).collect();
@@ -29,8 +29,8 @@ pub(crate) fn page(text: &str, foot: &str, size: Option<Size>) -> String {
     format!("{CLEAR}{shown}  and {missing} more lines, for which the window is too small\n{foot}")
 }
 
-/// As much of a line without colours as fits into one row. The last column stays free: where the cursor is behind it depends on the
-/// terminal.
+/// The part of an uncoloured line that fits into one row. The last column stays free: terminals differ in where the cursor is
+/// after it.
 pub(crate) fn row(line: &str, size: Option<Size>) -> String {
     let Some(Size { columns, .. }) = size.filter(|size| line.width() >= size.columns) else {
         return line.to_owned();
@@ -43,7 +43,7 @@ pub(crate) fn row(line: &str, size: Option<Size>) -> String {
     line.chars().take_while(fits).chain(['…']).collect()
 }
 
-/// Columns of a line, without its colours.
+/// Width of a line (columns), without its colours.
 fn width(line: &str) -> usize {
     strip_str(line).map(UnicodeWidthStr::width).sum()
 }
@@ -81,7 +81,7 @@ mod tests {
             ("a\nb\nc\n", 80, 6, whole.clone()),
             ("a\nb\nc\n", 80, 5, too_small("a\n", 2)),
             ("a\nb\nc\n", 80, 2, too_small("", 3)),
-            // Escape sequences take no column, and a long line two rows.
+            // Escape sequences take no column; a long line takes two rows.
             ("\x1b[31maaaa\x1b[0m\nb\nc\n", 4, 6, format!("{CLEAR}\x1b[31maaaa\x1b[0m\nb\nc\n\nbar\n")),
             ("aaaaa\nb\nc\n", 4, 6, too_small("aaaaa\n", 2)),
             ("aaaaa\nb\nc\n", 4, 7, format!("{CLEAR}aaaaa\nb\nc\n\nbar\n")),

@@ -1,13 +1,13 @@
-//! Sizes for people: "512 B", "1.0 GiB".
+//! Sizes for users: "512 B", "1.0 GiB".
 
 const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
-/// So many bytes, with one digit behind the point from 1 KiB on.
+/// A size; from 1 KiB on with one decimal digit.
 pub(crate) fn size(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");
     }
-    // Tenths of the unit, rounded: they stay exact where a double would not.
+    // Tenths of the unit, rounded. Integers are exact where a float would not be.
     let mut tenths = (u128::from(bytes) * 10 + 512) / 1024;
     let mut units = UNITS.iter();
     let mut unit = units.next();

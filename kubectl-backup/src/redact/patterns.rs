@@ -1,4 +1,4 @@
-//! What looks like a secret in a text.
+//! Finds texts that look like secrets.
 
 use std::borrow::Cow;
 
@@ -6,30 +6,30 @@ use regex::{Captures, Regex};
 
 use super::REDACTED;
 
-/// What is before the secret stays (`$1`), and what is behind it (`$2`).
+/// The text before the secret (`$1`) and after it (`$2`) is kept.
 const PATTERNS: [&str; 9] = [
     r"(?s)()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\z)",
-    // A name and a password in a URL, and all that is asked of it: signatures of buckets are there.
+    // User name and password in a URL, and the whole query: it may contain the signature of a bucket URL.
     r#"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s"'@\\]+(@)"#,
     r#"(?i)\b([a-z][a-z0-9+.-]*://[^\s"'?<>\\]+\?)[^\s"'<>\\]+"#,
-    // By this path the API server proves itself to the webhook; it is in the API server's message when no replica answers.
+    // The API server authenticates to the webhook by this path; its message contains the path when no replica answers.
     r"(/validate/)[0-9A-Za-z_-]+",
     r#"(?i)(\bauthorization\\?["']?[ \t]*[:=][ \t]*\\?["']?)(?:(?:bearer|basic)[ \t]+)?[^\s"',\\]+"#,
     r"(?i)(\bbearer[ \t]+)[A-Za-z0-9._~+/=-]{16,}",
-    // A key of AWS; a token of Kubernetes or OIDC (three parts of Base64, the first with an opening brace).
+    // An AWS key; a Kubernetes or OIDC token (three Base64 parts, the first beginning with an opening brace).
     r"(\b)(?:AKIA|ASIA)[0-9A-Z]{16}\b",
     r"(\b)eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
     r#"(?i)(\bsecret=)[^\s"',;&]+"#,
 ];
 
-/// A value that has a name as secrets have it, behind `=` or `:`, in quotes or not.
+/// A value after `=` or `:` whose name is typical of secrets, with or without quotes.
 const NAMED: &str = concat!(
     r"(?i)((?:password|passwd|passphrase|token|signature|(?:client|shared)[_-]?secret|secret[_-]?key",
     r#"|(?:access|account|api|private|encryption)[_-]?key(?:[_-]?id)?|connection[_-]?string)\\?["']?[ \t]*[:=][ \t]*)"#,
     r#"(\\?"[^"\n]*"|'[^'\n]*'|[^\s"',;&}\])]+)"#
 );
 
-/// Values that are no secrets.
+/// Values that are never secrets.
 const PLAIN: [&str; 5] = ["true", "false", "null", "{", "["];
 
 pub(crate) struct SecretPatterns {
@@ -38,13 +38,13 @@ pub(crate) struct SecretPatterns {
 }
 
 impl SecretPatterns {
-    /// Errors: a pattern is not valid.
+    /// Fails if a pattern is invalid.
     pub(crate) fn new() -> Result<Self, regex::Error> {
         let patterns = PATTERNS.into_iter().map(Regex::new).collect::<Result<_, _>>()?;
         Ok(Self { patterns, named: Regex::new(NAMED)? })
     }
 
-    /// The text without what looks like a secret.
+    /// Replaces everything in the text that looks like a secret.
     pub(crate) fn take_out(&self, text: String) -> String {
         let hidden = format!("${{1}}{REDACTED}${{2}}");
         let mut text = text;

@@ -1,7 +1,7 @@
-//! Which items the tarball of a backup has and where they are: read once, and kept for the next look.
+//! An index of the items in a backup's tarball with their positions: built once, and kept for later commands.
 //!
-//! What is kept are names and places, none of the contents, in kubectl's cache folder, for its owner alone. An item is then read
-//! by a few MiB around it. A tarball that is another one by then is read again.
+//! An index holds names and positions, not the contents of items. It is in kubectl's cache folder, readable only by its owner.
+//! With it, an item is read from a few MiB around it. If the tarball has changed, it is indexed again.
 
 use std::{
     fs::{self, File},
@@ -26,14 +26,14 @@ use crate::{
     home,
 };
 
-/// In the cache folder, which kubectl shares with its plugins.
+/// The folder in the cache folder, which kubectl shares with its plugins.
 const FOLDER: &str = "kubectl-backup";
-/// Changes with the format.
+/// To be changed with the format.
 const ENDING: &str = ".index-1";
-/// So many indexes are kept, those that were made last.
+/// Maximum number of kept indexes; the oldest are deleted.
 const KEPT: usize = 32;
 
-/// An item by what it is called.
+/// Identifies an item.
 #[derive(Clone, Debug)]
 pub(crate) struct ItemName {
     /// `deployments.apps`.
@@ -45,17 +45,17 @@ pub(crate) struct ItemName {
 /// The index of one tarball.
 pub(crate) struct ArchiveIndex {
     head: Head,
-    /// After the head: a line for each item.
+    /// A line for each item; the head has been read.
     lines: BufReader<File>,
-    /// It is of an earlier look.
+    /// Whether an earlier command built it.
     is_kept: bool,
 }
 
-/// The first line.
+/// The first line of an index.
 #[derive(Serialize, Deserialize)]
 struct Head {
     members: Vec<Member>,
-    /// None if the tarball cannot be read in part.
+    /// `None` if the tarball cannot be read in parts.
     version: Option<Version>,
 }
 
@@ -63,7 +63,7 @@ struct Head {
 type Line = (String, Option<String>, String, u64, u64);
 
 impl ArchiveIndex {
-    /// The index of an earlier look, or a new one.
+    /// Opens the index of an earlier command, or builds a new one.
     pub(crate) async fn open(
         session: &Session,
         backup: &Backup,
@@ -76,7 +76,7 @@ impl ArchiveIndex {
         }
     }
 
-    /// Reads the tarball.
+    /// Reads and indexes a tarball.
     async fn read(session: &Session, backup: &Backup, terminal: &mut Terminal) -> Result<Self, Problem> {
         let file = StoredFile::of(DownloadTargetKind::BackupContents, &backup.metadata);
         let title = format!("the tarball of {}", backup.name_any());
@@ -104,7 +104,7 @@ impl ArchiveIndex {
         Some(Self { head: serde_json::from_str(&head).ok()?, lines, is_kept })
     }
 
-    /// Each item and where it is, once, in the order of the tarball.
+    /// All items with their positions, each once, in the order of the tarball.
     pub(crate) fn items(&mut self) -> impl Iterator<Item = Result<(ItemName, Place), Problem>> {
         (&mut self.lines).lines().map(|line| {
             let line: Line = serde_json::from_str(&line.map_err(|error| unread(&error))?)
@@ -115,7 +115,7 @@ impl ArchiveIndex {
     }
 }
 
-/// The first item of a backup that `is` wanted, with its JSON; `None`: it has none.
+/// The first item of a backup for which `is` is true, with its JSON; `None` if there is none.
 pub(crate) async fn object(
     session: &Session,
     backup: &Backup,
@@ -155,7 +155,7 @@ async fn read(session: &Session, backup: &Backup, head: &Head, place: Place) -> 
     })
 }
 
-/// Reads a tarball: a file with a line for each item, and where its members begin.
+/// Reads a tarball. Returns a file with a line for each item, and the positions of the compressed members.
 fn list(title: &str, source: impl io::Read) -> Result<(File, Vec<Member>), Problem> {
     let mut items = BufWriter::new(tempfile::tempfile().map_err(|error| unwritten(&error))?);
     let mut written = Ok(());
@@ -172,7 +172,7 @@ fn list(title: &str, source: impl io::Read) -> Result<(File, Vec<Member>), Probl
     Ok((items.map_err(|error| unwritten(&error))?, members))
 }
 
-/// Writes an index, and goes back to its beginning.
+/// Writes an index, and seeks to its beginning.
 fn written(mut file: File, head: &Head, items: &mut File) -> io::Result<File> {
     serde_json::to_writer(&mut file, head)?;
     file.write_all(b"\n")?;
@@ -182,16 +182,16 @@ fn written(mut file: File, head: &Head, items: &mut File) -> io::Result<File> {
     Ok(file)
 }
 
-/// Where the index of a backup is kept; `None` where there is no home folder.
+/// The path of a backup's index; `None` if there is no home folder.
 fn kept_file(backup: &Backup, terminal: &Terminal) -> Option<PathBuf> {
     let cache = terminal.var("KUBECACHEDIR").filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let cache = cache.or_else(|| home::home(terminal).map(|home| home.join(".kube").join("cache")))?;
-    // No cluster is trusted to give a uid that is a file name.
+    // The uid is hashed: a cluster could send one that is dangerous as a file name.
     let uid = short_sha256(backup.uid()?.as_bytes(), 32);
     Some(cache.join(FOLDER).join(uid + ENDING))
 }
 
-/// Keeps an index under this path, whole or not at all, and removes the oldest ones.
+/// Stores an index under this path, completely or not at all, and deletes the oldest indexes.
 fn keep(path: &Path, head: &Head, items: &mut File) -> io::Result<File> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut builder = fs::DirBuilder::new();
@@ -208,7 +208,7 @@ fn keep(path: &Path, head: &Head, items: &mut File) -> io::Result<File> {
         .collect();
     all.sort();
     let too_many = all.len().saturating_sub(KEPT);
-    // Another command may have removed it.
+    // Another command may have deleted it.
     all.iter().take(too_many).for_each(|(_, path)| drop(fs::remove_file(path)));
     Ok(file)
 }

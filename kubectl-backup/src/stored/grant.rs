@@ -1,4 +1,4 @@
-//! Leave to read a file: asked for by a DownloadRequest, and answered with a path of the API server or a URL of the store.
+//! Permission to read a file: requested by a DownloadRequest, and granted as a path of the API server or a URL of the store.
 
 use std::time::Duration;
 
@@ -28,17 +28,17 @@ use crate::{
     stored::{Bytes, ReadError, StoredFile, Wanted},
 };
 
-/// How long the controller gets to answer a request.
+/// Timeout for the controller's answer to a request.
 const ANSWER: Duration = Duration::from_secs(30);
 
 pub(super) enum Grant {
-    /// The controller: where, by way of the API server, and with which key.
+    /// From our controller: a path at the API server, and the key for it.
     Path { path: String, key: Key },
-    /// A Velero server: a URL of the bucket that opens the file to everyone who has it. The key is not for that.
+    /// From a Velero server: a URL of the bucket that gives the file to anyone. The key is not sent there.
     Url(String),
 }
 
-/// Asks the controller, and waits for its answer. It removes the request itself, once it is used up or over.
+/// Creates the request, and waits for the answer. The controller deletes the request once it is used or expired.
 pub(super) async fn ask(session: &Session, file: &StoredFile<'_>) -> Result<Grant, ReadError> {
     let mut random = [0; KEY_LENGTH];
     let random_source = rustls::crypto::ring::default_provider().secure_random;
@@ -101,8 +101,8 @@ pub(super) async fn ask(session: &Session, file: &StoredFile<'_>) -> Result<Gran
     Err(ReadError::Final(Problem::new(ProblemKind::Unanswered, message).with_remedy(remedy)))
 }
 
-/// Sends a request to the URL of a bucket, as a Velero server gives it: without anything that the API server knows of us. The
-/// error is a sentence, without the URL: that opens the file.
+/// Sends a request to a bucket's URL that a Velero server has given, without any credentials for the API server. The error is a
+/// sentence without the URL, because the URL gives access to the file.
 pub(super) async fn send_to_store(request: Request<Body>) -> Result<Response<Bytes>, String> {
     let explain =
         |error: reqwest::Error| format!("the store cannot be reached: {}", causes(&error.without_url()));
@@ -113,7 +113,7 @@ pub(super) async fn send_to_store(request: Request<Body>) -> Result<Response<Byt
         .map(|body| body.map_err(|error| error.without_url().into()).boxed_unsync()))
 }
 
-/// Whether this is a path to the file of this request, by some Service of the installation. The key goes nowhere else.
+/// Whether this is a path to the file of this request, by a Service of the installation. The key is sent to no other path.
 fn is_path(path: &str, namespace: &str, request: &str) -> bool {
     let start = format!("/api/v1/namespaces/{namespace}/services/https:");
     let end = format!(":{PORT}/proxy{FOLDER}/{request}");

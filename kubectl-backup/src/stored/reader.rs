@@ -1,4 +1,4 @@
-//! What is made of the bytes of stored files: JSON documents, and a reader in a thread of its own for code such as that of tarballs.
+//! Readers of stored files: for JSON documents, and in a separate thread for synchronous code such as that for tarballs.
 
 use std::{
     io::{self, Read, Write as _},
@@ -11,10 +11,10 @@ use serde::de::DeserializeOwned;
 use super::{FileRead, StoredFile, read};
 use crate::{client::Session, error::Problem};
 
-/// The largest document (bytes, unpacked): some 100,000 operations. It is in memory as a whole.
+/// Maximum size of a document (bytes, unpacked): some 100,000 operations. A document is held in memory.
 const LARGEST: usize = 64 << 20;
 
-/// Reads a document. What is unknown in it is left out.
+/// Reads a document. Unknown fields are ignored.
 pub(crate) async fn document<T: DeserializeOwned>(
     session: &Session,
     file: &StoredFile<'_>,
@@ -22,7 +22,7 @@ pub(crate) async fn document<T: DeserializeOwned>(
     sized(session, file).await.map(|(document, _)| document)
 }
 
-/// The same, with its size as it is stored (bytes).
+/// Like [`document`], and returns the stored size (bytes).
 pub(crate) async fn sized<T: DeserializeOwned>(
     session: &Session,
     file: &StoredFile<'_>,
@@ -42,7 +42,7 @@ pub(crate) async fn sized<T: DeserializeOwned>(
     Ok((document, size))
 }
 
-/// Reads a file and writes it unpacked.
+/// Reads a file and writes its unpacked content.
 pub(crate) async fn unpacked(
     session: &Session,
     file: &StoredFile<'_>,
@@ -58,10 +58,10 @@ fn damaged(file: &StoredFile<'_>, error: &dyn std::fmt::Display) -> Problem {
     Problem::bad_file(format!("{} cannot be read: {error}", file.title()))
 }
 
-/// Pieces on their way to the reader; each has some 16 KiB.
+/// Maximum number of pieces queued for the reader; each has some 16 KiB.
 const PIECES: usize = 16;
 
-/// Reads a file through `work`: what it gave, and what was read. Work that ends before the file does ends the reading, too.
+/// Reads a file through `work`. Returns the result of `work` and of the read. If `work` ends early, so does the reading.
 pub(crate) async fn piped<T: Send + 'static>(
     session: &Session,
     file: &StoredFile<'_>,
@@ -73,7 +73,7 @@ pub(crate) async fn piped<T: Send + 'static>(
     let (mut length, mut stopped) = (0, false);
     let sink = |bytes: &[u8]| {
         length += bytes.len() as u64;
-        // Waits while the reader is slower. It is another thread, so it goes on meanwhile.
+        // Blocks while the reader is slower. The reader is another thread, so it continues in the meantime.
         pieces.send(bytes.to_vec()).map_err(|_| {
             stopped = true;
             Problem::other("the rest of the file is not read")
@@ -86,7 +86,7 @@ pub(crate) async fn piped<T: Send + 'static>(
     Ok((done, if stopped { stopped_early() } else { outcome? }))
 }
 
-/// The file, as far as it has come.
+/// The bytes of the file, in the order of their arrival.
 pub(crate) struct Pipe {
     incoming: Receiver<Vec<u8>>,
     piece: io::Cursor<Vec<u8>>,
@@ -99,7 +99,7 @@ impl Read for Pipe {
             if read > 0 || buffer.is_empty() {
                 return Ok(read);
             }
-            // The sender is gone: that is the end.
+            // The sender is gone: end of file.
             let Ok(next) = self.incoming.recv() else { return Ok(0) };
             self.piece = io::Cursor::new(next);
         }

@@ -1,4 +1,4 @@
-//! A Backup: its row, what only its description has, and what it is about.
+//! Backups: their row, their scope, and the parts that only their description has.
 
 use backup_core::{
     api::{Backup, BackupSpec, download_request::DownloadTargetKind},
@@ -176,11 +176,11 @@ impl Workload for Backup {
                 evidence.finds_bad_files(format!("its list of items is {why}"));
             }
         }
-        // Whoever has just read a file there need not read the location.
+        // If a file was just read, the location object is not needed to judge.
         let is_known =
             description.stored.files != FilesSeen::Found || !matches!(description.place, Place::Unread(_));
         let judged = evidence.judge(is_known.then_some(&description.place));
-        // Of an empty one the verdict says so already.
+        // For an empty backup the verdict already says so.
         if matches!(stage, Stage::Completed | Stage::PartiallyFailed) && !evidence.is_empty {
             doubt(description, &judged, &evidence);
         }
@@ -202,14 +202,14 @@ impl Workload for Backup {
             return vec![format!("kubectl backup logs {name}")];
         }
         let (stage, location) = (self.phase().stage(), location.value());
-        // Also where its location is gone, or nothing is known of its files.
+        // Also if the location is gone, or the state of its files is unknown.
         let unavailable = location.is_some_and(LocationSummary::is_unavailable)
             || description.restorable.as_ref().is_some_and(|judged| {
                 matches!(judged.answer, Answer::No | Answer::Unknown)
                     && self.status().is_whole()
                     && judged.verified.is_none()
             });
-        // What a restore would do comes before the restore.
+        // The plan of a restore comes before the restore.
         let restore = format!("kubectl backup restore {name} --plan");
         let mut next = Vec::new();
         if unavailable || matches!(stage, Stage::Finalizing { .. }) && *tone == Tone::Warn {
@@ -230,11 +230,11 @@ impl Workload for Backup {
     }
 }
 
-/// What stands behind the phase of a backup that is stored, in a list: why it cannot be restored, or not all of it.
+/// The remark next to the phase of a stored backup in a list: why it cannot be restored completely, or at all.
 fn remark(backup: &Backup, places: Option<&Places>) -> Option<String> {
     let evidence = Evidence::of(backup);
     let place = places.map(|places| places.find(&evidence.location));
-    // Without the right to read locations, nothing is said of them.
+    // If the user may not read locations, they are ignored.
     let place = place.as_ref().filter(|place| !matches!(place, Place::Unread(_)));
     let Restorability { answer, reasons, .. } = evidence.judge(place);
     match answer {
@@ -244,12 +244,12 @@ fn remark(backup: &Backup, places: Option<&Places>) -> Option<String> {
     }
 }
 
-/// What the store has locked of a backup that is being deleted.
+/// The locked objects in the store for which the deletion of a backup waits.
 fn waits(backup: &Backup) -> Option<Waits> {
     Waits::read(backup.annotations().get(labels::DELETION_WAITS_ANNOTATION).map(String::as_str))
 }
 
-/// How its deletion stands: at work, or waiting for what the store has locked.
+/// The verdict on a deletion: it runs, or waits for locked objects.
 fn deletion(backup: &Backup) -> Verdict {
     let verdict = Verdict::new(Tone::Busy, "It is being deleted, with all that is stored of it.");
     let Some(waits) = waits(backup) else { return verdict };
@@ -260,13 +260,13 @@ fn deletion(backup: &Backup) -> Verdict {
     ])
 }
 
-/// Until when the store has locked it, for a list.
+/// The end of the lock in the store, for a list.
 fn locked(backup: &Backup) -> Option<String> {
     let until = |at: Timestamp| format!("locked until {}", minute(at));
     Some(waits(backup)?.until.map_or_else(|| "legal hold".to_owned(), until))
 }
 
-/// What is said of a backup that is stored, by its phase, and cannot be restored as far as is known.
+/// Adds the doubts about a backup that is stored, by its phase, but cannot be restored as far as is known.
 fn doubt(description: &mut Description, judged: &Restorability, evidence: &Evidence) {
     let why = judged.reasons.join("; ");
     let no_worse_than = |tone, other| if tone == Tone::Good { other } else { tone };
@@ -290,7 +290,7 @@ fn doubt(description: &mut Description, judged: &Restorability, evidence: &Evide
     description.causes.push(cause);
 }
 
-/// What the backup is about, defaults left out: "all namespaces", "namespaces shop, db; resources pods; labels app=x".
+/// The scope of a backup, without defaults: "all namespaces", "namespaces shop, db; resources pods; labels app=x".
 pub(crate) fn scope(spec: &BackupSpec) -> String {
     let filter = |what: &str, included: &[String], excluded: &[String]| match (
         is_everything(included),

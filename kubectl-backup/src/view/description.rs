@@ -1,4 +1,4 @@
-//! The document behind `describe`: what a person sees, and what `-o json` prints.
+//! The document of `describe`: it is shown as text, and printed by `-o json`.
 
 use backup_core::{
     api::common::HookStatus,
@@ -14,11 +14,11 @@ use serde::Serialize;
 use super::{DeletionView, EventView, LocationSummary, LockView, RunView, Stored};
 use crate::{fetched::Fetched, print::Tone};
 
-/// One backup or restore: the verdict, its causes, the evidence, what to do next.
+/// A backup or restore: the verdict, its causes, the evidence, and the next commands.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Description {
-    /// Of the document.
+    /// Kind of the document.
     #[serde(skip)]
     pub(crate) kind: &'static str,
     pub(crate) name: String,
@@ -29,7 +29,7 @@ pub(crate) struct Description {
     pub(crate) tone: Tone,
     pub(crate) verdict: String,
     pub(crate) causes: Vec<String>,
-    /// Whether a backup can be restored; nothing for a restore.
+    /// Whether a backup can be restored; null for a restore.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) restorable: Option<Restorable>,
     pub(crate) created: Option<Timestamp>,
@@ -43,24 +43,24 @@ pub(crate) struct Description {
     pub(crate) operations: Option<Attempts>,
     pub(crate) hooks: Option<Attempts>,
     pub(crate) snapshots: Option<Attempts>,
-    /// The volumes whose data is not in a backup, or was not restored.
+    /// Volumes whose data is not in the backup, or was not restored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) missing_data: Option<MissingData>,
-    /// The volumes of an imported backup whose data is where only another server reads it.
+    /// Volumes of an imported backup whose data only another server can read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data_elsewhere: Option<MissingData>,
-    /// Items that a restore has left as they are, although they differ from the backup.
+    /// Items that a restore left unchanged, although they differ from the backup.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) left_items: Option<LeftItems>,
     /// Facts that differ from the defaults, as title and text.
     pub(crate) facts: Vec<Fact>,
-    /// What happened when, oldest first, as far as it is written down.
+    /// Times of events, oldest first, as far as they are recorded.
     pub(crate) timeline: Vec<Moment>,
-    /// The run of the same schedule before this one; nothing for a restore.
+    /// The previous run of the same schedule; null for a restore.
     pub(crate) previous: Fetched<Option<RunView>>,
     #[serde(flatten)]
     pub(crate) stored: Stored,
-    /// Where the backup is stored (that of a restore: where it is read).
+    /// The location that stores the backup; for a restore, that of its backup.
     pub(crate) location: Fetched<Option<LocationSummary>>,
     #[serde(skip)]
     pub(crate) place: Place,
@@ -73,14 +73,14 @@ pub(crate) struct Description {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Count {
     pub(crate) done: i64,
-    /// Of how many; grows while collecting.
+    /// Total number; grows while items are collected.
     pub(crate) total: i64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Attempts {
     pub(crate) attempted: i64,
-    /// Ended well, where that is counted.
+    /// Number of successful ones, if it is counted.
     pub(crate) completed: Option<i64>,
     pub(crate) failed: Option<i64>,
 }
@@ -114,11 +114,11 @@ pub(crate) struct Restorable {
     pub(crate) answer: Answer,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) why: String,
-    /// The last verification of what is stored; none if it was never verified.
+    /// The last verification of the stored files; null if there was none.
     pub(crate) verified: Option<Verification>,
 }
 
-/// How something stands: the sign, the sentence, the causes.
+/// An assessment: the sign, the sentence, the causes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Verdict {
     pub(crate) tone: Tone,
@@ -138,7 +138,7 @@ impl Verdict {
     }
 }
 
-/// "2 errors and 17 warnings", "1 warning"; nothing for none.
+/// "2 errors and 17 warnings", "1 warning"; empty if there are none.
 pub(crate) fn troubles(errors: i64, warnings: i64) -> String {
     match (errors, warnings) {
         (..=0, ..=0) => String::new(),

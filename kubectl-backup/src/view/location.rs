@@ -53,11 +53,11 @@ impl TableKind for BackupStorageLocation {
 
 impl TableKind for VolumeSnapshotLocation {
     const KIND: &'static str = "volumesnapshotlocation";
-    // They have no status: nothing looks whether they can be used before a backup does.
+    // These locations have no status: no program checks before a backup whether they can be used.
     const COLUMNS: Columns =
         Columns { headers: &["NAME", "PROVIDER", "AGE", "CREDENTIAL", "CONFIG"], narrow: 3, status: 1 };
 
-    /// Of the credential only where it lies.
+    /// Shows only the reference to the credential.
     fn row(&self, now: Timestamp, _: Style) -> Vec<String> {
         let spec = &self.spec;
         let credential = spec.credential.as_ref().map(|secret| format!("{}/{}", secret.name, secret.key));
@@ -76,7 +76,7 @@ impl TableKind for VolumeSnapshotLocation {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LocationDescription {
     pub(crate) name: String,
-    /// Its phase; `New` before it was looked at.
+    /// Phase; `New` before the first validation.
     pub(crate) phase: String,
     pub(crate) tone: Tone,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,13 +84,13 @@ pub(crate) struct LocationDescription {
     pub(crate) provider: String,
     pub(crate) place: String,
     pub(crate) access: String,
-    /// Whether backups that name no location go there.
+    /// Whether it is the location for backups that name none.
     pub(crate) is_default: bool,
     pub(crate) checked: Option<Timestamp>,
     pub(crate) synced: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bucket: Option<Facts>,
-    /// What came of the last comparison, in short; nothing if there is nothing to look at.
+    /// The problem of the last synchronisation, in short; null if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sync_problem: Option<String>,
 }
@@ -123,7 +123,7 @@ pub(crate) fn describe(location: &BackupStorageLocation) -> LocationDescription 
     }
 }
 
-/// How it is with a location in this phase; one that was not looked at has none.
+/// The tone for this phase; a location that was not validated yet has no phase.
 pub(super) fn tone(phase: Option<&str>) -> Tone {
     match phase.unwrap_or_default() {
         "" => Tone::Busy,

@@ -1,4 +1,4 @@
-//! The locks of installations: who holds, who waits, and what is odd about it. Pure.
+//! The locks of installations: holders, waiting objects and irregularities. Pure.
 
 pub(crate) mod changes;
 pub(crate) mod screen;
@@ -14,17 +14,17 @@ use serde::Serialize;
 
 use crate::print::{Tone, plain};
 
-/// A ledger that was read, or what is wrong with it.
+/// A ledger, or why it cannot be read.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundLedger {
-    /// Namespace of its Lease: that of its installation.
+    /// Namespace of the Lease: that of the installation.
     pub(crate) namespace: String,
-    /// Its scope; empty if its Lease does not say.
+    /// Scope; empty if the Lease does not name one.
     pub(crate) scope: String,
     pub(crate) lease: String,
     /// Empty if the Lease is gone.
     pub(crate) lease_uid: String,
-    /// Finalizers of its Lease, each of another program: ours have none.
+    /// Finalizers of the Lease, all set by other programs: ours set none.
     pub(crate) finalizers: Vec<String>,
     pub(crate) profile: Profile,
     /// Whether this program knows the profile, or only its name.
@@ -41,7 +41,7 @@ pub(crate) struct Damage {
     pub(crate) remedy: String,
 }
 
-/// A stored object whose work has not ended, and what it touches.
+/// A stored object that has not ended, and its footprint.
 #[derive(Clone, Debug)]
 pub(crate) struct UnendedObject {
     pub(crate) object: Observed,
@@ -53,33 +53,33 @@ pub(crate) struct UnendedObject {
 pub(crate) struct LockList {
     pub(crate) namespace: String,
     pub(crate) scopes: Vec<ScopeView>,
-    /// What could not be looked for, one sentence each.
+    /// Checks that could not be made, one sentence each.
     pub(crate) unchecked: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ScopeView {
-    /// Namespace of its ledger, or where one would be.
+    /// Namespace of the ledger, or where the ledger would be.
     pub(crate) namespace: String,
     pub(crate) scope: String,
     pub(crate) profile: String,
-    /// Name of the Lease that is its ledger; nothing: it has none.
+    /// Name of the Lease that holds the ledger; null if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lease: Option<String>,
     /// Open, Opening, Rebuilding, Closed; Unreadable, Newer, BeingDeleted, Lost; None.
     pub(crate) status: String,
-    /// One more at every exclusive grant and every forced release.
+    /// Increases at every exclusive grant and every forced release.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) epoch: Option<u64>,
-    /// What is wrong, or not as usual.
+    /// A problem or an unusual state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) problem: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) remedy: Option<String>,
-    /// Who holds and who waits, in the order in which they came.
+    /// Holders and waiting objects, in the order of their arrival.
     pub(crate) entries: Vec<EntryView>,
-    /// Objects that have not ended, and stand in no ledger.
+    /// Objects that have not ended, and have no entry in a ledger.
     pub(crate) unclaimed: Vec<UnclaimedView>,
 }
 
@@ -93,27 +93,27 @@ pub(crate) struct EntryView {
     pub(crate) uid: String,
     /// Released, Intent, Collected, Waiting, Reserved, Settling or Active.
     pub(crate) state: String,
-    /// What an intent is worth.
+    /// The word of an intent.
     #[serde(skip)]
     pub(crate) word: Word,
     pub(crate) since: String,
     pub(crate) epoch: u64,
-    /// What it reads or writes, in words.
+    /// Footprint, in words.
     pub(crate) touches: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) waits_for: Vec<String>,
-    /// Who has a place beside it that it conflicts with.
+    /// Holders with which the entry conflicts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) beside: Vec<String>,
-    /// Its object was not found for a while; it is freed at the next look.
+    /// The object was not found for a while; the next check frees the claim.
     pub(crate) suspect: bool,
     pub(crate) forced: bool,
-    /// Who holds and why, why it was forced, or who released it and why.
+    /// Who holds it and why, why it was forced, or who released it and why.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) note: String,
 }
 
-/// An object that runs, or wants to, without a claim.
+/// An object that runs, or waits to run, without a claim.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct UnclaimedView {
@@ -122,15 +122,15 @@ pub(crate) struct UnclaimedView {
     pub(crate) name: String,
     pub(crate) uid: String,
     pub(crate) phase: String,
-    /// When it was created, RFC 3339.
+    /// Creation time, RFC 3339.
     pub(crate) created: String,
     pub(crate) touches: String,
-    /// Who has a place that it conflicts with.
+    /// Holders with which the object conflicts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) beside: Vec<String>,
 }
 
-/// The locks that were found, and what has no claim though a ledger could have one; with a scope, only that one.
+/// The found locks, and objects without a claim although a ledger could hold one; restricted to `scope`, if given.
 pub(crate) fn locks(
     namespace: &str,
     found: &[FoundLedger],
@@ -163,7 +163,7 @@ pub(crate) fn locks(
     LockList { namespace: namespace.to_owned(), scopes, unchecked }
 }
 
-/// The name of the profile that a scope belongs to, by the beginning of its name.
+/// The name of the profile to which a scope belongs: the first part of the scope's name.
 pub(crate) fn profile_of(scope: &str) -> &str {
     if scope == VELERO_SCOPE { "velero" } else { scope.split('/').next().unwrap_or_default() }
 }
@@ -192,7 +192,7 @@ fn scope(found: &FoundLedger, seen: &[UnendedObject]) -> ScopeView {
                 ledger.claims.iter().flat_map(|claim| claim.entries.iter().map(move |entry| (claim, entry)));
             view.entries =
                 all.map(|(claim, entry)| entry_view(&claim.key, entry, ledger, &found.scope)).collect();
-            // What a ledger that is rebuilt lacks will be found by then.
+            // A ledger that is being rebuilt will have these entries later.
             if ledger.status == Status::Open {
                 let open = of_scope().filter(|seen| !is_claimed(ledger, &seen.object));
                 view.unclaimed = open.map(|seen| unclaimed(seen, Some(ledger))).collect();
@@ -202,13 +202,13 @@ fn scope(found: &FoundLedger, seen: &[UnendedObject]) -> ScopeView {
     view
 }
 
-/// Whether an object has a place, waits for one, or is not to have one because it was released by force.
+/// Whether an object has a claim, waits for one, or must not get one because of a forced release.
 pub(crate) fn is_claimed(ledger: &Ledger, object: &Observed) -> bool {
     ledger.entry(&object.key, &object.uid).is_some_and(Entry::has_its_place)
 }
 
 impl FoundLedger {
-    /// Why it grants nothing, and what to do; `None`: it grants, or will with the next creation.
+    /// Why the ledger grants nothing, and the remedy; `None` if it grants, at the latest with the next creation.
     pub(crate) fn grants_nothing(&self) -> Option<(String, String)> {
         match &self.ledger {
             Err(Damage { problem, remedy, .. }) => Some((plain(problem), remedy.clone())),
@@ -257,7 +257,7 @@ pub(crate) fn entry_view(key: &ObjectKey, entry: &Entry, ledger: &Ledger, scope:
     }
 }
 
-/// Who has a place that something of this name and footprint conflicts with.
+/// Holders whose claims conflict with this object and footprint.
 fn beside(ledger: &Ledger, key: &ObjectKey, footprint: &Footprint) -> Vec<String> {
     let conflicts = |claim: &&Claim| {
         claim.entries.iter().any(|entry| {
@@ -281,12 +281,12 @@ fn unclaimed(seen: &UnendedObject, ledger: Option<&Ledger>) -> UnclaimedView {
     }
 }
 
-/// What a footprint is, in words; where a scope is one database cluster, it is all of it.
+/// A footprint in words; a scope that is one database cluster is always touched as a whole.
 pub(crate) fn touches(footprint: &Footprint, scope: &str) -> String {
     if scope.contains('/') { "all of the scope".to_owned() } else { plain(&footprint.to_string()) }
 }
 
-/// Kind, namespace and name, harmless to a terminal.
+/// Kind, namespace and name, safe for a terminal.
 pub(crate) fn named(key: &ObjectKey) -> String {
     plain(&key.to_string())
 }
@@ -302,12 +302,12 @@ impl ScopeView {
 }
 
 impl EntryView {
-    /// The word that `locks release` takes: `restore/velero/back-again`.
+    /// The argument for `locks release`: `restore/velero/back-again`.
     pub(crate) fn handle(&self) -> String {
         format!("{}/{}/{}", self.kind.to_lowercase(), self.namespace, self.name)
     }
 
-    /// Whom it waits for, and what is odd about it.
+    /// The objects for which the entry waits, and irregularities.
     pub(crate) fn remarks(&self) -> String {
         let mut parts = Vec::new();
         if !self.waits_for.is_empty() {
@@ -338,7 +338,7 @@ impl EntryView {
     }
 }
 
-/// For how long the intent of a refused restore keeps new backups out. The times are those of the lock's design.
+/// How long the intent of a refused restore keeps new backups out. The times are from the lock's design.
 fn intent(word: Word) -> &'static str {
     match word {
         Word::Refused => "was refused; blocks new backups until 30s after what is in its way has ended",
@@ -349,7 +349,7 @@ fn intent(word: Word) -> &'static str {
 }
 
 impl UnclaimedView {
-    /// Its phase, and whom it stands beside.
+    /// The phase, and the conflicting holders.
     pub(crate) fn remarks(&self) -> String {
         let beside =
             if self.beside.is_empty() { String::new() } else { format!("; beside {}", few(&self.beside)) };
@@ -357,7 +357,7 @@ impl UnclaimedView {
     }
 }
 
-/// The first three, and how many more.
+/// The first three names, and the number of the others.
 pub(crate) fn few(names: &[String]) -> String {
     let shown = names.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(", ");
     if names.len() > 3 { format!("{shown} and {} more", names.len() - 3) } else { shown }

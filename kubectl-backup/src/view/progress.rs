@@ -1,4 +1,4 @@
-//! How far something that runs has come: a bar, how fast it goes, and how long it will take.
+//! The progress of running work: a bar, the rate, and the remaining time.
 
 use std::fmt::{self, Display, Formatter, Write as _};
 
@@ -14,11 +14,12 @@ const WIDTH: i64 = 30;
 pub(crate) struct Share {
     pub(crate) done: i64,
     pub(crate) total: i64,
-    /// One of what is counted: `item`.
+    /// Unit in the singular: `item`.
     pub(crate) unit: &'static str,
 }
 
-/// Operations once they are all that is waited for, items before that; nothing for what does not run or cannot be counted.
+/// Progress in operations once the work waits only for them, before that in items; `None` if it does not run or cannot be
+/// counted.
 pub(crate) fn share(status: &WorkStatus<'_>) -> Option<Share> {
     let ended = status.completed.is_some() || status.stage.is_terminal();
     if ended || matches!(status.stage, Stage::Deleting | Stage::Unknown) {
@@ -32,7 +33,7 @@ pub(crate) fn share(status: &WorkStatus<'_>) -> Option<Share> {
     items(status)
 }
 
-/// Items alone.
+/// Progress in items.
 pub(crate) fn items(status: &WorkStatus<'_>) -> Option<Share> {
     let share = status.items.map(|Count { done, total }| Share { done, total, unit: "item" });
     share.filter(|share| share.total > 0)
@@ -45,7 +46,7 @@ impl Display for Share {
     }
 }
 
-/// Measures how fast it goes, from the first look at what is counted now.
+/// Measures the rate since the first call with the current unit.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     begin: Option<(Share, Timestamp)>,
@@ -59,7 +60,7 @@ impl Meter {
     }
 }
 
-/// `[█████░░░░░]  50%  2400 of 4812 items, 48 a second, about 50s left`. `begin` is how far it had come `seconds` ago.
+/// `[█████░░░░░]  50%  2400 of 4812 items, 48 a second, about 50s left`. `begin` is the progress of `seconds` ago.
 fn bar(share: Share, begin: Share, seconds: f64) -> String {
     let Share { done, total, .. } = share;
     let part = |of: i64| (done.clamp(0, total) * of).checked_div(total).unwrap_or_default();
@@ -68,7 +69,7 @@ fn bar(share: Share, begin: Share, seconds: f64) -> String {
     let mut text = format!("[{}{}] {percent:>3}%  {share}", repeat("█", full), repeat("░", WIDTH - full));
     let came = done - begin.done;
     if seconds > 0.0 && came > 0 {
-        // Whole numbers of items are far below where a double is exact.
+        // Counts of items are far below the limit of exact integers in a double.
         #[allow(clippy::cast_precision_loss)]
         let (rate, left) = (came as f64 / seconds, (total - done).max(0) as f64);
         let rate_text = match rate {

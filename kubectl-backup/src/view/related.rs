@@ -1,4 +1,4 @@
-//! What is gathered beside the object itself: its location, events, lock and deletion requests.
+//! Objects and facts related to a workload: its location, events, lock and deletion requests.
 
 use backup_core::api::{Backup, BackupStorageLocation, DeleteBackupRequest};
 use backup_lock::{Ledger, ObjectKey, State};
@@ -15,7 +15,7 @@ use crate::print::plain;
 pub(crate) struct LocationSummary {
     pub(crate) name: String,
     pub(crate) url: String,
-    /// Available, Unavailable, or nothing yet.
+    /// Available or Unavailable; null before the first validation.
     pub(crate) phase: Option<String>,
     pub(crate) message: Option<String>,
     pub(crate) checked: Option<Timestamp>,
@@ -23,7 +23,7 @@ pub(crate) struct LocationSummary {
 }
 
 impl LocationSummary {
-    /// The folder of a backup in a location.
+    /// A location, and a backup's folder in it.
     pub(crate) fn of(location: &BackupStorageLocation, backup: &str) -> Self {
         let spec = &location.spec;
         let bucket = spec.object_storage.bucket.trim_end_matches('/');
@@ -47,7 +47,7 @@ impl LocationSummary {
         }
     }
 
-    /// Whether the location was unusable when it was last looked at.
+    /// Whether the location was unavailable at its last validation.
     pub(crate) fn is_unavailable(&self) -> bool {
         self.phase.as_deref() == Some("Unavailable")
     }
@@ -62,7 +62,7 @@ pub(crate) struct RunView {
     pub(crate) completed: Option<Timestamp>,
 }
 
-/// The last of these that began before this one.
+/// The latest backup that began before this one.
 pub(crate) fn previous(backups: &[Backup], this: &Backup) -> Option<RunView> {
     let before =
         backups.iter().filter(|one| one.metadata.uid != this.metadata.uid && began(one) < began(this));
@@ -71,13 +71,13 @@ pub(crate) fn previous(backups: &[Backup], this: &Backup) -> Option<RunView> {
     Some(RunView { name: last.name_any(), phase, started, completed })
 }
 
-/// When the work began, or else when the object was created.
+/// The start of the work, or the creation of the object if there is none.
 pub(crate) fn began(backup: &Backup) -> Option<Timestamp> {
     let time = backup.status.start_timestamp.as_ref().or(backup.metadata.creation_timestamp.as_ref());
     time.map(|time| time.0)
 }
 
-/// One event, or several of the same text.
+/// One event, or several with the same text.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EventView {
@@ -88,7 +88,7 @@ pub(crate) struct EventView {
     pub(crate) last: Option<Timestamp>,
 }
 
-/// Events, those of the same text as one, oldest first.
+/// Events, oldest first; events with the same text are combined.
 pub(crate) fn events(events: &[Event]) -> Vec<EventView> {
     let mut all: Vec<EventView> = Vec::new();
     for event in events {
@@ -143,13 +143,13 @@ pub(crate) fn deletions(requests: &[DeleteBackupRequest], backup: &str) -> Vec<D
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LockView {
-    /// Its own claim: Waiting, Reserved or Active, for example.
+    /// State of its own claim: Waiting, Reserved or Active, for example.
     pub(crate) claim: Option<String>,
-    /// Since when it has that, RFC 3339.
+    /// Since when the claim has this state, RFC 3339.
     pub(crate) since: Option<String>,
-    /// Others whose claims it could not stand beside; if it waits, those that come before it.
+    /// Claims that conflict with it; if it waits, the claims that come before it.
     pub(crate) in_the_way: Vec<HolderView>,
-    /// Who holds the scope, for people: as in `kubectl get lease`.
+    /// Holder of the scope, in words, as in `kubectl get lease`.
     pub(crate) holder: String,
 }
 
@@ -163,7 +163,7 @@ pub(crate) struct HolderView {
     pub(crate) since: String,
 }
 
-/// How an object of this name, uid and footprint stands in a ledger; `None`: the scope has no claim yet.
+/// The state of an object with this name, uid and footprint in a ledger; `None`: the scope has no ledger yet.
 pub(crate) fn lock(
     ledger: Option<&Ledger>,
     key: &ObjectKey,

@@ -1,4 +1,4 @@
-//! A Restore: its row, what only its description has, and what it is about.
+//! Restores: their row, their scope, and the parts that only their description has.
 
 use backup_core::{
     api::{Backup, BackupSpec, Restore, RestoreSpec, download_request::DownloadTargetKind},
@@ -89,7 +89,7 @@ impl Workload for Restore {
         if self.metadata.deletion_timestamp.is_some() {
             return Some(Verdict::new(Tone::Busy, "It is being deleted; what it restored stays."));
         }
-        // The controller refuses a spec that does not fit the backup once it has read that, before it writes anything.
+        // The controller refuses a spec that does not match the backup after reading the backup, before it writes anything.
         let reason = status.failure_reason.filter(|_| status.stage == Stage::Failed)?;
         let why = reason.strip_prefix("nothing was restored: ")?;
         Some(Verdict::new(Tone::Bad, "It failed: nothing was restored.").because([plain(why)]))
@@ -160,20 +160,20 @@ impl Workload for Restore {
     }
 }
 
-/// The namespaces that are restored under other names.
+/// The namespaces that are restored under different names.
 fn mapped(spec: &RestoreSpec) -> Option<String> {
     let pairs: Vec<String> =
         spec.namespace_mapping.iter().map(|(from, to)| format!("{from} → {to}")).collect();
     (!pairs.is_empty()).then(|| list(&pairs))
 }
 
-/// What is done with objects that exist, if it is not the default.
+/// The policy for existing objects, if it is not the default.
 fn existing(spec: &RestoreSpec) -> Option<String> {
     let policy = spec.existing_resource_policy.as_deref().filter(|policy| !matches!(*policy, "" | "none"));
     policy.map(|policy| format!("policy {}", plain(policy)))
 }
 
-/// What the restore is about, defaults left out.
+/// The scope of the restore, without defaults.
 fn scope(spec: &RestoreSpec) -> String {
     if !spec.included_objects.is_empty() {
         return format!("only {}", list(&spec.included_objects));
@@ -182,7 +182,7 @@ fn scope(spec: &RestoreSpec) -> String {
     if !is_everything(&spec.included_resources) {
         parts.push(format!("resources {}", list(&spec.included_resources)));
     }
-    // The server appends what is never restored (Velero `pkg/controller/restore_controller.go`): no choice of a person.
+    // The server appends types that are never restored (Velero `pkg/controller/restore_controller.go`): not chosen by the user.
     let chosen = spec.excluded_resources.iter().filter(|one| !NON_RESTORABLE.contains(&one.as_str()));
     let chosen: Vec<String> = chosen.cloned().collect();
     if !chosen.is_empty() {

@@ -83,7 +83,7 @@ fn short(runs: &[Timestamp]) -> String {
     runs.iter().map(|at| minute(*at)).collect::<Vec<_>>().join(", ")
 }
 
-/// Its state in a word.
+/// The state in one word.
 fn state(schedule: &Schedule, obstacle: Option<&Obstacle>) -> (String, Tone) {
     let phase = schedule.status.phase.clone().unwrap_or(SchedulePhase::New);
     let (state, tone) = match (&phase, schedule.spec.paused) {
@@ -96,19 +96,19 @@ fn state(schedule: &Schedule, obstacle: Option<&Obstacle>) -> (String, Tone) {
     (state, obstacle.map_or(tone, Obstacle::tone))
 }
 
-/// How the controller has said that it reads the expression.
+/// How the controller reads the expression, from its annotation.
 pub(super) fn reading(schedule: &Schedule) -> Option<Reading> {
     schedule.annotations().get(CRON_ANNOTATION)?.parse().ok()
 }
 
-/// How Velero's two libraries differ over the expression.
+/// The difference between Velero's two libraries for this expression.
 pub(crate) fn difference(schedule: &Schedule, now: Timestamp) -> Option<String> {
     let found = reading(schedule).unwrap_or_default().difference(&schedule.spec.schedule, now)?;
     Some(plain(&found.to_string()))
 }
 
-/// The runs that are to come, as the controller reads the expression; by default where it has not said how. None where none
-/// will be made.
+/// The next runs, as the controller reads the expression; with the default reading if it has not recorded one. Empty if the
+/// schedule will make no backups.
 pub(super) fn next(schedule: &Schedule, now: Timestamp) -> Vec<Timestamp> {
     if schedule.spec.paused || schedule.status.phase == Some(SchedulePhase::FailedValidation) {
         return Vec::new();
@@ -128,12 +128,12 @@ pub(crate) struct ScheduleView {
     pub(crate) tone: Tone,
     pub(crate) schedule: String,
     pub(crate) next_runs: Vec<Timestamp>,
-    /// By which library and in which time zone the controller reads the expression, `robfig UTC`; none if it has not said so: then
-    /// the next runs are those of that one.
+    /// The library and the time zone by which the controller reads the expression, such as `robfig UTC`. Null if it has not
+    /// recorded them: then the next runs are by `robfig UTC`.
     pub(crate) read_as: Option<String>,
     /// Whether Velero's two libraries read the expression differently.
     pub(crate) ambiguous: bool,
-    /// How they differ.
+    /// The difference between the two.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) difference: Option<String>,
     pub(crate) last_backup: Option<Timestamp>,
@@ -141,7 +141,7 @@ pub(crate) struct ScheduleView {
     pub(crate) last_skipped: Option<Skipped>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) problems: Vec<String>,
-    /// What its backups hold, in words.
+    /// Scope of its backups, in words.
     pub(crate) scope: String,
     pub(crate) ttl: Option<String>,
     pub(crate) location: Option<String>,
@@ -173,7 +173,7 @@ pub(crate) fn describe(
 ) -> ScheduleView {
     let obstacle = Obstacle::of(schedule, Some(places), now);
     let (state, tone) = state(schedule, obstacle.as_ref());
-    // Of others the status says it.
+    // For other obstacles the state says it.
     let obstacle = obstacle.filter(|obstacle| obstacle.remark().is_some());
     let errors = schedule.status.validation_errors.iter().map(|text| plain(text));
     let (spec, template) = (&schedule.spec, &schedule.spec.template);

@@ -1,4 +1,4 @@
-//! What a spec selects, in words. Pure.
+//! The selection of a spec, in words. Pure.
 
 use backup_core::stored_scope::{self, Scoped};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use super::Fact;
 use crate::{cli::selector, print::plain};
 
-/// That an object asks for something else by now than its work was done with; `asks` says what a spec asks for.
+/// The fact that the spec was edited after the work was done with another one; `asks` describes a spec.
 pub(super) fn edited<O: Scoped>(
     object: &O,
     since: &str,
@@ -32,7 +32,7 @@ pub(super) fn is_everything(included: &[String]) -> bool {
     included.is_empty() || included.iter().any(|one| one == "*")
 }
 
-/// What stands at the end of a scope: cluster-scoped resources and labels.
+/// The last parts of a scope: cluster-scoped resources and labels.
 pub(super) fn filters(
     cluster_resources: Option<bool>,
     selector: Option<&LabelSelector>,
@@ -44,14 +44,14 @@ pub(super) fn filters(
     cluster.into_iter().chain(labels)
 }
 
-/// "app=shop", "app=shop or app=db"; nothing where every label will do.
+/// "app=shop", "app=shop or app=db"; `None` if labels do not matter.
 pub(super) fn selectors(selector: Option<&LabelSelector>, or: Option<&[LabelSelector]>) -> Option<String> {
     let all = selector.into_iter().chain(or.into_iter().flatten()).map(selector::show);
     let all: Vec<String> = all.filter(|text| !text.is_empty()).collect();
     (!all.is_empty()).then(|| plain(&all.join(" or ")))
 }
 
-/// The first names, and how many more, so that a screen stays a screen.
+/// The first names, and the number of the others, so that a screen remains readable.
 pub(super) fn list(names: &[String]) -> String {
     const SHOWN: usize = 8;
     let shown = names.iter().take(SHOWN).map(|name| plain(name)).collect::<Vec<_>>().join(", ");

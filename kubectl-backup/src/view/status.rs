@@ -1,4 +1,4 @@
-//! What is protected: for each namespace its last good backup, and whether that is as recent as was promised. Pure.
+//! Which namespaces are protected: for each its last good backup, and whether that is as recent as schedules promise. Pure.
 
 mod held;
 mod promise;
@@ -31,34 +31,34 @@ use crate::{
     print::{Tone, human, plain},
 };
 
-/// What was read of the cluster.
+/// Data that was read from the cluster.
 pub(crate) struct Observed {
     pub(crate) namespaces: Fetched<Vec<Created>>,
     /// PersistentVolumeClaims.
     pub(crate) claims: Fetched<Vec<Created>>,
     /// Definitions of custom resources.
     pub(crate) types: Fetched<Vec<Created>>,
-    /// What the last good backups hold, as far as it was read; or why this user may not read it.
+    /// Contents of the last good backups, as far as they were read; or why the user may not read them.
     pub(crate) held: Fetched<HeldByBackup>,
     pub(crate) backups: Vec<BackupFacts>,
     pub(crate) restores: Vec<WorkLine>,
     pub(crate) schedules: Vec<Schedule>,
     pub(crate) locations: Vec<BackupStorageLocation>,
-    /// Who holds and who waits.
+    /// Holders and waiting objects.
     pub(crate) lock: Fetched<Vec<String>>,
-    /// Why the lock grants nothing, and what to do.
+    /// Why the lock grants nothing, and the remedy.
     pub(crate) lock_problem: Option<String>,
 }
 
-/// What a person asks for beside what the schedules promise.
+/// The user's requirements besides the schedules' promises.
 pub(crate) struct Asked<'a> {
-    /// The last good backup is to be no older than this, whatever schedules say.
+    /// Maximum age of the last good backup; overrides the schedules.
     pub(crate) rpo: Option<SignedDuration>,
     /// Namespaces that need no backups.
     pub(crate) except: &'a [String],
 }
 
-/// What is kept of a Backup: of thousands there is no room for more.
+/// The fields of a Backup that are kept: there may be thousands of Backups.
 pub(crate) struct BackupFacts {
     name: String,
     uid: String,
@@ -81,7 +81,7 @@ impl<'a> Judged<'a> {
         Self { facts, restorable: evidence.judge(Some(&places.find(&evidence.location))) }
     }
 
-    /// "its newest backup, nightly-1, is PartiallyFailed", or what else is wrong with it.
+    /// "its newest backup, nightly-1, is PartiallyFailed", or another problem of the backup.
     fn sentence(&self) -> String {
         let BackupFacts { name, phase, .. } = self.facts;
         let Restorability { answer, reasons, .. } = &self.restorable;
@@ -107,7 +107,7 @@ pub(crate) struct WorkLine {
 }
 
 impl WorkLine {
-    /// None of one that has ended.
+    /// `None` if it has ended.
     pub(crate) fn of<W: Workload>(work: &W, now: Timestamp) -> Option<Self> {
         let WorkStatus { stage, phase, .. } = work.status();
         if stage.is_terminal() {
@@ -132,7 +132,7 @@ impl BackupFacts {
     }
 }
 
-/// One page for a cluster.
+/// The status page of a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ClusterStatus {
@@ -140,17 +140,17 @@ pub(crate) struct ClusterStatus {
     /// Whether every namespace is protected.
     pub(crate) protected: bool,
     pub(crate) namespaces: Vec<NamespaceStatus>,
-    /// What was not asked for: namespaces that need no backups, and the installation's own.
+    /// Namespaces that are left out: those that need no backups, and the installation's own.
     pub(crate) except: Vec<String>,
-    /// Types that are younger than every last good backup.
+    /// Types that were created after every last good backup.
     pub(crate) new_types: Vec<String>,
     pub(crate) running: Vec<WorkLine>,
     pub(crate) locations: Vec<LocationLine>,
     pub(crate) lock: Fetched<Vec<String>>,
-    /// Why no Backup or Restore can be created, if the lock is the reason, and what to do.
+    /// Why no Backup or Restore can be created, if the lock is the reason, and the remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lock_problem: Option<String>,
-    /// What could not be looked at, one sentence each.
+    /// Checks that could not be made, one sentence each.
     pub(crate) unchecked: Vec<String>,
 }
 
@@ -159,16 +159,16 @@ pub(crate) struct ClusterStatus {
 pub(crate) struct NamespaceStatus {
     pub(crate) name: String,
     pub(crate) protected: bool,
-    /// Whether its last good backup was looked at; one that was not is not protected as far as is known.
+    /// Whether its last good backup was checked; otherwise the namespace does not count as protected.
     pub(crate) checked: bool,
     pub(crate) last_good: Option<GoodBackup>,
     pub(crate) next_run: Option<Timestamp>,
     /// The schedule that promises the most recent backups.
     pub(crate) schedule: Option<String>,
-    /// The command that shows or starts its schedule, also of one that makes no backups that last.
+    /// The command that shows or starts its schedule, even if the schedule makes no lasting backups.
     #[serde(skip)]
     pub(crate) schedule_command: Option<String>,
-    /// Why it is not protected; of one that is: what is worth a look.
+    /// Why it is not protected; for a protected namespace: points worth a look.
     pub(crate) reasons: Vec<String>,
 }
 
@@ -189,14 +189,14 @@ pub(crate) struct LocationLine {
     pub(crate) tone: Tone,
 }
 
-/// The backups of one scope: the good ones, the newest first, and the newest that has ended.
+/// The backups of one scope: the good ones, newest first, and the newest one that has ended.
 struct Newest<'a> {
     scope: &'a Scope,
     good: Vec<&'a Judged<'a>>,
     ended: Option<&'a Judged<'a>>,
 }
 
-/// What there is for one namespace.
+/// The backups and schedules that cover one namespace.
 #[derive(Clone, Default)]
 struct Covering<'a> {
     newest: Vec<&'a Newest<'a>>,
@@ -256,7 +256,7 @@ fn judged<'a>(backups: &'a [BackupFacts], places: &Places) -> Vec<Judged<'a>> {
     backups.iter().map(|backup| Judged::of(backup, places)).collect()
 }
 
-/// The namespaces that need no backups, and the others.
+/// Splits the namespaces into those that need no backups, and the others.
 fn split(seen: &Observed, installation: &str, asked: &Asked<'_>) -> (Vec<Created>, Vec<Created>) {
     let unknown = |name| Created { namespace: String::new(), name, at: None, status_changed: None };
     let names = match &seen.namespaces {
@@ -266,7 +266,7 @@ fn split(seen: &Observed, installation: &str, asked: &Asked<'_>) -> (Vec<Created
     names.into_iter().partition(|one| held::is_left_out(&one.name, installation, asked))
 }
 
-/// The namespaces that are named without a pattern.
+/// The namespaces that backups and schedules name without a pattern.
 fn named(backups: &[BackupFacts], schedules: &[Schedule]) -> Vec<String> {
     let of_backups = backups.iter().flat_map(|backup| backup.scope.namespaces.included().iter());
     let of_schedules = schedules.iter().flat_map(|one| one.spec.template.included_namespaces.iter());
@@ -277,7 +277,7 @@ fn named(backups: &[BackupFacts], schedules: &[Schedule]) -> Vec<String> {
     all
 }
 
-/// There are few scopes, however many backups and namespaces there are.
+/// Groups backups by scope. There are few scopes, even with many backups and namespaces.
 fn newest<'a>(backups: &'a [Judged<'a>]) -> Vec<Newest<'a>> {
     let mut all: Vec<Newest<'_>> = Vec::new();
     for judged in backups {
@@ -302,7 +302,7 @@ fn newest<'a>(backups: &'a [Judged<'a>]) -> Vec<Newest<'a>> {
     all
 }
 
-/// What covers each of these namespaces.
+/// Backups and schedules of each namespace.
 fn covering<'a>(names: &[String], newest: &'a [Newest<'a>], promises: &'a [Promise]) -> Vec<Covering<'a>> {
     let places: HashMap<&str, usize> = (0..).zip(names).map(|(place, name)| (name.as_str(), place)).collect();
     let mut all = vec![Covering::default(); names.len()];
@@ -319,7 +319,7 @@ fn covering<'a>(names: &[String], newest: &'a [Newest<'a>], promises: &'a [Promi
     all
 }
 
-/// What a last good backup is compared with.
+/// Data with which a last good backup is compared.
 struct Since<'a> {
     held: Option<&'a HeldByBackup>,
     claims: &'a Fetched<Vec<Created>>,
@@ -387,7 +387,7 @@ fn not_checked(backup: &str, why: Option<&str>) -> String {
     format!("whether its last good backup, {backup}, holds it was not checked: {why}")
 }
 
-/// What is wrong with the last good backup of a namespace.
+/// Problems of the last good backup of a namespace.
 fn of_good(
     good: &BackupFacts,
     namespace: &str,

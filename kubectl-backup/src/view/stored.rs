@@ -1,4 +1,4 @@
-//! What the stored files of a backup or restore say.
+//! The contents of a backup's or restore's stored files.
 
 pub(crate) mod operations;
 pub(crate) mod volumes;
@@ -11,28 +11,28 @@ use serde::{Deserialize, Serialize};
 use self::{operations::OperationView, volumes::VolumeView};
 use crate::{fetched::Fetched, print::plain};
 
-/// The files, each as people want to see it; nothing where there is nothing to be read.
+/// The files in the form in which they are shown; null if there is nothing to read.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Stored {
     pub(crate) messages: Fetched<Option<Messages>>,
-    /// Asynchronous operations, those first that a person should look at.
+    /// Asynchronous operations, the ones that need attention first.
     pub(crate) item_operations: Fetched<Option<Vec<OperationView>>>,
     pub(crate) contents: Fetched<Option<Contents>>,
-    /// What became of the data of volumes.
+    /// The outcome for the data of volumes.
     pub(crate) volumes: Fetched<Option<Vec<VolumeView>>>,
     #[serde(skip)]
     pub(crate) files: FilesSeen,
 }
 
-/// Whether the files of a backup were there when they were read.
+/// Whether the files of a backup existed when they were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum FilesSeen {
     #[default]
     Unread,
     Found,
     Missing,
-    /// They are not what they should be.
+    /// They are not in the expected format.
     Bad,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Messages {
 pub(crate) struct Message {
     pub(crate) text: String,
     pub(crate) count: usize,
-    /// Namespaces that it is about, in order; none if it is about something else.
+    /// Namespaces that it concerns, sorted; empty if it concerns something else.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) namespaces: Vec<String>,
 }
@@ -58,7 +58,8 @@ impl From<Results> for Messages {
     }
 }
 
-/// The most frequent first; those of the same count in the order of the file, the whole before its parts.
+/// Groups messages: the most frequent first, then in the order of the file; messages about the whole come before those about
+/// namespaces.
 fn grouped(set: &ResultSet) -> Vec<Message> {
     let whole = set.velero.iter().chain(&set.cluster).map(|text| (None, text));
     let namespaced =
@@ -80,17 +81,17 @@ fn grouped(set: &ResultSet) -> Vec<Message> {
     messages
 }
 
-/// What a restore may have done with an item, as the list says behind its name (Velero `pkg/restore/restore.go`, v1.18).
+/// Outcomes of items in a restore's list, which follow the item's name (Velero `pkg/restore/restore.go`, v1.18).
 const OUTCOMES: [&str; 4] = ["created", "updated", "failed", "skipped"];
 
-/// The list as it is stored: names by `group/version/Kind`.
+/// The stored form of the list: names by `group/version/Kind`.
 pub(crate) type ResourceList = BTreeMap<String, Vec<String>>;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "ResourceList")]
 pub(crate) struct Contents {
     pub(crate) kinds: Vec<ItemType>,
-    /// How often a restore did what; empty for a backup.
+    /// Number of items by outcome; empty for a backup.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) outcomes: BTreeMap<&'static str, usize>,
 }
@@ -99,7 +100,7 @@ pub(crate) struct Contents {
 pub(crate) struct ItemType {
     pub(crate) kind: String,
     pub(crate) count: usize,
-    /// `namespace/name`, or `name`; of a restore with what was done behind it, in parentheses.
+    /// `namespace/name` or `name`; for a restore followed by the outcome in parentheses.
     pub(crate) items: Vec<String>,
 }
 
@@ -123,7 +124,7 @@ impl From<ResourceList> for Contents {
 }
 
 impl Contents {
-    /// "12 Pod, 10 Secret, 8 ConfigMap and 7 items of 4 other types"; so many types are named, or one more.
+    /// "12 Pod, 10 Secret, 8 ConfigMap and 7 items of 4 other types"; names up to `most` types, or one more if that is all.
     pub(crate) fn summary(&self, most: usize) -> String {
         let named = if self.kinds.len() == most + 1 { most + 1 } else { most };
         let one =

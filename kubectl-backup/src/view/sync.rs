@@ -1,4 +1,4 @@
-//! What came of comparing buckets with the cluster, as data. Pure.
+//! Results of synchronising buckets with the cluster, as data. Pure.
 
 use backup_core::{
     api::BackupStorageLocation,
@@ -21,7 +21,7 @@ use crate::{
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SyncList {
     pub(crate) namespace: String,
-    /// The locations, by namespace and name unless they were to be sorted by something else.
+    /// The locations, sorted by namespace and name unless the user chose another field.
     pub(crate) locations: Vec<SyncedLocation>,
 }
 
@@ -30,18 +30,18 @@ pub(crate) struct SyncList {
 pub(crate) struct SyncedLocation {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// Available, Unavailable, or nothing yet.
+    /// Available, Unavailable, or empty at first.
     pub(crate) phase: String,
-    /// When a comparison came to its end last, RFC 3339.
+    /// End of the last complete synchronisation, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_synced: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bucket: Option<Facts>,
-    /// Whether one was asked for that has not begun.
+    /// Whether a synchronisation was requested and has not begun.
     pub(crate) requested: bool,
-    /// What came of the last one; none was made yet, or what is written there cannot be read.
+    /// Result of the last synchronisation; null if there was none, or its record cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_pass: Option<Summary>,
 }
@@ -153,7 +153,7 @@ pub(crate) fn one(location: &SyncedLocation, now: Timestamp, style: Style) -> st
     Ok(screen.text)
 }
 
-/// What is known of a bucket, by titles.
+/// Known facts about a bucket, with their titles.
 pub(super) fn bucket(facts: &Facts) -> Vec<(&'static str, String)> {
     let unknown = || format!("not known: {}", plain(facts.unknown.as_deref().unwrap_or_default()));
     let mut lines = vec![

@@ -1,4 +1,4 @@
-//! Kinds that `get` lists, and the rows that they make.
+//! Kinds that `get` lists, and their rows.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
@@ -24,12 +24,12 @@ pub(crate) trait TableKind: NamespacedKind {
     const KIND: &'static str;
     const COLUMNS: Columns;
 
-    /// Whether its rows say what its location means for it.
+    /// Whether its rows depend on its location.
     const HAS_LOCATION: bool = false;
 
     fn row(&self, now: Timestamp, style: Style) -> Vec<String>;
 
-    /// The same, with the locations of the installation.
+    /// Like `row`, with the locations of the installation.
     fn row_among(&self, _: Option<&Places>, now: Timestamp, style: Style) -> Vec<String> {
         self.row(now, style)
     }
@@ -39,7 +39,7 @@ pub(crate) trait TableKind: NamespacedKind {
 #[derive(Debug)]
 pub(crate) struct InstallationPlaces {
     pub(crate) by_namespace: BTreeMap<String, Places>,
-    /// Those of every other namespace: none, or why they are not known.
+    /// Locations for every other namespace: none, or why they are unknown.
     pub(crate) elsewhere: Places,
 }
 
@@ -49,18 +49,18 @@ impl InstallationPlaces {
     }
 }
 
-/// Makes a row of an object, all columns; an error if the object cannot be decoded.
+/// Makes the complete row of an object; fails if the object cannot be decoded.
 type RowOf = Box<dyn Fn(&Value, Timestamp, Style) -> Result<Vec<String>, serde_json::Error> + Send + Sync>;
 
-/// How `get` lists the objects of one kind, be it one of ours or of another operator.
+/// How `get` lists the objects of one kind, of ours or of another operator.
 pub(crate) struct KindTable {
     pub(crate) resource: ApiResource,
     pub(crate) word: &'static str,
-    /// Whether its objects are in the namespace of the installation.
+    /// Whether its objects are in the installation's namespace.
     pub(crate) is_ours: bool,
     pub(crate) columns: Columns,
     pub(crate) row: RowOf,
-    /// What programs are shown of an object; none: the object as it is stored.
+    /// Converts an object to its document for programs; `None`: the stored object is the document.
     pub(crate) document: Option<fn(&Value) -> Value>,
 }
 
@@ -69,7 +69,7 @@ impl KindTable {
         Self::among::<K>(None)
     }
 
-    /// The same, with the locations of the installations.
+    /// The table of a kind, with the locations of the installations.
     pub(crate) fn among<K: TableKind>(places: Option<InstallationPlaces>) -> Self {
         Self {
             resource: ApiResource::erase::<K>(&()),
@@ -89,7 +89,7 @@ impl KindTable {
         About::called(verb, self.word, &self.resource.plural, name)
     }
 
-    /// A row for an object that cannot be decoded: its name, where a status would be, and nothing else.
+    /// A row for an object that cannot be decoded: only its name, and a remark in place of the status.
     pub(crate) fn unreadable(&self, name: &str) -> Vec<String> {
         let mut row = vec![dash(); self.columns.headers.len()];
         name.clone_into(&mut row[0]);
@@ -98,7 +98,7 @@ impl KindTable {
     }
 }
 
-/// The command that lists a kind says so beside the table of an object that cannot be decoded: why, and what to do.
+/// The warning for an object that cannot be decoded, shown beside the table: why, and the remedy.
 pub(crate) fn unreadable_warning(
     word: &str,
     resource: &ApiResource,
@@ -117,17 +117,17 @@ pub(crate) fn full_name<K: TableKind>(name: &str) -> String {
     format!("{}.{}/{name}", K::KIND, K::group(&()))
 }
 
-/// A cell for something that is not there.
+/// A cell for a missing value.
 pub(crate) fn dash() -> String {
     "-".to_owned()
 }
 
-/// How long ago, or a dash.
+/// The age, or a dash.
 pub(crate) fn age(at: Option<Timestamp>, now: Timestamp) -> String {
     at.map_or_else(dash, |at| human(seconds(at, now).max(0)))
 }
 
-/// By name; names that end in a time and begin alike (those of one schedule) newest first, as velero lists them.
+/// By name; if names differ only in the time at their end (those of one schedule), newest first, as velero lists them.
 pub(crate) fn order(a: &str, b: &str) -> Ordering {
     match (split_time(a), split_time(b)) {
         (Some((a, a_time)), Some((b, b_time))) if a == b => b_time.cmp(a_time),

@@ -1,4 +1,4 @@
-//! What Backups and Restores have in common: work that begins, goes through the same stages, and ends.
+//! The common parts of Backups and Restores: work that begins, goes through the same stages, and ends.
 
 mod turn;
 
@@ -35,108 +35,108 @@ use crate::{
     print::{Style, Tone, human, moment, plain, seconds, took},
 };
 
-/// After this long without a sign of a controller, describe says so. Seconds.
+/// Time without an action by a controller after which describe says so (seconds).
 const NOT_PICKED_UP: i64 = 30;
 
-/// A kind of work that the commands are about: a Backup or a Restore.
+/// A kind of work that commands handle: a Backup or a Restore.
 pub(crate) trait Workload: TableKind + Sync {
-    /// What the commands about it begin with.
+    /// Prefix of the commands for this kind.
     const COMMAND: &'static str;
     const WORDS: Words;
     const FILES: Files;
-    /// One of its asynchronous operations, as it is stored.
+    /// Stored form of an asynchronous operation.
     type Operation: Operation + DeserializeOwned;
 
     fn status(&self) -> WorkStatus<'_>;
 
-    /// The verdict where it is that of this kind alone.
+    /// A verdict that only this kind has.
     fn own_verdict(&self, status: &WorkStatus<'_>) -> Option<Verdict>;
 
-    /// The volumes whose data is not in a backup, or was not restored, as the controller has said so.
+    /// Volumes whose data is not in the backup, or was not restored, as recorded by the controller.
     fn missing_data(&self) -> Option<MissingData> {
         MissingData::read(self.meta().annotations.as_ref()?.get(MISSING_DATA_ANNOTATION).map(String::as_str))
     }
 
-    /// The volumes of an imported backup whose data is where only another server reads it.
+    /// Volumes of an imported backup whose data only another server can read.
     fn data_elsewhere(&self) -> Option<MissingData> {
         None
     }
 
-    /// Both in a list.
+    /// A remark about both, for a list.
     fn without_data(&self) -> Option<String> {
         let missing = self.missing_data().map_or(0, |data| data.missing);
         let without = missing + self.data_elsewhere().map_or(0, |data| data.missing);
         (without > 0).then(|| format!("{} without data", counted(without, "volume")))
     }
 
-    /// What the work waits for, as the controller has said; only while it has not ended.
+    /// What the work waits for, as recorded by the controller; `None` once the work has ended.
     fn blocked(&self) -> Option<String> {
         let annotations = self.meta().annotations.as_ref()?;
         let blocked = annotations.get(BLOCKED_ANNOTATION).filter(|_| !self.status().stage.is_terminal())?;
         Some(plain(blocked))
     }
 
-    /// The items that a restore has left as they are, although they differ.
+    /// Items that a restore left unchanged, although they differ.
     fn left_items(&self) -> Option<LeftItems> {
         None
     }
 
     fn key(namespace: &str, name: &str) -> ObjectKey;
 
-    /// What it touches; that of a restore depends on the backup that it reads.
+    /// The footprint; for a restore it depends on the backup that is read.
     fn footprint(&self, source: Option<&BackupSpec>) -> Footprint;
 
-    /// The backup that it is; none for a restore.
+    /// The object as a backup; `None` for a restore.
     fn as_backup(&self) -> Option<&Backup>;
 
-    /// Name of the backup that it reads; none for a backup.
+    /// Name of the backup that it reads; `None` for a backup.
     fn source(&self) -> Option<String>;
 
     /// Facts that differ from the defaults.
     fn facts(&self, source: &Fetched<Option<Backup>>) -> Vec<Fact>;
 
-    /// Adds what only this kind has to a description.
+    /// Adds the parts that only this kind has to a description.
     fn complete(&self, description: &mut Description, source: &Fetched<Option<Backup>>);
 
-    /// Commands that make sense next for this kind alone, the most likely first.
+    /// Suggested next commands that only this kind has, the most likely first.
     fn own_next(&self, description: &Description) -> Vec<String>;
 }
 
-/// How a kind speaks of its work.
+/// Words for the work of a kind.
 pub(crate) struct Words {
-    /// What is done with items: "collected".
+    /// Progress of items: "collected".
     pub(crate) processed: &'static str,
-    /// What was done with everything in the end: "saved".
+    /// Final state of items: "saved".
     pub(crate) done: &'static str,
-    /// What stands behind what was not done.
+    /// Text about the rest, after the parts that failed.
     pub(crate) rest: &'static str,
-    /// What is said of data that is missing.
+    /// Sentence part for missing data.
     pub(crate) lacks: &'static str,
-    /// The sentence while results are stored.
+    /// Sentence while results are being stored.
     pub(crate) storing: &'static str,
-    /// Why it can no longer be cancelled while results are stored.
+    /// Why the work cannot be cancelled while results are being stored.
     pub(crate) too_late: &'static str,
-    /// The sentence after a fatal error.
+    /// Sentence after a fatal error.
     pub(crate) failed: &'static str,
 }
 
-/// The files of a workload, as DownloadRequests call them.
+/// The kinds of a workload's files, as in DownloadRequests.
 pub(crate) struct Files {
     pub(crate) log: DownloadTargetKind,
     pub(crate) results: DownloadTargetKind,
     pub(crate) operations: DownloadTargetKind,
     pub(crate) resources: DownloadTargetKind,
     pub(crate) volumes: DownloadTargetKind,
-    /// Whether results are stored after a fatal error.
+    /// Whether results are stored even after a fatal error.
     pub(crate) has_results_of_failed: bool,
 }
 
 pub(crate) struct WorkStatus<'a> {
     pub(crate) stage: Stage,
-    /// The phase as the server wrote it, harmless to a terminal.
+    /// The phase as the server wrote it, safe for a terminal.
     pub(crate) phase: String,
     pub(crate) is_cancelled: bool,
-    /// Place in the queue; 0 if it has none.
+    /// Position in the queue; 0 if it has none.
     pub(crate) queue_position: i64,
     pub(crate) errors: i64,
     pub(crate) warnings: i64,
@@ -149,7 +149,7 @@ pub(crate) struct WorkStatus<'a> {
     pub(crate) validation_errors: &'a [String],
 }
 
-/// The status of a kind, from fields of the same names but for those of its items and operations.
+/// Builds the status of a kind; only the names of the fields for items and operations differ.
 macro_rules! work_status {
     ($work:expr, $items:ident, $attempted:ident, $completed:ident, $failed:ident) => {{
         let (phase, status) = ($work.phase(), &$work.status);
@@ -177,12 +177,12 @@ macro_rules! work_status {
 pub(super) use work_status;
 
 impl WorkStatus<'_> {
-    /// Nothing while it works (or in a phase that we don't know), else whether it is Completed, and not with nothing in it.
+    /// `None` while it runs (or in an unknown phase), else whether it is Completed and not empty.
     pub(crate) fn ended(&self) -> Option<bool> {
         self.stage.is_terminal().then_some(self.stage == Stage::Completed && !self.is_empty())
     }
 
-    /// Whether it has ended and its progress says that there was no item.
+    /// Whether it has ended without any item, by its progress.
     pub(crate) fn is_empty(&self) -> bool {
         self.is_whole() && self.items.as_ref().is_some_and(|items| items.done == 0 && items.total == 0)
     }
@@ -191,7 +191,7 @@ impl WorkStatus<'_> {
         matches!(self.stage, Stage::Finalizing { .. })
     }
 
-    /// Whether all that will be stored is stored, and something can be restored from it.
+    /// Whether all files are stored, and it can be restored from.
     pub(crate) fn is_whole(&self) -> bool {
         matches!(self.stage, Stage::Completed | Stage::PartiallyFailed)
     }
@@ -204,7 +204,7 @@ impl WorkStatus<'_> {
     }
 }
 
-/// How a workload stands, from itself alone.
+/// The verdict on a workload, without related objects.
 pub(crate) fn verdict<W: Workload>(work: &W, now: Timestamp) -> Verdict {
     verdict_with(work, work.missing_data().as_ref(), now)
 }
@@ -221,7 +221,7 @@ fn verdict_with<W: Workload>(work: &W, missing: Option<&MissingData>, now: Times
     }
 }
 
-/// A text as a sentence.
+/// Turns a text into a sentence.
 fn sentence(text: &str) -> String {
     let mut chars = text.chars();
     let first = chars.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
@@ -312,25 +312,25 @@ fn waiting_for_controller(created: Option<Timestamp>, now: Timestamp) -> Verdict
         .because(Some(format!("No controller has picked it up for {}: is one running?", human(waited))))
 }
 
-/// What is shown beside a workload, each part fetched for itself.
+/// Parts that are shown with a workload, each fetched independently.
 #[derive(Clone)]
 pub(crate) struct WorkloadParts {
-    /// The backup that a restore reads; nothing if it names none, or there is none of that name.
+    /// The backup that a restore reads; `None` if the restore names none, or it does not exist.
     pub(crate) source: Fetched<Option<Backup>>,
-    /// Where the backup is stored; nothing if it names no location yet.
+    /// The location of the backup; `None` if the backup names no location yet.
     pub(crate) location: Fetched<Option<LocationSummary>>,
-    /// The same, as its verdict needs it.
+    /// The same location, in the form for the verdict.
     pub(crate) place: Place,
     pub(crate) deletions: Fetched<Vec<DeletionView>>,
     pub(crate) previous: Fetched<Option<RunView>>,
     pub(crate) events: Fetched<Vec<Event>>,
-    /// The scope's ledger; nothing if there is none yet.
+    /// The scope's ledger; `None` if it does not exist yet.
     pub(crate) ledger: Fetched<Option<backup_lock::Ledger>>,
     pub(crate) stored: Stored,
 }
 
 impl WorkloadParts {
-    /// Nothing of it is there yet.
+    /// No part was fetched yet.
     pub(crate) fn unread() -> Self {
         const WHY: &str = "not read yet";
         Self {
@@ -363,7 +363,7 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
         let footprint = work.footprint(source.value().map(|backup| &backup.spec));
         related::lock(ledger.as_ref(), &W::key(&namespace, &name), &uid, &footprint)
     });
-    // An older server says it in the file alone.
+    // Older servers record it only in the file.
     let missing_data = work
         .missing_data()
         .or_else(|| MissingData::among(stored.volumes.value()?.iter().map(VolumeView::missing_data)));
@@ -412,14 +412,14 @@ pub(crate) fn describe<W: Workload>(work: &W, parts: WorkloadParts, now: Timesta
     description
 }
 
-/// Created, started, operations over, ended; the last two as far as they are known.
+/// Creation, start, end of operations, and end; the last two as far as they are known.
 fn timeline(created: Option<Timestamp>, status: &WorkStatus<'_>, stored: &Stored) -> Vec<Moment> {
     let operations = stored.item_operations.value();
     let over = operations
         .filter(|all| all.iter().all(OperationView::has_ended))
         .and_then(|all| all.iter().filter_map(|operation| operation.updated).max());
     let (started, ended) = (status.started, status.completed);
-    // One that came from a bucket was created here long after it ran.
+    // An imported backup was created in this cluster long after it ran.
     let created = created.filter(|at| started.is_none_or(|started| *at <= started));
     let moments = [(created, "created"), (started, "started"), (over, "operations over"), (ended, "ended")];
     let mut moments: Vec<Moment> =
@@ -428,7 +428,7 @@ fn timeline(created: Option<Timestamp>, status: &WorkStatus<'_>, stored: &Stored
     moments
 }
 
-/// Commands that make sense in this state, the most likely first.
+/// Suggested next commands in this state, the most likely first.
 fn next<W: Workload>(work: &W, stage: Stage, description: &Description) -> Vec<String> {
     let Description { name, namespace, tone, .. } = description;
     let mut next = work.own_next(description);
@@ -462,8 +462,7 @@ fn blockers(description: &Description) -> Vec<String> {
     all
 }
 
-/// Cells of a row that both kinds have: status, errors, warnings, age and how long it took; and the items. `remark` stands behind the
-/// phase.
+/// Cells that both kinds have in a row: status, errors, warnings, age and duration; and the items. `remark` follows the phase.
 pub(super) fn cells<W: Workload>(
     work: &W,
     remark: &str,

@@ -6,7 +6,7 @@ use std::{
 
 use crate::prelude::*;
 
-/// What is asked of us, the last word empty where the line ends with a space.
+/// Requests completions; the last word is empty if the line ends with a space.
 async fn completes(person: &Person, words: &str) -> String {
     person.types_words(&std::iter::once("__complete").chain(words.split(' ')).collect::<Vec<_>>()).await
 }
@@ -105,7 +105,8 @@ async fn every_shell_has_its_script() {
     }
 }
 
-/// What a real shell prints, in a home with a kubeconfig and a file, with our program on its PATH; none where it is not installed.
+/// The output of a real shell, in a home folder with a kubeconfig and a file, with our program on its PATH; `None` if the shell
+/// is not installed.
 async fn runs(person: &Person, shell: &[&str]) -> Option<String> {
     let program = Path::new(env!("CARGO_BIN_EXE_kubectl-backup"));
     let rest = std::env::var_os("PATH").unwrap_or_default();
@@ -143,7 +144,7 @@ async fn two_backups() -> FakeApi {
 async fn a_real_bash_completes_words_also_where_it_takes_them_apart() {
     let api = two_backups().await;
     let person = Person::at(&api);
-    // As bash hands the words over.
+    // Words as bash passes them to completion functions.
     for (words, expected) in [
         ("de", "describe delete debug"),
         ("get -o js", "json jsonpath="),
@@ -185,7 +186,7 @@ async fn a_real_fish_offers_words_names_and_files() {
     }
 }
 
-/// Types a line and the tab key in an interactive zsh, and prints what stands there then.
+/// Types a line and the tab key in an interactive zsh, and prints the resulting line.
 const ZSH: &str = r#"
 zmodload zsh/zpty
 zpty -b z 'zsh -f -i'

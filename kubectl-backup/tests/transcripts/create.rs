@@ -77,7 +77,7 @@ async fn a_creation_whose_answer_was_lost_makes_one_object() {
     api.on_post("/backups", Fault::refused(504, "Timeout", message).but_done());
     let person = Person::at(&api);
     transcript!(person, "create shop --include-namespaces=shop");
-    // The same accident, but the object of that name is another one.
+    // The same failure, but the object of that name is another one.
     api.has(completed_backup("other")).on_post("/backups", Fault::refused(504, "Timeout", message));
     transcript!(person, "create other --include-namespaces=shop");
 }

@@ -4,10 +4,10 @@ use flate2::read::GzDecoder;
 
 use crate::prelude::*;
 
-/// What must be in no file of an archive.
+/// A secret that must not be in any file of an archive.
 const PLANTED: &str = "correct-horse";
 
-/// What is in an archive, by path below its folder.
+/// The files of an archive, by their path in its folder.
 fn opened(file: &Path) -> BTreeMap<String, String> {
     let mut archive = tar::Archive::new(GzDecoder::new(std::fs::File::open(file).unwrap()));
     let mut files = BTreeMap::new();
@@ -21,7 +21,7 @@ fn opened(file: &Path) -> BTreeMap<String, String> {
     files
 }
 
-/// Sizes are of texts with versions and ports in them.
+/// Removes the sizes: they depend on versions and ports in the texts.
 fn without_sizes(seen: &str) -> String {
     let sizes = [" B", " KiB", " MiB"];
     let line = |line: &str| {
@@ -46,7 +46,7 @@ fn pod(name: &str, program: &str, restarts: u32) -> Value {
     })
 }
 
-/// An installation with a secret wherever one may be.
+/// An installation with a secret in every place where one may be.
 async fn installation() -> FakeApi {
     let api = FakeApi::start().await;
     let hooks = json!({"spec": {"hooks": {"resources": [{"name": "dump", "pre": [{"exec": {"command": ["mysql", format!("-p{PLANTED}")]}}]}]}}});
@@ -134,7 +134,7 @@ async fn the_archive_has_what_was_listed_and_no_secret() {
     ] {
         assert!(files[name].contains(words), "{name}:\n{}", files[name]);
     }
-    // The two are asked for at the same time.
+    // The two logs are requested at the same time.
     let logs =
         ["main", "main.previous"].map(|log| files[&format!("logs/backup-controller-1/{log}.txt")].as_str());
     assert!(logs.concat().contains("Authorization: REDACTED") && logs.contains(&"panicked\n"), "{logs:?}");

@@ -92,7 +92,7 @@ async fn those_with_a_label_or_all_are_named_before_they_are_deleted() {
     assert_snapshot!(all);
 }
 
-/// In a process of its own: all tests would be interrupted.
+/// In a separate process: an interrupt would reach all tests.
 #[tokio::test]
 async fn one_interrupt_ends_the_deletion_of_all() {
     let api = FakeApi::with(["a", "b", "c"].map(completed_backup)).await;

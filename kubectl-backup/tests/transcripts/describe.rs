@@ -11,7 +11,7 @@ async fn describe(backup: Value) -> String {
     Person::at(&api).types(&line).await
 }
 
-/// What the controller has stored of a backup or restore in which much went wrong.
+/// Stores the files of a backup or restore with many errors.
 pub fn has_files(api: &FakeApi, of: &str, name: &str) {
     let file = |kind: &str, content: Value| {
         api.has_file(&format!("{of}{kind}"), name, &content);
@@ -70,7 +70,7 @@ pub fn has_files(api: &FakeApi, of: &str, name: &str) {
     file(if of == "Backup" { "VolumeInfos" } else { "VolumeInfo" }, volumes);
 }
 
-/// Each is a test: what is shown of this backup.
+/// Makes a test for each backup: its description is as in the snapshot.
 macro_rules! described {
     ($($test:ident: $backup:expr;)+) => {$(
         #[tokio::test]
@@ -108,7 +108,7 @@ fn running(done: u32) -> Value {
     )
 }
 
-/// A backup that comes to its end while it is looked at.
+/// A backup that ends while it is watched.
 async fn ending() -> FakeApi {
     let api = FakeApi::start().await;
     has_files(&api, "Backup", "shop");
@@ -123,7 +123,7 @@ async fn on_a_terminal_a_running_backup_is_redrawn_with_a_bar() {
     transcript!(Person::at(&api).at_terminal(""), "describe shop -w --color=never");
 }
 
-/// What has scrolled away could not be written over. The last screen stays.
+/// Lines that have scrolled away could not be overwritten. The last screen stays.
 #[tokio::test]
 async fn what_is_redrawn_is_cut_to_the_window_until_the_end() {
     let api = ending().await;
@@ -163,7 +163,7 @@ async fn a_file_that_does_not_come_is_told_in_its_place() {
     api.on_get("files/read-0", damaged.clone()).on_get("files/read-1", damaged);
     let seen = Person::at(&api).types("describe nightly").await;
     let missing = seen.lines().filter(|line| line.contains("unavailable: ")).count();
-    // Four parts, and the verdict and the answer, which need the list.
+    // Four parts, plus the verdict and the answer, which need the list.
     assert_eq!(missing, 6, "{seen}");
     assert!(seen.contains("no answer within 10s") && seen.contains("cannot be read"), "{seen}");
     assert!(seen.contains("Something was not saved (2 errors); the rest can be restored."), "{seen}");
@@ -321,7 +321,7 @@ async fn watching_one_that_has_ended_ends_with_its_code() {
     }
 }
 
-/// What the controller, or an older server in its file alone, says of volumes.
+/// Volumes without data are reported by the controller, or by an older server only in its file.
 #[tokio::test]
 async fn a_completed_backup_without_the_data_of_all_volumes_says_so() {
     let api = FakeApi::start().await;
@@ -352,7 +352,7 @@ async fn a_completed_backup_without_the_data_of_all_volumes_says_so() {
     );
 }
 
-/// What the controller, or the file alone, says of volumes and of items that were there.
+/// Volumes without data and unchanged items are reported by the controller, or only in the file.
 #[tokio::test]
 async fn a_completed_restore_that_has_not_brought_everything_says_so() {
     let api = FakeApi::start().await;

@@ -6,7 +6,7 @@ fn object(kind: &str, name: &str, more: &Value) -> Value {
     with(object, more)
 }
 
-/// A backup of four objects: one is as it was, one has changed, one is gone, and one was made by another.
+/// A backup of three ConfigMaps (unchanged, changed, missing in the cluster), a Secret, and a Pod that a controller makes.
 async fn stored() -> FakeApi {
     let api = FakeApi::start().await;
     let same = object("ConfigMap", "same", &json!({ "data": { "colour": "blue" } }));

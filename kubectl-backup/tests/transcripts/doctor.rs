@@ -7,7 +7,7 @@ use crate::{
     prelude::*,
 };
 
-/// A certificate authority that ends in November 2036, in PEM and that in base64, as registrations have it.
+/// A certificate authority that expires in November 2036: PEM in base64, as in registrations.
 const AUTHORITY: &str = include_str!("authority.txt");
 
 fn definition(name: &str, phases: &Value) -> Value {
@@ -63,7 +63,7 @@ fn asks(api: &FakeApi, date: &str, phases: &Value, registration: &Value) {
             "/restores.velero.io",
             Fault::Answer(200, definition("restores.velero.io", &json!(RestorePhase::KNOWN))),
         )
-        // Three checks ask for it.
+        // Three checks read it.
         .on_get("configurations/backup-webhook", Fault::Answer(200, registration.clone()))
         .on_get("configurations/backup-webhook", Fault::Answer(200, registration.clone()))
         .on_get("configurations/backup-webhook", Fault::Answer(200, registration.clone()));
@@ -89,7 +89,7 @@ async fn where_all_is_well_nothing_is_to_be_done() {
             "metadata": {"name": "backup-webhook-6c4f-x", "namespace": "velero", "labels": {"app.kubernetes.io/name": "backup-webhook"}},
             "spec": {"containers": [{"name": "webhook", "ports": [{"name": "reviews", "containerPort": 10250}]}]},
         }))
-        // What a replica serves takes rights that few have.
+        // Reading a replica's certificate needs rights that few users have.
         .on_get("/portforward", Fault::forbidden("… is forbidden: User \"jane\" cannot get resource \"pods/portforward\""));
     transcript!(Person::at(&api), "doctor");
 }
@@ -181,7 +181,7 @@ async fn what_cannot_be_asked_says_so_in_its_place() {
         .on_get("/backupstoragelocations", forbidden.clone())
         .on_get("/backupstoragelocations", forbidden.clone())
         .on_get("/backupstoragelocations", forbidden.clone())
-        // Of the lock, and of the snapshot controller.
+        // For the lock, and for the snapshot controller.
         .on_get("/leases", forbidden.clone())
         .on_get("/leases", forbidden.clone())
         .on_get("/leases/backup-controller", forbidden)

@@ -74,7 +74,7 @@ async fn the_installations_namespace_is_found_as_velero_finds_it() {
     person.types("get").await;
     person.types("-n from-flag get").await;
     person.types("get -n from-flag").await;
-    // The lists; what else is asked looks for a hint in all namespaces.
+    // The lists in one namespace; other requests look for a hint in all namespaces.
     let seen = api.seen();
     let lists = seen.iter().filter(|line| line.contains("/backups?"));
     let namespaces: Vec<&str> = lists.map(|line| line.split('/').nth(5).unwrap()).collect();
@@ -90,7 +90,7 @@ async fn what_is_no_api_server_does_not_count_as_one_without_definitions() {
     transcript!(Person::at(&api), "get", "get", "get --request-timeout=30", "get --request-timeout=soon");
 }
 
-/// On Unix, where a path may be of any bytes.
+/// Only on Unix, where a path may contain any bytes.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_kubeconfig_whose_path_is_no_text_is_not_passed_over() {
@@ -107,7 +107,7 @@ async fn a_kubeconfig_whose_path_is_no_text_is_not_passed_over() {
     assert!(ran.stdout.is_empty() && String::from_utf8(ran.stderr).unwrap().contains("does not exist"));
 }
 
-/// Takes the way to any server to this API server.
+/// Starts a proxy that connects every client to this API server.
 async fn proxy(api: &FakeApi) -> String {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -141,7 +141,7 @@ async fn a_cluster_is_reached_by_the_proxy_that_kubectl_would_take() {
         let seen = by_environment(no_proxy).types("get -o name").await;
         assert_eq!(reached(seen.clone()), expected, "{no_proxy:?}: {seen}");
     }
-    // HTTPS_PROXY is for other servers; NO_PROXY is not for what the kubeconfig says.
+    // HTTPS_PROXY applies only to HTTPS; NO_PROXY does not apply to the kubeconfig's proxy.
     assert!(!reached(person().with_var("HTTPS_PROXY", &url).types("get -o name").await));
     let by_kubeconfig = by_environment("*");
     let path = by_kubeconfig.home.path().join(".kube/config");

@@ -1,5 +1,5 @@
-//! The API server of the test kit on a port, as the command meets it: with a controller that gives files, and with faults
-//! that requests meet one after the other.
+//! The test kit's API server on a port, for the command: with a controller that serves files, and with queued faults for
+//! requests.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,42 +20,42 @@ use flate2::{Compression, write::GzEncoder};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
-/// Where the controller's files are; behind it comes the name of a request.
+/// Path of the controller's files; the name of a request follows.
 const FILES: &str = "/api/v1/namespaces/velero/services/https:backup-controller:files/proxy/files/";
 
-/// How a request is answered, beside what is stored.
+/// How a request is answered, apart from the stored objects.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// With this status and body.
+    /// Answers with this status and body.
     Answer(u16, Value),
-    /// With these headers and bytes.
+    /// Answers with this status, headers and bytes.
     Bytes(u16, Vec<(&'static str, String)>, Vec<u8>),
-    /// With these headers and bytes of so many, and then the connection is cut.
+    /// Answers with these headers and the first bytes of a body of this length, then breaks the connection.
     Broken(Vec<(&'static str, String)>, Vec<u8>, usize),
-    /// As ever: keeps the place of a request that meets no fault.
+    /// The normal answer: reserves a place in the queue for a request without a fault.
     None,
-    /// Not at all, for a long time.
+    /// No answer for a long time.
     Hang,
-    /// The request is carried out, but the answer is this.
+    /// Executes the request, but answers this.
     DoneBut(u16, Value),
-    /// Before the request is answered, this object takes the place of the stored one.
+    /// Replaces the stored object by this one before answering.
     Becomes(Value),
-    /// Before the request is answered, the object is gone.
+    /// Deletes the object before answering.
     Vanishes,
 }
 
 impl Fault {
-    /// Refused with a Status.
+    /// A refusal with a Status.
     pub fn refused(code: u16, reason: &str, message: &str) -> Self {
         Self::Answer(code, failure(code, reason, message, json!({})))
     }
 
-    /// Refused with a Status that says more.
+    /// A refusal with a Status and its details.
     pub fn refused_with(code: u16, reason: &str, message: &str, details: Value) -> Self {
         Self::Answer(code, failure(code, reason, message, details))
     }
 
-    /// The same answer to a request that is carried out.
+    /// The same answer, but the request is executed.
     pub fn but_done(self) -> Self {
         match self {
             Self::Answer(code, body) => Self::DoneBut(code, body),
@@ -72,7 +72,7 @@ impl Fault {
     }
 }
 
-/// A backup that is stored, by its phase, as a controller leaves it: it began after it was created, and has a location that is there.
+/// Completes a backup that is stored, by its phase: it began after its creation, and its location exists.
 fn as_stored(api: &backup_testkit::FakeApi, mut object: Value) -> Value {
     if !is_stored(&object) {
         return object;
@@ -95,17 +95,17 @@ fn as_stored(api: &backup_testkit::FakeApi, mut object: Value) -> Value {
 
 #[derive(Default)]
 struct Inner {
-    /// By kind, and name of the backup or restore.
+    /// Keyed by kind, and by the name of the backup or restore.
     files: BTreeMap<(String, String), Vec<u8>>,
-    /// Resources that may not be used.
+    /// Resources for which permission is denied.
     forbidden: Vec<String>,
     faults: VecDeque<(Method, String, Fault)>,
-    /// What the controller finds out about each location that is created; nothing while none is at work.
+    /// The controller's result for each new location; null while no controller runs.
     validation: Value,
     created: u32,
 }
 
-/// Handle to the server; it ends with the test's runtime.
+/// A handle to the server, which ends with the test's runtime.
 #[derive(Clone)]
 pub struct FakeApi {
     api: backup_testkit::FakeApi,
@@ -126,7 +126,7 @@ impl FakeApi {
         Self { api, inner, url }
     }
 
-    /// With these objects in store.
+    /// A server with these objects.
     pub async fn with(objects: impl IntoIterator<Item = Value>) -> Self {
         let api = Self::start().await;
         for object in objects {
@@ -146,31 +146,31 @@ impl FakeApi {
         self
     }
 
-    /// An object that is not of this program's kinds, at its path.
+    /// Stores an object of another program's kind at its path.
     pub fn has_at(&self, path: &str, object: Value) -> &Self {
         self.api.put(path, object);
         self
     }
 
-    /// Serves kinds: what discovery says of a group and version.
+    /// Serves kinds: `resources` is discovery's answer for a group and version.
     pub fn serves(&self, version: &str, resources: &Value) -> &Self {
         let list = json!({"kind": "APIResourceList", "groupVersion": version, "resources": resources});
         self.api.put(&format!("/apis/{version}"), list);
         self
     }
 
-    /// A file of a backup or restore is stored, which the controller gives.
+    /// Stores a file of a backup or restore, to be served by the controller.
     pub fn has_file(&self, kind: &str, name: &str, content: &Value) -> &Self {
         self.has_bytes(kind, name, packed(content.to_string().as_bytes()))
     }
 
-    /// The same, of a file that is no document.
+    /// Like `has_file`, for a file that is not JSON.
     pub fn has_bytes(&self, kind: &str, name: &str, content: Vec<u8>) -> &Self {
         self.inner.lock().unwrap().files.insert((kind.to_owned(), name.to_owned()), content);
         self
     }
 
-    /// The next request of this method whose path ends so meets this fault. Faults are met in the order given.
+    /// The next request with this method and end of path gets this fault. Faults are used in the order in which they were added.
     pub fn next(&self, method: Method, path_end: &str, fault: Fault) -> &Self {
         self.inner.lock().unwrap().faults.push_back((method, path_end.to_owned(), fault));
         self
@@ -184,42 +184,42 @@ impl FakeApi {
         self.next(Method::POST, path_end, fault)
     }
 
-    /// The next requests of this method whose path ends so meet these faults.
+    /// The next requests with this method and end of path get these faults.
     pub fn meets(&self, method: &Method, path_end: &str, faults: impl IntoIterator<Item = Fault>) {
         for fault in faults {
             self.next(method.clone(), path_end, fault);
         }
     }
 
-    /// The next requests of a path that ends so find these objects, one after the other.
+    /// The next GET requests with this end of path find these objects, one after the other.
     pub fn becomes(&self, path_end: &str, objects: impl IntoIterator<Item = Value>) {
         self.meets(&Method::GET, path_end, objects.into_iter().map(Fault::Becomes));
     }
 
-    /// Says no to the question whether a person may do something with this resource.
+    /// Denies the permission in access reviews for this resource.
     pub fn forbids(&self, resource: &str) -> &Self {
         self.inner.lock().unwrap().forbidden.push(resource.to_owned());
         self
     }
 
-    /// Each location that is created from now on is validated with this outcome.
+    /// Every new location gets this status as the result of its validation.
     pub fn validates(&self, status: Value) -> &Self {
         self.inner.lock().unwrap().validation = status;
         self
     }
 
-    /// What is stored under this name.
+    /// The stored object with this name.
     pub fn stored(&self, plural: &str, name: &str) -> Option<Value> {
         self.api.get(&path(plural, "velero", name))
     }
 
-    /// Everything of a kind that is stored.
+    /// All stored objects of a kind.
     pub fn all(&self, plural: &str) -> Vec<Value> {
         let is_of = |path: &str| path.rsplit('/').nth(1) == Some(plural);
         self.api.under("/").into_iter().filter(|(path, _)| is_of(path)).map(|(_, object)| object).collect()
     }
 
-    /// Names and values of all headers so far.
+    /// Names and values of the headers of all requests so far.
     pub fn headers(&self) -> String {
         self.api.requests().iter().map(|request| format!("{:?}", request.headers)).collect()
     }
@@ -236,7 +236,7 @@ impl FakeApi {
     }
 }
 
-/// Where an object is.
+/// The path of an object.
 fn path(plural: &str, namespace: &str, name: &str) -> String {
     let version = match plural {
         "deployments" => "/apis/apps/v1",
@@ -249,7 +249,7 @@ fn path(plural: &str, namespace: &str, name: &str) -> String {
     format!("{version}/namespaces/{namespace}/{plural}/{name}")
 }
 
-/// As the store keeps it.
+/// The stored form of a file.
 pub fn packed(bytes: &[u8]) -> Vec<u8> {
     let mut file = GzEncoder::new(Vec::new(), Compression::fast());
     file.write_all(bytes).unwrap();
@@ -257,10 +257,10 @@ pub fn packed(bytes: &[u8]) -> Vec<u8> {
 }
 
 impl Inner {
-    /// What a request meets before what is stored.
+    /// Applies the next fault for the request.
     fn meet(&mut self, api: &backup_testkit::FakeApi, request: &Request) -> Option<backup_testkit::Fault> {
         if request.path.contains("/customresourcedefinitions/") {
-            // Served as soon as it is there.
+            // A definition is served as soon as it exists.
             let established = json!([{ "type": "Established", "status": "True" }]);
             api.edit(&request.path, |object| object["status"] = json!({ "conditions": established }));
         }
@@ -287,7 +287,7 @@ impl Inner {
                 api.put(&request.path, object);
             }
             Fault::Vanishes => api.delete(&request.path),
-            // Nothing happens.
+            // A watch has no events.
             Fault::None if is_watch => return Some(backup_testkit::Fault::Hang),
             Fault::None => {}
         }
@@ -302,7 +302,7 @@ impl Inner {
         (request.method == Method::POST).then(|| self.create(api, request)).flatten()
     }
 
-    /// What the controller gives for a request: all of a file, or a part that is named by its first and last byte.
+    /// The controller's answer to a request for a file: the whole file, or the part named by its first and last byte.
     fn file(&self, api: &backup_testkit::FakeApi, request: &str, range: Option<&HeaderValue>) -> Response {
         let request = api.get(&path("downloadrequests", "velero", request)).unwrap();
         let text = |field: &str| request["spec"]["target"][field].as_str().unwrap().to_owned();
@@ -323,7 +323,7 @@ impl Inner {
         with_headers((StatusCode::PARTIAL_CONTENT, part.to_vec()).into_response(), vec![e_tag, of])
     }
 
-    /// Reviews are answered and not stored. Objects get names and times that are the same in every run.
+    /// Access reviews are answered and not stored. Objects get names and times that are the same in every run.
     fn create(&mut self, api: &backup_testkit::FakeApi, request: &Request) -> Option<backup_testkit::Fault> {
         let mut object = request.body.clone();
         let plural = request.path.rsplit('/').next().unwrap();
@@ -376,11 +376,11 @@ fn with_headers(mut response: Response, headers: Vec<(&'static str, String)>) ->
     response
 }
 
-/// These bytes, and then the connection is cut.
+/// Sends these bytes, and then breaks the connection.
 fn broken(bytes: Vec<u8>) -> Response {
     let cut = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
     let pieces = futures::stream::iter([Ok(Bytes::from(bytes)), Err(cut)]).then(|piece| async {
-        // Else the first piece goes down with the connection.
+        // Without the pause the first piece could be lost with the connection.
         tokio::time::sleep(Duration::from_millis(50)).await;
         piece
     });

@@ -1,4 +1,4 @@
-//! `-o`, `--sort-by`, `-A`, `-w`: what kubectl's users expect of every list.
+//! `-o`, `--sort-by`, `-A`, `-w`: the options that kubectl's users expect of every list.
 
 use crate::prelude::*;
 
@@ -57,7 +57,7 @@ async fn a_terminal_is_not_steered_by_what_a_template_brings() {
     assert!(seen.contains("a?[2J") && !seen.contains('␛'), "{seen}");
 }
 
-/// Events of a watch, as they come.
+/// The events of a watch, in this order.
 pub fn events(all: &[(&str, Value)]) -> Fault {
     let lines = all.iter().map(|(kind, object)| json!({"type": kind, "object": object}).to_string() + "\n");
     Fault::Bytes(
@@ -75,7 +75,7 @@ fn version(name: &str, version: &str, over: &Value) -> Value {
 async fn watching_appends_a_row_for_every_change() {
     let none = json!({});
     let running = json!({"status": {"phase": "InProgress", "startTimestamp": "2026-11-03T05:14:05Z"}});
-    // One for each look: a person who has turned away may still ask.
+    // A separate cluster for each watch: one that was stopped may still send requests.
     let cluster = async || {
         FakeApi::with([version("before-the-great-upgrade", "1", &none), version("b", "2", &none)]).await
     };
@@ -105,7 +105,7 @@ async fn watching_survives_a_restart_and_shows_only_changes() {
     let gone = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old resource version"});
     let away = Fault::unavailable("apiserver is shutting down");
     api.meets(&Method::GET, "/backups?watch", [away, events(&[("ERROR", gone)])]);
-    // What is listed then.
+    // The objects of the second list.
     let person = Person::at(&api);
     let (seen, ()) = tokio::join!(person.watches("get -w", "Completed"), async {
         while api.seen().iter().filter(|one| one.contains("watch=")).count() < 2 {

@@ -53,7 +53,7 @@ async fn a_long_list_is_read_in_pages() {
     }
     let seen = Person::at(&api).types("get --no-headers").await;
     assert_eq!(seen.lines().filter(|line| line.starts_with("b-")).count(), 1201);
-    // And one of locations.
+    // The fourth is a list of locations.
     assert_eq!(api.seen().len(), 4, "{:?}", api.seen());
 }
 

@@ -7,7 +7,7 @@ const VERSION: &str = "ps.percona.com/v1";
 const BACKUPS: &str = "perconaservermysqlbackups";
 const RESTORES: &str = "perconaservermysqlrestores";
 
-/// What discovery in a cluster with Percona's operator says of its kinds.
+/// Discovery's answer about the kinds of Percona's operator.
 fn resources() -> Value {
     let kind = |plural: &str, kind: &str, short: Value| json!({"name": plural, "singularName": kind.to_lowercase(), "kind": kind, "namespaced": true, "shortNames": short, "verbs": ["get", "list", "watch"]});
     json!([

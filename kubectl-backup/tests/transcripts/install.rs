@@ -14,14 +14,14 @@ fn version(minor: &str) -> Fault {
     )
 }
 
-/// A cluster of this version with nothing in it.
+/// An empty cluster of this version.
 pub async fn empty(minor: &str) -> FakeApi {
     let api = FakeApi::start().await;
     api.on_get("/version", version(minor));
     api
 }
 
-/// A Deployment of a program as a cluster has it.
+/// A program's Deployment, as stored in a cluster.
 pub fn deployment(program: &str, over: &Value) -> Value {
     let base = json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
@@ -37,7 +37,7 @@ fn ready(available: u32) -> Value {
     json!({ "status": { "availableReplicas": available } })
 }
 
-/// What the rollout of a program comes by, after so many other looks at its Deployment.
+/// The states of a program's rollout, after `other_looks` reads of its Deployment.
 fn rolls_out(api: &FakeApi, program: &str, other_looks: usize, states: &[Value]) {
     let end = format!("/deployments/{program}");
     api.meets(&Method::GET, &end, vec![Fault::None; other_looks]);
@@ -56,7 +56,7 @@ async fn an_installation_checks_applies_and_waits() {
     }));
     api.on_post("/backups", Fault::forbidden(REFUSED));
     transcript!(Person::at(&api), "install --registry=registry.example.com/backup");
-    // The registration comes when a webhook can answer, and not before.
+    // The registration is applied only when a webhook can answer.
     let seen = api.seen();
     let at = |what: &str| seen.iter().position(|line| line.contains(what)).unwrap();
     let registered =
@@ -194,7 +194,7 @@ async fn an_installation_in_another_namespace_is_left_alone() {
     let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/backup-webhook";
     api.has_at(path, registration);
     transcript!(Person::at(&api), "install", "upgrade", "uninstall --yes --with-namespace");
-    // Of one that was removed halfway the rights are left.
+    // If an installation was removed halfway, its rights remain.
     let halfway = FakeApi::start().await;
     let rights =
         json!({ "metadata": metadata, "subjects": [{ "kind": "ServiceAccount", "namespace": "vault" }] });
@@ -205,7 +205,7 @@ async fn an_installation_in_another_namespace_is_left_alone() {
     assert!(!writes(&api) && !writes(&halfway));
 }
 
-/// What the cluster needs for snapshots: the types, a driver, and classes for drivers.
+/// Resources that snapshots need: the types, a driver, and classes for drivers.
 pub fn has_snapshots(api: &FakeApi, classes: &[(&str, &str)]) {
     let types = ["volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"];
     let types = types.map(|plural| json!({ "name": plural, "singularName": "", "namespaced": false, "kind": "X", "verbs": ["list"] }));
@@ -226,7 +226,7 @@ pub fn has_snapshots(api: &FakeApi, classes: &[(&str, &str)]) {
     }
 }
 
-/// A claim that is bound to a volume of this kind.
+/// A claim bound to a volume of this kind.
 pub fn has_claim(api: &FakeApi, namespace: &str, name: &str, source: &Value) {
     let volume = format!("pv-{namespace}-{name}");
     let mut spec = json!({ "claimRef": { "namespace": namespace, "name": name } });

@@ -93,7 +93,7 @@ async fn after_the_first_look_no_more_is_read_than_the_item_that_is_asked_for() 
     assert!(web.contains("colour: blue") && reads() == 2, "{web}");
     assert!(api.headers().contains("\"range\": \"bytes=0-"), "{}", api.headers());
 
-    // Who put back another file is not shown what was there before.
+    // If the file was replaced, the output is from the new one.
     let green = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "web", "namespace": "shop" },
         "data": { "colour": "green" } });
     let path = "resources/configmaps/namespaces/shop/web.json".to_owned();
@@ -176,7 +176,7 @@ async fn short_names_of_custom_resources_are_asked_of_discovery() {
 async fn the_backups_that_hold_a_namespace_are_listed_newest_first() {
     let api = stored().await;
     let person = Person::at(&api);
-    // What cannot hold it is not read: this one has no list.
+    // A backup that cannot contain the item is not read: this one has no list.
     let elsewhere = json!({"spec": {"includedNamespaces": ["db"]}});
     api.has(with(completed_backup("elsewhere"), &elsewhere)).has(new_backup("early"));
     transcript!(

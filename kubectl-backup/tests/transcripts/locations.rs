@@ -110,7 +110,7 @@ async fn a_location_that_cannot_be_used_is_not_stored() {
     }
     assert_eq!(names(&api), ["default"]);
     assert_eq!(api.stored("backupstoragelocations", "default").unwrap()["spec"], default["spec"]);
-    // Nothing else is asked of the bucket than before.
+    // These settings need nothing new from the bucket, so it is not tried.
     seen += &person.types("locations set default --access-mode=ReadOnly --validation-frequency=1m").await;
     seen += &person.types("locations create new --provider=aws --bucket=b --no-verify").await;
     assert_eq!(names(&api), ["default", "new"]);
@@ -129,7 +129,7 @@ async fn what_a_try_leaves_is_named() {
     api.validates(json!({"phase": "Available"})).next(Method::DELETE, trial, Fault::forbidden("no"));
     seen += &person.types(create).await;
     assert_eq!(names(&api), [&trial[1..]]);
-    // It is the default of nothing, and nothing comes from its bucket.
+    // It is not the default, and no backups are imported from its bucket.
     let spec = api.all("backupstoragelocations").remove(0)["spec"].take();
     let expected = json!({"provider": "aws", "objectStorage": {"bucket": "b"}, "backupSyncPeriod": "0s"});
     assert_eq!(spec, expected);

@@ -12,7 +12,7 @@ fn hold(name: &str) -> ObjectKey {
     ObjectKey::new(ObjectKind::Hold, "velero", name)
 }
 
-/// A restore that works on `shop`, and everything else that a ledger may hold.
+/// A ledger with a running restore of `shop`, and one of every other kind of entry.
 fn busy() -> Ledger {
     let mut ledger = Ledger::default();
     let (shop, db) = (Footprint::namespaces(["shop"]), Footprint::namespaces(["db"]));
@@ -105,7 +105,7 @@ async fn a_ledger_that_cannot_be_read_hides_no_other() {
     let mut all = String::new();
     for (annotation, text) in [
         ("backup-lock/sum", "0123456789abcdef"),
-        // A format of a later program.
+        // A format of a later version.
         ("backup-lock/ledger", "{\"v\":99}"),
         ("backup-lock/scope", "an\u{1b}[2Jother"),
     ] {
@@ -121,7 +121,7 @@ async fn a_ledger_that_cannot_be_read_hides_no_other() {
     assert_snapshot!(all);
 }
 
-/// What says that a ledger was there.
+/// The marker that proves that a ledger existed.
 pub(crate) fn marker() -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": LEASE, "namespace": "velero", "labels": {"app.kubernetes.io/part-of": "backup"}}, "data": {"scope": "velero.io", "ledger": "gone", "epoch": "7"}})
 }
@@ -163,7 +163,7 @@ async fn who_may_not_is_told_which_role_it_takes() {
         api.next(Method::PUT, LEASE, Fault::forbidden(refusal));
         all += &Person::at(&api).types(&format!("locks {line}")).await;
     }
-    // The lists of all namespaces, then those of one.
+    // The lists of all namespaces, then that of one.
     for list in ["/v1/restores", "/v1/backups", "/velero/restores"] {
         api.on_get(list, Fault::forbidden("User \"jane\" cannot list it"));
     }
@@ -233,7 +233,7 @@ async fn a_name_that_may_mean_several_is_asked_about() {
 #[tokio::test]
 async fn a_release_that_somebody_else_was_faster_with_decides_again() {
     let api = cluster().await;
-    // Between the read and the write the claim is activated: a version that was not read.
+    // The claim is activated between the read and the write: the version is no longer the one that was read.
     let mut other = busy();
     other.release(&ObjectKey::restore("velero", "back-again"), "uid-of-back-again");
     let mut newer = lease(&other).await;
@@ -241,14 +241,14 @@ async fn a_release_that_somebody_else_was_faster_with_decides_again() {
     api.next(Method::PUT, LEASE, Fault::Becomes(newer));
     let line = "locks release backup/urgent --reason=stuck --yes";
     transcript!(Person::at(&api), line);
-    // A person was asked about something else.
+    // The user was asked about another state.
     let api = cluster().await;
     let mut other = busy();
     other.activate(&ObjectKey::backup("velero", "urgent"), "uid-of-urgent").unwrap();
     api.on_get(LEASE, Fault::Becomes(lease(&other).await));
     let line = "locks release backup/urgent --reason=stuck";
     transcript!(Person::at(&api).at_terminal("y\n"), line);
-    // Written, but the answer was lost: the try after it finds its own work done.
+    // The write succeeds but its answer is lost: the retry finds the entry released.
     api.next(Method::PUT, LEASE, Fault::unavailable("the server is starting").but_done());
     let line = "locks release backup/lost --reason=stuck --yes";
     transcript!(Person::at(&api), line);
@@ -296,7 +296,7 @@ async fn locks_of_all_installations_are_listed_and_sorted() {
     let api = cluster().await;
     let elsewhere = json!({"metadata": {"namespace": "elsewhere"}});
     api.has(with(lease_of(percona(), CLUSTER, &Ledger::default()).await, &elsewhere));
-    // One has a claim in its own installation's ledger; the other has none anywhere.
+    // One has a claim in the ledger of its own installation; the other has none.
     for name in ["urgent", "stray"] {
         api.has(backup_in("InProgress", name));
     }

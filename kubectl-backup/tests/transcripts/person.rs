@@ -1,4 +1,4 @@
-//! Someone at a shell: types a line, sees a transcript.
+//! A user at a shell: types a line, and sees a transcript.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use crate::fake_api::FakeApi;
 /// The time in every transcript.
 pub const NOW: &str = "2026-11-03T05:14:12Z";
 
-/// How long a person looks on for what is to be shown.
+/// Time limit for the expected output of a watch.
 const PATIENCE: std::time::Duration = std::time::Duration::from_mins(1);
 
 /// A home folder with a kubeconfig for a fake API server.
@@ -47,19 +47,19 @@ impl Buffer {
 }
 
 impl Person {
-    /// With no kubeconfig at all.
+    /// A user without a kubeconfig.
     pub fn without_cluster() -> Self {
         let home = tempfile::tempdir().unwrap();
         let vars = [("HOME".to_owned(), home.path().display().to_string())].into();
         Self { home, vars, answer: None, terminal: false, window: None, server: None }
     }
 
-    /// With a kubeconfig that names this server.
+    /// A user whose kubeconfig names this server.
     pub fn at(api: &FakeApi) -> Self {
         Self::at_url(&api.url)
     }
 
-    /// With a kubeconfig that names this URL.
+    /// A user whose kubeconfig names this URL.
     pub fn at_url(url: &str) -> Self {
         let mut person = Self::without_cluster();
         person.server = Some(url.to_owned());
@@ -73,7 +73,7 @@ impl Person {
         person
     }
 
-    /// Writes a file below the home folder.
+    /// Writes a file in the home folder.
     pub fn writes(&self, path: &str, text: &str) {
         let path = self.home.path().join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -87,26 +87,26 @@ impl Person {
         self
     }
 
-    /// Sits at a terminal, and answers questions so.
+    /// The user is at a terminal, and gives this answer to questions.
     pub fn at_terminal(mut self, answer: &'static str) -> Self {
         (self.terminal, self.answer) = (true, Some(answer));
         self
     }
 
-    /// Sits at a terminal whose window is so large.
+    /// The user is at a terminal with a window of this size.
     pub fn in_window(self, columns: usize, rows: usize) -> Self {
         Self { window: Some(Size { columns, rows }), ..self.at_terminal("") }
     }
 
-    /// Types a line behind `kubectl backup`: stdout, stderr, exit code. A space that breaks no word is U+00A0. Ports and temporary
-    /// folders are made neutral.
+    /// Types a line after `kubectl backup`. Returns stdout, stderr and exit code. U+00A0 is a space that does not separate words.
+    /// Ports and temporary folders are replaced by fixed names.
     pub async fn types(&self, line: &str) -> String {
         let (out, err) = (Buffer::default(), Buffer::default());
         let exit = self.runs(line, &out, &err).await;
         self.seen(line, &out, &err, &format!("exit {exit}"))
     }
 
-    /// Types one line after the other, with an empty line behind each.
+    /// Types several lines; an empty line follows the output of each.
     pub async fn types_all(&self, lines: impl IntoIterator<Item = impl AsRef<str>>) -> String {
         let mut all = String::new();
         for line in lines {
@@ -116,21 +116,21 @@ impl Person {
         all
     }
 
-    /// Types a line that prints JSON, and reads that.
+    /// Types a line that prints JSON, and parses the output.
     pub async fn reads(&self, line: &str) -> serde_json::Value {
         let (out, err) = (Buffer::default(), Buffer::default());
         assert_eq!(self.runs(line, &out, &err).await, 0, "{}", err.text());
         serde_json::from_str(&out.text()).unwrap()
     }
 
-    /// Runs the program with these words, as a shell's completion does: sees stdout, stderr, exit code.
+    /// Runs the program with these words, as a shell's completion does. Returns stdout, stderr and exit code.
     pub async fn types_words(&self, words: &[&str]) -> String {
         let (out, err) = (Buffer::default(), Buffer::default());
         let exit = self.runs_words(words.iter().map(|word| (*word).to_owned()), &out, &err).await;
         self.seen("", &out, &err, &format!("exit {exit}")).split_off("$ kubectl backup\n".len())
     }
 
-    /// Types a line and looks on until this was shown, and then turns away. Fails if it is not shown in time.
+    /// Types a line, and stops the command once this text was shown. Fails if it is not shown in time.
     pub async fn watches(&self, line: &str, until: &str) -> String {
         let (out, err) = (Buffer::default(), Buffer::default());
         let shown = async {

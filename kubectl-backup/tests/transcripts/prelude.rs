@@ -1,4 +1,4 @@
-//! What every transcript needs.
+//! Imports for every transcript.
 
 pub use axum::http::Method;
 pub use insta::assert_snapshot;
@@ -10,7 +10,7 @@ pub use crate::{
     samples::*,
 };
 
-/// What a person sees who types a line, or several, is as it is in the snapshot.
+/// Asserts that the output of a line, or of several, is as in the snapshot.
 macro_rules! transcript {
     ($name:expr => $person:expr, $line:expr) => {
         insta::assert_snapshot!($name, $person.types($line).await)

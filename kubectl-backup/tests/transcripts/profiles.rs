@@ -9,7 +9,7 @@ fn kinds(plurals: [&str; 2]) -> Value {
     plurals.map(|plural| json!({"name": plural, "singularName": "", "kind": "Any", "namespaced": true, "verbs": ["list"]})).into()
 }
 
-/// What the webhook publishes: `change` is made to the profiles that are built in and these.
+/// The webhook's published profiles: the built-in ones and these, each modified by `change`.
 fn published(own: &[&str], change: impl Fn(&mut PublishedProfile)) -> Value {
     let own = own.iter().map(|text| ("acme.yaml", *text));
     let ProfileSet { profiles, refused } = Profile::with_files(own);
@@ -59,7 +59,7 @@ async fn profiles_are_listed_with_the_policy_in_force() {
     assert_snapshot!(all);
 }
 
-/// The webhook guards a profile of this file.
+/// A cluster whose webhook guards the profile of this file.
 async fn with_own_profile(text: &str) -> FakeApi {
     let api = cluster(published(&[text], |one| one.guarded |= one.profile.name == "acme")).await;
     api.serves("acme.example/v1", &kinds(["dumps", "loads"]));

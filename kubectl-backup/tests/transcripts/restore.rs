@@ -54,7 +54,7 @@ async fn objects_are_named_one_by_one() {
         json!({"backupName": "nightly", "includedNamespaces": ["shop"], "includeClusterResources": true,
             "includedObjects": ["shop/deployment/web", "clusterrole/reader"]})
     );
-    // As an API server with Velero's definition answers: it drops the field.
+    // The answer of an API server with Velero's definition: the field is dropped.
     let dropped = json!({"apiVersion": "velero.io/v1", "kind": "Restore", "metadata": {"name": "two", "namespace": "velero"},
         "spec": {"backupName": "nightly", "includedNamespaces": ["shop"]}});
     api.on_post("/restores", Fault::Answer(201, dropped));
@@ -83,7 +83,7 @@ async fn a_backup_that_cannot_be_restored_is_told_at_once() {
     );
 }
 
-/// What the controller answers to who asks what a restore would do.
+/// The controller's answer to a request for a plan.
 fn planned(lines: &[Value]) -> Vec<u8> {
     lines.iter().map(|line| format!("{line}\n")).collect::<String>().into_bytes()
 }

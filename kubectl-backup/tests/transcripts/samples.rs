@@ -1,4 +1,4 @@
-//! Objects as API servers give them.
+//! Objects in the form in which API servers return them.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -8,18 +8,18 @@ use backup_testkit::ledger_path;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-/// A merge of two JSON objects, the second over the first.
+/// Merges two JSON objects; values of the second override those of the first.
 pub fn with(mut base: Value, over: &Value) -> Value {
     json_patch::merge(&mut base, over);
     base
 }
 
-/// JSON as people read it.
+/// Indented JSON.
 pub fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap()
 }
 
-/// A backup that no controller has touched.
+/// A backup that no controller has processed.
 pub fn new_backup(name: &str) -> Value {
     json!({
         "apiVersion": "velero.io/v1", "kind": "Backup",
@@ -28,18 +28,18 @@ pub fn new_backup(name: &str) -> Value {
     })
 }
 
-/// A backup in this phase, of which nothing else is known.
+/// A backup with only this phase in its status.
 pub fn backup_in(phase: &str, name: &str) -> Value {
     with(new_backup(name), &json!({ "status": { "phase": phase } }))
 }
 
-/// Whether it is a backup whose files are in its location, by its phase.
+/// Whether it is a backup whose files are stored, by its phase.
 pub fn is_stored(object: &Value) -> bool {
     object["kind"] == "Backup"
         && ["Completed", "PartiallyFailed"].iter().any(|phase| object["status"]["phase"] == *phase)
 }
 
-/// A backup of two hours ago.
+/// A backup from two hours ago.
 pub fn completed_backup(name: &str) -> Value {
     with(
         new_backup(name),
@@ -55,7 +55,7 @@ pub fn completed_backup(name: &str) -> Value {
     )
 }
 
-/// A restore of an hour ago.
+/// A restore from an hour ago.
 pub fn completed_restore(name: &str, backup: &str) -> Value {
     json!({
         "apiVersion": "velero.io/v1", "kind": "Restore",
@@ -102,12 +102,12 @@ pub fn percona() -> Profile {
     Profile::builtin().into_iter().find(|profile| profile.name == "percona-ps").unwrap()
 }
 
-/// The Lease of Velero's ledger with these claims.
+/// The Lease of Velero's ledger with the claims of `ledger`.
 pub async fn lease(ledger: &Ledger) -> Value {
     lease_of(Profile::velero(), VELERO_SCOPE, ledger).await
 }
 
-/// The same, as a program of the future would write it: the checksum fits.
+/// The Lease in the format of a later version: its checksum is valid.
 pub fn of_a_newer_format(mut lease: Value) -> Value {
     let text = r#"{"v":99}"#;
     let annotation = |name: &str| lease["metadata"]["annotations"][name].as_str().unwrap().to_owned();

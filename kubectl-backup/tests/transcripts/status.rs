@@ -98,7 +98,7 @@ async fn a_schedule_whose_backups_are_refused_or_do_not_last_protects_nothing() 
 async fn each_namespace_is_looked_for_in_its_backups_however_many_there_are() {
     let api = FakeApi::start().await;
     api.has(schedule("nightly", &["*"])).has(location("default", &json!({"phase": "Available"})));
-    // The oldest holds another namespace than its spec says, as that was edited.
+    // The oldest contains another namespace than its spec names, because the spec was edited.
     for number in 0..12 {
         let (name, backup) = (format!("team-{number:02}"), format!("of-team-{number:02}"));
         let holds = if number == 0 { "another" } else { name.as_str() };
@@ -111,7 +111,7 @@ async fn each_namespace_is_looked_for_in_its_backups_however_many_there_are() {
         );
     }
     transcript!(Person::at(&api), "status");
-    // A list that cannot be read says nothing.
+    // A list that cannot be read gives no answer.
     api.has_bytes("BackupResourceList", "of-team-01", b"not gzip".to_vec());
     transcript!(Person::at(&api), "status");
 }

@@ -2,7 +2,7 @@ use crate::prelude::*;
 
 const PATH: &str = "/api/v1/namespaces/velero/services/https:backup-controller:files/proxy/files/";
 
-/// A cluster with a backup and a restore, whose controller answers the next request so.
+/// A cluster with a backup and a restore, whose controller answers the next request with this status.
 async fn cluster(number: usize, status: Value) -> FakeApi {
     let api = FakeApi::with([completed_backup("nightly"), completed_restore("back-again", "nightly")]).await;
     answers(&api, number, &status);
@@ -25,7 +25,7 @@ fn refusal(code: u16, message: &str) -> Fault {
     Fault::refused_with(code, "", message, json!({ "kind": "storedfiles" }))
 }
 
-/// The log as it is sent by a connection that breaks, and then the rest.
+/// The log in two answers: a connection that breaks, and the rest.
 fn log_in_two() -> (Fault, Fault) {
     let (log, version) = (log(), ("etag", "\"v\"".to_owned()));
     let (head, tail) = log.split_at(10);
@@ -62,7 +62,7 @@ async fn a_url_of_a_velero_server_is_followed_without_the_key() {
     transcript!(person, "logs nightly");
     assert_eq!(bucket.seen(), ["GET /bucket/nightly-logs.gz?signature=s"; 2]);
     assert!(!bucket.headers().contains("x-backup-read-key"), "{}", bucket.headers());
-    // Velero gives a URL also where there is no file.
+    // Velero returns a URL even if the file does not exist.
     answers(&api, 1, &json!({ "phase": "Processed", "downloadURL": format!("{}/bucket/none", bucket.url) }));
     bucket.on_get("/none", Fault::Answer(404, json!({})));
     transcript!(person, "logs nightly");
@@ -91,7 +91,7 @@ async fn a_log_is_followed_until_the_end_and_nothing_is_shown_twice() {
     api.on_get("/backups/nightly", Fault::unavailable("the server is not ready"));
     becomes(["WaitingForPluginOperations", "PartiallyFailed"]);
     let mut all = Person::at(&api).types("logs nightly -f").await;
-    // What has ended already is shown, and that is all.
+    // If the object has already ended, the log is shown once.
     api.has(completed_backup("nightly"));
     answers(&api, 3, &granted(3));
     api.on_get(&format!("{PATH}read-3"), Fault::Bytes(200, Vec::new(), log()));

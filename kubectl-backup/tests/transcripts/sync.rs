@@ -16,7 +16,7 @@ fn named(name: &str, pass: Option<&Summary>) -> Value {
     object
 }
 
-/// A pass with a bit of everything.
+/// A synchronisation with every kind of result.
 fn mixed() -> Summary {
     let mut pass = Summary {
         started: "2026-11-03T05:13:30Z".parse().unwrap(),
@@ -112,7 +112,7 @@ async fn a_comparison_is_asked_for_and_waited_for() {
     let answered = |pass: Summary| named("default", Some(&Summary { request: Some(NOW.to_owned()), ..pass }));
     let mut all = String::new();
     for pass in [mixed(), refused()] {
-        // The first look is the one before the question.
+        // The command reads it once before the question.
         let get = "backupstoragelocations/default";
         api.has(named("default", Some(&mixed())));
         api.on_get(get, Fault::Becomes(named("default", Some(&mixed()))));

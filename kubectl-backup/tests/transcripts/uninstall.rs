@@ -5,7 +5,7 @@ use crate::{
 
 const OURS: &str = "app.kubernetes.io/part-of";
 
-/// An installation, as far as it has to be there to be removed.
+/// An installation with the objects that an uninstallation needs.
 async fn installed(args: &[&str]) -> FakeApi {
     let api = empty("34").await;
     for program in ["backup-webhook", "backup-controller"] {
@@ -29,7 +29,7 @@ async fn installed(args: &[&str]) -> FakeApi {
     api
 }
 
-/// What was deleted, in order.
+/// The deleted objects, in order.
 fn deleted(api: &FakeApi) -> Vec<String> {
     let seen = api.seen().into_iter().filter(|line| line.starts_with("DELETE"));
     seen.map(|line| {

@@ -1,6 +1,6 @@
 use crate::prelude::*;
 
-/// ConfigMaps of these names, as a backup holds them.
+/// A tarball with ConfigMaps of these names.
 fn tarball(names: &[&str]) -> Vec<u8> {
     let mut items = Vec::new();
     for name in names {
@@ -28,7 +28,7 @@ pub(crate) fn tar_of(items: &[(String, Value)]) -> Vec<u8> {
     packed(&tar.into_inner().unwrap())
 }
 
-/// A backup of two items with all its files, and with this over its status.
+/// A backup of two items with all its files; `status` overrides parts of its status.
 async fn stored(status: Value) -> FakeApi {
     let api = FakeApi::start().await;
     let counted = json!({ "status": { "progress": { "totalItems": 2, "itemsBackedUp": 2 }, "warnings": 1,
@@ -132,7 +132,7 @@ async fn what_keeps_files_from_being_given_is_no_fault_of_theirs() {
     let refused = Fault::refused_with(424, "FailedDependency", refused, details);
     api.on_get("proxy/files/read-1", refused);
     let mut all = verify(&api).await;
-    // There is nothing in a bucket that is not there; by a URL of it that is all that is seen.
+    // If the bucket does not exist, a read by URL shows only that the file is missing.
     let api = FakeApi::start().await;
     let backup = with(completed_backup("nightly"), &json!({ "spec": { "storageLocation": "default" } }));
     api.has(backup).has(location("Unavailable", "the bucket does not exist"));

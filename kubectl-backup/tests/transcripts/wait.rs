@@ -2,7 +2,7 @@ use crate::prelude::*;
 
 const UID: &str = "00000001-aaaa-bbbb-cccc-dddddddddddd";
 
-/// The backup `b` that the fake made first, with this status.
+/// The backup `b`, the first that the fake API created, with this status.
 #[allow(clippy::needless_pass_by_value)] // statuses are made on the spot
 fn b(status: Value) -> Value {
     with(new_backup("b"), &json!({"metadata": {"uid": UID}, "status": status}))
@@ -68,7 +68,7 @@ async fn waiting_survives_an_api_server_that_restarts() {
 async fn time_that_runs_out_is_told_with_exit_code_124() {
     let api = FakeApi::start().await;
     transcript!(Person::at(&api), "create b --wait --timeout=300ms");
-    // Also where the API server takes the request and never answers.
+    // Also if the API server accepts the request and never answers.
     api.on_get("/c", Fault::Hang);
     transcript!(Person::at(&api), "create c --wait --timeout=300ms");
 }

@@ -1,4 +1,4 @@
-//! `wait`, and `--retry-for`: what pipelines rest on.
+//! `wait` and `--retry-for`, on which pipelines depend.
 
 use backup_lock::{Footprint, Ledger, ObjectKey, State, ledger::Ask};
 
@@ -67,7 +67,7 @@ async fn a_scope_is_waited_for_until_nobody_holds_it() {
     assert_snapshot!(all);
 }
 
-/// A restore that was refused, before and after it could have come again.
+/// Ledgers with the intent of a refused restore, before and after the intent has lapsed.
 fn refused_restore() -> [Ledger; 2] {
     let shop = Footprint::namespaces(["shop"]);
     let (backup, restore) = (ObjectKey::backup("velero", "b"), ObjectKey::restore("velero", "back-again"));
@@ -142,7 +142,7 @@ async fn several_are_waited_for_side_by_side() {
     transcript!(Person::at(&api), "wait a b gone --timeout=2s");
 }
 
-/// A line of a watch.
+/// One event of a watch.
 fn modified(phase: &str) -> String {
     format!("{}\n", json!({ "type": "MODIFIED", "object": backup_in(phase, "b") }))
 }

@@ -1,4 +1,4 @@
-//! What lies in the buckets of the installations, on the disk of the S3 server: past every proxy and every fault.
+//! Contents of the installations' buckets, read from the S3 server's disk: without any proxy or fault.
 
 use std::path::PathBuf;
 
@@ -32,7 +32,7 @@ impl Buckets {
         if home == SECOND { &self.second } else { &self.first }
     }
 
-    /// What is stored of a backup of an installation.
+    /// The stored state of a backup of an installation.
     pub(crate) fn stored(&self, home: &str, backup: &str) -> StoredEnd {
         let folder = self.of_installation(home).join("backups").join(backup);
         let metadata = std::fs::read(folder.join("velero-backup.json")).unwrap_or_default();
@@ -60,7 +60,7 @@ impl Buckets {
         write("velero-backup.json", other_cluster::metadata(backup, phase).to_string().as_bytes())
     }
 
-    /// Removes the folders whose names begin so.
+    /// Removes the folders whose names begin with this prefix.
     pub(crate) fn sweep(&self, prefix: &str) {
         for folder in
             [&self.first, &self.second].map(|bucket| [bucket.join("backups"), bucket.join("restores")])
@@ -68,7 +68,7 @@ impl Buckets {
             let entries = folder.into_iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten();
             for entry in entries.filter_map(Result::ok) {
                 if entry.file_name().to_string_lossy().starts_with(prefix) {
-                    // What is written at the same time is removed with the next history, or with the world.
+                    // Files written at the same time are removed with the next history, or with the world.
                     let _ = std::fs::remove_dir_all(entry.path());
                 }
             }

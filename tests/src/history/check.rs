@@ -1,4 +1,4 @@
-//! Judges the record of a history by what the design promises, and by nothing of the code under test.
+//! Judges the record of a history by the promises of the design, and by nothing of the code under test.
 
 mod outcomes;
 
@@ -12,30 +12,31 @@ use super::{
 
 pub(crate) use outcomes::OPERATIONS;
 
-/// What the kit may see late: a creation is seen when etcd tells, a little after it was stored.
+/// Delay with which the kit may see a creation: etcd reports it a little after it was stored.
 const SLACK: Duration = Duration::from_secs(2);
-/// How long work goes on whose claim was taken by force; and a request of it that is on its way then, and seen late.
+/// Longest time for which work may continue after a forced release of its claim, plus a request of it that is under way then
+/// and seen late.
 const STOPS_WITHIN: Duration = Duration::from_millis(2000 + 1300);
-/// How long an API server is stopped at most: a request that had reached it lands so much later.
+/// Longest stop of an API server: a request that had reached it may be stored that much later.
 const STANDS_STILL: Duration = Duration::from_secs(6);
-/// Between the look for an object and the write that collects its claim. What lands there lands late, too: nothing but
-/// the order of both tells it from one that lands a moment later, and like that one it may not work. Less than a second, and 3.1 s where
-/// 40 processes waited for two cores.
+/// Time between the check for an object and the write that collects its claim. An object stored in between counts as late,
+/// too: only the order of both tells it from one stored a moment later, and neither may work. Less than a second, but 3.1 s
+/// when 40 processes shared two cores.
 const LOOK_AND_WRITE: Duration = Duration::from_secs(5);
 
-/// How long others wait after the Lease of a leader was deleted, and how long the leader that held it may go on.
+/// How long other replicas wait after a leader's Lease was deleted, and how long the old leader may continue.
 const LEASE: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(10));
 
-/// What the checker needs to know of the run.
+/// What the checker needs to know about the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// How long a claim stands at least before it is collected as an orphan.
+    /// Minimum age at which a claim is collected as an orphan.
     pub grace: Duration,
-    /// How long after its work has ended, or its object is gone or was never stored, a claim may stand.
+    /// Longest time that a claim may be held after its work has ended, or its object is gone or was never stored.
     pub freed_within: Duration,
-    /// Whether what works has a claim: not behind the naive webhook.
+    /// Whether working objects have claims: false behind the naive webhook.
     pub claims: bool,
-    /// Whether real controllers work.
+    /// Whether real controllers run.
     pub controllers: bool,
 }
 
@@ -50,33 +51,33 @@ pub(crate) struct Violation {
 pub enum Promise {
     /// P1: no two conflicting objects work at the same time.
     WorkApart,
-    /// P1: of two conflicting creations at most one is admitted while the other's claim stands.
+    /// P1: of two conflicting creations at most one is admitted while the other's claim is held.
     AdmittedApart,
     /// P2: a denied creation is never stored.
     DeniedNeverStored,
     /// P2: every claim is freed in bounded time.
     Freed,
-    /// P3: a refusal names who was there.
+    /// P3: a refusal names an object that was there.
     RefusedForAReason,
-    /// P1: work begins, and a restore writes, while the claim stands.
+    /// P1: work begins, and a restore writes, only while the claim is held.
     UnderClaim,
-    /// P1: one controller of an installation works, also when the Lease of the leader was deleted.
+    /// P1: only one controller of an installation works, also when the leader's Lease was deleted.
     OneLeader,
-    /// P2: a creation under a name that is stored takes no place.
+    /// P2: a creation under a name that is stored gets no place in the ledger.
     StoredNameTakesNothing,
     /// A dry run writes nothing.
     DryRunWritesNothing,
-    /// What a client was told is so.
+    /// Answers to clients are true.
     ToldTheTruth,
     /// P4: `Completed` and `PartiallyFailed` mean that contents and metadata are in the bucket.
     EndIsStored,
     /// P5: phases only move forward.
     PhasesForward,
-    /// P6 and P7: nothing fails for an outage or a crash.
+    /// P6 and P7: an outage or a crash is no reason to fail.
     FailedForAReason,
     /// P8: operations end.
     OperationsEnd,
-    /// P9: synchronisation starts, revives and removes nothing that it should not.
+    /// P9: synchronisation starts, revives and removes no object wrongly.
     SafeSync,
 }
 
@@ -113,8 +114,8 @@ pub(crate) fn check(record: &Record, rules: Rules) -> Vec<Violation> {
     found
 }
 
-/// How many pairs of creations were in each other's way: they conflict, and the later was sent before the object of the
-/// earlier was over. Without any, a history shows nothing.
+/// Number of pairs of conflicting creations of which the later was sent before the object of the earlier was over. A history
+/// without any shows nothing.
 pub(crate) fn conflicts(record: &Record) -> usize {
     let real: Vec<&Attempt> = record.attempts.iter().filter(|attempt| !attempt.dry_run).collect();
     let over = |attempt: &Attempt| match &attempt.answer {
@@ -128,7 +129,7 @@ pub(crate) fn conflicts(record: &Record) -> usize {
     pairs(&real).filter(|(one, other)| one.object.collides(&other.object) && meet(one, other)).count()
 }
 
-/// Late arrivals: objects that landed when their claim had been collected, or was about to be.
+/// Late arrivals: objects that were stored when their claim had been collected, or was about to be.
 pub(crate) fn late_arrivals(record: &Record, rules: Rules) -> usize {
     record.lives.values().filter(|life| landed_late(record, life, rules)).count()
 }
@@ -139,7 +140,7 @@ fn pairs<T>(all: &[T]) -> impl Iterator<Item = (&T, &T)> {
 
 /// (1) Intervals of work, on one clock.
 fn work_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
-    // An operator that starts on sight starts also what landed late: a grace has to be longer than any request takes.
+    // A guarded operator starts late arrivals, too: the grace has to be longer than any request takes.
     let late = |work: &Work| {
         let mut lives = record.lives.values().filter(|life| life.uid == work.uid);
         lives.any(|life| life.guarded && landed_late(record, life, rules))
@@ -161,8 +162,8 @@ fn work_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
     }
 }
 
-/// (1) Work begins, and a restore writes, while the claim stands, by the order of revisions; after a release by force, for
-/// as long as it may take to stop. A beginning that was on its way then may land later, if nothing comes of it.
+/// (1) Work begins, and a restore writes, while the claim is held, by the order of revisions; after a forced release, for as
+/// long as a stop may take. A start that was on its way then may be stored later if the object ends as Failed.
 fn under_claim(record: &Record, found: &mut Vec<Violation>) {
     let released_within = |uid: &String, at: At, time: Duration| {
         record.releases.get(uid).is_some_and(|released| at.time <= released.time + time)
@@ -196,8 +197,8 @@ fn under_claim(record: &Record, found: &mut Vec<Violation>) {
     }
 }
 
-/// (1) After the Lease of a leader was deleted, none is made until that leader has stopped, and it stops before: no restore writes,
-/// and no phase changes.
+/// (1) After a leader's Lease was deleted, no new one is made until that leader has stopped, and the leader stops before
+/// that: no restore writes, and no phase changes.
 fn one_leader(record: &Record, found: &mut Vec<Violation>) {
     let (others_wait, goes_on) = LEASE;
     for (home, gone) in &record.leaderless {
@@ -223,7 +224,7 @@ fn one_leader(record: &Record, found: &mut Vec<Violation>) {
     }
 }
 
-/// (3) What is created under a name that was stored before, and stays, takes no place.
+/// (3) A creation under a name that was stored before, and stays stored, gets no place.
 fn stored_name_takes_nothing(record: &Record, found: &mut Vec<Violation>) {
     for review in record.reviews.iter().filter(|review| !review.dry_run) {
         let attempt = record.attempts.iter().find(|attempt| attempt.number == review.attempt);
@@ -244,8 +245,8 @@ fn stored_name_takes_nothing(record: &Record, found: &mut Vec<Violation>) {
     }
 }
 
-/// Whether the tokens of two pieces of work that conflict keep the earlier out once the later has begun. Epochs go forward
-/// with every restore, so two restores never have the same, and nobody has one from before an earlier piece of work.
+/// Whether the tokens of two conflicting pieces of work keep the earlier out once the later has begun. Every restore
+/// increases the epoch: two restores never share one, and no work has an epoch from before an earlier piece of work.
 fn fenced(one: &Work, other: &Work) -> bool {
     let (Some((lease, early)), Some((other_lease, late))) = (&one.token, &other.token) else { return true };
     let (early, late) = if one.begin <= other.begin { (early, late) } else { (late, early) };
@@ -253,8 +254,8 @@ fn fenced(one: &Work, other: &Work) -> bool {
     lease != other_lease || early < late || early == late && !both
 }
 
-/// (2) No two conflicting claims in one ledger; and no two conflicting objects stored and not over together, but for one
-/// that landed after its claim had been collected, as an orphan's may.
+/// (2) No two conflicting claims in one ledger; and no two conflicting objects stored and not over at the same time, except
+/// one that was stored after its claim had been collected, as an orphan's may be.
 fn admitted_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
     let standings: Vec<&Standing> = record.standings.values().collect();
     for (one, other) in pairs(&standings) {
@@ -294,8 +295,8 @@ fn admitted_apart(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
     }
 }
 
-/// Whether an object was being deleted and had freed its claim when the other one came. Its worker frees it once it has
-/// stopped, and then lets the object go; that it has stopped is for [`work_apart`] and [`under_claim`] to say.
+/// Whether an object was being deleted and had freed its claim when the other one was created. Its worker frees the claim
+/// once it has stopped, and then removes the finalizer; [`work_apart`] and [`under_claim`] check that it has stopped.
 fn left_to(record: &Record, one: &Life, other: &Life) -> bool {
     let freed = claim_of(record, one).and_then(|claim| claim.until);
     let (Some(deleted), Some(freed)) = (one.deleted, freed) else { return false };
@@ -309,8 +310,8 @@ fn claim_of<'a>(record: &'a Record, life: &Life) -> Option<&'a Span> {
     spans.iter().rfind(before).or_else(|| spans.first())
 }
 
-/// When a claim was made: as etcd told, or when the webhook admitted the object, which comes after it. A watch can be seconds
-/// late where much is to be told.
+/// When a claim was made: when etcd reported it or, if earlier, when the webhook admitted the object (always after the
+/// claim). A watch can be seconds late when there are many changes.
 fn made(record: &Record, life: &Life, claim: &Span) -> Duration {
     let first = record.standings.get(&life.uid).and_then(|standing| standing.spans.first());
     let of_it = record.reviews.iter().filter(|review| review.uid == life.uid && review.allowed == Some(true));
@@ -319,7 +320,7 @@ fn made(record: &Record, life: &Life, claim: &Span) -> Duration {
     admitted.map_or(claim.from.time, |admitted| admitted.min(claim.from.time))
 }
 
-/// Whether the claim of an object was collected before the object was stored, or while it landed after the grace.
+/// Whether the claim of an object was collected before the object was stored, or while it was being stored after the grace.
 fn landed_late(record: &Record, life: &Life, rules: Rules) -> bool {
     let Some(claim) = claim_of(record, life) else { return false };
     let Some(until) = claim.until else { return false };
@@ -328,12 +329,12 @@ fn landed_late(record: &Record, life: &Life, rules: Rules) -> bool {
     until.revision < life.created.revision || after_the_grace && unseen
 }
 
-/// The kit sees both ends of a claim a little late, and not equally so.
+/// The kit sees both ends of a claim a little late, by different delays.
 fn seen_grace(rules: Rules) -> Duration {
     rules.grace.mul_f64(0.8)
 }
 
-/// (3) What our webhook denied is not stored.
+/// (3) An object that our webhook denied is not stored.
 fn denied_never_stored(record: &Record, found: &mut Vec<Violation>) {
     for review in record.reviews.iter().filter(|review| review.allowed == Some(false)) {
         if let Some(life) = record.lives.get(&review.uid) {
@@ -345,7 +346,7 @@ fn denied_never_stored(record: &Record, found: &mut Vec<Violation>) {
     }
 }
 
-/// (3) A claim ends soon after the work, the object, or the hope that it comes.
+/// (3) A claim ends soon after its work or its object or, if the object was never stored, after the claim was made.
 fn freed(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
     for standing in record.standings.values() {
         let Some(last) = standing.spans.last() else { continue };
@@ -371,8 +372,8 @@ fn freed(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
     }
 }
 
-/// (4) A refusal names an object of the history, other than its own, that was stored and not over, or had a place in the
-/// ledger, at some time between question and answer; or one whose claim was taken by force, which may be its own.
+/// (4) A refusal names another object of the history that was stored and not over, or had a place in the ledger, at some time
+/// between request and answer; or an object whose claim was released by force, which may be its own.
 fn refused_for_a_reason(record: &Record, found: &mut Vec<Violation>) {
     for attempt in &record.attempts {
         let Answer::Refused { text } = &attempt.answer else { continue };
@@ -405,7 +406,7 @@ fn refused_for_a_reason(record: &Record, found: &mut Vec<Violation>) {
     }
 }
 
-/// Whether a name stands in a text, and not as a part of a longer one.
+/// Whether a text contains a name, and not only as a part of a longer one.
 fn names(text: &str, name: &str) -> bool {
     let part =
         |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric() || letter == '-');
@@ -425,7 +426,7 @@ fn dry_run_writes_nothing(record: &Record, found: &mut Vec<Violation>) {
     }
 }
 
-/// An object that a client was told of was stored, and was admitted by our webhook.
+/// An object whose creation was confirmed to a client was stored, and was admitted by our webhook.
 fn told_the_truth(record: &Record, found: &mut Vec<Violation>) {
     for attempt in record.attempts.iter().filter(|attempt| !attempt.dry_run) {
         if let Answer::Done { uid } = &attempt.answer
@@ -438,7 +439,7 @@ fn told_the_truth(record: &Record, found: &mut Vec<Violation>) {
         let admitted = |review: &super::record::Review| {
             review.uid == life.uid && !review.dry_run && review.allowed != Some(false)
         };
-        // What comes from a bucket bears no mark of the kit.
+        // Objects imported from a bucket bear no mark of the kit.
         if !life.is_imported() && !record.reviews.iter().any(admitted) {
             found.push(broken(Promise::ToldTheTruth, format!("{life:?} was stored and never admitted")));
         }

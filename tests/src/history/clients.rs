@@ -1,4 +1,4 @@
-//! People and pipelines: they create, apply, finish and delete, each one thing after another.
+//! Users and pipelines: they create, apply, finish and delete, each one operation after another.
 
 use std::{
     net::SocketAddr,
@@ -30,51 +30,51 @@ use crate::{
     wait::{Probe, eventually, until},
 };
 
-/// Requests under way at the same time, of all clients together.
+/// Maximum number of requests at the same time, of all clients together.
 const IN_FLIGHT: usize = 32;
-/// What a client waits for an answer.
+/// Timeout of a client for an answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(15);
-/// What one waits whose API server is going to stand still: less than that.
+/// Shorter timeout of a client whose API server is about to be stopped.
 const LITTLE_PATIENCE: Duration = Duration::from_secs(3);
-/// How long who wants to revive a restore waits for one that fails.
+/// How long a client that wants to revive a restore waits for one that fails.
 const FAILS: Duration = Duration::from_millis(300);
 /// The API server that the tap passes a request on to.
 pub(crate) const SERVER: &str = "x-history-server";
 
-/// What all clients have in common.
+/// Shared by all clients.
 pub(crate) struct Clients {
-    /// Speaks to the API servers.
+    /// For requests to the API servers.
     pub http: reqwest::Client,
     pub token: String,
-    /// In front of the API servers: loses answers.
+    /// Proxy in front of the API servers that loses answers.
     pub tap: SocketAddr,
     pub timeline: Arc<Timeline>,
     pub faults: Arc<Faults>,
     pub wishes: Arc<Wishes>,
-    /// For releases by force, where real controllers work.
+    /// For forced releases, where real controllers work.
     pub ledgers: Option<LedgerStore>,
-    /// Those of a soak put backups of another cluster there.
+    /// Where clients of a soak put backups of another cluster.
     pub buckets: Option<Buckets>,
     in_flight: Semaphore,
     attempts: AtomicU64,
 }
 
-/// What an API server is asked.
+/// A request to an API server.
 pub(super) struct Request<'a> {
     pub method: http::Method,
     pub path: String,
-    /// With its type.
+    /// With its content type.
     pub body: Option<(&'a str, Value)>,
-    /// Whom to act as.
+    /// User to impersonate.
     pub user: Option<&'a str>,
-    /// The API server to ask.
+    /// Number of the API server.
     pub server: usize,
-    /// Whether to ask the tap before it, which loses the answer.
+    /// Whether to send it through the tap in front, which loses the answer.
     pub lose: bool,
     pub patience: Duration,
 }
 
-/// What came back: the code and the body.
+/// The answer: code and body.
 pub(super) type Got = Option<(u16, Value)>;
 
 impl Clients {
@@ -99,7 +99,7 @@ impl Clients {
             match &step.op {
                 Op::Create(create) => {
                     let answer = self.create(plan, create, step.server).await;
-                    // Who got no answer asks again, as every client does.
+                    // Without an answer the request is sent again, as every client does.
                     if answer == Answer::Lost && create.how != How::Generate {
                         let again = Create { fault: None, ..create.clone() };
                         self.create(plan, &again, step.server + 1).await;
@@ -173,7 +173,7 @@ impl Clients {
         answer
     }
 
-    /// What shall become of an object that is stored.
+    /// The planned operations on a stored object.
     async fn after_creation(&self, plan: &Plan, create: &Create, uid: &str, server: usize) {
         match create.fault {
             Some(Point::SecondCreation) => {
@@ -210,7 +210,7 @@ impl Clients {
         self.send(Request { method, path, body: None, user: None, server, lose: false, patience }).await;
     }
 
-    /// Takes a failed restore back to life as its operator, if one fails soon.
+    /// Revives a failed restore as its operator would, if one fails soon.
     async fn revive(&self, plan: &Plan, server: usize) {
         let failed = eventually("a restore has failed", FAILS, async || {
             let failed = self.timeline.record(plan.number, |record| record.failed_restore());
@@ -226,8 +226,7 @@ impl Clients {
         self.send(Request { method, path, body, user, server, lose: false, patience }).await;
     }
 
-    /// Takes a claim of these names by force, as `kubectl backup locks release` does: of work that is under way, if there is
-    /// any.
+    /// Releases the claims of these names by force, as `kubectl backup locks release` does: also of running work.
     async fn release(&self, names: &str) {
         let Some(ledgers) = &self.ledgers else { return };
         let _turn = self.in_flight.acquire().await;
@@ -238,7 +237,7 @@ impl Clients {
             let found = found.map(|(key, entry)| (key.clone(), entry.uid.clone()));
             found.is_some_and(|(key, uid)| ledger.force_release(&key, &uid, "history: for the sake of it"))
         };
-        // One that did not come through released nothing.
+        // A change that failed released nothing.
         let _ = ledgers.change(VELERO_SCOPE, Instant::now() + PATIENCE, change).await;
     }
 

@@ -1,5 +1,5 @@
-//! What goes wrong around the programs in a soak, one thing after another and beside the faults of the histories: the store
-//! and the network are slow, lose what is asked, or stand still; the webhook's certificate is replaced; and our programs are.
+//! Faults around the programs in a soak, one after another and beside the faults of the histories: store and network are
+//! slow, lose requests, or stall; the webhook's certificate and our programs are replaced.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,10 +14,10 @@ use crate::{World, binaries::Programs, proxy::Fault};
 /// Longest time of a disturbance, and between two (seconds).
 const LONGEST: u64 = 8;
 const BETWEEN: u64 = 6;
-/// What each piece of data takes when store or network are slow.
+/// Delay of each piece of data when store or network are slow.
 const SLOW: Duration = Duration::from_millis(150);
 
-/// Disturbs for ever; every second rollout is to the `other` programs. What was disturbed is as it should be when this is dropped.
+/// Disturbs for ever; every second rollout is to the `other` programs. All disturbances end when this is dropped.
 pub(crate) async fn disturb(
     world: &World,
     faults: &Arc<Faults>,
@@ -37,7 +37,7 @@ pub(crate) async fn disturb(
             Point::StoreSlow => store.set(Fault::Delay(SLOW)),
             Point::NetworkSlow => faults.set_link(Link::Slow(SLOW)),
             Point::NetworkLossy => faults.set_link(Link::Lossy),
-            // Replicas find new files by themselves; the authority is the same.
+            // Replicas find new files themselves; the authority is the same.
             Point::CertificateReplaced => {
                 drop(world.plane.pki().map(|pki| pki.server("histories")).transpose()?);
             }

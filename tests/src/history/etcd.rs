@@ -1,4 +1,4 @@
-//! What is really stored, in the order in which it was: a watch on etcd itself, past the API servers and their caches.
+//! Watches what is stored and in which order: in etcd itself, not through the API servers and their caches.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use k8s_openapi::ByteString;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Where custom resources of Velero lie; `ConfigMaps`, and Leases of the installation, lie before them, and all else between does no
-/// harm.
+/// Range of keys with the custom resources of Velero; `ConfigMaps`, and Leases of the installation, come before them, and
+/// other keys in between do no harm.
 const FROM: &str = "/registry/configmaps/";
 const TO: &str = "/registry/velero.io0";
 
@@ -17,7 +17,7 @@ const TO: &str = "/registry/velero.io0";
 pub(crate) struct Change {
     pub key: String,
     pub revision: u64,
-    /// The new value; none: deleted.
+    /// The new value; `None`: deleted.
     pub value: Option<Vec<u8>>,
 }
 
@@ -37,7 +37,7 @@ struct Answer {
 
 #[derive(Deserialize)]
 struct Event {
-    /// Left out for a write.
+    /// Absent for a write.
     #[serde(rename = "type")]
     kind: Option<String>,
     kv: KeyValue,
@@ -70,7 +70,7 @@ pub(crate) async fn watch(
     while let Some(piece) = answer.chunk().await.context("the watch on etcd broke")? {
         buffer.extend_from_slice(&piece);
         let mut done = 0;
-        // The search begins where the last piece ended, or a long line would be searched again for each piece.
+        // The search continues where the last piece ended, or a long line would be searched again for each piece.
         while let Some(length) = buffer[done..].iter().position(|byte| *byte == b'\n') {
             let line: Line = serde_json::from_slice(&buffer[done..done + length])?;
             done += length + 1;
@@ -100,11 +100,11 @@ pub(crate) async fn watch(
     anyhow::bail!("etcd closed the watch")
 }
 
-/// Deletes everything below `/registry` whose key begins so, past the API servers.
+/// Deletes all keys below `/registry` with this prefix, past the API servers.
 pub(crate) async fn sweep(url: &str, key: &str) -> anyhow::Result<()> {
     let base64 = |text: &str| serde_json::to_value(ByteString(text.as_bytes().to_vec()));
     let from = format!("/registry/{key}");
-    // The first key that does not begin so: names end with a letter that is not the last one there is.
+    // The first key after those with this prefix: names only have characters below this one.
     let to = format!("{from}\u{7f}");
     let request = json!({ "key": base64(&from)?, "range_end": base64(&to)? });
     let client = reqwest::Client::builder().timeout(Duration::from_secs(10)).no_proxy().build()?;

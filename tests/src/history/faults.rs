@@ -1,4 +1,4 @@
-//! The named points at which something goes wrong, who is due to be hit, and how often each was reached.
+//! The named points at which faults happen, which component is due for one, and how often each point was reached.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -17,47 +17,47 @@ use super::{fleet::Fleet, locked};
 /// Longer than a leader's lease.
 const PAST_ITS_LEASE: Duration = Duration::from_secs(20);
 
-/// A point between two steps of the system, and what happens there.
+/// A point between two steps of the system, and the fault there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Point {
-    /// The webhook has written its claim and answers; the API server never gets the answer.
+    /// The webhook has written its claim and answers; the API server never receives the answer.
     WebhookReplyCut,
-    /// The API server has stored the object and answers; the client never gets the answer.
+    /// The API server has stored the object and answers; the client never receives the answer.
     ClientReplyCut,
-    /// The client goes away when the webhook has just answered.
+    /// The client disconnects when the webhook has just answered.
     ClientGone,
-    /// The webhook's write of the ledger is done; the webhook never gets the answer.
+    /// The webhook's write of the ledger is done; the webhook never receives the answer.
     LedgerReplyLost,
     /// Another webhook denies after ours has claimed.
     SiblingDenies,
-    /// The operator's write of the ledger is done; the operator never gets the answer.
+    /// The operator's write of the ledger is done; the operator never receives the answer.
     OperatorReplyLost,
-    /// What is stored is created once more, by a client that has not seen it.
+    /// A stored object is created again, by a client that has not seen it.
     SecondCreation,
-    /// What is stored is deleted before its work begins; where real controllers work, while it is queued.
+    /// An object is deleted before its work begins; where real controllers work, while it is queued.
     DeletedUnbegun,
-    /// A webhook replica is killed between its write of the ledger and its answer, and started again.
+    /// A webhook replica is killed between its write of the ledger and its answer, and restarted.
     WebhookKilled,
-    /// A webhook replica stands still there, for longer than every time-out, and goes on.
+    /// A webhook replica is stopped there for longer than every timeout, and continued.
     WebhookStopped,
-    /// An API server is killed when the webhook has just answered it, and started again.
+    /// An API server is killed when the webhook has just answered it, and restarted.
     ApiServerKilled,
-    /// An API server stands still when the webhook has just answered it, and goes on.
+    /// An API server is stopped when the webhook has just answered it, and continued.
     ApiServerStopped,
-    /// The operator stands still in the middle of its work, and goes on.
+    /// The operator is stopped in the middle of its work, and continued.
     OperatorStopped,
-    /// The operator is lost in the middle of its work; another one begins.
+    /// The operator crashes in the middle of its work; another one begins.
     OperatorCrashed,
-    /// Somebody deletes the Lease of the leader that works. Only with real controllers.
+    /// The Lease of the working leader is deleted. Only with real controllers.
     LeaderLeaseDeleted,
-    /// The store refuses connections, and those that there are break.
+    /// The store refuses connections, and open ones break.
     StoreRefused,
-    /// The store takes what is sent, and answers nothing.
+    /// The store accepts data, and answers nothing.
     StoreStalled,
     StoreSlow,
-    /// What our programs ask the API servers takes long.
+    /// Requests of our programs to the API servers are slow.
     NetworkSlow,
-    /// Of what our programs ask the API servers, every second request or answer is lost.
+    /// Every second request of our programs to the API servers, or its answer, is lost.
     NetworkLossy,
     CertificateReplaced,
     /// Webhooks, and then controllers, are replaced one after another, by another version and back if there is one.
@@ -73,7 +73,7 @@ pub(crate) enum Link {
     Lossy,
 }
 
-/// What becomes of one request.
+/// What happens to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passage {
     Whole,
@@ -82,7 +82,7 @@ pub(crate) enum Passage {
 }
 
 impl Point {
-    /// What hits one request, and nobody else.
+    /// Faults that hit a single request only.
     pub(crate) const OF_ONE_REQUEST: [Self; 8] = [
         Self::WebhookReplyCut,
         Self::ClientReplyCut,
@@ -93,7 +93,7 @@ impl Point {
         Self::SecondCreation,
         Self::DeletedUnbegun,
     ];
-    /// What hits a process, one after another.
+    /// Faults that hit a process, one after another.
     const OF_A_PROCESS: [Self; 7] = [
         Self::ApiServerStopped,
         Self::WebhookKilled,
@@ -104,13 +104,13 @@ impl Point {
         Self::LeaderLeaseDeleted,
     ];
 
-    /// The same, without what only real controllers have.
+    /// The faults of a process, without those that only real controllers have.
     pub(crate) fn of_a_process(controllers: bool) -> &'static [Self] {
         let [played @ .., _] = &Self::OF_A_PROCESS;
         if controllers { &Self::OF_A_PROCESS } else { played }
     }
 
-    /// What is done around the programs in a soak.
+    /// Faults around the programs in a soak.
     pub(crate) const OF_A_SOAK: [Self; 7] = [
         Self::StoreRefused,
         Self::StoreStalled,
@@ -155,7 +155,7 @@ impl fmt::Display for Point {
     }
 }
 
-/// What a creation that is under way is due for.
+/// The fault for which a running creation is due.
 #[derive(Clone, Copy, Debug)]
 struct Due {
     point: Point,
@@ -163,27 +163,27 @@ struct Due {
     history: u64,
 }
 
-/// All faults of a run. The places where they happen ask whether somebody is due.
+/// All faults of a run. The places where they happen ask whether one is due.
 pub(crate) struct Faults {
     reached: Mutex<BTreeMap<Point, u64>>,
     /// By attempt.
     due: Mutex<HashMap<u64, Due>>,
-    /// By attempt: clients that are to go away.
+    /// By attempt: clients that are to disconnect.
     leaving: Mutex<HashMap<u64, oneshot::Sender<()>>>,
-    /// By uid, of those whose point is at a write of the ledger.
+    /// By uid: objects whose fault is at a write of the ledger.
     at_ledger: Mutex<HashMap<String, (Point, u64)>>,
-    /// By history: the fault of a process that it is to bring about.
+    /// By history: the fault of a process that it is to trigger.
     of_history: Mutex<HashMap<u64, Point>>,
-    /// Process faults that were planned and whose history did not get to the point.
+    /// Planned process faults whose history did not reach the point.
     owed: Mutex<VecDeque<Point>>,
     /// One process at a time.
     busy: AtomicBool,
     link: Mutex<Link>,
-    /// Requests that came to a lossy network.
+    /// Number of requests that came to a lossy network.
     passing: AtomicU64,
     pub servers: Fleet,
     pub webhooks: Fleet,
-    /// Real ones; empty where the kit plays the operator.
+    /// Real controllers; empty where the kit plays the operator.
     pub controllers: Fleet,
 }
 
@@ -213,41 +213,41 @@ impl Faults {
         *locked(&self.reached).entry(point).or_default() += 1;
     }
 
-    /// An attempt of a history, through this API server, is due for a fault of its own or else for that of its history.
-    /// What it is due for.
+    /// Registers an attempt of a history, through this API server, for its own fault or else that of its history. Returns the
+    /// fault.
     pub(crate) fn arm(&self, attempt: u64, history: u64, own: Option<Point>, server: usize) -> Option<Point> {
         let point = own.or_else(|| locked(&self.of_history).get(&history).copied())?;
         locked(&self.due).insert(attempt, Due { point, server, history });
         Some(point)
     }
 
-    /// Hears when the client of an attempt is to go away.
+    /// Completes when the client of an attempt is to disconnect.
     pub(crate) fn leave(&self, attempt: u64) -> oneshot::Receiver<()> {
         let (tell, told) = oneshot::channel();
         locked(&self.leaving).insert(attempt, tell);
         told
     }
 
-    /// The attempt has come to its end. What happens to its operator may still happen.
+    /// Ends an attempt. Faults of its operator may still happen.
     pub(crate) fn disarm(&self, attempt: u64) {
         locked(&self.due).remove(&attempt);
         locked(&self.leaving).remove(&attempt);
         locked(&self.at_ledger).retain(|_, (point, of)| *of != attempt || *point == Point::OperatorReplyLost);
     }
 
-    /// A history is to bring about the fault of a process.
+    /// Registers a history that is to trigger the fault of a process.
     pub(crate) fn begin_history(&self, history: u64, point: Point) {
         locked(&self.of_history).insert(history, point);
     }
 
-    /// A history has ended. A fault that it did not bring about goes to another one.
+    /// Ends a history. A fault that it did not trigger is left to another one.
     pub(crate) fn end_history(&self, history: u64) {
         if let Some(point) = locked(&self.of_history).remove(&history) {
             locked(&self.owed).push_back(point);
         }
     }
 
-    /// A fault that is still owed.
+    /// A fault that was planned and has not happened yet.
     pub(crate) fn take_owed(&self) -> Option<Point> {
         locked(&self.owed).pop_front()
     }
@@ -256,7 +256,7 @@ impl Faults {
         *locked(&self.link) = link;
     }
 
-    /// What becomes of a request of our programs to the API servers, after what it takes on its way.
+    /// Delays a request of our programs to the API servers as the network does, and says what is lost of it.
     pub(crate) async fn passage(&self) -> Passage {
         let link = *locked(&self.link);
         match link {
@@ -273,12 +273,12 @@ impl Faults {
         }
     }
 
-    /// Whether some process stands still or is down.
+    /// Whether a process is stopped or down.
     pub(crate) fn busy(&self) -> bool {
         self.busy.load(Ordering::SeqCst)
     }
 
-    /// A review of this attempt and uid has come: what happens at a write of the ledger is known by the uid from now on.
+    /// A review of this attempt and uid was received: faults at a write of the ledger are found by the uid from now on.
     pub(crate) fn reviewed(&self, attempt: u64, uid: &str) {
         use Point::{LedgerReplyLost, OperatorReplyLost, WebhookKilled, WebhookStopped};
         let due = locked(&self.due).get(&attempt).copied();
@@ -291,7 +291,7 @@ impl Faults {
         }
     }
 
-    /// What happens now that our webhook has admitted this attempt.
+    /// The fault that is due now that our webhook has admitted this attempt.
     pub(crate) fn admitted(self: &Arc<Self>, attempt: u64) -> Option<Point> {
         let due = locked(&self.due).get(&attempt).copied()?;
         match due.point {
@@ -315,7 +315,7 @@ impl Faults {
         Some(due.point)
     }
 
-    /// What happens now that this text is the ledger, written by the webhook replica of this number.
+    /// The fault that is due now that the webhook replica with this number has written this ledger text.
     pub(crate) fn ledger_written(self: &Arc<Self>, replica: usize, text: &str) -> Option<Point> {
         let (point, attempt) = self.take_at_ledger(text, |point| point != Point::OperatorReplyLost)?;
         let history = locked(&self.due).get(&attempt).map(|due| due.history).unwrap_or_default();
@@ -332,7 +332,7 @@ impl Faults {
         Some(point)
     }
 
-    /// Stops a process for so long, or kills it and starts it again; the fault is over then.
+    /// Stops a process for this time, or kills and restarts it; the fault ends then.
     fn hit(self: &Arc<Self>, fleet: fn(&Self) -> &Fleet, index: usize, stopped: Option<Duration>) {
         match stopped {
             Some(_) => fleet(self).stop(index),
@@ -348,13 +348,13 @@ impl Faults {
         });
     }
 
-    /// Whether the operator's write of this ledger shall be answered by nothing.
+    /// Whether the answer to the operator's write of this ledger is to be lost.
     pub(crate) fn operator_wrote(&self, text: &str) -> bool {
         let point = self.take_at_ledger(text, |point| point == Point::OperatorReplyLost);
         point.inspect(|(point, _)| self.count(*point)).is_some()
     }
 
-    /// Whether the operator shall stop or be lost, now that it works on an object of this history.
+    /// Whether the operator is to be stopped or crashed, now that it works on an object of this history.
     pub(crate) fn at_work(&self, history: u64) -> Option<Point> {
         let point = *locked(&self.of_history).get(&history)?;
         let ours =
@@ -362,7 +362,7 @@ impl Faults {
         (ours && self.begin(point, history)).then_some(point)
     }
 
-    /// The Lease of a real controller was deleted: it ends, as is looked after elsewhere, and the next leader begins.
+    /// The Lease of a real controller was deleted: that controller ends, the supervisor restarts it, and the next leader begins.
     pub(crate) fn lease_deleted(self: &Arc<Self>) {
         let faults = self.clone();
         tokio::spawn(async move {
@@ -371,13 +371,13 @@ impl Faults {
         });
     }
 
-    /// The same, done to a real controller: it is killed, or stands still for longer than its lease.
+    /// Like `hit`, for a real controller: it is killed, or stopped for longer than its lease.
     pub(crate) fn hit_controller(self: &Arc<Self>, point: Point, index: usize) {
         let stopped = (point == Point::OperatorStopped).then_some(PAST_ITS_LEASE);
         self.hit(|faults| &faults.controllers, index, stopped);
     }
 
-    /// The fault of a process begins, if none is under way.
+    /// Begins the fault of a process, unless another one is under way.
     fn begin(&self, point: Point, history: u64) -> bool {
         let free = !self.busy.swap(true, Ordering::SeqCst);
         if free {

@@ -1,4 +1,4 @@
-//! Equal processes behind one address: who is asked next, and what is done to them.
+//! Equal processes behind one address: their order of use, and faults of them.
 
 use std::{
     net::SocketAddr,
@@ -15,11 +15,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::locked;
 use crate::process::Process;
 
-/// Until a load balancer has noticed.
+/// Time until a load balancer has noticed a stop.
 const NOTICED: Duration = Duration::from_millis(500);
-/// Until a killed process is started again.
+/// Time until a killed process is restarted.
 const DOWN: Duration = Duration::from_millis(300);
-/// What `deploy/` gives a process that is asked to end.
+/// Grace period for termination in `deploy/`.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
 struct Member {
@@ -50,17 +50,17 @@ impl Fleet {
         self.members.len()
     }
 
-    /// Takes in the process of one that was only an address.
+    /// Adds the process to a member that only had an address.
     pub(crate) fn put(&self, index: usize, process: Process) {
         *locked(&self.members[index].process) = Some(process);
     }
 
-    /// Who is asked, and who then, as a load balancer has it.
+    /// The members in the order in which a load balancer would try them.
     pub(crate) fn order(&self) -> Vec<SocketAddr> {
         self.order_from(self.turn.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The same, beginning with this one if it is well.
+    /// The same, beginning with this one unless it is out.
     pub(crate) fn order_from(&self, first: usize) -> Vec<SocketAddr> {
         let count = self.members.len();
         let all = || (0..count).map(|step| &self.members[(first + step) % count]);
@@ -75,7 +75,7 @@ impl Fleet {
         });
     }
 
-    /// After a stop: it is not asked any more once that was noticed, and goes on after `time`.
+    /// After a stop: takes the process out of use once that was noticed, and continues it after `time`.
     pub(crate) async fn take_out_and_continue(&self, index: usize, time: Duration) {
         tokio::time::sleep(NOTICED).await;
         self.members[index].out.store(true, Ordering::SeqCst);
@@ -87,12 +87,12 @@ impl Fleet {
         self.members[index].out.store(false, Ordering::SeqCst);
     }
 
-    /// Starts again what has ended, as a Deployment does; for ever. A controller that has lost its lease ends.
+    /// Restarts ended processes, as a Deployment does; for ever. A controller that has lost its lease ends.
     pub(crate) async fn supervise(&self) {
         loop {
             tokio::time::sleep(Duration::from_secs(1)).await;
             for (index, member) in self.members.iter().enumerate() {
-                // One that was killed is out already, and is started again by who killed it.
+                // A killed member is already out, and is restarted by the fault that killed it.
                 let ended = locked(&member.process).as_mut().is_some_and(Process::has_ended);
                 if ended && !member.out.load(Ordering::SeqCst) {
                     self.restart(index).await;
@@ -101,7 +101,7 @@ impl Fleet {
         }
     }
 
-    /// The first of whose log this is true.
+    /// The first member whose log fulfils a condition.
     pub(crate) fn position(&self, is: impl Fn(&str) -> bool) -> Option<usize> {
         let log = |member: &Member| locked(&member.process).as_ref().map(Process::log).unwrap_or_default();
         self.members.iter().position(|member| is(&log(member)))
@@ -114,7 +114,7 @@ impl Fleet {
         });
     }
 
-    /// Starts one again that was killed; it is asked again when it listens.
+    /// Restarts a killed process; it is used again once it listens.
     pub(crate) async fn restart(&self, index: usize) {
         self.members[index].out.store(true, Ordering::SeqCst);
         tokio::time::sleep(DOWN).await;
@@ -122,7 +122,7 @@ impl Fleet {
         self.start(index, taken).await;
     }
 
-    /// Puts this program into the place of each, one after another, as a rollout does.
+    /// Replaces the program of each member, one after another, as a rollout does.
     pub(crate) async fn roll(&self, program: &Path) {
         for (index, member) in self.members.iter().enumerate() {
             member.out.store(true, Ordering::SeqCst);
@@ -152,7 +152,7 @@ impl Fleet {
         member.out.store(false, Ordering::SeqCst);
     }
 
-    /// The processes, to whom they came from.
+    /// Takes the processes out, for the caller that provided them.
     pub(crate) fn give_back(&self) -> Vec<Process> {
         self.members.iter().filter_map(|member| locked(&member.process).take()).collect()
     }

@@ -1,6 +1,6 @@
-//! Plays the engine: takes the right to work as the controller does, works, publishes the end, gives the place back. Or an
-//! operator that we guard: it starts what it sees, and may fail. It can be stopped, and it can be lost at any step and begun
-//! again.
+//! Plays the engine: activates claims as the controller does, works, publishes the end, and releases the claim. Or plays a
+//! guarded operator: it starts every object that it sees, and may fail. It can be stopped, and it can crash at any step and
+//! start again.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -26,32 +26,32 @@ use super::{
 };
 use crate::{install::NAMESPACE, percona};
 
-/// Objects that take or give back their places at the same time.
+/// Maximum number of claims that are activated or released at the same time.
 const AT_THE_LEDGER: usize = 6;
 const STOPPED: Duration = Duration::from_secs(3);
 const LOST: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_millis(50);
 const REQUEST: Duration = Duration::from_secs(10);
-/// The phase of what has begun.
+/// The phase of an object whose work has begun.
 const BEGUN: &str = "InProgress";
 
-/// What each worker needs.
+/// Shared by all workers.
 #[derive(Clone)]
 pub(crate) struct Operator {
-    /// As the account of the operator that it plays.
+    /// With the account of the operator that it plays.
     pub client: Client,
-    /// None: the operator works on sight, as one without a lock.
+    /// `None`: the operator starts every object that it sees, without a lock.
     pub store: Option<LedgerStore>,
     pub timeline: Arc<Timeline>,
     pub faults: Arc<Faults>,
-    /// How long to work in each history; the names that shall end now.
+    /// Duration of the work in each history, and the names whose work is to end now.
     pub wishes: Arc<Wishes>,
     ledger: Arc<Semaphore>,
     gate: watch::Receiver<bool>,
     crash: mpsc::Sender<Point>,
 }
 
-/// What the clients want of the operator.
+/// Requests of the clients to the operator.
 #[derive(Default)]
 pub(crate) struct Wishes {
     work: std::sync::Mutex<std::collections::HashMap<u64, Duration>>,
@@ -59,18 +59,18 @@ pub(crate) struct Wishes {
 }
 
 impl Wishes {
-    /// How long the work on each object of a history takes; zero ends what is under way.
+    /// Sets how long the work on each object of a history takes; zero ends running work.
     pub(crate) fn work(&self, history: u64, time: Duration) {
         super::locked(&self.work).insert(history, time);
     }
 
-    /// Nothing more of a history.
+    /// Removes all requests for a history.
     pub(crate) fn forget(&self, history: u64) {
         super::locked(&self.work).remove(&history);
         super::locked(&self.finish).retain(|(_, name)| plan::number_of(name) != Some(history));
     }
 
-    /// The work of this name is to end now.
+    /// Requests the end of the work on this name.
     pub(crate) fn finish(&self, kind: Kind, name: &str) {
         super::locked(&self.finish).insert((kind, name.to_owned()));
     }
@@ -84,8 +84,8 @@ impl Wishes {
     }
 }
 
-/// Runs for ever: a task for each object that is not over. When it is lost, all tasks end where they are, and it begins
-/// again from what is stored. `guarded`: it is the operator that we guard.
+/// Runs for ever, with a task for each object that is not over. After a crash all tasks end at once, and it starts again from
+/// what is stored. `guarded`: plays the guarded operator.
 pub(crate) async fn run(
     client: Client,
     guarded: bool,
@@ -106,7 +106,7 @@ pub(crate) async fn run(
         let uid = tokio::select! {
             Some(uid) = changes.recv() => uid,
             Some(ended) = tasks.join_next() => {
-                // A change that came while the task was ending is looked at again.
+                // Changes that came while the task was ending are processed again.
                 match ended {
                     Ok(uid) => { busy.remove(&uid); uid }
                     Err(_) => continue,
@@ -143,7 +143,7 @@ pub(crate) async fn run(
     }
 }
 
-/// The end of work is written down also when the task is lost.
+/// Records the end of work also when its task is aborted.
 struct Working<'a> {
     timeline: &'a Timeline,
     history: u64,
@@ -153,7 +153,7 @@ struct Working<'a> {
 
 impl Drop for Working<'_> {
     fn drop(&mut self) {
-        // What is gone is not worked on, although that is seen a little later.
+        // An object that is gone is not worked on, although the kit sees that a little later.
         let gone = self.timeline.life(self.uid).and_then(|(_, life)| Some(life.gone?.time));
         let end = gone.unwrap_or_else(|| self.timeline.now());
         self.timeline.record(self.history, |record| {
@@ -165,7 +165,7 @@ impl Drop for Working<'_> {
 }
 
 impl Operator {
-    /// All that is done for one object, until it is over.
+    /// All work on one object, until it is over.
     async fn work(self, uid: String) -> String {
         loop {
             let Some((history, life)) = self.timeline.life(&uid) else { return uid };
@@ -184,7 +184,7 @@ impl Operator {
         }
     }
 
-    /// From the right to work to its end. True: it is over.
+    /// From activation to the end of the work. True: the object is over.
     async fn step(&self, history: u64, life: &Life, key: &ObjectKey) -> anyhow::Result<bool> {
         self.pass().await;
         let token = match &self.store {
@@ -196,7 +196,7 @@ impl Operator {
                     sleep(AGAIN).await;
                     return Ok(self.timeline.life(&life.uid).is_none_or(|(_, life)| life.over().is_some()));
                 }
-                // It waits in the queue for its turn.
+                // The claim waits in the queue for its turn.
                 Err(error) if error.category() == "waiting" => {
                     sleep(AGAIN).await;
                     return Ok(false);
@@ -217,7 +217,7 @@ impl Operator {
         }
         self.at_work(history, life, token.as_ref()).await;
         self.pass().await;
-        // As good as chance. Failed restores can be revived.
+        // As good as random. Failed restores can be revived.
         let fails = life.object.kind == Kind::Restore && !life.version.is_multiple_of(4);
         let end = match life.guarded {
             false => "Completed",
@@ -235,7 +235,7 @@ impl Operator {
         Ok(true)
     }
 
-    /// The work itself, and what may befall the operator meanwhile.
+    /// The work itself, and the faults of the operator meanwhile.
     async fn at_work(&self, history: u64, life: &Life, token: Option<&Token>) {
         let mut object = life.object.clone();
         if let Some(token) = token {
@@ -256,7 +256,7 @@ impl Operator {
         if let Some(point) = self.faults.at_work(history) {
             let _ = self.crash.send(point).await;
             if point == Point::OperatorCrashed {
-                // Its last step.
+                // A crash: no more steps.
                 std::future::pending::<()>().await;
             }
             sleep(AGAIN).await;
@@ -298,8 +298,8 @@ impl Operator {
         let _ = self.gate.clone().wait_for(|open| *open).await;
     }
 
-    /// Writes phase or state, and sets or takes off the finalizer of ours, over the version that etcd told of last. False:
-    /// there is no such object any more, it is over, or it is being deleted and cannot be begun.
+    /// Writes phase or state, and sets or removes our finalizer, over the version that etcd reported last. False: the object
+    /// is gone or over, or it is being deleted and cannot begin.
     async fn write(&self, life: &Life, phase: &str) -> anyhow::Result<bool> {
         let (home, resource) = place_of(life);
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), home, &resource);
@@ -312,7 +312,7 @@ impl Operator {
             if begins && now.finalizer {
                 return Ok(true);
             }
-            // With resourceVersion and uid: never over what someone else wrote.
+            // With resourceVersion and uid: never overwrites another client's change.
             let mut patch =
                 json!({ "metadata": { "resourceVersion": now.version.to_string(), "uid": life.uid } });
             let name = &life.object.name;
@@ -329,7 +329,7 @@ impl Operator {
             };
             match written {
                 Ok(_) => return Ok(true),
-                // Etcd will tell.
+                // Etcd will report the newer version.
                 Err(kube::Error::Api(status)) if status.code == 409 => sleep(AGAIN).await,
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
                 Err(error) => return Err(error.into()),

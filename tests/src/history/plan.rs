@@ -1,4 +1,4 @@
-//! What the clients of one history will do, made from a seed: the same seed makes the same plan.
+//! The operations of one history's clients, made from a seed: the same seed makes the same plan.
 
 use std::{fmt, time::Duration};
 
@@ -13,7 +13,7 @@ use super::{
     whose::Whose,
 };
 
-/// Namespaces that a history's backups and restores are about.
+/// Number of namespaces that a history's backups and restores are about.
 pub(crate) const NAMESPACES: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -32,7 +32,7 @@ impl Kind {
         }
     }
 
-    /// What keeps an object of ours while it is worked on. The lock takes one that is deleted and does not have it for over.
+    /// Keeps an object of ours while it is worked on. For the lock, a deleted object without it is over.
     pub(crate) fn work_finalizer(self) -> &'static str {
         match self {
             Self::Backup => BACKUP_WORK_FINALIZER,
@@ -54,7 +54,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What an object is called in the ledger.
+/// Key of an object in the ledger.
 pub(crate) fn key_of(kind: Kind, namespace: &str, name: &str) -> ObjectKey {
     match kind {
         Kind::Backup => ObjectKey::backup(namespace, name),
@@ -67,12 +67,12 @@ pub(crate) fn key_of(kind: Kind, namespace: &str, name: &str) -> ObjectKey {
 pub(crate) struct Area(pub u8);
 
 impl Area {
-    /// Those of which this is true.
+    /// The namespaces that fulfil a condition.
     pub(crate) fn of(prefix: &str, is_in: impl Fn(&str) -> bool) -> Self {
         Self((0..NAMESPACES).map(|index| u8::from(is_in(&namespace(prefix, index))) << index).sum())
     }
 
-    /// Whether a namespace is in both.
+    /// Whether a namespace is in both areas.
     pub(crate) fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
@@ -83,13 +83,13 @@ pub(crate) struct Object {
     pub kind: Kind,
     /// Its name, or with [`How::Generate`] the first part of it.
     pub name: String,
-    /// What it reads or writes.
+    /// The namespaces that it reads or writes.
     pub area: Area,
 }
 
 impl Object {
-    /// Whether two objects may not be at work together, by the rules of the design and nothing of our code: one is a restore,
-    /// and they touch the same namespace. Objects of one name are never in each other's way.
+    /// Whether two objects must not be at work together, by the rules of the design and not by our code: one is a restore,
+    /// and they touch the same namespace. Objects of one name never conflict.
     pub(crate) fn collides(&self, other: &Self) -> bool {
         let same = self.kind == other.kind && self.name == other.name;
         let writes = self.kind == Kind::Restore || other.kind == Kind::Restore;
@@ -110,22 +110,22 @@ pub(crate) struct Create {
     pub object: Object,
     pub how: How,
     pub dry_run: bool,
-    /// What shall go wrong.
+    /// The planned fault.
     pub fault: Option<Point>,
 }
 
-/// One thing that a client does.
+/// An operation of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Create(Create),
-    /// Asks the operator to end the work of this name now.
+    /// Asks the operator to end the work on this name now.
     Finish(Kind, String),
-    /// Takes a claim of the history by force.
+    /// Releases a claim of the history by force.
     Release,
-    /// Takes a failed restore of the history back to life, as its operator may.
+    /// Revives a failed restore of the history, as its operator may.
     Revive,
     Delete(Kind, String),
-    /// One of those of a soak only.
+    /// An operation that only a soak has.
     Soak(SoakOp),
 }
 
@@ -137,11 +137,11 @@ pub(crate) struct Step {
     pub op: Op,
 }
 
-/// A history: clients side by side, each with its steps.
+/// A history: concurrent clients, each with its steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub number: u64,
-    /// What all its names begin with.
+    /// Prefix of all its names.
     pub prefix: String,
     pub whose: Whose,
     pub clients: Vec<Vec<Step>>,
@@ -149,20 +149,20 @@ pub(crate) struct Plan {
     pub work: Duration,
 }
 
-/// What a history is played on.
+/// The environment of a history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Setting {
     pub servers: usize,
     pub faults: bool,
-    /// Real controllers, of two installations, and not the operator that the kit plays.
+    /// Real controllers of two installations work, instead of the operator that the kit plays.
     pub controllers: bool,
-    /// Some histories are about objects of an operator that we guard.
+    /// Some histories are about objects of a guarded operator.
     pub guarded: bool,
-    /// Clients do what only those of a soak do, too.
+    /// Clients also perform the operations of a soak.
     pub soak: bool,
 }
 
-/// What the names of a history begin with.
+/// Prefix of a history's names.
 pub(crate) fn prefix(number: u64) -> String {
     format!("h{number:06}-")
 }
@@ -177,12 +177,12 @@ pub(crate) fn is_foreign(name: &str) -> bool {
     number_of(name).is_some() && name.as_bytes().get(8) == Some(&b'x')
 }
 
-/// The name of a history's namespace; it needs not exist.
+/// The name of a history's namespace, which need not exist.
 pub(crate) fn namespace(prefix: &str, index: usize) -> String {
     format!("{prefix}{}", char::from(b'a' + u8::try_from(index).unwrap_or_default()))
 }
 
-/// What a stored object of this spec touches. A restore touches what it maps to, and not what it maps from.
+/// The namespaces that a stored object of this spec touches. A restore touches the targets of its mapping, and not the sources.
 pub(crate) fn area_of(prefix: &str, spec: &Value) -> Area {
     let mapping = spec["namespaceMapping"].as_object();
     let included = spec["includedNamespaces"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -198,8 +198,8 @@ pub(crate) fn area_of(prefix: &str, spec: &Value) -> Area {
 }
 
 impl Plan {
-    /// The plan of this history. `process` is a fault that stops or kills a process; the first creation of the history
-    /// that gets to its point is hit.
+    /// The plan of this history. `process` is a fault that stops or kills a process; it hits the first creation of the
+    /// history that reaches its point.
     pub(crate) fn new(seed: u64, number: u64, setting: Setting, process: Option<Point>) -> Self {
         let mut random = Random::of(seed, number);
         loop {
@@ -222,7 +222,7 @@ impl Plan {
                 let op = draw_op(random, &prefix, fixed, setting, &whose);
                 let server = usize::try_from(random.below(setting.servers as u64)).unwrap_or_default();
                 let mut after = Duration::from_millis(random.below(15));
-                // Work is over before some of the steps.
+                // The work is over before some of the steps.
                 let longest = match whose {
                     Whose::Ours => 0,
                     Whose::Operators { .. } => 150,
@@ -239,7 +239,7 @@ impl Plan {
             }
         }
         if whose == (Whose::Installations { slow: true }) {
-            // In the middle of a restore, most times.
+            // Usually in the middle of a restore.
             let after = Duration::from_millis(1000 + random.below(1500));
             lists.push(vec![Step { after, server: 0, op: Op::Release }]);
         }
@@ -250,8 +250,8 @@ impl Plan {
         plan
     }
 
-    /// One client's creation is held up behind a server that stands still. Another asks again and again for what
-    /// collides with it, until its orphaned claim is collected; then the first may land late.
+    /// One client's creation is delayed by a stopped server. Another client retries a conflicting creation until the orphaned
+    /// claim is collected; then the first may be stored late.
     fn play_late_landing(&mut self) {
         let full = |what: &str| format!("{}{what}", self.prefix);
         let create = |kind, what: &str| {
@@ -269,7 +269,7 @@ impl Plan {
         self.clients = vec![vec![late], asking];
     }
 
-    /// Lets the same go wrong in every creation.
+    /// Sets the same fault for every creation.
     pub(crate) fn hit_all(&mut self, fault: Point) {
         for step in self.clients.iter_mut().flatten() {
             if let Op::Create(create) = &mut step.op
@@ -295,8 +295,8 @@ impl Plan {
     }
 }
 
-/// Names are few, so that they are used again. The second of each kind is always for the same area, because it may be
-/// applied: an apply to what exists is an update.
+/// Names are few, so that they are used again. The second of each kind always has the same area, because it may be applied:
+/// an apply to an existing object is an update.
 fn draw_op(random: &mut Random, prefix: &str, fixed: [Area; 2], setting: Setting, whose: &Whose) -> Op {
     let kind = if random.one_in(2) { Kind::Backup } else { Kind::Restore };
     let which = random.below(2);
@@ -318,7 +318,7 @@ fn draw_op(random: &mut Random, prefix: &str, fixed: [Area; 2], setting: Setting
             };
             let fixed = fixed[usize::from(kind == Kind::Restore)];
             let area = if matches!(whose, Whose::Operators { .. }) {
-                // A cluster is one thing.
+                // A database cluster is indivisible.
                 Area(1)
             } else if which == 1 && how != How::Generate {
                 fixed

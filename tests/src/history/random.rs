@@ -1,4 +1,4 @@
-//! Numbers that look random and come again with the same seed (SplitMix64, Steele and others 2014).
+//! Pseudo-random numbers, the same for the same seed (SplitMix64, Steele and others 2014).
 
 use super::plan::NAMESPACES;
 
@@ -7,8 +7,8 @@ use super::plan::NAMESPACES;
 pub struct Random(u64);
 
 impl Random {
-    /// The source of a history. Both numbers are mixed first: sources that begin a few steps apart would give the same
-    /// numbers, a few steps apart.
+    /// The source of a history. Both numbers are mixed first: otherwise neighbouring sources would give the same numbers,
+    /// shifted by a few steps.
     pub fn of(seed: u64, history: u64) -> Self {
         Self(Self(seed).number() ^ Self(!history).number())
     }
@@ -25,7 +25,7 @@ impl Random {
         self.number() % limit.max(1)
     }
 
-    /// True once in so many times.
+    /// True once in `times` times.
     pub fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

@@ -1,5 +1,5 @@
-//! What is known of a history: what its clients asked and were told, what the webhook was asked and said, who worked when,
-//! and what stood in etcd at which revision. The checker looks at nothing else.
+//! The record of a history: requests and answers of its clients and of the webhook, work and when it was done, and what etcd
+//! held at which revision. The checker sees nothing else.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -8,7 +8,7 @@ use std::{
 
 use super::plan::{Kind, Object};
 
-/// A moment: a revision of etcd, which orders all that is stored, and when the kit saw it, since the start of the run on
+/// A moment: an etcd revision, which orders all writes, and the time at which the kit saw it, since the start of the run on
 /// one monotonic clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct At {
@@ -19,7 +19,7 @@ pub(crate) struct At {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It was made, or is there.
+    /// The object was created, or exists.
     Done {
         uid: String,
     },
@@ -28,7 +28,7 @@ pub(crate) enum Answer {
         /// The message and all causes.
         text: String,
     },
-    /// Refused for another reason, or failed: the code, and what was said.
+    /// Refused for another reason, or failed: code and message.
     Other {
         code: u16,
         text: String,
@@ -46,14 +46,14 @@ pub(crate) struct Attempt {
     pub answer: Answer,
 }
 
-/// A creation that our webhook was asked about.
+/// A creation that our webhook reviewed.
 #[derive(Clone, Debug)]
 pub(crate) struct Review {
     /// The attempt that it came from.
     pub attempt: u64,
     pub uid: String,
     pub dry_run: bool,
-    /// What was answered; none if nothing was.
+    /// The answer; `None` without one.
     pub allowed: Option<bool>,
     pub answered: Option<Duration>,
     pub code: u16,
@@ -63,12 +63,12 @@ pub(crate) struct Review {
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
     pub uid: String,
-    /// With the area that the right to work was for.
+    /// With the area that the claim was for.
     pub object: Object,
-    /// Uid of the ledger and epoch: the fencing token; none without a lock.
+    /// Uid of the ledger and epoch: the fencing token; `None` without a lock.
     pub token: Option<(String, u64)>,
     pub begin: Duration,
-    /// When it ended; none: it has not.
+    /// When it ended; `None`: not yet.
     pub end: Option<Duration>,
 }
 
@@ -85,55 +85,56 @@ pub(crate) struct Write {
 pub(crate) struct Life {
     pub uid: String,
     pub object: Object,
-    /// Whether it is one of an operator that is guarded. Such a one has another life when it is revived.
+    /// Whether it belongs to a guarded operator. Such an object has another life when it is revived.
     pub guarded: bool,
     pub created: At,
     /// When its work began, by its phase.
     pub began: Option<At>,
-    /// When it came to a terminal phase.
+    /// When it reached a terminal phase.
     pub ended: Option<At>,
     pub gone: Option<At>,
     pub phase: String,
-    /// Every phase that it has been in, and when it came to that.
+    /// Every phase that it was in, and when it reached it.
     pub phases: Vec<(String, At)>,
-    /// When it needed nothing of the cluster and so no claim: a backup of ours that only its bucket has still to take
-    /// (`docs/design/lock.md`).
+    /// When it needed nothing from the cluster and so no claim: a backup of ours of which only the upload to its bucket was
+    /// left (`docs/design/lock.md`).
     pub rests: Vec<Span>,
-    /// What the bucket held when its terminal phase was seen; none where that was not looked at.
+    /// What the bucket held when its terminal phase was seen; `None` where that was not checked.
     pub stored: Option<StoredEnd>,
-    /// Why it failed, as its status says.
+    /// Reason of its failure, from its status.
     pub failure_reason: String,
-    /// When its deletion was asked for.
+    /// When its deletion was requested.
     pub deleted: Option<At>,
-    /// Whether it says that it never ends unless it is deleted: its claim was taken by force, and it would have to collect again.
+    /// Whether its status says that it never ends unless it is deleted: its claim was released by force, and it would have to
+    /// collect again.
     pub stuck: bool,
     pub finalizer: bool,
-    /// Its resourceVersion: the revision at which it was written last.
+    /// Its resourceVersion: the revision of its last write.
     pub version: u64,
 }
 
-/// What a bucket holds of a backup.
+/// The stored state of a backup in a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StoredEnd {
-    /// Of the metadata; empty if there is none.
+    /// From the metadata; empty without metadata.
     pub uid: String,
     pub phase: String,
-    /// Whether there are contents.
+    /// Whether the contents are stored.
     pub contents: bool,
 }
 
 impl Life {
-    /// Whether it was made as one that has ended: from a bucket.
+    /// Whether it was created in a terminal phase: imported from a bucket.
     pub(crate) fn is_imported(&self) -> bool {
         self.ended.is_some_and(|ended| ended.revision == self.created.revision)
     }
 
-    /// The first moment at which it no longer could work: ended, or gone.
+    /// The first moment at which it could no longer work: ended, or gone.
     pub(crate) fn over(&self) -> Option<At> {
         [self.ended, self.gone].into_iter().flatten().min_by_key(|at| at.revision)
     }
 
-    /// Whether it was stored, not over, and did not rest, at some revision that the other did so, too.
+    /// Whether both were stored, not over and not resting (see `rests`) at the same revision.
     pub(crate) fn meets(&self, other: &Self) -> bool {
         let meet = |one: &Span, other: &Span| {
             let before =
@@ -144,7 +145,7 @@ impl Life {
         own.iter().any(|one| others.iter().any(|other| meet(one, other)))
     }
 
-    /// Of this time, all but what it rested.
+    /// This time without the spans in `rests`.
     fn awake(&self, from: At, until: Option<At>) -> Vec<Span> {
         let begins = std::iter::once(Some(from)).chain(self.rests.iter().map(|rest| rest.until));
         let ends = self.rests.iter().map(|rest| Some(rest.from)).chain([None]);
@@ -157,12 +158,12 @@ impl Life {
     }
 }
 
-/// A time during which an entry of a uid stood in the ledger.
+/// A time during which an entry of a uid was in the ledger.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
-    /// The first ledger that holds it.
+    /// The first ledger version with it.
     pub from: At,
-    /// The first that no longer does.
+    /// The first version without it.
     pub until: Option<At>,
 }
 
@@ -177,7 +178,7 @@ impl Span {
 pub(crate) struct Standing {
     pub uid: String,
     pub object: Object,
-    /// When it stood there, holding a place for its object.
+    /// When it was in the ledger and held a place for its object.
     pub spans: Vec<Span>,
 }
 
@@ -188,7 +189,7 @@ impl Standing {
 }
 
 impl Attempt {
-    /// Whether nobody can tell what became of it.
+    /// Whether its outcome is unknown.
     pub(crate) fn is_unsure(&self) -> bool {
         match &self.answer {
             Answer::Lost => true,
@@ -198,36 +199,36 @@ impl Attempt {
     }
 }
 
-/// All that is known of one history.
+/// The whole record of one history.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     /// The creations, in the order in which they were sent.
     pub attempts: Vec<Attempt>,
     pub reviews: Vec<Review>,
     pub work: Vec<Work>,
-    /// By uid; the earlier lives of what was revived by the uid and their ends.
+    /// By uid; earlier lives of revived objects by uid and end.
     pub lives: HashMap<String, Life>,
-    /// What had a place in the ledger.
+    /// Objects with a place in the ledger.
     pub standings: HashMap<String, Standing>,
-    /// What else stood there: intents, who waits, deletions.
+    /// Other entries of the ledger: intents, waiting objects, deletions.
     pub marks: HashMap<String, Standing>,
-    /// When the claim of a uid was taken by force.
+    /// When the claim of a uid was released by force.
     pub releases: HashMap<String, At>,
-    /// When the Lease of an installation's leader was gone, by the namespace of the installation.
+    /// When the Lease of an installation's leader was missing, by the namespace of the installation.
     pub leaderless: Vec<(String, Span)>,
-    /// What restores wrote, where real ones did.
+    /// Items that restores wrote, where real controllers work.
     pub writes: Vec<Write>,
-    /// Operations that create nothing that is looked at, by what they are.
+    /// Operations that create no checked object, by type.
     pub other_operations: BTreeMap<&'static str, u64>,
-    /// Names of backups that a person asked to be deleted with their files.
+    /// Names of backups whose deletion with their files a user requested.
     pub deletions: HashSet<String>,
-    /// Names that a person cancelled or deleted.
+    /// Names that a user cancelled or deleted.
     pub cancellations: HashSet<String>,
-    /// What changed in the ledger, for people.
+    /// Changes of the ledger, for readers.
     pub ledger: Vec<String>,
-    /// When the kit began to take the history's objects away.
+    /// When the kit began to remove the history's objects.
     pub swept: Option<Duration>,
-    /// What the operator met, for people.
+    /// Errors of the operator, for readers.
     pub operator_errors: Vec<String>,
     pub closed: Duration,
 }
@@ -237,7 +238,8 @@ impl Record {
         *self.other_operations.entry(operation).or_default() += 1;
     }
 
-    /// Takes the phases of the objects for the work of real controllers. Work whose claim was taken by force has until then.
+    /// Derives the work of real controllers from the phases of the objects. Work whose claim was released by force ends with
+    /// that release.
     pub(crate) fn work_by_phases(&mut self) {
         self.settle_rests();
         for life in self.lives.values() {
@@ -252,8 +254,8 @@ impl Record {
         }
     }
 
-    /// A backup that rested marks itself, then asks for its claim, and rests again where it is refused: until it has the claim it
-    /// has not stopped resting.
+    /// A backup in `rests` marks itself, then requests its claim, and rests again if that is refused: a rest ends only when
+    /// the claim is granted.
     fn settle_rests(&mut self) {
         for life in self.lives.values_mut() {
             let spans = self.standings.get(&life.uid).map_or(&[][..], |standing| &standing.spans);
@@ -280,21 +282,21 @@ impl Record {
         }
     }
 
-    /// The name of a restore that can be taken back to life.
+    /// The name of a restore that can be revived.
     pub(crate) fn failed_restore(&self) -> Option<String> {
         let failed =
             |life: &&Life| life.phase == "Error" && life.object.kind == Kind::Restore && life.gone.is_none();
         self.lives.values().find(failed).map(|life| life.object.name.clone())
     }
 
-    /// Names and phases of what is stored and not over, and the last error of its operator.
+    /// Names and phases of stored objects that are not over, and the last error of their operator.
     pub(crate) fn unended(&self) -> String {
         let lives = self.lives.values().filter(|life| life.over().is_none());
         let names: Vec<_> = lives.map(|life| format!("{} {:?}", life.object.name, life.phase)).collect();
         format!("{}; operator: {:?}", names.join(", "), self.operator_errors.last())
     }
 
-    /// Whether something may still be on its way.
+    /// Whether the outcome of an attempt is unknown: its object may still be stored.
     pub(crate) fn is_unsure(&self) -> bool {
         self.attempts.iter().any(Attempt::is_unsure)
     }

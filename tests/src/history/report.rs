@@ -1,4 +1,4 @@
-//! What a run of histories has shown, as numbers.
+//! The results of a run of histories, as numbers.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
@@ -13,43 +13,43 @@ const SHOWN: usize = 10;
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub(crate) seed: u64,
-    /// Where logs are, and the records of histories with a violation.
+    /// Folder of logs, and of the records of histories with a violation.
     pub(crate) folder: PathBuf,
     pub histories: u64,
-    /// Histories with a conflict: only they count.
+    /// Histories with a conflict: only these count.
     pub(crate) counted: u64,
-    /// Pairs of creations that were in each other's way.
+    /// Pairs of conflicting creations.
     pub conflicts: u64,
     pub(crate) operations: u64,
-    /// Those that create nothing which is looked at, by what they are.
+    /// Operations that create no checked object, by type.
     pub(crate) other_operations: BTreeMap<&'static str, u64>,
     pub(crate) admitted: u64,
-    /// Creations that our webhook refused because of others.
+    /// Creations that our webhook refused because of other objects.
     pub(crate) refused: u64,
     pub(crate) dry_runs: u64,
-    /// Creations that failed in another way, by code; 0 is no answer.
+    /// Creations that failed in another way, by code; 0 means no answer.
     pub(crate) failed: BTreeMap<u16, u64>,
-    /// What stood in an answer of each such code.
+    /// Example of an answer for each such code.
     pub(crate) examples: BTreeMap<u16, String>,
     /// Pieces of work.
     pub(crate) works: u64,
-    /// Failed restores that were taken back to life.
+    /// Failed restores that were revived.
     pub(crate) revivals: u64,
-    /// Claims that were taken by force.
+    /// Claims that were released by force.
     pub(crate) releases: u64,
     /// Items that restores wrote.
     pub(crate) writes: u64,
-    /// The phases that objects came to.
+    /// The terminal phases of objects.
     pub(crate) ends: BTreeMap<String, u64>,
     /// Why objects failed: reasons without names and numbers.
     pub(crate) reasons: BTreeMap<String, u64>,
-    /// Backups that came from a bucket.
+    /// Backups imported from a bucket.
     pub(crate) imported: u64,
     /// Objects that were stored after their claim had been collected.
     pub(crate) late: u64,
     /// Objects that were stored after their history had been judged.
     pub(crate) strays: u64,
-    /// Errors that the operator met and lived through.
+    /// Errors that the operator met and survived.
     pub(crate) operator_errors: u64,
     /// One of them.
     pub(crate) operator_error: String,
@@ -58,9 +58,9 @@ pub struct Report {
     pub(crate) missed: Vec<Point>,
     /// Broken promises, with the number of the history.
     pub(crate) violations: Vec<(u64, Violation)>,
-    /// What the kit itself could not do.
+    /// Failures of the kit itself.
     pub(crate) trouble: Vec<String>,
-    /// Versions of the ledger, and the size of the largest.
+    /// Number of ledger versions, and the size of the largest.
     pub(crate) ledger: (u64, usize),
     pub(crate) elapsed: Duration,
 }
@@ -116,7 +116,7 @@ impl Report {
         broken
     }
 
-    /// Fails when a promise was broken, a point was not reached, or nothing was shown.
+    /// Fails if a promise was broken, a point was not reached, or nothing was shown.
     pub fn verdict(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
             self.violations.is_empty(),
@@ -190,7 +190,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// A reason without the words that have digits in them, such as names.
+/// A reason without the words that contain digits, such as names.
 fn shape_of(reason: &str) -> String {
     let word = |word: &str| {
         if word.contains(|letter: char| letter.is_ascii_digit()) { "…".to_owned() } else { word.to_owned() }

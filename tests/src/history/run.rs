@@ -30,25 +30,26 @@ use crate::{
     wait,
 };
 
-/// Histories whose clients are at work.
+/// Maximum number of histories whose clients are active.
 const AT_ONCE: usize = 12;
-/// Histories that are not over yet: their claims are waited for.
+/// Maximum number of histories that are not over yet: their claims are waited for.
 const OPEN: usize = 120;
-/// The same with real controllers, whose slots are few: the rest would only wait for one.
+/// The same with real controllers, whose slots are few: more histories would only wait for a slot.
 const OPEN_WITH_CONTROLLERS: usize = 40;
 /// The same in a soak, which ends when they are over.
 const OPEN_IN_A_SOAK: usize = 30;
-/// One history in so many has the fault of a process: in a short run, in a long one, and in a soak.
+/// One history in this many has the fault of a process: in a short run, in a long one, and in a soak.
 const PROCESS_FAULT_EVERY: [u64; 3] = [32, 60, 12];
-/// From here on a run is long.
+/// Number of histories from which a run is long.
 const LONG: u64 = 1000;
-/// Histories that are added at most to get to the points that were missed.
+/// Maximum number of histories that are added to reach missed points.
 const EXTRA: u64 = 60;
 /// Longest time to the end of an object or a claim: the longest fault, the grace, and time to notice.
 const ENDS_WITHIN: Duration = Duration::from_secs(45);
-/// The same with real controllers: until another one leads, and asks again what an API server refused that had just started.
+/// The same with real controllers: includes the next leader's election, and its retries while an API server refuses requests
+/// after its start.
 const LEADS_WITHIN: Duration = Duration::from_secs(90);
-/// What the disturbances of a soak add to that: each is over within half a minute, and work is tried again later and later.
+/// Extra time for the disturbances of a soak: each ends within 30 s, and the backoff of retries grows.
 const DISTURBED: Duration = Duration::from_mins(1);
 const TOLD_EVERY: Duration = Duration::from_secs(30);
 
@@ -57,18 +58,18 @@ pub struct Options {
     pub count: u64,
     pub seed: u64,
     pub faults: bool,
-    /// The webhook that looks and then allows takes the place of ours, and the operator works on sight.
+    /// The webhook that only looks replaces ours, and the operator starts every object that it sees.
     pub naive: bool,
-    /// Real controllers of two installations work, and not the operator that the kit plays.
+    /// Real controllers of two installations work, instead of the operator that the kit plays.
     pub controllers: bool,
-    /// A soak: histories begin for this long, and `count` does not matter; clients do more, and more goes wrong.
+    /// A soak: histories begin for this long, `count` is ignored, and clients have more operations and faults.
     pub soak: Option<Duration>,
-    /// Programs of another version, which take turns with ours in a soak.
+    /// Programs of another version, which alternate with ours in a soak.
     pub other: Option<Programs>,
     pub progress: bool,
 }
 
-/// Plays them in a world without webhooks and controllers.
+/// Plays the histories in a world without webhooks and controllers.
 pub async fn run(world: &mut World, options: &Options) -> anyhow::Result<Report> {
     let folder = target().join(if options.soak.is_some() { "soak" } else { "histories" });
     std::fs::create_dir_all(&folder)?;
@@ -97,7 +98,7 @@ pub async fn run(world: &mut World, options: &Options) -> anyhow::Result<Report>
             run.trouble(&format!("disturbances: {error:#}"));
         }
     }
-    // A soak has no history that is added for what was missed.
+    // A soak adds no histories for missed points.
     let missed = if options.faults && options.soak.is_none() { run.missed() } else { Vec::new() };
     let Run { stage: of_the_run, report, .. } = run;
     drop(of_the_run);
@@ -117,7 +118,7 @@ pub async fn run(world: &mut World, options: &Options) -> anyhow::Result<Report>
     Ok(report)
 }
 
-/// The logs of what was tested outlive the run, for who looks into what it found.
+/// Keeps the logs of the tested programs after the run, to investigate findings.
 fn keep_logs(stage: &Stage, folder: &Path) -> anyhow::Result<()> {
     std::fs::write(folder.join("webhooks.log"), stage.faults.webhooks.logs(usize::MAX))?;
     std::fs::write(folder.join("controllers.log"), stage.faults.controllers.logs(usize::MAX))?;
@@ -134,18 +135,18 @@ struct Run {
     options: Options,
     slots: Semaphore,
     process_fault: Turn<()>,
-    /// What the histories that are added at the end are for.
+    /// The points that the added histories are to reach.
     wanted: Mutex<HashMap<u64, Point>>,
-    /// The turns of histories that are about the same database cluster.
+    /// Locks for histories that are about the same database cluster.
     clusters: Vec<Turn<()>>,
-    /// What each history is at.
+    /// The current step of each history.
     doing: Mutex<BTreeMap<u64, &'static str>>,
     report: Mutex<Report>,
     rules: Rules,
 }
 
 impl Run {
-    /// All histories, and then those that are added for the points that were missed.
+    /// Plays all histories, and then those added for missed points.
     async fn all(&self) {
         let Options { count, faults, soak, .. } = self.options;
         if let Some(time) = soak {
@@ -194,7 +195,7 @@ impl Run {
         Point::of_a_process(self.options.controllers)
     }
 
-    /// Says now and then how far it is.
+    /// Reports the progress from time to time.
     async fn tell(&self) {
         loop {
             sleep(TOLD_EVERY).await;
@@ -242,10 +243,10 @@ impl Run {
             plan.hit_all(point);
         }
         let point = planned.or(of_a_process).or_else(|| faults.take_owed());
-        // One after another, or they would keep each other from happening.
+        // One after another, or they would prevent each other.
         let turn = if point.is_some() { Some(self.process_fault.lock().await) } else { None };
         {
-            // Those that hold the turn don't wait for a slot as well, or the turn would be idle.
+            // Holders of this lock do not wait for a slot as well, or the lock would be held idle.
             let _slot = if turn.is_none() { Some(self.slots.acquire().await) } else { None };
             self.doing(number, "its clients act");
             wishes.work(number, plan.work);
@@ -256,7 +257,7 @@ impl Run {
         }
         if point.is_some() {
             self.doing(number, "a fault of a process");
-            // The operator may still be on its way to its point.
+            // The operator may not have reached its point yet.
             self.until(Duration::from_secs(3), || faults.busy() || self.all_over(number)).await;
             faults.end_history(number);
             self.until(self.rules.freed_within, || !faults.busy()).await;
@@ -282,11 +283,11 @@ impl Run {
         self.stage.timeline.left(number).1 == 0
     }
 
-    /// Ends what is left, waits until the ledger knows nothing of it, and sweeps it away.
+    /// Ends what is left, waits until the ledger no longer names it, and deletes it.
     async fn clean_up(&self, number: u64) {
         let Stage { timeline, faults, wishes, .. } = &*self.stage;
         let prefix = plan::prefix(number);
-        // What was on its way through a process that stood still may still come.
+        // Requests that went through a stopped process may still take effect.
         if faults.busy() && timeline.record(number, |record| record.is_unsure()) {
             self.until(self.rules.freed_within, || !faults.busy()).await;
             sleep(Duration::from_secs(1)).await;
@@ -297,16 +298,16 @@ impl Run {
             self.trouble(&format!("history {number}: some objects never ended: {unended}"));
             write_for_readers(&locked(&self.report).folder, number, &format!("{unended}\n{record:#?}"));
         }
-        // As a person does who reads what such a backup says.
+        // As a user does who reads the message of such a backup.
         if timeline
             .record(number, |record| record.lives.values().any(|life| life.stuck && life.over().is_none()))
         {
             self.sweep(number, &prefix).await;
         }
-        // A claim of which its client heard nothing may be written while the rest is swept away already.
+        // A claim whose client received no answer may be written while the rest is being deleted.
         loop {
             self.doing(number, "claims are freed");
-            // Whether it was in time is the checker's to say; here the text says whether anything is left at all.
+            // The checker decides whether it was in time; here the text shows whether anything is left at all.
             let freed = self.until(self.rules.freed_within, || !timeline.in_ledger(&prefix)).await;
             if !freed {
                 self.trouble(&format!("history {number}: the ledger still names it"));
@@ -316,7 +317,7 @@ impl Run {
                 return;
             }
             if !freed {
-                // What has just been swept away has its claim for a little longer.
+                // Deleted objects keep their claims for a little longer.
                 self.until(self.rules.freed_within, || !timeline.in_ledger(&prefix)).await;
                 return;
             }
@@ -355,13 +356,13 @@ impl Run {
         locked(&self.report).trouble.push(what.to_owned());
     }
 
-    /// Waits until it is so. False: not in time.
+    /// Waits until a condition holds. False: timeout.
     async fn until(&self, time: Duration, so: impl Fn() -> bool) -> bool {
         wait::until("it is so", time, async || anyhow::Ok(so())).await.is_ok()
     }
 }
 
-/// For a person who looks into what a history did.
+/// Writes a file for users who investigate a history.
 fn write_for_readers(folder: &Path, number: u64, text: &str) {
     let _ = std::fs::write(folder.join(format!("history-{number}.txt")), text);
 }

@@ -1,4 +1,4 @@
-//! What only the clients of a soak do, and how they do it.
+//! Operations that only the clients of a soak have.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ use crate::wait::until;
 
 const MERGE: &str = "application/merge-patch+json";
 const JSON: &str = "application/json";
-/// The interval of schedules (seconds), and how long one is left alone: it runs once or twice.
+/// The interval of schedules (seconds), and the time until one is deleted: it runs once or twice.
 const INTERVAL: u64 = 2;
 const RUNS: Duration = Duration::from_secs(5);
-/// How long a person holds.
+/// Duration of a hold.
 const HELD: Duration = Duration::from_millis(800);
-/// How long who wants to delete a backup waits for its end.
+/// How long a client that wants to delete a backup waits for its end.
 const ENDS: Duration = Duration::from_secs(5);
 
 /// A namespace with a claim whose snapshots become ready, and one with a claim whose snapshots never do.
@@ -33,23 +33,23 @@ pub(crate) const VOLUMES: [&str; 2] = ["soak-ready", "soak-never-ready"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SoakOp {
-    /// Asks for the early end of the work of this name.
+    /// Requests the early end of the work on this name.
     Cancel(Kind, String),
     /// Holds these namespaces for a while.
     Hold(Area),
     /// Has a schedule make backups of these namespaces for a while.
     Schedule { name: String, area: Area },
-    /// Asks for a backup to be deleted with its files.
+    /// Requests the deletion of a backup with its files.
     RequestDeletion(String),
-    /// Puts a backup of another cluster, in this phase, into the bucket of its installation, and has that compared.
+    /// Puts a backup of another cluster, in this phase, into the bucket of its installation, and requests synchronisation.
     Import { name: String, phase: &'static str },
-    /// Has the bucket of an installation compared with the cluster: of the one that this name is of.
+    /// Requests synchronisation of a bucket: that of the installation to which this name belongs.
     Synchronise(String),
     /// Backs up volumes, whose snapshots are ready soon, or never.
     Volumes { name: String, ready: bool },
 }
 
-/// Names are few, so that they meet one another and those of other operations.
+/// Names are few, so that these operations meet objects of one another and of other operations.
 pub(super) fn draw(random: &mut Random, prefix: &str) -> SoakOp {
     let which = random.below(2);
     let name = |letter: char| format!("{prefix}{letter}{which}");
@@ -110,7 +110,7 @@ impl Clients {
                 self.write(Method::POST, collection(name, "deletebackuprequests"), JSON, request, server)
                     .await;
             }
-            // What was there once is not put there again: it could not be told whether it came back by itself.
+            // A backup that was deleted is not imported again: that could not be told from a wrong return.
             SoakOp::Import { name, .. }
                 if self.timeline.record(plan.number, |record| record.deletions.contains(name)) => {}
             SoakOp::Import { name, phase } => {
@@ -131,7 +131,7 @@ impl Clients {
         }
     }
 
-    /// Waits a little for a backup of this name that has ended.
+    /// Waits a little for an ended backup of this name.
     async fn ended(&self, plan: &Plan, name: &str) {
         let _ = until("a backup has ended", ENDS, async || {
             let ended = |life: &Life| life.object.name == name && life.ended.is_some() && life.gone.is_none();
@@ -140,7 +140,7 @@ impl Clients {
         .await;
     }
 
-    /// Asks for a pass over the bucket of the installation that this name is of.
+    /// Requests synchronisation of the bucket of the installation to which this name belongs.
     async fn synchronise(&self, name: &str, server: usize) {
         let path = format!("{}/default", collection(name, "backupstoragelocations"));
         let id = json!({ "id": format!("{:?}", self.timeline.now()) }).to_string();
@@ -148,7 +148,7 @@ impl Clients {
         self.write(Method::PATCH, path, MERGE, change, server).await;
     }
 
-    /// Deletes the schedules of a history, whatever their clients have done.
+    /// Deletes the schedules of a history, whatever its clients have done.
     pub(super) async fn end_schedules(&self, prefix: &str) {
         for name in [0, 1].map(|which| format!("{prefix}s{which}")) {
             let path = format!("{}/{name}", collection(&name, "schedules"));
@@ -156,7 +156,7 @@ impl Clients {
         }
     }
 
-    /// Holds as `kubectl backup locks hold` does, and ends that.
+    /// Holds as `kubectl backup locks hold` does, and ends the hold.
     async fn hold(&self, prefix: &str, area: Area) {
         let Some(ledgers) = &self.ledgers else { return };
         let key = ObjectKey::new(ObjectKind::Hold, installation(prefix), &format!("{prefix}hold"));
@@ -165,13 +165,13 @@ impl Clients {
         let taken = |ledger: &mut Ledger| {
             ledger.claim(&key).is_none() && ledger.hold(&key, &uid, &footprint, "", "soak").is_ok()
         };
-        // It may have been written also where no answer came.
+        // Without an answer, it may have been written all the same.
         let _ = ledgers.change(VELERO_SCOPE, Instant::now() + PATIENCE, taken).await;
         sleep(HELD).await;
         self.end_hold(prefix).await;
     }
 
-    /// Takes the hold of a history away, if there is one.
+    /// Removes the hold of a history, if there is one.
     pub(super) async fn end_hold(&self, prefix: &str) {
         let Some(ledgers) = &self.ledgers else { return };
         let key = ObjectKey::new(ObjectKind::Hold, installation(prefix), &format!("{prefix}hold"));
@@ -185,7 +185,7 @@ impl Clients {
             }
             done
         };
-        // What did not come through is tried again when the history is cleaned up.
+        // A failed change is retried when the history is cleaned up.
         let _ = ledgers.change(VELERO_SCOPE, Instant::now() + PATIENCE, release).await;
     }
 
@@ -197,7 +197,7 @@ impl Clients {
 }
 
 fn object(kind: &str, name: &str, spec: &Value) -> Value {
-    // The annotation goes on to the backups that a schedule makes, and shows reviews whose they are.
+    // Schedules copy the annotation to their backups, and reviews are assigned by it.
     json!({ "apiVersion": "velero.io/v1", "kind": kind, "spec": spec,
         "metadata": { "name": name, "annotations": { ATTEMPT: "0" } } })
 }

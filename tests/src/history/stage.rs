@@ -1,5 +1,5 @@
-//! Puts everything in its place: taps before and behind the webhook replicas, the second webhook, the operator, the watch
-//! on etcd; and takes it away at the end.
+//! Sets up the run: taps before and behind the webhook replicas, the second webhook, the operator, the watch on etcd; and
+//! removes them at the end.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -54,7 +54,7 @@ const REPLICAS: usize = 3;
 const START: Duration = Duration::from_mins(1);
 const CLIENTS: &str = "history-clients";
 
-/// Everything that runs for the histories.
+/// All that runs for the histories.
 pub(crate) struct Stage {
     pub clients: Arc<Clients>,
     pub timeline: Arc<Timeline>,
@@ -83,7 +83,7 @@ struct Making<'w> {
 }
 
 impl Stage {
-    /// Starts it in a world without webhooks and controllers.
+    /// Starts in a world without webhooks and controllers.
     pub(crate) async fn start(world: &mut World, options: &Options) -> anyhow::Result<Self> {
         let pki = world.plane.pki().context("the histories need a control plane of their own")?;
         let (pki_ca, identity) = (pki.ca_pem(), pki.server("histories")?);
@@ -97,7 +97,7 @@ impl Stage {
         let servers = std::mem::take(&mut making.world.plane.api_servers);
         let addresses = making.world.plane.addresses.clone();
         let servers = Fleet::new(addresses.iter().copied().zip(servers.into_iter().map(Some)).collect());
-        // Where replicas are is known before they run: their taps need the fleet.
+        // The addresses of the replicas are known before they run: their taps need the fleet.
         let all = Addresses::free(if options.naive { 0 } else { REPLICAS })?;
         let (replicas, naive) = if options.naive {
             let naive = naive::start(making.world.client.clone(), &making.identity).await?;
@@ -199,7 +199,7 @@ impl Stage {
         })
     }
 
-    /// Deletes the objects whose names begin so: they have ended, and would only weigh on those that follow.
+    /// Deletes the objects whose names have this prefix: they have ended, and would only slow down later histories.
     pub(crate) async fn sweep(&self, prefix: &str) -> anyhow::Result<()> {
         for (kind, home) in
             [Kind::Backup, Kind::Restore].into_iter().flat_map(|kind| [(kind, NAMESPACE), (kind, SECOND)])
@@ -220,14 +220,14 @@ impl Stage {
                 format!("ps.percona.com/perconaservermysql{}/{}/{prefix}", kind.plural(), percona::NAMESPACE);
             etcd::sweep(&self.etcd_url, &key).await?;
         }
-        // Namespaces first: nothing is made again in a namespace that is not there.
+        // Namespaces first: nothing is recreated in a namespace that is gone.
         for restored in ["namespaces", "configmaps", "serviceaccounts"] {
             etcd::sweep(&self.etcd_url, &format!("{restored}/{prefix}")).await?;
         }
         Ok(())
     }
 
-    /// Takes it away and gives the API servers back.
+    /// Ends the run and returns the API servers to the world.
     pub(crate) async fn end(mut self, world: &mut World) -> anyhow::Result<()> {
         self.tasks.iter().for_each(JoinHandle::abort);
         world.plane.api_servers = self.faults.servers.give_back();
@@ -235,7 +235,7 @@ impl Stage {
         drop(self.faults.controllers.give_back());
         let registrations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
         registrations.delete_object("backup-webhook").await?;
-        // The naive webhook is not registered for what is guarded.
+        // The naive webhook is not registered for kinds of guarded operators.
         let _ = registrations.delete_object("backup-webhook-percona-ps").await;
         if let Some(sibling) = self.sibling.take() {
             sibling.remove().await?;
@@ -267,7 +267,7 @@ impl Making<'_> {
         let plane = &self.world.plane;
         let kubeconfig = plane.service_account_kubeconfig_by(tap, NAMESPACE, "backup-webhook").await?;
         let ca = plane.pki().context("no authority")?.ca();
-        // A burst is handed to one replica, also to one that stands still.
+        // A burst of requests is forwarded to one replica, even to a stopped one.
         let mut flags = replica::knows_peers(all, all[number], Some(&ca));
         flags.extend([
             "--peer-name=localhost".to_owned(),
@@ -283,7 +283,7 @@ impl Making<'_> {
         Ok(process)
     }
 
-    /// A token of an account that may do everything that a person may.
+    /// A token of an account with all rights of a user.
     async fn clients_token(&self) -> anyhow::Result<String> {
         install::ensure_account(&self.world.client, CLIENTS, None).await?;
         let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -295,7 +295,7 @@ impl Making<'_> {
         self.world.plane.service_account_token(NAMESPACE, CLIENTS).await
     }
 
-    /// Waits until each API server asks the webhook about creations of ours, and of those that are guarded.
+    /// Waits until each API server calls the webhook for creations of our kinds, and of the guarded ones.
     async fn asked_by_all(&self, clients: &Clients, webhook: &Served, naive: bool) -> anyhow::Result<()> {
         let guarded = Whose::Operators { cluster: 0 };
         let whose = if naive { vec![Whose::Ours] } else { vec![Whose::Ours, guarded] };

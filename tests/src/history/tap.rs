@@ -1,5 +1,5 @@
-//! A reverse proxy that ends TLS on both sides, so that it can tell one request from another and lose the answer to exactly
-//! one of them.
+//! A reverse proxy that ends TLS on both sides, so that it can identify single requests and lose the answer to exactly one of
+//! them.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -13,10 +13,10 @@ use futures::stream;
 
 /// Largest body that is passed on.
 pub(crate) const BODY_LIMIT: usize = 16 * 1024 * 1024;
-/// Longest time to an answer, longer than any time-out of who asks.
+/// Timeout for an answer, longer than any timeout of a client.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A client that trusts this authority and never asks twice by itself.
+/// A client that trusts this authority and never retries by itself.
 pub(crate) fn client(ca_pem: &str) -> anyhow::Result<reqwest::Client> {
     Ok(reqwest::Client::builder()
         .tls_certs_only([reqwest::Certificate::from_pem(ca_pem.as_bytes())?])
@@ -50,7 +50,7 @@ impl<S: Sync> FromRequest<S> for Request {
 }
 
 impl Request {
-    /// Passes it on to the first of these that accepts a connection.
+    /// Passes the request on to the first of these that accepts a connection.
     pub(crate) async fn send(
         &self,
         client: &reqwest::Client,
@@ -69,7 +69,7 @@ impl Request {
         }
         match last {
             Some(error) => Err(error),
-            // Nobody to ask: as if there were no such host.
+            // No target: as if the host did not exist.
             None => client.get("https://127.0.0.1:1/").send().await,
         }
     }
@@ -92,7 +92,7 @@ pub(crate) fn cut() -> Response {
     Body::from_stream(broken).into_response()
 }
 
-/// An answer with this body, and those of the headers that are not about the connection that they came over.
+/// An answer with this body, and with those headers that are not about the original connection.
 pub(crate) fn answer(status: StatusCode, headers: &HeaderMap, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;

@@ -1,4 +1,4 @@
-//! The stored objects and the ledger, through all their versions, sorted by history.
+//! All versions of the stored objects and the ledger, sorted by history.
 
 use std::{
     collections::HashMap,
@@ -21,9 +21,9 @@ use super::{
 
 const OURS: &str = "/registry/velero.io/";
 const GUARDED: &str = "/registry/ps.percona.com/";
-/// What restores of real controllers write.
+/// Items that restores of real controllers write.
 const ITEMS: &str = "/registry/configmaps/";
-/// The label that says which one wrote it (Velero `pkg/apis/velero/v1/labels_annotations.go`, v1.18).
+/// The label with the restore that wrote an item (Velero `pkg/apis/velero/v1/labels_annotations.go`, v1.18).
 const RESTORE_LABEL: &[u8] = b"velero.io/restore-name";
 const LEDGERS: &str = "/registry/leases/velero/backup-lock-";
 const LEASES: &str = "/registry/leases/";
@@ -40,7 +40,7 @@ const PLACES: [&str; 3] = ["Reserved", "Active", "Settling"];
 pub(crate) struct Timeline {
     start: Instant,
     seen: Mutex<Seen>,
-    /// Uids of objects that changed, for who works on ours, and for the operator that is guarded.
+    /// Uids of objects that changed: of ours for the engine, and of the guarded operator's for that operator.
     changed: [mpsc::UnboundedSender<String>; 2],
 }
 
@@ -50,7 +50,7 @@ struct Seen {
     stored: HashMap<String, (u64, String)>,
     /// Every object that was ever stored: uid to history.
     histories: HashMap<String, u64>,
-    /// Where the ends of backups are stored; none: that is not looked at.
+    /// Where the ends of backups are stored; `None`: not checked.
     buckets: Option<Buckets>,
     /// By key in etcd.
     ledgers: HashMap<String, LastLedger>,
@@ -69,7 +69,7 @@ struct LastLedger {
 }
 
 impl Timeline {
-    /// Nothing seen yet. The receivers hear of every object that changes: of ours, and of those that are guarded.
+    /// An empty timeline. The receivers get every object that changes: ours, and those of the guarded operator.
     pub(crate) fn new(buckets: Option<Buckets>) -> (Self, [mpsc::UnboundedReceiver<String>; 2]) {
         let (tell, ours) = mpsc::unbounded_channel();
         let (tell_operator, guarded) = mpsc::unbounded_channel();
@@ -99,7 +99,7 @@ impl Timeline {
         }
     }
 
-    /// Nothing more is seen.
+    /// Records that the watch broke: no more changes are seen.
     pub(crate) fn broke(&self, why: &str) {
         locked(&self.seen).trouble.push(why.to_owned());
     }
@@ -109,7 +109,7 @@ impl Timeline {
         add(locked(&self.seen).records.entry(history).or_default())
     }
 
-    /// Takes the record of a history out, to judge it.
+    /// Removes the record of a history, to judge it.
     pub(crate) fn close(&self, history: u64) -> Record {
         let now = self.now();
         let mut seen = locked(&self.seen);
@@ -126,7 +126,7 @@ impl Timeline {
         Some((*history, seen.records.get(history)?.lives.get(uid)?.clone()))
     }
 
-    /// All objects that are stored and not over: ours, or those that are guarded.
+    /// All stored objects that are not over: ours, or those of the guarded operator.
     pub(crate) fn unfinished(&self, guarded: bool) -> Vec<String> {
         let seen = locked(&self.seen);
         let unfinished = |(history, uid): &&(u64, String)| {
@@ -138,7 +138,7 @@ impl Timeline {
         seen.stored.values().filter(unfinished).map(|(_, uid)| uid.clone()).collect()
     }
 
-    /// How many objects of a history are stored, and how many of them are not over and will be.
+    /// Number of stored objects of a history, and number of those that are not over and will be.
     pub(crate) fn left(&self, history: u64) -> (usize, usize) {
         let seen = locked(&self.seen);
         let Some(record) = seen.records.get(&history) else { return (0, 0) };
@@ -146,17 +146,17 @@ impl Timeline {
         (stored().count(), stored().filter(|life| life.ended.is_none() && !life.stuck).count())
     }
 
-    /// The histories of which there are records.
+    /// The histories with a record.
     pub(crate) fn open(&self) -> Vec<u64> {
         locked(&self.seen).records.keys().copied().collect()
     }
 
-    /// Whether anything in a ledger names this history.
+    /// Whether an entry of a ledger names this history.
     pub(crate) fn in_ledger(&self, prefix: &str) -> bool {
         locked(&self.seen).ledgers.values().any(|ledger| ledger.text.contains(prefix))
     }
 
-    /// Versions of ledgers seen, the largest size, and what could not be understood.
+    /// Number of ledger versions seen, the largest size, and parse errors.
     pub(crate) fn ledger_seen(&self) -> (u64, usize, Vec<String>) {
         let seen = locked(&self.seen);
         (seen.versions, seen.largest, seen.trouble.clone())
@@ -188,7 +188,7 @@ impl Seen {
         let status = &object["status"][if guarded { "state" } else { "phase" }];
         let phase = status.as_str().unwrap_or_default();
         let prefix = plan::prefix(history);
-        // A database cluster is one thing.
+        // A database cluster is indivisible.
         let area = if guarded { Area(1) } else { plan::area_of(&prefix, &object["spec"]) };
         self.stored.insert(key.to_owned(), (history, uid.clone()));
         self.histories.insert(uid.clone(), history);
@@ -245,7 +245,7 @@ impl Seen {
                 .unwrap_or_default()
                 .clone_into(&mut life.failure_reason);
             if kind == Kind::Backup && !guarded {
-                // At once: what is written after the phase is not there yet.
+                // At once: later files must not be taken for those written before the phase.
                 life.stored = self.buckets.as_ref().map(|buckets| buckets.stored(home, name));
             }
         }
@@ -261,7 +261,7 @@ impl Seen {
         }
     }
 
-    /// The Lease of a leader, for all histories that are under way.
+    /// Records a change of a leader's Lease in all running histories.
     fn lease(&mut self, lease: &str, is_there: bool, at: At) {
         let Some(home) = lease.strip_suffix(LEADER) else { return };
         for record in self.records.values_mut() {
@@ -276,7 +276,7 @@ impl Seen {
         }
     }
 
-    /// The entries of a version of the ledger against those of the one before.
+    /// Compares the entries of a ledger version with those of the version before.
     fn ledger(&mut self, key: &str, value: Option<&[u8]>, at: At) {
         self.versions += 1;
         let text = value.and_then(ledger_text).unwrap_or_default();
@@ -324,7 +324,7 @@ impl Seen {
     }
 }
 
-/// The restore that a stored object is labelled with: in protobuf a pair is its key, then a tag, a length and the value.
+/// The restore in an object's label: in protobuf, a pair is its key, then a tag, a length and the value.
 fn restore_of(value: &[u8]) -> Option<String> {
     let begin = value.windows(RESTORE_LABEL.len()).position(|window| window == RESTORE_LABEL)?;
     let rest = &value[begin + RESTORE_LABEL.len() + 1..];
@@ -332,7 +332,7 @@ fn restore_of(value: &[u8]) -> Option<String> {
     String::from_utf8(rest.get(1..=length)?.to_vec()).ok()
 }
 
-/// The annotation, out of the API server's own encoding (protobuf, which has texts as they are).
+/// The annotation, from the API server's own encoding (protobuf, which stores texts unchanged).
 fn ledger_text(value: &[u8]) -> Option<String> {
     let begin = value.windows(5).position(|window| window == b"{\"v\":")?;
     let mut values =
@@ -344,7 +344,7 @@ fn told(at: At, standing: &Standing, state: &str) -> String {
     format!("{at:?}: {} {} ({}) is {state}", standing.object.kind, standing.object.name, standing.uid)
 }
 
-/// An entry of the ledger; `place`: it keeps others out for the sake of its object.
+/// An entry of the ledger; `place`: it keeps conflicting objects out for the sake of its object.
 struct Seat {
     history: u64,
     place: bool,
@@ -353,8 +353,8 @@ struct Seat {
     standing: Standing,
 }
 
-/// What a version of the ledger says of histories. Intents, who waits, tombstones, holds and deletions are no places: they
-/// may stand beside others.
+/// The entries of histories in a ledger version. Intents, waiting objects, tombstones, holds and deletions are no places:
+/// they may be beside conflicting entries.
 fn entries(text: &str) -> anyhow::Result<Vec<Seat>> {
     if text.is_empty() {
         return Ok(Vec::new());

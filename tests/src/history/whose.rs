@@ -1,4 +1,4 @@
-//! Whose objects a history is about: where they are, and how they are sent.
+//! To whom a history's objects belong: where they are, and how they are sent.
 
 use serde_json::{Value, json};
 
@@ -10,42 +10,42 @@ use crate::{install::NAMESPACE, percona, sibling};
 
 /// Namespace of the second installation.
 pub(crate) const SECOND: &str = "second-velero";
-/// Annotation by which the kit knows a creation again behind the API server.
+/// Annotation by which the kit identifies a creation behind the API server.
 pub(crate) const ATTEMPT: &str = "history/attempt";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// Those of our installation, whose engine the kit plays.
+    /// Objects of our installation, whose engine the kit plays.
     Ours,
-    /// Those of two installations with real controllers.
+    /// Objects of two installations with real controllers.
     Installations {
-        /// Whether what they restore takes long.
+        /// Whether their restores take long.
         slow: bool,
     },
-    /// Those of an operator that starts on sight, and that we guard.
+    /// Objects of a guarded operator, which starts every object that it sees.
     Operators {
         /// Number of the database cluster that they are for.
         cluster: usize,
     },
 }
 
-/// Database clusters: each is of one history at a time.
+/// Number of database clusters: each is used by one history at a time.
 pub(crate) const CLUSTERS: u8 = 8;
-/// One history in so many is about an operator that is guarded.
+/// One history in this many is about a guarded operator.
 const GUARDED_EVERY: u64 = 6;
 
-/// Whether what the real controllers restore in this history takes long.
+/// Whether the restores of real controllers take long in this history.
 pub(crate) fn is_slow(number: u64) -> bool {
     number % 3 == 1
 }
 
-/// The namespace of the installation that an object of this name belongs to: every second name is of the second one.
+/// The namespace of the installation to which an object of this name belongs: every second name is of the second one.
 pub(crate) fn installation(name: &str) -> &'static str {
     if name.get(9..10) == Some("1") { SECOND } else { NAMESPACE }
 }
 
 impl Whose {
-    /// Those of a history.
+    /// The owner of a history's objects.
     pub(crate) fn of(number: u64, setting: Setting) -> Self {
         if setting.guarded && number % GUARDED_EVERY == GUARDED_EVERY / 2 {
             let cluster = number / GUARDED_EVERY % u64::from(CLUSTERS);
@@ -57,18 +57,18 @@ impl Whose {
         }
     }
 
-    /// The Completed backup of each installation that restores are from, of one namespace for each of a history's.
+    /// The Completed backup of each installation that is the source of restores, with one namespace for each of a history's.
     pub(crate) fn source(slow: bool) -> &'static str {
         if slow { "slow" } else { "quick" }
     }
 
-    /// Whether their creations may meet this. A second webhook that denies would deny each change of state as well, were the object
-    /// stored without it, and their operator would never get anywhere.
+    /// Whether their creations may have this fault. A second webhook that denies would also deny each change of state if the
+    /// object were stored without it, and the operator would make no progress.
     pub(crate) fn can_meet(&self, fault: Point) -> bool {
         fault != Point::SiblingDenies || !matches!(self, Self::Operators { .. })
     }
 
-    /// The path of the collection that an object of this name is in.
+    /// The path of the collection with an object of this name.
     pub(crate) fn path(&self, kind: Kind, name: &str) -> String {
         let plural = kind.plural();
         let ours = |home| format!("/apis/velero.io/v1/namespaces/{home}/{plural}");
@@ -82,12 +82,12 @@ impl Whose {
         }
     }
 
-    /// The object as it is sent. `attempt` is how the kit knows it again.
+    /// The object to send. `attempt` is how the kit identifies it later.
     pub(crate) fn body(&self, create: &Create, prefix: &str, attempt: u64) -> Value {
         let name = &create.object.name;
         let mut annotations = json!({ ATTEMPT: attempt.to_string() });
         if create.fault == Some(Point::SiblingDenies) {
-            // A little later than we need for our claim; whether it was later is looked at.
+            // A little later than our claim needs; the checker verifies whether it was later.
             annotations[sibling::ANNOTATION] = json!("delay-60,403");
         }
         let field = if create.how == How::Generate { "generateName" } else { "name" };
@@ -110,7 +110,7 @@ impl Whose {
             Self::Installations { slow } if restore => {
                 let source = Self::source(*slow);
                 let from = |name: &String| format!("{source}-{}", &name[prefix.len()..]);
-                // What is there gets the label of this one: it shows who has written it.
+                // Existing items get the label of this restore, which shows who wrote them.
                 return json!({ "backupName": source, "existingResourcePolicy": "update",
                     "includedNamespaces": names.iter().map(from).collect::<Vec<_>>(),
                     "namespaceMapping": names.iter().map(|name| (from(name), json!(name))).collect::<Value>() });
@@ -123,10 +123,10 @@ impl Whose {
         if !restore {
             return json!({ "includedNamespaces": names, "includedResources": ["configmaps"] });
         }
-        // Perhaps there is one of this name: then it cannot be deleted meanwhile.
+        // A backup of this name may exist: then it cannot be deleted meanwhile.
         let mut spec =
             json!({ "includedNamespaces": names, "backupName": format!("{prefix}b{}", area.0 & 1) });
-        // A restore writes where it maps to.
+        // A restore writes to the targets of its mapping.
         if names.len() == 2 {
             let from = format!("{prefix}mapped");
             spec["includedNamespaces"] = json!([&names[0], from]);

@@ -1,8 +1,8 @@
-//! Images, and how the container runtime comes by them: those of the project by its Dockerfile.
+//! Images for the container runtime: those of the project are built by its Dockerfile.
 //!
-//! The last stages of the Dockerfile are run as they are. What they copy from is not made in containers here: `build` are
-//! the programs that the tests were built with, `system` is the C library of this machine, which these programs need, with its
-//! authorities and one more, that of the tests' store.
+//! The last stages of the Dockerfile are run unchanged. The stages that they copy from are not built in containers here:
+//! `build` has the programs that the tests were built with, `system` the C library of this machine, which these programs
+//! need, with its certificate authorities and the one of the tests' store.
 
 use std::{
     collections::BTreeSet,
@@ -21,7 +21,7 @@ use crate::{
 /// An image with a shell, for pods of tests.
 pub const TOOLS: &str = "tools:tests";
 
-/// The image of a program under the name that `deploy/` has for it.
+/// The image of a program under its name in `deploy/`.
 pub fn image_of(program: &str) -> String {
     format!("{program}:v{}", env!("CARGO_PKG_VERSION"))
 }
@@ -32,7 +32,7 @@ pub(super) struct Images {
 }
 
 impl Images {
-    /// What the images of the project are made of; `authority` (PEM) is trusted in them, too.
+    /// Prepares the sources of the project's images; `authority` (PEM) is trusted in them, too.
     pub(super) async fn prepare(folder: &Path, programs: &Programs, authority: &str) -> anyhow::Result<Self> {
         let images = Self { folder: folder.to_owned() };
         let built = folder.join("build/src/target/release");
@@ -63,12 +63,12 @@ impl Images {
             system.join("etc/ssl/certs/ca-certificates.crt"),
             format!("{authorities}\n{authority}"),
         )?;
-        // The image has it so, too, and the programs are not root.
+        // As in the real image: the programs do not run as root.
         run("chmod", &[Path::new("1777"), &system.join("tmp")]).await?;
         Ok(images)
     }
 
-    /// The archives of all images that the node needs.
+    /// Builds all images that the node needs. Returns their archives.
     pub(super) async fn build(&self) -> anyhow::Result<Vec<PathBuf>> {
         let dockerfile = root().join("Dockerfile");
         let contexts = ["build", "system"]
@@ -108,7 +108,7 @@ impl Images {
         Ok(archive)
     }
 
-    /// The folder that an image is built from: nothing, unless something is put there.
+    /// The build context of an image: an empty folder, for the caller to fill.
     fn context(&self, name: &str) -> anyhow::Result<PathBuf> {
         let folder = self.folder.join("contexts").join(name);
         std::fs::create_dir_all(&folder)?;

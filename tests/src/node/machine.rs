@@ -1,10 +1,10 @@
-//! Whether this machine can be a node, and the namespaces that one is made in.
+//! Whether this machine can be a node, and the namespaces of a node.
 //!
 //! 1. [`missing`] says what a machine lacks.
-//! 2. [`run_inside`] starts this program again in namespaces and control groups of its own, below a first process that
-//!    reaps what pods leave.
-//! 3. When that program ends, or this one does, in whatever way, the kernel ends every process inside, and with them go
-//!    mounts and networks. The empty folders of the control groups are removed by this program, or by the next run.
+//! 2. [`run_inside`] starts this program again in separate namespaces and control groups, below a first process that reaps
+//! the orphans of pods.
+//! 3. When that program or this one ends, for whatever reason, the kernel ends every process inside, and removes mounts and
+//! networks. The empty folders of the control groups are removed by this program, or by the next run.
 
 use std::{
     path::{Path, PathBuf},
@@ -19,9 +19,9 @@ use crate::binaries::{
     PROGRAMS, Programs, build_clients, build_control_plane, build_dns, build_node_programs, go_available,
 };
 
-/// Set inside.
+/// This variable is set inside.
 const INSIDE: &str = "BACKUP_TESTS_NODE";
-/// Programs that a node is made of, and Debian's packages of them.
+/// Programs of a node, and their Debian packages.
 const NEEDED: [(&str, &str); 12] = [
     ("containerd", "containerd"),
     ("containerd-shim-runc-v2", "containerd"),
@@ -36,7 +36,7 @@ const NEEDED: [(&str, &str); 12] = [
     ("setpriv", "util-linux"),
     ("strip", "binutils"),
 ];
-/// Files that it takes, too.
+/// Files of a node, and their Debian packages.
 const FILES: [(&str, &str); 2] =
     [("/usr/lib/cni/bridge", "containernetworking-plugins"), (AUTHORITIES, "ca-certificates")];
 pub(super) const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -51,13 +51,13 @@ const NAMESPACES: [&str; 9] = [
     "--kill-child=SIGKILL",
     "--mount-proc",
 ];
-/// What of the kernel is used: bridges, pairs of interfaces, address translation, overlays.
+/// Uses the kernel features that are needed: bridges, pairs of interfaces, address translation, overlays.
 const PROBE: &str = "mount -t tmpfs probe /mnt && mkdir /mnt/lower /mnt/upper /mnt/work /mnt/all && \
     mount -t overlay -o lowerdir=/mnt/lower,upperdir=/mnt/upper,workdir=/mnt/work probe /mnt/all && \
     ip link add probe type bridge && ip link add probe0 type veth peer name probe1 && \
     iptables --wait --table nat --append POSTROUTING --match comment --comment probe --jump MASQUERADE";
 
-/// Why no node can be made here; nothing if one can.
+/// Why no node can be made here; `None` if one can.
 pub fn missing() -> anyhow::Result<Option<String>> {
     let others = ["KUBECONFIG_FOR_TESTS", "KUBEBUILDER_ASSETS"];
     if let Some(name) = others.into_iter().find(|name| std::env::var_os(name).is_some()) {
@@ -94,19 +94,19 @@ pub fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Runs this program inside with these arguments and this input. Whether it ended well.
+/// Runs this program inside with these arguments and this input. Returns whether it succeeded.
 pub fn run_inside(arguments: &[String], input: Stdio) -> anyhow::Result<bool> {
-    // Joins the groups before the `--`, and goes on as the command after it.
+    // Joins the groups before the `--`, and then executes the command after it.
     const JOIN: &str =
         "until [ \"$1\" = -- ]; do echo $$ > \"$1/cgroup.procs\"; shift; done; shift; exec \"$@\"";
-    // What has to be built or fetched is so here: inside there is no way out.
+    // Builds and downloads happen here: there is no way out from inside.
     let programs = Programs::build("dev")?;
     build_control_plane()?;
     build_clients()?;
     build_node_programs()?;
     build_dns()?;
     let groups = Groups::make()?;
-    // Killed with this program, and unshare's child with unshare.
+    // Killed with this program; unshare's child is killed with unshare.
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "sh", "-ec", JOIN, "sh"]).args(&groups.0).args(["--", "unshare"]);
     command.args(NAMESPACES).args(["catatonit", "--", "sh", "-ec", include_str!("prepare.sh")]);
@@ -128,7 +128,7 @@ impl Groups {
             let folder = parent.join(format!("{}{}", Self::PREFIX, std::process::id()));
             std::fs::create_dir(&folder).with_context(|| format!("make {}", folder.display()))?;
             made.0.push(folder.clone());
-            // A group of processors and memory holds no process before they are named.
+            // A group for processors and memory accepts no process before these are set.
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 if let Ok(all) = std::fs::read(parent.join(file)) {
                     std::fs::write(folder.join(file), all)?;
@@ -141,7 +141,7 @@ impl Groups {
 
 impl Drop for Groups {
     fn drop(&mut self) {
-        // The last processes have been killed, and may not be gone yet.
+        // The last processes have been killed, and may still be ending.
         let end = Instant::now() + Duration::from_secs(10);
         for folder in &self.0 {
             while let Err(error) = remove(folder) {
@@ -186,7 +186,7 @@ fn remove_abandoned(parent: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes a group and those below it, which must have no processes any more.
+/// Removes a group and its subgroups, which must not have processes.
 fn remove(folder: &Path) -> anyhow::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;

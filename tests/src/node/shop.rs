@@ -1,4 +1,4 @@
-//! An application on the node: pods that serve what is in a ConfigMap.
+//! An application on the node: pods that serve the data of a ConfigMap.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{Node, START, TOOLS};
 use crate::{api::objects_in, wait::until};
 
 impl Node {
-    /// Creates the application, in a namespace `shop` of its own.
+    /// Creates the application in a namespace `shop`.
     pub async fn create_shop(&self) -> anyhow::Result<()> {
         let kubectl = self.kubectl()?;
         for object in objects() {

@@ -1,4 +1,4 @@
-//! Backups and restores as a test makes them, and their ends.
+//! Backups and restores of tests, and waiting for their ends.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -83,7 +83,7 @@ pub fn annotated<K: ResourceExt>(mut object: K, key: &str, value: &str) -> K {
     object
 }
 
-/// Why a backup does not go on; empty if it does.
+/// Why a backup is blocked; empty if it is not.
 pub fn blocked_reason(backup: &Backup) -> &str {
     backup.annotations().get(BLOCKED_ANNOTATION).map_or("", String::as_str)
 }
@@ -119,7 +119,7 @@ impl World {
         self.create_restore(name, claiming(namespace)).await
     }
 
-    /// Creates a Backup and waits until it has ended. Errors: it ends in another phase.
+    /// Creates a Backup and waits until it has ended. Errors: it ends in another phase than `phase`.
     pub async fn run_backup(
         &self,
         name: &str,
@@ -130,12 +130,12 @@ impl World {
         self.backup_ends(name, phase).await
     }
 
-    /// Creates a Backup and waits until it is Completed. Errors: it ends otherwise.
+    /// Creates a Backup and waits until it is Completed. Errors: it ends in another phase.
     pub async fn back_up(&self, name: &str, spec: BackupSpec) -> anyhow::Result<Backup> {
         self.run_backup(name, spec, BackupPhase::Completed).await
     }
 
-    /// Makes a namespace with so many ConfigMaps, and a backup of it and of its name.
+    /// Creates a namespace with `config_maps` ConfigMaps, and a backup of it with the same name.
     pub async fn backed_up(&self, name: &str, config_maps: usize) -> anyhow::Result<Backup> {
         self.config_maps(name, config_maps).await?;
         self.back_up(name, of_namespaces(&[name])).await
@@ -152,7 +152,7 @@ impl World {
         self.restore_ends(name, phase).await
     }
 
-    /// Creates a Restore and waits until it is Completed. Errors: it ends otherwise.
+    /// Creates a Restore and waits until it is Completed. Errors: it ends in another phase.
     pub async fn restore(&self, name: &str, spec: RestoreSpec) -> anyhow::Result<Restore> {
         self.run_restore(name, spec, RestorePhase::Completed).await
     }
@@ -223,12 +223,12 @@ impl World {
         reached.map_err(|error| error.context(self.logs(15)))
     }
 
-    /// Creates a DeleteBackupRequest of the name of the backup.
+    /// Creates a DeleteBackupRequest with the name of the backup.
     pub async fn request_deletion(&self, backup: &str) -> anyhow::Result<()> {
         self.request_deletion_as(backup, backup).await
     }
 
-    /// Creates a DeleteBackupRequest with a name of its own.
+    /// Creates a DeleteBackupRequest with another name.
     pub async fn request_deletion_as(&self, request: &str, backup: &str) -> anyhow::Result<()> {
         let spec = DeleteBackupRequestSpec { backup_name: backup.to_owned(), ..Default::default() };
         self.api().create_object(&DeleteBackupRequest::new(request, spec)).await?;

@@ -1,4 +1,4 @@
-//! What a world is made of, and how it starts.
+//! The parts of a world, and its start.
 
 use super::World;
 use crate::{
@@ -54,19 +54,19 @@ impl Default for WorldBuilder {
 }
 
 impl WorldBuilder {
-    /// How many API servers share the one etcd.
+    /// Number of API servers that share the one etcd.
     pub fn api_servers(mut self, count: usize) -> Self {
         self.api_servers = count;
         self
     }
 
-    /// Flags added to the API servers'.
+    /// Extra flags of the API servers.
     pub fn api_server_args(mut self, args: &[&str]) -> Self {
         self.api_server_args = args.iter().map(ToString::to_string).collect();
         self
     }
 
-    /// How many webhook replicas run; with none, the webhook is not registered.
+    /// Number of webhook replicas; with 0, the webhook is not registered.
     pub fn webhooks(mut self, count: usize) -> Self {
         self.webhooks = count;
         self
@@ -77,68 +77,67 @@ impl WorldBuilder {
         self
     }
 
-    /// Flags added to the controller's.
+    /// Extra flags of the controllers.
     pub fn controller_args(mut self, args: &[&str]) -> Self {
         self.controller_args.extend(args.iter().map(ToString::to_string));
         self
     }
 
-    /// Flags added to the webhook's.
+    /// Extra flags of the webhook.
     pub fn webhook_args(mut self, args: &[&str]) -> Self {
         self.webhook_args = args.iter().map(ToString::to_string).collect();
         self
     }
 
-    /// Both programs read a folder of profiles ([`World::profiles_folder`]) in which this file, with this text, is the first.
+    /// Both programs read a folder of profiles ([`World::profiles_folder`]) whose first file is this one.
     pub fn own_profile(mut self, file: &'static str, text: &'static str) -> Self {
         self.own_profile = Some((file, text));
         self
     }
 
-    /// Webhook replicas know one another, so that one of them does all the writing of one ledger. Without, they get in
-    /// each other's way, which is what most tests want.
+    /// Webhook replicas know one another, so that one of them does all writes of one ledger. Otherwise their writes conflict,
+    /// which most tests want.
     pub fn peers(mut self) -> Self {
         self.peers = true;
         self
     }
 
-    /// Webhook replicas make their certificate themselves, as in `deploy/`.
+    /// Webhook replicas create their certificate themselves, as in `deploy/`.
     pub fn own_certificates(mut self) -> Self {
         self.own_certificates = true;
         self
     }
 
-    /// Puts plugins of Velero's kind into the controllers' plugin folder, where there is a Go to build them.
+    /// Puts plugins of Velero's kind into the controllers' plugin folder, if Go is there to build them.
     pub fn plugins(mut self) -> Self {
         self.plugins = true;
         self
     }
 
-    /// Controllers give files to readers through the API server's service proxy. Needs a network of its own
-    /// ([`crate::network`]).
+    /// Controllers serve files to readers through the API server's service proxy. Needs a separate network ([`crate::network`]).
     pub fn files(mut self) -> Self {
         self.files = Some(FilesNetwork::Own);
         self
     }
 
-    /// What `cargo xtask demo` shows: an installation as it is shipped, with stored files where this machine's network allows it.
+    /// The world of `cargo xtask demo`: an installation as shipped, with stored files if this machine's network allows it.
     pub fn of_demo() -> Self {
         let files = network::address_of_machine().map(|_| FilesNetwork::OfMachine);
         Self { files, ..Self::default() }
     }
 
-    /// The API server writes down what our programs ask of it ([`World::audit`]).
+    /// The API server logs the requests of our programs ([`World::audit`]).
     pub fn audited(mut self) -> Self {
         self.audited = true;
         self
     }
 
-    /// Whether it can only start in a network of its own.
+    /// Whether it can only start in a separate network.
     pub fn needs_network(&self) -> bool {
         self.files == Some(FilesNetwork::Own)
     }
 
-    /// The control: a webhook that looks and then allows takes the place of ours.
+    /// The control: a webhook that looks and then allows replaces ours.
     pub fn naive_webhook(mut self) -> Self {
         self.naive = true;
         self
@@ -150,13 +149,13 @@ impl WorldBuilder {
         self
     }
 
-    /// These programs are tested, and not those that cargo builds.
+    /// Tests these programs instead of those that cargo builds.
     pub fn programs(mut self, programs: Programs) -> Self {
         self.programs = Some(programs);
         self
     }
 
-    /// Starts all of it. What was started is ended when the world is dropped, also after an error.
+    /// Starts all parts. They are ended when the world is dropped, also after an error.
     pub async fn start(self) -> anyhow::Result<World> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let programs = self.programs.clone().map_or_else(|| Programs::build(&self.profile), Ok)?;

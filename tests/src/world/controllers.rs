@@ -1,4 +1,4 @@
-//! The controllers of a world: killed at named points, paused, renewed.
+//! The controllers of a world: killed at named points, paused, restarted.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use crate::{
     wait::{eventually, when},
 };
 
-/// The controller's flag with which the next process may work at once.
+/// The controller's flag that lets the next process work at once.
 pub const ALONE: &str = "--leader-elect=false";
-/// Time for a backup or restore to come to a named point.
+/// Timeout for a backup or restore to reach a named point.
 pub const REACHED: Duration = Duration::from_mins(2);
 const START: Duration = Duration::from_mins(1);
-/// The last words of a controller that ends because it may not lead any more.
+/// Last log message of a controller that ends because it has lost its lease.
 const LEASE_LOST: &str = "this replica ends and starts again";
 
-/// A backup that ends before it begins.
+/// A backup that ends before its work begins.
 pub struct EndsEarly {
     /// The named point before its end is published.
     pub point: &'static str,
@@ -33,25 +33,25 @@ pub struct EndsEarly {
 }
 
 impl World {
-    /// Skips a test where the programs have no named points (`backup_store::crash`).
+    /// Skips a test if the programs have no named points (`backup_store::crash`).
     pub fn needs_debug_build(&self) -> anyhow::Result<()> {
         let release = self.programs.controller.display().to_string().contains("/release/");
         if release { Err(Skip("a release build has no such points").into()) } else { Ok(()) }
     }
 
-    /// Starts the first controller again so that it kills itself at a named point.
+    /// Restarts the first controller so that it kills itself at a named point.
     pub async fn crash_at(&mut self, point: &str) -> anyhow::Result<()> {
         self.controllers[0].restart_with(&[("BACKUP_CRASH_AT", point)]).await
     }
 
-    /// Waits until the first controller has killed itself, and starts it again without a point.
+    /// Waits until the first controller has killed itself, and restarts it without a point.
     pub async fn crashed(&mut self, point: &str) -> anyhow::Result<()> {
         let killed = self.controllers[0].killed(REACHED).await;
         killed.with_context(|| format!("{point} was not reached"))?;
         self.controllers[0].restart().await
     }
 
-    /// A backup without a location, and one whose name is taken in the bucket, which end before they begin.
+    /// A backup without a location, and one whose name is taken in the bucket; both end before their work begins.
     pub async fn refused_and_failed(&self, prefix: &str) -> anyhow::Result<[EndsEarly; 2]> {
         let [refusal, failure] = crash::REFUSAL_POINTS;
         let (refused, failed) = (format!("{prefix}-refused"), format!("{prefix}-failed"));
@@ -76,7 +76,7 @@ impl World {
         ])
     }
 
-    /// Starts all controllers again with these flags beside their usual ones.
+    /// Restarts all controllers with these extra flags.
     pub async fn controllers_with(&mut self, flags: &[&str]) -> anyhow::Result<()> {
         for controller in &mut self.controllers {
             controller.restart_with_flags(flags).await?;
@@ -84,8 +84,8 @@ impl World {
         Ok(())
     }
 
-    /// Starts controllers that lost their lease again, as a Deployment does: who is paused for long has lost it, and how
-    /// long a test pauses one depends on the machine. Errors: one has ended for another reason.
+    /// Restarts controllers that lost their lease, as a Deployment does: a long pause loses the lease, and how long a test
+    /// pauses a controller depends on the machine. Errors: a controller has ended for another reason.
     pub async fn controllers_run(&mut self) -> anyhow::Result<()> {
         for controller in &mut self.controllers {
             if !controller.has_ended() {
@@ -98,14 +98,14 @@ impl World {
         Ok(())
     }
 
-    /// Ends a controller as an upgrade does, starts it again, and waits until it leads.
+    /// Stops a controller as an upgrade does, restarts it, and waits until it leads.
     pub async fn renew_controller(&mut self, number: usize) -> anyhow::Result<()> {
         let before = self.lease_holder().await?;
         self.controllers[number].stop(START).await?;
         self.starts_to_lead(number, &before).await
     }
 
-    /// Ends a controller as a lack of memory does, starts it again, and waits until it leads.
+    /// Kills a controller as an OOM kill does, restarts it, and waits until it leads.
     pub async fn kill_controller(&mut self, number: usize) -> anyhow::Result<()> {
         let before = self.lease_holder().await?;
         self.controllers[number].kill().await?;
@@ -140,13 +140,13 @@ impl World {
     }
 }
 
-/// Who leads the controllers of an installation; empty if none does.
+/// The leader of an installation's controllers; empty if there is none.
 pub(crate) async fn lease_holder(leases: &Api<Lease>) -> Result<String, kube::Error> {
     let spec = leases.get("backup-controller").await?.spec.unwrap_or_default();
     Ok(spec.holder_identity.unwrap_or_default())
 }
 
-/// Whether this is the log of the controller that holds the Lease so.
+/// Whether this is the log of the controller with this identity in the Lease.
 pub(crate) fn is_of(log: &str, holder: &str) -> bool {
     log.contains(&format!("\"identity\":\"{holder}\""))
 }

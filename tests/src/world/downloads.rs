@@ -1,4 +1,4 @@
-//! Files of backups and restores that people ask the controller for by DownloadRequests.
+//! Files of backups and restores that users request from the controller by DownloadRequests.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -55,12 +55,12 @@ pub async fn answered(
 }
 
 impl World {
-    /// Asks for a file, and waits for the answer.
+    /// Requests a file, and waits for the answer.
     pub async fn ask_for_file(&self, kind: &str, of: &str) -> anyhow::Result<DownloadRequestStatus> {
         Ok(answered(&self.api(), &download_request("", kind, of)).await?.status)
     }
 
-    /// The URL that the controller gives for a file, which is good for ten minutes.
+    /// The URL that the controller gives for a file; it is valid for ten minutes.
     pub async fn url_of(&self, kind: &str, of: &str) -> anyhow::Result<String> {
         let status = self.ask_for_file(kind, of).await?;
         ensure!(status.phase == Some(DownloadRequestPhase::Processed), "{kind} of {of}: {status:?}");
@@ -70,14 +70,14 @@ impl World {
         status.download_url.context("no URL")
     }
 
-    /// Private keys under a folder of files as they are while the work goes on.
+    /// Private keys under a folder with partial files of running work.
     pub async fn partial_files(&self, folder: &str) -> anyhow::Result<BTreeSet<String>> {
         let mut keys: BTreeSet<String> = self.s3()?.keys(BUCKET).await?.into_iter().collect();
         keys.retain(|key| key.starts_with(folder) && key.contains("/.private/") && key.contains("/so-far-"));
         Ok(keys)
     }
 
-    /// Waits until there are none, as it must be once the end is published.
+    /// Waits until there are no partial files, as required once the end is published.
     pub async fn no_partial_files(&self, folder: &str) -> anyhow::Result<()> {
         eventually("partial files are gone", REACHED, async || {
             let left = self.partial_files(folder).await?;

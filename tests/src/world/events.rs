@@ -17,7 +17,7 @@ use crate::{
 const SOON: Duration = Duration::from_mins(1);
 
 impl World {
-    /// Waits for an Event with this reason whose object and note are as asked, and returns the note.
+    /// Waits for an Event with this reason whose object and note fulfil a condition, and returns the note.
     pub async fn wait_for_event(
         &self,
         reason: &str,
@@ -38,7 +38,7 @@ impl World {
         .await
     }
 
-    /// How many times an Event with this reason was emitted about an object of this name.
+    /// Number of times that an Event with this reason was emitted about an object of this name.
     pub async fn count_events(&self, name: &str, reason: &str) -> kube::Result<i32> {
         let of = ListParams::default().fields(&format!("involvedObject.name={name},reason={reason}"));
         let events = self.api::<CoreEvent>().list(&of).await?;

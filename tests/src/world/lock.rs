@@ -1,4 +1,4 @@
-//! The lock as tests see it: its ledger, refusals, and controllers that are paused so that no claim ends by itself.
+//! The lock in tests: its ledger, refusals, and controllers that are paused so that no claim ends by itself.
 
 use std::{ops::Deref, path::PathBuf, time::Duration};
 
@@ -27,9 +27,9 @@ use crate::{
 const CONTROLLER: &str = "backup-controller";
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 const KIND: &str = "ValidatingWebhookConfiguration";
-/// Until each replica has looked at the registration again.
+/// Timeout for each replica to read the registration again.
 const NAMED: Duration = Duration::from_secs(30);
-/// Answers in a row that show that each replica has.
+/// Number of successive answers that prove that each replica has.
 const IN_A_ROW: usize = 12;
 
 /// A world whose controllers are paused until this is dropped.
@@ -51,7 +51,7 @@ impl Drop for Paused<'_> {
     }
 }
 
-/// The answer of the API server to what it has refused. Errors: it was not refused, or there was no answer.
+/// The API server's refusal. Errors: the request was not refused, or there was no answer.
 pub fn refusal<T, E: Into<anyhow::Error>>(result: Result<T, E>) -> anyhow::Result<Status> {
     match result.map_err(Into::into) {
         Ok(_) => bail!("admitted, and not refused"),
@@ -63,14 +63,14 @@ pub fn refusal<T, E: Into<anyhow::Error>>(result: Result<T, E>) -> anyhow::Resul
 }
 
 impl World {
-    /// Pauses the controllers, so that nothing ends by itself.
+    /// Pauses the controllers, so that no object ends by itself.
     pub fn pause_controllers(&mut self) -> anyhow::Result<Paused<'_>> {
         self.controllers.iter().try_for_each(Process::pause)?;
         Ok(Paused(self))
     }
 
-    /// Names a namespace in the registration as one of a further installation, and waits until every replica knows it: a
-    /// dry run of a Backup with a bad duration is refused where its namespace counts.
+    /// Names a namespace in the registration as one of a further installation, and waits until every replica knows it: only
+    /// then a dry run of a Backup with a bad duration is refused there.
     pub async fn name_installation(&self, namespace: &str) -> anyhow::Result<()> {
         let registrations = all_objects(&self.client, "admissionregistration.k8s.io/v1", KIND);
         let annotation = json!({ "metadata": { "annotations": { INSTALLATIONS_ANNOTATION: namespace } } });
@@ -88,7 +88,7 @@ impl World {
         .await
     }
 
-    /// Accounts and rights of a further installation in a namespace; the kubeconfig of its controller.
+    /// Creates accounts and rights of a further installation in a namespace. Returns the kubeconfig of its controller.
     pub async fn second_installation(&self, namespace: &str) -> anyhow::Result<PathBuf> {
         let account =
             json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": CONTROLLER } });
@@ -105,7 +105,7 @@ impl World {
         everywhere
             .apply_object(namespace, &binding("ClusterRoleBinding", namespace, "backup-controller"))
             .await?;
-        // In its own namespace it may delete what has ended; at the ledgers it may do what a person may who holds locks.
+        // In its own namespace it may delete ended objects; at the ledgers it has the rights of a user who may hold.
         for (of, role) in [(namespace, "cluster-admin"), (NAMESPACE, "backup-lock-operator")] {
             let object = binding("RoleBinding", namespace, role);
             objects_in(&self.client, of, RBAC, "RoleBinding").apply_object(namespace, &object).await?;
@@ -113,7 +113,7 @@ impl World {
         self.plane.service_account_kubeconfig(namespace, CONTROLLER).await
     }
 
-    /// A bucket, its credentials and the location `default` for a further installation in a namespace.
+    /// Creates a bucket, its credentials and the location `default` for a further installation in a namespace.
     pub async fn second_location(&self, namespace: &str) -> anyhow::Result<()> {
         ensure_secret(&self.client, namespace, "cloud-credentials", "cloud", &S3::credentials()).await?;
         self.s3()?.create_bucket(namespace).await?;
@@ -136,7 +136,7 @@ impl World {
         self.ledger().await?.annotations().get(LEDGER_ANNOTATION).cloned().context("no ledger")
     }
 
-    /// Does something while the webhook is not registered.
+    /// Runs `happens` while the webhook is not registered.
     pub async fn unregistered<T>(
         &self,
         happens: impl AsyncFnOnce() -> anyhow::Result<T>,

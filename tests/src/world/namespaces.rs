@@ -1,4 +1,4 @@
-//! Namespaces with something in them.
+//! Namespaces with objects in them.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use crate::{
 };
 
 impl World {
-    /// Makes a namespace with so many ConfigMaps.
+    /// Creates a namespace with `count` ConfigMaps.
     pub async fn config_maps(&self, namespace: &str, count: usize) -> anyhow::Result<()> {
         let data = |number: usize| json!({ "number": number.to_string(), "filling": "x".repeat(500) });
         self.items(namespace, count, data).await
     }
 
-    /// Makes a namespace with so many ConfigMaps of half a MiB that do not compress well.
+    /// Creates a namespace with `count` ConfigMaps of half a MiB that do not compress well.
     pub async fn noise(&self, namespace: &str, count: usize) -> anyhow::Result<()> {
-        // The same for all: compression does not look back so far.
+        // The same text for all: it is longer than the window of the compression.
         let mut state: u64 = 1;
         let text: String = (0..512 * 1024)
             .map(|_| {
@@ -47,7 +47,7 @@ impl World {
         create_all(&self.client, objects).await
     }
 
-    /// How many ConfigMaps a namespace has.
+    /// Number of ConfigMaps in a namespace.
     pub async fn count_config_maps(&self, namespace: &str) -> anyhow::Result<usize> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         Ok(api.list_metadata(&ListParams::default()).await?.items.len())

@@ -1,4 +1,4 @@
-//! Backups that another cluster has put into a bucket, and the passes that compare it with this one.
+//! Backups that another cluster has put into a bucket, and their synchronisation.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -39,7 +39,7 @@ impl World {
         Ok(self.s3()?.files(bucket).join("backups").join(name))
     }
 
-    /// Puts a backup into a bucket, as another cluster would have.
+    /// Puts a backup into a bucket, as another cluster would.
     pub fn store_backup(&self, bucket: &str, name: &str, metadata: &Value) -> anyhow::Result<()> {
         let folder = self.stored_folder(bucket, name)?;
         std::fs::create_dir_all(&folder)?;
@@ -48,7 +48,7 @@ impl World {
         Ok(())
     }
 
-    /// The same of one that is Completed.
+    /// Puts a Completed backup into a bucket, as another cluster would.
     pub fn store_completed(&self, bucket: &str, name: &str) -> anyhow::Result<()> {
         self.store_backup(bucket, name, &metadata(name, "Completed"))
     }
@@ -60,19 +60,19 @@ impl World {
         Ok(std::fs::write(folder.join(format!("{name}-{suffix}")), gzipped(list.to_string().as_bytes())?)?)
     }
 
-    /// What the last pass over a location says.
+    /// The summary of the last synchronisation of a location.
     pub async fn sync_summary(&self, location: &str) -> anyhow::Result<Summary> {
         let location = self.locations().get(location).await?;
         let text = location.annotations().get(SYNC_ANNOTATION).context("no pass was made")?;
         Ok(serde_json::from_str(text)?)
     }
 
-    /// Asks for a pass, and gives what it says. `remove` is how many removals a person agrees to.
+    /// Requests synchronisation, and returns its summary. `remove` is the number of removals that a user agrees to.
     pub async fn sync(&self, location: &str, remove: Option<u64>) -> anyhow::Result<Summary> {
         self.sync_within(location, remove, SOON).await
     }
 
-    /// The same, of a bucket that takes long to compare.
+    /// Like `sync`, for a bucket that takes long to compare.
     pub async fn sync_within(
         &self,
         location: &str,

@@ -1,4 +1,4 @@
-//! Items that say on themselves what the kit's plugins (`tests/plugins`) do with them.
+//! Items that carry instructions for the kit's plugins (`tests/plugins`).
 
 use backup_core::api::{BackupSpec, RestoreSpec};
 use serde_json::{Value, json};
@@ -9,16 +9,16 @@ use super::{
 };
 use crate::{api::create_all, install::ensure_namespace, skip::Skip, velero_plugins::VeleroPlugins};
 
-/// A ConfigMap: its name, the plugin that it is for, and what that is to do.
+/// A ConfigMap: its name, its plugin, and the instruction for that.
 pub type Script<'a> = (&'a str, &'a str, &'a str);
 
-/// A backup of everything in a namespace that is selected by a label, which what is only related does not have.
+/// A backup of all objects of a namespace with a label that merely related objects do not have.
 pub fn of_scripted(namespace: &str) -> BackupSpec {
     let selector = json!({ "matchLabels": { "listed": "yes" } });
     BackupSpec { label_selector: serde_json::from_value(selector).ok(), ..of_namespaces(&[namespace]) }
 }
 
-/// A restore of what is selected so from the backup of this name, into the namespace `<backup>-back`.
+/// A restore of the objects with that label from the backup of this name, into the namespace `<backup>-back`.
 pub fn into_back(backup: &str) -> RestoreSpec {
     RestoreSpec {
         label_selector: of_scripted(backup).label_selector,
@@ -27,12 +27,12 @@ pub fn into_back(backup: &str) -> RestoreSpec {
 }
 
 impl World {
-    /// The plugins; a test is skipped where there are none.
+    /// The plugins; skips the test if there are none.
     pub fn plugins(&self) -> anyhow::Result<VeleroPlugins> {
         self.plugins.clone().ok_or_else(|| Skip("the plugins are built with Go").into())
     }
 
-    /// Makes a namespace with ConfigMaps for plugins of backups.
+    /// Creates a namespace with ConfigMaps for plugins of backups.
     pub async fn scripted(&self, namespace: &str, items: &[Script<'_>]) -> anyhow::Result<()> {
         let objects = items.iter().map(|(name, plugin, script)| {
             json!({ "data": { "now": "before" },
@@ -42,8 +42,8 @@ impl World {
         self.create_in(namespace, objects).await
     }
 
-    /// Makes a namespace with ConfigMaps for plugins of restores, and a backup of its name. Those without a plugin are not
-    /// selected by [`into_back`].
+    /// Creates a namespace with ConfigMaps for plugins of restores, and a backup of the same name. ConfigMaps without a
+    /// plugin are not selected by [`into_back`].
     pub async fn scripted_backup(&self, name: &str, items: &[Script<'_>]) -> anyhow::Result<()> {
         let objects = items.iter().map(|(item, plugin, script)| {
             let listed = if plugin.is_empty() { "no" } else { "yes" };

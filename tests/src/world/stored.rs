@@ -1,4 +1,4 @@
-//! What is stored of backups and restores: in the bucket of the default location, and what must be true of any store.
+//! Stored files of backups and restores: in the bucket of the default location, and conditions for any store.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,31 +14,31 @@ use super::{BUCKET, World, backups::Operations as _};
 use crate::{binaries::build_control_plane, faulty_s3::FaultyS3, object_store::S3, skip::Skip};
 
 impl World {
-    /// The S3 server; a test is skipped where there is none.
+    /// The S3 server; skips the test if there is none.
     pub fn s3(&self) -> anyhow::Result<&S3> {
         self.s3.as_ref().ok_or_else(|| Skip("there is no S3 server without Go").into())
     }
 
-    /// One more proxy in front of the S3 server, which can misbehave.
+    /// One more proxy in front of the S3 server, which can inject faults.
     pub async fn faulty_s3(&self) -> anyhow::Result<FaultyS3> {
         FaultyS3::start(self.s3()?.address()).await
     }
 
-    /// Writes a location of S3 with the bucket of its name; `more` are fields of its spec.
+    /// Applies an S3 location with the bucket of the same name; `more` are fields of its spec.
     pub async fn apply_s3_location(&self, name: &str, url: &str, more: &Value) -> anyhow::Result<()> {
         let mut spec = S3::location_spec(name, url);
         json_patch::merge(&mut spec, more);
         self.apply_location(name, spec).await
     }
 
-    /// The same, and waits until it is available.
+    /// Like `apply_s3_location`, and waits until the location is available.
     pub async fn s3_location(&self, name: &str, url: &str) -> anyhow::Result<()> {
         self.apply_s3_location(name, url, &json!({})).await?;
         self.location_available(name).await
     }
 
-    /// A bucket with these backups of another cluster, which are Completed, and a location of its name that is compared with the
-    /// cluster every second. Waits until all have arrived.
+    /// Creates a bucket with these Completed backups of another cluster, and a location of the same name that is compared
+    /// with the cluster every second. Waits until all backups are in the cluster.
     pub async fn synced_bucket(&self, bucket: &str, url: &str, backups: &[&str]) -> anyhow::Result<()> {
         self.s3()?.create_bucket(bucket).await?;
         for name in backups {
@@ -101,12 +101,12 @@ impl World {
         Ok(entries.iter().filter_map(|entry| Some(entry["name"].as_str()?.to_owned())).collect())
     }
 
-    /// A ConfigMap of the namespace of the backup's name, as it is in the backup.
+    /// A ConfigMap in the backup, from the namespace with the backup's name.
     pub async fn backup_config_map(&self, backup: &str, name: &str) -> anyhow::Result<Value> {
         self.backup_item(backup, &format!("configmaps/namespaces/{backup}/{name}.json")).await
     }
 
-    /// The last item of a backup whose path begins so.
+    /// The last item of a backup whose path has this prefix.
     pub async fn backup_item(&self, backup: &str, path: &str) -> anyhow::Result<Value> {
         let bytes = self.s3()?.read(BUCKET, &format!("backups/{backup}/{backup}.tar.gz")).await?;
         let mut tar = tar::Archive::new(MultiGzDecoder::new(bytes.as_ref()));
@@ -121,8 +121,8 @@ impl World {
     }
 }
 
-/// Checks that a bucket has every file of an ended backup once, nothing half uploaded, and the same end as the cluster. The
-/// entries of its tarball.
+/// Checks that a bucket has every file of an ended backup once, no incomplete upload, and the same end as the cluster.
+/// Returns the entries of its tarball.
 pub async fn is_whole(s3: &S3, bucket: &str, name: &str, ended: &Backup) -> anyhow::Result<Vec<Value>> {
     let folder = format!("backups/{name}/");
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
@@ -158,7 +158,7 @@ pub async fn is_whole(s3: &S3, bucket: &str, name: &str, ended: &Backup) -> anyh
     Ok(entries)
 }
 
-/// The same of a store that is a folder on this machine.
+/// Like `is_whole`, for a store that is a folder on this machine.
 pub async fn is_whole_in_folder(store: &Path, name: &str) -> anyhow::Result<()> {
     let folder = store.join("backups").join(name);
     let mut files = Vec::new();
@@ -176,8 +176,8 @@ pub async fn is_whole_in_folder(store: &Path, name: &str) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Checks every count in the status of a backup against the list that it counts, `entries` of the tarball among them; the ids of
-/// the operations. All of them must be operations on snapshots.
+/// Checks every count in the status of a backup against the list that it counts, including `entries` of the tarball. Returns
+/// the ids of the operations, all of which must be operations on snapshots.
 pub async fn counts_equal_lists(
     s3: &S3,
     bucket: &str,
@@ -223,7 +223,7 @@ pub async fn counts_equal_lists(
     Ok(ids)
 }
 
-/// How many sentences one half of the results holds.
+/// Number of messages in one half of the results.
 fn sentences(results: &Value) -> i64 {
     match results {
         Value::Array(list) => count(list.iter()),

@@ -1,5 +1,5 @@
-//! An API server that stands still, or is ended and started again, while backups are in every phase: for moments, for
-//! longer than `--resource-timeout`, and for longer than the lease. Every outcome is published soon after, once.
+//! An API server that is stopped, or ended and restarted, while backups are in every phase: for moments, for longer than
+//! `--resource-timeout`, and for longer than the lease. Every outcome is published soon after, once.
 
 use backup_tests::{
     faulty_s3::{Asked, FaultyS3, Mood},
@@ -18,21 +18,21 @@ crate::tests! {
     kubectl_backup_wait_outlives_a_stopped_api_server,
 }
 
-/// The budget of a write in this world.
+/// Timeout for a write in this world.
 pub const BUDGET: &str = "--resource-timeout=3s";
-/// Longer than that; with the last two tries to renew around it, shorter than the lease.
+/// Longer than that timeout; with the last two renewals around it, shorter than the lease.
 const OUTAGE: Duration = Duration::from_secs(4);
 const MOMENT: Duration = Duration::from_millis(1500);
-/// The holder of the lease ends when it could not renew it for ten seconds.
+/// The holder of the lease ends if it could not renew it for ten seconds.
 const LEASE_IS_LOST: Duration = Duration::from_secs(12);
-/// An outcome that was waiting for the API server is published within this time.
+/// Timeout for an outcome to be published that was waiting for the API server.
 const SOON: Duration = Duration::from_secs(15);
-/// A new process waits for the end of the old one's lease first.
+/// The same for a new process, which first waits for the end of the old one's lease.
 const SOON_AFTER_THE_LEASE: Duration = Duration::from_secs(40);
 const REACHED: Duration = Duration::from_mins(1);
 
 async fn an_outage_longer_than_the_write_budget_loses_no_outcome(world: &mut World) -> anyhow::Result<()> {
-    // What is in the way was told a moment ago, so that its log says only in detail that it still is.
+    // The reason for blocking was logged a moment ago, so later repetitions are only at debug level.
     world.controllers[0].stop(REACHED).await?;
     world.controllers[0].restart_with(&[("RUST_LOG", "info,backup_controller=debug")]).await?;
     let cast = Cast::begin(world, "stop").await?;
@@ -42,7 +42,7 @@ async fn an_outage_longer_than_the_write_budget_loses_no_outcome(world: &mut Wor
     server.pause()?;
     cast.store_recovers();
     tokio::time::sleep(MOMENT).await;
-    // What was sent while it stood still is done, and nobody hears of it; then there is nobody to connect to.
+    // Requests sent during the stop are done, but their answers are lost; then connections are refused.
     front.set(Fault::Refuse);
     server.resume()?;
     let controller = &world.controllers[0];
@@ -70,18 +70,18 @@ async fn an_outage_longer_than_the_lease_loses_no_outcome(world: &mut World) -> 
     cast.ended(world, SOON).await
 }
 
-/// What of a cluster that was there before cannot be stopped.
+/// Skips the tests on an existing cluster, whose API server cannot be stopped.
 const NO_SERVER: crate::Skip = Skip("there is no API server of our own");
 
-/// Backups in every phase, all at once; each has namespace, bucket and location of its own.
+/// Backups in every phase, all at once; each has its own namespace, bucket and location.
 struct Cast {
     round: &'static str,
     driver: SnapshotController,
-    /// In front of all buckets.
+    /// Proxy in front of all buckets.
     front: FaultyS3,
 }
 
-/// Names of the backups, what each is in when the outage comes, and how it ends.
+/// Names of the backups, the phase of each when the outage comes, and its final phase.
 const ROLES: [(&str, BackupPhase, BackupPhase); 6] = [
     ("completing", BackupPhase::Finalizing, BackupPhase::Completed),
     ("failing", BackupPhase::FinalizingPartiallyFailed, BackupPhase::PartiallyFailed),
@@ -105,7 +105,7 @@ impl Cast {
             s3.create_versioned_bucket(&name).await?;
             world.s3_location(&name, &cast.front.url()).await?;
         }
-        // The metadata of two cannot be written until the store recovers, and the parts of a third take their time.
+        // The metadata of two backups cannot be written until the store recovers, and the parts of a third are slow.
         let part = |asked: &Asked| asked.query.contains("partNumber=");
         cast.front.rule(move |asked| match asked {
             asked if metadata(asked) => Mood::Answer(503),
@@ -132,7 +132,7 @@ impl Cast {
         }
         world.create_backup(&cast.name("collecting"), of_place(&cast.name("collecting"))).await?;
         cast.front.wait_for_request("a part is on its way", REACHED, part).await?;
-        // They overlap with the one that is collected.
+        // They overlap with the backup that is being collected.
         let few = |role: &str| BackupSpec {
             included_namespaces: vec![cast.name("collecting")],
             excluded_resources: vec!["configmaps".to_owned()],
@@ -156,26 +156,26 @@ impl Cast {
         self.front.calm();
     }
 
-    /// The one that completes is just being stored, until the store recovers, and then published. (The one that fails has
-    /// snapshots to tidy up in between, and what is asked of the API server for that has another budget.)
+    /// The completing backup is being stored until the store recovers, and is then published. (The failing one has snapshots
+    /// to remove in between, and the timeout for those requests is a different one.)
     async fn store_holds_metadata(&self) -> anyhow::Result<()> {
         let name = self.name("completing");
         let is_its = |asked: &&Asked| metadata(asked) && asked.key.contains(&name);
         let written = || self.front.asked().iter().filter(is_its).count();
         self.front.rule(|asked| if metadata(asked) { Mood::Held } else { Mood::Pass });
-        // Counted after the rule is there: one that came before it was answered, and is not on its way.
+        // Counted after the rule is set: an earlier request was answered, and is not under way.
         let before = written();
         until("metadata is on its way", REACHED, async || anyhow::Ok(written() > before)).await
     }
 
-    /// Waits until all have ended, and checks how. A controller that ends meanwhile is started again, as a Deployment does.
+    /// Waits until all have ended, and checks their phases. Restarts a controller that ends meanwhile, as a Deployment does.
     async fn ended(&self, world: &mut World, soon: Duration) -> anyhow::Result<()> {
         let (mut until, class) = (Instant::now() + soon, self.name("waiting"));
         snapshots::class(&world.client, &class, Behaviour::Ready(Duration::ZERO), false).await?;
         let mut ended: Vec<Backup> = Vec::new();
         for (role, _, phase) in &ROLES {
             let backup = loop {
-                // On a machine that stands still for a moment even the short outage is longer than the lease.
+                // On a machine that stalls for a moment, even the short outage is longer than the lease.
                 if world.controllers[0].has_ended() {
                     world.controllers_run().await?;
                     until += SOON_AFTER_THE_LEASE;
@@ -184,7 +184,7 @@ impl Cast {
                 if backup.phase().is_terminal() {
                     break backup;
                 }
-                // What only begins after the outage takes its time.
+                // Backups that only begin after the outage need more time.
                 let late = if matches!(*role, "queued" | "new") { soon } else { Duration::ZERO };
                 ensure!(Instant::now() < until + late, "{role} is {} so long after it", backup.phase());
                 tokio::time::sleep(Duration::from_millis(200)).await;
@@ -208,7 +208,7 @@ fn metadata(asked: &Asked) -> bool {
     asked.writes() && asked.key.ends_with("/velero-backup.json")
 }
 
-/// What is told of an end may be lost in an outage; it is not told twice.
+/// Events about an end may be lost in an outage; they are not repeated.
 async fn told_once(world: &World, backup: &Backup) -> anyhow::Result<()> {
     let name = backup.metadata.name.clone().unwrap_or_default();
     let told = world.count_events(&name, &backup.phase().to_string()).await?;
@@ -238,12 +238,12 @@ async fn a_refusal_and_a_failure_are_published_after_an_outage(world: &mut World
     Ok(())
 }
 
-/// `kubectl backup create --wait` and `wait`, with the API server stopped twice meanwhile: standing still, and ended and started
-/// again.
+/// `kubectl backup create --wait` and `wait`, with the API server stopped twice meanwhile: first paused, then ended and
+/// restarted.
 async fn kubectl_backup_wait_outlives_a_stopped_api_server(world: &mut World) -> anyhow::Result<()> {
     world.config_maps("waits", 3).await?;
     let (plugin, all) = (world.kubectl_backup(), world.backups());
-    // It cannot end before the API server was stopped.
+    // The backup cannot end before the API server is stopped.
     world.controllers[0].stop(REACHED).await?;
     let create =
         ["create", "waits", "--include-namespaces=waits", "--wait", "--timeout=2m", "--request-timeout=1s"];

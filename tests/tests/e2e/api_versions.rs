@@ -9,7 +9,7 @@ crate::tests! { an_item_is_restored_in_the_version_that_the_cluster_serves }
 const GROUP: &str = "versions.example.com";
 const SOON: Duration = Duration::from_mins(1);
 
-/// The versions of the definition: those that are served, and whether there is a v2 at all.
+/// The versions of the definition: which are served, and whether v2 is among them.
 fn versions(v2_is_served: bool) -> Value {
     let version = |name: &str, served: bool, storage: bool| {
         let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
@@ -40,7 +40,7 @@ async fn serve(world: &World, v2_is_served: bool) -> anyhow::Result<()> {
     .await
 }
 
-/// The version that an object was created in.
+/// The version in which an object was created.
 async fn created_in(world: &World, namespace: &str) -> anyhow::Result<String> {
     let thing = objects_in(&world.client, namespace, &format!("{GROUP}/v1"), "Thing").get("one").await?;
     ensure!(thing.data["size"] == 5, "{thing:?}");

@@ -1,4 +1,4 @@
-//! Credentials as AWS gives them to pods, nodes and roles: no Secret with keys.
+//! AWS credentials for pods, nodes and roles, without a Secret with keys.
 
 use backup_tests::{
     aws_identity::{AwsIdentity, ROLE, TOKEN},
@@ -15,8 +15,8 @@ crate::tests! {
 
 const PLACE: &str = "aws-identity";
 
-/// Backs up more than one part in a location without keys, with a controller that has these variables. Contents of several parts
-/// are completed on the condition that they are not there, which no request for credentials may carry.
+/// Backs up more than one part into a location without keys, with these variables for the controller. Multipart uploads are
+/// completed on the condition that the key does not exist; requests for credentials must not carry that condition.
 async fn stores(
     world: &mut World,
     aws: &AwsIdentity,
@@ -59,7 +59,7 @@ async fn every_identity_that_aws_gives_can_store_a_backup(world: &mut World) -> 
         json!({ "credential": { "name": "roles", "key": "cloud" }, "config": { "profile": "role" } });
     stores(world, &aws, "role", &[sts, region], &profile).await?;
 
-    // What else is found, the locations that name no Secret use.
+    // Locations without a Secret use the remaining sources of credentials.
     world.remove_location("default").await?;
     world.api::<Secret>().delete_object("cloud-credentials").await?;
     let none = json!({});

@@ -1,5 +1,4 @@
-//! Plugins of Velero's kind, built on Velero's own framework (`tests/plugins`). What they do with an item is written on
-//! it.
+//! Plugins of Velero's kind, built on Velero's own framework (`tests/plugins`). Each item says what they do with it.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -177,7 +176,7 @@ async fn a_plugin_process_that_hangs_is_replaced(world: &mut World) -> anyhow::R
     world.backup_config_map(name, "b-good").await.map(drop)
 }
 
-/// What cannot be known is an error that says so.
+/// If it is unknown whether the action ran, an error says so.
 async fn a_crash_around_an_action_starts_nothing_twice(world: &mut World) -> anyhow::Result<()> {
     world.needs_debug_build()?;
     let plugins = world.plugins()?;
@@ -230,7 +229,7 @@ async fn operations_of_a_deleted_backup_are_cancelled(world: &mut World) -> anyh
     Ok(())
 }
 
-/// The same item through both, by the same interface.
+/// The same item through both actions, by the same interface.
 async fn a_built_in_action_gives_the_same_out_of_process(world: &mut World) -> anyhow::Result<()> {
     let plugins = world.plugins()?;
     let namespace = "plugin-account";
@@ -290,7 +289,7 @@ async fn a_built_in_action_gives_the_same_out_of_process(world: &mut World) -> a
         let [inside, outside]: [_; 2] = results.try_into().map_err(|_| anyhow::anyhow!("not two"))?;
         let (inside, outside) = (inside?, outside?);
         ensure!(inside == outside, "inside {inside:?}, outside {outside:?}");
-        // To the byte: the members of an object in the same order.
+        // Byte by byte: the members of an object are in the same order.
         ensure!(serde_json::to_vec(&inside)? == serde_json::to_vec(&outside)?);
         ensure!(inside.additional.len() == if name == "default" { 4 } else { 0 }, "{inside:?}");
     }
@@ -307,7 +306,7 @@ async fn hanging(world: &World, plugins: &VeleroPlugins, name: &str) -> anyhow::
     plugins.wait_for_call("operate", &format!("{name}/b"), REACHED).await
 }
 
-/// The end of a cancelled backup: its operation was told to stop once, and of the item that hung nobody knows.
+/// The end of a cancelled backup: its operation was cancelled once, and the outcome of the hanging item is unknown.
 async fn cancelled(world: &World, plugins: &VeleroPlugins, name: &str) -> anyhow::Result<String> {
     let backup = world.backup_ends(name, BackupPhase::PartiallyFailed).await?;
     let status = &backup.status;
@@ -336,7 +335,7 @@ async fn a_cancelled_backup_ends_early_and_honestly_wherever_it_is(world: &mut W
     let reason = queued.status.failure_reason.unwrap_or_default();
     ensure!(reason.contains("never started") && reason.contains("cancelled"), "{reason}");
 
-    // Well before the plugin's time is over.
+    // Well before the plugin's timeout.
     world.kubectl_backup().succeeds(&["cancel", name, "--wait", "--timeout=12s"]).await?;
     let errors = cancelled(world, &plugins, name).await?;
     ensure!(errors.contains("cancelled while it was at this item"), "{errors}");
@@ -408,7 +407,7 @@ async fn broken_binaries_and_duplicate_names_are_reported(world: &mut World) -> 
     let plain = world.backup_config_map(name, "a").await?;
     ensure!(plain["metadata"]["annotations"]["example.io/marked-by"].is_null(), "one was run: {plain}");
 
-    // Without them, all is well again.
+    // Without them, a backup completes again.
     world.back_up("plugin-mended", of_scripted(name)).await?;
     Ok(())
 }

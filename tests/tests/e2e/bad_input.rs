@@ -1,4 +1,4 @@
-//! Bad input gets a clear message that names the object and the remedy; nobody else is affected, and nothing is lost.
+//! Bad input gets a clear message with the object and the remedy; other objects are unaffected, and nothing is lost.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ async fn a_malformed_ttl_is_refused_at_the_door(world: &mut World) -> anyhow::Re
     }
 }
 
-/// Where it is stored while the webhook is off, its reason stays to be read.
+/// If it was stored while the webhook was off, the reason is shown on the object.
 async fn a_negative_ttl_is_refused_and_never_expires(world: &mut World) -> anyhow::Result<()> {
     match create_with_ttl(world, "negative", "-1h").await {
         Err(kube::Error::Api(status)) => says(&status.message, &["spec.ttl", "-1h"])?,
@@ -49,7 +49,7 @@ async fn a_negative_ttl_is_refused_and_never_expires(world: &mut World) -> anyho
     says(&kept.status.validation_errors.join(""), &["spec.ttl", "-1h"])
 }
 
-/// One that was stored while the webhook was off can be mended bit by bit.
+/// A Schedule that was stored while the webhook was off can be corrected step by step.
 async fn a_schedule_is_refused_at_the_door_with_all_reasons(world: &mut World) -> anyhow::Result<()> {
     let api = objects_in(&world.client, NAMESPACE, "velero.io/v1", "Schedule");
     let template = json!({ "ttl": "-1h", "csiSnapshotTimeout": "soon", "snapshotMoveData": true, "includedNamespaces": ["a"] });
@@ -64,7 +64,7 @@ async fn a_schedule_is_refused_at_the_door_with_all_reasons(world: &mut World) -
     let stores = async || api.create_json(wrong.clone()).await.map(Probe::Ready);
     let in_time = Duration::from_secs(20);
     world.unregistered(async || eventually("stored without the webhook", in_time, stores).await).await?;
-    // The API server may not ask the webhook yet.
+    // The API server may not call the webhook yet.
     until("the webhook is asked again", in_time, async || {
         let asked = create_with_ttl(world, "asked", "tomorrow").await;
         anyhow::Ok(matches!(asked, Err(kube::Error::Api(status)) if status.message.contains("spec.ttl")))
@@ -88,7 +88,7 @@ async fn a_schedule_is_refused_at_the_door_with_all_reasons(world: &mut World) -
     Ok(())
 }
 
-/// Stored by someone while the webhook was off.
+/// Stored while the webhook was off.
 async fn a_stored_backup_that_can_not_be_decoded_fails_alone(world: &mut World) -> anyhow::Result<()> {
     let stores = async || create_with_ttl(world, "undecodable", "tomorrow").await.map(Probe::Ready);
     let in_time = Duration::from_secs(20);
@@ -187,7 +187,7 @@ async fn without_a_usable_cluster_the_programs_say_what_is_missing(world: &mut W
     Ok(())
 }
 
-/// Runs a program that should end by itself, with an error; what it printed.
+/// Runs a program that should end by itself, with an error. Returns its output.
 async fn ends_with_an_error(
     program: &Path,
     args: &[&str],
@@ -203,7 +203,7 @@ async fn ends_with_an_error(
     Ok(said)
 }
 
-/// Backups that need not be decodable.
+/// The API of Backups that need not be decodable.
 fn raw_backups(world: &World) -> Api<DynamicObject> {
     objects_in(&world.client, NAMESPACE, "velero.io/v1", "Backup")
 }

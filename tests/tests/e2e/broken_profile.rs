@@ -1,4 +1,4 @@
-//! A file with a profile is broken while webhook and controller run, and they are started again one by one.
+//! A file with a profile is broken while webhook and controller run, and they are restarted one by one.
 
 use backup_tests::{
     control_plane::client_without_retries,
@@ -14,14 +14,14 @@ crate::tests! {
     a_broken_profile_stops_nothing_but_what_it_is_about,
 }
 
-/// What both programs read first: the profile that is built in.
+/// The profile that both programs read first: the built-in one.
 pub const FINE: &str = include_str!("../../../crates/core/profiles/percona-ps.yaml");
 pub const FILE: &str = "percona-ps.yaml";
 const SOON: Duration = Duration::from_secs(30);
 
 async fn a_broken_profile_stops_nothing_but_what_it_is_about(world: &mut World) -> anyhow::Result<()> {
     guard(world).await?;
-    // One that does not try again by itself.
+    // A client without retries.
     let client = client_without_retries(world.plane.admin_kubeconfig()).await?;
     let backups = objects_in(&client, percona::NAMESPACE, VERSION, BACKUP);
     let create = async |name: &str| {

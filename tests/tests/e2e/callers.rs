@@ -1,4 +1,4 @@
-//! A caller that is not the API server changes nothing, and uses up nothing.
+//! A caller other than the API server cannot change anything or use up resources.
 
 use axum::http::StatusCode;
 use backup_core::labels::{BREAK_GLASS_ANNOTATION, INSTALLATIONS_ANNOTATION};
@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_secs(30);
 const LIMIT_KIB: u64 = 128 * 1024;
 const LARGEST: usize = 8 * 1024 * 1024;
 
-/// A caller that reaches the port of the replicas.
+/// A caller that can reach the port of the replicas.
 struct Stranger {
     client: reqwest::Client,
     url: String,
@@ -71,7 +71,7 @@ async fn a_forged_review_is_not_read_and_leaves_the_ledger_as_it_is(world: &mut 
         after.metadata == before.metadata && after.spec == before.spec,
         "the ledger has changed: {after:?}"
     );
-    // With the path, the same review would have been believed, and widens nothing all the same.
+    // With the right path, the same review is accepted, but it still changes nothing.
     let (status, answer) = stranger.post(&right, forged("Backup", "CREATE", &uid)).await?;
     ensure!(status == StatusCode::OK, "{status} {answer}");
     let claims = world.claims().await?;
@@ -79,7 +79,7 @@ async fn a_forged_review_is_not_read_and_leaves_the_ledger_as_it_is(world: &mut 
     Ok(())
 }
 
-/// A review that asks for everything in spite of everybody, under the uid of an object that is there.
+/// A review that asks for everything by break-glass, under the uid of an existing object.
 fn forged(kind: &str, operation: &str, uid: &str) -> Vec<u8> {
     let object = json!({
         "apiVersion": "velero.io/v1", "kind": kind, "spec": { "includedNamespaces": ["*"], "backupName": "forged-source" },
@@ -112,14 +112,14 @@ async fn a_path_that_is_taken_out_of_the_registration_is_replaced_at_once(
     }
     registrations.replace("backup-webhook", &PostParams::default(), &registration).await?;
     let new = eventually("another path", SOON, async || {
-        // The first one is turned away, and has the registration looked at.
+        // The first request is refused, and triggers a check of the registration.
         let backup = Backup::new("asked", of_namespaces(&["nowhere"]));
         let _ = world.backups().create(&dry_run(), &backup).await;
         let path = webhook_path(&world.client).await?;
         anyhow::Ok(if path == old { Probe::NotYet(path) } else { Probe::Ready(path) })
     })
     .await?;
-    // All replicas know both, until every API server has heard.
+    // All replicas accept both paths until every API server has seen the new one.
     let stranger = Stranger::of(world)?;
     for path in [&old, &new] {
         for _ in 0..6 {
@@ -132,7 +132,7 @@ async fn a_path_that_is_taken_out_of_the_registration_is_replaced_at_once(
         world.backups().create(&dry_run(), &backup).await.map(Probe::Ready)
     })
     .await?;
-    // An annotation that names further installations stays, as does all else that is not ours.
+    // The annotation with further installations is kept, like all fields that are not ours.
     let annotations = registrations.get("backup-webhook").await?.metadata.annotations;
     let names = |annotations: Option<std::collections::BTreeMap<String, String>>| {
         annotations.and_then(|all| all.get(INSTALLATIONS_ANNOTATION).cloned())
@@ -161,7 +161,7 @@ async fn reviews_of_any_size_and_number_fit_into_the_memory(world: &mut World) -
         let posts = stream::iter(0..times).map(|_| stranger.post(path, body.clone())).buffer_unordered(100);
         let answers: Vec<_> = posts.collect().await;
         for answer in answers {
-            // One that is refused before it was read may lose its connection over that.
+            // A request that is refused before it was read may lose its connection.
             let Ok((status, answer)) = answer else { continue };
             ensure!(expected.contains(&status.as_u16()), "{what}: {status} {answer}");
         }

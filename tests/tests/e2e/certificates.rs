@@ -1,4 +1,4 @@
-//! The certificate that replicas make themselves: replaced under load, lost, and followed by a replica that starts again.
+//! The certificate that replicas make themselves: replaced under load, lost, and used by a restarted replica.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -18,7 +18,7 @@ crate::tests! {
 const SECRET: &str = "backup-webhook-tls";
 const CLIENTS: usize = 8;
 const ROTATIONS: usize = 4;
-/// Before a person has had the share of the ledger.
+/// Below one user's share of the ledger.
 const BURSTS: usize = 55;
 const SOON: Duration = Duration::from_mins(1);
 
@@ -38,7 +38,7 @@ impl Watched {
         Ok(data.and_then(|mut data| data.remove("tls.crt")).map(|bytes| bytes.0))
     }
 
-    /// What the registration names, and where it leads.
+    /// The authority and the Service in the registration.
     async fn named(&self) -> anyhow::Result<Value> {
         let found = self.registrations.get("backup-webhook").await?;
         let first = found.webhooks.unwrap_or_default().into_iter().next().context("no webhook")?;
@@ -65,7 +65,7 @@ async fn certificates_are_replaced_under_load_and_no_creation_fails(world: &mut 
             let served = watched.served().await?;
             if let Some(served) = served.filter(|served| !seen.contains(served)) {
                 seen.push(served);
-                // One is lost, too.
+                // One of them is lost.
                 if seen.len() == 2 {
                     watched.secrets.delete_object(SECRET).await?;
                 }
@@ -89,8 +89,8 @@ async fn certificates_are_replaced_under_load_and_no_creation_fails(world: &mut 
     Ok(())
 }
 
-/// Bursts of backups and restores of the same namespaces, for real, while both replicas change what they serve: of each pair one is
-/// stored, with one claim, and the other is refused for it.
+/// Bursts of real backups and restores of the same namespaces, while both replicas change their certificates: of each pair
+/// one is stored, with one claim, and the other is refused because of it.
 async fn each_creation_of_a_burst_has_one_claim_while_certificates_are_replaced(
     world: &mut World,
 ) -> anyhow::Result<()> {
@@ -131,7 +131,7 @@ async fn each_creation_of_a_burst_has_one_claim_while_certificates_are_replaced(
     world.delete_unfinished().await
 }
 
-/// A replica that knows of no certificate makes a new one; the other one follows, and nothing goes back and forth.
+/// A replica without a certificate makes a new one; the other replica takes it over, and they do not alternate.
 async fn a_lost_certificate_and_a_new_replica_do_not_alternate(world: &mut World) -> anyhow::Result<()> {
     let watched = Watched::of(world);
     world.webhooks[1].pause()?;
@@ -161,7 +161,7 @@ async fn a_lost_certificate_and_a_new_replica_do_not_alternate(world: &mut World
         before = now;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // Two rotations of three steps at most in this time.
+    // At most two rotations of three steps in this time.
     ensure!(changes <= 6, "the registration changed {changes} times");
     Ok(())
 }

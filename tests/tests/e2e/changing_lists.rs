@@ -10,16 +10,16 @@ crate::tests! {
     a_type_deleted_while_it_is_listed_is_a_warning,
 }
 
-/// Without, the API server keeps lists that are read in pages in its memory for a while, whatever etcd has forgotten.
+/// Without this flag, the API server keeps paged lists in memory for a while, even after etcd was compacted.
 pub const FROM_ETCD: &[&str] = &["--feature-gates=ListFromCacheSnapshot=false"];
-/// More than what a collection has read when it stands still at [`POINT`].
+/// More objects than a collection has read when it stops at [`POINT`].
 const COUNT: usize = 2_300;
 /// In the middle of the first page.
 const POINT: &str = "mid-collection#25";
 const DEFINITION: &str = "movings.lists.example.com";
 const LAST: &str = "moving-2299";
 
-/// Objects of a type of their own, and a ConfigMap beside them.
+/// Objects of a new type, and a ConfigMap beside them.
 async fn movings(world: &World, namespace: &str) -> anyhow::Result<Api<DynamicObject>> {
     define_kind(&world.client, "lists.example.com", "Moving").await?;
     ensure_namespace(&world.client, namespace).await?;
@@ -32,7 +32,7 @@ async fn movings(world: &World, namespace: &str) -> anyhow::Result<Api<DynamicOb
     Ok(objects_in(&world.client, namespace, "lists.example.com/v1", "Moving"))
 }
 
-/// A backup that stands still while something happens.
+/// A backup that is paused while something happens.
 async fn meanwhile(
     world: &mut World,
     name: &str,
@@ -50,7 +50,7 @@ async fn meanwhile(
     Ok(backup)
 }
 
-/// How often the API server has said that a list cannot be gone on with.
+/// Number of times that the API server has refused to continue a list.
 async fn expired(world: &World) -> anyhow::Result<u64> {
     let metrics = world.client.request_text(http::Request::get("/metrics").body(Vec::new())?).await?;
     let of = |line: &&str| {

@@ -1,4 +1,4 @@
-//! The ledger through everything that can happen to it: who waits, what is deleted, broken glass, and a ledger that is lost.
+//! The ledger in all situations: waiting objects, deletions, break-glass, and a lost ledger.
 
 use backup_core::{
     api::{DeleteBackupRequest, delete_backup_request::DeleteBackupRequestSpec},
@@ -60,11 +60,11 @@ async fn a_restore_that_may_wait_goes_before_backups_that_have_not_begun(
         ensure!(blocked_reason(&backup).is_empty(), "{:?}", backup.metadata.annotations);
         let (ended, began) = (restore.status.completion_timestamp.as_ref(), &backup.status.start_timestamp);
         ensure!(began.as_ref() >= ended, "{name} began at {began:?}, the restore ended at {ended:?}");
-        // The intent of the one that was refused stands for two minutes.
+        // The intent of the refused restore is kept for two minutes.
         let waited = began.as_ref().zip(ended).map(|(began, ended)| began.0.duration_since(ended.0));
         ensure!(waited.is_some_and(|time| time.as_secs() < 60), "{name} began {waited:?} after the restore");
     }
-    // Until the restore that was refused is not waited for any more.
+    // Waits for the end of the refused restore's intent.
     eventually("a backup is admitted", SOON, async || {
         world.create_backup("turn-after", of_namespaces(&["turn"])).await.map(Probe::Ready)
     })
@@ -108,7 +108,7 @@ async fn a_restore_that_may_wait_goes_before_queued_backups_and_after_the_one_th
     Ok(())
 }
 
-/// "Cancel the queue, I must restore now": no claim waits for its grace, which is two minutes here.
+/// "Cancel the queue, I must restore now": no claim is kept for its grace, which is two minutes here.
 async fn a_queue_that_is_deleted_is_in_nobodys_way(world: &mut World) -> anyhow::Result<()> {
     world.config_maps("cancelled", 20).await?;
     let names: Vec<String> = (0..8).map(|n| format!("cancelled-{n}")).collect();
@@ -147,7 +147,7 @@ async fn a_backup_that_is_restored_from_cannot_be_deleted(world: &mut World) -> 
         ensure!(error.message.contains("kept-restore") && error.code == 403, "{error:?}");
         let error = refusal(requests.create_object(&request("kept-source")).await)?;
         ensure!(error.message.contains("kept-restore"), "{error:?}");
-        // A collection goes on without it, or stops at it; it never goes.
+        // A collection deletion skips it or stops at it, but never deletes it.
         let both = ListParams::default().labels("velero.io/storage-location=default");
         let _ = world.backups().delete_collection(&DeleteParams::default(), &both).await;
         ensure!(world.backups().get_opt("kept-source").await?.is_some(), "deleted with the collection");
@@ -162,7 +162,8 @@ async fn a_deletion_does_not_ask_for_what_its_backup_was_created_with(
 ) -> anyhow::Result<()> {
     world.config_maps("asked-once", 2).await?;
     let deleter = deleter(world).await?;
-    // A backup that was created by break-glass, deleted by a person who may not break it; and words that a deletion cannot obey.
+    // A backup created by break-glass, deleted by a user without that permission; and annotations that do not apply to a
+    // deletion.
     for (name, annotation, wish) in [
         ("asked-by-glass", BREAK_GLASS_ANNOTATION, "the house burned"),
         ("asked-to-wait", ON_CONFLICT_ANNOTATION, "wait"),
@@ -170,7 +171,7 @@ async fn a_deletion_does_not_ask_for_what_its_backup_was_created_with(
     ] {
         let backup = Backup::new(name, of_namespaces(&["asked-once"]));
         if wish == "queue" {
-            // No Backup can ask for that; one that was stored without the webhook may.
+            // A Backup with this annotation is refused; one stored without the webhook may have it.
             world.back_up(name, of_namespaces(&["asked-once"])).await?;
             let annotations = json!({ "metadata": { "annotations": { annotation: wish } } });
             world.backups().merge_patch(name, annotations).await?;
@@ -191,7 +192,7 @@ async fn a_deletion_does_not_ask_for_what_its_backup_was_created_with(
     Ok(())
 }
 
-/// Backups for a person who may read and delete them, and nothing else.
+/// Backups as a user who may only read and delete them.
 async fn deleter(world: &World) -> anyhow::Result<Api<Backup>> {
     let rbac = "rbac.authorization.k8s.io/v1";
     let role = json!({ "apiVersion": rbac, "kind": "Role", "metadata": { "name": "deletes" },
@@ -208,7 +209,7 @@ async fn deleter(world: &World) -> anyhow::Result<Api<Backup>> {
     Ok(backups)
 }
 
-/// The namespace controller's deletions are not asked about, and nothing in the namespace waits for anything in it.
+/// The webhook is not called for deletions by the namespace controller, and they do not wait for one another.
 async fn a_namespace_is_deleted_with_a_backup_that_is_restored_from(world: &mut World) -> anyhow::Result<()> {
     let name = "another-velero";
     ensure_namespace(&world.client, name).await?;
@@ -239,7 +240,7 @@ async fn garbage_collection_of_a_backup_waits_for_the_restore_from_it(
     world.create_restore("owned-restore", from_backup("owned-source")).await?;
     owners.delete_object("owner").await?;
     world.backup_gone("owned-other").await?;
-    // The collector has tried both by now, and tries again.
+    // The garbage collector has tried both by now, and retries.
     tokio::time::sleep(Duration::from_secs(2)).await;
     ensure!(world.backups().get_opt("owned-source").await?.is_some(), "collected while it is restored from");
     world.restores().delete_object("owned-restore").await?;
@@ -264,7 +265,7 @@ async fn an_end_that_a_person_forces_leaves_an_event_with_the_reason(
     world: &mut World,
 ) -> anyhow::Result<()> {
     let ends = |finalizer: &str| {
-        // As if it were at work, which nobody is.
+        // As if it were being worked on, which is not so.
         Patch::Merge(json!({ "status": { "phase": "Failed" }, "metadata": { "finalizers": [finalizer],
             "annotations": { BREAK_GLASS_ANNOTATION: "it will never end" } } }))
     };
@@ -315,7 +316,8 @@ async fn objects_created_without_the_webhook_never_run_together(world: &mut Worl
         Ok::<_, kube::Error>(when(active + running == 0, format!("{active} restores, {running} backups")))
     })
     .await?;
-    // When each worked, in whole seconds; whoever came second has ended without having started, and says why, or came after.
+    // When each worked, in whole seconds; the second of two either ended without having started, with the reason, or worked
+    // later.
     let (mut spans, mut turned_away) = (Vec::new(), 0);
     let mut ended = |name: String, from: Option<Time>, to: Option<Time>, why: Option<String>| match (
         why.filter(|why| why.contains("conflicts with")),
@@ -380,9 +382,9 @@ async fn a_deleted_ledger_is_rebuilt_and_grants_nothing_until_then(world: &mut W
     let epoch =
         |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
     let held = epoch(&world.ledger().await?);
-    // An administrator may; everybody else is kept off by policy.
+    // An administrator may delete it; policy refuses all other users.
     leases.delete_object("backup-lock-velero").await?;
-    // Clients that get a 503 with a delay come again by themselves: this one does not.
+    // Clients retry after a 503 with a delay: this one does not.
     let once = once(world).await?;
     let early = Backup::new("lost-early", of_namespaces(&["elsewhere-lost"]));
     let early = refusal(once.create_object(&early).await)?;
@@ -405,12 +407,12 @@ async fn a_ledger_that_was_edited_by_hand_is_rebuilt(world: &mut World) -> anyho
     let world = &*world.pause_controllers()?;
     world.create_claiming_restore("edited-holder", "edited").await?;
     let once = once(world).await?;
-    // The replicas write, too, whenever they like.
+    // The replicas may write at any time, too.
     eventually("the ledger is edited", SOON, async || {
         let mut lease = world.ledger().await?;
         let annotations = lease.metadata.annotations.as_mut().context("no annotations")?;
         let serial: u64 = annotations[SERIAL_ANNOTATION].parse()?;
-        // Every claim is taken out, as someone might who wants to run a backup now.
+        // Removes every claim, as a user might who wants to run a backup now.
         let empty = r#"{"v":4,"epoch":0,"bound":0,"footprints":[],"claims":[]}"#;
         annotations.insert(LEDGER_ANNOTATION.to_owned(), empty.to_owned());
         annotations.insert(SERIAL_ANNOTATION.to_owned(), (serial + 1).to_string());
@@ -434,7 +436,7 @@ async fn a_ledger_that_was_edited_by_hand_is_rebuilt(world: &mut World) -> anyho
     world.delete_unfinished().await
 }
 
-/// Backups, by a client that does not try again by itself.
+/// Backups, by a client without retries.
 async fn once(world: &World) -> anyhow::Result<Api<Backup>> {
     let client = client_without_retries(world.plane.admin_kubeconfig()).await?;
     Ok(Api::namespaced(client, NAMESPACE))

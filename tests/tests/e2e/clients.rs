@@ -1,5 +1,5 @@
-//! What clients see and do when a creation is refused, and when the webhook is in trouble. The measurements are printed;
-//! `docs/evidence/clients.md` is made of them.
+//! What clients see and do when a creation is refused, and when the webhook has failures. The measurements are printed for
+//! `docs/evidence/clients.md`.
 
 use std::time::Instant;
 
@@ -23,24 +23,24 @@ crate::tests! {
     a_creation_that_waits_is_admitted_when_the_holder_has_ended,
 }
 
-// In a world with a low grace, because every try leaves a claim behind.
+// In a world with a short grace, because every try leaves a claim behind.
 crate::tests! { BESIDE_A_SIBLING: clients_that_must_wait_give_up_after_bounded_tries }
 
-/// A refusal that takes longer counts as a hang.
+/// Time after which a refusal counts as a hang.
 const PROMPT: Duration = Duration::from_secs(5);
-/// How long a restore is held back from ending.
+/// Time for which the end of a restore is delayed.
 const HELD: Duration = Duration::from_millis(2500);
-/// How long the webhook is in trouble.
+/// Duration of the webhook's failure.
 const TROUBLE: Duration = Duration::from_secs(4);
 
-/// What one client saw of one attempt.
+/// The result of one attempt by one client.
 struct Seen {
     client: String,
-    /// Exit code, where it is a program.
+    /// Exit code, if the client is a program.
     code: Option<i32>,
     printed: String,
     elapsed: Duration,
-    /// Requests that the client sent, where that can be seen.
+    /// Requests that the client sent, if known.
     attempts: Option<u32>,
 }
 
@@ -81,7 +81,7 @@ impl Seen {
         Self { client: client.to_owned(), code: None, printed, elapsed: start.elapsed(), attempts: None }
     }
 
-    /// One line of the table in `docs/evidence/clients.md`.
+    /// Prints one line of the table in `docs/evidence/clients.md`.
     fn print(&self, calls: impl Into<Option<u64>>) {
         let or_none = |number: Option<String>| number.unwrap_or_else(|| "-".to_owned());
         println!(
@@ -96,7 +96,7 @@ impl Seen {
     }
 }
 
-/// The ways of kubectl to create something.
+/// The commands of kubectl that create objects.
 const CREATING: [(&str, &[&str]); 5] = [
     ("kubectl create", &["create"]),
     ("kubectl apply", &["apply"]),
@@ -113,7 +113,7 @@ async fn every_client_prints_who_is_in_the_way_and_stores_nothing(world: &mut Wo
     let refused = Backup::new("refused", of_namespaces(&["clients-a"]));
     let manifest = kubectl.manifest(&with_kind(&refused))?;
 
-    // Discovery is cached from here on, as it is for a person who has used kubectl before.
+    // Discovery is cached from here on, as for a user who has used kubectl before.
     kubectl.run(&["get", "backups", "-n", "velero"]).await?;
     for (client, args) in CREATING {
         let before = world.admissions("").await?;
@@ -169,7 +169,7 @@ async fn a_restore_is_refused_to_kubectl_with_the_backup_in_its_way(world: &mut 
     world.delete_unfinished().await
 }
 
-/// kubectl reads before it replaces, and the API server makes no custom resource by PUT.
+/// kubectl reads before it replaces, and the API server does not create custom resources by PUT.
 async fn replace_of_what_is_not_there_never_asks_the_webhook(world: &mut World) -> anyhow::Result<()> {
     let world = &*world.pause_controllers()?;
     let kubectl = world.kubectl()?;
@@ -183,7 +183,7 @@ async fn replace_of_what_is_not_there_never_asks_the_webhook(world: &mut World) 
     ensure!(calls == 0, "the webhook was asked {calls} times");
     not_stored(world, "missing").await?;
 
-    // With --force and nothing there it is a plain creation.
+    // With --force and no old object it is a plain creation.
     let ran = kubectl.run(&["replace", "--force", "-f", &manifest]).await?;
     Seen::ran("kubectl replace --force (nothing there)", &ran).print(world.admissions("").await? - before);
     ensure!(ran.code == 1 && ran.stderr.contains("holder") && ran.elapsed < PROMPT, "{ran:?}");
@@ -191,8 +191,8 @@ async fn replace_of_what_is_not_there_never_asks_the_webhook(world: &mut World) 
     world.delete_unfinished().await
 }
 
-/// The old object is gone when the new one is refused: nobody who could forbid that is asked in between. What is in the
-/// bucket stays.
+/// The old object is already deleted when the new one is refused: no admission in between could prevent that. The stored
+/// backup is kept.
 async fn replace_with_force_deletes_before_it_is_refused(world: &mut World) -> anyhow::Result<()> {
     world.create_backup("replaced", of_namespaces(&["clients-d"])).await?;
     world.backup_ended("replaced").await?;
@@ -211,8 +211,8 @@ async fn replace_with_force_deletes_before_it_is_refused(world: &mut World) -> a
     world.delete_unfinished().await
 }
 
-/// The webhook cannot reach the API server, so it answers 503 with a second to wait; every client does so, and succeeds
-/// when the trouble is over.
+/// The webhook cannot reach the API server, so it answers 503 with a retry delay of one second; every client waits, and
+/// succeeds after the failure.
 async fn trouble_of_the_webhook_is_waited_out_by_clients_themselves(world: &mut World) -> anyhow::Result<()> {
     let front = world.plane_front()?;
     front.set(Fault::Refuse);
@@ -261,7 +261,7 @@ async fn without_webhook(world: &World) -> anyhow::Result<()> {
     not_stored(world, "no-webhook").await
 }
 
-/// The wish is an annotation; the answer is 429 with seconds, and the client does the waiting.
+/// The wish is an annotation; the answer is 429 with a delay in seconds, and the client waits.
 async fn a_creation_that_waits_is_admitted_when_the_holder_has_ended(
     world: &mut World,
 ) -> anyhow::Result<()> {
@@ -284,7 +284,7 @@ async fn a_creation_that_waits_is_admitted_when_the_holder_has_ended(
     all_gone(world, "waits").await
 }
 
-/// Creates a Backup by each client, `<stem>-1` and so on, all at the same time. Each of them has to wait, and to succeed.
+/// Creates a Backup by each client, `<stem>-1` and so on, all at the same time. Each of them must wait, and succeed.
 async fn all_wait(world: &World, stem: &str, backup: impl Fn(&str) -> Backup) -> anyhow::Result<Vec<Seen>> {
     let kubectl = world.kubectl()?;
     let manifest = |number: usize| kubectl.manifest(&with_kind(&backup(&format!("{stem}-{number}"))));
@@ -321,7 +321,7 @@ async fn all_gone(world: &World, stem: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// kube-rs has no place here: it tries 16 times with pauses that double, which takes over four minutes.
+/// kube-rs is left out: it tries 16 times with doubling pauses, which takes over four minutes.
 async fn clients_that_must_wait_give_up_after_bounded_tries(world: &mut World) -> anyhow::Result<()> {
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     let kubectl = world.kubectl()?;
@@ -348,7 +348,7 @@ async fn clients_that_must_wait_give_up_after_bounded_tries(world: &mut World) -
         ensure!(client_go.attempts == tries, "{client_go:?}");
         ensure!(calls == 4 * u64::from(tries), "{calls} calls of four clients told {wish}");
     }
-    // The one flag that shortens it: it bounds all tries together.
+    // The one flag that shortens this: it limits all tries together.
     let manifest = kubectl.manifest(&with_kind(&told("429,retry-1")))?;
     let before = sibling.calls();
     let ran = kubectl.run(&["create", "--request-timeout=3s", "-f", &manifest]).await?;
@@ -357,7 +357,7 @@ async fn clients_that_must_wait_give_up_after_bounded_tries(world: &mut World) -
     sibling.remove().await
 }
 
-/// The message is all that people get to see: who, in which phase, since when, and what to type next.
+/// The message is all that users see: which object, in which phase, since when, and what to type next.
 fn stands_alone(seen: &Seen, since: &str) -> anyhow::Result<()> {
     for part in ["holder", "New", since, "kubectl backup"] {
         ensure!(seen.printed.contains(part), "{}: {part:?} is missing in: {}", seen.client, seen.printed);
@@ -371,9 +371,9 @@ async fn not_stored(world: &World, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets a Backup that was created end, one way or another, deletes it, and waits until it is gone.
+/// Waits until a created Backup has ended, in any phase, deletes it, and waits until it is gone.
 ///
-/// One that were deleted before anybody has seen it stored would keep its place for a whole grace.
+/// If it were deleted before it was seen as stored, its claim would be kept for a whole grace.
 async fn gone(world: &World, name: &str) -> anyhow::Result<()> {
     world.backup_ended(name).await?;
     world.backups().delete_object(name).await?;

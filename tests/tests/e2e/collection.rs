@@ -1,4 +1,4 @@
-//! What a backup holds, whatever the objects are like.
+//! The contents of a backup, for all sorts of objects.
 
 use backup_core::labels::EXCLUDE_FROM_BACKUP;
 use backup_tests::{
@@ -60,12 +60,12 @@ async fn a_service_account_brings_its_bindings_into_the_backup(world: &mut World
 async fn what_other_namespaces_have_many_of_is_listed_in_each_namespace(
     world: &mut World,
 ) -> anyhow::Result<()> {
-    // Many more than lists of two namespaces cost.
+    // Many more objects than the lists of two namespaces need.
     world.config_maps("beside-mine", 400).await?;
     for name in ["mine-one", "mine-two"] {
         world.config_maps(name, 3).await?;
     }
-    // The API server does not count what follows a page where labels select.
+    // The API server does not count the objects after a page if labels select.
     let labels = json!({ "matchExpressions": [{ "key": "app", "operator": "DoesNotExist" }] });
     for (name, selector) in [("mine", Value::Null), ("mine-by-labels", labels)] {
         let spec =
@@ -140,7 +140,7 @@ async fn an_unreadable_policy_is_refused_with_all_its_errors(world: &mut World) 
     Ok(())
 }
 
-/// A policy wants the files of volumes copied, and the backup wants no snapshots.
+/// A policy requests file system backup of volumes, and the backup wants no snapshots.
 async fn fs_backup_without_snapshots_is_an_error_of_each_claim(world: &mut World) -> anyhow::Result<()> {
     for name in ["one", "two"] {
         host_path_claim(&world.client, "copied", name, "/tmp").await?;
@@ -163,12 +163,12 @@ async fn fs_backup_without_snapshots_is_an_error_of_each_claim(world: &mut World
     Ok(())
 }
 
-/// An object of 1.4 MiB, and names that only some types may have.
+/// An object of 1.4 MiB, and names that only some types allow.
 async fn odd_names_and_large_objects_are_stored_as_they_are(world: &mut World) -> anyhow::Result<()> {
     let odd = "odd:name *?[x]\"'\\\\ü{}|<>&;$~^`!@#()=+,";
     let roles: Api<ClusterRole> = Api::all(world.client.clone());
     roles.create_json(json!({ "metadata": { "name": odd } })).await?;
-    // It also comes along with a service account, so it is asked for by its name.
+    // It is also included with a service account, so it is requested by name.
     let bindings: Api<ClusterRoleBinding> = Api::all(world.client.clone());
     let binding = json!({ "metadata": { "name": "odd-binding" },
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": odd },
@@ -185,7 +185,7 @@ async fn odd_names_and_large_objects_are_stored_as_they_are(world: &mut World) -
     world.create_backup("odd", of_namespaces(&["odd"])).await?;
     let backup = world.backup_ended("odd").await?;
     let entries = world.s3()?.inspect_tarball(BUCKET, "backups/odd/odd.tar.gz").await?;
-    // The client takes names as they are.
+    // The client does not escape names.
     let escaped: String = odd.bytes().map(|byte| format!("%{byte:02X}")).collect();
     roles.delete_object(&escaped).await?;
     bindings.delete_object("odd-binding").await?;
@@ -218,7 +218,7 @@ async fn an_api_group_that_is_down_is_an_error_and_the_rest_intact(world: &mut W
         names.iter().filter(|name| name.starts_with("resources/configmaps/namespaces/beside/item-")).count()
             == 3
     );
-    // One whose objects nobody can create.
+    // A group whose objects cannot be created.
     let service = register_unreachable_group(&world.client, "metrics.k8s.io").await?;
     let ended = world.back_up("beside-metrics", of_namespaces(&["beside"])).await;
     api_services(&world.client).delete_object(&service).await?;

@@ -1,4 +1,4 @@
-//! Backups and restores that cannot collide, and the control that shows that the test would see it.
+//! Backups and restores that must not collide, and the control that shows that the test would detect a collision.
 
 use backup_core::labels::BREAK_GLASS_ANNOTATION;
 use backup_tests::world::backups::claiming;
@@ -65,7 +65,7 @@ async fn a_dry_run_gives_the_same_verdict_and_writes_nothing(world: &mut World) 
         .backups()
         .patch("dry-run", &apply, &Patch::Apply(Backup::new("dry-run", of_namespaces(&["free-d"]))))
         .await?;
-    // The replicas collect claims that are over whenever they like, so only what is in the ledger counts.
+    // The replicas collect ended claims at any time, so only the contents of the ledger count.
     let claims = world.claims().await?;
     ensure!(
         claims.contains("dry-holder") && !claims.contains("dry-run"),
@@ -75,7 +75,7 @@ async fn a_dry_run_gives_the_same_verdict_and_writes_nothing(world: &mut World) 
 }
 
 async fn of_two_colliding_creations_at_most_one_is_admitted(world: &mut World) -> anyhow::Result<()> {
-    // Ended and not paused: the rounds may take longer than a lease.
+    // Stopped and not paused: the rounds may take longer than a lease.
     for controller in &mut world.controllers {
         controller.stop(Duration::from_mins(1)).await?;
     }
@@ -97,14 +97,14 @@ async fn the_naive_webhook_is_caught_letting_a_collision_through(world: &mut Wor
     Ok(())
 }
 
-/// A refusal leaves no trace, and the scope is free as soon as the object that held it is gone: the webhook looks again
-/// by itself, also while no controller runs.
+/// A refusal leaves no trace, and the scope is free as soon as the holding object is gone: the webhook checks again by
+/// itself, even without a controller.
 async fn a_refused_creation_is_never_stored(world: &mut World) -> anyhow::Result<()> {
     let world = &*world.pause_controllers()?;
     world.create_claiming_restore("ended-by-hand", "locked-e").await?;
     refusal(world.create_backup("collides", of_namespaces(&["locked-e"])).await)?;
     ensure!(world.backups().get_opt("collides").await?.is_none(), "a refused creation was stored");
-    // No controller runs, so a person ends it.
+    // No controller runs, so a user ends it.
     let end = json!({ "metadata": { "annotations": { BREAK_GLASS_ANNOTATION: "a test" } },
         "status": { "phase": "Completed" } });
     world.restores().merge_patch("ended-by-hand", end).await?;
@@ -112,10 +112,10 @@ async fn a_refused_creation_is_never_stored(world: &mut World) -> anyhow::Result
     world.delete_unfinished().await
 }
 
-/// The API server speaks HTTP/1.1 to webhooks and keeps idle connections. A review that it sends over one whose end it has
-/// not seen yet is lost with the replica: that creation fails closed at once, and that connection is not used again.
+/// The API server uses HTTP/1.1 for webhooks and keeps idle connections. A review on a connection whose end it has not yet
+/// seen is lost with the replica: that creation fails closed at once, and that connection is not used again.
 async fn admission_goes_on_when_a_replica_is_killed(world: &mut World) -> anyhow::Result<()> {
-    /// Idle connections that the API server keeps to one host at most.
+    /// Maximum number of idle connections from the API server to one host.
     const IDLE_CONNECTIONS: usize = 25;
     world.webhooks[0].kill().await?;
     let result = async {
@@ -153,7 +153,7 @@ async fn an_ended_object_cannot_be_started_again(world: &mut World) -> anyhow::R
         let revived = world.backups().patch("ended", &PatchParams::default(), &Patch::Merge(&patch)).await;
         let error = refusal(revived)?;
         ensure!(error.code == 403, "{error:?}");
-        // Nor by one who gets past the policy: that is what the webhook is asked about.
+        // A user who passes the policy cannot do so either: the webhook is called then.
         let mut forced = patch;
         forced["metadata"] = json!({ "annotations": { BREAK_GLASS_ANNOTATION: "a test" } });
         let revived = world.backups().merge_patch("ended", forced).await;
@@ -165,7 +165,7 @@ async fn an_ended_object_cannot_be_started_again(world: &mut World) -> anyhow::R
     Ok(())
 }
 
-/// What was stored in each round.
+/// Which objects were stored in each round.
 #[derive(Debug, Default)]
 struct Seen {
     both: usize,
@@ -174,7 +174,7 @@ struct Seen {
     restore: usize,
 }
 
-/// Creates a Backup and a Restore of one namespace at the same moment, again and again.
+/// Creates a Backup and a Restore of one namespace at the same moment, repeatedly.
 async fn collide(world: &World) -> anyhow::Result<Seen> {
     let (backups, restores, post) = (world.backups(), world.restores(), PostParams::default());
     let mut seen = Seen::default();
@@ -182,7 +182,7 @@ async fn collide(world: &World) -> anyhow::Result<Seen> {
         let (name, namespace) = (format!("round-{round}"), format!("collide-{round}"));
         let backup = Backup::new(&name, of_namespaces(&[&namespace]));
         let restore = Restore::new(&name, claiming(&namespace));
-        // One starts a little earlier, in turn and by more and more, or one side would always win.
+        // One starts a little earlier, alternately and by a growing time, or one side would always win.
         let early = Duration::from_millis(round as u64 / 4);
         let (backup_waits, restore_waits) =
             if round % 2 == 0 { (Duration::ZERO, early) } else { (early, Duration::ZERO) };

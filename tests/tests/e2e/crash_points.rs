@@ -14,7 +14,7 @@ crate::tests! {
     a_synced_backup_arrives_whole_whenever_a_controller_dies,
 }
 
-/// Namespace, bucket and location.
+/// Name of namespace, bucket and location.
 const PLACE: &str = "crash-points";
 
 async fn a_controller_killed_at_any_point_resumes_to_one_end(world: &mut World) -> anyhow::Result<()> {
@@ -61,7 +61,7 @@ async fn a_restore_killed_at_any_point_resumes_to_one_end(world: &mut World) -> 
     Ok(())
 }
 
-/// All files of a restore, each written once.
+/// Checks that every file of a restore was written once.
 async fn each_file_is_there_once(world: &World, bucket: &str, name: &str) -> anyhow::Result<()> {
     let folder = format!("restores/{name}/");
     let mut files: Vec<String> = Vec::new();
@@ -80,18 +80,18 @@ async fn each_file_is_there_once(world: &World, bucket: &str, name: &str) -> any
     Ok(())
 }
 
-/// A Restore whose files are left behind does not keep a later one of its name from its end.
+/// Files left behind by a deleted Restore do not keep a later one of the same name from ending.
 async fn a_restore_made_again_under_its_name_has_files_of_its_own(world: &mut World) -> anyhow::Result<()> {
     let name = "made-again";
     world.backed_up(name, 3).await?;
     world.restore(name, into_namespace(name, "made-again-1")).await?;
-    // The files go with the object.
+    // The files are deleted with the object.
     world.restores().delete_object(name).await?;
     world.restores().wait_gone(name, REACHED).await?;
     let left = world.s3()?.keys(BUCKET).await?;
     ensure!(!left.iter().any(|key| key.starts_with("restores/made-again/")), "{left:?}");
     world.restore(name, into_namespace(name, "made-again-2")).await?;
-    // A person takes the finalizer off that would have deleted them.
+    // A user removes the finalizer that would have deleted them.
     world.restores().delete_at_once(name).await?;
     world.restores().wait_gone(name, REACHED).await?;
     let left = world.s3()?.keys(BUCKET).await?;
@@ -113,7 +113,7 @@ async fn a_controller_killed_before_it_reports_a_refusal_reports_it(world: &mut 
     Ok(())
 }
 
-/// A backup that is found in a bucket arrives with all of its objects.
+/// A backup found in a bucket is imported with all of its objects.
 async fn a_synced_backup_arrives_whole_whenever_a_controller_dies(world: &mut World) -> anyhow::Result<()> {
     world.needs_debug_build()?;
     let bucket = "crash-sync";

@@ -1,5 +1,5 @@
-//! Snapshots of CSI volumes, and the operations that follow them: against the real definitions, with a snapshot controller
-//! and a driver that the kit plays.
+//! Snapshots of CSI volumes, and their operations: with the real definitions, and a snapshot controller and driver played by
+//! the kit.
 
 use backup_core::{
     api::{BackupStatus, GoDuration},
@@ -29,7 +29,7 @@ crate::tests! {
     a_location_read_only_or_gone_during_operations_is_awaited,
 }
 
-/// How long a restore waits for a snapshot that cannot be used.
+/// Timeout of a restore for a snapshot that cannot be used.
 pub const PATIENCE: &str = "--resource-timeout=15s";
 const SOON: Duration = Duration::from_mins(1);
 
@@ -44,7 +44,7 @@ async fn ready(world: &World) -> anyhow::Result<SnapshotController> {
     Ok(driver)
 }
 
-/// How many claims were to be snapshotted, and how many were.
+/// Number of claims to be snapshotted, and number of snapshots taken.
 fn snapshotted(status: &BackupStatus) -> (i64, i64) {
     (status.csi_volume_snapshots_attempted, status.csi_volume_snapshots_completed)
 }
@@ -90,20 +90,20 @@ async fn a_claim_is_snapshotted_and_completed_means_its_data_is_there(
     nothing_left(world).await.context("the snapshot has left the cluster")?;
     ensure!(driver.stored() == stored, "the snapshot itself is gone");
 
-    // And with the backup, it goes.
+    // The snapshot is deleted with the backup.
     world.request_deletion("csi-good").await?;
     world.backup_gone("csi-good").await?;
     ensure!(driver.stored().is_empty(), "the backup went before its snapshot: {:?}", driver.stored());
     nothing_left(world).await
 }
 
-/// Claims that exist are left alone.
+/// Existing claims are left unchanged.
 async fn a_restore_provisions_missing_claims_from_their_snapshots(world: &mut World) -> anyhow::Result<()> {
     let driver = ready(world).await?;
     let (client, [here, there]) = (&world.client, ["csi-back", "csi-copy"]);
     snapshots::claim(client, here, "data", "ready").await?;
     snapshots::claim(client, here, "kept", "ready").await?;
-    // Without its snapshot it would come back as it is.
+    // Without its snapshot it would be restored unchanged.
     let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
     volumes.merge_patch("pv-csi-back-data", retain).await?;
@@ -111,12 +111,12 @@ async fn a_restore_provisions_missing_claims_from_their_snapshots(world: &mut Wo
     let stored = driver.stored();
 
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), here);
-    // Nobody looks after their finalizers here.
+    // No controller removes their finalizers here.
     claims.delete_at_once("data").await?;
     volumes.delete_at_once("pv-csi-back-data").await?;
     claims.wait_gone("data", SOON).await?;
 
-    // In place, where one claim is left, and into another namespace, where none is.
+    // In place, where one claim exists, and into another namespace, where none does.
     for (name, mapped) in [("csi-in-place", None), ("csi-moved", Some(there))] {
         let mapping = format!("--namespace-mappings={here}:{}", mapped.unwrap_or(here));
         let plan = world.kubectl_backup().succeeds(&["restore", here, &mapping, "--plan"]).await?.stdout;
@@ -138,7 +138,7 @@ async fn a_restore_provisions_missing_claims_from_their_snapshots(world: &mut Wo
         let info = restored_volumes(world, name).await?;
         let count = info.as_array().context("no list")?.len();
         ensure!(count == 2, "{info}");
-        // That one was there, and keeps its data.
+        // This claim existed, and keeps its data.
         let kept = info.as_array().into_iter().flatten().find(|told| told["pvcName"] == "kept");
         ensure!(kept.is_some_and(|kept| (kept["skipped"] == true) == mapped.is_none()), "{info}");
         let told = info.as_array().into_iter().flatten().find(|told| told["pvcName"] == "data");
@@ -147,13 +147,13 @@ async fn a_restore_provisions_missing_claims_from_their_snapshots(world: &mut Wo
         ensure!(told["csiSnapshotInfo"]["snapshotHandle"] == handle, "{info}");
     }
 
-    // Whatever becomes of what the restores have made, the snapshots belong to the backup.
+    // Whatever happens to the restored objects, the snapshots belong to the backup.
     take_away(world).await?;
     ensure!(driver.stored() == stored, "snapshots are gone: {:?}", driver.stored());
     Ok(())
 }
 
-/// Deletes the snapshots that restores have left in the cluster, as an admin may.
+/// Deletes the snapshots that restores have left in the cluster, as an administrator may.
 async fn take_away(world: &World) -> anyhow::Result<()> {
     let client = &world.client;
     for kind in ["VolumeSnapshot", "VolumeSnapshotContent"] {
@@ -171,7 +171,7 @@ async fn take_away(world: &World) -> anyhow::Result<()> {
     nothing_left(world).await
 }
 
-/// What the storage system calls the volume of a claim, once it has one.
+/// The storage system's name of a claim's volume, once it has one.
 async fn disk(client: &Client, namespace: &str, claim: &str) -> anyhow::Result<String> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
@@ -380,7 +380,7 @@ async fn claims_without_a_snapshot_are_named(world: &mut World) -> anyhow::Resul
     let warning = results["warnings"]["namespaces"]["csi-none"][0].as_str().unwrap_or_default().to_owned();
     ensure!(warning.contains("csi-none/local"), "{results}");
 
-    // Asked for, it is an error; not wanted, nothing is done or said.
+    // Requested snapshots are an error; unwanted ones are skipped silently.
     let spec = BackupSpec { snapshot_volumes: Some(true), ..of_namespaces(&["csi-none"]) };
     world.run_backup("csi-asked", spec, BackupPhase::PartiallyFailed).await?;
     let before = driver.stored();
@@ -420,7 +420,7 @@ async fn a_location_read_only_or_gone_during_operations_is_awaited(world: &mut W
         let reason = world.backup_blocked(name, &BackupPhase::WaitingForPluginOperations).await?;
         ensure!(reason.contains(words), "{name}: {reason}");
     }
-    // Another process sees it the same way.
+    // Another process sees the same.
     world.renew_controller(0).await?;
     tokio::time::sleep(Duration::from_secs(4)).await;
     for (name, before) in ["csi-read-only", "csi-gone"].iter().zip(before) {
@@ -438,7 +438,7 @@ async fn a_location_read_only_or_gone_during_operations_is_awaited(world: &mut W
     Ok(())
 }
 
-/// Waits until no VolumeSnapshot and no content is in the cluster.
+/// Waits until the cluster has no VolumeSnapshot and no content.
 async fn nothing_left(world: &World) -> anyhow::Result<()> {
     eventually("no snapshot is left in the cluster", Duration::from_secs(20), async || {
         let mut left = Vec::new();
@@ -451,7 +451,7 @@ async fn nothing_left(world: &World) -> anyhow::Result<()> {
     .await
 }
 
-/// What is stored of the volumes of a restore.
+/// The stored volume information of a restore.
 async fn restored_volumes(world: &World, restore: &str) -> anyhow::Result<Value> {
     world.s3()?.document(BUCKET, &format!("restores/{restore}/{restore}-volumeinfo.json.gz")).await
 }

@@ -1,4 +1,4 @@
-//! `kubectl backup debug`: what is in the archive, and that no secret is.
+//! `kubectl backup debug`: the archive's contents, which include no secrets.
 
 use std::{collections::BTreeMap, io::Read as _, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -14,10 +14,10 @@ crate::tests! {
     who_may_only_read_gets_an_archive_that_names_the_rest,
 }
 
-/// What must be in no archive.
+/// A secret that no archive may contain.
 const PLANTED: &str = "correct-horse-battery";
 
-/// Puts a secret wherever one may be.
+/// Puts a secret wherever there may be one.
 async fn plant(world: &World, name: &str) -> anyhow::Result<()> {
     install::ensure_secret(&world.client, NAMESPACE, name, "password", PLANTED).await?;
     let applied =
@@ -41,13 +41,13 @@ async fn plant(world: &World, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes away what would disturb other tests.
+/// Removes what would disturb other tests.
 async fn uproot(world: &World, name: &str) -> anyhow::Result<()> {
     world.api::<Pod>().delete_object(name).await?;
     Ok(world.locations().delete_object(name).await?)
 }
 
-/// What is in an archive, by path below its folder.
+/// The files of an archive, by path below its folder.
 fn opened(file: &Path) -> anyhow::Result<BTreeMap<String, String>> {
     let mut archive = tar::Archive::new(GzDecoder::new(std::fs::File::open(file)?));
     let mut files = BTreeMap::new();
@@ -114,7 +114,7 @@ async fn the_archive_for_a_report_has_everything_but_secrets(world: &mut World) 
         ensure!(text.contains(words), "{part}: no {words:?} in\n{text}");
         ensure!(part == "contents.txt" || ran.stderr.contains(part), "{part} is not listed: {}", ran.stderr);
     }
-    // No node runs the pod: its log is empty, or cannot be had.
+    // No node runs the pod: its log is empty, or unavailable.
     ensure!(files["contents.txt"].contains(&format!("logs/{name}/main.txt")), "{}", files["contents.txt"]);
     let again = plugin.fails(1, &["debug", "-o", &output, "--yes"]).await?;
     says(&again.stderr, &["exists", "--force"])?;
@@ -144,7 +144,7 @@ async fn who_may_only_read_gets_an_archive_that_names_the_rest(world: &mut World
         let line = missing.lines().find(|line| line.trim_start().starts_with(part));
         ensure!(line.is_some_and(|line| line.contains("forbidden")), "{part}: {missing}");
     }
-    // A stranger may do nothing, and is told so.
+    // An account without rights gets messages about that.
     let stranger = world.kubectl_backup_as("stranger", None).await?;
     let ran = stranger.succeeds(&["debug", &restore, "-o", &output, "--yes", "--force"]).await?;
     says(&ran.stderr, &["restore/log.txt", "forbidden"])?;

@@ -1,4 +1,4 @@
-//! Backups that are deleted before they have ended: what is committed stays, of everything else nothing does.
+//! Backups that are deleted before they have ended: only committed data is kept.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ async fn ready(world: &World, place: &str, url: &str) -> anyhow::Result<Snapshot
     Ok(driver)
 }
 
-/// What is in the storage system once nothing of snapshots is in the cluster any more.
+/// The snapshots in the storage system, once the cluster has no objects of snapshots.
 async fn stored_snapshots(world: &World, driver: &SnapshotController) -> anyhow::Result<BTreeSet<String>> {
     eventually("no snapshot is left in the cluster", SOON, async || {
         let mut left = Vec::new();
@@ -55,7 +55,7 @@ async fn a_backup_deleted_at_any_point_keeps_its_snapshot_if_and_only_if_it_is_s
     let url = world.s3()?.url();
     let driver = ready(world, PLACE, &url).await?;
     let mut kept = Vec::new();
-    // One with operations does not come past the other.
+    // A backup with operations does not reach the excluded point.
     let points = crash::POINTS.iter().filter(|point| **point != "after-finalizing-patch");
     for point in ["before-operations", "after-operations", "after-renewal"].iter().chain(points) {
         let name = format!("halfway-{}", point.replace('.', "-"));
@@ -76,12 +76,12 @@ async fn a_backup_deleted_at_any_point_keeps_its_snapshot_if_and_only_if_it_is_s
         if stored {
             kept.push(*point);
         } else {
-            // Its name is free.
+            // Its name is free again.
             world.back_up(&name, of_place(PLACE)).await.with_context(|| format!("after {point}"))?;
         }
     }
     ensure!(kept.first() == Some(&"after-record") && kept.contains(&"before-terminal-patch"), "{kept:?}");
-    // What was kept is a backup like any other: it comes back, can be restored, and goes as a whole.
+    // A kept backup is like any other: it is imported again, can be restored, and can be deleted as a whole.
     let name = "halfway-after-record";
     world.sync(PLACE, None).await?;
     world.backup_ends(name, BackupPhase::Completed).await?;
@@ -118,7 +118,7 @@ async fn a_deletion_killed_at_any_point_leaves_nothing(world: &mut World) -> any
     Ok(())
 }
 
-/// Everything is collected, and nothing can be written.
+/// Everything is collected, but the store refuses all writes.
 async fn a_store_that_is_down_keeps_no_restore_out_and_no_deletion_back(
     world: &mut World,
 ) -> anyhow::Result<()> {
@@ -133,7 +133,7 @@ async fn a_store_that_is_down_keeps_no_restore_out_and_no_deletion_back(
         world.create_backup(name, of_place(place)).await?;
         world.backup_blocked(name, &BackupPhase::Finalizing).await?;
     }
-    // From another location, into what the stuck backups have read, and everything they could still read.
+    // From another location, into namespaces that the stuck backups have read, and those that they could still read.
     let restore = world.restore("beside-stuck", from_backup(elsewhere)).await?;
     ensure!(restore.status.phase == Some(RestorePhase::Completed), "{:?}", restore.status);
 
@@ -145,7 +145,7 @@ async fn a_store_that_is_down_keeps_no_restore_out_and_no_deletion_back(
     world.backup_ends("stuck", BackupPhase::Completed).await?;
     let stuck = world.backups().get("stuck").await?;
     is_whole(world.s3()?, place, "stuck", &stuck).await?;
-    // What the deleted one has left is removed with the next comparison, and its name is free.
+    // The next synchronisation removes the rest of the deleted one, and its name is free again.
     world.location_available(place).await?;
     let compared = world.sync(place, None).await?;
     let told = compared.notes.iter().find(|note| note.name == "stuck-and-deleted");

@@ -1,4 +1,4 @@
-//! A deleted backup is gone: with every version that the bucket keeps, as soon as it lets them go, and without a person.
+//! A deleted backup is removed with every version in the bucket, as soon as locks end, and without a user's help.
 
 use std::time::Instant;
 
@@ -24,12 +24,12 @@ crate::tests! {
 }
 
 const SOON: Duration = Duration::from_secs(30);
-/// Of one key; a listing has a thousand.
+/// Number of versions of one key; a page of a listing has a thousand.
 const VERSIONS: usize = 2500;
-/// More than the controller had before (KiB).
+/// Memory beyond that of the controller before (KiB).
 const LITTLE: u64 = 32 * 1024;
 
-/// A backup, and a restore from it, of which the bucket keeps older versions where it keeps any.
+/// A backup, and a restore from it, with older versions in the bucket if it keeps any.
 async fn stored(world: &World, name: &str) -> anyhow::Result<Backup> {
     world.config_maps(name, 2).await?;
     let backup = world.back_up(name, of_place(name)).await?;
@@ -45,7 +45,7 @@ async fn stored(world: &World, name: &str) -> anyhow::Result<Backup> {
     Ok(backup)
 }
 
-/// The same in a location behind a proxy.
+/// Like `stored`, in a location behind a proxy.
 async fn stored_behind_proxy(world: &World, name: &str) -> anyhow::Result<(FaultyS3, Backup)> {
     let front = world.faulty_s3().await?;
     world.synced_location(name, &front.url(), &json!({})).await?;
@@ -84,20 +84,20 @@ fn waits_of(backup: &Backup) -> Option<Waits> {
     Waits::read(backup.annotations().get(DELETION_WAITS_ANNOTATION).map(String::as_str))
 }
 
-/// Waits until the backup says what its deletion waits for.
+/// Waits until the backup says what its deletion is waiting for.
 async fn waits(world: &World, name: &str) -> anyhow::Result<Waits> {
     let waits = |backup: &Backup| waits_of(backup).is_some();
     let backup = world.backups().wait_until(name, "waits with its deletion", SOON, waits).await?;
     waits_of(&backup).context("it waits no more")
 }
 
-/// Whether a request is in the ledger.
+/// Whether the ledger has an entry of a request.
 async fn has_place(world: &World, request: &str) -> anyhow::Result<bool> {
     let claims = world.claims().await?;
     Ok(claims.contains(&format!("[\"DeleteBackupRequest\",\"{NAMESPACE}\",\"{request}\"")))
 }
 
-/// What readers of the bucket see of the backup.
+/// The backup's keys that readers of the bucket see.
 async fn seen(world: &World, name: &str) -> anyhow::Result<Vec<String>> {
     let mut keys = world.s3()?.keys(name).await?;
     keys.retain(|key| key.starts_with(&format!("backups/{name}/")));
@@ -108,7 +108,7 @@ fn asks_versions(asked: &Asked) -> bool {
     asked.query.split('&').any(|part| part == "versions=" || part == "versions")
 }
 
-/// Where a bucket keeps none, nothing is asked about versions.
+/// If a bucket keeps no versions, none are requested.
 async fn a_deletion_removes_every_version_that_a_bucket_keeps(world: &mut World) -> anyhow::Result<()> {
     for (name, keeps) in [("all-versions", true), ("no-versions", false)] {
         if keeps {
@@ -129,7 +129,7 @@ async fn a_deletion_removes_every_version_that_a_bucket_keeps(world: &mut World)
     Ok(())
 }
 
-/// It is killed after everything was hidden by delete markers; nothing becomes visible again.
+/// The controller is killed after delete markers have hidden everything; nothing becomes visible again.
 async fn a_deletion_killed_while_it_removes_versions_is_finished(world: &mut World) -> anyhow::Result<()> {
     let name = "killed-hidden";
     world.s3()?.create_versioned_bucket(name).await?;
@@ -147,7 +147,7 @@ async fn a_deletion_killed_while_it_removes_versions_is_finished(world: &mut Wor
     world.remove_location(name).await
 }
 
-/// It says until when it is locked, and another controller goes on waiting.
+/// The backup says until when it is locked, and another controller continues to wait.
 async fn a_locked_backup_is_deleted_by_itself_when_the_lock_ends(world: &mut World) -> anyhow::Result<()> {
     let name = "locked-away";
     world.s3()?.create_lockable_bucket(name).await?;
@@ -164,7 +164,7 @@ async fn a_locked_backup_is_deleted_by_itself_when_the_lock_ends(world: &mut Wor
     ensure!(told.until == Some(last) && told.held == 0 && told.refused.is_none(), "{told:?}");
     let before = front.asked().len();
 
-    // All is hidden, nothing is undone, and it is said where people look.
+    // Everything is hidden, nothing is undone, and the objects say so.
     let now = world.backups().get(name).await?;
     ensure!(now.phase() == BackupPhase::Deleting && now.uid() == backup.uid(), "{now:?}");
     let request = world.api::<DeleteBackupRequest>().get(name).await?.status;
@@ -180,13 +180,13 @@ async fn a_locked_backup_is_deleted_by_itself_when_the_lock_ends(world: &mut Wor
     let date = last.strftime("%Y-%m-%d %H:%MZ").to_string();
     ensure!(listed.contains(&format!("Deleting (locked until {date})")), "{listed}");
 
-    // It needs no place in the ledger: of such deletions there may be more than that holds. No restore begins from the backup.
+    // It needs no place in the ledger, which might not hold all such deletions. No restore begins from the backup.
     until("its place is given back", SOON, async || anyhow::Ok(!has_place(world, name).await?)).await?;
     let late = format!("{name}-late");
     world.run_restore(&late, from_backup(name), RestorePhase::FailedValidation).await?;
     world.restores().delete_object(&late).await?;
 
-    // Another controller waits, too, and asks nobody meanwhile.
+    // Another controller waits, too, without requests to the store meanwhile.
     world.controllers[0].restart().await?;
     let left = last.duration_since(Timestamp::now()) - SignedDuration::from_secs(3);
     tokio::time::sleep(Duration::try_from(left)?).await;
@@ -229,7 +229,7 @@ async fn a_deletion_behind_a_legal_hold_is_retried_on_request(world: &mut World)
     world.remove_location(name).await
 }
 
-/// What is visible is deleted all the same.
+/// Visible objects are deleted all the same.
 async fn a_deletion_without_the_right_to_list_versions_reports_it(world: &mut World) -> anyhow::Result<()> {
     let name = "may-not-list";
     world.s3()?.create_versioned_bucket(name).await?;

@@ -1,4 +1,4 @@
-//! What a person applies to a cluster.
+//! The manifests that users apply to a cluster.
 
 pub mod chart;
 pub mod guard;
@@ -134,12 +134,12 @@ async fn health_checks_are_patched_into_what_argocd_and_flux_read(world: &mut Wo
     Ok(())
 }
 
-/// What kustomize makes of an overlay; DEPLOY stands for the folder `deploy`.
+/// The output of kustomize for an overlay; DEPLOY is replaced by the folder `deploy`.
 async fn render(world: &World, overlay: &str) -> anyhow::Result<Vec<Value>> {
     render_with(world, overlay, &json!([])).await
 }
 
-/// The same of an overlay with a file of its own, `objects.yaml`, that holds these objects.
+/// The same for an overlay with an additional file, `objects.yaml`, with these objects.
 async fn render_with(world: &World, overlay: &str, objects: &Value) -> anyhow::Result<Vec<Value>> {
     let folder = tempfile::tempdir_in(world.folder())?;
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });

@@ -1,4 +1,4 @@
-//! What a person sees of a backup or restore who reaches the API server and nothing else: from the files in the store.
+//! The view of a backup or restore for a user who can reach only the API server: from the files in the store.
 
 use backup_tests::kubectl_backup::KubectlBackup;
 use jiff::Timestamp;
@@ -31,7 +31,7 @@ async fn an_edit_of_a_stored_backup_changes_nothing_of_what_is_shown(
     world.backups().merge_patch(name, json!({ "spec": { "includedNamespaces": [other] } })).await?;
     let shown = person.succeeds(&["describe", name]).await?.stdout;
     says(&shown, &["namespace edited\n", "Edited", "now the object asks for namespace edited-later"])?;
-    // The protection of a namespace that is not in it.
+    // The protection of a namespace that is not in the backup.
     let status = person.run(&["status", "-o", "json"]).await?.stdout;
     let status: Value = serde_json::from_str(&status)?;
     let all = status["namespaces"].as_array().context("no namespaces")?;
@@ -40,7 +40,7 @@ async fn an_edit_of_a_stored_backup_changes_nothing_of_what_is_shown(
         found.map(|one| one["lastGood"]["name"].clone()).unwrap_or_default()
     };
     ensure!(last_good(name) == name && last_good(other) != name, "{} {}", last_good(name), last_good(other));
-    // Nor does a tool that applies its manifest again change anything.
+    // A tool that applies its manifest again changes nothing either.
     world.backups().merge_patch(name, json!({ "spec": { "includedNamespaces": [name] } })).await?;
     let shown = person.succeeds(&["describe", name]).await?.stdout;
     ensure!(!shown.contains("Edited"), "{shown}");
@@ -62,7 +62,7 @@ async fn an_edit_of_a_restore_that_has_ended_changes_nothing_of_what_is_shown(
     let shown = person.succeeds(&["restore", "describe", name]).await?.stdout;
     let asked = "now the object asks for backup another; all namespaces; mapped edited-restore → elsewhere; policy update";
     says(&shown, &["backup edited-restore  Completed", "edited-restore → edited-copy", "Edited", asked])?;
-    // A tool that applies its manifest again takes off what the controller has filled in.
+    // A tool that applies its manifest again removes fields that the controller has filled in.
     let manifest = json!({ "spec": { "backupName": name, "namespaceMapping": { "edited-restore": "edited-copy" },
         "existingResourcePolicy": null, "excludedResources": null, "itemOperationTimeout": null } });
     world.restores().merge_patch(name, manifest).await?;
@@ -71,7 +71,7 @@ async fn an_edit_of_a_restore_that_has_ended_changes_nothing_of_what_is_shown(
     Ok(())
 }
 
-/// Items that one plugin sees, each after the one before: what it says at their beginning, and how long it takes.
+/// Items that one plugin processes one after another: its message at their beginning, and how long they take.
 const SAYING: [(&str, &str); 3] =
     [("a", "say=info:said-1 slow=5s"), ("b", "say=info:said-2 slow=5s"), ("c", "say=info:said-3 slow=5s")];
 
@@ -79,7 +79,7 @@ fn saying(plugin: &'static str) -> [(&'static str, &'static str, &'static str); 
     SAYING.map(|(item, script)| (item, plugin, script))
 }
 
-/// Who looks sees more each time, and who follows sees everything once.
+/// A repeated look shows more each time, and a follower sees everything once.
 async fn grows(person: &KubectlBackup, logs: &[&str], lines: [&str; 3]) -> anyhow::Result<()> {
     for pair in lines.windows(2) {
         let (there, not_yet) = (pair[0], pair[1]);
@@ -95,7 +95,7 @@ async fn grows(person: &KubectlBackup, logs: &[&str], lines: [&str; 3]) -> anyho
     ensure!(lines.iter().all(|line| followed.stdout.matches(line).count() == 1), "{followed:?}");
     let whole = person.succeeds(logs).await?;
     ensure!(followed.stdout == whole.stdout, "{followed:?}\n{whole:?}");
-    // What a plugin says is in the log at its time, and not when it is ready with the item five seconds later.
+    // A plugin's message has the time at which it was logged, and not that of the item's end five seconds later.
     let at = |line: Option<&str>| Some(line?.split('"').nth(1)?.parse::<Timestamp>().ok()?.as_second());
     let said = at(whole.stdout.lines().find(|line| line.contains("said-3"))).context("said-3 has no time")?;
     let ended = at(whole.stdout.lines().last()).context("the last line has no time")?;
@@ -108,8 +108,8 @@ async fn document(person: &KubectlBackup, line: &[&str]) -> anyhow::Result<Value
     Ok(serde_json::from_str(&ran.stdout)?)
 }
 
-/// Looks some times, three seconds apart: what is seen is never older than the time between two questions to the action, and
-/// a moment.
+/// Looks several times, three seconds apart: the progress is never older than the interval of requests to the action, plus a
+/// moment.
 async fn moves(person: &KubectlBackup, line: &[&str]) -> anyhow::Result<()> {
     let done = async || {
         let all = document(person, line).await?;
@@ -176,7 +176,7 @@ async fn describe_shows_what_went_wrong_and_what_is_in_a_backup(world: &mut Worl
     ensure!(!screen.contains("unavailable") && !screen.contains("describe-failed/b"), "{screen}");
     let details = person.succeeds(&["describe", name, "--details"]).await?.stdout;
     ensure!(details.contains("    describe-failed/b"), "{details}");
-    // Who may not ask for files sees all the rest.
+    // A user who may not request files sees all the rest.
     let viewer = world.kubectl_backup_as("viewer", Some("backup-lock-view")).await?;
     let screen = viewer.succeeds(&["describe", name]).await?.stdout;
     ensure!(screen.contains("Something was not saved (") && screen.contains("unavailable"), "{screen}");
@@ -231,7 +231,7 @@ async fn a_followed_log_shows_that_the_work_began_again_after_a_crash(
             Ok::<_, anyhow::Error>(when(ran.stdout.contains("said-1"), format!("{ran:?}")))
         })
         .await?;
-        // Whoever follows has seen it, too.
+        // The follower has seen it, too.
         tokio::time::sleep(Duration::from_secs(3)).await;
         world.controllers[0].restart().await
     };

@@ -1,4 +1,4 @@
-//! The walk-through of docs/operate/disaster-recovery.md: its commands, as they stand there, on a cluster that is new.
+//! The walk-through of docs/operate/disaster-recovery.md: its commands, unchanged, on a new cluster.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ crate::tests! {
 
 const PAGE: &str = "docs/operate/disaster-recovery.md";
 const INSTALLATION: &str = "docs/operate/install.md";
-/// The backup and its namespace, as the page names them.
+/// The backup and its namespace, named as on the page.
 const BACKUP: &str = "nightly";
 const NAMESPACE_BACKED_UP: &str = "shop";
 const MAPS: usize = 3;
@@ -25,7 +25,7 @@ fn commands(page: &str, chapter: &str) -> anyhow::Result<Vec<String>> {
     Ok(blocks.filter_map(|block| block.split("```").next()).map(str::to_owned).collect())
 }
 
-/// A folder with what the page takes from outside of the cluster.
+/// A folder with the files that the page takes from outside of the cluster.
 fn kept(folder: &Path, url: &str) -> anyhow::Result<()> {
     let mut location = json!({ "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation",
         "metadata": { "name": "default", "namespace": NAMESPACE },
@@ -36,7 +36,7 @@ fn kept(folder: &Path, url: &str) -> anyhow::Result<()> {
     Ok(std::os::unix::fs::symlink(root().join("deploy"), folder.join("deploy"))?)
 }
 
-/// Runs a block of commands, of which each has to succeed.
+/// Runs a block of commands, each of which must succeed.
 async fn run(world: &World, folder: &Path, block: &str) -> anyhow::Result<Ran> {
     let ran = world.kubectl()?.shell(world.kubectl_backup().program(), folder, block).await?;
     ran.expect_code(0).with_context(|| world.logs(15))
@@ -47,7 +47,7 @@ async fn the_page_on_disaster_recovery_brings_an_application_back(here: &mut Wor
     here.config_maps(NAMESPACE_BACKED_UP, MAPS).await?;
     here.back_up(BACKUP, of_namespaces(&[NAMESPACE_BACKED_UP])).await?;
 
-    // The other cluster, as it is after the installation: with neither location nor credentials.
+    // The other cluster, as after an installation: without location and credentials.
     let mut there = World::builder().webhooks(1).files().start().await?;
     there.remove_location("default").await?;
     let secrets = objects_in(&there.client, NAMESPACE, "v1", "Secret");
@@ -84,7 +84,7 @@ async fn the_page_on_disaster_recovery_brings_an_application_back(here: &mut Wor
     };
     says(&run(&there, folder.path(), again).await?.stdout, &[BACKUP, "Completed"])?;
 
-    // All of it is removed, after the programs.
+    // Everything is removed, after the programs.
     there.restore("last", from_backup(BACKUP)).await?;
     for controller in &mut there.controllers {
         controller.kill().await?;

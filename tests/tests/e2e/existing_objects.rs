@@ -1,4 +1,4 @@
-//! What is there before it is restored is compared, also what the cluster makes itself.
+//! Existing objects are compared before they are restored, including those that the cluster creates itself.
 
 use k8s_openapi::api::{
     core::v1::{Namespace, ServiceAccount},
@@ -53,7 +53,7 @@ async fn what_the_cluster_made_or_opened_meanwhile_is_compared(world: &mut World
     let policy = serde_json::to_value(policies.get("web").await?)?;
     ensure!(policy["spec"]["ingress"][0]["from"][0]["namespaceSelector"].is_null(), "{policy}");
 
-    // After a disaster the cluster makes the account before the restore gets there.
+    // After a disaster the cluster creates the account before the restore does.
     world.delete_namespace(name).await?;
     let back = world.restore("opened-back", from_backup(name)).await?;
     ensure!(back.status.warnings == 0, "{back:?}");

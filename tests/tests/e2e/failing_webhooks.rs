@@ -1,4 +1,4 @@
-//! Webhooks that do not work while a restore writes: they hold neither the restore nor its claim, and each error names its webhook.
+//! Webhooks that fail while a restore writes: they delay neither the restore nor its claim, and each error names its webhook.
 
 use backup_core::labels::BLOCKED_ANNOTATION;
 use k8s_openapi::{
@@ -14,12 +14,12 @@ crate::tests! {
 }
 
 const DEAD_URL: &str = "https://127.0.0.1:9/";
-/// ConfigMaps for which the webhook is called, and others.
+/// Number of ConfigMaps for which the webhook is called, and number of others.
 const EACH: usize = 96;
-/// Twice the time for which a webhook is retried; a restore's patience is ten minutes.
+/// Twice the time for which a webhook is retried; the timeout of a restore is ten minutes.
 const BOUND: Duration = Duration::from_mins(2);
 
-/// A webhook for what is created in one namespace.
+/// A webhook for creations in one namespace.
 fn webhook(name: &str, client: &Value, namespace: &str, selected: &Value) -> Value {
     json!({ "metadata": { "name": name }, "webhooks": [{
         "name": format!("mutate.{name}.example.com"),
@@ -80,7 +80,7 @@ async fn restored(world: &World) -> anyhow::Result<()> {
     let restore = world.restore_ends(name, RestorePhase::PartiallyFailed).await?;
     ensure!(begin.elapsed() < BOUND, "it took {:?}", begin.elapsed());
     ensure!(waits(&restore).is_none(), "{:?}", restore.metadata);
-    // The Deployment and perhaps the ConfigMap that its namespace has.
+    // The Deployment, and perhaps the ConfigMap that its namespace has.
     let errors = restore.status.errors;
     let told = world.restore_errors(name).await?;
     ensure!((97..=98).contains(&errors), "{:?}: {told}", restore.status);
@@ -100,7 +100,7 @@ async fn restored(world: &World) -> anyhow::Result<()> {
     says(&world.restore_log(name).await?, &["it has waited since", "the wait is over"])
 }
 
-/// A definition whose objects are stored in one of two versions, with what converts between them.
+/// A definition whose objects are stored in one of two versions, with its conversion.
 fn gauges(stored: &str, conversion: &Value) -> Value {
     let version = |name: &str| {
         json!({ "name": name, "served": true, "storage": name == stored, "schema": { "openAPIV3Schema": {
@@ -113,7 +113,7 @@ fn gauges(stored: &str, conversion: &Value) -> Value {
             "versions": [version("v1"), version("v2")] } })
 }
 
-/// Items are backed up in v2, which is preferred, and have to be stored in v1.
+/// Items are backed up in v2, the preferred version, and must be stored in v1.
 async fn items_whose_type_a_dead_webhook_converts_do_not_hold_a_restore(
     world: &mut World,
 ) -> anyhow::Result<()> {
@@ -135,7 +135,7 @@ async fn items_whose_type_a_dead_webhook_converts_do_not_hold_a_restore(
     let conversion = json!({ "strategy": "Webhook", "webhook": { "conversionReviewVersions": ["v1"],
         "clientConfig": { "url": DEAD_URL } } });
     definitions.merge_patch("gauges.converted.example.com", gauges("v1", &conversion)).await?;
-    // The API server goes by the definition before for a moment.
+    // For a moment the API server uses the old definition.
     ensure_namespace(&client, name).await?;
     let gauges = objects_in(&client, name, "converted.example.com/v2", "Gauge");
     until("a creation needs the webhook", REACHED, async || match gauges.create_json(gauge("probe")).await {
@@ -147,7 +147,7 @@ async fn items_whose_type_a_dead_webhook_converts_do_not_hold_a_restore(
         }
     })
     .await?;
-    // Stored as it is; whoever reads it in v2 needs the webhook.
+    // Stored without conversion; reading it in v2 needs the webhook.
     let there = json!({ "apiVersion": "converted.example.com/v1", "kind": "Gauge",
         "metadata": { "name": "g-1", "namespace": name } });
     objects_in(&client, name, "converted.example.com/v1", "Gauge").create_json(there).await?;

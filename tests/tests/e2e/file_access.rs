@@ -1,4 +1,4 @@
-//! Reading what is stored by the API server alone: with the role `backup-reader`, through the real service proxy.
+//! Reading stored files through the API server alone: with the role `backup-reader`, and the real service proxy.
 
 use std::{os::unix::fs::PermissionsExt as _, process::Stdio};
 
@@ -38,15 +38,15 @@ crate::tests! {
     a_store_that_hangs_takes_no_readers_from_other_stores,
 }
 
-// In a world of two controllers.
+// In a world with two controllers.
 crate::tests! { BESIDE_A_LEADER: a_replica_that_does_not_lead_gives_files_too }
 
-/// The role of people who read.
+/// The role of readers.
 const ROLE: &str = "backup-reader";
-/// Of the large backup.
+/// Name of the large backup.
 const LARGE: &str = "read-large";
 
-/// A client of a ServiceAccount that has the role, and nothing else.
+/// A client of a ServiceAccount that has only this role.
 async fn reader(world: &World, name: &str) -> anyhow::Result<Client> {
     client_without_retries(&world.person(name, Some(ROLE)).await?).await
 }
@@ -57,7 +57,7 @@ async fn backed_up(world: &World, name: &str) -> anyhow::Result<Backup> {
     world.back_up(name, of_namespaces(&[name])).await
 }
 
-/// A backup that takes more than 20 MiB although it is compressed; made once.
+/// A backup whose compressed size is more than 20 MiB; made once.
 async fn large(world: &World) -> anyhow::Result<Backup> {
     if let Some(backup) = world.backups().get_opt(LARGE).await? {
         return Ok(backup);
@@ -70,14 +70,14 @@ async fn contents(world: &World, name: &str) -> anyhow::Result<Vec<u8>> {
     Ok(world.s3()?.read(BUCKET, &format!("backups/{name}/{name}.tar.gz")).await?.to_vec())
 }
 
-/// What was granted.
+/// A granted request.
 struct Grant {
     request: String,
     path: String,
     key: Key,
 }
 
-/// A request of this person's, and what became of it.
+/// A request of this user, and the answer.
 async fn asked(client: &Client, kind: &str, of: &str, uid: &str) -> anyhow::Result<(DownloadRequest, Key)> {
     let key = Key::new(Sha256::digest(format!("{of} {kind} {}", jiff::Timestamp::now())).into());
     let request = read_request(kind, of, uid, &key);
@@ -126,7 +126,7 @@ async fn no_requests(world: &World) -> anyhow::Result<()> {
     .await
 }
 
-/// The request is gone: its last piece was sent.
+/// Checks that the request is gone, because its last piece was sent.
 async fn used_up(world: &World, request: &str) -> anyhow::Result<()> {
     ensure!(!world.api::<DownloadRequest>().exists(request).await?, "{request} is there");
     Ok(())
@@ -159,7 +159,7 @@ async fn logs_and_tarballs_are_read_through_the_api_server(world: &mut World) ->
     ensure!(gone.stderr.contains("was not found"), "{}", gone.stderr);
     no_requests(world).await?;
 
-    // The role is enough for this, and for nothing beside it.
+    // The role is sufficient for this, and for nothing else.
     let client = reader(world, "reader").await?;
     let secrets: Api<Secret> = Api::namespaced(client.clone(), name);
     ensure!(
@@ -171,7 +171,7 @@ async fn logs_and_tarballs_are_read_through_the_api_server(world: &mut World) ->
     let stranger = world.kubectl_backup_as("stranger", None).await?;
     let refused = stranger.fails(1, &["logs", name]).await?;
     ensure!(refused.stderr.contains("forbidden"), "{}", refused.stderr);
-    // Who may look, but not ask, reads nothing.
+    // A user who may look, but not request files, cannot read any.
     let viewer = world.kubectl_backup_as("viewer", Some("backup-lock-view")).await?;
     let refused = viewer.fails(1, &["logs", name]).await?;
     ensure!(refused.stderr.contains("downloadrequests"), "{}", refused.stderr);
@@ -183,7 +183,7 @@ async fn a_key_opens_one_file_once_and_is_not_in_the_request(world: &mut World) 
     let backup = backed_up(world, name).await?;
     let (one, other) = (reader(world, "reader").await?, reader(world, "other-reader").await?);
     let grant = granted(&one, "BackupLog", &backup).await?;
-    // Everything that is in the API: the other one may read it, and it opens nothing.
+    // Another user may read everything in the API, but that is not sufficient for access.
     let api: Api<DownloadRequest> = Api::namespaced(other.clone(), NAMESPACE);
     let seen = api.get(&grant.request).await?;
     ensure!(!serde_json::to_string(&seen)?.contains(grant.key.as_str()), "the key is in the request");
@@ -210,7 +210,7 @@ async fn a_key_opens_one_file_once_and_is_not_in_the_request(world: &mut World) 
     let (code, used) = refusal(fetch(&one, &grant.path, grant.key.as_str(), &[]).await?).await?;
     ensure!((code, &used) == (403, &never), "a second time: {code} {used}");
 
-    // Over: a moment before the controller takes it away, and after that.
+    // Expired: a moment before the controller removes it, and after that.
     let grant = granted(&one, "BackupLog", &backup).await?;
     let past =
         json!({ "status": { "expiration": jiff::Timestamp::now() - jiff::SignedDuration::from_secs(1) } });
@@ -219,7 +219,7 @@ async fn a_key_opens_one_file_once_and_is_not_in_the_request(world: &mut World) 
     let (code, message) = refusal(fetch(&one, &grant.path, grant.key.as_str(), &[]).await?).await?;
     ensure!((code, &message) == (403, &never), "over: {code} {message}");
 
-    // Nothing but a GET.
+    // Only GET is allowed.
     let delete = Request::delete(&own.path).header(KEY_HEADER, own.key.as_str()).body(Body::empty())?;
     ensure!(world.client.send(delete).await?.status() == 405, "a DELETE");
     let log = world.controllers[0].tail(100_000);
@@ -236,13 +236,13 @@ async fn of_concurrent_readers_with_one_key_one_gets_the_whole(world: &mut World
     let backup = backed_up(world, name).await?;
     let stored = world.s3()?.read(BUCKET, &format!("backups/{name}/{name}-logs.gz")).await?;
     let kubeconfig = world.person("reader", Some(ROLE)).await?;
-    // A connection each, so that none waits for another.
+    // One connection each, so that none waits for another.
     let clients = try_join_all((0..READERS).map(|_| client_without_retries(&kubeconfig))).await?;
     let mut broken_off = 0;
     for round in 0..ROUNDS {
         let grant = &granted(&clients[0], "BackupLog", &backup).await?;
         let reads = clients.iter().map(async |client| {
-            // Whose only piece is kept back may be broken off before the head of the answer.
+            // A reader whose only piece is held back may be cut off before the head of the answer.
             let Ok(response) = fetch(client, &grant.path, grant.key.as_str(), &[]).await else {
                 return Ok(Some(false));
             };
@@ -259,7 +259,7 @@ async fn of_concurrent_readers_with_one_key_one_gets_the_whole(world: &mut World
         broken_off += read.iter().filter(|read| **read == Some(false)).count();
         used_up(world, &grant.request).await?;
     }
-    // Those who came later were refused, and would be so without any race.
+    // Later readers were refused, as they would be without any race.
     ensure!(broken_off > 0, "no two readers were at it at the same time");
     println!("  {ROUNDS} times one of {READERS} got all; {broken_off} were broken off before the last piece");
     Ok(())
@@ -269,7 +269,7 @@ async fn a_replica_that_does_not_lead_gives_files_too(world: &mut World) -> anyh
     let name = "read-beside";
     backed_up(world, name).await?;
     let other = 1 - world.leader().await?;
-    // The Service leads to the other one only.
+    // The Service leads to the other replica only.
     let endpoints: Api<Endpoints> = world.api();
     let both = endpoints.get("backup-controller").await?;
     let subset =
@@ -295,7 +295,7 @@ async fn files_of_another_backup_of_the_name_are_not_given(world: &mut World) ->
     let (refused, _) = asked(&client, "BackupLog", name, "another-uid").await?;
     ensure!(refused.status.phase == Some(DownloadRequestPhase::Failed), "{:?}", refused.status);
     let grant = granted(&client, "BackupLog", &first).await?;
-    // Gone from the cluster and not from the bucket: the next one of the name finds its folder taken.
+    // Deleted from the cluster and not from the bucket: the next backup of this name finds its folder taken.
     world.backups().delete_object(name).await?;
     world.backup_gone(name).await?;
     let second = world.run_backup(name, of_namespaces(&[name]), BackupPhase::Failed).await?;
@@ -345,13 +345,13 @@ async fn a_large_tarball_is_read_in_ranges_with_little_memory(world: &mut World)
     ensure!(other.status() == 200, "another version: {other:?}");
     drop(other);
 
-    // Readers who open a file and stand still hold a place each, and little memory. None comes to the end: that would use the
-    // key up.
+    // Readers who open a file and stop reading use one slot each, and little memory. None reads to the end, which would use
+    // the key up.
     let all_but_one = format!("bytes=0-{}", size - 2);
     let before = world.controllers[0].peak_memory_kib()?;
     let kubeconfig = world.person("reader", Some(ROLE)).await?;
     let standing = try_join_all((0..READERS).map(async |_| {
-        // Over a connection that is shared, one who stands still would be in the way of others.
+        // On a shared connection, a stopped reader would block the others.
         let client = client_without_retries(&kubeconfig).await?;
         fetch(&client, &grant.path, grant.key.as_str(), &[(header::RANGE, &all_but_one)]).await
     }))
@@ -428,7 +428,7 @@ async fn a_download_goes_on_where_a_killed_controller_broke_it_off(world: &mut W
     read.extend_from_slice(&rest.into_body().collect_bytes().await?);
     ensure!(read == stored, "other bytes");
 
-    // By the command, which does so by itself.
+    // By the command, which resumes by itself.
     let person = world.reader().await?;
     let kubeconfig = world.person("reader", Some(ROLE)).await?;
     let mut command = tokio::process::Command::new(person.program());
@@ -458,7 +458,7 @@ async fn a_store_that_hangs_takes_no_readers_from_other_stores(world: &mut World
     let whole = person.succeeds(&["describe", still]).await?.stdout;
     ensure!(!whole.contains("unavailable"), "{whole}");
 
-    // As many as are served at a time, and who wait for as long as they are let.
+    // As many as are served at a time; they wait until the timeout.
     let kubeconfig = world.person("reader", Some(ROLE)).await?;
     let clients = try_join_all((0..16).map(|_| client_without_retries(&kubeconfig))).await?;
     let grant = &granted(&clients[0], "BackupLog", &backup).await?;
@@ -474,7 +474,7 @@ async fn a_store_that_hangs_takes_no_readers_from_other_stores(world: &mut World
     let (log, described) = (others.0.expect_code(0)?, others.1.expect_code(0)?);
     ensure!(!log.stdout.is_empty() && log.elapsed < Duration::from_secs(10), "{log:?}");
     says(&described.stdout, &["unavailable", "Everything was saved"])?;
-    // Each part has ten seconds.
+    // Each part has a timeout of ten seconds.
     ensure!(described.elapsed < Duration::from_secs(15), "{described:?}");
     for (code, message) in standing {
         ensure!(code == 503 && message.contains("gave no file within"), "{code} {message}");

@@ -1,4 +1,4 @@
-//! Policies that say which items of a namespace are backed up and restored.
+//! Policies that select the items of a namespace for backup and restore.
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Patch, PatchParams};

@@ -1,4 +1,5 @@
-//! A claim that a person takes by force: its worker stops before whoever is admitted then can meet it, and nothing claims it again.
+//! A forced release of a claim: its worker stops before it can conflict with an object admitted afterwards, and nothing
+//! claims it again.
 
 use std::time::Instant;
 
@@ -17,11 +18,11 @@ crate::tests! {
 }
 
 const ITEMS: usize = 6000;
-/// Of these, a restore is in the middle.
+/// Number of items, of which a restore has written some.
 const BEGUN: usize = 200;
-/// How long a worker may write after a release.
+/// Longest time for which a worker may write after a release.
 const FENCE: Duration = Duration::from_secs(2);
-/// The controller looks for objects without a claim every ten seconds.
+/// The controller checks for objects without a claim every ten seconds.
 const LOOKS: Duration = Duration::from_secs(16);
 const SOON: Duration = Duration::from_mins(1);
 const FOREIGN: &str = "example.com/keeps-it";
@@ -47,7 +48,7 @@ async fn a_released_restore_writes_nothing_two_seconds_later(world: &mut World) 
     says(&ran.stderr, &["Its worker has stopped: it is Failed"])?;
     ensure!(ran.stdout == "restore/velero/forced released\n", "{ran:?}");
     ensure!(then.len() < ITEMS, "it was done before it could be stopped: this proves nothing");
-    // Admitted now, it meets no write of the restore.
+    // A backup admitted now does not overlap with any write of the restore.
     let backup = world.back_up("forced-copy", of_namespaces(&["forced-copy"])).await?;
     let later = written(world, "forced-copy").await?;
     ensure!(later == then, "{} items were written later", later.len().abs_diff(then.len()));
@@ -65,7 +66,7 @@ async fn a_released_restore_writes_nothing_two_seconds_later(world: &mut World) 
     Ok(())
 }
 
-/// The break-glass that the docs name for a worker that is gone, on one that is alive.
+/// The docs name this break-glass for a worker that is gone; here the worker is alive.
 async fn a_restore_that_is_ended_by_hand_writes_nothing_beside_a_backup(
     world: &mut World,
 ) -> anyhow::Result<()> {
@@ -124,7 +125,7 @@ async fn a_released_object_of_another_operator_stays_released(world: &mut World)
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
-    // With its end the release is forgotten.
+    // The release is removed when the object ends.
     percona::set_state(world, RESTORE, "ghost", "Succeeded").await?;
     eventually("the release has ended", SOON, async || {
         let list = plugin.succeeds(&["locks", "percona-ps/db/ghost", "-o", "json"]).await?.stdout;

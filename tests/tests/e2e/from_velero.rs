@@ -1,4 +1,4 @@
-//! What a Velero server has left at work in the namespace of our controller: what docs/operate/from-velero.md says of it.
+//! Unfinished objects of a Velero server in the namespace of our controller, as described in docs/operate/from-velero.md.
 
 use backup_core::labels::BREAK_GLASS_ANNOTATION;
 use backup_tests::world::other_cluster::metadata;
@@ -36,7 +36,7 @@ async fn what_velero_left_at_work_is_done_again_or_named(world: &mut World) -> a
             paused.store_backup(BUCKET, name, &stored)?;
         }
     }
-    // Each into a namespace of its own: of those that conflict only one could go on.
+    // Each into a separate namespace: of conflicting ones only one could continue.
     for (name, phase) in
         [("left-restore", "InProgress"), ("left-restore-waiting", "WaitingForPluginOperations")]
     {
@@ -46,10 +46,10 @@ async fn what_velero_left_at_work_is_done_again_or_named(world: &mut World) -> a
     }
     drop(paused);
 
-    // What has stored nothing is done from its beginning.
+    // Objects that have stored nothing are started again from the beginning.
     world.backup_ends("left-in-progress", BackupPhase::Completed).await?;
     world.restore_ends("left-restore", RestorePhase::Completed).await?;
-    // Of what waited, only the server knew for what.
+    // Only the server knew what the waiting ones waited for.
     for (name, phase) in [
         ("left-waiting", BackupPhase::WaitingForPluginOperations),
         ("left-finalizing", BackupPhase::Finalizing),
@@ -65,7 +65,7 @@ async fn what_velero_left_at_work_is_done_again_or_named(world: &mut World) -> a
         .restores()
         .wait_until("left-restore-waiting", "is blocked", Duration::from_mins(1), blocked)
         .await?;
-    // They go when they are deleted. What Velero has stored stays.
+    // They disappear when they are deleted. The files stored by Velero are kept.
     for name in ["left-waiting", "left-finalizing"] {
         world.backups().delete_object(name).await?;
         world.backups().wait_gone(name, Duration::from_mins(1)).await?;
@@ -75,7 +75,7 @@ async fn what_velero_left_at_work_is_done_again_or_named(world: &mut World) -> a
     world.restores().wait_gone("left-restore-waiting", Duration::from_mins(1)).await
 }
 
-/// They are in the definitions, so no API server drops them, whatever validation the client asks for.
+/// The fields are in the definitions, so the API server never drops them, whatever validation the client requests.
 async fn fields_of_newer_versions_are_kept_and_refused(world: &mut World) -> anyhow::Result<()> {
     let restore = json!({ "apiVersion": "velero.io/v1", "kind": "Restore", "metadata": { "name": "in-place" },
         "spec": { "backupName": "any", "existingVolumeDataPolicy": "full", "uploaderConfig": { "deleteExtraFiles": true } } });

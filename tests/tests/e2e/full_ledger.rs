@@ -1,5 +1,4 @@
-//! A ledger that holds exactly as much as it may: what is refused and with which words, and that everything which ends, takes away or
-//! repairs still fits into it.
+//! A full ledger: what is refused and with which messages, and that every ending, removal or repair still fits into it.
 
 use backup_core::{api::DeleteBackupRequest, labels::LEDGER_ANNOTATION};
 use backup_lock::{
@@ -21,9 +20,9 @@ crate::tests! {
 
 const SOON: Duration = Duration::from_mins(1);
 const SINCE: &str = "2026-01-02T03:04:05Z";
-/// As the documentation has it.
+/// The limit in the documentation.
 const BACKUPS: usize = 750;
-/// The store of the kit keeps a file of this name and `-resource-list.json.gz`.
+/// The kit's store keeps a file with this name and `-resource-list.json.gz`.
 const LONGEST_NAME: usize = 180;
 const ALL_BYTES: usize = 240 * 1024;
 
@@ -33,7 +32,8 @@ async fn fill(world: &World, fill: impl FnMut(&mut Ledger)) -> anyhow::Result<()
     Ok(store.change(VELERO_SCOPE, tokio::time::Instant::now() + SOON, fill).await?)
 }
 
-/// Admits objects of one namespace, each of another user, until there are this many entries or one is refused. Returns that refusal.
+/// Admits objects of one namespace, each of another user, until there are this many entries or one is refused. Returns the
+/// refusal.
 fn fill_with(
     ledger: &mut Ledger,
     kind: ObjectKind,
@@ -56,7 +56,7 @@ fn fill_with(
     None
 }
 
-/// Everything that does not exist leaves the ledger.
+/// Removes all entries of objects that do not exist.
 async fn empty(world: &World) -> anyhow::Result<()> {
     fill(world, |ledger| {
         let keys: Vec<_> = ledger
@@ -90,7 +90,7 @@ async fn the_last_entry_of_a_ledger_is_admitted_and_works_and_the_next_is_refuse
                 .await
                 .context("there is room for one")?;
             let error = refusal(paused.create_backup("full-beyond", of_namespaces(&["full-last"])).await)?;
-            // What matters more has its own room.
+            // More important kinds have reserved room.
             paused
                 .create_claiming_restore("full-restore", "full-elsewhere")
                 .await
@@ -109,13 +109,13 @@ async fn the_last_entry_of_a_ledger_is_admitted_and_works_and_the_next_is_refuse
                 "`kubectl backup locks`",
             ],
         )?;
-        // It is activated, works, and its end is published.
+        // It is activated and works, and its end is published.
         world.backup_ends("full-last", BackupPhase::Completed).await?;
         let deletion = json!({ "apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest",
             "metadata": { "name": "full-last" }, "spec": { "backupName": "full-last" } });
         world.api::<DeleteBackupRequest>().create(&post, &serde_json::from_value(deletion)?).await?;
         world.backup_gone("full-last").await?;
-        // The entries of the restore and of the request to delete go, too.
+        // The entries of the restore and of the deletion request are removed, too.
         eventually("one place is free", SOON, async || {
             let created = world.create_backup("full-again", of_namespaces(&["full-last"])).await;
             anyhow::Ok(when(created.is_ok(), format!("{created:?}")))
@@ -132,7 +132,7 @@ async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(world: &mut Wo
     world.config_maps("full-bytes", 2).await?;
     world.back_up("full-source", of_namespaces(&["full-bytes"])).await?;
     let result = async {
-        // The room of backups but for less than two entries.
+        // The room of backups, except for less than two entries.
         let long = |n: usize| format!("filler-{n:0>240}");
         fill(world, |ledger| _ = fill_with(ledger, ObjectKind::Backup, BACKUPS, long)).await?;
         fill(world, |ledger| {
@@ -146,7 +146,7 @@ async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(world: &mut Wo
             let paused = world.pause_controllers()?;
             let named = |length: usize| format!("full-{}", "x".repeat(length));
             let backup = |length: usize| Backup::new(&named(length), of_namespaces(&["full-bytes"]));
-            // A hold takes up what is left, so that a name decides: one letter is one byte.
+            // A hold uses the remaining room, so that the length of a name decides: one letter is one byte.
             let (mut fits, mut too_long) = (0, LONGEST_NAME);
             let pad = ObjectKey::new(ObjectKind::Hold, "", "filler-pad");
             for n in 1.. {
@@ -174,7 +174,7 @@ async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(world: &mut Wo
                 &["the ledger is full for backups", "these may fill 750 entries and 184320 bytes"],
             )?;
             paused.backups().create_object(&backup(fits)).await.context("the last byte")?;
-            // The rest is filled to its end by holds.
+            // Holds fill the rest completely.
             fill(&paused, |ledger| {
                 for n in 0.. {
                     let key = ObjectKey::new(ObjectKind::Hold, "", &format!("filler-{n}"));
@@ -205,7 +205,7 @@ async fn the_last_byte_of_a_ledger_is_used_and_all_that_ends_fits(world: &mut Wo
             .map(ResourceExt::name_any)
             .find(|name| name.contains("xxx"));
         world.backup_ends(&name.context("it is gone")?, BackupPhase::Completed).await?;
-        // A person takes a claim by force, which is noted, and room comes of it.
+        // A user releases a claim by force; this is recorded, and makes room.
         let first = format!("backup/{}", long(0));
         let release = ["locks", "release", &first, "--reason=the ledger is full", "--yes"];
         world.kubectl_backup().succeeds(&release).await?;
@@ -253,7 +253,7 @@ async fn a_full_ledger_is_collected_and_rebuilt(world: &mut World) -> anyhow::Re
     let full = world.claims().await?.len();
     ensure!(full > ALL_BYTES / 2, "{full} bytes");
     collected().await?;
-    // Edited by hand, so that its checksum does not fit, by one who may.
+    // Edited by an administrator so that its checksum is wrong.
     fill(world, to_the_end).await?;
     let leases: Api<k8s_openapi::api::coordination::v1::Lease> = world.api();
     let mut lease = world.ledger().await?;

@@ -1,5 +1,5 @@
-//! What tools that apply a repository again and again meet: a refusal, a removal, objects that ended long ago. What
-//! docs/use/gitops.md promises.
+//! Tools that apply a repository repeatedly, and what they encounter: refusals, removals, objects that ended long ago. Tests
+//! the promises of docs/use/gitops.md.
 
 use backup_tests::kubectl::Kubectl;
 use kube::api::ListParams;
@@ -14,10 +14,10 @@ crate::tests! {
 }
 
 const SOON: Duration = Duration::from_mins(1);
-/// By which `apply --prune` knows what is in a repository.
+/// Label by which `apply --prune` identifies the objects of a repository.
 const LABEL: &str = "repository";
 
-/// What a repository holds at a commit, as one file.
+/// The objects of a repository at a commit, as one file.
 fn commit(kubectl: &Kubectl, repository: &str, objects: &[Value]) -> anyhow::Result<String> {
     let mut objects = objects.to_vec();
     for object in &mut objects {
@@ -32,7 +32,7 @@ fn backup(name: &str, namespace: &str) -> Value {
     json!({ "kind": "Backup", "metadata": { "name": name }, "spec": { "includedNamespaces": [namespace] } })
 }
 
-/// Applies a commit, and removes what the repository held before.
+/// Applies a commit, and removes the objects of earlier commits.
 async fn reconcile(
     kubectl: &Kubectl,
     repository: &str,
@@ -69,14 +69,14 @@ async fn a_refused_apply_converges_when_it_is_repeated(world: &mut World) -> any
         let refused = kubectl.run(&apply_on_server).await?.expect_code(1)?;
         says(&refused.stderr, &["gitops-holder"])?;
         ensure!(!refused.stderr.contains("force-conflicts"), "{refused:?}");
-        // Nothing new is there, and what is to go stays until the commit is applied as a whole.
+        // No new object exists, and objects to be removed are kept until the whole commit is applied.
         let there = backups_of(&paused, repository).await?;
         ensure!(there.len() == 1 && there[0].0 == "gitops-old", "{there:?}");
     }
-    // What is there already is not in the way of a dry run of everything, which Flux begins with.
+    // An existing object does not fail a dry run of everything, with which Flux begins.
     let existing = ["apply", "--server-side", "--field-manager=flux", "--force-conflicts", "-f", &first];
     kubectl.succeeds(&[&existing[..], &["--dry-run=server"]].concat()).await?;
-    // A replacement would take the status away, and the Backup would run once more.
+    // A replacement would remove the status, and the Backup would run once more.
     let replaced = kubectl.run(&["replace", "-f", &first]).await?.expect_code(1)?;
     ensure!(replaced.stderr.contains("Forbidden"), "{replaced:?}");
     ensure!(paused.backups().get("gitops-old").await?.phase() == BackupPhase::Completed, "it was replaced");
@@ -118,7 +118,7 @@ async fn a_restore_in_git_runs_once_and_again_when_it_is_pruned(world: &mut Worl
         "spec": { "backupName": namespace } });
     let file = commit(&kubectl, repository, std::slice::from_ref(&restore))?;
 
-    // With `queue` the first try is admitted, although a backup is in its way: one that has not begun runs after it.
+    // With `queue` the first try is admitted, although a backup conflicts with it.
     let paused = world.pause_controllers()?;
     paused.create_backup("gitops-in-the-way", of_namespaces(&[namespace])).await?;
     for word in ["created", "unchanged"] {
@@ -132,7 +132,7 @@ async fn a_restore_in_git_runs_once_and_again_when_it_is_pruned(world: &mut Worl
     ensure!(way.status.start_timestamp >= ended.status.completion_timestamp, "{:?}", way.status);
     ensure!(maps.exists(&name).await?, "it was not restored");
 
-    // Applied again it does nothing, also with another spec.
+    // Applied again it does nothing, even with another spec.
     maps.delete_object(&name).await?;
     let ran = reconcile(&kubectl, repository, &file).await?.expect_code(0)?;
     says(&ran.stdout, &["gitops-restore unchanged"])?;
@@ -144,7 +144,7 @@ async fn a_restore_in_git_runs_once_and_again_when_it_is_pruned(world: &mut Worl
     ensure!(same.uid() == ended.uid() && same.phase() == RestorePhase::Completed, "{:?}", same.status);
     ensure!(!maps.exists(&name).await?, "it was restored again");
 
-    // Pruned, the object goes, and what it has restored stays; committed again, it runs again.
+    // When it is pruned, the object is deleted, and the restored objects are kept; committed again, it runs again.
     let kept: Vec<String> = maps.list_all().await?.iter().map(ResourceExt::name_any).collect();
     let last = commit(&kubectl, repository, &[backup("gitops-last", "gitops-restored-elsewhere")])?;
     reconcile(&kubectl, repository, &last).await?.expect_code(0)?;
@@ -156,7 +156,7 @@ async fn a_restore_in_git_runs_once_and_again_when_it_is_pruned(world: &mut Worl
     world.restore_ends("gitops-restore", RestorePhase::Completed).await?;
     ensure!(maps.exists(&name).await?, "it was not restored again");
 
-    // A name that the server makes is another object at each try.
+    // With a name generated by the server, each try creates another object.
     let mut generated = restore;
     generated["metadata"] = json!({ "generateName": "gitops-" });
     let generated = commit(&kubectl, repository, &[generated])?;
@@ -201,19 +201,20 @@ async fn a_backup_that_is_pruned_comes_back_and_keeps_its_data(world: &mut World
         anyhow::Ok(metadata["metadata"]["uid"].as_str().map(str::to_owned))
     };
 
-    // The object goes, the bucket keeps the backup: another one of the name is not stored over it.
+    // The object is deleted, the bucket keeps the backup: another one of this name is not stored over it.
     reconcile(&kubectl, repository, &without).await?.expect_code(0)?;
     world.backups().wait_gone(name, SOON).await?;
     world.backup_ended("gitops-unpruned").await?;
     reconcile(&kubectl, repository, &with).await?.expect_code(0)?;
     let again = world.backup_ends(name, BackupPhase::Failed).await?;
     says(&again.status.failure_reason.unwrap_or_default(), &["already exists in object storage"])?;
-    // Neither does its deletion take what is not its own.
+    // Its deletion does not remove the other backup's files either.
     world.request_deletion(name).await?;
     world.backups().wait_gone(name, SOON).await?;
     ensure!(stored_uid().await? == stored, "the stored backup is gone");
 
-    // The comparison brings the object back, without what it was pruned by but for its own labels; applied, it is the same.
+    // Synchronisation imports the object without the marks by which tools prune, except its own labels; applied, it is
+    // unchanged.
     world.sync(repository, None).await?;
     let back = world.backup_arrives(name).await?;
     reconcile(&kubectl, repository, &with).await?.expect_code(0)?;

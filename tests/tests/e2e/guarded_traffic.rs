@@ -1,6 +1,6 @@
-//! Clients and live operators side by side, on two API servers: backups and restores of guarded operators are created, deleted and
-//! created again under few names, while the operators move them on, are lost, and write once more what they wrote before. Judged by
-//! every version that was stored.
+//! Clients and live operators side by side, on two API servers: backups and restores of guarded operators are created,
+//! deleted and created again under few names, while the operators advance them, crash, and repeat earlier writes. Judged by
+//! every stored version.
 
 use std::{
     collections::BTreeMap,
@@ -26,8 +26,8 @@ crate::tests! {
     no_backup_meets_a_restore_in_the_traffic_of_live_operators,
 }
 
-/// What is created and deleted at once keeps its place for a grace, and what is refused for the time of its intent: short, so that many
-/// have their turn.
+/// Objects that are created and deleted at once keep their claims for a grace, and refused ones for the time of their intent:
+/// both are short, so that many objects get their turn.
 pub const WEBHOOK: &[&str] = &[
     "--guard=velero",
     "--guard=percona-pxc",
@@ -37,24 +37,24 @@ pub const WEBHOOK: &[&str] = &[
     "--orphan-grace=3s",
     "--intent=1s",
 ];
-/// Shortest time of the traffic; then it lasts for up to `MORE_TRAFFIC` until there was enough of each operator.
+/// Shortest time of the traffic; it continues for up to `MORE_TRAFFIC` until each operator had enough.
 const TRAFFIC: Duration = Duration::from_secs(12);
 const MORE_TRAFFIC: Duration = Duration::from_mins(1);
-/// Of each operator, on each API server.
+/// Number of clients of each operator, on each API server.
 const CLIENTS: usize = 2;
-/// Of each kind and cluster.
+/// Number of names of each kind and cluster.
 const NAMES: u64 = 2;
 const SOON: Duration = Duration::from_secs(30);
-/// A watch tells of what was written within this time.
+/// Longest delay of a watch.
 const SILENCE: Duration = Duration::from_secs(3);
 const STEP: Duration = Duration::from_millis(15);
 
-/// How an operator moves its objects on.
+/// How an operator advances its objects.
 struct Live {
     operator: Operator,
     namespace: &'static str,
     clusters: u64,
-    /// What it writes of a backup while it works, and one of these at the end.
+    /// The states of a backup during its work, and one of these at the end.
     backup: (&'static [&'static str], &'static [&'static str]),
     restore: (&'static [&'static str], &'static [&'static str]),
 }
@@ -65,7 +65,7 @@ const VELERO: Operator = Operator {
     version: "velero.io/v1",
     backup: "Backup",
     restore: "Restore",
-    // The policies of this world are those of an engine.
+    // The policies of this world are for an engine.
     account: "backup-controller",
     state: "phase",
     spec: |cluster| json!({ "includedNamespaces": [cluster], "backupName": "not-read" }),
@@ -92,7 +92,7 @@ const LIVE: [Live; 5] = [
     Live {
         operator: PSMDB,
         namespace: other_operators::NAMESPACE,
-        // What has ended keeps its place for 40 s.
+        // Ended objects keep their claims for 40 s.
         clusters: 12,
         backup: (&["waiting", "requested", "running"], &["ready", "error"]),
         restore: (&["waiting", "requested", "running"], &["ready", "error", "rejected"]),
@@ -109,7 +109,7 @@ const LIVE: [Live; 5] = [
         namespace: other_operators::NAMESPACE,
         clusters: 6,
         backup: (&["pending", "started", "running", "finalizing"], &["completed", "failed"]),
-        // A Cluster says in another field that it is there.
+        // A Cluster reports its end in another field.
         restore: (&["Setting up primary"], &[]),
     },
 ];
@@ -120,7 +120,7 @@ enum Kind {
     Restore,
 }
 
-/// One object from its creation to its end or its deletion, by revisions of etcd.
+/// One object from its creation to its end or its deletion, by etcd revisions.
 #[derive(Clone, Debug)]
 struct Life {
     kind: Kind,
@@ -130,7 +130,7 @@ struct Life {
     end: Option<u64>,
 }
 
-/// What became of one operator's objects.
+/// The history of one operator's objects.
 #[derive(Default)]
 struct Seen {
     lives: Mutex<BTreeMap<String, Life>>,
@@ -151,7 +151,7 @@ async fn no_backup_meets_a_restore_in_the_traffic_of_live_operators(world: &mut 
     let (ended, ()) = tokio::join!(traffic, async {
         tokio::time::sleep(TRAFFIC).await;
         let enough = async || anyhow::Ok(seen.iter().all(Seen::had_traffic));
-        // Who had too little is named by the judgement.
+        // The judgement names operators with too little traffic.
         let _ = until("there was traffic", MORE_TRAFFIC, enough).await;
         stop.store(true, SeqCst);
     });
@@ -169,7 +169,7 @@ impl Live {
         objects_in(client, self.namespace, version, kind)
     }
 
-    /// Everything at once, until it is to stop.
+    /// Runs all clients and the operator until they are to stop.
     async fn traffic(&self, world: &World, seen: &Seen, stop: &AtomicBool) -> anyhow::Result<()> {
         let account = self.operator.account;
         let user = format!("system:serviceaccount:{}:{account}", self.namespace);
@@ -201,7 +201,7 @@ impl Live {
         Ok(())
     }
 
-    /// Creates and deletes.
+    /// Creates and deletes objects.
     async fn client(
         &self,
         client: Client,
@@ -214,7 +214,7 @@ impl Live {
             let kind = random.pick(&[Kind::Backup, Kind::Restore]);
             let cluster = format!("traffic-{}", random.below(self.clusters));
             let api = self.api(&client, kind);
-            // A Cluster is its own scope.
+            // A Cluster is a scope by itself.
             let is_cluster = self.operator.profile == "cloudnative-pg" && kind == Kind::Restore;
             let name =
                 if is_cluster { cluster.clone() } else { format!("{cluster}-{}", random.below(NAMES)) };
@@ -257,8 +257,8 @@ impl Live {
         Ok(())
     }
 
-    /// Moves each object on, a step at a time. Now and then it is lost, and begins again from what is stored: it writes once more what
-    /// it wrote first, also of what has ended.
+    /// Advances each object step by step. Now and then it crashes, and starts again from what is stored: it repeats its first
+    /// writes, also to ended objects.
     async fn operator(&self, client: Client, seen: &Seen, stop: &AtomicBool) -> anyhow::Result<()> {
         let mut random = Random::of(43, self.clusters);
         while !stop.load(SeqCst) {
@@ -295,7 +295,7 @@ impl Live {
             Some(_) if ends.is_empty() => json!({ "currentPrimary": format!("{}-1", object.name_any()) }),
             Some(_) => json!({ self.operator.state: random.pick(ends) }),
         };
-        // Over exactly this version, as an operator's client does; from its cache it may have read any.
+        // Over exactly this version, as an operator's client does; its cache may hold any version.
         let over = json!({ "resourceVersion": object.metadata.resource_version, "uid": object.metadata.uid });
         if is_over && ends.is_empty() {
             status["currentPrimary"] = object.data["status"]["currentPrimary"].clone();
@@ -332,7 +332,7 @@ impl Live {
         }
     }
 
-    /// Records each version of one kind, until nobody writes and nothing comes.
+    /// Records each version of one kind, until nothing is written and no event comes.
     async fn watch(&self, client: Client, kind: Kind, seen: &Seen, over: &AtomicBool) -> anyhow::Result<()> {
         let api = self.api(&client, kind);
         let from = api.list(&ListParams::default()).await?.metadata.resource_version.unwrap_or_default();

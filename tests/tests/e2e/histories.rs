@@ -1,4 +1,4 @@
-//! Histories, a few hundred of them; `cargo xtask histories` plays ten thousand.
+//! A few hundred histories; `cargo xtask histories` plays ten thousand.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ crate::tests! {
 /// Enough for each fault of a process to happen once.
 const HISTORIES: u64 = 200;
 const SEED: u64 = 1;
-/// Times that the naive webhook is tried: the slower the machine, the rarer two objects of one history are at work together.
+/// Runs with the naive webhook: the slower the machine, the more rarely two objects of one history work together.
 const NAIVE_ROUNDS: u64 = 5;
 
 fn options() -> Options {
@@ -28,7 +28,7 @@ async fn in_histories_full_of_faults_no_promise_is_broken(world: &mut World) -> 
     report.verdict()
 }
 
-/// What shows that the histories would see a collision.
+/// Shows that the histories would detect a collision.
 async fn histories_catch_the_naive_webhook(world: &mut World) -> anyhow::Result<()> {
     world.needs_own_plane()?;
     let mut broken = BTreeMap::new();

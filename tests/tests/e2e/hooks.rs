@@ -1,4 +1,4 @@
-//! Commands in pods around their backup, through a real API server to a kubelet that plays them.
+//! Hooks in pods around their backup, through a real API server to a simulated kubelet.
 
 use backup_tests::{
     install::define_kind,
@@ -57,7 +57,7 @@ async fn a_pre_hook_that_fails_leaves_out_its_pod_and_no_other(world: &mut World
     ensure!((status.hooks_attempted, status.hooks_failed) == (3, 1), "{status:?}");
     let results = world.backup_results("failing").await?;
     ensure!(results.contains("exit code 3"), "{results}");
-    // It may have printed a password: that is for who reads the log of the backup.
+    // Its output may contain a password: only readers of the backup's log may see it.
     says(&world.backup_log("failing").await?, &["disk is gone"])?;
     ensure!(!results.contains("disk is gone"), "{results}");
     ensure!(!world.controllers[0].log().contains("disk is gone"), "it is in the log of the controller");
@@ -97,7 +97,7 @@ async fn a_crash_between_hooks_runs_the_post_hook_first(world: &mut World) -> an
     world.backup_ends("crashing", BackupPhase::PartiallyFailed).await?;
     let story = kubelet.story("crashing/db")?;
     let commands: Vec<&str> = story.iter().filter_map(|line| line.strip_suffix(" began")).collect();
-    // What it is owed comes before anything else; then it is backed up anew.
+    // Its post hook runs before anything else; then the pod is backed up again.
     ensure!(commands == ["wait", "say", "wait", "say"], "{story:?}");
     let results = world.backup_results("crashing").await?;
     ensure!(results.contains("crashing/db") && results.contains("is not known"), "{results}");
@@ -124,7 +124,7 @@ async fn a_deleted_backup_still_runs_the_post_hook(world: &mut World) -> anyhow:
     Ok(())
 }
 
-/// The command holds the collection up between discovery and the lists of the types that come after pods.
+/// The command delays the collection between discovery and the lists of types after pods.
 async fn a_type_deleted_during_collection_is_a_warning(world: &mut World) -> anyhow::Result<()> {
     let kubelet = Kubelet::start(world).await?;
     let gate = world.folder().join("gate-of-types");

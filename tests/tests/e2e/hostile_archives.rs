@@ -1,4 +1,5 @@
-//! A small tarball in the bucket that would become large in memory: its restore ends with the reason, others do not notice.
+//! A small tarball in the bucket that would be large in memory: its restore ends with the reason, and other restores are
+//! unaffected.
 
 use backup_tests::archive::{tarball, tarball_with_long_path};
 use object_store::{ObjectStoreExt as _, path::Path as Key};
@@ -10,9 +11,9 @@ crate::tests! {
     an_item_that_would_fill_the_memory_is_named_and_the_others_are_restored,
 }
 
-/// Half of the memory that `deploy/` gives to a controller.
+/// Half of a controller's memory limit in `deploy/`.
 const LIMIT_KIB: u64 = 1 << 20;
-/// Of another restore that goes on meanwhile.
+/// Items of another restore that runs meanwhile.
 const ITEMS: usize = 300;
 
 async fn a_hostile_tarball_ends_its_restore_and_no_other(world: &mut World) -> anyhow::Result<()> {
@@ -52,7 +53,7 @@ async fn an_item_that_would_fill_the_memory_is_named_and_the_others_are_restored
             r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{item}","namespace":"{name}"}},"data":{data}}}"#
         )
     };
-    // 16 MiB of text, and 1.6 GiB once it is decoded.
+    // 16 MiB of text, and 1.6 GiB when decoded.
     let bomb = item("bomb", &format!("[{}0]", r#"{"":0},"#.repeat(16 << 20 >> 3)));
     let good = item("good", r#"{"k":"v"}"#);
     let path = |item: &str| format!("resources/configmaps/namespaces/{name}/{item}.json");

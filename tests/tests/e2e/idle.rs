@@ -1,4 +1,4 @@
-//! What an installation costs that has nothing to do, with two controllers, two webhooks and a long history.
+//! The load of an idle installation, with two controllers, two webhooks and a long history.
 
 use backup_core::api::Schedule;
 use backup_tests::audit::{Audit, Requests};
@@ -10,10 +10,10 @@ crate::tests! {
 }
 
 const HISTORY: usize = 5_000;
-/// All requests of all programs in a minute, those of the leader election among them.
+/// Maximum number of requests of all programs in a minute, including the leader election.
 const AT_MOST: usize = 60;
 const MINUTE: Duration = Duration::from_mins(1);
-/// Time for what the creation of the history has started.
+/// Time for the work caused by creating the history.
 const QUIET: Duration = Duration::from_mins(3);
 
 async fn an_idle_installation_asks_little_whatever_its_history(world: &mut World) -> anyhow::Result<()> {
@@ -21,7 +21,7 @@ async fn an_idle_installation_asks_little_whatever_its_history(world: &mut World
     let yearly = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": "yearly" },
         "spec": { "schedule": "0 0 1 1 *", "template": {} } });
     world.api::<Schedule>().create_json(yearly).await?;
-    // In a bucket that is not known here: the comparison with the default one leaves them alone.
+    // In a bucket that is unknown here: the comparison with the default one ignores them.
     let ended = |n: usize| {
         json!({ "apiVersion": "velero.io/v1", "kind": "Backup",
             "metadata": { "name": format!("ended-{n}"), "namespace": NAMESPACE },
@@ -43,7 +43,7 @@ async fn an_idle_installation_asks_little_whatever_its_history(world: &mut World
     Ok(())
 }
 
-/// The requests of this time.
+/// The requests during this time.
 async fn within(audit: &Audit, time: Duration) -> anyhow::Result<Requests> {
     let end = audit.end()?;
     tokio::time::sleep(time).await;

@@ -1,5 +1,5 @@
-//! Folders in a bucket that hold no finished backup are told, and removed when they are old, hold nothing of worth, and are
-//! nobody's.
+//! Folders in a bucket without a finished backup are reported, and removed if they are old, hold nothing of value, and have
+//! no owner.
 
 use std::{
     path::Path,
@@ -23,7 +23,7 @@ crate::tests! {
 const SOON: Duration = Duration::from_secs(30);
 const DAY: Duration = Duration::from_hours(24);
 
-/// Puts files into a backup's folder, as old as this.
+/// Puts files of this age into a backup's folder.
 fn leave(world: &World, bucket: &str, name: &str, files: &[&str], age: Duration) -> anyhow::Result<()> {
     for file in files {
         let path = world.stored_folder(bucket, name)?.join(file.replace("NAME", name));
@@ -72,7 +72,7 @@ async fn incomplete_backups_are_reported_and_only_old_ones_removed(world: &mut W
     for file in ["old-backup.tar.gz", "velero-backup.json"] {
         grow_old(&world.stored_folder(bucket, "old-backup")?.join(file), old)?;
     }
-    // Of another location, and not even a good one.
+    // Of another location, which does not even exist.
     leave(world, bucket, "old-named", &scrap, old)?;
     world.create_backup("old-named", into_location("nowhere", &[])).await?;
 
@@ -86,7 +86,7 @@ async fn incomplete_backups_are_reported_and_only_old_ones_removed(world: &mut W
         "a location that may only be read was written to"
     );
 
-    // Who may not delete is told so.
+    // Without the right to delete, the report says so.
     let mode = json!({ "accessMode": "ReadWrite", "backupSyncPeriod": "0" });
     world.synced_location(bucket, &front.url(), &mode).await?;
     front.rule(|asked| if asked.query.contains("delete") { Mood::Answer(403) } else { Mood::Pass });
@@ -130,7 +130,7 @@ async fn incomplete_backups_are_reported_and_only_old_ones_removed(world: &mut W
     world.forget_location(bucket).await
 }
 
-/// The listing of what is in the folder of a backup.
+/// Whether a request lists the folder of a backup.
 fn lists(asked: &Asked, name: &str) -> bool {
     asked.query.contains("list-type=2") && asked.query.contains(&format!("backups%2F{name}%2F"))
 }
@@ -142,20 +142,20 @@ async fn a_folder_in_use_is_not_removed(world: &mut World) -> anyhow::Result<()>
         leave(world, bucket, name, &[".private/owner", "NAME-logs.gz"], 31 * DAY)?;
     }
     let front = world.faulty_s3().await?;
-    // Another cluster writes right after the first look.
+    // Another cluster writes right after the first check.
     let log = world.stored_folder(bucket, "written")?.join("written-logs.gz");
     let looks = AtomicUsize::new(0);
     let is_held = Arc::new(AtomicBool::new(true));
     let held = Arc::clone(&is_held);
     front.rule(move |asked| {
         if lists(asked, "written") && looks.fetch_add(1, Ordering::SeqCst) == 1 {
-            // A rule is asked twice at most about a request; the first write counts.
+            // A rule is asked at most twice about a request; the first write counts.
             let _ = std::fs::write(&log, b"more\n");
         }
         if lists(asked, "named") && held.load(Ordering::SeqCst) { Mood::Held } else { Mood::Pass }
     });
     world.synced_location(bucket, &front.url(), &json!({ "backupSyncPeriod": "1s" })).await?;
-    // A Backup is created while the folder is looked at.
+    // A Backup is created while the folder is checked.
     front.wait_for_request("the folder is looked at", SOON, |asked| lists(asked, "named")).await?;
     world.create_backup("named", into_location("nowhere", &[])).await?;
     is_held.store(false, Ordering::SeqCst);

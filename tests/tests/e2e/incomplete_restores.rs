@@ -1,4 +1,4 @@
-//! What a restore could leave out without a word.
+//! Cases in which a restore could leave items out silently.
 
 use backup_core::{
     labels::{BLOCKED_ANNOTATION, LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION},
@@ -180,7 +180,7 @@ async fn namespaces_that_would_become_one_are_refused(world: &mut World) -> anyh
     Ok(())
 }
 
-/// The API server answers 500 to every write for longer than a few tries take.
+/// The API server answers 500 to every write for longer than a few retries.
 async fn a_server_that_fails_for_a_while_costs_no_item(world: &mut World) -> anyhow::Result<()> {
     let name = "failing";
     world.backed_up(name, 20).await?;
@@ -201,7 +201,7 @@ async fn a_server_that_fails_for_a_while_costs_no_item(world: &mut World) -> any
     Ok(())
 }
 
-/// Of a type with the subresource, and of one without.
+/// For a type with the subresource, and for one without.
 async fn a_status_is_restored_where_that_is_asked_for(world: &mut World) -> anyhow::Result<()> {
     let (name, group) = ("with-status", "status.example.com");
     define_kind(&world.client, group, "Gadget").await?;

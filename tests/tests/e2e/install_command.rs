@@ -1,5 +1,5 @@
-//! `kubectl backup install`, `upgrade` and `uninstall`, and Helm, each in a cluster of its own. There is no node, so no program
-//! becomes ready here; on a node they do (`tests/node`).
+//! `kubectl backup install`, `upgrade` and `uninstall`, and Helm, each in a separate cluster. There is no node, so no program
+//! becomes ready here; `tests/node` has one.
 
 use backup_core::api::{DeleteBackupRequest, VolumeSnapshotLocation};
 use backup_deploy::{Options, id, kind};
@@ -23,7 +23,7 @@ crate::tests! {
 const SOON: Duration = Duration::from_mins(1);
 const DEFINITION: &str = "apiextensions.k8s.io/v1";
 
-/// A cluster with nothing in it.
+/// An empty cluster.
 struct Cluster {
     plane: ControlPlane,
     client: Client,
@@ -61,7 +61,7 @@ impl Cluster {
         all_objects(&self.client, DEFINITION, "CustomResourceDefinition")
     }
 
-    /// A definition as another server has installed it.
+    /// A definition as another server would have installed it.
     async fn has_foreign(&self, plural: &str, kind: &str) -> anyhow::Result<()> {
         let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
         let definition = json!({ "apiVersion": DEFINITION, "kind": "CustomResourceDefinition",
@@ -101,7 +101,7 @@ async fn the_command_installs_upgrades_and_removes(world: &mut World) -> anyhow:
     }
     says(&plugin.fails(1, &["install"]).await?.stderr, &["already", "kubectl backup upgrade"])?;
 
-    // It says why it is not ready, and what to do.
+    // The message says why it is not ready, and what to do.
     let late = plugin.fails(124, &["upgrade", "--timeout=5s"]).await?;
     says(
         &late.stderr,
@@ -116,7 +116,7 @@ async fn the_command_installs_upgrades_and_removes(world: &mut World) -> anyhow:
         cluster.registrations().await?.contains(&"backup-webhook-percona-ps".to_owned()),
         "no registration"
     );
-    // What is not said stays, what is gone is removed, and the same again changes nothing.
+    // Omitted options are kept, removed objects are deleted, and a repetition changes nothing.
     plugin.succeeds(&["upgrade", "--profile=none", "--wait=false"]).await?;
     let args = cluster.args("backup-controller").await?.join(" ");
     ensure!(args.contains("--features=EnableCSI") && !args.contains("--guard"), "{args}");
@@ -133,7 +133,7 @@ async fn snapshots_are_taken_where_the_cluster_has_what_they_need(world: &mut Wo
     snapshots::install_definitions(client).await?;
     snapshots::claim(client, "shop", "data", "none").await?;
     snapshots::host_path_claim(client, "shop", "files", "/data").await?;
-    // The claim names a class that does not exist, and there is no other.
+    // The claim names a class that does not exist, and there is no default.
     let off = plugin.succeeds(&["install", "--wait=false"]).await?.stderr;
     says(
         &off,
@@ -204,7 +204,7 @@ async fn snapshots_are_taken_where_the_cluster_has_what_they_need(world: &mut Wo
     Ok(())
 }
 
-/// Without a webhook that answers no Backup can be created, so this takes the registration away by removing all first.
+/// Without a working webhook no Backup can be created, so this removes everything first, including the registration.
 async fn removes(cluster: &Cluster) -> anyhow::Result<()> {
     let plugin = &cluster.plugin;
     let listed = plugin.succeeds(&["uninstall", "--dry-run=client", "-o", "name"]).await?;
@@ -235,7 +235,7 @@ async fn removes(cluster: &Cluster) -> anyhow::Result<()> {
             .await?;
     }
 
-    // Work that runs would hang without a controller. No policy and no webhook is there to mind.
+    // Running work would hang without a controller. No policy or webhook is left to refuse.
     let backups = cluster.backups().await?;
     let mut running = Backup::new("running", BackupSpec::default());
     running.metadata.finalizers = Some(vec!["backup-controller.velero.io/work".to_owned()]);
@@ -246,8 +246,8 @@ async fn removes(cluster: &Cluster) -> anyhow::Result<()> {
     says(&plugin.fails(1, &["uninstall", "--yes"]).await?.stderr, &["1 backup runs", "--force"])?;
     plugin.succeeds(&["uninstall", "--yes", "--force"]).await?;
 
-    // An API server (1.34) may never remove a definition of seconds ago whose objects were never asked for ("storage is
-    // (re)initializing"). In a cluster that is used the controllers have.
+    // An API server (1.34) may never remove a definition created seconds ago whose objects were never requested ("storage is
+    // (re)initializing"). In a real cluster the controllers have requested them.
     for definition in cluster.definitions().list_all().await? {
         let spec = &definition.data["spec"];
         let kind = spec["names"]["kind"].as_str().context("no kind")?;
@@ -256,7 +256,7 @@ async fn removes(cluster: &Cluster) -> anyhow::Result<()> {
         let what = format!("{kind} is served");
         eventually(&what, SOON, async || objects.list_all().await.map(|_| Probe::Ready(()))).await?;
     }
-    // Finalizers would keep definitions and namespace. It waits until all of it is gone.
+    // Finalizers would keep definitions and namespace. The command waits until all of it is gone.
     let all = ["uninstall", "--yes", "--force", "--with-ledgers", "--with-definitions", "--with-namespace"];
     let removed = plugin.run(&[&all[..], &["--timeout=2m"]].concat()).await?;
     let definitions = cluster.definitions().list_all().await?;
@@ -297,7 +297,7 @@ async fn a_guard_leaves_what_is_the_other_servers(world: &mut World) -> anyhow::
     plugin.fails(2, &["uninstall", "--yes", "--with-definitions"]).await?;
     plugin.succeeds(&["uninstall", "--yes", "--with-ledgers"]).await?;
     let after = cluster.definitions().list_all().await?;
-    // Their status is the API server's.
+    // Their status is written by the API server.
     let specified = |all: &[DynamicObject]| -> Vec<_> {
         all.iter().map(|one| (one.name_any(), one.metadata.generation, one.labels().clone())).collect()
     };

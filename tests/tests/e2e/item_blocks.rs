@@ -1,4 +1,4 @@
-//! Items that belong together: pods that share a claim, and what a plugin of Velero's kind names.
+//! Items that belong together: pods that share a claim, and items named by a plugin of Velero's kind.
 
 use backup_tests::{
     kubelet::{Kubelet, POST_HOOK, PRE_HOOK, PRE_HOOK_TIMEOUT},
@@ -50,7 +50,7 @@ async fn items_that_a_plugin_relates_are_frozen_together(world: &mut World) -> a
     kubelet.pod(world, name, "db", &annotations, &[]).await?;
     let related = "bring=pods/block-named/db bring=configmaps/block-named/ghost say=info:together";
     world.scripted(name, &[("a", "together", related), ("b", "together", "fail=out-of-ideas")]).await?;
-    // The pod is not selected by itself.
+    // The pod itself is not selected.
     let backup = world.run_backup(name, of_scripted(name), BackupPhase::PartiallyFailed).await?;
     ensure!((backup.status.warnings, backup.status.errors) == (1, 1), "{:?}", backup.status);
     let began = began(&kubelet, name)?;
@@ -90,7 +90,7 @@ async fn a_crash_in_a_block_runs_the_post_hooks_of_all_its_pods(world: &mut Worl
     world.backup_ends(name, BackupPhase::PartiallyFailed).await?;
     let began = began(&kubelet, name)?;
     let once = ["one: freeze", waits.as_str(), "one: thaw", "two: thaw"];
-    // What they are owed comes before anything else; then they are backed up anew.
+    // Their post hooks run before anything else; then they are backed up again.
     ensure!(began == [once, once].concat(), "{began:?}");
     let results = world.backup_results(name).await?;
     says(&results, &["block-crashing/one", "block-crashing/two"])?;

@@ -1,4 +1,4 @@
-//! The kubectl plugin against a real control plane: what it prints, and the codes it ends with.
+//! The kubectl plugin against a real control plane: its output, and its exit codes.
 
 use std::path::Path;
 
@@ -53,7 +53,7 @@ async fn create_get_describe_restore_and_delete_do_what_they_say(world: &mut Wor
 
     world.delete_namespace("cli").await?;
     plugin.succeeds(&["restore", "--from-backup", "cli", "--name", "cli", "--wait"]).await?;
-    // The ten, and the one that the cluster puts into every namespace.
+    // The ten ConfigMaps, and the one that the cluster puts into every namespace.
     ensure!(world.count_config_maps("cli").await? >= 10, "not restored");
     let described = plugin.succeeds(&["restore", "describe", "cli"]).await?.stdout;
     ensure!(described.contains("Completed"), "{described}");
@@ -118,7 +118,7 @@ async fn schedules_locations_and_waiting_do_what_they_say(world: &mut World) -> 
     Ok(())
 }
 
-/// The location of a try is gone, and the others are as they were.
+/// The tried location is removed, and the others are unchanged.
 async fn a_bucket_is_tried_before_its_location_is_stored(world: &mut World) -> anyhow::Result<()> {
     let (plugin, name) = (world.kubectl_backup(), "cli-tried");
     let names = async || {
@@ -181,7 +181,7 @@ async fn locations_of_snapshots_need_no_manifest(world: &mut World) -> anyhow::R
     Ok(())
 }
 
-/// What `status` says of a namespace; others are not protected.
+/// The status of a namespace in `status`, which fails because others are not protected.
 async fn of_namespace(plugin: &KubectlBackup, name: &str) -> anyhow::Result<Value> {
     let seen = plugin.fails(1, &["status", "-o", "json"]).await?.stdout;
     let status: Value = serde_json::from_str(&seen)?;
@@ -190,7 +190,7 @@ async fn of_namespace(plugin: &KubectlBackup, name: &str) -> anyhow::Result<Valu
 }
 
 async fn the_doctor_finds_what_is_broken_and_nothing_else(world: &mut World) -> anyhow::Result<()> {
-    // Other tests of this world have made some that cannot be used.
+    // Other tests of this world have created unusable locations.
     let all = world.locations().list_all().await?;
     let broken: Vec<String> = all
         .into_iter()
@@ -276,7 +276,7 @@ async fn where_and_as_whom_may_be_said_by_flags_alone(world: &mut World) -> anyh
     at(std::slice::from_ref(&token), &["get"]).await?.expect_code(0)?;
     let nobody = at(&["--token=nobody".to_owned()], &["get"]).await?.expect_code(1)?;
     ensure!(nobody.stderr.contains("Log in again"), "{nobody:?}");
-    // Not the administrator of the kubeconfig.
+    // Uses the token, and not the administrator of the kubeconfig.
     let create = plugin.fails(1, &["create", "not-theirs", "--dry-run=server", &token]).await?;
     ensure!(create.stderr.contains("by-flags"), "{create:?}");
     Ok(())
@@ -305,7 +305,7 @@ async fn a_refused_creation_is_retried_until_the_restore_has_ended(world: &mut W
     let plugin = world.kubectl_backup();
     let namespaces = format!("--include-namespaces={name}");
     plugin.succeeds(&["create", name, &namespaces, "--wait"]).await?;
-    // Restores begin, and end, when the controller does.
+    // Restores start, and end, only while the controller runs.
     world.controllers[0].pause()?;
     let restore = ["restore", "--from-backup=retried", "--name=in-the-way", &namespaces];
     let begun = plugin.run(&restore).await.and_then(|ran| ran.expect_code(0));

@@ -1,5 +1,4 @@
-//! A backup that is taken over, of which a journal is full of large items, or a record of large files: memory does not grow
-//! with them.
+//! Takeover of a backup whose journal is full of large items, or whose record has large files: memory does not grow with them.
 
 use std::{io::Read as _, path::Path};
 
@@ -32,7 +31,7 @@ async fn ten_thousand_large_entries_are_taken_over_in_little_memory(world: &mut 
     let backup = world.create_backup(PLACE, of_place(PLACE)).await?;
     world.controllers[0].killed(REACHED).await.with_context(|| format!("{point} was not reached"))?;
 
-    // An action has changed each of many items and started something, which is over by now.
+    // An action has changed each of many items and started an operation, which has ended by now.
     let folder = world.stored_folder(PLACE, PLACE)?.join(".private");
     let text = "x".repeat(ITEM);
     for number in 1..=2 * ENTRIES {

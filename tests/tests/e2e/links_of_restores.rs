@@ -1,4 +1,4 @@
-//! What a restored object leads to, and what makes it: nothing is taken from another application, and nothing runs twice.
+//! References of restored objects, and their owners: nothing is taken from another application, and nothing runs twice.
 
 use k8s_openapi::api::{
     batch::v1::{CronJob, Job},
@@ -26,7 +26,7 @@ fn volume(name: &str) -> Value {
             "persistentVolumeReclaimPolicy": "Retain", "nfs": { "server": "192.0.2.1", "path": "/c" } } })
 }
 
-/// Until the claim `data` of a namespace is bound, or was lost; the volume it has.
+/// Waits until the claim `data` of a namespace is bound or lost. Returns its volume.
 async fn bound(world: &World, namespace: &str) -> anyhow::Result<String> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(world.client.clone(), namespace);
     let settled = |claim: &PersistentVolumeClaim| {
@@ -61,7 +61,7 @@ async fn a_volume_in_use_is_never_taken_from_its_claim(world: &mut World) -> any
         ensure!(bound(world, name).await? == nfs, "the original has another volume");
     }
 
-    // A claim that exists keeps its volume.
+    // An existing claim keeps its volume.
     let (copy, other) = ("in-use-updated", "nfs-of-the-copy");
     create_all(&world.client, [volume(other), claim(copy, other)]).await?;
     bound(world, copy).await?;
@@ -71,7 +71,7 @@ async fn a_volume_in_use_is_never_taken_from_its_claim(world: &mut World) -> any
     says(missing.map_or("", String::as_str), &["in-use-updated/data", other])?;
     ensure!(bound(world, copy).await? == other && bound(world, name).await? == nfs, "another volume");
 
-    // One whose claim was deleted goes to the copy, which may change it.
+    // A volume whose claim was deleted is bound to the copy, which may change it.
     of(name).delete_at_once("data").await?;
     let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
     let released = |volume: &PersistentVolume| {

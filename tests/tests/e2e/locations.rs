@@ -1,5 +1,5 @@
-//! The status of a location is true: whether it can be read and written, with credentials that may change at any time, and what
-//! its bucket keeps. It is said where people look, with what to do.
+//! The status of a location is true: whether it can be read and written, with credentials that may change at any time, and
+//! what its bucket keeps. It is shown to users, with the remedy.
 
 use std::time::Instant;
 
@@ -29,12 +29,12 @@ crate::tests! {
     a_location_that_leads_elsewhere_is_unavailable_and_names_the_flag,
 }
 
-/// What is written to see whether that is allowed.
+/// Key that is written to test whether writing is allowed.
 const PROBE: &str = "backups/.writable";
-/// What does not wait for the next validation has come by then.
+/// Time limit for events that do not wait for the next validation.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
-/// A location that is validated every hour; not waited for.
+/// Creates a location that is validated every hour, without waiting for it.
 async fn hourly(world: &World, name: &str, url: &str, more: &Value) -> anyhow::Result<()> {
     let mut fields = json!({ "validationFrequency": "1h" });
     json_patch::merge(&mut fields, more);
@@ -55,7 +55,7 @@ async fn available(world: &World, name: &str) -> anyhow::Result<BackupStorageLoc
     world.location_in(name, LocationPhase::Available, AT_ONCE).await
 }
 
-/// Nothing is sent to a host that would get the credentials of all locations, and nothing is made in a folder of the system.
+/// Nothing is sent to a host that would receive the credentials of all locations, and no folder is created on the system.
 async fn a_location_that_leads_elsewhere_is_unavailable_and_names_the_flag(
     world: &mut World,
 ) -> anyhow::Result<()> {
@@ -115,7 +115,7 @@ async fn a_corrected_secret_makes_its_location_available_at_once(world: &mut Wor
     available(world, name).await?;
     println!("  available {:.1} s after the Secret was mended", began.elapsed().as_secs_f64());
 
-    // The CA's Secret as well.
+    // The same for the Secret of the CA.
     let storage = json!({ "bucket": name, "caCertRef": { "name": "mended-ca", "key": "ca.crt" } });
     patch(world, name, json!({ "spec": { "objectStorage": storage } })).await?;
     says(world, name, "Secret mended-ca of spec.objectStorage.caCertRef not found").await?;
@@ -124,7 +124,7 @@ async fn a_corrected_secret_makes_its_location_available_at_once(world: &mut Wor
     ensure_secret(&world.client, NAMESPACE, "mended-ca", "ca.crt", &world.webhook_ca).await?;
     available(world, name).await?;
 
-    // A Secret that goes is told, too, and nothing is validated in between.
+    // Deleting a Secret is reported, too, and no validation happens in between.
     let before = available(world, name).await?.status.last_validation_time;
     ensure_secret(&world.client, NAMESPACE, "nobody-uses-this", "cloud", &good).await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -167,7 +167,7 @@ async fn a_bucket_that_refuses_writes_is_unavailable_with_the_reason(
     hourly(world, name, &front.url(), &json!({ "validationFrequency": "2s" })).await?;
     let message = says(world, name, "s3:PutObject").await?;
     ensure!(message.contains(PROBE) && message.contains("accessMode to ReadOnly"), "{message}");
-    // As the message says.
+    // Does what the message says.
     patch(world, name, json!({ "spec": { "accessMode": "ReadOnly" } })).await?;
     available(world, name).await?;
     let before = front.asked().len();
@@ -178,7 +178,7 @@ async fn a_bucket_that_refuses_writes_is_unavailable_with_the_reason(
     says(world, name, "s3:PutObject").await?;
     front.calm();
     available(world, name).await?;
-    // And while it stays as it is, it is not tried with each validation.
+    // While it is unchanged, writing is not tested at each validation.
     let before = front.asked().len();
     tokio::time::sleep(Duration::from_secs(5)).await;
     let asked = front.asked().split_off(before);
@@ -201,7 +201,7 @@ async fn a_bucket_that_refuses_deletions_is_available_and_reported(world: &mut W
     ensure!(why.contains(PROBE) && why.contains("AccessDenied"), "{why}");
     let note = told(world, name, "NotRemovable").await?;
     ensure!(note.contains("expired"), "{note}");
-    // What stays there is no hindrance, neither here nor to a Velero server: it is in no folder of its own.
+    // The remaining key does no harm, neither here nor to a Velero server: it is in no folder of a backup.
     ensure!(world.s3()?.keys(name).await? == [PROBE], "{:?}", world.s3()?.keys(name).await?);
     patch(world, name, json!({ "spec": { "validationFrequency": "2h" } })).await?;
     front.calm();
@@ -215,7 +215,7 @@ async fn a_bucket_that_refuses_deletions_is_available_and_reported(world: &mut W
     world.remove_location(name).await
 }
 
-/// Nothing piles up in a bucket that keeps versions.
+/// No keys accumulate in a bucket that keeps versions.
 async fn versions_and_object_lock_of_a_bucket_are_reported(world: &mut World) -> anyhow::Result<()> {
     let url = world.s3()?.url();
     world.s3()?.create_bucket("keeps-nothing").await?;
@@ -230,7 +230,7 @@ async fn versions_and_object_lock_of_a_bucket_are_reported(world: &mut World) ->
         let found = facts(&available(world, name).await?)?;
         ensure!(found.versions == Some(versions) && found.unknown.is_none(), "{name}: {found:?}");
         ensure!(found.lock.as_ref().is_some_and(|found| found.to_string() == lock), "{name}: {found:?}");
-        // Each change has it tried again.
+        // Each change triggers another test.
         for frequency in ["2h", "3h", "4h"] {
             let before = available(world, name).await?.status.last_validation_time;
             tokio::time::sleep(Duration::from_millis(1100)).await; // times are whole seconds
@@ -244,7 +244,7 @@ async fn versions_and_object_lock_of_a_bucket_are_reported(world: &mut World) ->
         let left = world.s3()?.versions(name).await?;
         ensure!(left == vec![(PROBE.to_owned(), false); kept], "{name}: {left:?}");
     }
-    // Who may not ask whether versions are kept is told so, and tries again as well.
+    // Without the right to read the versioning state, that is reported, and retried as well.
     let front = world.faulty_s3().await?;
     front.rule(|asked| if asked.query.contains("versioning") { Mood::Answer(403) } else { Mood::Pass });
     world.s3()?.create_versioned_bucket("keeps-quiet").await?;
@@ -300,11 +300,11 @@ async fn of_several_default_locations_the_newest_stays(world: &mut World) -> any
             Ok::<_, kube::Error>(world.locations().get(name).await?.spec.default == Some(true))
         };
         let one_is_left = async || Ok::<_, kube::Error>(!marked("default").await? && marked(name).await?);
-        // The old one sees it when it is validated next.
+        // The old one detects it at its next validation.
         until("the newer default is left", AT_ONCE, &one_is_left).await?;
         let note = told(world, "default", "NotDefault").await?;
         ensure!(note.contains("second-default is newer"), "{note}");
-        // Set again, it loses again.
+        // If it is set again, it is unset again.
         patch(world, "default", json!({ "spec": { "default": true } })).await?;
         until("the newer default is left", AT_ONCE, &one_is_left).await
     }

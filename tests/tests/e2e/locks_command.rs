@@ -1,4 +1,4 @@
-//! The hand tools on the lock: who sees it, who may release and hold, and what that does.
+//! The manual commands for the lock: who may list, release and hold, and their effects.
 
 use backup_tests::people::{BARE_OPERATOR, EDITOR, People, VIEWER};
 use k8s_openapi::api::core::v1::Event;
@@ -103,7 +103,7 @@ async fn locks_release_lets_the_other_kind_in_and_leaves_an_event(world: &mut Wo
     ensure!(note.contains("the node is gone") && note.contains("Reserved"), "{note}");
     let described = plugin.succeeds(&["restore", "describe", "locks-stuck"]).await?.stdout;
     ensure!(described.contains("ForcedRelease"), "{described}");
-    // It stands in the list as what it is: stored, and without a claim for as long as it is there.
+    // It is listed as what it is: stored, and without a claim until it is deleted.
     let shown = plugin.succeeds(&["locks"]).await?.stdout;
     let row = shown.lines().find(|line| line.contains("velero/locks-stuck")).context("not listed")?;
     ensure!(row.contains("Released") && row.contains("the node is gone"), "{row}");
@@ -123,7 +123,7 @@ async fn locks_are_seen_by_viewers_and_released_by_operators_only(world: &mut Wo
     let nobody = plugin.fails(1, &["locks", "--as", "nobody"]).await?;
     ensure!(nobody.stderr.contains("ClusterRole backup-lock-view"), "{nobody:?}");
     for command in [release, hold] {
-        // RBAC is in the way of one, the policy of the other, who may write Leases.
+        // RBAC refuses one of them; the policy refuses the other, who may write Leases.
         for (person, needle) in [(VIEWER, "cannot update"), (EDITOR, "belongs to the lock")] {
             let ran = plugin.fails(1, &[&command[..], &[person]].concat()).await?;
             let told = ran.stderr.contains(needle) && ran.stderr.contains("ClusterRole backup-lock-operator");

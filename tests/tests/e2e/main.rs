@@ -80,7 +80,7 @@ use std::process::ExitCode;
 use backup_tests::{Skip, World, WorldBuilder, world::controllers::ALONE};
 use runner::{Suite, Test};
 
-/// A list of tests, `TESTS` or with a name of its own, over functions `async fn(&mut World) -> anyhow::Result<()>`.
+/// A list of tests, `TESTS` or with a given name, over functions `async fn(&mut World) -> anyhow::Result<()>`.
 macro_rules! tests {
     ($($name:ident),* $(,)?) => {
         crate::tests!(TESTS: $($name),*);
@@ -96,7 +96,7 @@ async fn main() -> ExitCode {
     runner::run(suites())
 }
 
-/// Every world with the tests that share it; what takes longest comes first, so that nothing long is left over at the end.
+/// Every world with the tests that share it; the longest come first, so that no long one is left at the end.
 fn suites() -> Vec<Suite> {
     let suite = |name, tests: &[&[Test]], world: WorldBuilder| {
         let world = world.controller_args(&["--store-validation-frequency=2s"]);
@@ -285,7 +285,7 @@ fn suites() -> Vec<Suite> {
             ],
             World::builder().webhooks(0).controllers(0),
         ),
-        // As it is installed, with the periods that it has then.
+        // As installed, with the default periods.
         Suite {
             name: "nothing to do",
             tests: idle::TESTS.to_vec(),

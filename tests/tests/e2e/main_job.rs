@@ -1,4 +1,4 @@
-//! The main job: what is backed up, lost and restored is there again, and Completed means completed.
+//! The main job: backed-up objects are lost and restored, and Completed means completed.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ async fn what_came_back_is_what_was_there(world: &mut World) -> anyhow::Result<(
         ..from_backup("main-job")
     };
     world.restore("main-job", spec).await?;
-    // The cluster's controllers adopt what came back in their own time.
+    // The cluster's controllers adopt restored objects at their own pace.
     eventually("what came back is what was there", Duration::from_secs(30), async || {
         let different = differences(&before, &list(&world.client, &names, &["main"]).await?);
         anyhow::Ok(when(different.is_empty(), different.join("\n")))

@@ -1,4 +1,5 @@
-//! A controller that is killed while hundreds of operations of a plugin go on, of backups or of restores: none is forgotten, none is started twice.
+//! A controller is killed during hundreds of plugin operations of backups or restores: none is forgotten, and none is started
+//! twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,25 +15,25 @@ crate::tests! {
 
 /// Operations of each backup, or restore.
 const EACH: usize = 100;
-/// How many of all are in flight at least when it is killed between two executions.
+/// Minimum number of all operations in flight when it is killed between two executions.
 const BEFORE: usize = 150;
-/// Points of the end that the first backup comes to while operations of the other one go on, or have just ended.
+/// Points at the end that the first backup reaches while operations of the other one run, or have just ended.
 const LATER: [&str; 2] = ["after-record", "before-metadata"];
 
-/// None is started twice.
+/// None is started twice either.
 async fn a_crash_forgets_none_of_hundreds_of_operations(world: &mut World) -> anyhow::Result<()> {
     let points = [crash::EXECUTION_POINTS, crash::OPERATION_POINTS, &LATER].concat();
     killed_at_each(world, Of::Backups, &points).await
 }
 
-/// None is started twice.
+/// None is started twice either.
 async fn a_crash_forgets_none_of_hundreds_of_restore_operations(world: &mut World) -> anyhow::Result<()> {
     let mut points = [crash::EXECUTION_POINTS, crash::OPERATION_POINTS].concat();
     points.retain(|point| *point != "after-renewal");
     killed_at_each(world, Of::Restores, &points).await
 }
 
-/// What the operations are of.
+/// The kind whose operations are tested.
 #[derive(Clone, Copy)]
 enum Of {
     Backups,
@@ -40,7 +41,7 @@ enum Of {
 }
 
 impl Of {
-    /// Each has its own backup, which has operations or of which restores are made that have.
+    /// Each has its own backup, which either has operations itself, or has restores with operations.
     fn namespaces(self) -> [&'static str; 2] {
         match self {
             Self::Backups => ["in-flight-a", "in-flight-b"],
@@ -67,7 +68,7 @@ impl Of {
         }
     }
 
-    /// Waits for the end, which has to be told truly; how many operations it says that nobody knows of.
+    /// Waits for the end, whose status must be true. Returns how many operations are reported as unknown.
     async fn ended(self, world: &World, namespace: &str, name: &str) -> anyhow::Result<usize> {
         const FILE: &str = "itemoperations.json.gz";
         let (phase, errors, counted, operations, told) = match self {
@@ -130,7 +131,7 @@ async fn killed_at(world: &mut World, plugins: &VeleroPlugins, of: Of, point: &s
     none_twice(plugins, of, earlier, point, unknown)
 }
 
-/// How many operations are recorded; each must be there once, and be Completed.
+/// Number of recorded operations; each must be listed once, and be Completed.
 fn completed_once(operations: &Value) -> anyhow::Result<usize> {
     let operations = operations.as_array().context("no list")?;
     let known: BTreeSet<&str> =
@@ -140,7 +141,7 @@ fn completed_once(operations: &Value) -> anyhow::Result<usize> {
     Ok(known.len())
 }
 
-/// Whether each item was executed once, but for those of which nobody knows.
+/// Checks that each item was executed once, except those reported as unknown.
 fn none_twice(
     plugins: &VeleroPlugins,
     of: Of,
@@ -148,7 +149,7 @@ fn none_twice(
     point: &str,
     unknown: usize,
 ) -> anyhow::Result<()> {
-    // At most the one that each of them was at. Nobody can know what became of that.
+    // At most the current item of each of them. Its outcome cannot be known.
     let around = ["before-execution", "after-execution"].contains(&point);
     ensure!((usize::from(around)..=of.namespaces().len()).contains(&unknown), "{unknown} are unknown");
     let mut executed: BTreeMap<String, usize> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What is measured is right, also after a restart.
+//! Metrics are right, also after a restart.
 
 use backup_core::labels::SCHEDULE_NAME;
 use kube::api::ListParams;
@@ -14,7 +14,7 @@ async fn of_schedule(world: &World, name: &str) -> anyhow::Result<Option<f64>> {
 }
 
 async fn is(world: &World, name: &str, expected: Option<f64>) -> anyhow::Result<()> {
-    // The watch that gauges follow is behind whoever saw the end of a backup.
+    // The watch behind the gauges may lag behind the test.
     eventually(&format!("{name} is {expected:?}"), Duration::from_secs(10), async || {
         let found = of_schedule(world, name).await?;
         anyhow::Ok(when(found == expected, format!("{found:?}")))
@@ -61,7 +61,7 @@ async fn metrics_are_right_across_a_restart_of_the_controller(world: &mut World)
     for (name, expected) in stored {
         is(world, name, expected).await?;
     }
-    // Counters count what this process has done.
+    // Counters start at zero in each process.
     is(world, "backup_success_total", None).await?;
     let there = world.backups().list_metadata(&ListParams::default()).await?.items.len();
     #[allow(clippy::cast_precision_loss)]

@@ -1,4 +1,4 @@
-//! What ConfigMaps change in restored items, and what a pod brings along.
+//! Changes to restored items by ConfigMaps, and items that are restored with a pod.
 
 use crate::prelude::*;
 
@@ -101,7 +101,7 @@ async fn changed_restores(world: &World, name: &str) -> anyhow::Result<()> {
         anyhow::Ok(RestoreSpec { label_selector: Some(selector), ..spec })
     };
     let spec = || labelled(modified_by("changes", name)?);
-    // The class that takes the place of the other is missing.
+    // The class that replaces the other one is missing.
     world.run_restore("modified-without-class", spec()?, RestorePhase::PartiallyFailed).await?;
     says(
         &world.restore_errors("modified-without-class").await?,
@@ -139,7 +139,7 @@ async fn changed_restores(world: &World, name: &str) -> anyhow::Result<()> {
     ensure!(service["metadata"]["annotations"] == json!({ "kept": "1", "new": "yes" }), "{service}");
     let web = get("apps/v1", "Deployment", "web").await?;
     let containers = &web["spec"]["template"]["spec"]["containers"];
-    // What a modifier sets is no business of the actions before it.
+    // The actions ran before the modifier, and do not see what it sets.
     ensure!(
         containers[0]["image"] == "new.example/shop:1" && containers[1]["image"] == "old.example/side",
         "{containers}"
@@ -168,7 +168,7 @@ async fn a_modifier_that_is_wrong_or_missing_starts_nothing(world: &mut World) -
     Ok(())
 }
 
-/// The API server leaves some of them out of a Deployment, and keeps others.
+/// The API server removes some zeros from a Deployment, and keeps others.
 async fn zeros_that_a_modifier_sets_are_as_they_were_asked_for(world: &mut World) -> anyhow::Result<()> {
     let (name, back) = ("zeros", "zeros-back");
     ensure_namespace(&world.client, name).await?;
@@ -181,7 +181,7 @@ async fn zeros_that_a_modifier_sets_are_as_they_were_asked_for(world: &mut World
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "zeros", "namespace": NAMESPACE },
         "data": { "rules.yaml": rules } });
     create_all(&world.client, [map]).await?;
-    // Created, and then changed.
+    // Created in one restore, and updated in another.
     for (restore, existing_resource_policy) in
         [("zeros-created", None), ("zeros-updated", Some("update".to_owned()))]
     {

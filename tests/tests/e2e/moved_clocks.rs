@@ -1,4 +1,4 @@
-//! Somebody sets the clock of a machine forward or back by a year while our programs run on it.
+//! The clock of a machine is set forward or back by a year while our programs run on it.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ crate::tests! {
 }
 
 const YEAR: Duration = Duration::from_hours(365 * 24);
-/// Longer than a certificate of these replicas is served.
+/// Longer than these replicas use a certificate.
 const ROTATION: Duration = Duration::from_secs(6);
 const SOON: Duration = Duration::from_secs(30);
 
@@ -61,11 +61,11 @@ async fn a_replica_with_a_wrong_clock_keeps_nobody_out_and_frees_nothing(
         let refused = refusal(restores.create(&dry_run(), &beside).await).context(what)?;
         ensure!(refused.code == 403 && refused.message.contains("never-stored"), "{what}: {refused:?}");
     }
-    // Not on a moved clock, for the tests that come next.
+    // The next tests need an unmoved clock.
     world.restart_webhook(0).await
 }
 
-/// Its store refuses requests whose time is wrong, so nothing is backed up meanwhile.
+/// Its store refuses requests with a wrong time, so nothing is backed up meanwhile.
 async fn a_controller_with_a_wrong_clock_deletes_nothing_and_works_on(
     world: &mut World,
 ) -> anyhow::Result<()> {
@@ -83,7 +83,7 @@ async fn a_controller_with_a_wrong_clock_deletes_nothing_and_works_on(
     });
     for (what, set) in &MOVES[..2] {
         set(&clock)?;
-        // The watch shows it once more, and its time seems to be over.
+        // The watch reports it once more, and it seems to be expired.
         let label = json!({ "metadata": { "labels": { "now": what.replace(' ', "-") } } });
         world.backups().merge_patch("kept-by-clock", label).await?;
         if schedules.get_opt("by-clock").await?.is_none() {

@@ -1,4 +1,4 @@
-//! Names that select nothing: nobody is told that all is well, and nothing is overwritten.
+//! Names that select nothing: they are never reported as a success, and nothing is overwritten.
 
 use k8s_openapi::api::core::v1::Namespace;
 
@@ -55,7 +55,7 @@ async fn a_name_that_is_not_in_the_backup_writes_nothing(world: &mut World) -> a
     }
     let namespaces: Api<Namespace> = Api::all(world.client.clone());
     ensure!(!namespaces.exists("copy").await?, "the target of the mapping was made");
-    // Short names, and a pattern without a match beside names that are there.
+    // Short names, and a pattern without a match beside existing names.
     let create =
         ["restore", name, "--name=named-back", "--include-namespaces=named,x*", "--include-resources=cm"];
     user.succeeds(&[&create[..], &["--existing-resource-policy=update", "--wait"]].concat()).await?;
@@ -72,18 +72,18 @@ async fn a_backup_of_nothing_is_no_success(world: &mut World) -> anyhow::Result<
     says(&user.succeeds(&["describe", "of-a-typo"]).await?.stdout, &["no, there is nothing in it"])?;
     let errors = world.backup_file("of-a-typo", "results.gz").await?["errors"].to_string();
     says(&errors, &["no type that can be backed up is called", "configmapz"])?;
-    // Without the Namespace, which comes along with a selector.
+    // Without the Namespace object, which a selector includes otherwise.
     let nothing = ["--include-resources=configmaps", "--selector=app=there-is-none", "--wait"];
     let of_nothing = [&["create", "of-nothing", "--include-namespaces=default"][..], &nothing].concat();
     let empty = user.fails(3, &of_nothing).await?;
     says(&empty.stderr, &["Completed", "Nothing was saved"])?;
-    // With it.
+    // With the Namespace object.
     let labelled =
         ["create", "of-a-label", "--include-namespaces=default", "-l", "app=there-is-none", "--wait"];
     says(&user.succeeds(&labelled).await?.stderr, &["Everything was saved, with 1 warning"])?;
     let warnings = world.backup_file("of-a-label", "results.gz").await?["warnings"].to_string();
     says(&warnings, &["the label selector selects no item"])?;
-    // Nothing can come of it.
+    // There is nothing to restore.
     user.fails(3, &["restore", "of-nothing", "--name=of-nothing", "--wait"]).await?;
     let restore = world.restores().get("of-nothing").await?;
     says(&restore.status.failure_reason.unwrap_or_default(), &["holds no items"])
@@ -111,7 +111,7 @@ async fn items_are_found_by_every_name_of_their_type(world: &mut World) -> anyho
     let user = world.kubectl_backup();
     for of_type in ["cm", "configmap", "ConfigMap", "configmaps"] {
         let item = format!("called/{of_type}/settings");
-        // Backups of other tests whose location has gone are not searched.
+        // Backups of other tests whose location was removed are not searched.
         says(&user.run(&["search", &item]).await?.stdout, &["called"])?;
         says(&user.succeeds(&["cat", "called", &item]).await?.stdout, &["colour: old"])?;
         let place = format!("called/{of_type}");

@@ -1,5 +1,5 @@
 //! Locations that a plugin serves: the one of `tests/plugins/folder.go`, which keeps objects as files, writes them in place,
-//! and misbehaves as the file `do` beside them says.
+//! and injects the fault that the file `do` beside them names.
 
 use std::{
     collections::BTreeSet,
@@ -49,7 +49,7 @@ async fn a_location_that_a_plugin_serves_does_the_main_job(world: &mut World) ->
 
     world.delete_namespace(name).await?;
     world.restore(name, from_backup(name)).await?;
-    // With the one that every namespace gets.
+    // Including the one that every namespace gets.
     ensure!(world.count_config_maps(name).await? == 23, "not all came back");
     let results = place.store().join("restores").join(name).join(format!("restore-{name}-results.gz"));
     ensure!(results.exists(), "the restore has left no results");
@@ -90,14 +90,14 @@ async fn a_crash_at_the_end_is_finished_through_the_store_plugin(world: &mut Wor
         world.create_backup(&name, of_place(location)).await?;
         world.crashed(point).await?;
         world.backup_ends(&name, BackupPhase::Completed).await?;
-        // Who adopts an end tidies up once it is published.
+        // A controller that adopts an end removes the rest once it is published.
         eventually(&format!("the store of {name} is whole and tidy"), REACHED, async || {
             is_whole_in_folder(&place.store(), &name).await.map(Probe::Ready)
         })
         .await?;
     }
 
-    // In the middle of the one write of the contents: what is there of them is our own, and is written again.
+    // In the middle of the single write of the contents: the partial file is our own, and is written again.
     let name = format!("{location}-half");
     place.misbehave(&format!("PutObject {name}.tar.gz hang"))?;
     world.create_backup(&name, of_place(location)).await?;
@@ -132,7 +132,7 @@ async fn a_store_plugin_that_misbehaves_at_the_end_is_named(world: &mut World) -
             "answers PutObject of example.io/folder with an error: told to fail",
         ),
         ("PutObject", "exit", "velero-backup.json", "in the middle of PutObject"),
-        // What is read of a part ends too early, while it is written to its place.
+        // Reading a part ends too early, while it is copied to its place.
         ("GetObject", "cut", contents, "the plugin gave 1000 bytes of"),
     ] {
         let name = format!("{location}-{what}{}", file.replace('.', "-"));
@@ -166,7 +166,7 @@ async fn a_tarball_that_a_plugin_cuts_short_is_not_restored(world: &mut World) -
     world.run_restore("served-cut-short", from_backup(name), RestorePhase::Failed).await?;
     ensure!(world.count_config_maps(name).await? == 0, "something was restored");
 
-    // An error in the middle may pass.
+    // An error in the middle may be temporary.
     place.misbehave(&format!("GetObject {name}.tar.gz exit"))?;
     world.create_restore("served-cut-off", from_backup(name)).await?;
     eventually("it was read in vain", REACHED, async || {

@@ -1,4 +1,4 @@
-//! A controller that is killed around the operations of a backup: it goes on with the same ones, and nothing is cut twice.
+//! A controller is killed around the operations of a backup: the next one continues them, and no snapshot is taken twice.
 
 use std::collections::BTreeSet;
 
@@ -16,15 +16,15 @@ crate::tests! {
     a_crash_around_operations_goes_on_with_the_same_ones,
 }
 
-/// Bucket and location; the namespace for points where little is at stake.
+/// Bucket and location; also the namespace for points with small contents.
 const PLACE: &str = "operation-crashes";
-/// The namespace for points where contents of several parts are.
+/// The namespace for points with contents of several parts.
 const LARGE: &str = "operation-crashes-large";
-/// These points.
+/// The points for which `LARGE` is used.
 const LATER: &[&str] = &["after-renewal", "after-record", "before-metadata"];
 /// Claims in each namespace.
 const CLAIMS: usize = 3;
-/// Contents of more than this are more than one part (bytes).
+/// Contents above this size have more than one part (bytes).
 const PART: u64 = 8 << 20;
 
 async fn a_crash_around_operations_goes_on_with_the_same_ones(world: &mut World) -> anyhow::Result<()> {
@@ -81,7 +81,7 @@ async fn killed_at(
     .await
 }
 
-/// Ids of the operations that follow the snapshots of a backup, made of what stands in the cluster.
+/// Ids of the operations for the snapshots of a backup, from the objects in the cluster.
 pub async fn begun(world: &World, uid: &str) -> anyhow::Result<BTreeSet<String>> {
     let api = snapshots::api(&world.client, "VolumeSnapshot", None);
     let params = ListParams::default().labels(&format!("velero.io/backup-uid={uid}"));

@@ -1,4 +1,4 @@
-//! Claims whose object is never stored, in every way that can be made here: each is freed in bounded time, and then the
+//! Claims whose object is never stored, in every way that can be reproduced here: each is freed in bounded time, and then the
 //! other kind can be created.
 
 use std::time::Instant;
@@ -31,10 +31,10 @@ crate::tests! {
     a_dry_run_leaves_no_orphan,
 }
 
-/// What the world of these tests gives the webhook and the controller.
+/// The flag for webhook and controller in the world of these tests.
 pub const GRACE: &str = "--orphan-grace=1s";
-/// In which an orphan has to be freed: the grace twice (the controller's own look, and the guard), the pauses between
-/// looks, and a slow machine.
+/// Time limit for freeing an orphan: twice the grace (the controller's own check, and the guard), the pauses between checks,
+/// and a slow machine.
 const BOUND: Duration = Duration::from_secs(20);
 
 async fn an_orphan_is_freed_when_a_sibling_webhook_denies(world: &mut World) -> anyhow::Result<()> {
@@ -45,7 +45,7 @@ async fn an_orphan_is_freed_when_a_sibling_webhook_denies(world: &mut World) -> 
     is_freed(world, "sibling").await
 }
 
-/// The webhook replicas do it by themselves.
+/// The webhook replicas free it themselves.
 async fn an_orphan_is_freed_while_no_controller_runs(world: &mut World) -> anyhow::Result<()> {
     let world = &*world.pause_controllers()?;
     let sibling = Sibling::start(&world.client, world.folder()).await?;
@@ -73,7 +73,7 @@ async fn an_orphan_is_freed_when_a_quota_is_exceeded(world: &mut World) -> anyho
     let quotas: Api<ResourceQuota> = world.api();
     let hard = json!({ "count/backups.velero.io": "0" });
     quotas.create_json(json!({ "metadata": { "name": "no-backups" }, "spec": { "hard": hard } })).await?;
-    // The controller of quotas does not run here: what it would find out is written by hand.
+    // The controller of quotas does not run here: its result is written by hand.
     quotas.merge_patch_status("no-backups", json!({ "hard": hard, "used": hard })).await?;
     eventually("the quota is looked at", BOUND, async || {
         let answer = world.backups().create(&dry_run(), &plain("quota")).await;
@@ -100,8 +100,8 @@ async fn a_name_that_exists_takes_no_claim(world: &mut World) -> anyhow::Result<
     Ok(())
 }
 
-/// The API server takes a sibling's AlreadyExists for a clash of generated names, and runs admission again: each time
-/// with another name, another uid, another claim of ours.
+/// The API server takes a sibling's AlreadyExists for a collision of generated names, and repeats admission: each time with
+/// another name, uid and claim.
 async fn eight_orphans_of_one_generated_name_are_freed(world: &mut World) -> anyhow::Result<()> {
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     let (asked, admitted) = (sibling.calls(), world.admissions("admitted").await?);
@@ -116,7 +116,7 @@ async fn eight_orphans_of_one_generated_name_are_freed(world: &mut World) -> any
     is_freed(world, "generated").await
 }
 
-/// The API server takes 3 MiB, etcd 1.5 MiB: known only when it is written, and then tried again without managed fields.
+/// The API server accepts 3 MiB, etcd 1.5 MiB: this is only detected at the write, which is then retried without managed fields.
 async fn an_orphan_is_freed_when_the_object_is_too_big_to_store(world: &mut World) -> anyhow::Result<()> {
     let mut backup = serde_json::to_value(plain("too-big"))?;
     backup["spec"]["hooks"] = json!({ "resources": [{ "name": "big", "pre": [{ "exec": {
@@ -129,8 +129,8 @@ async fn an_orphan_is_freed_when_the_object_is_too_big_to_store(world: &mut Worl
     is_freed(world, "too-big").await
 }
 
-/// Both appliers are admitted as creators. The one that comes second becomes an update of what the first one stored, and
-/// is told success; its claim is of a uid that never was.
+/// Both applies are admitted as creations. The second becomes an update of the object that the first stored, and succeeds;
+/// its claim has a uid that is never stored.
 async fn an_orphan_is_freed_when_an_apply_loses_a_race_and_succeeds(world: &mut World) -> anyhow::Result<()> {
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     ensure_namespace(&world.client, "orphan-race").await?;
@@ -173,15 +173,15 @@ async fn an_orphan_is_freed_when_the_clients_timeout_passes(world: &mut World) -
     sibling.remove().await
 }
 
-/// The claim is written, and the webhook's "allowed" never arrives.
+/// The claim is written, but the webhook's "allowed" never arrives.
 async fn an_orphan_is_freed_when_the_answer_is_lost(world: &mut World) -> anyhow::Result<()> {
     let plane = world.plane_front()?;
     let front = world.webhook_front.as_ref().context("no webhook")?;
-    // So that there is time between the write and its answer.
+    // Leaves time between the write and its answer.
     plane.set(Fault::Delay(Duration::from_millis(500)));
     let backup = plain("lost");
     let (refused, claimed) = tokio::join!(create(world, &backup), async {
-        // Closer together than `claimed` looks.
+        // At shorter intervals than in `claimed`.
         let claimed = tokio::time::timeout(BOUND, async {
             while !has_claim(world, "lost").await? {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -201,7 +201,7 @@ async fn an_orphan_is_freed_when_the_answer_is_lost(world: &mut World) -> anyhow
     is_freed(world, "lost").await
 }
 
-/// Whether the object is stored is open when its client gives up: it may appear as soon as etcd goes on. Either way the
+/// Whether the object is stored is open when its client gives up: it may appear as soon as etcd continues. Either way the
 /// claim ends.
 async fn an_orphan_is_freed_when_etcd_stands_still(world: &mut World) -> anyhow::Result<()> {
     world.needs_own_plane()?;
@@ -223,7 +223,7 @@ async fn an_orphan_is_freed_when_etcd_stands_still(world: &mut World) -> anyhow:
         let answer = answer?;
         ensure!(!answer.error.is_empty() && answer.elapsed_seconds < 5.0, "{answer:?}");
         answering(world).await?;
-        // Long enough for what was under way, and for a controller that could not renew its lease to end by that.
+        // Long enough for running requests, and for a controller that could not renew its lease to end.
         tokio::time::sleep(Duration::from_secs(6)).await;
         world.controllers_run().await?;
         if world.backups().get_opt(&name).await?.is_some() {
@@ -242,7 +242,7 @@ async fn an_orphan_is_freed_when_the_api_server_is_killed(world: &mut World) -> 
     world.needs_own_plane()?;
     let sibling = Sibling::start(&world.client, world.folder()).await?;
     leaves_when_claimed(world, "killed").await?;
-    // The client is gone too, or it would try again when the server is back.
+    // The client has ended too, or it would retry when the server is back.
     world.plane.api_servers[0].restart().await?;
     answering(world).await?;
     not_stored(world, "killed").await?;
@@ -260,12 +260,12 @@ async fn a_dry_run_leaves_no_orphan(world: &mut World) -> anyhow::Result<()> {
     done(world, "after-rehearsed").await
 }
 
-/// A Backup of a namespace of its own, `orphan-<name>`.
+/// A Backup of a separate namespace, `orphan-<name>`.
 fn plain(name: &str) -> Backup {
     Backup::new(name, of_namespaces(&[&format!("orphan-{name}")]))
 }
 
-/// The same, with a wish for the sibling webhook.
+/// The same Backup, with an instruction for the sibling webhook.
 fn wishing(name: &str, wish: &str) -> Backup {
     annotated(plain(name), ANNOTATION, wish)
 }
@@ -280,17 +280,17 @@ async fn claims(world: &World) -> anyhow::Result<Vec<String>> {
     Ok(claims.filter(|key| key.kind == ObjectKind::Backup).map(|key| key.name).collect())
 }
 
-/// Whether a Backup of this name has a claim, or one whose name was generated from it.
+/// Whether a Backup with this name, or a name generated from it, has a claim.
 async fn has_claim(world: &World, name: &str) -> anyhow::Result<bool> {
     Ok(claims(world).await?.iter().any(|claimed| claimed.starts_with(name)))
 }
 
-/// Waits until a claim of this name stands in the ledger.
+/// Waits until the ledger has a claim of this name.
 async fn claimed(world: &World, name: &str) -> anyhow::Result<()> {
     until(&format!("{name} is claimed"), BOUND, async || has_claim(world, name).await).await
 }
 
-/// A client that goes away when its claim stands there, while the sibling webhook has not answered yet.
+/// A client that disconnects once its claim exists, while the sibling webhook has not answered yet.
 async fn leaves_when_claimed(world: &World, name: &str) -> anyhow::Result<()> {
     let backup = wishing(name, "delay-3000");
     tokio::select! {
@@ -306,14 +306,14 @@ async fn unclaimed(world: &World, name: &str) -> anyhow::Result<()> {
     .await
 }
 
-/// The creation was refused by somebody else, for this reason, and our claim stands in the ledger.
+/// Checks that another component refused the creation for this reason, and that the ledger has our claim.
 async fn is_an_orphan(
     world: &World,
     name: &str,
     refused: anyhow::Result<Backup>,
     why: &str,
 ) -> anyhow::Result<()> {
-    // Read first: it does not stay for long.
+    // Read first: it does not exist for long.
     let claimed = has_claim(world, name).await?;
     let status = refusal(refused)?;
     ensure!(status.message.contains(why), "refused for another reason than {why}: {status:?}");
@@ -321,7 +321,7 @@ async fn is_an_orphan(
     Ok(())
 }
 
-/// The claim keeps a restore of the same namespace out at most for a bounded time, and is gone from the ledger then.
+/// Checks that the claim keeps a restore of the same namespace out only for a bounded time, and is then removed from the ledger.
 async fn is_freed(world: &World, name: &str) -> anyhow::Result<()> {
     let (after, start) = (format!("after-{name}"), Instant::now());
     let mut refused = 0;

@@ -1,5 +1,5 @@
-//! Races that users of other operators have reported, on definitions of their shape: without us, and with us. The operators are
-//! played by the states that they write.
+//! Races reported by users of other operators, on definitions of the same shape: without us, and with us. The operators are
+//! simulated by writing their states.
 
 use backup_tests::install::{install_profile, install_test_crds};
 
@@ -18,17 +18,17 @@ crate::tests! {
 const SOON: Duration = Duration::from_secs(30);
 pub(crate) const NAMESPACE: &str = "databases";
 
-/// An operator, as its profile has it.
+/// An operator, as described in its profile.
 pub(crate) struct Operator {
     pub(crate) profile: &'static str,
     pub(crate) version: &'static str,
     pub(crate) backup: &'static str,
     pub(crate) restore: &'static str,
-    /// Its account; empty: anybody's.
+    /// Its account; empty: any account.
     pub(crate) account: &'static str,
-    /// The field of the status that says how far an object is.
+    /// The field of the status with an object's progress.
     pub(crate) state: &'static str,
-    /// What a backup or restore says of its database cluster.
+    /// The spec of a backup or restore, for a database cluster.
     pub(crate) spec: fn(&str) -> Value,
 }
 
@@ -70,7 +70,7 @@ pub(crate) const CNPG: Operator = Operator {
 };
 
 impl Operator {
-    /// Defines its kinds.
+    /// Defines the operator's kinds.
     pub(crate) async fn define(&self, world: &World) -> anyhow::Result<()> {
         install_test_crds(&world.client, self.profile).await?;
         ensure_namespace(&world.client, NAMESPACE).await?;
@@ -88,7 +88,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Registers our webhook for its kinds, and waits until it is asked: an object that names no cluster is refused.
+    /// Registers our webhook for the operator's kinds, and waits until it is called: an object that names no cluster is refused.
     pub(crate) async fn guard(&self, world: &World) -> anyhow::Result<()> {
         let front = world.webhook_front.as_ref().context("no webhook")?;
         let url = format!("https://{}", front.address());
@@ -139,7 +139,7 @@ impl Operator {
     }
 }
 
-/// Creates two objects of one cluster at once: which of them were refused.
+/// Creates two objects of one cluster at once. Returns which of them were refused.
 async fn at_once(
     world: &World,
     operator: &Operator,
@@ -160,7 +160,7 @@ async fn at_once(
     Ok(refused)
 }
 
-/// Each saw the other, and both failed.
+/// Without us, each saw the other, and both failed.
 async fn of_two_restores_of_one_xtradb_cluster_one_begins(world: &mut World) -> anyhow::Result<()> {
     PXC.define(world).await?;
     let refused = at_once(world, &PXC, [PXC.restore; 2], "alone").await?;
@@ -180,7 +180,7 @@ async fn of_two_restores_of_one_xtradb_cluster_one_begins(world: &mut World) -> 
     PXC.create(world, PXC.backup, "after", "states").await
 }
 
-/// Each waited for the other for ever (PSMDB #2317).
+/// Without us, each waited for the other for ever (PSMDB #2317).
 async fn of_a_backup_and_a_restore_of_one_mongodb_one_begins(world: &mut World) -> anyhow::Result<()> {
     PSMDB.define(world).await?;
     let refused = at_once(world, &PSMDB, [PSMDB.backup, PSMDB.restore], "alone").await?;
@@ -190,7 +190,7 @@ async fn of_a_backup_and_a_restore_of_one_mongodb_one_begins(world: &mut World) 
         let refused = at_once(world, &PSMDB, [PSMDB.backup, PSMDB.restore], &format!("guarded-{n}")).await?;
         ensure!(refused.len() == 1, "round {n}: {refused:?}");
     }
-    // The tool keeps its own lock a while longer than the object says.
+    // The operator's tool keeps its own lock a little longer than the object says.
     PSMDB.create(world, PSMDB.restore, "settles", "settles").await?;
     PSMDB.set_state(world, PSMDB.restore, "settles", "running").await?;
     PSMDB.set_state(world, PSMDB.restore, "settles", "ready").await?;
@@ -222,7 +222,7 @@ async fn a_backup_of_percona_postgresql_waits_for_the_end_of_a_restore(
     PG.create(world, PG.backup, "after", "guarded").await
 }
 
-/// A gate that ran at every look turned `completed` back into `pending` (CNPG #11010).
+/// A gate that ran at every check turned `completed` back into `pending` (CNPG #11010).
 async fn a_completed_backup_of_cloudnative_pg_stays_so(world: &mut World) -> anyhow::Result<()> {
     CNPG.define(world).await?;
     CNPG.create(world, CNPG.backup, "alone", "alone").await?;
@@ -248,7 +248,7 @@ async fn a_cluster_of_cloudnative_pg_is_not_backed_up_while_it_is_restored(
     says(&error.message, &["Restore", "databases/back"])?;
     clusters.merge_patch_status("back", json!({ "currentPrimary": "back-1" })).await?;
     CNPG.create(world, CNPG.backup, "in-time", "back").await?;
-    // It lives on: another primary, and another spec, beside a backup of it.
+    // It continues to live: with another primary and another spec, while a backup of it runs.
     clusters.merge_patch_status("back", json!({ "currentPrimary": "back-2" })).await?;
     clusters.merge_patch("back", json!({ "spec": { "instances": 3 } })).await?;
     Ok(())

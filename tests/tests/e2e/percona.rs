@@ -1,8 +1,8 @@
-//! The race that Percona's operator for MySQL has between its backups and restores, step by step, on definitions of that
-//! shape: without us, and with us.
+//! The race between backups and restores of Percona's operator for MySQL, step by step, on definitions of the same shape:
+//! without us, and with us.
 //!
-//! Its operator is played here by what it does at each step: a backup looks whether a restore holds the Lease of the cluster,
-//! and then starts; a restore takes the Lease, looks whether a backup has started, and then starts.
+//! The operator is simulated by its steps: a backup checks whether a restore holds the Lease of the cluster, and then starts;
+//! a restore takes the Lease, checks whether a backup has started, and then starts.
 
 use backup_tests::{
     install::install_profile,
@@ -24,7 +24,7 @@ crate::tests! {
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// Who makes the next step.
+/// The side that makes the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Backup,
@@ -69,7 +69,7 @@ async fn a_restore_that_comes_back_from_error_claims_again(world: &mut World) ->
     Ok(())
 }
 
-/// A webhook beside ours takes its time: the revival is admitted, and what is stored still says how the restore has ended.
+/// A webhook beside ours is slow: the revival is admitted, while the stored object still has the restore's final state.
 async fn a_revival_on_its_way_keeps_backups_out(world: &mut World) -> anyhow::Result<()> {
     guard(world).await?;
     create(world, RESTORE, "reviving", "reviving").await?;
@@ -146,8 +146,8 @@ fn orders() -> Vec<Vec<Turn>> {
     (0..64_u32).filter(|bits| bits.count_ones() == 3).map(of).collect()
 }
 
-/// Plays one order of steps on a database cluster of its own: whether both worked at the same time, and whether somebody
-/// was refused.
+/// Plays one order of steps on a separate database cluster. Returns whether both worked at the same time, and whether one was
+/// refused.
 async fn play(world: &World, cluster: &str, order: &[Turn]) -> anyhow::Result<(bool, bool)> {
     let mut backup = Actor::default();
     let mut restore = Actor::default();
@@ -175,18 +175,18 @@ async fn play(world: &World, cluster: &str, order: &[Turn]) -> anyhow::Result<(b
     Ok((backup.works && restore.works, turned_away))
 }
 
-/// How far one side has come.
+/// Progress of one side.
 #[derive(Default)]
 struct Actor {
     steps: usize,
-    /// Refused at the door, or by its own look.
+    /// Refused by admission, or by its own check.
     stopped: bool,
     stands: bool,
     works: bool,
 }
 
 impl Actor {
-    /// The number of the next step, while it goes on.
+    /// The number of the next step, unless this side has stopped.
     fn step(&mut self) -> Option<usize> {
         self.steps += 1;
         let looked_in_vain = self.steps == 3 && !self.stands;
@@ -237,7 +237,7 @@ async fn only_the_operator_ends_its_work(world: &mut World) -> anyhow::Result<()
     set_state(world, RESTORE, "after-it", "Succeeded").await
 }
 
-/// Registers our webhook for the operator's kinds, and waits until it is asked.
+/// Registers our webhook for the operator's kinds, and waits until it is called.
 pub(crate) async fn guard(world: &World) -> anyhow::Result<()> {
     let front = world.webhook_front.as_ref().context("no webhook")?;
     let url = format!("https://{}", front.address());

@@ -1,5 +1,5 @@
-//! What the API server refuses by itself: forged ledgers, forged phases, a broken glass; and what it must not refuse. The
-//! world has no programs of ours, only what `deploy/` installs.
+//! Requests that the API server itself refuses: forged ledgers, forged phases, break-glass without the permission; and those
+//! that it must not refuse. The world has no programs of ours, only the objects of `deploy/`.
 
 pub mod phases;
 pub mod read_keys;
@@ -31,7 +31,7 @@ crate::tests! {
     the_roles_for_people_give_what_they_say,
 }
 
-/// The usual write of a ledger is let through early; a later format would lose this unnoticed.
+/// A shortcut admits the usual write of a ledger; a later format would lose it unnoticed.
 async fn the_policies_know_the_format_of_the_ledger(_: &mut World) -> anyhow::Result<()> {
     let policies = std::fs::read_to_string(root().join("deploy/base/policies.yaml"))?;
     let head = format!(r#".matches("^\\{{\"v\":[{}{FORMAT_VERSION}],")"#, FORMAT_VERSION - 1);
@@ -44,7 +44,7 @@ async fn the_policies_know_the_format_of_the_ledger(_: &mut World) -> anyhow::Re
     Ok(())
 }
 
-/// The API server has compiled the policies against the kinds that they are about, and has nothing to say.
+/// The API server has compiled the policies against their kinds, without warnings.
 async fn the_policies_have_no_warnings(world: &mut World) -> anyhow::Result<()> {
     People::of(world).await?;
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(world.client.clone());
@@ -111,10 +111,10 @@ async fn an_editor_deletes_no_ledger_by_deleting_a_collection(world: &mut World)
     Ok(())
 }
 
-/// Two controllers would work at once if it went. Dry runs, as other tests have a leader.
+/// Two controllers would work at once if it were deleted. Dry runs, as other tests have a leader.
 async fn the_lease_of_the_leader_is_the_controllers(world: &mut World) -> anyhow::Result<()> {
     let cast = People::of(world).await?;
-    // Where nobody leads, with the bindings of an overlay.
+    // In a namespace without a leader, with the bindings of an overlay.
     let namespace = "has-a-leader";
     install::ensure_namespace(&world.client, namespace).await?;
     cast.bind_policies_to(namespace).await?;
@@ -137,7 +137,7 @@ async fn the_lease_of_the_leader_is_the_controllers(world: &mut World) -> anyhow
     }
     refused(editor.delete_collection(&DeleteParams::default(), &ListParams::default()).await, needle)?;
     ours.replace("backup-controller", &PostParams::default(), &taken).await.context("the controller")?;
-    // A ConfigMap of that name leads nothing.
+    // A ConfigMap of that name has no such role.
     let maps: Api<ConfigMap> = Api::namespaced(cast.client(EDITOR).await?, namespace);
     maps.create_object(&marker("backup-controller")?).await.context("a ConfigMap")?;
     ours.delete_object("backup-controller").await.context("the controller")?;
@@ -153,14 +153,14 @@ async fn other_leases_and_config_maps_are_not_restricted(world: &mut World) -> a
         maps.create_object(&marker(name)?).await.context(name)?;
         maps.delete_object(name).await.context(name)?;
     }
-    // Nor does a prefix mean anything in another namespace.
+    // A prefix has no meaning in another namespace either.
     install::ensure_namespace(&world.client, "elsewhere").await?;
     let elsewhere: Api<ConfigMap> = Api::namespaced(world.client.clone(), "elsewhere");
     elsewhere.create_object(&marker("backup-lock-elsewhere")?).await?;
     Ok(())
 }
 
-/// As when encryption keys are rotated.
+/// As during a rotation of encryption keys.
 async fn a_ledger_that_is_written_as_it_is_stays_as_it_is(world: &mut World) -> anyhow::Result<()> {
     let cast = People::of(world).await?;
     let post = PostParams::default();
@@ -205,12 +205,12 @@ async fn a_ledger_only_goes_forward_whoever_writes_it(world: &mut World) -> anyh
     let of_size = |bytes: usize| format!("{{\"v\":{FORMAT_VERSION},\"x\":\"{}\"}}", "x".repeat(bytes - 14));
     let at_most = of_size(245_760);
     ensure!(at_most.len() == 245_760, "{}", at_most.len());
-    // What is changed, and what is said; none if it passes. The ledger before: our format, epoch 5, serial 7.
+    // The change, and the refusal; `None` if it passes. The ledger before: our format, epoch 5, serial 7.
     let table: Vec<(&str, Value, Option<&str>)> = vec![
         ("the next serial", with_serial(json!({})), None),
         ("a far serial", annotation("backup-lock/serial", json!("700")), None),
         ("the next epoch", with_serial(json!({ "spec": { "leaseTransitions": 6 } })), None),
-        // Format 4 is format 3 and releases: a program writes the oldest that does.
+        // Format 4 is format 3 and releases: programs write the oldest sufficient format.
         ("format 3 over 4", with_serial(annotation("backup-lock/ledger", json!("{\"v\":3,\"c\":[]}"))), None),
         ("the largest ledger", with_serial(annotation("backup-lock/ledger", json!(at_most))), None),
         (
@@ -218,7 +218,7 @@ async fn a_ledger_only_goes_forward_whoever_writes_it(world: &mut World) -> anyh
             with_serial(annotation("backup-lock/ledger", json!(of_size(245_761)))),
             Some("larger than the 245760 bytes"),
         ),
-        // Five two-byte letters in place of one: as many letters as are allowed, and more bytes.
+        // Five two-byte letters instead of one-byte ones: the allowed number of letters, but more bytes.
         (
             "too many bytes",
             with_serial(annotation("backup-lock/ledger", json!(at_most.replacen("xxxxx", "ééééé", 1)))),
@@ -274,13 +274,13 @@ async fn a_ledger_only_goes_forward_whoever_writes_it(world: &mut World) -> anyh
         }
         leases.delete_object("backup-lock-forward").await?;
     }
-    // A first ledger has to be one.
+    // A new Lease of the lock must contain a ledger.
     let leases = cast.leases(WEBHOOK).await?;
     refused(leases.create_object(&bare_lease("backup-lock-empty")?).await, "lose its claims")?;
     Ok(())
 }
 
-/// The bindings name the namespace; here they are bound to another one, as an overlay would.
+/// The bindings name the namespace; here they are bound to another one, like in an overlay.
 async fn a_namespace_is_deleted_with_its_ledgers_and_markers(world: &mut World) -> anyhow::Result<()> {
     let cast = People::of(world).await?;
     let namespace = "goes-with-its-ledgers";
@@ -299,7 +299,7 @@ async fn a_namespace_is_deleted_with_its_ledgers_and_markers(world: &mut World) 
         leases.create_object(&ledger(name, 1)?).await.context(name)?;
         markers.create_object(&marker(name)?).await.context(name)?;
     }
-    // Foreground deletion puts a finalizer on the Lease, which the garbage collector takes off.
+    // Foreground deletion sets a finalizer on the Lease, which the garbage collector removes.
     leases.delete("backup-lock-one", &DeleteParams::foreground()).await?;
     leases.wait_gone("backup-lock-one", SOON).await?;
     world.delete_namespace(namespace).await
@@ -313,7 +313,7 @@ async fn the_roles_for_people_give_what_they_say(world: &mut World) -> anyhow::R
     ensure!(viewer.list_all().await?.iter().any(|seen| seen == &lease), "not listed");
     let next = changed(&lease, &json!({ "metadata": { "annotations": { "backup-lock/serial": "2" } } }))?;
     refused(viewer.replace("backup-lock-roles", &PostParams::default(), &next).await, "cannot update")?;
-    // What `kubectl backup locks hold` does, with nothing but the role; it can neither patch nor delete.
+    // The writes of `kubectl backup locks hold`, with this role only; it allows neither patch nor delete.
     let operator = cast.leases(backup_tests::people::BARE_OPERATOR).await?;
     let label = Patch::Merge(json!({ "metadata": { "labels": { "mine": "true" } } }));
     refused(operator.patch("backup-lock-roles", &PatchParams::default(), &label).await, "cannot patch")?;

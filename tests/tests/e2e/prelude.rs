@@ -1,4 +1,4 @@
-//! What most tests need.
+//! Imports that most tests need.
 
 pub(crate) use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(crate) use k8s_openapi::api::core::v1::ConfigMap;
 pub(crate) use kube::{Api, ResourceExt, api::DynamicObject};
 pub(crate) use serde_json::{Value, json};
 
-/// Whether a text has all of these words in it.
+/// Checks that a text contains all of these words.
 pub(crate) fn says(text: &str, words: &[&str]) -> anyhow::Result<()> {
     let missing: Vec<_> = words.iter().filter(|word| !text.contains(**word)).collect();
     ensure!(missing.is_empty(), "nothing of {missing:?}: {text}");

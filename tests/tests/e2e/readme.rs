@@ -1,4 +1,4 @@
-//! What README shows works where README says that it can be tried: in the demo.
+//! The examples of README work in the demo, where README says that they can be tried.
 
 use backup_tests::{binaries::root, network};
 
@@ -8,9 +8,9 @@ crate::tests! {
     each_command_of_the_readme_works_in_the_demo,
 }
 
-/// Commands that make what the demo already has.
+/// Commands for objects that the demo already has.
 const DONE_BY_THE_DEMO: [&str; 2] = ["install ", "locations create "];
-/// The names of README's backups, which are all one here.
+/// The names of README's backups, replaced by a single one here.
 const NAMES: [&str; 2] = ["nightly-20261103030000", "describe shop"];
 
 async fn each_command_of_the_readme_works_in_the_demo(world: &mut World) -> anyhow::Result<()> {
@@ -25,7 +25,7 @@ async fn each_command_of_the_readme_works_in_the_demo(world: &mut World) -> anyh
     for command in commands {
         let words: Vec<&str> = command.split_whitespace().collect();
         let ran = plugin.run(&words).await?;
-        // `status` ends with 1 where something is not protected: here nothing is scheduled.
+        // `status` exits with 1 if something is not protected: here nothing is scheduled.
         let good = ran.code == 0 || (words == ["status"] && ran.stderr.is_empty());
         ensure!(good, "kubectl backup {command}: {ran:?}");
         let said = format!("{}{}", ran.stdout, ran.stderr);
@@ -34,7 +34,7 @@ async fn each_command_of_the_readme_works_in_the_demo(world: &mut World) -> anyh
     Ok(())
 }
 
-/// The commands that README shows, in its order.
+/// The commands in README, in order.
 fn commands() -> anyhow::Result<Vec<String>> {
     let text = std::fs::read_to_string(root().join("README.md"))?;
     let [nightly, shop] = NAMES;

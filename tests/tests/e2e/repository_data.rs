@@ -1,4 +1,4 @@
-//! Volumes whose data Velero has put into a repository of files: nobody is told that it came back, and nobody forgets it.
+//! Volumes whose data Velero has put into a file repository: they are never reported as restored, and never omitted silently.
 
 use backup_core::api::{DeleteBackupRequest, DeleteBackupRequestPhase};
 use backup_tests::snapshots;
@@ -16,7 +16,7 @@ async fn data_in_a_repository_is_an_error_of_a_restore_and_is_not_forgotten(
     world.config_maps(name, 3).await?;
     snapshots::host_path_claim(&world.client, name, "data", "/tmp").await?;
     world.back_up(name, BackupSpec { snapshot_volumes: Some(false), ..of_namespaces(&[name]) }).await?;
-    // As Velero's node agent leaves it.
+    // As written by Velero's node agent.
     let info = json!([{
         "pvcName": "data", "pvcNamespace": name, "backupMethod": "PodVolumeBackup", "snapshotDataMoved": false,
         "pvbInfo": { "snapshotHandle": "k1", "podName": "db-0", "podNamespace": name, "volumeName": "data" },

@@ -1,4 +1,4 @@
-//! What people ask the controller for by objects: URLs of files, and which version runs with which plugins.
+//! Requests of users to the controller by objects: URLs of files, and which version runs with which plugins.
 
 use std::{collections::BTreeSet, time::Instant};
 
@@ -28,7 +28,7 @@ crate::tests! { WITH_PLUGINS:
     a_server_status_request_names_version_and_plugins,
 }
 
-/// The status code and the bytes that a URL gives to anybody.
+/// The status code and the bytes behind a URL, without credentials.
 async fn fetch(url: &str) -> anyhow::Result<(u16, Vec<u8>)> {
     let answer = reqwest::get(url).await?;
     Ok((answer.status().as_u16(), answer.bytes().await?.to_vec()))
@@ -70,12 +70,12 @@ async fn files_of_backups_and_restores_are_downloaded_by_signed_urls(
         let (code, bytes) = fetch(&world.url_of(kind, name).await?).await?;
         ensure!(code == 200 && bytes == s3.read(BUCKET, key).await?, "{kind}: {code}, {} bytes", bytes.len());
     }
-    // Files that only older backups have: the URL says that there is none, which Velero's command line expects.
+    // Files that only older backups have: the URL leads to a 404, which Velero's command line expects.
     for kind in ["CSIBackupVolumeSnapshots", "CSIBackupVolumeSnapshotContents"] {
         let (code, _) = fetch(&world.url_of(kind, name).await?).await?;
         ensure!(code == 404, "{kind}: {code}");
     }
-    // A URL opens one file and no other.
+    // A URL gives access to one file only.
     let url = world.url_of("BackupResults", name).await?;
     ensure!(!url.contains(backup_tests::object_store::SECRET), "the secret is in the URL");
     let (code, _) = fetch(&url.replace("-results.gz", "-logs.gz")).await?;
@@ -119,7 +119,7 @@ async fn what_is_unknown_is_answered_at_once_with_the_reason(world: &mut World) 
     Ok(())
 }
 
-/// Answers for so many that were asked for at the same time: from the creation of each to the answer as a watch sees it.
+/// Latencies of `count` concurrent requests: from the creation of each to its answer, as seen by a watch.
 async fn answers(world: &World, count: usize, of: &str) -> anyhow::Result<Vec<Duration>> {
     let api = world.api::<DownloadRequest>();
     let version = api.list(&kube::api::ListParams::default().limit(1)).await?.metadata.resource_version;
@@ -127,7 +127,7 @@ async fn answers(world: &World, count: usize, of: &str) -> anyhow::Result<Vec<Du
         Box::pin(api.watch(&WatchParams::default().timeout(60), &version.unwrap_or_default()).await?);
     let prefix = format!("many-{}-", jiff::Timestamp::now().as_millisecond());
     let (prefix, api) = (prefix.as_str(), &api);
-    // Of each connection the beginning is not ours: these are there when the requests are made.
+    // Opening connections is not measured: they are open when the requests are made.
     try_join_all((0..count).map(|_| api.get_opt("no-request"))).await?;
     let created = try_join_all((0..count).map(|number| async move {
         let name = format!("{prefix}{number}");
@@ -165,10 +165,10 @@ async fn a_hundred_requests_are_answered_while_people_wait(world: &mut World) ->
         let took = answers(world, 100, name).await?;
         let (half, most, all) = (took[50], took[95], took[99]);
         println!("  {round}: 100 at once are answered: half in {half:?}, 95 in {most:?}, all in {all:?}");
-        // What was asked for is 250 ms with a release build; this is a machine at work, and a build for debugging.
+        // The target is 250 ms with a release build; this is a busy machine with a debug build.
         ensure!(most < Duration::from_secs(5), "95 of 100 took {most:?}");
     }
-    // A single one while those lie around.
+    // A single request while those exist.
     let took = answers(world, 1, name).await?;
     println!("  one more is answered in {:?}", took[0]);
     ensure!(took[0] < Duration::from_secs(1), "{:?}", took[0]);
@@ -191,7 +191,7 @@ async fn requests_that_are_over_are_removed_and_others_stay(world: &mut World) -
     }
     api.wait_gone("over", Duration::from_secs(10)).await?;
     status.wait_gone("over", Duration::from_secs(10)).await?;
-    // One that was not over ends while it is watched.
+    // A request that had not expired yet does so while it is watched.
     api.merge_patch("not-over", json!({ "status": { "expiration": ago(-1) } })).await?;
     api.wait_gone("not-over", Duration::from_secs(10)).await?;
     ensure!(status.get_opt("not-over").await?.is_some(), "one that was just answered is gone");

@@ -1,4 +1,4 @@
-//! Commands in restored pods, through a real API server to a kubelet that plays them, and init containers.
+//! Hooks in restored pods, through a real API server to a simulated kubelet, and init containers.
 
 use backup_core::labels::CANCEL_ANNOTATION;
 use backup_tests::kubelet::Kubelet;
@@ -69,7 +69,7 @@ async fn hooks_run_in_restored_pods_and_each_failure_is_an_error(world: &mut Wor
         says(&errors, &words)?;
     }
     says(&results["warnings"].to_string(), &["restored-back/annotated", "exec-timeout", "30s is meant"])?;
-    // It may have printed a password: that is for who reads the log of the restore.
+    // Its output may contain a password: only readers of the restore's log may see it.
     ensure!(!results.to_string().contains("no disk"), "{results}");
     ensure!(!world.controllers[0].log().contains("no disk"), "it is in the log of the controller");
     says(&world.restore_log(name).await?, &["no disk", "and printed: loaded", "hook h-selected", "two"])?;
@@ -88,7 +88,7 @@ async fn hooks_run_in_restored_pods_and_each_failure_is_an_error(world: &mut Wor
         let init = spec.init_containers.unwrap_or_default();
         ensure!(init.len() == 1 && init[0].name == container, "{init:?}");
     }
-    // What is there already has no hooks.
+    // Hooks do not run in existing pods.
     let again = world.restore("restored-again", with_hooks(name, &hooks)?).await?;
     ensure!(again.status.hook_status.is_none(), "{:?}", again.status);
     let shown = world.kubectl_backup().run(&["restore", "describe", name]).await?;
@@ -127,7 +127,7 @@ async fn a_hook_that_waits_when_the_controller_dies_runs_once(world: &mut World)
     }
     world.back_up(name, of_namespaces(&[name])).await?;
     world.create_restore(name, with_hooks(name, &json!([]))?).await?;
-    // One has run, the other waits.
+    // One hook has run, the other waits.
     kubelet.start_pod(world, "waiting-back", "web").await?;
     kubelet.wait_for_begin("waiting-back/web", "say").await?;
     tokio::time::sleep(Duration::from_secs(2)).await;

@@ -1,4 +1,4 @@
-//! Plugins of Velero's kind on items of a restore (`tests/plugins`). What they do with an item is written on it.
+//! Plugins of Velero's kind for items of a restore (`tests/plugins`). Each item says what they do with it.
 
 use backup_core::{api::GoDuration, labels::CANCEL_ANNOTATION};
 use backup_store::crash;
@@ -22,7 +22,7 @@ crate::tests! {
 
 const SOON: Duration = Duration::from_mins(1);
 
-/// What a restore has made.
+/// The restored ConfigMaps.
 fn made(world: &World, backup: &str) -> Api<ConfigMap> {
     Api::namespaced(world.client.clone(), &format!("{backup}-back"))
 }
@@ -65,10 +65,10 @@ async fn related_items_of_a_plugin_are_restored_first_and_awaited(world: &mut Wo
     let items = [
         ("a", "move", "bring=configmaps/ria-along/later-3 wait"),
         ("later-3", "", ""),
-        // Each asks for the other.
+        // Each requests the other.
         ("x", "alter", "bring=cm/ria-along/y"),
         ("y", "alter", "bring=cm/ria-along/x mark"),
-        // What the filters of types or namespaces leave out does not come along.
+        // Items excluded by filters of types or namespaces are not added.
         ("z", "alter", "bring=secrets/ria-along/none bring=cm/ria-along/plain"),
         ("plain", "", ""),
     ];
@@ -122,10 +122,10 @@ async fn an_operation_of_a_restore_keeps_its_claim_until_it_ends(world: &mut Wor
     world.create_restore(name, into_back(name)).await?;
     let restore = world.restore_reaches(name, RestorePhase::WaitingForPluginOperations).await?;
     ensure!(restore.status.restore_item_operations_attempted == 1, "{:?}", restore.status);
-    // Nobody backs up what a restore is not done with.
+    // No backup may read items of an unfinished restore.
     let collides = world.create_backup("ria-collides", of_namespaces(&["ria-operation-back"])).await;
     ensure!(collides.is_err(), "the restore has lost its claim");
-    // Others have a place meanwhile.
+    // Other restores get a slot meanwhile.
     for other in ["ria-beside-1", "ria-beside-2"] {
         world.scripted_backup(other, &[("a", "alter", "")]).await?;
         world.restore(other, into_back(other)).await?;
@@ -143,7 +143,7 @@ async fn an_operation_of_a_restore_keeps_its_claim_until_it_ends(world: &mut Wor
     ensure!(plugins.processes("move", "ria-operation/a").len() == 1, "{:?}", plugins.calls());
     ensure!(marked(&made(world, name).get("a").await?) == Some("move"), "it was not changed");
     let keys = world.s3()?.keys(BUCKET).await?;
-    // The mark of whose the folder is stays.
+    // The marker with the folder's owner is kept.
     let folder = "restores/ria-operation/.private/";
     let private: Vec<_> = keys.iter().filter_map(|key| key.split_once(folder)).map(|(_, key)| key).collect();
     ensure!(private == ["owner"], "{private:?} is left");
@@ -224,7 +224,7 @@ async fn a_crash_around_a_restore_action_starts_nothing_twice(world: &mut World)
         let restore = world.restore_ends(&name, phase).await.with_context(|| format!("killed at {point}"))?;
         let times = |item: &str| plugins.processes("move", &format!("{name}/{item}")).len();
         let (a, b) = (times("a"), times("b"));
-        // Which of the two came first is not said.
+        // The order of the two calls is undefined.
         let (first, second) = (a.min(b), a.max(b));
         ensure!((first, second) == (executed, 1), "killed at {point}: {:?}", plugins.calls());
         let status = &restore.status;
@@ -302,8 +302,8 @@ async fn hanging(world: &World, plugins: &VeleroPlugins, name: &str) -> anyhow::
     plugins.wait_for_call("move", &format!("{name}/b"), SOON).await
 }
 
-/// The end of a cancelled restore: its operation was told to stop once, of the item that hung nobody knows, and nothing else
-/// was begun.
+/// The end of a cancelled restore: its operation was cancelled once, the outcome of the hanging item is unknown, and nothing
+/// else was begun.
 async fn cancelled(world: &World, plugins: &VeleroPlugins, name: &str) -> anyhow::Result<String> {
     let restore = world.restore_ends(name, RestorePhase::PartiallyFailed).await?;
     let status = &restore.status;

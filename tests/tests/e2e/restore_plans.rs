@@ -1,4 +1,4 @@
-//! `restore --plan`, and `--dry-run=server`: what a restore would do, item by item, before anything is written.
+//! `restore --plan`, and `--dry-run=server`: the effects of a restore, item by item, before anything is written.
 
 use std::collections::BTreeSet;
 
@@ -15,14 +15,14 @@ crate::tests! {
     one_object_is_restored_and_nothing_else,
 }
 
-/// The list of items of a plan, and of a restore: what is under the title, without what begins a section.
+/// The list of items of a plan, and of a restore: the lines under the title, up to the next section.
 fn items(screen: &str) -> BTreeSet<String> {
     let list = screen.split("ITEMS\n").nth(1).unwrap_or_default();
     let list = list.lines().take_while(|line| line.starts_with("  "));
     list.map(|line| line.trim().to_owned()).collect()
 }
 
-/// An application: some of it changed, some gone, in a second namespace all of it.
+/// An application of which some objects were changed and some deleted, and in a second namespace all of them.
 async fn a_plan_says_what_the_restore_does_then_and_nothing_stays_behind(
     world: &mut World,
 ) -> anyhow::Result<()> {
@@ -62,7 +62,7 @@ async fn a_plan_says_what_the_restore_does_then_and_nothing_stays_behind(
     person.succeeds(&[&create[..], &["--wait"]].concat()).await?;
     let done = person.succeeds(&["restore", "describe", "planned", "--details"]).await?.stdout;
     let (planned, done) = (items(&plan), items(&done));
-    // The service account that each namespace gets may be there before that of the backup is.
+    // The service account that each namespace gets may exist before the one of the backup is restored.
     let default = format!("{}/default(", namespaces[1]);
     let differ: Vec<_> =
         planned.symmetric_difference(&done).filter(|one| !one.starts_with(&default)).collect();
@@ -84,7 +84,7 @@ async fn what_the_cluster_would_refuse_is_named_before_anything_is_written(
     let full = json!({ "hard": { "count/configmaps": "1" }, "used": { "count/configmaps": "1" } });
     let quota = json!({ "metadata": { "name": "full" }, "spec": { "hard": full["hard"] } });
     quotas.create(&PostParams::default(), &serde_json::from_value(quota)?).await?;
-    // As its controller would, which is not at work here.
+    // As its controller would, which does not run here.
     let status = Patch::Merge(json!({ "status": full }));
     quotas.patch_status("full", &PatchParams::default(), &status).await?;
     let from = format!("--from-backup={name}");

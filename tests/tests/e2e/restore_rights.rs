@@ -1,4 +1,4 @@
-//! `--check-restore-rights`: a Restore does nothing that its author may not do by hand.
+//! `--check-restore-rights`: a Restore does nothing that its author may not do directly.
 
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -16,7 +16,7 @@ async fn a_restore_needs_all_rights_where_it_reads_and_writes(world: &mut World)
     for namespace in ["rights-mine", "rights-prod"] {
         ensure_namespace(&world.client, namespace).await?;
     }
-    // May create Restores, as everybody who restores, and do everything in one namespace.
+    // May create Restores, like all users who restore, and do everything in one namespace.
     for (namespace, role) in [(NAMESPACE, "backup-restorer"), ("rights-mine", "cluster-admin")] {
         let binding = serde_json::from_value(json!({
             "metadata": { "name": format!("{OWNER}-{role}") },
@@ -38,7 +38,7 @@ async fn a_restore_needs_all_rights_where_it_reads_and_writes(world: &mut World)
         spec[field] = value;
         spec
     };
-    // The roles are seen by the API servers a little later.
+    // The API servers see the roles a little later.
     eventually("the owner of a namespace restores into it", SOON, async || {
         let created = owner.create(&dry_run, &spec(mine.clone())?).await;
         anyhow::Ok(created.map_or_else(|error| Probe::NotYet(error.to_string()), |_| Probe::Ready(())))
@@ -51,7 +51,7 @@ async fn a_restore_needs_all_rights_where_it_reads_and_writes(world: &mut World)
         (with("includeClusterResources", json!(true)), "the whole cluster"),
         (with("includeClusterResources", Value::Null), "the whole cluster"),
         (with("namespaceMapping", json!({ "rights-mine": "rights-prod" })), "namespace rights-prod"),
-        // What is read from production would be theirs.
+        // The author could read the restored data of production.
         (
             json!({
                 "backupName": "whatever", "includedNamespaces": ["rights-prod"], "includeClusterResources": false,
@@ -67,7 +67,7 @@ async fn a_restore_needs_all_rights_where_it_reads_and_writes(world: &mut World)
         let administrator = world.restores().create(&dry_run, &restore).await;
         ensure!(administrator.is_ok(), "an administrator may: {spec_of}: {administrator:?}");
     }
-    // Nor is it changed to that afterwards.
+    // It cannot be changed to that afterwards either.
     owner.create_object(&spec(mine.clone())?).await?;
     let mapped = json!({ "spec": {
         "includedNamespaces": ["rights-prod"], "namespaceMapping": { "rights-prod": "rights-mine" } } });

@@ -1,7 +1,7 @@
-//! Runs the tests: worlds side by side, the tests of one world one after another.
+//! Runs the tests: worlds in parallel, the tests of one world one after another.
 //!
-//! A runner of our own, because worlds are shared between tests and have to be ended by what started them, and because a
-//! person who waits wants to see progress. Names as arguments run the tests that contain one of them; `--list` lists these.
+//! A separate runner, because worlds are shared between tests and must be ended by the code that started them, and because
+//! users want to see progress. Names as arguments run the tests that contain one of them; `--list` lists all.
 
 use std::{
     collections::VecDeque,
@@ -14,7 +14,7 @@ use backup_tests::{Skip, World, WorldBuilder, network};
 use futures::future::LocalBoxFuture;
 use tokio::runtime::Handle;
 
-/// A test: what it promises, and how it is shown.
+/// A test: its name, which states a promise, and its function.
 pub type Test = (&'static str, for<'w> fn(&'w mut World) -> LocalBoxFuture<'w, anyhow::Result<()>>);
 
 /// A world and the tests that share it.
@@ -24,21 +24,21 @@ pub struct Suite {
     pub world: WorldBuilder,
 }
 
-/// The variable with how many worlds run at the same time.
+/// Variable with the number of worlds that run at the same time.
 const WORLDS: &str = "BACKUP_TESTS_WORLDS";
-/// At most so many, because each takes about a gigabyte of memory.
+/// Maximum number of worlds at the same time; each needs about a gigabyte of memory.
 const MOST: usize = 8;
-/// The argument with the name of the only suite that is to run: this program gives it to itself in a network of its own.
+/// The argument with the name of the only suite to run: this program passes it to itself in a separate network.
 const ONLY_SUITE: &str = "--suite=";
 
-/// What has come of all tests so far.
+/// The results of all tests so far.
 #[derive(Default)]
 struct Outcome {
     passed: usize,
     failures: Vec<String>,
 }
 
-/// Runs the tests that were asked for.
+/// Runs the requested tests.
 pub fn run(suites: Vec<Suite>) -> ExitCode {
     let filters: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let only = std::env::args().find_map(|arg| Some(arg.strip_prefix(ONLY_SUITE)?.to_owned()));
@@ -65,7 +65,7 @@ pub fn run(suites: Vec<Suite>) -> ExitCode {
             });
         }
     });
-    // Once more in the end, where it is seen by those who get no more than the end of the output.
+    // Repeated at the end, for readers who only see the end of the output.
     let Outcome { passed, failures } = &*locked(&outcome);
     for failure in failures {
         println!("FAILED {failure}");
@@ -76,10 +76,10 @@ pub fn run(suites: Vec<Suite>) -> ExitCode {
     if failures.is_empty() && *passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Two for each core, because a world waits about half of its time.
+/// Two worlds for each core, because a world waits about half of its time.
 fn worlds_at_once() -> usize {
     if std::env::var_os("KUBECONFIG_FOR_TESTS").is_some() {
-        // They share that cluster.
+        // All worlds share that cluster.
         return 1;
     }
     let asked = std::env::var(WORLDS).ok().and_then(|text| text.parse().ok());
@@ -95,7 +95,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Suite {
-    /// The tests that the filters choose; all of them if there are none, or one is in the name of the suite.
+    /// The tests selected by the filters; all of them if there are none, or if one matches the name of the suite.
     fn matching(mut self, filters: &[String]) -> Option<Self> {
         let chosen = |name: &str| filters.iter().any(|filter| name.contains(filter));
         let all = filters.is_empty() || chosen(self.name);
@@ -134,7 +134,7 @@ impl Suite {
         }
     }
 
-    /// Runs the tests in a network of their own, by this program.
+    /// Runs the tests in a separate network, by this program.
     fn run_inside(self, filters: &[String], outcome: &Mutex<Outcome>) {
         let (mut passed, mut failures) = (0, Vec::new());
         let suite = format!("{ONLY_SUITE}{}", self.name);
@@ -164,7 +164,7 @@ impl Suite {
     }
 }
 
-/// What failed and why, without the logs that an error may carry: a few lines.
+/// A short summary of a failure, without the logs that an error may contain.
 fn summary(name: &str, error: &anyhow::Error) -> String {
     const LONGEST: usize = 2000;
     let causes: Vec<String> =

@@ -1,4 +1,4 @@
-//! Backups that are made at given times, and go when their time is over.
+//! Backups that are made at given times, and expire.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ crate::tests! {
     expired_backups_in_read_only_locations_are_labelled,
 }
 
-/// Time for what happens every few seconds.
+/// Timeout for actions that happen every few seconds.
 const SOON: Duration = Duration::from_mins(1);
 
 /// Creates a schedule with these fields.
@@ -50,7 +50,7 @@ async fn remove(world: &World, schedule: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until a schedule has made so many backups; all there are.
+/// Waits until a schedule has made this many backups. Returns all of them.
 async fn has_made(world: &World, schedule: &str, count: usize) -> anyhow::Result<Vec<Backup>> {
     eventually(&format!("{schedule} has made {count}"), SOON, async || {
         let made = made(world, schedule).await?;
@@ -60,7 +60,7 @@ async fn has_made(world: &World, schedule: &str, count: usize) -> anyhow::Result
     .await
 }
 
-/// Waits until this is true of the status of a schedule.
+/// Waits until the status of a schedule fulfils a condition.
 async fn status(
     world: &World,
     schedule: &str,
@@ -111,7 +111,7 @@ async fn a_schedule_makes_one_backup_for_each_of_its_times(world: &mut World) ->
         ensure!(Some(&owner.uid) == schedule.metadata.uid.as_ref(), "{owner:?}");
         ensure!(backup.spec.included_namespaces == [name], "{:?}", backup.spec);
     }
-    // One at a time: the first of them ended before the second was made.
+    // One at a time: the first ended before the second was created.
     world.backup_ends(made[0].metadata.name.as_deref().unwrap_or_default(), BackupPhase::Completed).await?;
     ensure!(
         world.metric("velero_schedule_expected_interval_seconds{schedule=\"often\"}").await? == Some(4.0)
@@ -141,7 +141,7 @@ async fn a_schedule_makes_one_backup_for_each_of_its_times(world: &mut World) ->
     .await
 }
 
-/// None is, where they are to be skipped.
+/// None is, if they are to be skipped.
 async fn of_many_missed_runs_at_most_one_is_made_up(world: &mut World) -> anyhow::Result<()> {
     world.config_maps("missed", 1).await?;
     let template = json!({ "includedNamespaces": ["missed"] });
@@ -238,7 +238,7 @@ async fn a_schedule_that_is_not_valid_says_everything_that_is_wrong(world: &mut 
         doctor.contains("wrong is not valid, so it makes no backups") && doctor.contains(cron),
         "{doctor}"
     );
-    // The expression can be read: what is due stays due, so that an alert about it does not end by the mistake.
+    // The expression is valid: a due run stays due, so that the mistake does not end an alert about it.
     let hourly = json!({ "spec": { "schedule": "0 * * * *" } });
     api.merge_patch("wrong", hourly).await?;
     let interval = "velero_schedule_expected_interval_seconds{schedule=\"wrong\"}";
@@ -261,11 +261,11 @@ async fn a_schedule_that_is_not_valid_says_everything_that_is_wrong(world: &mut 
     .await?;
     let told =
         api.get("wrong").await?.metadata.annotations.unwrap_or_default().remove(labels::CRON_ANNOTATION);
-    // In the zone of the machine.
+    // In the time zone of the machine.
     let told = told.context("how it is read is not said")?;
     ensure!(told.starts_with("robfig ") && told.parse::<Reading>().is_ok(), "{told}");
     remove(world, "wrong").await?;
-    // One that no typed client can read.
+    // A schedule that typed clients cannot decode.
     let raw = objects_in(&world.client, NAMESPACE, "velero.io/v1", "Schedule");
     let object = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": "unreadable" },
         "spec": { "schedule": "@yearly", "template": { "ttl": "tomorrow" } } });
@@ -298,7 +298,7 @@ async fn a_crash_after_a_scheduled_backup_makes_no_second_one(world: &mut World)
     remove(world, name).await
 }
 
-/// Ends a backup's time now.
+/// Makes a backup expire now.
 async fn expire(world: &World, name: &str) -> anyhow::Result<()> {
     world.backups().merge_patch(name, json!({ "status": { "expiration": seconds_ago(1) } })).await?;
     Ok(())
@@ -321,7 +321,7 @@ async fn expired_backups_go_by_one_request_and_unfinished_ones_stay(world: &mut 
     })
     .await?;
 
-    // One whose end cannot be written has expired before it has ended.
+    // A backup whose end cannot be written expires before it has ended.
     let name = "expired-early";
     s3.front.set(Fault::Stall);
     spec.ttl = Some("1s".parse()?);

@@ -1,5 +1,5 @@
-//! What a store can do to a backup. After every drill each final key has exactly one version, nothing is left half
-//! uploaded, and Go's tar and gzip open what is there.
+//! Faults of a store during a backup. After every drill each final key has exactly one version, no upload is incomplete, and
+//! Go's tar and gzip can read the archive.
 
 use std::{
     collections::HashSet,
@@ -37,7 +37,7 @@ crate::tests! {
     a_full_local_disk_delays_the_end_and_loses_nothing,
 }
 
-/// A store of a drill's own, behind a proxy.
+/// A separate store for each drill, behind a proxy.
 struct Drill<'a> {
     world: &'a World,
     s3: &'a S3,
@@ -45,7 +45,7 @@ struct Drill<'a> {
     name: &'static str,
 }
 
-/// Which end of a bucket there is.
+/// The kind of bucket.
 #[derive(Clone, Copy, PartialEq)]
 enum Bucket {
     Versioned,
@@ -53,7 +53,7 @@ enum Bucket {
 }
 
 impl<'a> Drill<'a> {
-    /// A bucket, a location, and a namespace with so much that contents take several parts, all of one name.
+    /// A bucket, a location, and a namespace whose contents take several parts, all with the same name.
     async fn start(world: &'a World, name: &'static str, bucket: Bucket) -> anyhow::Result<Self> {
         let s3 = world.s3()?;
         match bucket {
@@ -75,11 +75,11 @@ impl<'a> Drill<'a> {
         let reason = blocked_reason(&backup);
         ensure!(reason.is_empty(), "the reason still stands there: {reason}");
         is_whole(self.s3, self.name, self.name, &backup).await?;
-        // Its proxy ends with the drill; nobody has to ask for it for ever.
+        // Its proxy ends with the drill, and would be retried for ever.
         self.world.remove_location(self.name).await
     }
 
-    /// The text of the first such element in an answer of the store.
+    /// The text of the first element with this name in an answer of the store.
     async fn element(&self, path: &str, name: &str) -> anyhow::Result<String> {
         let answer = self.s3.request(http::Method::GET, path, "").await?;
         let rest = answer.split_once(&format!("<{name}>")).map(|(_, rest)| rest);
@@ -87,7 +87,7 @@ impl<'a> Drill<'a> {
         Ok(text.to_owned())
     }
 
-    /// Waits until the backup says why it does not go on.
+    /// Waits until the backup says why it is blocked.
     async fn blocked(&self, phase: &BackupPhase) -> anyhow::Result<String> {
         self.world.backup_blocked(self.name, phase).await
     }
@@ -100,7 +100,7 @@ async fn object_lock_with_retention_and_versions_is_no_hindrance(world: &mut Wor
     drill.ended_as(BackupPhase::Completed).await
 }
 
-/// As bucket policies on AWS do it: whoever writes must ask that nothing is there (`s3:if-none-match`).
+/// Like bucket policies on AWS: writers must send the condition that the key does not exist (`s3:if-none-match`).
 async fn a_policy_that_denies_overwriting_is_no_hindrance(world: &mut World) -> anyhow::Result<()> {
     let drill = Drill::start(world, "drill-overwriting", Bucket::Versioned).await?;
     let lose = once(Asked::writes, Mood::LoseAnswer);
@@ -118,7 +118,7 @@ async fn a_policy_that_denies_all_writes_for_a_while_delays_the_end(world: &mut 
     drill.backup().await?;
     let reason = drill.blocked(&BackupPhase::Finalizing).await?;
     ensure!(reason.contains("AccessDenied") && reason.contains("policy of the bucket"), "{reason}");
-    // And once more after the collection.
+    // The same again after the collection.
     drill.front.rule(|asked| {
         let late = asked.key.contains("/.private/record-") || asked.makes_final();
         if late && asked.writes() { Mood::Answer(403) } else { Mood::Pass }
@@ -137,7 +137,7 @@ async fn failing_last_uploads_keep_a_backup_finalizing(world: &mut World) -> any
 }
 
 async fn failing_last_uploads_keep_a_backup_finalizing_with_errors(world: &mut World) -> anyhow::Result<()> {
-    // Of the types of such a group nothing can be known.
+    // The types of such a group cannot be discovered.
     let service = register_unreachable_group(&world.client, "gone.example.com").await?;
     let result = async {
         let drill = Drill::start(world, "drill-finalizing-pf", Bucket::Versioned).await?;
@@ -169,14 +169,14 @@ async fn both_last_uploads_fail(
     drill.ended_as(end).await
 }
 
-/// A rule that has a mood for each different request once.
+/// A rule that applies a mood once to each different request.
 fn once(
     which: impl Fn(&Asked) -> bool + Send + Sync + 'static,
     mood: Mood,
 ) -> impl Fn(&Asked) -> Mood + Send + Sync {
     let seen: Arc<Mutex<HashSet<Asked>>> = Arc::default();
     move |asked| {
-        // Ids of uploads differ from try to try; a part is the same part.
+        // Upload ids differ between retries; a part is the same part.
         let query = asked.query.split('&').filter(|pair| !pair.starts_with("uploadId=")).collect();
         let same = Asked { query, ..asked.clone() };
         let first = seen.lock().is_ok_and(|mut seen| seen.insert(same));
@@ -185,7 +185,7 @@ fn once(
 }
 
 async fn a_store_that_gives_each_error_once_gets_everything_once(world: &mut World) -> anyhow::Result<()> {
-    // Each has its own bucket: they need not wait for one another.
+    // Each has its own bucket, so they run in parallel.
     let world = &*world;
     let stores =
         [(500, "drill-500"), (503, "drill-503"), (429, "drill-429"), (409, "drill-409"), (412, "drill-412")];
@@ -230,7 +230,7 @@ async fn a_slow_store_is_waited_for(world: &mut World) -> anyhow::Result<()> {
 
 async fn a_backup_is_finished_when_a_store_that_went_down_is_back(world: &mut World) -> anyhow::Result<()> {
     let drill = Drill::start(world, "drill-down", Bucket::Versioned).await?;
-    // Its record is taken; then nothing answers.
+    // Its record is stored; then the store is unavailable.
     drill.front.rule(|asked| {
         if asked.makes_final() || !asked.writes() && asked.key.ends_with(".tar.gz") {
             Mood::Answer(503)
@@ -270,7 +270,7 @@ async fn foreign_bytes_under_a_final_key_are_shown_and_left_alone(world: &mut Wo
     let drill = Drill::start(world, "drill-foreign", Bucket::Versioned).await?;
     let key = format!("backups/{0}/{0}-results.gz", drill.name);
     let bucket = drill.s3.bucket(drill.name)?;
-    // They come between the record, which decides what is to be there, and the write of it.
+    // They appear between the record, which decides the files, and their write.
     let writes = |asked: &Asked| asked.makes_final() && asked.key.ends_with("-results.gz");
     drill.front.rule(move |asked| if writes(asked) { Mood::Held } else { Mood::Pass });
     drill.backup().await?;
@@ -283,7 +283,7 @@ async fn foreign_bytes_under_a_final_key_are_shown_and_left_alone(world: &mut Wo
     ensure!(bytes == "foreign", "it was overwritten");
     let backup = world.backups().get(drill.name).await?;
     ensure!(backup.phase() == BackupPhase::Finalizing, "{}", backup.phase());
-    // Somebody puts it away, versions and all.
+    // The file is deleted with all versions.
     let versions = format!("{}?versions=&prefix={}", drill.name, key.replace('/', "%2F"));
     let version = drill.element(&versions, "VersionId").await?;
     drill.s3.request(http::Method::DELETE, &format!("{}/{key}?versionId={version}", drill.name), "").await?;
@@ -297,7 +297,7 @@ async fn a_store_that_ignores_conditions_is_named_and_overwrites_nothing(
     s3.create_bucket(name).await?;
     world.store_completed(name, taken)?;
     let front = world.faulty_s3().await?;
-    // What such a store does to what is there.
+    // Such a store would overwrite an existing object.
     let files = s3.files(name);
     front.rule(move |asked| {
         if asked.only_new && asked.makes_visible() {

@@ -1,4 +1,5 @@
-//! What an API server has not stored of a restored object is said, although it has answered that it created or changed it.
+//! Fields of a restored object that the API server has not stored are reported, although it answered that it created or
+//! changed the object.
 
 use backup_core::{labels::LEFT_ITEMS_ANNOTATION, left_items::LeftItems};
 use backup_tests::{pki::Pki, taking};
@@ -102,7 +103,7 @@ async fn fields_that_a_webhook_takes_away_are_named(world: &mut World) -> anyhow
             "objectSelector": { "matchLabels": { "taken": "yes" } },
             "rules": [{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"] }] }] }))
         .await?;
-    // The API server asks it from some moment on.
+    // The API server begins to call the webhook a little later.
     ensure_namespace(&world.client, name).await?;
     until("the webhook is asked", REACHED, async || {
         maps.create_json(map("settings", "yes")).await?;

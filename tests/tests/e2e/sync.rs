@@ -1,5 +1,5 @@
-//! Backups that are found in a bucket come into the cluster, ended and able to do nothing by themselves; what is no such backup
-//! is told and harms no other.
+//! Backups found in a bucket are imported into the cluster, ended and without any effect; folders that are no such backup are
+//! reported, and affect no other.
 
 use std::{
     collections::BTreeMap,
@@ -37,7 +37,7 @@ const SOON: Duration = Duration::from_secs(30);
 
 async fn a_backup_of_another_cluster_is_restored_and_deleted(world: &mut World) -> anyhow::Result<()> {
     let before = world.backed_up("travels", 5).await?;
-    // Another cluster: the Backup is not here, and the same bucket is a location of another name, which may only be read.
+    // Simulates another cluster: the Backup is missing here, and the same bucket is a read-only location of another name.
     world.backups().delete_object("travels").await?;
     world.delete_namespace("travels").await?;
     let url = world.s3()?.url();
@@ -58,13 +58,13 @@ async fn a_backup_of_another_cluster_is_restored_and_deleted(world: &mut World) 
     world.backup_gone("travels").await?;
     let keys = world.s3()?.keys(BUCKET).await?;
     ensure!(!keys.iter().any(|key| key.starts_with("backups/travels/")), "{keys:?}");
-    // And it does not come back.
+    // It is not imported again.
     world.sync("shared", None).await?;
     ensure!(world.backups().get_opt("travels").await?.is_none(), "it came back");
     world.forget_location("shared").await
 }
 
-/// As Velero leaves a bucket between the metadata of a backup and its last tarball, and when that never comes.
+/// As Velero leaves a bucket between the metadata of a backup and its last tarball, and if that is never stored.
 async fn a_tarball_that_is_stored_again_is_waited_for(world: &mut World) -> anyhow::Result<()> {
     let (bucket, [waits, never]) = ("again", ["again-waits", "again-never"]);
     world.s3()?.create_bucket(bucket).await?;
@@ -93,7 +93,7 @@ async fn a_tarball_that_is_stored_again_is_waited_for(world: &mut World) -> anyh
     ensure!(world.backups().get_opt(waits).await?.is_none(), "it came before its tarball");
     written(waits, &file(waits), 5)?;
     world.backup_arrives(waits).await?;
-    // What never came is said by each restore.
+    // Each restore reports that the last tarball was never stored.
     world.restore(never, from_backup(never)).await?;
     let results = format!("restores/{never}/restore-{never}-results.gz");
     let results = world.s3()?.document(bucket, &results).await?;
@@ -170,7 +170,7 @@ async fn synced_backups_have_ended_and_unusable_ones_are_reported(world: &mut Wo
         ("Upper Case", "not_a_name"),
         ("refused", "refused"),
     ]);
-    // What has expired stays to be looked at: nothing can be deleted there.
+    // Expired backups are kept: nothing can be deleted there.
     world.synced_location(bucket, &world.s3()?.url(), &json!({ "accessMode": "ReadOnly" })).await?;
 
     let told = world.sync(bucket, None).await?;
@@ -197,7 +197,7 @@ async fn synced_backups_have_ended_and_unusable_ones_are_reported(world: &mut Wo
         let name = backup.name_any();
         ensure!(name != "another" && !expected.contains_key(name.as_str()), "{name} is in the cluster");
     }
-    // One that ends later arrives then.
+    // A backup that ends later is imported then.
     world.store_completed(bucket, "photos")?;
     world.backup_arrives("photos").await?;
     world.forget_location(bucket).await
@@ -208,7 +208,7 @@ async fn a_backup_whose_deletion_was_asked_for_does_not_come_back(world: &mut Wo
     world.s3()?.create_bucket(bucket).await?;
     world.store_completed(bucket, "stuck")?;
     world.store_completed(bucket, "refused-once")?;
-    // Of "stuck" the deletion had begun, and ended with errors; then somebody took the Backup away. Of the other it was refused.
+    // The deletion of "stuck" had begun, and ended with errors; then a user removed the Backup. That of the other was refused.
     let controller = world.plane.impersonate(CONTROLLER).await?;
     let requests: Api<DeleteBackupRequest> = Api::namespaced(controller, NAMESPACE);
     for (name, labels) in [("stuck", json!({ BACKUP_UID: "u" })), ("refused-once", json!({}))] {
@@ -310,7 +310,7 @@ async fn objects_of_a_backup_arrive_with_it_and_are_deleted_with_it(world: &mut 
     }
     snapshots::api(&world.client, "VolumeSnapshotClass", None).get("old-class").await?;
 
-    // Who deletes the backup deletes its snapshots; who finds it gone leaves them.
+    // Deleting a backup deletes its snapshots; those of a backup missing from the bucket are kept.
     world.request_deletion("goes").await?;
     world.backup_gone("goes").await?;
     ensure!(driver.stored() == ["handle-fades".to_owned()].into(), "{:?}", driver.stored());
@@ -375,7 +375,7 @@ async fn a_store_that_hangs_holds_up_no_other_location(world: &mut World) -> any
     }
     let begun = Instant::now();
     world.backup_arrives("late-here").await?;
-    // A URL is made without the store.
+    // A URL is created without access to the store.
     for bucket in [still, moving] {
         world.url_of("BackupLog", bucket).await?;
     }

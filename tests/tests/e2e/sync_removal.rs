@@ -1,5 +1,5 @@
-//! What is gone from a bucket leaves the cluster, after a second look and never all at once; what has not changed costs one
-//! listing.
+//! Backups missing from a bucket are removed from the cluster, after a second check and never all at once; an unchanged
+//! bucket costs one listing.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -37,7 +37,7 @@ async fn a_backup_gone_from_its_bucket_is_removed_and_no_other(world: &mut World
     }
     world.synced_location(bucket, &world.s3()?.url(), &json!({})).await?;
     world.all_arrive(&names).await?;
-    // In the middle of its deletion, as the controller says.
+    // In the middle of its deletion, according to its phase.
     let controller = world.plane.impersonate(CONTROLLER).await?;
     let backups: Api<Backup> = Api::namespaced(controller, NAMESPACE);
     backups.merge_patch("gone-deleting", json!({ "status": { "phase": "Deleting" } })).await?;
@@ -94,7 +94,7 @@ async fn a_shrunken_listing_removes_nothing_until_a_person_agrees(world: &mut Wo
     world.forget_location(bucket).await
 }
 
-/// The listing of all backups.
+/// Whether a request lists all backups.
 fn lists_all(asked: &Asked) -> bool {
     asked.query.contains("delimiter=") && asked.query.contains("prefix=backups%2F&")
         || asked.query.contains("delimiter=") && asked.query.ends_with("prefix=backups%2F")
@@ -106,7 +106,7 @@ async fn a_backup_missing_from_a_listing_is_looked_up_and_stays(world: &mut Worl
     world.synced_bucket(bucket, &store.url(), &["hidden-1", "hidden-2", "really-gone"]).await?;
     remove(world, bucket, "really-gone")?;
     store.rule(|asked| if lists_all(asked) { Mood::EmptyListing } else { Mood::Pass });
-    // Even a person that agrees to all of it agrees to what is gone only.
+    // Even if a user agrees to all removals, only missing backups are removed.
     let told = world.sync(bucket, Some(100)).await?;
     ensure!(told.found == 0 && told.removed == 1, "{told:?}");
     world.backup_gone("really-gone").await?;
@@ -133,7 +133,7 @@ async fn a_listing_that_fails_on_page_7_removes_nothing(world: &mut World) -> an
         }
         Mood::Pass
     });
-    // No Backup can have these names, so nothing is asked about them.
+    // No Backup can have these names, so they cause no requests.
     for number in 0..7_500 {
         let folder = world.stored_folder(bucket, &format!("F{number:04}"))?;
         std::fs::create_dir_all(&folder)?;
@@ -153,7 +153,7 @@ async fn a_listing_that_fails_on_page_7_removes_nothing(world: &mut World) -> an
     ensure!(synced(world).await? == before, "it counts as synced");
     world.backup_arrives("zz-gone").await?;
     store.calm();
-    // One of two is gone, and the listing is long.
+    // One of two backups is missing, and the listing is long.
     world.backup_gone("zz-gone").await?;
     let told = world.sync(bucket, None).await?;
     ensure!(told.error.is_none() && told.skipped.get("not_a_name") == Some(&7_500), "{told:?}");
@@ -161,7 +161,7 @@ async fn a_listing_that_fails_on_page_7_removes_nothing(world: &mut World) -> an
     world.forget_location(bucket).await
 }
 
-/// A new backup costs four requests more: what of its volumes does not come back is read, too.
+/// A new backup costs four more requests: they also find out which volume data cannot be restored.
 async fn an_unchanged_bucket_costs_one_listing(world: &mut World) -> anyhow::Result<()> {
     let bucket = "steady";
     world.s3()?.create_bucket(bucket).await?;

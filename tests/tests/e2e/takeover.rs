@@ -1,5 +1,5 @@
-//! Two controllers. The one that leads is paused in the middle of everything, the other takes over, and then the first one
-//! wakes up: it must not do anything more that counts.
+//! Two controllers. The leader is paused in the middle of its work, the other one takes over, and then the first is
+//! continued: it must have no further effect.
 
 use std::path::PathBuf;
 
@@ -20,12 +20,12 @@ crate::tests! {
     a_restore_is_finished_by_the_one_that_takes_over,
 }
 
-/// One backup for each, with namespace, bucket and location of its own: what the leader is paused in. Those of the second half
-/// have not ended yet when it wakes up.
+/// One backup for each state in which the leader is paused, with its own namespace, bucket and location. The second half has
+/// not ended yet when the leader is continued.
 const ROLES: [&str; 6] = ["finishing", "uploading", "frozen", "collecting", "freezing", "waiting"];
-/// How many of them have.
+/// Number of backups that have ended.
 const ENDED: usize = 3;
-/// How long requests of the leader are held up: they come after the other one has taken over.
+/// Delay of the leader's requests: they arrive after the other one has taken over.
 const HELD: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_mins(1);
 
@@ -38,7 +38,7 @@ async fn a_leader_that_is_paused_and_wakes_up_changes_nothing(world: &mut World)
     for pod in ["frozen", "freezing"] {
         play.frozen_again(pod).await?;
     }
-    // What the first one waits for comes true; the second one still holds a pod frozen.
+    // The condition that the first one waits for is fulfilled; the second one still keeps a pod frozen.
     play.cut(world).await?;
     let mut ended = Vec::new();
     for role in &ROLES[..ENDED] {
@@ -66,11 +66,10 @@ async fn a_leader_that_is_paused_and_wakes_up_changes_nothing(world: &mut World)
     Ok(())
 }
 
-/// What the first one and then the other one have restored is deleted before the first one wakes up: whatever it writes then
-/// is seen.
+/// The objects restored by both are deleted before the first one is continued: any later write of it is visible.
 async fn a_restore_is_finished_by_the_one_that_takes_over(world: &mut World) -> anyhow::Result<()> {
     const OBJECTS: usize = 800;
-    /// Items that a restore has on their way at a time.
+    /// Number of items that a restore writes at a time.
     const IN_FLIGHT: usize = 16;
     let (name, target) = ("takeover-restored", "takeover-target");
     world.backed_up(name, OBJECTS).await?;
@@ -92,14 +91,15 @@ async fn a_restore_is_finished_by_the_one_that_takes_over(world: &mut World) -> 
     maps.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
     until("they are deleted", SOON, async || restored().await.map(|count| count == 0)).await?;
     let ended = world.restores().get(name).await?;
-    // It does not hear of the end of its lease, or of its claim, before it could go on.
+    // It does not learn of the end of its lease, or of its claim, before it could continue.
     world.plane_front()?.set(Fault::Delay(Duration::from_millis(500)));
     world.controllers[paused].resume()?;
     ends_by_itself(world, paused).await?;
     world.plane_front()?.set(Fault::None);
-    // What it had sent would come by then.
+    // Requests that it had sent would arrive by then.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    // What had passed its last check when the process was stopped is sent when it wakes up: the exception of P1. Nothing new is.
+    // Items that had passed their last check when the process was paused are sent when it is continued: the exception of P1.
+    // No others are.
     let late = restored().await?;
     ensure!(late <= IN_FLIGHT, "the one that woke up has restored {late} more");
     let now = world.restores().get(name).await?;
@@ -107,16 +107,16 @@ async fn a_restore_is_finished_by_the_one_that_takes_over(world: &mut World) -> 
     Ok(())
 }
 
-/// Backups that the leader has in hand.
+/// Backups that the leader is working on.
 struct Play {
     kubelet: Kubelet,
     driver: SnapshotController,
-    /// In front of the buckets, as of the roles.
+    /// Proxies in front of the buckets, in the order of the roles.
     fronts: Vec<FaultyS3>,
     folder: PathBuf,
 }
 
-/// Name of what belongs to a role.
+/// Name of the objects of a role.
 fn of_role(role: &str) -> String {
     format!("takeover-{role}")
 }
@@ -164,7 +164,7 @@ impl Play {
             .context("no front")
     }
 
-    /// The command before the backup of a pod lasts until this file is there.
+    /// The pre hook of a pod lasts until this file exists.
     fn gate(&self, pod: &str) -> PathBuf {
         self.folder.join(format!("gate-{pod}"))
     }
@@ -177,7 +177,7 @@ impl Play {
         world.backup_waits(&name).await.map(drop)
     }
 
-    /// One of its last files is on its way.
+    /// One of its last files is being uploaded.
     async fn is_finishing(&self, world: &World) -> anyhow::Result<()> {
         let (name, front) = (of_role("finishing"), self.front("finishing")?);
         front.rule(|asked| if results(asked) { Mood::Slow(HELD) } else { Mood::Pass });
@@ -186,7 +186,7 @@ impl Play {
         front.wait_for_request("its results are on their way", SOON, results).await
     }
 
-    /// The command before has run, the one after has not: a snapshot is being cut.
+    /// The pre hook has run, the post hook has not: a snapshot is being taken.
     async fn is_frozen(&self, world: &World, pod: &str) -> anyhow::Result<()> {
         let name = of_role(pod);
         std::fs::write(self.gate(pod), "")?;
@@ -207,7 +207,7 @@ impl Play {
         Ok(())
     }
 
-    /// A part is on its way, and more items than fit into the next ones are to come.
+    /// A part is being uploaded, and more items than fit into the next parts follow.
     async fn is_collecting(&self, world: &World, role: &str) -> anyhow::Result<()> {
         let (name, front) = (of_role(role), self.front(role)?);
         front.rule(|asked| if part(asked) { Mood::Slow(HELD) } else { Mood::Pass });
@@ -216,8 +216,8 @@ impl Play {
         front.wait_for_request("a part is on its way", SOON, part).await
     }
 
-    /// From now on requests are passed on, but for the parts of the backup that is to be collected still when the first one wakes
-    /// up. Those that are held up come when their time is over.
+    /// From now on requests are passed on, except the parts of the backup that must still be collecting when the first one is
+    /// continued. Delayed requests arrive after their delay.
     fn store_recovers(&self) {
         for (role, front) in ROLES.iter().zip(&self.fronts) {
             let parts = if *role == "collecting" { Mood::Held } else { Mood::Pass };
@@ -225,13 +225,13 @@ impl Play {
         }
     }
 
-    /// Commands that were begun in a pod.
+    /// Commands that have begun in a pod.
     fn commands(&self, pod: &str) -> anyhow::Result<Vec<String>> {
         let story = self.kubelet.story(&format!("{}/db", of_role(pod)))?;
         Ok(story.iter().filter_map(|line| Some(line.strip_suffix(" began")?.to_owned())).collect())
     }
 
-    /// Waits until the other one has taken over, thawed what was frozen, and begun to freeze it again.
+    /// Waits until the other one has taken over, thawed the frozen pod, and begun to freeze it again.
     async fn frozen_again(&self, pod: &str) -> anyhow::Result<()> {
         eventually("the other one has thawed the pod and freezes it again", SOON, async || {
             let story = self.commands(pod)?;
@@ -240,7 +240,7 @@ impl Play {
         .await
     }
 
-    /// The snapshots of the pods' claims are cut, and ready.
+    /// The snapshots of the pods' claims are taken and ready.
     async fn cut(&self, world: &World) -> anyhow::Result<()> {
         for pod in ["frozen", "freezing"] {
             let class = of_role(pod);
@@ -253,12 +253,12 @@ impl Play {
         .await
     }
 
-    /// Waits until a backup has ended, and checks that all of it is true, and there once.
+    /// Waits until a backup has ended, and checks that its status is true and all files exist once.
     async fn ended(&self, world: &World, role: &str) -> anyhow::Result<Backup> {
         let (s3, name) = (world.s3()?, of_role(role));
         let backup = world.backup_ended(&name).await?;
         let with_pod = ["frozen", "freezing"].contains(&role);
-        // What came of the commands that were under way is not known: that is told.
+        // The outcomes of running commands are unknown, which is reported.
         let (phase, errors) =
             if with_pod { (BackupPhase::PartiallyFailed, 1) } else { (BackupPhase::Completed, 0) };
         ensure!(backup.phase() == phase && backup.status.errors == errors, "{role}: {:?}", backup.status);
@@ -276,7 +276,7 @@ impl Play {
     }
 }
 
-/// Waits until a controller that has lost its lease has ended, and starts it again, as a Deployment does.
+/// Waits until a controller that has lost its lease has ended, and restarts it, as a Deployment does.
 async fn ends_by_itself(world: &mut World, number: usize) -> anyhow::Result<()> {
     let process = &mut world.controllers[number];
     let ended = async || anyhow::Ok(!process.is_running());

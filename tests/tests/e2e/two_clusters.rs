@@ -1,4 +1,4 @@
-//! Two clusters at work on one bucket at the same time: each sees what the other has stored, and nobody stores over the other.
+//! Two clusters use one bucket at the same time: each sees the other's backups, and neither overwrites them.
 
 use crate::prelude::*;
 
@@ -7,7 +7,7 @@ crate::tests! {
 }
 
 const SOON: Duration = Duration::from_mins(1);
-/// Backups of one name that both begin at the same moment.
+/// Number of pairs of backups with the same name that begin at the same moment.
 const ROUNDS: usize = 5;
 
 async fn two_clusters_share_a_bucket_and_never_a_backup(here: &mut World) -> anyhow::Result<()> {
@@ -28,7 +28,7 @@ async fn two_clusters_share_a_bucket_and_never_a_backup(here: &mut World) -> any
         tokio::join!(store(here, "from-here", "from-here"), store(there, "from-there", "from-there"));
     ensure!(ours?.phase() == BackupPhase::Completed && theirs?.phase() == BackupPhase::Completed);
 
-    // Each restores what the other has stored.
+    // Each restores a backup of the other.
     for (world, name) in [(there, "from-here"), (here, "from-there")] {
         world.backups().wait_until(name, "is known", SOON, |_| true).await?;
         let restored = world.restore(&format!("{name}-elsewhere"), from_backup(name)).await?;
@@ -36,7 +36,7 @@ async fn two_clusters_share_a_bucket_and_never_a_backup(here: &mut World) -> any
         ensure!(items >= 20, "{items} items");
     }
 
-    // Of two of one name that begin at the same moment, one is stored, and the other says why not.
+    // If two backups of the same name begin at the same moment, one is stored, and the other reports why not.
     for round in 0..ROUNDS {
         let name = format!("same-name-{round}");
         let (ours, theirs) = tokio::join!(store(here, "from-here", &name), store(there, "from-there", &name));
@@ -51,7 +51,7 @@ async fn two_clusters_share_a_bucket_and_never_a_backup(here: &mut World) -> any
         ensure!(metadata["metadata"]["uid"] == json!(stored.uid()), "another's files: {metadata}");
     }
 
-    // What one deletes, the other has no more.
+    // A backup deleted by one disappears from the other.
     for (world, other, name) in [(there, here, "from-here"), (here, there, "from-there")] {
         world.kubectl_backup().succeeds(&["delete", name, "--confirm"]).await?;
         world.backups().wait_gone(name, SOON).await?;

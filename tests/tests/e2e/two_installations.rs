@@ -1,4 +1,4 @@
-//! A second installation in the cluster: one webhook and one ledger keep both apart, or the second one does not start.
+//! A second installation in the cluster: one webhook and one ledger keep the two apart, or the second one does not start.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ async fn two_installations_have_one_ledger_or_the_second_stays_out(world: &mut W
         Process::start(Spec { name: "second-controller".to_owned(), program, args, env }, world.folder())
     };
 
-    // Nothing names it: its controller does not start, and its objects pass without a place in the lock.
+    // It is not named: its controller does not start, and its objects are admitted without a claim.
     let mut stranger = start()?;
     until("it does not start", SOON, async || anyhow::Ok(stranger.has_ended())).await?;
     let last = stranger.tail(5);
@@ -45,7 +45,7 @@ async fn two_installations_have_one_ledger_or_the_second_stays_out(world: &mut W
     ensure!(!world.claims().await?.contains("unguarded"), "it has a place");
     backups.delete_object("unguarded").await?;
 
-    // Named, it works, and its places are in the one ledger.
+    // Once named, it works, and its claims are in the one ledger.
     world.name_installation(SECOND).await?;
     let second = start()?;
     world.second_location(SECOND).await?;
@@ -56,7 +56,7 @@ async fn two_installations_have_one_ledger_or_the_second_stays_out(world: &mut W
     let leases: Api<Lease> = Api::namespaced(world.client.clone(), SECOND);
     ensure!(leases.get_opt("backup-lock-velero").await?.is_none(), "a second ledger");
 
-    // What one does keeps the other out, both ways.
+    // Work of one keeps the other out, both ways.
     let restore = RestoreSpec { backup_name: Some("theirs".to_owned()), ..claiming("default") };
     second.pause()?;
     restores.create_object(&Restore::new("in-the-way", restore)).await?;

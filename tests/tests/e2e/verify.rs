@@ -1,4 +1,4 @@
-//! Whether a backup could be restored, for people who reach the API server and nothing else.
+//! Whether a backup could be restored, for users who can reach only the API server.
 
 use backup_tests::{app::App, plugin_location::PluginLocation};
 use object_store::ObjectStoreExt as _;
@@ -51,7 +51,7 @@ async fn a_backup_in_the_store_of_a_plugin_is_verified(world: &mut World) -> any
     place.remove(world).await
 }
 
-/// An application whose controllers have made more, as it was, and with changes.
+/// An application with objects made by controllers, unchanged at first, and then with changes.
 async fn a_backup_is_compared_with_the_cluster(world: &mut World) -> anyhow::Result<()> {
     let app = App::new("compared", 10);
     app.create(&world.client).await?;

@@ -1,5 +1,5 @@
-//! Snapshots of volumes that a plugin of Velero's kind takes (`tests/plugins/disks.go`): disks and snapshots are files beside
-//! those of the plugin.
+//! Volume snapshots by a plugin of Velero's kind (`tests/plugins/disks.go`): disks and snapshots are files beside those of
+//! the plugin.
 
 use backup_core::api::{DeleteBackupRequest, DeleteBackupRequestPhase, VolumeSnapshotLocation};
 use backup_store::crash;
@@ -21,7 +21,7 @@ crate::tests! {
     a_location_without_its_plugin_is_refused_with_its_name,
 }
 
-/// The plugins, and a location that `example.io/disks` serves, with credentials of its own.
+/// The plugins, and a location served by `example.io/disks`, with its own credentials.
 async fn ready(world: &World) -> anyhow::Result<VeleroPlugins> {
     let plugins = world.plugins()?;
     ensure_secret(&world.client, NAMESPACE, "disks", "cloud", "open-sesame").await?;
@@ -69,7 +69,7 @@ async fn delete_backup(world: &World, backup: &str, request: &str) -> anyhow::Re
     .await
 }
 
-/// Where the disk of a PersistentVolume is.
+/// Path of the disk of a PersistentVolume.
 async fn path_of(world: &World, volume: &str) -> anyhow::Result<String> {
     let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
     let spec = volumes.get(volume).await?.spec.context("no spec")?;
@@ -115,7 +115,7 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
 
     ensure!(world.backup_log(name).await?.contains("snapshotting disk good-fast"));
 
-    // Beside the one that is there: a volume of another name, and its claim follows it.
+    // Beside the existing volume: a volume of another name, to which its claim is bound.
     let copied = world.restore("native-copy", into_namespace(name, "native-copy")).await?;
     ensure!(world.restore_log("native-copy").await?.contains("a disk is made of snap-"));
     ensure!(copied.status.warnings > 0, "at its level: {:?}", copied.status);
@@ -128,7 +128,7 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
     ensure!(made == format!("from {snapshot}, fast in z1, 3000"), "{made}");
     ensure!(path_of(world, volume).await? == "/disks/good-fast", "the one that was there was touched");
 
-    // Where it is lost: under its own name.
+    // If it was lost: under its own name.
     let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
     claims(name).delete_at_once("data").await?;
     volumes.delete_at_once(volume).await?;
@@ -147,7 +147,7 @@ async fn a_volume_is_snapshotted_by_a_plugin_and_restored(world: &mut World) -> 
     Ok(())
 }
 
-/// A snapshot that it fails to delete keeps its backup.
+/// A backup is kept if the plugin fails to delete its snapshot.
 async fn a_snapshot_that_a_plugin_fails_to_take_is_reported(world: &mut World) -> anyhow::Result<()> {
     let plugins = ready(world).await?;
     let name = "native-bad";
@@ -187,7 +187,7 @@ async fn a_snapshot_that_a_plugin_fails_to_take_is_reported(world: &mut World) -
     Ok(())
 }
 
-/// What cannot be known is an error that says so.
+/// If it is unknown whether a snapshot was taken, an error says so.
 async fn a_crash_around_a_snapshot_takes_none_twice(world: &mut World) -> anyhow::Result<()> {
     world.needs_debug_build()?;
     let plugins = ready(world).await?;
@@ -256,7 +256,7 @@ async fn snapshots_of_plugins_are_taken_side_by_side_and_a_crash_loses_none(
     Ok(())
 }
 
-/// Unless it is stored: then they stay, and go with the backup as a whole.
+/// Unless the backup is stored: then its snapshots are kept, and deleted with the whole backup.
 async fn a_deleted_backup_deletes_the_snapshots_of_plugins(world: &mut World) -> anyhow::Result<()> {
     world.needs_debug_build()?;
     let plugins = ready(world).await?;
@@ -290,7 +290,7 @@ async fn a_deleted_backup_deletes_the_snapshots_of_plugins(world: &mut World) ->
     Ok(())
 }
 
-/// What cannot be known is an error that says so.
+/// If it is unknown whether a volume was made, an error says so.
 async fn a_crash_while_a_volume_is_made_makes_none_twice(world: &mut World) -> anyhow::Result<()> {
     world.needs_debug_build()?;
     let plugins = ready(world).await?;
@@ -330,7 +330,7 @@ async fn a_location_without_its_plugin_is_refused_with_its_name(world: &mut Worl
         &errors,
         &["spec.volumeSnapshotLocations", "velero.io/aws", "--plugin-dir", "\"ghost\" does not exist"],
     )?;
-    // Nobody has to name it: then it is as if it were not there.
+    // The location need not be named: then it is filled in.
     let backup = world.back_up("native-without", of_namespaces(&["default"])).await?;
     ensure!(backup.spec.volume_snapshot_locations == ["disks"], "{:?}", backup.spec);
     Ok(())

@@ -1,4 +1,4 @@
-//! Creations that go on while something happens.
+//! Creations that continue during a disturbance.
 
 use std::time::{Duration, Instant};
 
@@ -12,25 +12,26 @@ use kube::{
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// So many at the same time, so that the API server has several connections to the webhook.
+/// Number of concurrent clients, so that the API server has several connections to the webhook.
 const CLIENTS: usize = 4;
 
-/// Creates Backups one after another. The webhook decides about each; most are not stored, for there would be too many to wait for.
+/// Creates Backups one after another. The webhook decides about each; most are dry runs, since there would be too many to
+/// wait for.
 pub(crate) struct Creations {
     backups: Api<Backup>,
     end: CancellationToken,
     running: Vec<JoinHandle<Seen>>,
 }
 
-/// What has become of them.
+/// The results of the creations.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) admitted: usize,
-    /// Names of those that are stored.
+    /// Names of the stored Backups.
     pub(crate) stored: Vec<String>,
-    /// When each that failed was sent, after the beginning, and why it failed.
+    /// When each failed request was sent (since the beginning), and its error.
     pub(crate) failed: Vec<(Duration, String)>,
-    /// The longest that one took.
+    /// Longest duration of a request.
     pub(crate) longest: Duration,
 }
 
@@ -44,7 +45,7 @@ impl Creations {
         Ok(Self { backups, end, running })
     }
 
-    /// Ends them, and waits until those that are stored are completed.
+    /// Ends the creations, and waits until the stored Backups are completed.
     pub(crate) async fn end(self) -> anyhow::Result<Seen> {
         const COMPLETED: Duration = Duration::from_mins(1);
         self.end.cancel();
@@ -72,7 +73,7 @@ impl Creations {
         Ok(seen)
     }
 
-    /// The same. Errors: one failed.
+    /// Like `end`. Errors: a creation failed.
     pub(crate) async fn end_without_failure(self) -> anyhow::Result<()> {
         let seen = self.end().await?;
         ensure!(seen.failed.is_empty(), "creations failed: {:?}", seen.failed);
@@ -91,7 +92,7 @@ async fn create(backups: Api<Backup>, end: CancellationToken) -> Seen {
         if end.is_cancelled() {
             break;
         }
-        // The first, too: under load there may be no hundred of them.
+        // Includes the first one: under load there may be fewer than a hundred.
         let stored = number % ONE_IS_STORED_OF == 1;
         let how = PostParams { dry_run: !stored, ..PostParams::default() };
         let sent = start.elapsed();

@@ -1,4 +1,4 @@
-//! What happens to pods: they are killed, replaced and drained, while Backups are created.
+//! Disturbances of pods: they are killed, replaced and drained, while Backups are created.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ use crate::{
     installation::{PROGRAMS, SOON, is_ready, pods, restarts, rolled_out},
 };
 
-/// There is no answer in the place of a process that is killed until the Service leads past it. Creations may fail until then, which
-/// is what `failurePolicy: Fail` is for, and no longer.
+/// A killed process does not answer until the Service no longer leads to it. Creations may fail until then, which is what
+/// `failurePolicy: Fail` is for, but no longer.
 pub(crate) async fn a_killed_webhook_is_out_of_the_way_within_seconds(node: &mut Node) -> anyhow::Result<()> {
     const SECONDS: Duration = Duration::from_secs(5);
     let creations = Creations::begin(node).await?;
@@ -54,7 +54,7 @@ pub(crate) async fn a_rollout_of_both_fails_no_creation(node: &mut Node) -> anyh
         let after = names(&pods(node, program).await?);
         ensure!(after.len() == 2 && after.iter().all(|name| !before.contains(name)), "{before:?}, {after:?}");
     }
-    // The last of the old ones is still going.
+    // The last of the old pods is still terminating.
     tokio::time::sleep(Duration::from_secs(6)).await;
     creations.end_without_failure().await?;
     // One of the new controllers has taken over.
@@ -62,7 +62,7 @@ pub(crate) async fn a_rollout_of_both_fails_no_creation(node: &mut Node) -> anyh
     node.kubectl_backup().succeeds(&args).await.map(drop)
 }
 
-/// Another tag of the same images stands for another version: as yet there is one.
+/// Another tag of the same images represents another version: there is only one so far.
 pub(crate) async fn a_rollout_to_another_tag_and_back_keeps_holds_and_the_queue(
     node: &mut Node,
 ) -> anyhow::Result<()> {
@@ -102,7 +102,7 @@ pub(crate) async fn a_rollout_to_another_tag_and_back_keeps_holds_and_the_queue(
     restores.wait_until(QUEUED, "is completed", SOON, completed).await.map(drop)
 }
 
-/// Any client that reaches a port can send what it likes. The limit is the one that `deploy/` has.
+/// Any client that reaches a port can send anything. The limit is that of `deploy/`.
 pub(crate) async fn large_requests_by_the_hundred_take_no_webhook_beyond_its_limit(
     node: &mut Node,
 ) -> anyhow::Result<()> {
@@ -121,7 +121,7 @@ pub(crate) async fn large_requests_by_the_hundred_take_no_webhook_beyond_its_lim
     let sent = join_all((0..SENDERS).map(async |number| {
         let mut sent = 0;
         while tokio::time::Instant::now() < end {
-            // It is refused before or after it was read; whichever, no answer is waited for long.
+            // It is refused before or after it was read; in either case, the answer is not waited for long.
             let request = client.post(&urls[number % urls.len()]).body(body.clone());
             let _ = request.timeout(Duration::from_secs(5)).send().await;
             sent += 1;
@@ -136,7 +136,7 @@ pub(crate) async fn large_requests_by_the_hundred_take_no_webhook_beyond_its_lim
     Ok(())
 }
 
-/// The kernel kills whichever controller takes the backup up, until the limit is raised.
+/// The kernel kills any controller that resumes the backup, until the limit is raised.
 pub(crate) async fn a_backup_outlives_controllers_that_run_out_of_memory(
     node: &mut Node,
 ) -> anyhow::Result<()> {
@@ -180,7 +180,7 @@ fn was_killed_for_memory(pod: &Pod) -> bool {
         .any(|state| state.terminated.as_ref().is_some_and(|end| end.reason.as_deref() == Some("OOMKilled")))
 }
 
-/// Without a kubelet no pod is looked after, and what runs goes on; when it comes back it takes the pods for its own.
+/// Without a kubelet, pods are not managed, but continue to run; when it is back, it adopts them.
 pub(crate) async fn a_kubelet_that_is_killed_takes_no_pod_along(node: &mut Node) -> anyhow::Result<()> {
     let creations = Creations::begin(node).await?;
     let before = identities(node).await?;
@@ -198,7 +198,7 @@ pub(crate) async fn a_kubelet_that_is_killed_takes_no_pod_along(node: &mut Node)
     Ok(())
 }
 
-/// Pods of both programs, with how often each was started again.
+/// Pods of both programs, with the number of their restarts.
 async fn identities(node: &Node) -> anyhow::Result<Vec<(String, i32)>> {
     let mut all = Vec::new();
     for program in PROGRAMS {
@@ -208,7 +208,7 @@ async fn identities(node: &Node) -> anyhow::Result<Vec<(String, i32)>> {
     Ok(all)
 }
 
-/// The only node is drained, so an evicted pod finds no place before it may have pods again.
+/// The only node is drained, so an evicted pod cannot be scheduled until the node is uncordoned.
 pub(crate) async fn a_drain_waits_until_another_replica_is_ready(node: &mut Node) -> anyhow::Result<()> {
     let kubectl = node.kubectl()?;
     let before = names(&pods(node, "backup-webhook").await?);
@@ -229,7 +229,7 @@ pub(crate) async fn a_drain_waits_until_another_replica_is_ready(node: &mut Node
         })
         .await?;
     }
-    // The drain asks for the others again every five seconds.
+    // The drain retries the evictions of the others every five seconds.
     tokio::time::sleep(Duration::from_secs(7)).await;
     ensure!(!drain.is_finished(), "the drain did not wait for the last replicas");
     for program in PROGRAMS {

@@ -1,4 +1,4 @@
-//! Installed by the command, used, and removed by it; then by kustomize, as the documentation says.
+//! Installed by the command, used, and removed by the command; then by kustomize, as the documentation says.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use backup_tests::{
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
 
-/// Longest wait for a rollout.
+/// Timeout for a rollout.
 pub(crate) const ROLLOUT: &str = "--timeout=90s";
 pub(crate) const SOON: Duration = Duration::from_mins(1);
 pub(crate) const PROGRAMS: [&str; 2] = ["backup-webhook", "backup-controller"];
@@ -54,13 +54,13 @@ pub(crate) async fn a_namespace_with_running_pods_comes_back(node: &mut Node) ->
     node.wait_for_shop().await?;
     let settings = objects_in(&node.client, "shop", "v1", "ConfigMap").get("settings").await?;
     ensure!(settings.data["data"]["colour"] == "blue", "{:?}", settings.data);
-    // By way of the API server's proxy to a controller's pod.
+    // Through the API server's proxy to a controller's pod.
     let logs = plugin.succeeds(&["logs", "first"]).await?;
     ensure!(logs.stdout.contains("collected"), "the log of the backup is not given: {logs:?}");
     Ok(())
 }
 
-/// The name that `--peer-service` has, asked for by a pod. It has addresses of replicas, and not of the Service.
+/// A pod resolves the name in `--peer-service`. It has addresses of replicas, and not of the Service.
 pub(crate) async fn replicas_are_found_by_their_name(node: &mut Node) -> anyhow::Result<()> {
     let kubectl = node.kubectl()?;
     let name = format!("backup-webhook-peers.{NAMESPACE}.svc.cluster.local");
@@ -73,19 +73,19 @@ pub(crate) async fn replicas_are_found_by_their_name(node: &mut Node) -> anyhow:
     Ok(())
 }
 
-/// The rollout is by the command, as is the way back to what was there.
+/// The command does the rollout, and the rollback to the previous version.
 pub(crate) async fn an_upgrade_that_cannot_start_says_why_and_another_goes_on(
     node: &mut Node,
 ) -> anyhow::Result<()> {
     let plugin = node.kubectl_backup();
-    // No image comes from there; the replicas that run go on.
+    // No image can be pulled from there; the running replicas continue.
     let late = plugin.fails(124, &["upgrade", "--registry=127.0.0.1:1", "--timeout=15s"]).await?;
     for reason in ["127.0.0.1:1/backup-webhook", "ImagePull"] {
         ensure!(late.stderr.contains(reason), "no reason: {late:?}");
     }
     plugin.succeeds(&["doctor"]).await?;
     plugin.succeeds(&["upgrade", "--registry=", "--timeout=90s"]).await?;
-    // An end that the program itself explains is shown with its words.
+    // If the program itself explains its end, its message is shown.
     let crashes = plugin.fails(124, &["upgrade", "--controller-arg=--no-such-flag", "--timeout=15s"]).await?;
     ensure!(crashes.stderr.contains("ends with exit code"), "no reason: {crashes:?}");
     plugin.succeeds(&["upgrade", "--controller-arg=none", "--timeout=90s"]).await.map(drop)
@@ -95,13 +95,13 @@ pub(crate) async fn removal_leaves_what_the_programs_worked_on(node: &mut Node) 
     let removed = node.kubectl_backup().succeeds(&["uninstall", "--yes", "--timeout=90s"]).await?;
     ensure!(removed.stderr.contains("Stayed: namespace velero"), "{removed:?}");
     all_is_left(node).await?;
-    // No webhook is asked any more, so nothing stands in the way of a Backup; nothing runs it either.
+    // The webhook is no longer called, so a Backup can be created; nothing runs it either.
     let kubectl = node.kubectl()?;
     let later = with_kind(&Backup::new("later", backup_core::api::BackupSpec::default()));
     kubectl.succeeds(&["create", "-f", &kubectl.manifest(&later)?]).await.map(drop)
 }
 
-/// What stayed is gone on with, however it is installed again. The commands are those of docs/operate/install.md.
+/// Work continues with the kept objects, however it is installed again. The commands are those of docs/operate/install.md.
 pub(crate) async fn kustomize_installs_and_removes_the_same(node: &mut Node) -> anyhow::Result<()> {
     let kubectl = node.kubectl()?;
     kubectl.succeeds(&["apply", "-k", &folder("deploy")]).await?;
@@ -123,7 +123,7 @@ pub(crate) async fn kustomize_installs_and_removes_the_same(node: &mut Node) -> 
     all_is_left(node).await
 }
 
-/// The objects and credentials are there, and no pod of the programs.
+/// Checks that the objects and credentials exist, and no pod of the programs.
 async fn all_is_left(node: &Node) -> anyhow::Result<()> {
     let backups: Api<Backup> = Api::namespaced(node.client.clone(), NAMESPACE);
     ensure!(backups.exists("first").await?, "the Backup is gone");
@@ -146,7 +146,7 @@ pub(crate) async fn rolled_out(node: &Node, program: &str) -> anyhow::Result<()>
     node.kubectl()?.succeeds(&args).await.map(drop)
 }
 
-/// The pods of a program that are not going.
+/// The pods of a program that are not terminating.
 pub(crate) async fn pods(node: &Node, program: &str) -> anyhow::Result<Vec<Pod>> {
     let pods: Api<Pod> = Api::namespaced(node.client.clone(), NAMESPACE);
     let mut all = pods.list_all().await?;
@@ -162,7 +162,7 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
     conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "True")
 }
 
-/// How often its containers were started again.
+/// Number of restarts of its containers.
 pub(crate) fn restarts(pod: &Pod) -> i32 {
     let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     containers.map(|container| container.restart_count).sum()

@@ -1,7 +1,7 @@
-//! What is shipped, on a real node: images by the Dockerfile, `deploy/` as it is.
+//! The shipped files on a real node: images of the Dockerfile, and `deploy/` unchanged.
 //!
-//! The tests run one after another on one node, and each goes on from what the one before has left: installed, used, disturbed,
-//! removed. Where no node can be made they are skipped, and say why.
+//! The tests run one after another on one node, and each continues from the state that the one before has left: installed,
+//! used, disturbed, removed. If no node can be made, they are skipped with the reason.
 
 mod creations;
 mod disturbances;
@@ -15,7 +15,7 @@ use std::{
 use backup_tests::node::{Node, machine};
 use futures::future::LocalBoxFuture;
 
-/// A test: what it promises, and how it is shown.
+/// A test: its name, which states a promise, and its function.
 type Test = (&'static str, for<'n> fn(&'n mut Node) -> LocalBoxFuture<'n, anyhow::Result<()>>);
 
 /// A list of tests over functions `async fn(&mut Node) -> anyhow::Result<()>`.

@@ -1,8 +1,8 @@
-//! Refusals. Each message stands alone: kubectl prints nothing else.
+//! Refusals. Each message must be complete by itself: kubectl prints nothing else.
 //!
-//! What each status does to clients was measured. 403 Forbidden is printed as it is and never retried; 409 makes server-side
-//! apply advise `--force-conflicts`, AlreadyExists makes the API server try eight times, 422 hides the message. 503 with
-//! `retryAfterSeconds` makes clients try again by themselves.
+//! The effect of each status on clients was measured. 403 Forbidden is printed verbatim and never retried; 409 makes
+//! server-side apply advise `--force-conflicts`, AlreadyExists makes the API server try eight times, 422 hides the
+//! message. 503 with `retryAfterSeconds` makes clients retry by themselves.
 
 use backup_core::{
     labels::{BREAK_GLASS_ANNOTATION, INSTALLATIONS_ANNOTATION, ON_CONFLICT_ANNOTATION},
@@ -23,27 +23,27 @@ use kube::core::{
 
 use crate::restore_rights::Lacking;
 
-/// Seconds after which trying again may make sense, as a hint to programs.
+/// Seconds after which a retry may make sense, as a hint to programs.
 const TRY_AGAIN_SECONDS: u32 = 30;
-/// The same for clients that come again by themselves; they try about ten times.
+/// The same for clients that retry by themselves; they try about ten times.
 const WAIT_SECONDS: u32 = 10;
 const MAX_CAUSES: usize = 10;
-/// Letters of a message about profiles that cannot be used.
+/// Maximum length of a message about unusable profiles (characters).
 const MAX_MESSAGE: usize = 2000;
 
-/// A claim in the way, its object as it was just read, and until when it stays if nothing else ends it.
+/// A claim in the way, its object as just read, and when the claim ends by time alone.
 #[derive(Clone, Debug)]
 pub(crate) struct Blocker {
     /// The claim, with the entries that are in the way.
     pub claim: Claim,
-    /// The object of that name; none: not stored.
+    /// The object of that name; `None` if it is not stored.
     pub object: Option<Observed>,
-    /// At the latest, where time alone ends it.
+    /// Latest time of its end, where time alone ends it.
     pub free_at: Timestamp,
 }
 
 impl Blocker {
-    /// Who it is, what it does and since when.
+    /// Describes the claim: its object, what that does and since when.
     pub(crate) fn describe(&self) -> String {
         let key = &self.claim.key;
         let (since, free_at) = (to_the_second(self.claim.since()), time_of_day(self.free_at));
@@ -138,14 +138,14 @@ pub(crate) struct Asked<'a> {
     pub group: &'a str,
     pub key: &'a ObjectKey,
     pub footprint: &'a Footprint,
-    /// Whether the scope is one database cluster, so that footprints say nothing.
+    /// Whether the scope is one database cluster, so that footprints are meaningless.
     pub whole_scope: bool,
-    /// Whether it could ask to wait for its turn, before backups that have not begun.
+    /// Whether the request could ask to be queued, ahead of backups that have not started.
     pub may_queue: bool,
 }
 
-/// Someone else holds what this asks for: who, in which phase, since when, and what to type next. With `wait`, clients
-/// come again by themselves.
+/// Another object holds a conflicting claim: its name, phase and age, and the command to type next. With `wait`,
+/// clients retry by themselves.
 pub(crate) fn conflict(asked: Asked<'_>, blockers: &[Blocker], wait: bool) -> Status {
     let Some(first) = blockers.first() else { return trouble("the claim in the way could not be named", 1) };
     let more = match blockers.len() - 1 {
@@ -163,10 +163,10 @@ pub(crate) fn conflict(asked: Asked<'_>, blockers: &[Blocker], wait: bool) -> St
         (format!(" ({footprint})"), format!("; it holds {}", touches(&first.claim)))
     };
     let next = if first.claim.state() == State::Intent {
-        // Nobody has to wait for somebody who has given up.
+        // If the refused restore was given up, its intent can be dropped at once.
         format!("Try again then, or drop that with `{}`", release_command(&first.claim.key))
     } else if first.object.is_none() && first.claim.key.kind != ObjectKind::Hold {
-        // There is no object that could be described.
+        // There is no object to describe.
         format!(
             "Try again then, or, if you know that it does not come, release its place with `{}`",
             release_command(&first.claim.key)
@@ -201,14 +201,14 @@ pub(crate) fn conflict(asked: Asked<'_>, blockers: &[Blocker], wait: bool) -> St
     forbidden(group, key, &message, causes, TRY_AGAIN_SECONDS)
 }
 
-/// A warning for an object that is admitted although somebody is in its way.
+/// A warning for an object that is admitted despite a conflict.
 pub(crate) fn warning(key: &ObjectKey, blockers: &[Blocker], what: &str) -> String {
     let first = blockers.first().map(Blocker::describe).unwrap_or_default();
     let more = if blockers.len() > 1 { format!(", and {} more", blockers.len() - 1) } else { String::new() };
     format!("{key} {what}: {first}{more}")
 }
 
-/// The warning about an object where no installation works.
+/// The warning about an object in a namespace without an installation.
 pub(crate) fn elsewhere(kind: &str, namespace: &str) -> String {
     format!(
         "no installation works in namespace {namespace}, so nothing runs this {kind}, and it has no place in the lock: \
@@ -223,7 +223,7 @@ pub(crate) fn full(group: &str, key: &ObjectKey, why: &str) -> Status {
     forbidden(group, key, &format!("{key} can't be {act} now: {why}"), Vec::new(), TRY_AGAIN_SECONDS)
 }
 
-/// The name is taken by another object that is stored: the answer that the API server would give, so that clients treat it alike.
+/// Another stored object has the name: the API server's own answer, so that clients treat it alike.
 pub(crate) fn exists(profile: &Profile, key: &ObjectKey) -> Status {
     let plural = resource(profile, key.kind).map(|resource| resource.plural).unwrap_or_default();
     let (group, name) = (&profile.group, &key.name);
@@ -255,7 +255,7 @@ fn not_valid(what: &str, findings: &[Finding]) -> (String, Vec<StatusCause>) {
     (format!("{what} is not valid: {}", all.join("; ")), findings.iter().map(cause).collect())
 }
 
-/// The object does not say what it is about.
+/// The object does not name its scope.
 pub(crate) fn no_scope(profile: &Profile, key: &ObjectKey) -> Status {
     let (field, kind) = match &profile.scope {
         ScopeRule::Field { backup, restore } => match key.kind {
@@ -271,7 +271,7 @@ pub(crate) fn no_scope(profile: &Profile, key: &ObjectKey) -> Status {
     forbidden(&profile.group, key, &message, vec![invalid_field(field, "is required")], 0)
 }
 
-/// An annotation that says what to do on a conflict says something else.
+/// An annotation about conflicts has an unknown value.
 pub(crate) fn unknown_wish(group: &str, key: &ObjectKey, found: &str, can_queue: bool) -> Status {
     let known = if can_queue { "deny, queue or wait" } else { "deny or wait" };
     let message =
@@ -280,7 +280,7 @@ pub(crate) fn unknown_wish(group: &str, key: &ObjectKey, found: &str, can_queue:
     forbidden(group, key, &message, vec![invalid_field(&field, &format!("can be {known}"))], 0)
 }
 
-/// Someone asks to be admitted whatever is in the way, and may not.
+/// The user asks for admission despite a conflict, but lacks the permission.
 pub(crate) fn may_not_break(group: &str, key: &ObjectKey, user: &str) -> Status {
     let message = format!(
         "{key} carries the annotation {BREAK_GLASS_ANNOTATION}, which {user:?} may not use in namespace {}: that needs \
@@ -292,7 +292,7 @@ pub(crate) fn may_not_break(group: &str, key: &ObjectKey, user: &str) -> Status 
     forbidden(group, key, &message, vec![invalid_field(&field, "is not allowed for this user")], 0)
 }
 
-/// A restore would do what its author may not do by hand.
+/// A restore would do what its author may not do directly.
 pub(crate) fn lacks_rights(group: &str, key: &ObjectKey, user: &str, lacking: &Lacking) -> Status {
     let Lacking { field, everything_in, instead } = lacking;
     let message = format!(
@@ -303,7 +303,7 @@ pub(crate) fn lacks_rights(group: &str, key: &ObjectKey, user: &str, lacking: &L
     forbidden(group, key, &message, vec![cause], 0)
 }
 
-/// What an object is about cannot be changed under way.
+/// The target of an object cannot be changed after its creation.
 pub(crate) fn moved(group: &str, key: &ObjectKey) -> Status {
     let message =
         format!("what {key} is about can't be changed; create a new {} under another name instead", key.kind);
@@ -337,7 +337,7 @@ pub(crate) fn revival(group: &str, key: &ObjectKey, old: &str, new: &str) -> Sta
     forbidden(group, key, &message, vec![cause], 0)
 }
 
-/// A kind that this webhook should never be asked about, or whose profile cannot be used.
+/// A kind that this webhook should never get requests for, or whose profile is unusable.
 pub(crate) fn not_guarded(kind: &GroupVersionKind, unusable: &[UnusableProfile]) -> Status {
     if !unusable.is_empty() {
         let why: Vec<&str> = unusable.iter().map(|profile| profile.why.as_str()).collect();
@@ -348,7 +348,7 @@ pub(crate) fn not_guarded(kind: &GroupVersionKind, unusable: &[UnusableProfile])
             kind.group,
             why.join("; ")
         );
-        // Another replica may have read a file that can be used.
+        // Another replica may have read a usable file.
         return Status::failure(&shortened(&message, MAX_MESSAGE), "ServiceUnavailable").with_code(503);
     }
     malformed(&format!(
@@ -361,12 +361,12 @@ pub(crate) fn malformed(message: &str) -> Status {
     Status::failure(message, "BadRequest").with_code(400)
 }
 
-/// What is said where the next try may bring a decision.
+/// The message if a retry may bring a decision.
 pub(crate) fn not_in_time(why: &str) -> String {
     format!("backup-webhook could not decide in time, so nothing was admitted: {why}; try again")
 }
 
-/// Our own trouble: clients try again by themselves, after so many seconds.
+/// An error of our own: clients retry by themselves, after this number of seconds.
 pub(crate) fn trouble(message: &str, seconds: u32) -> Status {
     Status::failure(message, "ServiceUnavailable").with_code(503).with_details(StatusDetails {
         name: String::new(),
@@ -378,13 +378,13 @@ pub(crate) fn trouble(message: &str, seconds: u32) -> Status {
     })
 }
 
-/// Why a request was refused, out of the fixed words of this file: that of the first cause, or of the status where it has no cause.
-/// What is in the way is one word each; so is every field that is not valid.
+/// The reason of a refusal, one of the fixed words of this file: from the first cause, or from the status if it has
+/// no cause. There is one word for each kind of conflict, and for each invalid field.
 pub(crate) fn reason(status: &Status) -> &str {
     let cause = status.details.as_ref().and_then(|details| details.causes.first());
     match cause {
         Some(cause) => &cause.reason,
-        // No room in the ledger is the only refusal by 403 without a cause.
+        // A full ledger is the only refusal by 403 without a cause.
         None if status.code == 403 => "LedgerFull",
         None => &status.reason,
     }
@@ -418,13 +418,13 @@ fn forbidden_named(
     })
 }
 
-/// A time in the near future, which is not said to come before it does: `09:00:12Z`.
+/// A time in the near future, rounded up to the second: `09:00:12Z`.
 fn time_of_day(at: Timestamp) -> String {
     let up = SignedDuration::from_nanos(999_999_999);
     at.checked_add(up).unwrap_or(at).strftime("%H:%M:%SZ").to_string()
 }
 
-/// A time of a claim, for people: `2026-11-21T09:00:00Z`.
+/// A time of a claim, for messages: `2026-11-21T09:00:00Z`.
 fn to_the_second(time: &str) -> String {
     time.split_once('.').map_or_else(|| time.to_owned(), |(seconds, _)| format!("{seconds}Z"))
 }
@@ -444,14 +444,14 @@ fn plural(kind: ObjectKind) -> &'static str {
     }
 }
 
-/// What takes the place of a claim by force.
+/// The command that releases a claim by force.
 fn release_command(key: &ObjectKey) -> String {
     let ObjectKey { kind, namespace, name } = key;
     let kind = kind.as_str().to_lowercase();
     format!("kubectl backup locks release {kind}/{namespace}/{name} --reason=TEXT")
 }
 
-/// What shows more about who is in the way.
+/// The command that shows more about the blocking object.
 fn next_command(group: &str, key: &ObjectKey) -> String {
     let ObjectKey { namespace, name, .. } = key;
     match key.kind {

@@ -129,7 +129,7 @@ fn what_an_object_wants_may_be_changed_within_its_claim(
     assert_eq!(outcome(&request(kind, "UPDATE", object(new), object(old))), "pass", "nothing is changed");
 }
 
-/// What was stored without being valid (the webhook was away, or was another version) can still be moved on.
+/// An invalid object that was stored (the webhook was down, or another version) can still be updated.
 #[test]
 fn a_change_is_refused_only_if_it_is_what_makes_an_object_invalid() {
     let (valid, invalid) = (json!({ "spec": { "ttl": "1h" } }), json!({ "spec": { "ttl": "tomorrow" } }));
@@ -161,7 +161,7 @@ fn a_deletion_claims_what_could_be_restored_from(
     assert_eq!(outcome(&request(kind, "DELETE", Value::Null, with(object(phase), &changes))), expected);
 }
 
-/// A Velero server takes each of these.
+/// A Velero server accepts each of these.
 #[test]
 fn where_another_operator_does_the_work_no_more_is_refused_than_what_it_cannot_read() {
     let guard = Profile { engine: false, ..Profile::velero() };
@@ -179,7 +179,7 @@ fn where_another_operator_does_the_work_no_more_is_refused_than_what_it_cannot_r
     assert!(refused(&guard, json!({ "ttl": "tomorrow" })));
 }
 
-/// The controller writes the name of the backup beside that of the schedule when it starts.
+/// The controller adds the name of the backup to that of the schedule when it starts.
 #[test]
 fn what_the_controller_writes_into_a_spec_is_not_refused() {
     let asked = with(object("New"), &json!({ "spec": { "backupName": "", "scheduleName": "s" } }));
@@ -188,7 +188,7 @@ fn what_the_controller_writes_into_a_spec_is_not_refused() {
     assert_eq!(outcome(&update), "change Restore velero/b");
 }
 
-/// Of another operator's objects nothing is known, and its deletions are its own.
+/// The specs of another operator's objects are unknown, and so are the rules for its deletions.
 #[test]
 fn objects_of_another_operator_are_not_judged_by_our_rules() {
     let theirs = Profile { name: "theirs".to_owned(), ..Profile::velero() };
@@ -202,7 +202,7 @@ fn objects_of_another_operator_are_not_judged_by_our_rules() {
     }
 }
 
-/// What a request wants is said by the request: what stood in the object before was the wish of another one.
+/// Only changed annotations are wishes of a request; unchanged ones come from an earlier request.
 #[test]
 fn a_wish_that_stood_before_is_none_of_this_request() {
     let wishing = |wish: &str, glass: &str| {

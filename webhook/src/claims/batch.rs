@@ -1,4 +1,4 @@
-//! The task of a scope: takes what waits, decides, writes once, answers.
+//! The task of a scope: takes the waiting requests, decides, writes once, answers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,13 +20,13 @@ use super::{
 use crate::{admit::denial::Blocker, metrics::Metrics};
 
 const BATCH: usize = 128;
-/// A batch of so many is a burst: a moment later more will have come, and a write of the ledger costs the API server
-/// several times what it costs to wait for them (`cargo xtask bench admission`).
+/// From this size on a batch is a burst and waits `GATHER` for more requests: a write of the ledger costs the API
+/// server several times as much as that wait (`cargo xtask bench admission`).
 const BURST: usize = 4;
 const GATHER: Duration = Duration::from_millis(2);
-/// Maximum number of tries of one batch that fail for another reason than a write by others.
+/// Maximum number of attempts for one batch that fail for another reason than a concurrent write.
 const TRIES: u32 = 12;
-/// A task without requests ends after this, and what it remembers with it.
+/// A task ends after this time without requests, and its remembered ledger with it.
 const IDLE: Duration = Duration::from_mins(5);
 
 pub(crate) struct Task {
@@ -37,10 +37,10 @@ pub(crate) struct Task {
     remembered: Option<Remembered>,
 }
 
-/// The ledger as this replica wrote or read it last: a guess that only a successful write confirms.
+/// The ledger that this replica last wrote or read: a guess that only a successful write confirms.
 struct Remembered {
     stored: Stored,
-    /// When that was asked for.
+    /// Time at which that was requested.
     at: Instant,
 }
 
@@ -50,7 +50,7 @@ impl Task {
         Self { scope: scope.to_owned(), protected, metrics, collector, remembered: None }
     }
 
-    /// Works until nobody has sent anything for a while. What came at the last moment is worked off.
+    /// Runs until no request has come for [`IDLE`]. Requests that come at the last moment are still answered.
     pub(crate) async fn run(mut self, mut queue: mpsc::Receiver<Waiting>) {
         let mut batch = Vec::with_capacity(BATCH);
         let mut burst = false;
@@ -74,13 +74,13 @@ impl Task {
         }
     }
 
-    /// Brings a batch to its verdicts: jittered pauses, and never past the latest deadline in it. Where others write the ledger
-    /// all the time, only the deadline bounds the tries.
+    /// Decides on a batch, with jittered pauses, and never past the latest deadline in it. If others write the ledger
+    /// all the time, only the deadline limits the attempts.
     async fn work(&mut self, mut batch: Vec<Waiting>) {
         let mut verdict;
         let (mut tries, mut failures) = (0, 0);
         loop {
-            // Who has given up must not get a claim that nobody will use.
+            // A client that has given up must not get a claim that it will not use.
             batch.retain(|waiting| !waiting.reply.is_closed() && waiting.deadline > Instant::now());
             let Some(deadline) = batch.iter().map(|waiting| waiting.deadline).max() else { return };
             let requests: Vec<ClaimRequest> = batch.iter().map(|waiting| waiting.request.clone()).collect();
@@ -117,8 +117,9 @@ impl Task {
         answer(batch, verdicts);
     }
 
-    /// One try. From memory if that grants everything, or if all are refused for what is read to be at work; else from a fresh
-    /// read of the ledger. A write if anything changes: the reads end early enough for it, or what they found would be lost.
+    /// One attempt. From memory if that grants everything, or if all are refused because of objects just read that
+    /// are running; else from a fresh read of the ledger. Writes if anything changes: the reads end early enough for
+    /// that, or their findings would be lost.
     async fn attempt(
         &mut self,
         requests: &[ClaimRequest],
@@ -138,7 +139,7 @@ impl Task {
                         self.remember(written, at);
                         return Ok(vec![Verdict::Granted; requests.len()]);
                     }
-                    // Someone else wrote; what it says now is read below.
+                    // Another replica wrote; its ledger is read below.
                     Err(LedgerError::Changed { .. }) => self.metrics.ledger_conflict(),
                     Err(error) => return Err(error),
                 }
@@ -154,7 +155,7 @@ impl Task {
                 in_the_way = Batch::new(&known.ledger, requests).to_read();
             }
         }
-        // Whoever is probably in the way is read beside the ledger.
+        // Objects that probably conflict are read concurrently with the ledger.
         let at = Instant::now();
         let look = look(&self.protected, &self.scope, &in_the_way, until);
         let (fresh, running) = tokio::join!(self.protected.store.open(&self.scope), look);
@@ -174,15 +175,15 @@ impl Task {
         Ok(decided.verdicts)
     }
 
-    /// Refuses all for objects that are stored and at work, as they were just read: those are in the way whatever else has
-    /// become of the ledger. None if that cannot be said of one, or if the ledger is to be written.
+    /// Refuses all because of stored objects that were just read and run: they conflict in any state of the ledger.
+    /// Returns `None` if that does not hold for all, or if the ledger has to be written.
     async fn refuse(
         &mut self,
         known: &Stored,
         requests: &[ClaimRequest],
         until: Instant,
     ) -> Option<Vec<Verdict>> {
-        // A refused restore leaves word in the ledger.
+        // A refused restore leaves an intent in the ledger.
         if requests.iter().any(|request| request.intent) {
             return None;
         }
@@ -204,7 +205,7 @@ impl Verdict {
         matches!(self, Self::Granted | Self::Waiting(_) | Self::Forced(_))
     }
 
-    /// Whether it is a refusal for an object that was read, and is at work.
+    /// Whether this is a refusal because of an object that was read, and is running.
     fn is_for_work(&self) -> bool {
         let works = |blocker: &Blocker| blocker.object.as_ref().is_some_and(|object| !object.over);
         matches!(self, Self::Blocked(blockers) if blockers.iter().any(works))
@@ -213,7 +214,7 @@ impl Verdict {
 
 fn answer(batch: Vec<Waiting>, verdicts: Vec<Verdict>) {
     for (waiting, verdict) in batch.into_iter().zip(verdicts) {
-        // An error means that the request has given up.
+        // An error means that the client has given up.
         let _ = waiting.reply.send(verdict);
     }
 }

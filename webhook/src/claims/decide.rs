@@ -1,5 +1,5 @@
-//! Decides on some wanted claims together, over a ledger that was read freshly: reads who is in the way before anyone is
-//! refused.
+//! Decides on a batch of claims, over a ledger that was just read: reads the conflicting objects before it refuses
+//! any claim.
 
 use std::collections::HashMap;
 
@@ -17,17 +17,17 @@ use super::Verdict;
 use crate::admit::denial::Blocker;
 
 pub(crate) struct Decided {
-    /// The ledger with what is granted, and without what was found to be over.
+    /// The ledger with the granted claims, and without those found to be over.
     pub ledger: Ledger,
-    /// A verdict for each request, in their order. A grant holds only once the ledger is written.
+    /// A verdict for each request, in order. A grant is valid only once the ledger is written.
     pub verdicts: Vec<Verdict>,
     pub freed: Vec<Reason>,
 }
 
-/// What was read of the objects in the way, or why it could not be.
+/// The conflicting objects as read, or why they could not be read.
 type Looked = HashMap<ObjectKey, Result<Option<Observed>, String>>;
 
-/// Objects that were read beside the ledger, and run. Any other has to be read after the ledger.
+/// Running objects that were read concurrently with the ledger. All others have to be read after the ledger.
 pub(crate) type Running = HashMap<ObjectKey, (ObservedState, Observed)>;
 
 /// Reads the objects of these claims.
@@ -45,8 +45,8 @@ pub(crate) async fn look(
     seen.filter(|(_, (_, object))| !object.over).collect()
 }
 
-/// Decides; see [`backup_lock::admission`]. `running` was read already, since the requests came. What cannot be read by `until`
-/// is in the way, as it is not known; what was found by then is decided on.
+/// Decides; see [`backup_lock::admission`]. `running` was read since the requests came. A claim whose object cannot
+/// be read by `until` counts as a conflict; the decision uses what was read by then.
 pub(crate) async fn decide(
     protected: &ProtectedProfile,
     scope: &str,
@@ -113,7 +113,7 @@ fn verdict(outcome: Result<Grant, Refusal>, looked: &Looked, collector: &Collect
     }
 }
 
-/// Who is in the way; the one that was read comes first, so that the message can tell its phase.
+/// The blockers; those that were read come first, so that the message can name their phase.
 fn blockers(conflict: Conflict, looked: &Looked, collector: &Collector) -> Vec<Blocker> {
     let seen = |holder: &Claim| looked.get(&holder.key).and_then(|look| look.as_ref().ok());
     let (mut read, others): (Vec<Claim>, Vec<Claim>) =
@@ -121,7 +121,8 @@ fn blockers(conflict: Conflict, looked: &Looked, collector: &Collector) -> Vec<B
     read.extend(others);
     let now = Instant::now().into_std();
     let blocker = |claim: Claim| {
-        // Another object of the name is not who is in the way: that one is not stored (yet). A deletion's is the backup.
+        // Another object of the name is not the blocker, which is not stored (yet). For a deletion, the object is the
+        // backup.
         let object = seen(&claim).cloned().flatten();
         let is_of = |object: &Observed| {
             let observed = ObservedState::of(Some(object), true);

@@ -1,4 +1,4 @@
-//! Bodies that are nearly reviews: each gets a decision, or is refused by its name.
+//! Damaged reviews: each gets a decision, or is refused with an error that names the problem.
 
 use backup_testkit::Fuzz;
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ fn review(kind: &str, operation: &str, phases: [&str; 2]) -> Vec<u8> {
     review.to_string().into_bytes()
 }
 
-/// What is decided by the request alone, by each profile and for each kind.
+/// The decisions that depend on the request alone, by each profile and for each kind.
 fn decided(request: &AdmissionRequest<DynamicObject>) -> String {
     let mut words = Vec::new();
     for profile in Profile::builtin() {

@@ -1,4 +1,4 @@
-//! What is kept in the Secret: the certificate that is served, the next one, and the authorities that vouch for them.
+//! Content of the Secret: the served certificate, the next one, and their authorities.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,21 +15,21 @@ use x509_parser::pem::Pem;
 use super::SECRET;
 use crate::tls::Pair;
 
-/// Clocks differ: a certificate is good from so long before it was made.
+/// Clocks differ: a certificate is valid from this time before its creation.
 const BEFORE: Duration = Duration::from_hours(24);
-/// Authorities that are named at a time, at most.
+/// Maximum number of authorities named at once.
 const AUTHORITIES: usize = 4;
 
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub served: Pair,
     pub next: Option<Pair>,
-    /// PEM; the last is that of the newest certificate.
+    /// PEM; the last one belongs to the newest certificate.
     pub authorities: Vec<Vec<u8>>,
 }
 
 impl Kept {
-    /// A first certificate, where these authorities are named already.
+    /// A first certificate, where the registration has these authorities already.
     pub(crate) fn first(made: Made, named: &[u8]) -> Self {
         let mut authorities = pems(named);
         authorities.retain(|authority| *authority != made.authority);
@@ -72,7 +72,7 @@ impl Kept {
         Ok(Self { served, next, authorities: pems(&needed("ca.crt")?) })
     }
 
-    /// The Secret that says this; with the metadata of the one before, if there is one.
+    /// The Secret with this content; with the metadata of the one before, if there is one.
     pub(crate) fn secret(&self, before: Option<&Secret>) -> Secret {
         let exclude = backup_core::labels::EXCLUDE_FROM_BACKUP.to_owned();
         let new = || ObjectMeta {
@@ -106,7 +106,7 @@ fn pems(bundle: &[u8]) -> Vec<Vec<u8>> {
     blocks.map(|block| format!("{block}\n").into_bytes()).collect()
 }
 
-/// When a certificate ends.
+/// Expiry of a certificate.
 pub(crate) fn end(pem: &[u8]) -> anyhow::Result<jiff::Timestamp> {
     let cannot = "the certificate can't be read";
     let pem = Pem::iter_from_buffer(pem).next().context(cannot)?.context(cannot)?;
@@ -114,19 +114,19 @@ pub(crate) fn end(pem: &[u8]) -> anyhow::Result<jiff::Timestamp> {
     Ok(jiff::Timestamp::from_second(end)?)
 }
 
-/// A certificate and who vouches for it: an authority that signs once, and whose key is thrown away.
+/// A certificate and its authority, which signs once, and whose key is discarded.
 pub(crate) struct Made {
     pub pair: Pair,
     pub authority: Vec<u8>,
 }
 
-/// For these names and addresses, good from this time of day on.
+/// Makes a certificate for these names and addresses, valid from `now`.
 pub(crate) fn make(names: &[String], now: jiff::Timestamp, lifetime: Duration) -> anyhow::Result<Made> {
     let now = OffsetDateTime::from_unix_timestamp(now.as_second())?;
     let mut authority = CertificateParams::new(Vec::<String>::new())?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    // A name for each, so that a certificate leads to the right one of two.
+    // A unique name for each, so that a certificate identifies its authority among two.
     let key = KeyPair::generate()?;
     let serial = backup_core::digest::sha256(key.public_key_raw());
     authority.distinguished_name.push(DnType::CommonName, format!("backup-webhook-ca-{}", &serial[..16]));

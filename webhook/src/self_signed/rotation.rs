@@ -1,21 +1,21 @@
-//! When a certificate is replaced, and in which steps, so that no call fails meanwhile. Pure.
+//! Decides when a certificate is replaced, and in which steps, so that no call fails meanwhile. Pure.
 //!
 //! 1. A new one is made, and its authority announced: the registration names both.
-//! 2. Once API servers have had time to hear of that, the new one is served.
-//! 3. Once every replica serves it, the old authority is not named any more.
+//! 2. Once API servers have had time to see that, the new one is served.
+//! 3. Once every replica serves it, the old authority is removed.
 //!
-//! Each step is one write of the Secret that carries its resourceVersion, and comes when nothing has changed for a while as this
-//! replica has seen it: no decision but the first uses the time of day.
+//! Each step is one write of the Secret that carries its resourceVersion, taken after this replica has seen no change
+//! for a while: only the first decision uses the time of day.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// The longest pause between two steps.
+/// Maximum pause between two steps.
 const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 const LONGEST_POLL: Duration = Duration::from_secs(10);
 
-/// How long certificates are good for, and what follows from that.
+/// Lifetime of certificates, and the intervals derived from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
     lifetime: Duration,
@@ -30,44 +30,45 @@ impl Pace {
         self.lifetime
     }
 
-    /// Between two steps: API servers hear of a registration in seconds.
+    /// Pause between two steps: API servers see a registration within seconds.
     pub(crate) fn pause(self) -> Duration {
         (self.lifetime / 10).min(LONGEST_PAUSE)
     }
 
-    /// Between two looks at the Secret and the registration.
+    /// Interval between two looks at the Secret and the registration.
     pub(crate) fn poll(self) -> Duration {
         (self.pause() / 4).min(LONGEST_POLL)
     }
 
-    /// Whether a certificate that ends then is to be replaced: after a third of its life, or when it was made for longer.
+    /// Whether a certificate with this expiry is to be replaced: after a third of its lifetime, or if it was made for
+    /// longer.
     fn is_due(self, end: Timestamp, now: Timestamp) -> bool {
         let left = Duration::try_from(end.duration_since(now)).unwrap_or_default();
         left < self.lifetime * 2 / 3 || left > self.lifetime * 2
     }
 }
 
-/// What the Secret says, as far as it matters here.
+/// The relevant state of the Secret.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
-    /// When the certificate that is served ends.
+    /// Expiry of the served certificate.
     pub end: Timestamp,
     /// Whether the next one is made.
     pub has_next: bool,
-    /// How many authorities are named.
+    /// Number of authorities named.
     pub authorities: usize,
-    /// How long Secret and registration have been seen to be like this.
+    /// Time for which Secret and registration have been seen in this state.
     pub settled: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Stay,
-    /// Make the next one, and name its authority, too.
+    /// Make the next certificate, and name its authority, too.
     Announce,
-    /// Serve the next one.
+    /// Serve the next certificate.
     Switch,
-    /// Name its authority only.
+    /// Name only its authority.
     Retire,
 }
 
@@ -104,14 +105,14 @@ mod tests {
             (seen(61, false, 1, 60), Step::Stay),
             (seen(59, false, 1, 0), Step::Announce),
             (seen(-1, false, 1, 0), Step::Announce),
-            // As versions before made them, for twenty years.
+            // A certificate of an earlier version, made for twenty years.
             (seen(7000, false, 1, 0), Step::Announce),
             (seen(59, true, 2, 4), Step::Stay),
             (seen(59, true, 2, 5), Step::Switch),
             (seen(90, false, 2, 4), Step::Stay),
             (seen(90, false, 2, 5), Step::Retire),
             (seen(90, false, 4, 5), Step::Retire),
-            // One after the other, however late.
+            // One step after the other, however late.
             (seen(1, false, 2, 1), Step::Stay),
         ] {
             assert_eq!(step(seen, now, pace), expected, "{seen:?}");

@@ -1,11 +1,11 @@
-//! Many are in the way: their objects are read side by side, once each, and what was found is kept.
+//! Many conflicting objects: they are read concurrently, once each, and the findings are kept.
 
 use backup_lock::{Footprint, Ledger};
 use backup_testkit::velero_path;
 
 use super::*;
 
-/// Backups that have ended, and whose claims nobody has released yet.
+/// Number of ended backups whose claims are not released yet.
 const ENDED: usize = 900;
 
 async fn with_ended_backups() -> (FakeApi, Replica) {

@@ -1,4 +1,4 @@
-//! Who may ask, what a request may ask for, and reviews that are malformed.
+//! Authorization of callers, limits on requests, and malformed reviews.
 
 use backup_core::labels::{BREAK_GLASS_ANNOTATION, ON_CONFLICT_ANNOTATION};
 use rstest::rstest;

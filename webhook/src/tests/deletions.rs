@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A review of the deletion of a Backup; with a collection, the request names nothing.
+/// A review of the deletion of a Backup; for a collection, the request has no name.
 fn deletion(name: &str, uid: &str, phase: &str, of_collection: bool) -> Value {
     json!({
         "uid": "request", "operation": "DELETE", "namespace": "velero", "dryRun": false,
@@ -35,7 +35,7 @@ async fn a_backup_that_is_being_restored_from_can_not_be_deleted_in_any_way() {
 
     api.put_velero("Restore", "r1", "1", "Completed", &restore_spec());
     assert!(allowed(&replica.create("DeleteBackupRequest", "d1", "3", json!({"backupName": "old"})).await));
-    // The request is not even stored yet, and keeps restores from this backup out already.
+    // The request is not even stored yet, but already keeps out restores from this backup.
     let refused = replica.create("Restore", "r2", "4", restore_spec()).await;
     assert!(message(&refused).contains("DeleteBackupRequest velero/d1"), "{refused}");
     assert_eq!(refused["status"]["details"]["causes"][0]["reason"], "DeletionInProgress");
@@ -64,7 +64,7 @@ async fn a_repeated_deletion_begins_its_grace_anew() {
     assert!(!allowed(&restore("1").await));
     tokio::time::sleep(GRACE).await;
     assert!(!allowed(&restore("2").await), "the suspicion is written down");
-    // Another webhook may have refused the first one. This one may take effect at any moment.
+    // Another webhook may have refused the first deletion. This one may take effect at any moment.
     assert!(allowed(&delete().await));
     for uid in ["3", "4"] {
         assert!(!allowed(&restore(uid).await), "neither suspicion nor age of the first are its own");

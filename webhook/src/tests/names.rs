@@ -1,4 +1,5 @@
-//! A creation under a name that is stored can never be stored: it is refused as the API server would, and takes no place.
+//! A creation under a stored name can never be stored: it is refused with the API server's own answer, and takes no
+//! place.
 
 use super::*;
 
@@ -58,8 +59,7 @@ async fn an_object_that_is_stored_by_now_is_not_in_its_own_way() {
     assert!(allowed(&replica.create("Backup", "b", "1", backup_spec()).await));
 }
 
-/// While the API server is out of order nothing is known of the name, and a place that is taken for a name that is stored would stay
-/// for minutes.
+/// A place taken for a name that is stored would stay for minutes.
 #[tokio::test(start_paused = true)]
 async fn a_name_that_cannot_be_read_now_takes_no_place_and_may_come_again() {
     let (api, replica) = one_replica();

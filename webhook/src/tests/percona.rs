@@ -69,7 +69,7 @@ async fn a_restore_that_failed_and_comes_back_to_life_claims_again_or_stays() {
     assert!(message(&refused).contains("Backup db/b"), "{refused}");
 }
 
-/// Between the answer of the webhook and the write of the API server the object still says how it ended the last time.
+/// Between the answer of the webhook and the write of the API server the object still has its last final state.
 #[tokio::test(start_paused = true)]
 async fn a_revival_is_not_ended_by_what_it_revives() {
     let at = "/apis/ps.percona.com/v1/namespaces/db/perconaservermysqlrestores/r";
@@ -112,7 +112,7 @@ async fn the_operators_own_lease_is_honoured_while_its_holder_runs() {
     };
     let at = "/apis/ps.percona.com/v1/namespaces/db/perconaservermysqlrestores/r";
     let lease_at = "/apis/coordination.k8s.io/v1/namespaces/db/leases/restore-lock-cluster1";
-    // Created while the webhook was off: it has no claim.
+    // The holder was created while the webhook was off: it has no claim.
     for (holder, state, admitted) in [
         ("r|7", "Running", false),
         ("r|6", "Running", true),
@@ -121,7 +121,7 @@ async fn the_operators_own_lease_is_honoured_while_its_holder_runs() {
     ] {
         let (api, replica) = one_replica();
         replica.store.open(VELERO_SCOPE).await.unwrap();
-        // Not among what runs when the ledger is made.
+        // It does not run when the ledger is created.
         let first = replica.review(percona("CREATE", PS_RESTORE, "first", "0", "", None)).await;
         assert!(allowed(&first));
         api.put("/apis/ps.percona.com/v1/namespaces/db/perconaservermysqlrestores/first", {
@@ -132,14 +132,14 @@ async fn the_operators_own_lease_is_honoured_while_its_holder_runs() {
         });
         api.put(at, restore(state));
         api.put(lease_at, lease(holder));
-        // The first request has just seen that nobody held it.
+        // The first request has just read the Lease without a holder.
         let replica = Replica::over(&api);
         let answer = replica.review(percona("CREATE", PS_BACKUP, "b", "2", "", None)).await;
         assert_eq!(allowed(&answer), admitted, "{holder} {state}: {answer}");
     }
 }
 
-/// What cannot be judged is refused with the reason; all else goes on.
+/// Objects of an unusable profile are refused with the reason; all others pass.
 #[tokio::test]
 async fn a_profile_that_cannot_be_used_refuses_its_kinds_and_no_others() {
     let why = "acme.yaml: not a profile: missing field `group`".to_owned();

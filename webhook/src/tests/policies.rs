@@ -1,4 +1,4 @@
-//! What the policy and an object's own wish make of a conflict.
+//! Effects of the policy and of an object's own annotation on a conflict.
 
 use super::*;
 
@@ -17,7 +17,7 @@ async fn a_restore_that_may_wait_is_admitted_with_a_warning_and_has_the_next_tur
     let refused = replica.create("Backup", "b2", "3", backup_spec()).await;
     assert!(message(&refused).contains("Restore velero/r1 waits for its turn"), "{refused}");
     api.put_velero("Backup", "b1", "1", "Completed", &backup_spec());
-    // Whoever frees the last one in its way gives it its turn in the same write.
+    // The request that frees the last conflicting claim grants the queued one its turn in the same write.
     let late = replica.create("Backup", "b3", "4", backup_spec()).await;
     assert!(!allowed(&late));
     backup_lock::release(&replica.store, &ObjectKey::backup("velero", "b1"), "1").await.unwrap();
@@ -37,7 +37,7 @@ async fn a_restore_that_may_wait_goes_before_a_backup_that_has_not_begun_where_o
         let mut request = creation("Restore", "r1", "3", restore_spec());
         request["object"]["metadata"]["annotations"] = json!({"backup-lock/on-conflict": "queue"});
         let answer = replica.review(request).await;
-        // For others there is nothing to wait in.
+        // Other operators' objects cannot be queued.
         assert_eq!((allowed(&answer), answer.get("warnings")), (engine, None), "{answer}");
         let ledger = replica.store.read(VELERO_SCOPE).await.unwrap().unwrap().ledger;
         let state = ledger.entry(&ObjectKey::backup("velero", "b1"), "1").unwrap().state;
@@ -75,7 +75,7 @@ async fn a_refused_restore_keeps_new_backups_out_for_a_while_and_finds_its_way_f
     tokio::time::sleep(Duration::from_secs(20)).await;
     let answer = replica.create("Backup", "b4", "5", backup_spec()).await;
     assert!(allowed(&answer), "it has given up: {answer}");
-    // It had not, and is known again.
+    // The client had not given up: it retries, and the intent is recorded again.
     assert!(!allowed(&replica.create("Restore", "r1", "6", restore_spec()).await));
     api.put_velero("Backup", "b4", "5", "Completed", &backup_spec());
     for seconds in [0, 60, 59] {
@@ -90,7 +90,7 @@ async fn a_refused_restore_keeps_new_backups_out_for_a_while_and_finds_its_way_f
     assert!(allowed(&replica.create("Restore", "r1", "8", restore_spec()).await));
 }
 
-/// A client that is told to come again does so by itself.
+/// A client that is told to retry does so by itself.
 #[tokio::test(start_paused = true)]
 async fn a_restore_whose_client_waits_keeps_new_backups_out_for_longer() {
     let (api, replica) = one_replica();

@@ -1,5 +1,5 @@
-//! Others write the same ledger all the time: a batch is tried for as long as its clients wait, and a dry run says what a
-//! creation would meet.
+//! Others write the same ledger all the time: a batch is retried as long as its clients wait, and a dry run reports
+//! the conflicts of a creation.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,4 +1,4 @@
-//! A watch of Backups: it shows each change at once, where asking again and again would add its own pauses.
+//! A watch of Backups: it reports each change at once, while polling would add pauses.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ use kube::{
 
 type Events = Pin<Box<dyn Stream<Item = watcher::Result<Event<Backup>>> + Send>>;
 
-/// Backups as they were last seen.
+/// The last known states of Backups.
 pub struct BackupWatch {
     events: Events,
     backups: BTreeMap<String, Observed>,
@@ -39,8 +39,8 @@ impl BackupWatch {
         Ok(watch)
     }
 
-    /// Waits until all of these have completed. When each of them did, earliest first. Errors: one ended otherwise, or not
-    /// in time.
+    /// Waits until all of these have completed. Returns the times of completion, earliest first. Fails if one ended otherwise, or
+    /// after a timeout.
     pub async fn completed(&mut self, names: &[String], patience: Duration) -> anyhow::Result<Vec<Instant>> {
         let wanted: BTreeSet<&String> = names.iter().collect();
         let ended = |backup: &Backup| backup.phase().is_terminal() && wanted.contains(&backup.name_any());
@@ -51,7 +51,7 @@ impl BackupWatch {
         Ok(times)
     }
 
-    /// Waits until so many backups wait for so many operations each.
+    /// Waits until `backups` backups wait for `operations` operations each.
     pub async fn until_all_wait(
         &mut self,
         backups: u16,
@@ -65,7 +65,7 @@ impl BackupWatch {
         self.until(backups.into(), patience, waits).await
     }
 
-    /// Waits until so many backups have completed. How often the one that was written most was written while it waited.
+    /// Waits until `backups` backups have completed. Returns the highest number of writes of one backup while it waited.
     pub async fn until_all_ended(&mut self, backups: u16, patience: Duration) -> anyhow::Result<u32> {
         self.writes()?;
         self.backups.values_mut().for_each(|one| one.writes_while_it_waits = 0);
@@ -73,7 +73,7 @@ impl BackupWatch {
         Ok(self.backups.values().map(|one| one.writes_while_it_waits).max().unwrap_or_default())
     }
 
-    /// Writes of Backups so far.
+    /// Number of writes of Backups so far.
     pub fn writes(&mut self) -> anyhow::Result<u32> {
         while let Some(event) = self.next().now_or_never() {
             event?;
@@ -81,7 +81,7 @@ impl BackupWatch {
         Ok(self.writes)
     }
 
-    /// Waits until this is true of so many backups. Errors: one has ended and is not Completed.
+    /// Waits until the condition is true of `count` backups. Fails if one has ended and is not Completed.
     async fn until(
         &mut self,
         count: usize,

@@ -1,4 +1,4 @@
-//! `cargo xtask bench cli`: how long people wait for the command, beside curl and kubectl for the same.
+//! `cargo xtask bench cli`: response times of the command, compared with curl and kubectl for the same task.
 
 mod archive;
 mod status;
@@ -29,19 +29,19 @@ use super::{
     table::{Row, Table},
 };
 
-/// The command takes so many times as long as what stands beside it, at most …
+/// Maximum ratio between the time of the command and that of the comparison.
 const RATIO: f64 = 1.5;
-/// … and its help so long (milliseconds).
+/// Maximum time for its help (ms).
 const HELP: f64 = 10.0;
-/// The memory that the command takes at most (MiB).
+/// Maximum memory of the command (MiB).
 const MEMORY: u32 = 64;
-/// Items and operations of the one backup.
+/// Number of items and operations of the large backup.
 const ITEMS: usize = 10_000;
 const OPERATIONS: usize = 1_000;
-/// Of each measurement the one in the middle counts.
+/// Runs per measurement; the median counts.
 const RUNS: usize = 7;
 const NAME: &str = "large";
-/// What `describe --details` reads.
+/// Files that `describe --details` reads.
 const FILES: [(&str, &str); 4] = [
     ("BackupResults", "results.gz"),
     ("BackupItemOperations", "itemoperations.json.gz"),
@@ -51,7 +51,7 @@ const FILES: [(&str, &str); 4] = [
 
 pub async fn run(backups: usize) -> anyhow::Result<()> {
     if !network::is_inside() {
-        // What stands beside it has to be fetched, and inside there is no way out.
+        // Builds kubectl first: the network inside has no internet access.
         build_clients()?;
         let backups = format!("--backups={backups}");
         let ended_well =
@@ -116,7 +116,7 @@ async fn measure(world: &World, backups: usize, table: &mut Table) -> anyhow::Re
     status::measure(world, backups, table).await
 }
 
-/// The time in the middle of some runs (milliseconds).
+/// The median time of several runs (milliseconds).
 async fn middle(run: impl AsyncFn() -> anyhow::Result<Duration>) -> anyhow::Result<f64> {
     let mut times = Sample::default();
     for _ in 0..RUNS {
@@ -139,7 +139,7 @@ fn backup(name: &str) -> anyhow::Result<Backup> {
     }))?)
 }
 
-/// Writes the files of a backup past the server.
+/// Writes the files of a backup directly into the bucket.
 fn store(world: &World, backup: &Backup) -> anyhow::Result<()> {
     world.store_backup(BUCKET, NAME, &serde_json::to_value(backup)?)?;
     let texts = |what: &str, count: usize| -> Vec<String> {
@@ -166,7 +166,7 @@ fn store(world: &World, backup: &Backup) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same by hand: requests, and curl.
+/// Reads the same files by hand: requests, and curl.
 struct Curl {
     api: Api<DownloadRequest>,
     server: String,
@@ -192,7 +192,7 @@ impl Curl {
     }
 
     async fn file(&self, kind: &str, of: &Backup) -> anyhow::Result<()> {
-        // A key that everybody knows: nothing here is worth a better one.
+        // A fixed key suffices here: nothing is secret.
         let key = Key::new([7; backup_core::reading::KEY_LENGTH]);
         let request = read_request(kind, &of.name_any(), &of.uid().unwrap_or_default(), &key);
         let name = self.api.create_object(&request).await?.name_any();

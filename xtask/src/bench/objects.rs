@@ -1,4 +1,4 @@
-//! What is backed up and restored: ConfigMaps of 1 KiB, in twenty namespaces.
+//! Objects to back up and restore: ConfigMaps of 1 KiB, in twenty namespaces.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 const NAMESPACES: usize = 20;
-/// As many as a restore has items on their way.
+/// Number of concurrent requests, as in a restore.
 pub const CONNECTIONS: usize = 16;
 
 pub fn namespaces() -> Vec<String> {
@@ -21,7 +21,7 @@ pub async fn create(client: &Client, numbers: Range<usize>) -> anyhow::Result<()
     create_in(client, &namespaces(), &json!({}), numbers).await
 }
 
-/// The same in these namespaces, with these labels and annotations.
+/// Creates ConfigMaps in these namespaces, with this metadata.
 pub async fn create_in(
     client: &Client,
     namespaces: &[String],
@@ -38,12 +38,12 @@ pub async fn create_in(
         .await
 }
 
-/// The labels that a restore gives to what it creates.
+/// The labels that a restore adds to created objects.
 pub fn restored_labels(restore: &str) -> Value {
     json!({ labels::BACKUP_NAME: "bench", labels::RESTORE_NAME: restore })
 }
 
-/// So many parts of 32 bytes. Not the same letter over and over: that would flatter the compression.
+/// A text of `parts` parts with 32 bytes each. It is not uniform, as that would compress too well.
 pub fn text(number: usize, parts: usize) -> String {
     (0..parts)
         .map(|part| format!("{:032x}", (number * 1_000_003 + part).wrapping_mul(0x9E37_79B9_7F4A_7C15)))
@@ -59,7 +59,7 @@ async fn config_map(client: &Client, namespace: &str, metadata: &Value, number: 
     post(client, &format!("/api/v1/namespaces/{namespace}/configmaps"), &object).await
 }
 
-/// Creates an object as plainly as can be: the answer is not decoded.
+/// Creates an object with minimal overhead: the answer is not decoded.
 pub async fn post(client: &Client, path: &str, object: &Value) -> anyhow::Result<()> {
     let request = http::Request::post(path)
         .header("content-type", "application/json")

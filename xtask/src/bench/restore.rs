@@ -1,4 +1,4 @@
-//! `cargo xtask bench restore`: time and memory of restores, beside plain connections in the same run.
+//! `cargo xtask bench restore`: time and memory of restores, compared with plain connections in the same run.
 
 use std::{
     collections::HashMap,
@@ -23,10 +23,10 @@ use super::{
 };
 
 pub(super) const GONE: Duration = Duration::from_mins(10);
-/// Most memory of the controller (MiB).
+/// Maximum memory of the controller (MiB).
 const MEMORY: u32 = 128;
-/// Before each time that is taken. The cluster's own controllers still work on what was created before: on each Deployment for
-/// about 3 s.
+/// Pause before each measurement. The cluster's own controllers still work on newly created objects: about 3 s on each
+/// Deployment.
 const PAUSE: Duration = Duration::from_secs(4);
 
 pub async fn run(objects: usize) -> anyhow::Result<()> {
@@ -58,7 +58,7 @@ async fn measure(world: &mut World, objects: usize, table: &mut Table) -> anyhow
     table.peak_memory(&world.controllers[0], String::new(), MEMORY)?;
 
     world.create_restore("killed", into("second")).await?;
-    // Progress is shown once a second, so it is further by then.
+    // The status is updated once a second, so the restore has proceeded further by then.
     let far = i64::try_from(objects * 7 / 10)?;
     let restores = world.restores();
     let is_far = async || anyhow::Ok(items(&restores.get("killed").await?) >= far);
@@ -72,7 +72,7 @@ async fn measure(world: &mut World, objects: usize, table: &mut Table) -> anyhow
     }
     world.kill_controller(0).await?;
     let resumed = ended(world, "killed").await?;
-    // What is missing has to be created; the rest may cost as much again as a fifth of the whole.
+    // The missing objects have to be created; the rest may take a fifth of the time of a whole restore.
     let missing = objects.saturating_sub(there) * 100 / objects.max(1);
     let most = f64::from(u32::try_from(20 + missing)?) / 100.0;
     let what = format!("resume of a restore that was killed when {there} were there");
@@ -80,8 +80,8 @@ async fn measure(world: &mut World, objects: usize, table: &mut Table) -> anyhow
     Ok(())
 }
 
-/// Restores everything into new namespaces, and shows that beside creating the same over plain connections: `create` is given a
-/// suffix of its own, and the namespaces that have it. Seconds that the restore took.
+/// Restores everything into new namespaces, compared with creating the same over plain connections: `create` gets a suffix, and
+/// the namespaces with that suffix. Returns the duration of the restore (seconds).
 pub(super) async fn beside_creating(
     world: &mut World,
     table: &mut Table,
@@ -95,9 +95,9 @@ pub(super) async fn beside_creating(
         create(suffix, &names).await?;
         anyhow::Ok(start.elapsed().as_secs_f64())
     };
-    // The more there is, the longer it takes to create: the floor is the mean of before and after.
+    // Creating gets slower with the number of objects: the floor is the mean of before and after.
     let before = created("before").await?;
-    // A fresh process, so that its peak is the restore's.
+    // A fresh process, so that its peak memory is that of the restore.
     world.renew_controller(0).await?;
     sleep(PAUSE).await;
     let took = restored(world, "new", "first").await?;
@@ -112,7 +112,8 @@ fn items(restore: &Restore) -> i64 {
     restore.status.progress.as_ref().map_or(0, |progress| progress.items_restored)
 }
 
-/// Everything, into other namespaces: for half a minute the API server asks etcd for each creation in a namespace that was deleted.
+/// A restore of everything into other namespaces: in a deleted namespace the API server asks etcd at each creation for half a
+/// minute.
 fn into(suffix: &str) -> RestoreSpec {
     let names = objects::namespaces().into_iter();
     let namespace_mapping = names.map(|name| (name.clone(), mapped(&name, suffix))).collect();
@@ -123,13 +124,13 @@ fn mapped(name: &str, suffix: &str) -> String {
     format!("{name}-{suffix}")
 }
 
-/// Seconds that a restore of everything takes.
+/// The duration of a restore of everything (seconds).
 async fn restored(world: &World, name: &str, suffix: &str) -> anyhow::Result<f64> {
     world.create_restore(name, into(suffix)).await?;
     ended(world, name).await
 }
 
-/// Seconds until a restore is Completed. By a watch: asking again and again would add a pause to short ones.
+/// The time until a restore is Completed (seconds). Uses a watch: polling would add a pause to short restores.
 pub(super) async fn ended(world: &World, name: &str) -> anyhow::Result<f64> {
     let start = Instant::now();
     let over = |restore: Option<&Restore>| restore.is_some_and(|restore| restore.phase().is_terminal());
@@ -141,7 +142,7 @@ pub(super) async fn ended(world: &World, name: &str) -> anyhow::Result<f64> {
     Ok(time)
 }
 
-/// Seconds that it takes to list all objects once more and to compare each with what it was.
+/// The time to list all objects again and compare each with its former state (seconds).
 async fn list_and_compare(client: &Client, names: &[String]) -> anyhow::Result<f64> {
     let before = list(client, names).await?;
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! `cargo xtask bench restore --mixed`: a restore of several kinds, beside creating the same over plain connections.
+//! `cargo xtask bench restore --mixed`: a restore of several kinds, compared with creating the same over plain connections.
 
 use std::ops::Range;
 
@@ -20,15 +20,15 @@ use super::{
 };
 
 const DEFINITIONS: usize = 20;
-/// Of the custom resources that are backed up; what is created beside them has groups of its own.
+/// API group of the backed up custom resources; those created for comparison have other groups.
 const GROUP: &str = "mixed.example.com";
-/// Makes the object of a number; the group is that of custom resources.
+/// Makes the object with a number; the second argument is the group of custom resources.
 type Make = fn(usize, &str) -> Item;
-/// In the order in which a restore creates them: which of fifty objects are of a kind, and such an object.
+/// Kinds in the order in which a restore creates them: the share of each among fifty objects, and a function that makes one.
 const KINDS: [(Range<usize>, Make); 5] =
     [(0..1, secret), (1..38, config_map), (38..39, replica_set), (39..40, deployment), (40..PARTS, custom)];
 const PARTS: usize = 50;
-/// Parts of 32 bytes: 96 KiB, and 1 KiB.
+/// Number of parts of 32 bytes: 96 KiB, and 1 KiB.
 const LARGE: usize = 3 * 1024;
 const SMALL: usize = 32;
 
@@ -41,7 +41,7 @@ async fn measure(world: &mut World, count: usize, table: &mut Table) -> anyhow::
     create(&client, &names, GROUP, &json!({}), count).await?;
     let spec = BackupSpec { included_namespaces: names.clone(), ..BackupSpec::default() };
     world.back_up("bench", spec).await?;
-    // The definitions have no namespace: the restore has to find them gone to create them.
+    // Definitions are cluster-scoped: they have to be deleted, so that the restore creates them.
     let definitions = all_objects(&client, "apiextensions.k8s.io/v1", "CustomResourceDefinition");
     for number in 0..DEFINITIONS {
         definitions.delete_object(&definition_name(number, GROUP)).await?;
@@ -63,7 +63,7 @@ async fn measure(world: &mut World, count: usize, table: &mut Table) -> anyhow::
     Ok(())
 }
 
-/// Definitions, and then so many objects with these labels besides, in the order in which a restore creates them.
+/// Creates definitions, and then `count` objects with these labels, in the order in which a restore creates them.
 async fn create(
     client: &Client,
     namespaces: &[String],
@@ -103,7 +103,7 @@ struct Item {
     /// The path of its API.
     api: String,
     plural: String,
-    /// Without its name.
+    /// The object without its name.
     object: Value,
 }
 
@@ -121,7 +121,7 @@ fn config_map(number: usize, _: &str) -> Item {
     core("configmaps", json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": data }))
 }
 
-/// The cluster's controller finds the one that the Deployment would make, and makes that its owner.
+/// The ReplicaSet that the Deployment would create: the cluster's controller adopts it.
 fn replica_set(number: usize, _: &str) -> Item {
     workload("ReplicaSet", "replicasets", number)
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask bench restore --plugin`: a restore whose items a plugin changes, beside the same without it.
+//! `cargo xtask bench restore --plugin`: a restore whose items a plugin changes, compared with the same without it.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ use super::{
     table::{Row, Table},
 };
 
-/// Bucket, location and backup.
+/// Name of the bucket, the location and the backup.
 const NAME: &str = "bench-plugin";
-/// Namespaces of each kind.
+/// Namespaces with the action, and without.
 const NAMESPACES: usize = 10;
-/// The action may make a restore so many times as long.
+/// Maximum ratio between the times with and without the action.
 const LONGER: f64 = 1.5;
 
-/// `delay` is how long the bucket takes for a request beside what it takes anyway.
+/// `delay` is the additional time that the bucket takes for a request.
 pub async fn run(objects: usize, delay: Duration) -> anyhow::Result<()> {
     let builder = World::builder().plugins();
     super::in_world(builder, async |world, table| measure(world, objects, delay, table).await).await
@@ -44,7 +44,7 @@ async fn measure(
     world.s3()?.create_bucket(NAME).await?;
     world.s3_location(NAME, &front.url()).await?;
     let (without, with) = (namespaces("plain"), namespaces("changed"));
-    // The same objects, but for the name of the action that looks at them: no action has the first name.
+    // The objects differ only in the name of the action that selects them: no action has the first name.
     for (names, action) in [(&without, "none"), (&with, "move")] {
         let metadata = json!({ "labels": { "example.io/restored-by": action }, "annotations": { "example.io/restore": "mark" } });
         objects::create_in(&world.client, names, &metadata, 0..objects).await?;
@@ -52,7 +52,7 @@ async fn measure(
     let all: Vec<&str> = without.iter().chain(&with).map(String::as_str).collect();
     world.back_up(NAME, into_location(NAME, &all)).await?;
 
-    // A process that has restored nothing yet would be slower with the first one.
+    // The first restore of a process is slower than later ones.
     restored(world, &without, "first").await?;
     let floor_before = restored(world, &without, "before").await?;
     let before = front.asked().len();
@@ -60,7 +60,7 @@ async fn measure(
     let took = restored(world, &with, "changed").await?;
     let calls = plugins.calls().len() - calls;
     let writes = journal_writes(&front, before);
-    // The more there is, the longer it takes to create: the floor is the mean of before and after.
+    // Creating gets slower with the number of objects: the floor is the mean of before and after.
     let floor = f64::midpoint(floor_before, restored(world, &without, "after").await?);
     ensure!(calls == objects, "the plugin was called {calls} times for {objects} items");
     table.row(&Row {
@@ -89,7 +89,7 @@ fn namespaces(kind: &str) -> Vec<String> {
     (0..NAMESPACES).map(|number| format!("bench-{kind}-{number:02}")).collect()
 }
 
-/// Seconds that a restore of these namespaces into others takes.
+/// The duration of a restore of these namespaces into others (seconds).
 async fn restored(world: &World, names: &[String], restore: &str) -> anyhow::Result<f64> {
     let into = |name: &String| (name.clone(), format!("{name}-{restore}"));
     let spec = RestoreSpec {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Durations of one thing that was done many times.
+/// Durations of a repeated task.
 #[derive(Clone, Debug, Default)]
 pub struct Sample(Vec<Duration>);
 
@@ -19,12 +19,12 @@ impl Sample {
         self.0.len()
     }
 
-    /// Milliseconds that half of them took at most.
+    /// The median (milliseconds).
     pub fn median(&self) -> f64 {
         median(self.milliseconds())
     }
 
-    /// Milliseconds that all but one in a hundred took at most.
+    /// The 99th percentile (milliseconds).
     pub fn p99(&self) -> f64 {
         quantile(self.milliseconds(), 0.99)
     }
@@ -34,7 +34,7 @@ impl Sample {
     }
 }
 
-/// The median of some numbers, between the two in the middle if there are two; of none, it is no number.
+/// The median of some numbers: the mean of the middle two if their number is even; NaN if there are none.
 pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = numbers.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
@@ -44,7 +44,7 @@ pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// The median of the ratios of rounds that were run in pairs, so that what slowed both leaves no trace.
+/// The median of the ratios of paired rounds: a slowdown that affects both rounds of a pair cancels out.
 pub fn paired_ratio(of: &[f64], to: &[f64]) -> f64 {
     median(of.iter().zip(to).map(|(one, other)| one / other))
 }
@@ -53,7 +53,7 @@ pub fn paired_ratio(of: &[f64], to: &[f64]) -> f64 {
 fn quantile(numbers: impl IntoIterator<Item = f64>, share: f64) -> f64 {
     let mut sorted: Vec<f64> = numbers.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
-    // Of few numbers the highest is the 99th percentile.
+    // With few numbers, the 99th percentile is the highest.
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }

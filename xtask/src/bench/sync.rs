@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 
 use super::table::{Row, Table};
 
-/// What lies between the controller and the store, each way.
+/// Delay between the controller and the store, in each direction.
 const DELAY: Duration = Duration::from_millis(20);
-/// The first comparison of 10,000 backups takes at most so long (seconds) …
+/// Maximum time for the first synchronisation of 10,000 backups (seconds).
 const FIRST: f64 = 60.0;
-/// … and so much memory (MiB).
+/// Maximum memory (MiB).
 const MEMORY: u32 = 128;
-/// Names in one page of a listing.
+/// Names per page of a listing.
 const PAGE: usize = 1000;
 const PATIENCE: Duration = Duration::from_mins(15);
 const LOCATION: &str = "many";
@@ -95,12 +95,12 @@ async fn measure(world: &mut World, backups: usize, table: &mut Table) -> anyhow
     Ok(())
 }
 
-/// Those that ask for names of backups.
+/// Number of requests that list names of backups.
 fn listings(requests: &[Asked]) -> usize {
     requests.iter().filter(|asked| asked.query.contains("delimiter=")).count()
 }
 
-/// Writes what a backup consists of, as large as that of a small one, past the server.
+/// Writes the files of a small backup directly into the bucket.
 fn write(bucket: &Path, name: &str) -> anyhow::Result<()> {
     let folder = bucket.join("backups").join(name);
     fs::create_dir_all(&folder)?;
@@ -139,7 +139,7 @@ fn write(bucket: &Path, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The location, compared only when it is asked for, and validated once.
+/// Applies the location; it is synchronised only on request, and validated once.
 async fn apply(world: &World, url: &str) -> anyhow::Result<()> {
     let rarely = json!({ "backupSyncPeriod": "0", "validationFrequency": "0" });
     world.apply_s3_location(LOCATION, url, &rarely).await?;

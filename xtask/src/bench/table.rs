@@ -1,4 +1,4 @@
-//! The table, and what explains it.
+//! The table of results, and notes about it.
 
 use backup_tests::process::Process;
 
@@ -11,17 +11,17 @@ pub struct Table {
 
 pub struct Row {
     pub what: String,
-    /// What was found.
+    /// The result.
     pub found: String,
-    /// What was measured beside it.
+    /// The result of the comparison.
     pub beside: String,
     pub asked: String,
-    /// Whether it is reached; a row without stands for comparison only.
+    /// Whether the requirement is met; `None` for a row that is only for comparison.
     pub met: Option<bool>,
 }
 
 impl Row {
-    /// How many times as long as a floor it took (seconds), and may take.
+    /// A row with the ratio between a time and a floor (seconds); `most` is the maximum ratio.
     pub fn times(what: String, took: f64, beside: &str, floor: f64, most: f64) -> Self {
         Self {
             what,
@@ -34,7 +34,7 @@ impl Row {
 }
 
 impl Table {
-    /// Adds a line, and shows it at once to whoever waits.
+    /// Adds a row, and prints it to stderr at once.
     pub fn row(&mut self, row: &Row) {
         let Row { what, found, beside, asked, met } = row;
         let met = met.map_or("", |met| if met { "yes" } else { "no" });
@@ -43,12 +43,12 @@ impl Table {
         self.rows.push(line);
     }
 
-    /// Adds a line with the most memory that a controller has used so far, which may be so many MiB.
+    /// Adds a row with the peak memory of a controller so far; `most` is the maximum (MiB).
     pub fn peak_memory(&mut self, controller: &Process, beside: String, most: u32) -> anyhow::Result<()> {
         self.memory("peak memory of the controller".to_owned(), controller.peak_memory_kib()?, beside, most)
     }
 
-    /// Adds a line with an amount of memory, which may be so many MiB.
+    /// Adds a row with an amount of memory; `most` is the maximum (MiB).
     pub fn memory(&mut self, what: String, kib: u64, beside: String, most: u32) -> anyhow::Result<()> {
         let kib = u32::try_from(kib)?;
         self.row(&Row {

@@ -1,4 +1,4 @@
-//! The main job on a real node: the images are installed by the command, and an application whose pods run comes back.
+//! The main job on a real node: the command installs the images, and an application with running pods is restored.
 
 use std::{process::Stdio, time::Instant};
 
@@ -11,8 +11,8 @@ use tokio::{
 
 use super::{Story, show};
 
-/// Plays the story in namespaces of its own; with `keep` it ends with a shell there, which reads the input of this program. All of
-/// it is gone when this ends.
+/// Runs the demo in its own Linux namespaces; with `keep` it ends with a shell there, which reads the input of this program.
+/// Everything is removed at the end.
 pub(crate) async fn run(keep: bool) -> anyhow::Result<()> {
     if machine::is_inside() {
         let mut interrupts = signal(SignalKind::interrupt())?;
@@ -24,7 +24,7 @@ pub(crate) async fn run(keep: bool) -> anyhow::Result<()> {
     if let Some(reason) = machine::missing()? {
         bail!("no node can be made here: {reason}");
     }
-    // Ctrl-C is for the program inside; then this one removes what it has made.
+    // Ctrl-C is handled by the program inside; then this one removes everything that it created.
     let _interrupts = signal(SignalKind::interrupt())?;
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let input = if keep { Stdio::inherit() } else { Stdio::null() };

@@ -1,5 +1,5 @@
-//! The Helm chart: the objects of `deploy/` as templates. What a person can choose is found by putting the manifests together
-//! once for each choice; an object that differs is written once for each, between conditions.
+//! The Helm chart: the objects of `deploy/` as templates. The manifests are built once for each choice that a user can make; an
+//! object that differs is written once for each choice, between conditions.
 
 mod placeholders;
 mod values;
@@ -53,11 +53,11 @@ pub(super) fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
     Ok(files)
 }
 
-/// Definitions stay when the release is removed, and a guard has none.
+/// Definitions remain when the release is removed; in guard mode there are none.
 fn definitions() -> anyhow::Result<String> {
     let mut text = format!("{HEADER}{{{{- if and (eq .Values.mode \"engine\") .Values.definitions }}}}\n");
     for mut object in backup_deploy::once(NAMESPACE)? {
-        // Helm makes the namespace itself, where it is asked to (--create-namespace).
+        // Helm itself creates the namespace on request (--create-namespace).
         if id(&object).0 == "Namespace" {
             continue;
         }
@@ -68,11 +68,11 @@ fn definitions() -> anyhow::Result<String> {
     Ok(text + "{{- end }}\n")
 }
 
-/// The objects for each choice that changes them.
+/// The objects for each choice that affects them.
 struct Choices {
     engine: Vec<Value>,
     guard: Vec<Value>,
-    /// An engine in the network of its nodes.
+    /// Engine mode with host networking.
     host: Vec<Value>,
 }
 
@@ -89,7 +89,7 @@ impl Choices {
             guard: objects(Mode::Guard, false)?,
             host: objects(Mode::Engine, true)?,
         };
-        // Two choices that change the same object are not known to this generator.
+        // This generator does not support two choices that change the same object.
         for host in objects(Mode::Guard, true)? {
             let of = |all: &[Value]| all.iter().find(|object| id(object) == id(&host)).cloned();
             let is_known =
@@ -127,7 +127,7 @@ impl Choices {
         Ok(text)
     }
 
-    /// Objects that come with a choice, and only with it.
+    /// Objects that exist only with a choice.
     fn others_template(&self, known: &[(String, String)], condition: &str) -> anyhow::Result<String> {
         let mut text = format!("{HEADER}{{{{- if {condition} }}}}\n");
         for id in self.ids().into_iter().filter(|id| !known.contains(id)) {
@@ -166,7 +166,7 @@ impl Choices {
     }
 }
 
-/// Which of the two programs an object is the Deployment of.
+/// The program whose Deployment the object is, if any.
 fn program_of(object: &Value) -> Option<&'static str> {
     PROGRAMS.into_iter().find(|program| id(object) == ("Deployment", program))
 }

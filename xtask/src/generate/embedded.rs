@@ -1,5 +1,5 @@
-//! The list of the manifests that are part of the programs (`crates/deploy`): every kustomization of `deploy/`, and the files that
-//! it names.
+//! The list of the manifests that are embedded in the programs (`crates/deploy`): every kustomization of `deploy/`, and the files
+//! that it names.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,10 +11,10 @@ use anyhow::Context as _;
 use backup_tests::binaries::root;
 use serde_json::Value;
 
-/// Folders of `deploy/` that are made from the others, or are for other tools.
+/// Folders of `deploy/` that are generated from the others, or are for other tools.
 const LEFT_OUT: [&str; 3] = ["chart", "gitops", "krew"];
 
-/// The list, as the source of a module. `generated` are files that are about to be written.
+/// The list, as the source of a module. `generated` has the files that are about to be written.
 pub(super) fn file(generated: &BTreeMap<PathBuf, String>) -> anyhow::Result<(PathBuf, String)> {
     let deploy = root().join("deploy");
     let mut kustomizations: BTreeSet<PathBuf> = generated
@@ -60,7 +60,7 @@ fn is_kustomization(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == "kustomization.yaml")
 }
 
-/// The files that a kustomization names; what has no ending is a folder.
+/// The files that a kustomization names; a name without an ending is a folder.
 fn named(kustomization: &Value) -> impl Iterator<Item = &str> {
     let maps = kustomization["configMapGenerator"].as_array().into_iter().flatten();
     let of_maps = maps.flat_map(|map| map["files"].as_array().into_iter().flatten());

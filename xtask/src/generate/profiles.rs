@@ -1,5 +1,5 @@
-//! What guarding another operator takes besides its profile: rights, a registration, and a policy about ends. Rendered from the
-//! profile, so that each kind and each end stands in one place.
+//! Manifests for guarding another operator besides its profile: rights, a registration, and a policy about ends. Rendered from
+//! the profile, so that each kind and each end is defined once.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -13,12 +13,12 @@ const WEBHOOK: &str = include_str!("profiles/webhook.yaml");
 const POLICY: &str = include_str!("profiles/policy.yaml");
 const LEASES: &str = include_str!("profiles/leases.yaml");
 
-/// The files of every built-in profile but Velero's, whose kinds are those of `deploy/base`.
+/// The files of every built-in profile except Velero's, whose kinds are in `deploy/base`.
 pub(super) fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
     let mut files = BTreeMap::new();
     for profile in Profile::builtin().into_iter().filter(|profile| !profile.is_velero()) {
         let folder = root().join("deploy/profiles").join(&profile.name);
-        // An operator that is not known by its account cannot be told from others.
+        // Without the operator's account, its requests cannot be distinguished from others.
         let has_policy = !profile.operator.is_empty();
         let values = values(&profile).with_context(|| format!("profile {}", profile.name))?;
         for (name, template) in [
@@ -62,7 +62,7 @@ fn render(template: &str, values: &[(&str, String)]) -> String {
     values.iter().fold(template.to_owned(), |text, (name, value)| text.replace(name, value))
 }
 
-/// Whether the work of an object is over, in CEL.
+/// The CEL expression for whether an object has ended.
 fn over(profile: &Profile, variable: &str) -> anyhow::Result<String> {
     let [backup, restore] = [Role::Backup, Role::Restore].map(|role| &profile.rule(role).over);
     if let (Predicate::In { path, values }, Predicate::In { path: other, values: more }) = (backup, restore)

@@ -1,4 +1,5 @@
-//! The page of flags, exit codes, events, labels and annotations: read from the programs and their source, so that none is left out.
+//! The page of flags, exit codes, events, labels and annotations: read from the programs and their source, so that it is
+//! complete.
 
 mod constants;
 mod events;

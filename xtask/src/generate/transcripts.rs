@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use backup_tests::binaries::root;
 
 const FOLDER: &str = "kubectl-backup/tests/transcripts/snapshots";
-/// Title, what it answers, and the transcript.
+/// Title, the question that it answers, and the transcript.
 const SHOWN: [(&str, &str, &str); 7] = [
     (
         "create",

@@ -1,8 +1,8 @@
-//! What actions and plugins would be waited for is begun ahead for the items that come next, so that it goes on side by side: a
-//! driver, or a plugin, that takes two seconds for a snapshot does not make a thousand claims wait for one another.
+//! Begins slow work of actions and plugins ahead for the next items, so that it runs concurrently: if a driver or a plugin
+//! takes two seconds for a snapshot, a thousand claims do not wait for one another.
 //!
-//! Nothing is begun ahead for claims of pods that have commands: their snapshots are taken between these. Which pods mount a claim
-//! is what its block says. What was begun for an item that is not in the backup in the end is removed.
+//! Nothing is begun ahead for claims of pods that have commands: their snapshots are taken between these. The block of a claim
+//! names the pods that mount it. Work begun for an item that is not in the backup in the end is undone.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -27,9 +27,9 @@ const VOLUMES: &str = "persistentvolumes";
 
 #[derive(Default)]
 pub(super) struct Ahead {
-    /// What was begun and is going on.
+    /// Work in progress.
     tasks: JoinSet<()>,
-    /// The members of blocks that were looked at ahead, by their first item.
+    /// The members of blocks that were found ahead, by their first item.
     pub(super) blocks: HashMap<ItemId, Vec<Member>>,
 }
 
@@ -59,7 +59,7 @@ impl<S: Sink> Collector<'_, S> {
         }
     }
 
-    /// Ends what was begun ahead of an item that was not included in the end.
+    /// Ends work begun ahead for items that were not included in the end.
     pub(super) async fn end_ahead(&mut self) -> Result<(), CollectError> {
         while self.ahead.tasks.join_next().await.is_some() {}
         for action in self.request.actions.items.iter() {
@@ -109,7 +109,7 @@ impl<S: Sink> Collector<'_, S> {
                     .is_some_and(|pod| self.hooks_of(&member.kind, &pod).is_some())
         });
         if has_commands {
-            // Found again in its turn, or by the pod that has them.
+            // The block is found again in its turn, or by the pod that has commands.
             for member in &members {
                 self.block_members.remove(&member.id);
             }
@@ -123,7 +123,7 @@ impl<S: Sink> Collector<'_, S> {
         Ok(())
     }
 
-    /// Begins what the claims of a block would be waited for.
+    /// Begins slow work for the claims of a block.
     async fn begin_claims(&mut self, kind: &ResourceKind, texts: &[String]) {
         let mut volumes = Vec::new();
         for text in texts {
@@ -151,7 +151,7 @@ impl<S: Sink> Collector<'_, S> {
         self.request.volume_snapshots.as_ref().is_some_and(VolumeSnapshots::has_locations)
     }
 
-    /// The volume that a claim brings along. What goes wrong is reported in its turn.
+    /// The volume that a claim brings along. Errors are reported when its turn comes.
     async fn volume_of(&mut self, claim: &Value) -> Option<VolumeWithClaim> {
         let name = text_of(claim, "/spec/volumeName")
             .filter(|_| text_of(claim, "/status/phase") == Some("Bound"))?;
@@ -167,7 +167,7 @@ impl<S: Sink> Collector<'_, S> {
         self.volume_to_snapshot(&kind, &item).await
     }
 
-    /// A volume of which a plugin may be asked for a snapshot. An action may put another volume into the object: then it is
+    /// A volume, if a plugin may be asked for its snapshot. If an action may put another volume into the object, it is
     /// snapshotted in its turn.
     async fn volume_to_snapshot(
         &mut self,

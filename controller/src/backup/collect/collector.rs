@@ -1,4 +1,4 @@
-//! What a collection is given, where its items go, and what it remembers.
+//! Input, output and state of a collection.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -63,16 +63,16 @@ impl Sink for BackupWriter {
 #[derive(Debug)]
 pub(crate) struct CollectPlan {
     pub(crate) types: Types,
-    /// Everything that is served: a related item may be of any type.
+    /// All served types: a related item may be of any type.
     pub(crate) served: ServedTypes,
     pub(crate) filter: ResourceFilter,
     pub(crate) namespaces: NamespaceScope,
     pub(crate) labels: LabelFilter,
-    /// What the policy says of the items of some namespaces and types.
+    /// Filters of the policy for items of some namespaces and types.
     pub(crate) filters: FilterPolicies,
-    /// What of it selects nothing, as sentences for people.
+    /// Messages about policy rules that match nothing.
     pub(crate) filter_problems: Vec<String>,
-    /// Items that come first among those of their type.
+    /// Items that come first within their type.
     pub(crate) ordered: OrderedResources,
     pub(crate) hooks: HookRules,
     pub(crate) policy: Option<ResourcePolicy>,
@@ -82,7 +82,7 @@ pub(crate) struct CollectPlan {
 }
 
 impl CollectPlan {
-    /// For a spec: `filter` selects types, `live` are the namespaces that exist.
+    /// The plan for a spec: `filter` selects types, `live` are the namespaces that exist.
     pub(crate) fn new(
         spec: &BackupSpec,
         served: ServedTypes,
@@ -131,18 +131,18 @@ pub(crate) struct CollectRequest<'a> {
     pub(crate) backup: &'a Backup,
     pub(crate) plan: &'a CollectPlan,
     pub(crate) actions: &'a BackupActions,
-    /// Runs commands in pods; `None` where they have been run.
+    /// Runs commands in pods; `None` if they have already been run.
     pub(crate) hooks: Option<&'a Hooks>,
-    /// Has plugins take snapshots of volumes; `None` where they have been taken.
+    /// Lets plugins take snapshots of volumes; `None` if they have already been taken.
     pub(crate) volume_snapshots: Option<VolumeSnapshots>,
     pub(crate) cancellation: &'a Cancellation,
-    /// Blocks, and claims by themselves, whose snapshots are begun ahead.
+    /// Maximum number of blocks or single claims whose snapshots are begun ahead.
     pub(crate) item_block_workers: usize,
 }
 
 pub(crate) struct CollectOutput<'a, S> {
     pub(crate) sink: &'a mut S,
-    /// Records what actions start; `None` where what they start is not followed any more.
+    /// Records the operations of actions; `None` where they are no longer followed.
     pub(crate) action_journal: Option<&'a ActionJournal>,
     pub(crate) report: &'a mut Report,
     pub(crate) progress: &'a Progress,
@@ -150,9 +150,9 @@ pub(crate) struct CollectOutput<'a, S> {
 
 #[derive(Debug, Default)]
 pub(crate) struct CollectedItems {
-    /// Names of what was written.
+    /// Names of the written items.
     pub(crate) list: ResourceList,
-    /// What actions have started, in order.
+    /// Operations that actions have started, in order.
     pub(crate) operations: Vec<StartedOperation>,
     /// Snapshots that plugins have taken.
     pub(crate) snapshots: Vec<VolumeSnapshot>,
@@ -163,12 +163,12 @@ pub(crate) struct CollectedItems {
 /// Why a collection ended early. Errors of single items and lists are in the report instead.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CollectError {
-    /// The API server did not say what there is.
+    /// A read from the API server failed.
     #[error(transparent)]
     Api(#[from] ReadError),
     #[error(transparent)]
     Stopped(#[from] StopReason),
-    /// The store does not take items any more.
+    /// The store no longer accepts items.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -182,25 +182,25 @@ impl From<kube::Error> for CollectError {
 pub(super) struct Collector<'a, S> {
     pub(super) request: CollectRequest<'a>,
     pub(super) output: CollectOutput<'a, S>,
-    /// Ends the collection early when a person cancels the backup. `None` where the items belong to what was collected before.
+    /// Ends the collection early when a user cancels the backup. `None` where items of an earlier collection are read again.
     pub(super) early_end: Option<&'a Cancellation>,
     pub(super) collected: CollectedItems,
     pub(super) written: Written,
-    /// Types of related items, by the name that was asked for.
+    /// Types of related items, by requested name.
     kinds: HashMap<String, Option<Arc<ResourceKind>>>,
-    /// Members of blocks that are being written and are not written yet, as the API server sent them.
+    /// Members of blocks in progress that are not written yet, as the API server sent them.
     pub(super) block_members: HashMap<ItemId, String>,
     pub(super) ahead: Ahead,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Written {
-    /// Everything that was included, so that nothing is written twice: a list may begin again, selectors may overlap, and
-    /// related items come ahead of their turn or long after it.
+    /// All included items, so that none is written twice: a list may begin again, selectors may overlap, and related
+    /// items come before their turn or long after it.
     pub(super) seen: SeenItems,
     /// Namespaces that have items.
     pub(super) namespaces: BTreeSet<String>,
-    /// Types that may have definitions, and have items.
+    /// Types with items that may have definitions.
     pub(super) custom_types: BTreeSet<String>,
 }
 
@@ -222,7 +222,7 @@ impl<'a, S: Sink> Collector<'a, S> {
         }
     }
 
-    /// What was collected, once what plugins still log is in the report.
+    /// Returns the collected items, once the last log lines of plugins are in the report.
     pub(super) async fn finish(&mut self) -> CollectedItems {
         let report = &mut *self.output.report;
         self.request.actions.log.settle(|lines| report.said(lines)).await;
@@ -247,7 +247,7 @@ impl<'a, S: Sink> Collector<'a, S> {
         self.output.report.error(scope, message);
     }
 
-    /// The type of this name; `None` if it cannot be backed up.
+    /// The type with this name; `None` if it cannot be backed up.
     pub(super) fn kind(&mut self, name: &str) -> Option<Arc<ResourceKind>> {
         if let Some(known) = self.kinds.get(name) {
             return known.clone();
@@ -282,7 +282,7 @@ pub(super) async fn fetch(
     namespace: Option<&str>,
     name: &str,
 ) -> Result<Option<String>, String> {
-    // The client takes a name as it is; some types may have any character in theirs but a slash and a percent sign.
+    // The client does not escape names; some types allow any character in names but a slash and a percent sign.
     if !path::is_segment(name) {
         return Ok(None);
     }
@@ -305,10 +305,10 @@ pub(super) struct ResourceKind {
     /// Whether its version is the one that the cluster prefers.
     pub(super) preferred: bool,
     pub(super) group_resource: String,
-    /// Tells its items from the same ones in other versions: the name without a version in the preferred one.
+    /// Distinguishes its items from those in other versions; equal to `group_resource` for the preferred version.
     pub(super) unique_name: String,
     pub(super) api_version: String,
-    /// What lists leave out of its items.
+    /// `apiVersion` and `kind`, which lists leave out of items.
     pub(super) meta: TypeMeta,
     pub(super) actions: Vec<SelectedAction<dyn BackupItemAction>>,
     pub(super) blocks: Vec<SelectedAction<dyn ItemBlockAction>>,
@@ -329,7 +329,7 @@ impl ResourceKind {
         }
     }
 
-    /// A type in a version that is not the preferred one. Blocks are found by the items of that one.
+    /// A type in a version that is not the preferred one. Blocks are found by items of the preferred version.
     pub(super) fn less_preferred(resource: &ResourceType, actions: &BackupActions) -> Self {
         let unique_name =
             group_resource(&format!("{}.{}", resource.plural, resource.version), &resource.group);
@@ -348,15 +348,15 @@ impl ResourceKind {
         ItemId::new(&self.group_resource, item.namespace(), item.name())
     }
 
-    /// What an action has named, as [`Self::id`] names it.
+    /// The id that an action has named, in the form of [`Self::id`].
     pub(super) fn normalize(&self, id: &ItemId) -> ItemId {
         let namespace = id.namespace.as_deref().filter(|_| self.resource.namespaced);
         ItemId::new(&self.group_resource, namespace, &id.name)
     }
 }
 
-/// Names by type, as 16 bytes each (about 40 in memory at worst). Two names of one backup share them with a probability
-/// far below that of a broken disk.
+/// Names by type, as hashes of 16 bytes (about 40 in memory at worst). A collision within one backup is far less likely
+/// than a broken disk.
 #[derive(Debug, Default)]
 pub(super) struct SeenItems {
     hashers: [RandomState; 2],
@@ -364,7 +364,7 @@ pub(super) struct SeenItems {
 }
 
 impl SeenItems {
-    /// Remembers a name; false if it was there before.
+    /// Adds a name; false if it was present before.
     pub(super) fn insert(&mut self, group_resource: &str, namespace: Option<&str>, name: &str) -> bool {
         let hash = self.hash(namespace, name);
         match self.types.get_mut(group_resource) {

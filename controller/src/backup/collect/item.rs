@@ -1,5 +1,5 @@
-//! One object on its way into the backup: whether it belongs there, what its actions and the plugins that snapshot volumes
-//! make of it, and that it is written once (Velero `pkg/backup/item_backupper.go`, v1.18).
+//! Includes one object in the backup: decides whether it belongs there, runs its actions and snapshots of volumes, and
+//! writes it once (Velero `pkg/backup/item_backupper.go`, v1.18).
 
 use backup_actions::{
     ActionError, ItemId,
@@ -30,11 +30,11 @@ use crate::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InclusionReason {
-    /// A list of what is selected holds it.
+    /// A list of selected items holds it.
     Listed,
-    /// Another item needs it. Labels do not select it; the filters of types and namespaces do.
+    /// Another item needs it. The filters of types and namespaces apply, label selectors do not.
     Related,
-    /// Another item needs it, and an action said that no filter counts.
+    /// Another item needs it, and an action said that no filter applies.
     Required,
 }
 
@@ -43,7 +43,7 @@ pub(super) enum InclusionReason {
 pub(super) enum Belonging {
     Yes,
     No,
-    /// It was selected, and is left out; a sentence for the log.
+    /// It was selected, and is left out; a message for the log.
     LeftOut(String),
 }
 
@@ -55,8 +55,8 @@ enum ActionResult {
 }
 
 impl<S: Sink> Collector<'_, S> {
-    /// Includes an object; true if it was written. Why it could not be is in the report. `depth` is the number of items that
-    /// asked for one another before it.
+    /// Includes an object; true if it was written. Errors are in the report. `depth` is the number of items in the chain of
+    /// requests before it.
     pub(super) async fn include(
         &mut self,
         kind: &ResourceKind,
@@ -87,7 +87,7 @@ impl<S: Sink> Collector<'_, S> {
         self.store(kind, &item, depth).await
     }
 
-    /// Writes an item, by its actions if there are some.
+    /// Writes an item, after its actions if there are any.
     pub(super) async fn store(
         &mut self,
         kind: &ResourceKind,
@@ -97,13 +97,13 @@ impl<S: Sink> Collector<'_, S> {
         if kind.actions_for(item).next().is_none() {
             return self.write(kind, item).await;
         }
-        // Boxed: related items are included in here, too.
+        // Boxed, because related items are included recursively.
         let changed = match Box::pin(self.run_actions(kind, item, depth)).await? {
             ActionResult::Unchanged => return self.write(kind, item).await,
             ActionResult::Dropped => return Ok(false),
             ActionResult::Changed(changed) => changed.to_string(),
         };
-        // Actions may rename what they are given.
+        // Actions may rename the item.
         match RawItem::parse(&changed) {
             Ok(changed) => self.write(kind, &changed).await,
             Err(error) => {
@@ -166,7 +166,7 @@ impl<S: Sink> Collector<'_, S> {
         Belonging::Yes
     }
 
-    /// Runs the actions one after the other, each on the result of the one before. What they ask for is included before the item.
+    /// Runs the actions one after the other, each on the result of the one before. Items that they ask for are included first.
     async fn run_actions(
         &mut self,
         kind: &ResourceKind,
@@ -232,8 +232,8 @@ impl<S: Sink> Collector<'_, S> {
         Ok(if changed { ActionResult::Changed(value) } else { ActionResult::Unchanged })
     }
 
-    /// Executes an action on an item: one that may start what could not be found again only once in all attempts at the
-    /// backup. What an earlier attempt has started is taken as it was.
+    /// Executes an action on an item. An action that may start something that could not be found again is executed once
+    /// over all attempts; results of an earlier attempt are reused.
     async fn run_action(
         &mut self,
         action: &dyn BackupItemAction,
@@ -248,7 +248,7 @@ impl<S: Sink> Collector<'_, S> {
             return Ok(executed.map(|executed| Done { executed, at: Timestamp::now() }));
         };
         let execute = async {
-            // A plugin may take its time.
+            // A plugin may be slow.
             match unless_cancelled(self.early_end, action.execute(value, request.backup)).await {
                 Ok(executed) => executed,
                 Err(_) => Err(ActionError::Unknown {
@@ -262,7 +262,7 @@ impl<S: Sink> Collector<'_, S> {
         Ok(log.told_during(executed, tell).await?)
     }
 
-    /// Writes an item and counts it; true if the store has taken it. What is wrong with this item only is in the report.
+    /// Writes an item and counts it; true if the store has accepted it. Errors of this item only are in the report.
     async fn write(&mut self, kind: &ResourceKind, item: &RawItem<'_>) -> Result<bool, CollectError> {
         if kind.group_resource == "persistentvolumes" {
             // Boxed, as below.
@@ -288,14 +288,14 @@ impl<S: Sink> Collector<'_, S> {
         self.remember(kind, item);
         match kind.group_resource.as_str() {
             "pods" => self.report_unsupported_volumes(item),
-            // Boxed: items that ask for one another stand behind one another on the stack.
+            // Boxed, because items that ask for one another are nested on the stack.
             "persistentvolumeclaims" => Box::pin(self.report_unsupported_claim(kind, item)).await,
             _ => {}
         }
         Ok(true)
     }
 
-    /// What later steps need to know about what was written.
+    /// Records what later steps need to know about written items.
     fn remember(&mut self, kind: &ResourceKind, item: &RawItem<'_>) {
         let written = &mut self.written;
         if let Some(namespace) = item.namespace()
@@ -315,7 +315,7 @@ impl<S: Sink> Collector<'_, S> {
         }
     }
 
-    /// Has a plugin take a snapshot of a volume that is about to be written. What went wrong is in the report.
+    /// Lets a plugin take a snapshot of a volume that is about to be written. Errors are in the report.
     async fn snapshot_volume(
         &mut self,
         kind: &ResourceKind,
@@ -349,7 +349,7 @@ impl<S: Sink> Collector<'_, S> {
         Ok(())
     }
 
-    /// The claim that a volume is bound to, if the resource policy may say something about it; else null.
+    /// The claim that a volume is bound to, if the resource policy may have a rule for it; else null.
     pub(super) async fn claim_of(&mut self, volume: &Value) -> Result<Value, String> {
         let has_policy = self.request.plan.policy.as_ref().is_some_and(|policy| !policy.volumes.is_empty());
         let (namespace, name) =
@@ -371,7 +371,7 @@ fn annotation<'a>(item: &'a Value, key: &str) -> Option<&'a str> {
     item.pointer("/metadata/annotations")?.get(key)?.as_str()
 }
 
-/// Removes an annotation that was only meant for us; true if it was there.
+/// Removes an annotation that is only for this server; true if it was present.
 fn remove_annotation(item: &mut Value, key: &str) -> bool {
     let annotations = item.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
     annotations.is_some_and(|annotations| annotations.remove(key).is_some())

@@ -1,6 +1,6 @@
-//! Items that belong together, and the commands in pods around them: first all commands before, then everything is written
-//! with what is related to it, then all commands after. So what the pods hold still is held still at the same time, and no
-//! longer than needed (Velero `pkg/backup/backup.go`, `executeItemBlockActions`, v1.18).
+//! Backs up items that belong together, with the commands in pods around them: first all pre commands run, then all items
+//! and their related items are written, then all post commands run. So all pods are frozen at the same time, and no longer
+//! than needed (Velero `pkg/backup/backup.go`, `executeItemBlockActions`, v1.18).
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -25,7 +25,7 @@ use crate::{
 /// A block is in memory while it is written, so it has a limit.
 const MAX_MEMBERS: usize = 1_000;
 pub(super) const MAX_BYTES: usize = 32 << 20;
-/// When commands in pods are run.
+/// When commands in pods run, for messages.
 const BEFORE: &str = "before the backup";
 const AFTER: &str = "after the backup";
 
@@ -59,14 +59,14 @@ impl<S: Sink> Collector<'_, S> {
         let included = self.run_pre_hooks(kind, item, hooks, &mut pods).await?;
         for member in members.iter().filter(|member| is_pod(&member.kind)) {
             let Some(text) = self.block_members.get(&member.id).cloned() else { continue };
-            // It was parsed before.
+            // It was parsed successfully before.
             let Ok(pod) = RawItem::parse(&text) else { continue };
             if !self.run_pre_hooks(&member.kind, &pod, hooks, &mut pods).await? {
                 self.block_members.remove(&member.id);
                 self.written.seen.insert(&member.kind.group_resource, pod.namespace(), pod.name());
             }
         }
-        // If this ends the collection, the commands after stay pending: the worker runs them.
+        // If this ends the collection, the post commands stay pending: the worker runs them.
         let written = included && self.store(kind, item, depth).await?;
         for member in &members {
             if let Some(text) = self.block_members.remove(&member.id) {
@@ -84,7 +84,7 @@ impl<S: Sink> Collector<'_, S> {
         Ok(written)
     }
 
-    /// The commands around the backup of an item; `None` if it is no pod, or has none.
+    /// The commands around the backup of an item; `None` if it is not a pod, or has none.
     pub(super) fn hooks_of(&self, kind: &ResourceKind, item: &RawItem<'_>) -> Option<(Pod, PodHooks)> {
         if !is_pod(kind) {
             return None;
@@ -92,7 +92,7 @@ impl<S: Sink> Collector<'_, S> {
         self.request.plan.hooks.of_text(item.text(), item.raw_annotations())
     }
 
-    /// Runs the commands before, if the item is a pod that has some; then it is one of `pods`. True if it may be backed up.
+    /// Runs the pre commands if the item is a pod with commands, and adds it to `pods`. True if it may be backed up.
     async fn run_pre_hooks(
         &mut self,
         kind: &ResourceKind,
@@ -173,8 +173,8 @@ impl<S: Sink> Collector<'_, S> {
         }
     }
 
-    /// Finds what belongs to the block of an item, and to what belongs to it, and so on, in the order in which it is named.
-    /// What filters leave out, what was written before, and what is a member of a block around this one is not among it.
+    /// Finds the members of the block of an item, and their members, and so on, in the order in which actions name them.
+    /// Leaves out items that filters exclude, that were written before, or that are members of an outer block.
     pub(super) async fn find_members(
         &mut self,
         kind: &ResourceKind,
@@ -196,7 +196,7 @@ impl<S: Sink> Collector<'_, S> {
             }
             self.check()?;
             let Some(text) = self.fetch_member(&kind, &id, &relation).await else { continue };
-            // What cannot be read is reported when it is included.
+            // An unreadable item is reported when it is included.
             let Ok(found) = RawItem::parse(&text) else { continue };
             if !self.belongs(&kind, &found, InclusionReason::Related) {
                 continue;
@@ -209,7 +209,7 @@ impl<S: Sink> Collector<'_, S> {
         Ok(members)
     }
 
-    /// Asks the block actions what belongs to an item.
+    /// Asks the block actions which items belong to an item.
     async fn find_relations(
         &mut self,
         kind: &ResourceKind,
@@ -221,7 +221,7 @@ impl<S: Sink> Collector<'_, S> {
         if blocks.is_empty() {
             return Ok(());
         }
-        // What cannot be read is reported when it is written.
+        // An unreadable item is reported when it is written.
         let Ok(value) = serde_json::from_str(&kind.meta.complete(item)) else { return Ok(()) };
         let id = kind.id(item);
         for block in blocks {
@@ -245,7 +245,7 @@ impl<S: Sink> Collector<'_, S> {
         Ok(())
     }
 
-    /// What is named, if it belongs into this backup and was not included yet.
+    /// The named item, if it belongs into this backup and was not included yet.
     fn new_member(&mut self, relation: &Relation) -> Option<Member> {
         let Some(kind) = self.kind(&relation.item.group_resource) else {
             self.report_unread(relation, "the cluster serves no such type that can be backed up");
@@ -268,7 +268,7 @@ impl<S: Sink> Collector<'_, S> {
         match fetch(self.request.client, kind, id.namespace.as_deref(), &id.name).await {
             Ok(Some(text)) => Some(text),
             Ok(None) => {
-                // Those that are built in name what actions on items ask for, too, and that is reported there.
+                // Built-in block actions name the items that item actions ask for, which report them if missing.
                 if !relation.action.starts_with("velero.io/") {
                     let message = format!(
                         "{} says that {id} belongs to {}, and it does not exist",

@@ -1,5 +1,5 @@
-//! The lists of a backup: everything that is selected, page by page, and then what is known only when the items are: their
-//! definitions and namespaces (Velero `pkg/backup/backup.go`, `item_collector.go`, v1.18).
+//! Reads the lists of a backup: all selected items, page by page, and then definitions and namespaces, which are known
+//! only from the items (Velero `pkg/backup/backup.go`, `item_collector.go`, v1.18).
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{backup::report::scope_of, job::cancellation::unless_cancelled};
 
-/// Definitions, and namespaces, that are read at a time.
+/// Maximum number of definitions, or namespaces, read concurrently.
 const AT_A_TIME: usize = 8;
 
 const WALK_DIED: &str = "the walk through the lists ended unexpectedly";
@@ -67,7 +67,7 @@ impl<S: Sink> Collector<'_, S> {
         let lists = lists(plan);
         let mut steps = walk::start(self.request.client.clone(), lists.clone(), plan.page_size);
         let mut current: Option<ResourceKind> = None;
-        // Types that have begun; those without items, too.
+        // Number of types that have begun, also of types without items.
         let mut begun = 0;
         let mut ended = 0;
         while let Some(step) = self.next_page(&mut steps).await? {
@@ -85,7 +85,7 @@ impl<S: Sink> Collector<'_, S> {
                     let items = if plan.filters.is_empty() {
                         items
                     } else {
-                        // One that cannot be read is included, too: that reports it.
+                        // An unreadable item is included, too: that reports it.
                         let is_listed = |text: &str| {
                             RawItem::parse(text)
                                 .map_or(true, |item| passes(plan, &kind.group_resource, &item))
@@ -106,7 +106,7 @@ impl<S: Sink> Collector<'_, S> {
         for index in begun..plan.types.listed.len() {
             self.begin_type(index).await?;
         }
-        // The walk ends early only if its task died; that must not look like the end of the lists.
+        // The walk ends early only if its task died; that must not pass for the end of the lists.
         for list in lists.iter().skip(ended) {
             self.report_failed_list(list.whole(), WALK_DIED);
         }
@@ -124,7 +124,8 @@ impl<S: Sink> Collector<'_, S> {
         Ok(kind)
     }
 
-    /// The items of a type that come first, each read by itself. One that does not exist, or is not selected, is a warning.
+    /// Includes the items of a type that come first, each read by itself. One that does not exist, or is not selected, is a
+    /// warning.
     async fn collect_ordered(&mut self, kind: &ResourceKind) -> Result<(), CollectError> {
         let plan = self.request.plan;
         for ordered in plan.ordered.of_type(&kind.group_resource) {
@@ -150,7 +151,7 @@ impl<S: Sink> Collector<'_, S> {
                 }
                 Ok(Some(_)) => format!("spec.orderedResources names {id}, which is not selected"),
                 Ok(None) => format!("spec.orderedResources names {id}, which does not exist"),
-                // The list of its type may still hold it, out of its order.
+                // The list of its type may still hold it, then out of order.
                 Err(reason) => format!(
                     "{id} was to come first, and is not in its place, because it could not be read: {reason}"
                 ),
@@ -160,7 +161,7 @@ impl<S: Sink> Collector<'_, S> {
         Ok(())
     }
 
-    /// The definition of each custom type that has items, unless it is there already or was excluded by name.
+    /// Includes the definition of each custom type with items, unless it is included already or was excluded by name.
     async fn collect_definitions(&mut self) -> Result<(), CollectError> {
         let plan = self.request.plan;
         let Some(definitions) = plan.types.definitions.as_ref().filter(|_| plan.include_definitions) else {
@@ -194,7 +195,7 @@ impl<S: Sink> Collector<'_, S> {
         Ok(waits.during("the API server to list what is backed up", page).await?)
     }
 
-    /// The namespaces themselves: live ones that are selected by name or label, or have items in this backup.
+    /// Includes the namespaces themselves: live ones that are selected by name or label, or have items in this backup.
     async fn collect_namespaces(&mut self) -> Result<(), CollectError> {
         let plan = self.request.plan;
         let Some(resource) = &plan.types.namespaces else { return Ok(()) };
@@ -249,7 +250,7 @@ impl<S: Sink> Collector<'_, S> {
 
     async fn include_namespace(&mut self, kind: &ResourceKind, text: &str) -> Result<(), CollectError> {
         let plan = self.request.plan;
-        // One that cannot be read is included, too: that reports it.
+        // An unreadable item is included, too: that reports it.
         if let Ok(namespace) = RawItem::parse(text) {
             if !includes_namespace(plan, &namespace, &self.written) {
                 return Ok(());
@@ -283,7 +284,7 @@ impl<S: Sink> Collector<'_, S> {
     }
 }
 
-/// What is listed, in the order of types.
+/// The lists to read, in the order of types.
 fn lists(plan: &CollectPlan) -> Vec<Walked> {
     let in_namespaces = InNamespaces::new(plan);
     let mut lists = Vec::new();
@@ -306,12 +307,12 @@ fn lists(plan: &CollectPlan) -> Vec<Walked> {
 enum InNamespaces {
     /// The same for each type, by label selector.
     Alike(Vec<(String, Arc<[Part]>)>),
-    /// A policy says what of a type is listed in a namespace; it is looked at when it was listed in all.
+    /// A policy has filters for single namespaces; items of a list over all namespaces are filtered afterwards.
     ByPolicy(Vec<Arc<str>>),
 }
 
 impl InNamespaces {
-    /// `None`: no namespaces are chosen, so all are meant.
+    /// Returns `None` if no namespaces are chosen: all are meant.
     fn new(plan: &CollectPlan) -> Option<Self> {
         let names: Vec<Arc<str>> =
             plan.namespaces.chosen()?.iter().map(|name| Arc::from(name.as_str())).collect();
@@ -327,7 +328,7 @@ impl InNamespaces {
         Some(Self::Alike(plan.labels.selectors().into_iter().map(of).collect()))
     }
 
-    /// What is listed of a type, by the label selector of the list over all namespaces.
+    /// The lists of a type in namespaces, by the label selector of the list over all namespaces.
     fn of(&self, plan: &CollectPlan, resource: &ResourceType) -> Vec<(String, Arc<[Part]>)> {
         let names = match self {
             Self::Alike(lists) => return lists.clone(),
@@ -343,10 +344,10 @@ impl InNamespaces {
     }
 }
 
-/// The label selectors of the lists of a type in one namespace, or in all; none if nothing is selected there.
+/// The label selectors of the lists of a type in one namespace, or in all; empty if nothing is selected there.
 fn selectors(plan: &CollectPlan, resource: &ResourceType, namespace: Option<&str>) -> Vec<String> {
     if resource.namespaced && namespace.is_none() && !plan.filters.namespaced.is_empty() {
-        // Each namespace may have its own: items are looked at when they are listed.
+        // Each namespace may have its own: items are filtered after they are listed.
         return vec![String::new()];
     }
     match plan.filters.rule(&resource.group_resource(), namespace) {
@@ -356,7 +357,7 @@ fn selectors(plan: &CollectPlan, resource: &ResourceType, namespace: Option<&str
     }
 }
 
-/// Whether an item passes what the policy says of it, or else the label selectors of the spec.
+/// Whether an item passes the policy's filter for it, or else the label selectors of the spec.
 fn passes(plan: &CollectPlan, group_resource: &str, item: &RawItem<'_>) -> bool {
     match plan.filters.rule(group_resource, item.namespace()) {
         PolicyRule::None => plan.labels.selects(|| item.labels()),

@@ -1,25 +1,25 @@
-//! Which types are backed up, in which order, and which items come first among those of their type. Pure.
+//! Which types are backed up, in which order, and which items come first within their type. Pure.
 
 use std::collections::{BTreeMap, HashSet};
 
 use backup_core::resources::{DEFINITIONS, NAMESPACES, ResourceFilter, ResourceType, cohabitant};
 
-/// Types of the core group that come first: what is most likely to change belongs together in time.
+/// Types of the core group that come first: the objects most likely to change are read close together in time.
 const CORE_FIRST: [&str; 3] = ["pods", "persistentvolumeclaims", "persistentvolumes"];
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Types {
     /// Types to list, in order; without namespaces.
     pub(crate) listed: Vec<ResourceType>,
-    /// Namespaces, if they are selected. They come last: some are known by their items only.
+    /// Namespaces, if they are selected. They come last: some are known only from their items.
     pub(crate) namespaces: Option<ResourceType>,
     /// CustomResourceDefinitions, if they are served at all.
     pub(crate) definitions: Option<ResourceType>,
 }
 
 impl Types {
-    /// Chooses of the served types, core first, `extensions` last, otherwise as served; of two types that stand for the same
-    /// objects the first (Velero `pkg/backup/item_collector.go`, v1.18).
+    /// Chooses among the served types, core first, `extensions` last, otherwise as served; of two types that stand for the
+    /// same objects the first (Velero `pkg/backup/item_collector.go`, v1.18).
     pub(crate) fn choose<'a>(
         served: impl IntoIterator<Item = &'a ResourceType>,
         filter: &ResourceFilter,
@@ -60,7 +60,7 @@ fn rank(resource: &ResourceType) -> (u8, usize) {
     }
 }
 
-/// Items that a backup wants first among those of their type, in the order given (`spec.orderedResources`).
+/// Items that a backup puts first within their type, in the order given (`spec.orderedResources`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OrderedResources {
     by_type: BTreeMap<String, Vec<String>>,
@@ -69,7 +69,7 @@ pub(crate) struct OrderedResources {
 }
 
 impl OrderedResources {
-    /// For the types that are listed. A key is a plural name, whatever the group, or anything else that names a type.
+    /// `listed` are the types of the backup. A key is a plural name of any group, or another name of a type.
     pub(crate) fn new(
         spec: &BTreeMap<String, String>,
         listed: &[ResourceType],
@@ -78,7 +78,7 @@ impl OrderedResources {
         let mut ordered = Self::default();
         for (key, names) in spec {
             let full = resolve(key);
-            // Of several groups with this plural the first one, as everywhere where a person writes a name.
+            // Of several groups with this plural the first one, as for all names that users write.
             let of_key = listed.iter().find(|resource| {
                 resource.plural == *key
                     || full.as_ref().is_some_and(|full| resource.group_resource() == *full)
@@ -92,7 +92,7 @@ impl OrderedResources {
         ordered
     }
 
-    /// Names, with their namespaces where they have one.
+    /// Names, with their namespaces if they have one.
     pub(crate) fn of_type(&self, group_resource: &str) -> &[String] {
         self.by_type.get(group_resource).map_or(&[], Vec::as_slice)
     }

@@ -1,7 +1,7 @@
-//! One listed object: what must be known about it, read without decoding it, and the bytes that are stored.
+//! One listed object: its metadata, read without decoding the object, and the bytes to store.
 //!
-//! An object stays the text that the API server sent. Only its metadata is looked at; only `apiVersion` and `kind`, which
-//! lists of built-in types leave out, are put in front.
+//! An object remains the text that the API server sent. Only its metadata is parsed; only `apiVersion` and `kind`, which
+//! lists of built-in types leave out, are prepended.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -9,7 +9,7 @@ use backup_core::{labels::EXCLUDE_FROM_BACKUP, resources::ResourceType};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Annotation of a pod: volumes of which the files are to be copied (Velero `pkg/podvolume`, v1.18).
+/// Annotation of a pod: volumes whose files should be copied (Velero `pkg/podvolume`, v1.18).
 const VOLUMES_TO_COPY: &str = "backup.velero.io/backup-volumes";
 
 /// The parts of an object that decide whether it is backed up. Borrows from the object's text.
@@ -62,7 +62,7 @@ impl<'a> RawItem<'a> {
         &self.metadata.name.0
     }
 
-    /// `metadata.namespace`; none for a cluster-scoped object.
+    /// `metadata.namespace`; `None` for a cluster-scoped object.
     pub(crate) fn namespace(&self) -> Option<&str> {
         self.metadata.namespace.as_ref().map(|text| &*text.0).filter(|namespace| !namespace.is_empty())
     }
@@ -79,7 +79,7 @@ impl<'a> RawItem<'a> {
 
     /// Whether the object asks to be left out (`velero.io/exclude-from-backup: "true"`).
     pub(crate) fn is_excluded(&self) -> bool {
-        // The search spares most objects the decoding of their labels.
+        // The text search avoids decoding the labels of most objects.
         self.metadata.labels.is_some_and(|labels| labels.get().contains("exclude-from-backup"))
             && self.labels().get(EXCLUDE_FROM_BACKUP).is_some_and(|value| value == "true")
     }
@@ -110,7 +110,7 @@ impl<'a> RawItem<'a> {
         self.metadata.annotations.map_or("", RawValue::get)
     }
 
-    /// Volumes of a pod of which it wants the files copied, as the annotation names them. None for most.
+    /// Volumes of a pod whose files should be copied, as the annotation names them. `None` for most pods.
     pub(crate) fn volumes_to_copy(&self) -> Option<String> {
         let raw = self.raw_annotations();
         if !raw.contains(VOLUMES_TO_COPY) {
@@ -136,7 +136,7 @@ impl TypeMeta {
         }
     }
 
-    /// The object with `apiVersion` and `kind`: its own text, or its text behind what it lacks.
+    /// The object with `apiVersion` and `kind`: its own text, or its text with the missing fields prepended.
     pub(crate) fn complete<'a>(&self, item: &RawItem<'a>) -> Cow<'a, str> {
         let text = item.text;
         let Some(members) = text.strip_prefix('{') else { return Cow::Borrowed(text) };

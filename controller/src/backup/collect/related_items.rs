@@ -1,5 +1,5 @@
-//! Objects that are read from the cluster one by one: what actions ask for, which is written before the item it is for, and
-//! what is read once more when operations have ended (Velero `pkg/backup/backup.go`, `FinalizeBackup`, v1.18).
+//! Reads objects from the cluster one by one: items that actions ask for, which are written before the item that needs
+//! them, and items that are read again when operations have ended (Velero `pkg/backup/backup.go`, `FinalizeBackup`, v1.18).
 
 use backup_actions::ItemId;
 
@@ -10,12 +10,12 @@ use super::{
 };
 use crate::backup::report::scope_of;
 
-/// How many items may ask for one another in a row. Built-in actions make three.
+/// Maximum length of a chain of items that ask for one another. Built-in actions need three.
 const DEPTH: u8 = 32;
 
 impl<S: Sink> Collector<'_, S> {
-    /// Includes an object that another one asks for. The inner error says why it could not be read; then the other one is not
-    /// written either. One that does not exist is a warning.
+    /// Includes an object that `asked_by` asks for. The inner error says why it could not be read; then `asked_by` is not
+    /// written either. A missing object is a warning.
     pub(super) async fn include_related(
         &mut self,
         id: &ItemId,
@@ -55,7 +55,7 @@ impl<S: Sink> Collector<'_, S> {
         Ok(Ok(()))
     }
 
-    /// Includes an object of a block that is being written: the commands before its backup have been run.
+    /// Includes an object of a block that is being written: its pre commands have been run.
     pub(super) async fn include_member(
         &mut self,
         kind: &ResourceKind,
@@ -76,7 +76,7 @@ impl<S: Sink> Collector<'_, S> {
             && namespace.is_none_or(|namespace| plan.namespaces.includes(namespace))
     }
 
-    /// Replaces what was written of an item by its last form. Actions have asked for it, so no filter counts.
+    /// Replaces a written item by its final state. Actions have asked for it, so no filter applies.
     pub(super) async fn update(&mut self, id: &ItemId, completed: bool) -> Result<(), CollectError> {
         self.request.cancellation.check()?;
         let scope = scope_of(id.namespace.as_deref());
@@ -89,7 +89,7 @@ impl<S: Sink> Collector<'_, S> {
             Ok(Some(text)) => {
                 self.include(&kind, &text, InclusionReason::Required, 0).await?;
             }
-            // An operation that fails often removes what it was to change.
+            // A failed operation often removes the object that it should have changed.
             Ok(None) if !completed => {
                 self.output.report.info(&format!("{id} is gone after its operation"));
             }

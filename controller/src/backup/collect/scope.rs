@@ -7,15 +7,15 @@ use backup_core::{
     selection::{IncludesExcludes, is_glob},
 };
 
-/// As many namespaces as are read each by its name. More are listed with all others.
+/// Maximum number of namespaces that are read by name. For more, all namespaces are listed.
 const BY_NAME: usize = 16;
 
 #[derive(Clone, Debug)]
 pub(crate) struct NamespaceScope {
     filter: IncludesExcludes,
-    /// The chosen ones, as they were at the start; none if all are meant.
+    /// The namespaces chosen at the start; `None` if all are meant.
     chosen: Option<BTreeSet<String>>,
-    /// How many namespaces there were then, where all were listed.
+    /// Number of namespaces at the start, if all were listed.
     live: Option<usize>,
     /// Namespaces that are named but do not exist.
     pub(crate) missing: Vec<String>,
@@ -39,7 +39,7 @@ impl NamespaceScope {
     }
 
     /// Resolves the names and patterns of a spec against the live namespaces. A name that does not exist, and a pattern
-    /// without a match, stand for nothing (Velero `pkg/util/wildcard`, v1.18).
+    /// without a match, select nothing (Velero `pkg/util/wildcard`, v1.18).
     pub(crate) fn resolve(spec: &BackupSpec, live: &[String]) -> Self {
         let filter = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
         if includes_all(&spec.included_namespaces) {
@@ -66,23 +66,23 @@ impl NamespaceScope {
         self.chosen.is_some() && self.includes(namespace)
     }
 
-    /// The chosen namespaces; none if all are meant.
+    /// The chosen namespaces; `None` if all are meant.
     pub(crate) fn chosen(&self) -> Option<&BTreeSet<String>> {
         self.chosen.as_ref()
     }
 
-    /// The chosen namespaces, if they are few enough to be read each by its name.
+    /// The chosen namespaces, if they are few enough to be read by name.
     pub(crate) fn by_name(&self) -> Option<&BTreeSet<String>> {
         self.chosen().filter(|chosen| chosen.len() <= BY_NAME)
     }
 
-    /// How many namespaces there were when these were chosen, if that is known.
+    /// Number of namespaces when these were chosen, if known.
     pub(crate) fn live(&self) -> Option<usize> {
         self.live
     }
 }
 
-/// The names and patterns that no live namespace has.
+/// The names and patterns that match no live namespace.
 pub(crate) fn without_match(names: &[String], live: &[String]) -> Vec<String> {
     let is_idle = |name: &&String| {
         let alone = IncludesExcludes::new(std::slice::from_ref(*name), &[]);
@@ -91,7 +91,7 @@ pub(crate) fn without_match(names: &[String], live: &[String]) -> Vec<String> {
     names.iter().filter(is_idle).cloned().collect()
 }
 
-/// What of the live namespaces has to be known.
+/// Which live namespaces must be known.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Needed<'a> {
     None,

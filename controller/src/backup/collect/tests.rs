@@ -122,7 +122,7 @@ async fn requests_do_not_grow_with_the_number_of_namespaces(
     assert!(outcome.paths.len() < 40, "{} requests", outcome.paths.len());
 }
 
-/// Twenty of 68 namespaces: what the others have many of is listed in each of the twenty, everything else at once.
+/// Twenty of 68 namespaces: types with many items in the others are listed in each of the twenty, all other types at once.
 #[rstest::rstest]
 #[case(json!({ "includedNamespaces": ["mine-*"] }))]
 #[case(json!({ "includedNamespaces": ["mine-*"], "labelSelector": { "matchLabels": { "app": "web" } } }))]
@@ -145,7 +145,7 @@ async fn what_other_namespaces_hold_is_not_read(#[case] spec: serde_json::Value)
     assert_eq!(outcome.names().len(), 20 * 5 + 20, "each once, and the namespaces");
     let count = |end: &str| outcome.paths.iter().filter(|path| path.ends_with(end)).count();
     let whole = outcome.paths.iter().filter(|path| *path == "/api/v1/configmaps").count();
-    // Where they are not counted, no more is read of all than twenty lists cost.
+    // If items are not counted, the list over all namespaces is read for at most the cost of twenty lists.
     assert!((1..=3).contains(&whole), "{whole}");
     assert_eq!(count("/configmaps") - whole, 20);
     assert_eq!((count("/pods"), count("/widgets")), (1, 1));
@@ -162,7 +162,7 @@ async fn selectors_that_overlap_write_an_item_once() {
         { "matchLabels": { "app": "web" } }, { "matchLabels": { "tier": "front" } }
     ] });
     let outcome = collect(spec, api).await;
-    // Namespaces come along with their items, and only those.
+    // Only namespaces with items are included.
     assert_eq!(outcome.names(), ["configmaps/a/both", "configmaps/b/one", "namespaces/a", "namespaces/b"]);
 }
 
@@ -272,7 +272,7 @@ async fn a_policy_that_wants_files_copied_is_an_error_of_each_volume() {
     assert!(outcome.names().contains(&"pods/a/db"));
 }
 
-/// Whether volumes are snapshotted, and whether any action looks at claims, makes no difference.
+/// The result does not depend on snapshots of volumes, or on actions on claims.
 #[rstest::rstest]
 #[case(json!({}))]
 #[case(json!({ "snapshotVolumes": false }))]

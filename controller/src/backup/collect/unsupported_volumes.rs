@@ -1,5 +1,5 @@
-//! What people ask for about the data of volumes, by policy or annotation, and what is not done here: an error of each
-//! volume. Snapshots by CSI are the business of their action; it reports what it leaves out.
+//! Reports an error for each volume whose data users want saved in a way that is not supported here, by policy or
+//! annotation. CSI snapshots belong to their action, which reports the volumes that it leaves out.
 
 use backup_actions::{
     backup::CSI_PREFIX,
@@ -22,7 +22,7 @@ const SNAPSHOTS_OFF: &str =
     "snapshots of CSI volumes are off (--features of the controller has no EnableCSI)";
 
 impl<S: Sink> Collector<'_, S> {
-    /// Of a pod that was written.
+    /// Reports unsupported volumes of a written pod.
     pub(super) fn report_unsupported_volumes(&mut self, pod: &RawItem<'_>) {
         let (name, scope) = (pod.full_name(), scope_of(pod.namespace()));
         for volume in self.volumes_to_copy(pod.text()) {
@@ -41,7 +41,7 @@ impl<S: Sink> Collector<'_, S> {
         }
     }
 
-    /// Volumes of a pod, other than claims, of which the resource policy wants the files copied.
+    /// Volumes of a pod, other than claims, whose files should be copied by the resource policy.
     fn volumes_to_copy(&self, pod: &str) -> Vec<String> {
         let Some(policy) = self.request.plan.policy.as_ref().filter(|policy| !policy.volumes.is_empty())
         else {
@@ -58,7 +58,7 @@ impl<S: Sink> Collector<'_, S> {
         list(&pod, "/spec/volumes").filter(wanted).map(name).collect()
     }
 
-    /// Of a claim that was written.
+    /// Reports unsupported requests for a written claim.
     pub(super) async fn report_unsupported_claim(&mut self, kind: &ResourceKind, claim: &RawItem<'_>) {
         let plan = self.request.plan;
         let csi = kind.actions.iter().any(|one| one.action.name().starts_with(CSI_PREFIX));
@@ -104,7 +104,8 @@ impl<S: Sink> Collector<'_, S> {
     }
 }
 
-/// A claim that asks for one snapshot together with others (Velero `pkg/backup/actions/csi/pvc_action.go`, `handleVGS…`, v1.18).
+/// The error of a claim that asks for one snapshot together with others (Velero `pkg/backup/actions/csi/pvc_action.go`,
+/// `handleVGS…`, v1.18).
 fn apart_from_its_group(spec: &BackupSpec, claim: &Value) -> Option<String> {
     let key = spec.volume_group_snapshot_label_key.as_deref().filter(|key| !key.is_empty())?;
     let group = claim["metadata"]["labels"][key].as_str().filter(|group| !group.is_empty())?;
@@ -117,7 +118,7 @@ fn apart_from_its_group(spec: &BackupSpec, claim: &Value) -> Option<String> {
     })
 }
 
-/// Whether some rule asks for more than leaving volumes alone. Without one, no volume is read.
+/// Whether a rule asks for more than skipping volumes. Otherwise no volume is read.
 fn asks_for_something(policy: &ResourcePolicy) -> bool {
     policy.volumes.iter().any(|rule| rule.action.kind != VolumeActionKind::Skip)
 }
@@ -136,7 +137,7 @@ fn not_done(spec: &BackupSpec, policy: &ResourcePolicy, volume: &Volume, csi: bo
             "the resource policy asks for a snapshot, no plugin takes one, and those of CSI volumes are only taken where \
              --features has EnableCSI",
         ),
-        // The Backup asks for it, too: then it is an error already.
+        // If the Backup asks for it, too, it is an error already.
         VolumePlan::Snapshot { .. } if volume.csi.is_none() && spec.snapshot_volumes != Some(true) => Some(
             "the resource policy asks for a snapshot, its volume is not one of CSI, and no plugin takes one",
         ),
@@ -176,7 +177,7 @@ mod tests {
         let reason = not_done(&spec, &policy, &of(json!({ "csi": { "driver": "disk" } })), csi);
         assert_eq!(reason.is_some(), expected.is_some(), "{reason:?}");
         assert!(reason.unwrap_or_default().contains(expected.unwrap_or_default()), "{reason:?}");
-        // No rule holds on another one.
+        // No rule matches another volume.
         assert_eq!(not_done(&spec, &policy, &of(json!({ "hostPath": {} })), csi), None);
     }
 

@@ -1,5 +1,5 @@
-//! Commands after the backup of pods that have to be run, whatever happens to this process: the journal holds them, and they
-//! are run by the process that stops in between, or by the one that takes the backup over.
+//! Post commands of pods that must run whatever happens to this process: the journal holds them, and they are run by the
+//! process that stops in between, or by the one that takes the backup over.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ const COMPLETED: &str = "hooksPaid";
 pub(crate) struct PendingPostHooks {
     pub(crate) namespace: String,
     pub(crate) pod: String,
-    /// Uid of the pod: nothing is run in another one of this name.
+    /// Uid of the pod: no command runs in another pod of this name.
     pub(crate) uid: String,
     pub(crate) post: Vec<Hook>,
 }
@@ -39,18 +39,18 @@ impl PendingPostHooks {
         }
     }
 
-    /// The entry that they are pending from now on.
+    /// The entry that makes the commands pending.
     pub(crate) fn pending_entry(&self) -> Value {
         json!({ PENDING: self })
     }
 
-    /// The entry that they have been run.
+    /// The entry that ends them: they have been run.
     pub(crate) fn completed_entry(&self) -> Value {
         json!({ COMPLETED: self.uid })
     }
 
-    /// What is still pending by all entries, in order. Entries about other things are passed over. An entry about hooks that
-    /// cannot be decoded is an error: then it is not known what is pending.
+    /// Commands that are still pending by all entries, in order. Other entries are ignored. Fails if an entry about hooks
+    /// cannot be decoded: then it is unknown which commands are pending.
     pub(crate) fn read(entries: &[Value]) -> Result<Vec<Self>, serde_json::Error> {
         let mut pending: Vec<Self> = Vec::new();
         for entry in entries {
@@ -64,7 +64,7 @@ impl PendingPostHooks {
         Ok(pending)
     }
 
-    /// Pods, as `namespace/name`, that had commands run around them already, by all entries.
+    /// Pods, as `namespace/name`, whose commands were begun before, by all entries.
     pub(super) fn earlier_pods(entries: &[Value]) -> Result<BTreeSet<String>, serde_json::Error> {
         let pending = entries.iter().filter_map(|entry| entry.get(PENDING));
         pending.map(|one| Ok(Self::deserialize(one)?.full_name())).collect()
@@ -74,8 +74,8 @@ impl PendingPostHooks {
         format!("{}/{}", self.namespace, self.pod)
     }
 
-    /// Runs them; nothing in a pod that is gone or was replaced. What went wrong, as sentences. Commands that could not be
-    /// begun stay pending.
+    /// Runs the commands, but not in a pod that is gone or was replaced. Returns messages about errors. Commands that
+    /// could not be begun stay pending.
     async fn run(
         &self,
         executor: &dyn Executor,
@@ -107,7 +107,7 @@ impl PendingPostHooks {
     }
 }
 
-/// Runs all that is pending. What went wrong, as sentences.
+/// Runs all pending commands. Returns messages about errors.
 pub(crate) async fn run_pending(
     executor: &dyn Executor,
     journal: &dyn JournalWriter,

@@ -1,4 +1,4 @@
-//! Which commands belong to a pod: those of its annotations, or those of the Backup. Pure.
+//! Which commands belong to a pod: from its annotations, or from the Backup. Pure.
 
 use backup_actions::{
     RuleUse,
@@ -11,7 +11,7 @@ use backup_core::api::{
 
 use crate::hooks::{Hook, HookAnnotations, HookKeys, Pod, limited};
 
-/// End of the keys of annotations.
+/// Common part of the keys of annotations.
 const KEY: &str = "hook.backup.velero.io/";
 const KEYS: HookKeys = HookKeys {
     main: "command",
@@ -24,7 +24,7 @@ const KEYS: HookKeys = HookKeys {
 pub(crate) struct PodHooks {
     pub(crate) pre: Vec<Hook>,
     pub(crate) post: Vec<Hook>,
-    /// What is wrong with them, as sentences.
+    /// Messages about errors in them.
     pub(crate) problems: Vec<String>,
 }
 
@@ -65,7 +65,8 @@ impl HookRules {
         Self(rules.collect())
     }
 
-    /// A pod and its commands; `None` if it has none, and nothing is wrong with its annotations. `text` is only read if there can be some.
+    /// A pod and its commands; `None` if there are neither commands nor errors in annotations. `text` is only parsed if there may
+    /// be some.
     pub(crate) fn of_text(&self, text: &str, annotations: &str) -> Option<(Pod, PodHooks)> {
         if self.0.is_empty() && !annotations.contains(KEY) {
             return None;
@@ -76,13 +77,13 @@ impl HookRules {
         (!nothing).then_some((pod, hooks))
     }
 
-    /// The hooks of the Backup that have applied to no pod, as sentences.
+    /// Messages about hooks of the Backup that have applied to no pod.
     pub(crate) fn idle(&self) -> Vec<String> {
         let to = "pod of this backup, so no command of it was run";
         self.0.iter().filter_map(|rule| rule.used.idle(to, "namespaces, resources and labels")).collect()
     }
 
-    /// The commands of a pod. Annotations for before, or for after, take the place of what the Backup says for that.
+    /// The commands of a pod. Pre or post annotations replace the pre or post commands of the Backup.
     pub(crate) fn for_pod(&self, pod: &Pod) -> PodHooks {
         let mut problems = Vec::new();
         let pre = annotated(pod, "pre.", &mut problems).or_else(|| annotated(pod, "", &mut problems));
@@ -105,7 +106,7 @@ impl HookRules {
     }
 }
 
-/// The hook of annotations that begin so, if there is a command.
+/// The hook of annotations that begin with `phase`, if there is a command.
 fn annotated(pod: &Pod, phase: &str, problems: &mut Vec<String>) -> Option<Hook> {
     let prefix = format!("{phase}{KEY}");
     let mut annotations = HookAnnotations::new(pod, &prefix, KEYS, problems);

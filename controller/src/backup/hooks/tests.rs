@@ -23,7 +23,7 @@ fn hook(command: &str) -> Hook {
     }
 }
 
-/// Of a pod in namespace `a`.
+/// Pending commands of a pod in namespace `a`.
 fn pending(pod_name: &str) -> PendingPostHooks {
     PendingPostHooks::new(&pod(pod_name), &[hook("thaw"), hook("tell")])
 }
@@ -32,7 +32,7 @@ fn pending(pod_name: &str) -> PendingPostHooks {
 async fn a_takeover_runs_pending_hooks_and_reports_unknown_outcomes() {
     let (pods, journal) = (Arc::new(FakePods::running(&["p", "q"])), MemoryJournal::default());
     let hooks = || Hooks::new(Arc::clone(&pods) as _, Arc::new(journal.clone()), Progress::default());
-    // The first process dies after the command before the backup of q.
+    // The first process dies after the pre command of q.
     let first = hooks();
     for name in ["p", "q"] {
         first.begin(&pod(name), &[hook("thaw")]).await.unwrap();
@@ -46,7 +46,7 @@ async fn a_takeover_runs_pending_hooks_and_reports_unknown_outcomes() {
     let [error] = &taken.errors[..] else { panic!("{taken:?}") };
     assert!(error.contains("pod a/q") && error.contains("not known"), "{error}");
     assert!(taken.again.unwrap().contains("a/p, a/q"));
-    // Nothing is run twice.
+    // No command runs twice.
     assert!(hooks().take_over(&journal.all()).await.unwrap().errors.is_empty());
     assert_eq!(pods.ran().len(), 4);
 }

@@ -35,13 +35,13 @@ async fn run(cluster: &Cluster) {
     end(cluster, worker(&cluster.context()).0).await;
 }
 
-/// Runs a worker to its end, and not for ever.
+/// Runs a worker to its end, for at most ten minutes.
 async fn end(cluster: &Cluster, worker: Worker<Backups>) {
     let ended = tokio::time::timeout(Duration::from_mins(10), Box::pin(worker.run())).await;
     assert!(ended.is_ok(), "still at work on {}", cluster.get(BACKUP));
 }
 
-/// One that has seen the Backup.
+/// A dispatcher that has seen the Backup.
 fn dispatcher(cluster: &Cluster, ctx: &JobContext) -> Dispatcher<Backups> {
     let mut dispatcher = Dispatcher::new(ctx.clone(), Backups::fake(ctx));
     dispatcher.touched(WatchEvent::Applied(serde_json::from_value(cluster.get(BACKUP)).unwrap()));
@@ -49,7 +49,7 @@ fn dispatcher(cluster: &Cluster, ctx: &JobContext) -> Dispatcher<Backups> {
     dispatcher
 }
 
-/// How often the items were listed.
+/// Number of times that the items were listed.
 fn collections(cluster: &Cluster) -> usize {
     cluster.asked(&format!("GET {ITEMS}"))
 }
@@ -58,7 +58,7 @@ async fn claims(ctx: &JobContext) -> usize {
     ctx.ledger.read(VELERO_SCOPE).await.unwrap().map_or(0, |stored| stored.ledger.len())
 }
 
-/// A Restore that works, and holds the ledger alone.
+/// A running Restore that holds the ledger alone.
 async fn restore_holds(cluster: &Cluster) {
     let backup = cluster.get(BACKUP);
     cluster.remove(BACKUP);
@@ -67,7 +67,7 @@ async fn restore_holds(cluster: &Cluster) {
     cluster.put(BACKUP, backup);
 }
 
-/// A phase that is an end is published only when the store says so.
+/// A terminal phase is published only after the metadata is in the store.
 fn metadata_comes_first(cluster: &Cluster, method: &str, path: &str, body: &Value) -> Option<u16> {
     let phase = &body["status"]["phase"];
     if method == "PATCH" && path == BACKUP && (phase == "Completed" || phase == "PartiallyFailed") {
@@ -142,7 +142,7 @@ async fn a_store_that_fails_in_the_last_steps_keeps_it_finalizing_with_the_reaso
     for file in ["b-logs.gz", "b-results.gz", "velero-backup.json"] {
         let cluster = Cluster::with(metadata_comes_first);
         ready(&cluster);
-        // A folder where the file should be.
+        // A folder blocks the path of the file.
         std::fs::create_dir_all(cluster.file(file)).unwrap();
         let ctx = cluster.context();
         let running = tokio::spawn(worker(&ctx).0.run());
@@ -247,7 +247,7 @@ async fn a_backup_found_running_is_collected_from_the_start_to_the_same_end() {
     for (phase, end) in [
         ("InProgress", "Completed"),
         ("Finalizing", "Completed"),
-        // It had published that something is missing.
+        // The phase already said that something is missing.
         ("FinalizingPartiallyFailed", "PartiallyFailed"),
     ] {
         let cluster = Cluster::with(metadata_comes_first);
@@ -291,7 +291,7 @@ async fn what_was_collected_without_a_claim_is_not_stored() {
     let after = Arc::clone(&taken);
     let cluster = Cluster::with(move |cluster, _, path, _| {
         if path == ITEMS {
-            // Somebody releases the claim by force, and restores.
+            // A user releases the claim by force, and a restore runs.
             let [ledger, restore] = after.get().unwrap().clone();
             cluster.put(LEDGER, ledger);
             cluster.put(RESTORE, restore);

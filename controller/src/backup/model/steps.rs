@@ -1,4 +1,4 @@
-//! The steps of a controller, as `job/worker.rs` and the store take them.
+//! The steps of a controller, as in `job/worker.rs` and the store.
 
 use backup_core::phase::{Phase as _, Stage};
 
@@ -11,14 +11,14 @@ use super::{
 use crate::{job::lifecycle::Lifecycle as _, testing::backup};
 
 impl Step {
-    /// Whether it changes something that others can see.
+    /// Whether it changes state that others can see.
     pub(crate) fn writes(&self) -> bool {
         !matches!(self, Self::Reads | Self::Looks(..) | Self::Asks(..) | Self::Contents | Self::Checks(..))
     }
 }
 
 impl Record {
-    /// Who has gone on with its contents last.
+    /// The last renewal of its contents.
     fn renewal(self) -> u8 {
         match self.operations {
             Operations::Ended(renewal) => renewal,
@@ -112,7 +112,7 @@ impl World {
         self.workers[number].step = next;
     }
 
-    /// The Backup as it is stored.
+    /// The Backup as stored in the API server.
     fn object(&self) -> Backup {
         let mut object = backup(self.phase());
         if self.deleting {
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// Claims again, gives the claim back, or lets the Backup go.
+    /// Claims again, releases the claim, or removes the finalizer.
     fn claims_or_lets_go(&mut self, number: usize, step: Step, mistake: Option<Mistake>) -> Step {
         match step {
             Step::Marks(phase, lost) => {
@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    /// `Location::abandon_backup`: create-only, as the record of an end is.
+    /// `Location::abandon_backup`: create-only, like the record of an end.
     fn abandons(&mut self, number: usize, mistake: Option<Mistake>) -> Step {
         let last = self.store.records.last_key_value().map(|(at, record)| (*at, *record));
         let is_lost = |at| self.workers[number].lost == Some(at);
@@ -204,7 +204,7 @@ impl World {
         Step::Destroys
     }
 
-    /// What the deletion does whose store is away (`backup/leftovers.rs`).
+    /// The next step of a deletion whose store is unavailable (`backup/leftovers.rs`).
     pub(crate) fn lets_go_without_store(&self, number: usize) -> Step {
         match &self.workers[number].step {
             Step::Looks(phase, _) if !rests(&BackupPhase::from(phase.as_str()), false) => Step::Destroys,
@@ -217,7 +217,7 @@ impl World {
         over || !self.ledger.held
     }
 
-    /// A restore is admitted, and works.
+    /// A restore is admitted, and runs.
     pub(crate) fn restores(&mut self) {
         self.ledger.held = false;
         self.ledger.restoring = true;
@@ -232,7 +232,7 @@ impl World {
     /// `job/worker/operations.rs`.
     fn operates(&mut self, number: usize, step: Step, luck: Luck, mistake: Option<Mistake>) -> Step {
         match step {
-            // Create-only; what another controller has recorded is looked at.
+            // Create-only; the record of another controller is read instead.
             Step::Waits(phase, collected, record) => {
                 let first = *self.store.records.entry(record).or_insert(collected) == collected;
                 let fails = !first
@@ -283,7 +283,7 @@ impl World {
         }
     }
 
-    /// Publishes the phase that operations make. False if the Backup has come further than it can follow.
+    /// Publishes the phase that results from operations. False if it cannot follow the Backup's current phase.
     fn shows(&mut self, read: &str, known: Option<bool>, failed: bool) -> bool {
         let (read, operations) = (BackupPhase::from(read), [operation(known)]);
         let next = records::phase(Counts::of_all(&operations), i64::from(failed), &read);
@@ -340,15 +340,15 @@ impl World {
                 Step::Ends(Record { attempt: 0, failed, operations: Operations::None })
             }
             (Plan::Fail { .. }, _) => Step::Fails,
-            // Shown to people, and looked at again.
+            // Reported to users, and read again later.
             _ => Step::Reads,
         }
     }
 
-    /// `Location::open_backup`, or `begin_again` after a record that can't be finished any more.
+    /// `Location::open_backup`, or `begin_again` after a record that can no longer be finished.
     fn opens(&mut self, phase: String, lost: Option<(u8, Record)>, mistake: Option<Mistake>) -> Step {
         let after = match lost {
-            // Only what was just looked at counts.
+            // Only a record that was just read counts.
             Some(_) if self.store.records.values().any(|record| record.attempt == 0) => return Step::Reads,
             Some((of, record)) => {
                 for key in [&mut self.store.contents, &mut self.store.side] {
@@ -362,14 +362,14 @@ impl World {
             {
                 return Step::Fails;
             }
-            // Another controller has come further.
+            // Another controller is ahead.
             None => return Step::Reads,
         };
         self.store.uploads.clear();
         Step::Collects(phase, after + 1)
     }
 
-    /// Create-only: what stands there already counts.
+    /// Create-only: an existing record counts.
     fn decides(&mut self, number: usize, mistake: Option<Mistake>) -> Step {
         let (record, at) = match self.workers[number].hand {
             Some(Hand::Collected(record, at)) => (record, at),
@@ -399,7 +399,7 @@ impl World {
                 self.store.contents = own;
                 return Step::Side;
             }
-            // Gone before it became visible, or another controller has put other parts into it.
+            // The upload is gone, or another controller has put other parts into it.
             Step::Completes => self.workers[number].lost = Some(at),
             Step::Side if mistake == Some(Mistake::EndsFirst) && self.store.side.is_none() => {
                 self.store.side = own;
@@ -415,7 +415,7 @@ impl World {
             Step::Metadata if self.store.contents == own => {
                 let stored = *self.store.metadata.get_or_insert(record);
                 if stored.failed == record.failed {
-                    // What nobody needs any more is removed.
+                    // Files that are no longer needed are removed.
                     self.store.records.clear();
                     self.store.uploads.clear();
                     self.store.kept.clear();
@@ -424,7 +424,7 @@ impl World {
             }
             _ => {}
         }
-        // Other bytes, or none: the store is looked at anew.
+        // Other bytes, or none: the store is read again.
         if mistake != Some(Mistake::KeepsHand) {
             self.workers[number].hand = None;
         }
@@ -432,7 +432,7 @@ impl World {
     }
 }
 
-/// What comes after a collection.
+/// The step after a collection.
 fn collects(phase: String, collected: Record, record: u8, mistake: Option<Mistake>) -> Step {
     if collected.operations == Operations::Run {
         Step::Waits(phase, collected, record)

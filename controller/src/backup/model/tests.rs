@@ -5,9 +5,9 @@ use stateright::{Checker, HasDiscoveries, Model};
 
 use super::*;
 
-/// Steps that no exploration may reach: one that does is not complete.
+/// Maximum number of steps: an exploration that reaches it is incomplete.
 const CAP: usize = 4_000_000;
-/// What has to be seen for the exploration to show anything.
+/// Properties that an exploration must reach to be meaningful.
 const SEEN: [&str; 8] = [
     "it completes",
     "it partially fails",

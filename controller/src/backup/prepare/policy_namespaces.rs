@@ -1,7 +1,7 @@
 //! Namespaces that the resource policy selects by their labels, written into the spec of a Backup when it starts.
 //!
-//! Velero: `pkg/controller/backup_controller.go` (`mergeNamespacesByLabel`), after 1.18. Selected namespaces take the place of an empty
-//! `includedNamespaces`; `*` stays all, and what is left out by a label is left out of either.
+//! Velero: `pkg/controller/backup_controller.go` (`mergeNamespacesByLabel`), after 1.18. Selected namespaces replace an empty
+//! `includedNamespaces`; `*` still means all, and namespaces excluded by label are excluded from either.
 
 use backup_core::{
     api::BackupSpec, resource_policy::NamespaceLabels, selection::IncludesExcludes, validate::Finding,
@@ -10,11 +10,11 @@ use backup_core::{
 use super::Facts;
 
 const INCLUDED: &str = "spec.resourcePolicy: includeExcludePolicy.includedNamespacesByLabel";
-/// Most names in a message.
+/// Maximum number of names in a message.
 const MAX_NAMES: usize = 5;
 
-/// Adds the namespaces. The error is why the backup cannot run with them: a spec with fewer namespaces than are meant by it is never
-/// one of all, and one with more than its claim was for is none that the lock knows of.
+/// Adds the namespaces. The error says why the backup cannot run with them: a spec that selects fewer namespaces than intended
+/// must not become one of all, and one that selects more than its claim covers is unknown to the lock.
 pub(super) fn select(spec: &mut BackupSpec, by_label: &NamespaceLabels, facts: &Facts) -> Option<Finding> {
     if by_label.is_empty() {
         return None;

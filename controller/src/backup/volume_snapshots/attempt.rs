@@ -1,4 +1,4 @@
-//! One attempt to snapshot one volume: whether it is wanted, which plugin takes it, and what it has come to.
+//! One attempt to snapshot one volume: whether it is wanted, which plugin takes it, and its outcome.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -25,8 +25,8 @@ pub(crate) struct SnapshotLocation {
     pub(crate) snapshotter: Arc<dyn VolumeSnapshotter>,
 }
 
-/// Asks plugins for snapshots. May do so for several volumes at a time, as Velero does (`pkg/backup/backup.go`, item block
-/// workers, v1.18): a plugin serves each call by itself.
+/// Asks plugins for snapshots. May be called for several volumes concurrently, as in Velero (`pkg/backup/backup.go`, item
+/// block workers, v1.18): a plugin serves each call by itself.
 pub(super) struct Snapshots {
     pub(super) locations: Vec<SnapshotLocation>,
     pub(super) notes: SnapshotNotes,
@@ -35,18 +35,18 @@ pub(super) struct Snapshots {
 
 pub(super) struct Attempt {
     pub(super) outcome: Outcome,
-    /// What went wrong, as sentences.
+    /// Messages about errors.
     pub(super) problems: Vec<String>,
 }
 
 pub(super) enum Outcome {
-    /// None is wanted, or none can be had; why.
+    /// No snapshot is wanted, or none is possible; the reason.
     Skipped(String),
-    /// No plugin knows the volume; a sentence.
+    /// No plugin knows the volume; the reason.
     Left(String),
     Taken(VolumeSnapshot),
     Failed(VolumeSnapshot),
-    /// Whether there is one is not known.
+    /// It is unknown whether the snapshot exists.
     Unknown(VolumeSnapshot),
 }
 
@@ -105,7 +105,7 @@ impl Snapshots {
         self.snapshot(&*location.snapshotter, VolumeSnapshot::new(spec), backup, problems).await
     }
 
-    /// Finds the first location whose plugin knows the volume, and the id by which it does.
+    /// Finds the first location whose plugin knows the volume, and the plugin's id of the volume.
     async fn find(
         &self,
         volume: &Value,
@@ -138,7 +138,7 @@ impl Snapshots {
         let answer = snapshotter.snapshot(id, zone, tags).await;
         crash::point("after-snapshot");
         let outcome = match answer {
-            // Not ended in the journal: an attempt that takes this backup over must not try it again either.
+            // No end is recorded: an attempt that resumes this backup must not retry it either.
             Err(error) if is_unknown(&error) => {
                 problems.push(unknown_outcome(&wanted, &error.to_string()));
                 Outcome::Unknown(wanted.failed())
@@ -159,7 +159,7 @@ impl Snapshots {
         Ok(outcome)
     }
 
-    /// Deletes a snapshot that is in no backup, and notes that; else why it stays.
+    /// Deletes a snapshot that is in no backup, and notes that. The inner error says why it is left.
     pub(super) async fn remove(&self, snapshot: &VolumeSnapshot) -> Result<Result<(), String>, StoreError> {
         let location = self.locations.iter().find(|location| location.name == snapshot.spec.location);
         let (Some(location), Some(id)) = (location, snapshot.usable()) else { return Ok(Ok(())) };
@@ -171,7 +171,7 @@ impl Snapshots {
     }
 }
 
-/// Whether there may be a snapshot all the same.
+/// Whether the snapshot may exist in spite of the error.
 fn is_unknown(error: &PluginError) -> bool {
     error.leaves_outcome_unknown() || matches!(error, PluginError::Nonsense { .. })
 }

@@ -14,11 +14,11 @@ use backup_plugins::{
 /// Knows volumes with a hostPath below its folder.
 #[derive(Default)]
 pub(crate) struct Disks {
-    /// Of the paths that it knows.
+    /// Prefix of the paths that it knows.
     pub(crate) folder: &'static str,
-    /// How the next calls that change something go wrong; with `true` the outcome is unknown.
+    /// Errors of the next calls that change something; with `true` the outcome is unknown.
     pub(crate) wrong: Mutex<Vec<bool>>,
-    /// How long a snapshot takes.
+    /// Duration of a snapshot.
     pub(crate) takes: Duration,
     pub(crate) asked: Mutex<Vec<String>>,
 }

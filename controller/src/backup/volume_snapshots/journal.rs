@@ -1,7 +1,7 @@
-//! The journal of snapshots, one entry before a plugin is asked and one when it has answered: after a crash nothing is taken
-//! twice, and what was begun and never ended is reported, as its outcome is unknown.
+//! The journal of snapshots, with one entry before a plugin is called and one after its answer: after a crash no snapshot is
+//! taken twice, and snapshots without an end are reported, as their outcome is unknown.
 //!
-//! The tasks that take snapshots belong to it: a collection that ends early leaves them behind, and what they were at is noted
+//! It owns the tasks that take snapshots: a collection that ends early leaves them running, and their outcomes are noted
 //! before anything else is done with the backup.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -22,17 +22,17 @@ const ENDED: &str = "snapshotEnded";
 #[derive(Clone)]
 pub(crate) struct SnapshotJournal {
     pub(super) notes: SnapshotNotes,
-    /// What earlier attempts have begun, as [`prior_snapshots`] reads it.
+    /// Snapshots that earlier attempts have begun, as [`prior_snapshots`] reads them.
     pub(super) prior: BTreeMap<String, VolumeSnapshot>,
-    /// Those who take snapshots; they end with the last clone.
+    /// Tasks that take snapshots; they are aborted with the last clone.
     pub(super) tasks: Arc<Mutex<JoinSet<()>>>,
-    /// They begin no other one.
+    /// Cancelled when they must begin no other snapshot.
     pub(super) stop: CancellationToken,
 }
 
 impl SnapshotJournal {
-    /// Goes on from these entries; those about other things are passed over. An entry that cannot be decoded is an error: then it
-    /// is not known what was taken.
+    /// Loads these entries, and ignores entries that are not about snapshots. Fails if an entry cannot be decoded: then it is
+    /// unknown which were taken.
     pub(crate) fn take_over(writer: Arc<dyn JournalWriter>, entries: &[Value]) -> Result<Self, StoreError> {
         let prior = prior_snapshots(entries).map_err(|error| undecodable("snapshots of volumes", &error))?;
         Ok(Self {
@@ -43,7 +43,7 @@ impl SnapshotJournal {
         })
     }
 
-    /// Waits until what plugins were asked for is noted. No other snapshot is begun.
+    /// Waits until the outcomes of all begun snapshots are noted. No other snapshot is begun.
     pub(crate) async fn settle(&self) {
         self.stop.cancel();
         let mut tasks = std::mem::take(&mut *self.tasks.lock());
@@ -51,7 +51,7 @@ impl SnapshotJournal {
     }
 }
 
-/// Where a task notes what it does.
+/// The journal entries of a task.
 #[derive(Clone)]
 pub(super) struct SnapshotNotes(Arc<dyn JournalWriter>);
 
@@ -65,8 +65,8 @@ impl SnapshotNotes {
     }
 }
 
-/// Snapshots that were begun and are not known to have failed, by the names of their PersistentVolumes. The outcome of one that is
-/// New is unknown.
+/// Snapshots that were begun and are not known to have failed, by the names of their PersistentVolumes. If the phase is New, the
+/// outcome is unknown.
 pub(crate) fn prior_snapshots(
     entries: &[Value],
 ) -> Result<BTreeMap<String, VolumeSnapshot>, serde_json::Error> {

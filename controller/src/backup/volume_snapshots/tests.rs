@@ -22,7 +22,7 @@ fn backup() -> Backup {
     backup
 }
 
-/// One attempt at a backup that goes on from this journal.
+/// One attempt at a backup that continues this journal.
 fn attempt(journal: &MemoryJournal, locations: &[(&str, &Arc<Disks>)]) -> VolumeSnapshots {
     let taken_over = SnapshotJournal::take_over(Arc::new(journal.clone()), &journal.all()).unwrap();
     let location = |(name, disks): &(&str, &Arc<Disks>)| SnapshotLocation {
@@ -32,7 +32,7 @@ fn attempt(journal: &MemoryJournal, locations: &[(&str, &Arc<Disks>)]) -> Volume
     VolumeSnapshots::new(locations.iter().map(location).collect(), taken_over, true, Arc::default())
 }
 
-/// Takes a snapshot of a volume; what went wrong.
+/// Takes a snapshot of a volume, and returns messages about errors.
 async fn take(snapshots: &mut VolumeSnapshots, volume: &Value) -> Vec<String> {
     snapshots.take(of(volume), &backup()).await.unwrap()
 }
@@ -46,7 +46,7 @@ fn slow() -> Arc<Disks> {
     Arc::new(Disks { takes: Duration::from_secs(10), ..Disks::new("/disks/") })
 }
 
-/// Begins the snapshots of these volumes, each in a block of its own.
+/// Begins the snapshots of these volumes, each in a separate block.
 fn begin(snapshots: &mut VolumeSnapshots, names: &[&str]) {
     for name in names {
         snapshots.begin(vec![of(&volume(name, &format!("/disks/{name}")))], &backup());
@@ -118,7 +118,7 @@ async fn a_snapshot_of_unknown_outcome_is_not_taken_again() {
     for word in ["is not known", "VolumeSnapshotLocation only", "velero.io/backup=b", "one of a "] {
         assert!(problems[0].contains(word), "nothing of {word}: {problems:?}");
     }
-    // Nor by the next attempt, whether it meets the volume or not.
+    // The next attempt does not take it either, whether it meets the volume or not.
     for meets in [true, false] {
         let mut next = attempt(&journal, &[("only", &disks)]);
         let mut problems = Vec::new();
@@ -195,7 +195,7 @@ async fn what_was_begun_for_a_volume_that_is_not_in_the_backup_is_removed() {
     }
 }
 
-/// A collection that ends early waits for what plugins were asked for. The next attempt takes none twice, and knows all.
+/// A collection that ends early waits for snapshots that were begun. The next attempt takes none twice, and knows all.
 #[tokio::test(start_paused = true)]
 async fn what_was_begun_is_noted_before_the_next_attempt() {
     let (disks, journal) = (slow(), MemoryJournal::default());
@@ -218,7 +218,7 @@ async fn what_was_begun_is_noted_before_the_next_attempt() {
     assert_eq!(disks.asked().len(), 3);
 }
 
-/// As when leadership is lost: who leads now reads the journal.
+/// As when leadership is lost: the new leader reads the journal.
 #[tokio::test(start_paused = true)]
 async fn what_is_not_waited_for_ends_with_the_journal() {
     let (disks, journal) = (slow(), MemoryJournal::default());

@@ -144,12 +144,12 @@ fn what_a_store_keeps_is_left_alone_until_its_date_unless_somebody_asks_again() 
     }
     assert_eq!(plan(&request(None, None), &week), "begin", "a new request looks at once");
     assert_eq!(plan(&begun, &locked("Completed", "2026-11-08T12:00:00Z")), "continue", "of another deletion");
-    // The store need not be there, nor anything else, while nothing is to be done.
+    // While there is nothing to do, neither the store nor anything else is needed.
     let away = Facts { store: Store::NotNow("away".to_owned()), ..week };
     assert_eq!(plan(&begun, &away), "sleep");
 }
 
-/// A refused backup has nothing in the store: what is there under its name is another's.
+/// A refused backup has nothing in the store: files under its name belong to another.
 #[test]
 fn only_a_backup_that_was_valid_may_have_files() {
     let mut refused = backup("FailedValidation");

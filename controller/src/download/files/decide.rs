@@ -1,4 +1,4 @@
-//! Who is given which bytes. Pure.
+//! Decides who may read which bytes. Pure.
 
 use std::ops::Range;
 
@@ -13,15 +13,15 @@ use super::super::decide::{self as life, Plan, TTL};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// No such request, or not its key, or its time is over.
+    /// No such request, a wrong key, or an expired request.
     NotAllowed,
-    /// The key is right, but the request was not looked at yet.
+    /// The key is right, but the request was not reconciled yet.
     NotYet,
-    /// The request could not be answered: why.
+    /// The request could not be answered, with the reason.
     Failed(String),
 }
 
-/// What may be read with this key. Whoever does not have the key of a request that stands is not told what there is.
+/// What may be read with this key. Without the key of a valid request, the client does not learn what exists.
 pub(super) fn admit(
     request: Option<DownloadRequest>,
     key: &str,
@@ -32,7 +32,7 @@ pub(super) fn admit(
         Some(Ok(asked)) if asked.is_opened_by(key) => asked,
         _ => return Err(Refusal::NotAllowed),
     };
-    // Who makes a request can write any expiration into it; it is never longer than one that is answered at its last moment.
+    // A creator can write any expiration into the request; it is never longer than that of one answered at its last moment.
     let created = request.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let standing = created.and_then(|created| created.checked_add(2 * TTL).ok()).is_some_and(|end| now < end);
     if !standing || request.metadata.deletion_timestamp.is_some() {
@@ -51,14 +51,14 @@ pub(super) fn admit(
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Whole,
-    /// These; at least one.
+    /// These bytes; at least one.
     Of(Range<u64>),
-    /// None: the range lies behind the end.
+    /// None: the range begins after the end.
     None,
 }
 
-/// What a Range header means for a file of this size and version (RFC 9110, 13.1.5 and 14.2). What is not understood, several
-/// ranges, and a range of another version is as if there were none.
+/// The meaning of a Range header for a file of this size and version (RFC 9110, 13.1.5 and 14.2). An unknown form, several
+/// ranges, and a range of another version are ignored.
 pub(super) fn part(
     range: Option<&str>,
     if_range: Option<&str>,
@@ -153,7 +153,7 @@ mod tests {
             (Some("bytes=4-2"), None, Some(10), Part::Whole),
             (Some("bytes="), None, Some(10), Part::Whole),
             (Some("lines=1-2"), None, Some(10), Part::Whole),
-            // A store that knows no sizes can't read in part.
+            // A store without sizes can't read in part.
             (Some("bytes=3-"), None, None, Part::Whole),
         ] {
             assert_eq!(

@@ -1,4 +1,4 @@
-//! What a Restore would do, line by line, while it is found out.
+//! The plan of a Restore, line by line, while it is computed.
 
 use axum::{body::Body, response::Response};
 use backup_core::{
@@ -18,7 +18,7 @@ use super::{Refused, Server, not_allowed, too_many, use_up};
 
 const AHEAD: usize = 2;
 
-/// Uses the request up, and begins to answer it. An answer that is broken off is not gone on with.
+/// Uses the request up, and begins to answer it. An interrupted answer cannot be resumed.
 pub(super) async fn answer(
     server: &Server,
     request: DownloadRequest,

@@ -1,4 +1,4 @@
-//! From the store to the reader, no faster than the reader takes it.
+//! Copies from the store to the reader, no faster than the reader reads.
 
 use std::{io, time::Duration};
 
@@ -8,18 +8,18 @@ use bytes::Bytes;
 use futures::{StreamExt as _, stream, stream::BoxStream};
 use tokio::{sync::mpsc, time::timeout};
 
-/// How long store or reader may stand still. Less than clients wait for.
+/// Timeout for a stalled store or reader. Less than the timeout of clients.
 const STALL: Duration = Duration::from_secs(20);
 const AHEAD: usize = 2;
 
 enum Piece {
     Bytes(Bytes),
-    /// These were all. Without it a body is broken off, also one whose length was not told.
+    /// The end of the bytes. Without it a body is aborted, also one of unknown length.
     End,
 }
 
-/// A body of these bytes. Before the last piece is handed out, `use_up` is run; if it fails, the body is broken off. `held` is
-/// let go when the last piece is handed out, or nobody waits for it any more.
+/// A body of these bytes. `use_up` is run before the last piece is sent; if it fails, the body is aborted. `held` is released
+/// when the last piece is sent, or the reader is gone.
 pub(super) fn body<H: Send + 'static>(
     bytes: BoxStream<'static, Result<Bytes, StoreError>>,
     use_up: impl Future<Output = Result<(), String>> + Send + 'static,
@@ -36,7 +36,7 @@ pub(super) fn body<H: Send + 'static>(
         }
         drop(held);
     });
-    // The end is told by a word; a channel that closes without it is a pump that has given up.
+    // The end is an explicit message; a channel that closes without it belongs to a pump that has failed.
     let pieces = stream::unfold(Some(from_store), |from_store| async move {
         let mut from_store = from_store?;
         match from_store.recv().await {
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&held), 2);
         tokio::time::sleep(STALL.mul_f32(0.2)).await;
         assert_eq!(Arc::strong_count(&held), 1);
-        // Whoever comes back later sees that it is not all.
+        // A later reader sees that the body is not complete.
         all(body).await.unwrap_err();
     }
 

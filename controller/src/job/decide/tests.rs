@@ -204,7 +204,7 @@ fn a_deleted_backup_is_let_go_unless_it_is_committed_and_then_it_is_finished_fir
                 (Some(&Stored::Recorded), false, Plan::Finish),
                 (Some(&Stored::Recorded), true, Plan::LetGo),
                 (Some(&Stored::Others { uid: "x".to_owned() }), false, Plan::LetGo),
-                // Of another program: left as it is.
+                // Written by another program: not changed.
                 (Some(&Stored::Ours(Stage::New)), false, Plan::LetGo),
             ] {
                 let seen = Seen { deleting: true, in_hand, lost, ..seen(&phase, stored) };
@@ -214,7 +214,7 @@ fn a_deleted_backup_is_let_go_unless_it_is_committed_and_then_it_is_finished_fir
     }
     let adopts = seen(&P::Finalizing, Some(&completed));
     assert_eq!(next(Seen { deleting: true, ..adopts }), Plan::Adopt);
-    // No end, or none that can follow: another program has written it.
+    // No end, or one that cannot follow the phase: another program has written it.
     for (phase, stored) in
         [(P::InProgress, P::Finalizing.stage()), (P::FinalizingPartiallyFailed, Stage::Completed)]
     {

@@ -1,4 +1,4 @@
-//! What is kept about an object that has not ended.
+//! The state kept for an object that has not ended.
 
 use std::sync::{
     Arc,
@@ -15,7 +15,7 @@ use crate::job::{
     lifecycle::{JobObject as _, Lifecycle, Ticket},
 };
 
-/// An object as it was last seen.
+/// An object as last seen.
 pub(crate) struct Entry<L: Lifecycle> {
     pub object: Arc<L::Object>,
     footprint: Footprint,
@@ -24,7 +24,7 @@ pub(crate) struct Entry<L: Lifecycle> {
     pub busy: bool,
     pub failures: u32,
     pub not_before: Option<Instant>,
-    /// Whether its worker was told that its claim waits; shared with the worker.
+    /// Whether the claim of its worker waits for a restore; shared with the worker.
     pub yields: Arc<AtomicBool>,
 }
 
@@ -46,7 +46,7 @@ impl<L: Lifecycle> Entry<L> {
         self.object.meta().uid.as_deref().unwrap_or_default()
     }
 
-    /// Takes what was seen, unless it is older than what is known: a job's own write may come before the watch.
+    /// Takes the object as seen, unless it is older than the known one: a job's own write may arrive before the watch event.
     pub(crate) fn update(&mut self, object: L::Object) {
         self.touched = true;
         if version::<L>(&object) < version::<L>(&self.object) {
@@ -60,17 +60,17 @@ impl<L: Lifecycle> Entry<L> {
         self.object = Arc::new(object);
     }
 
-    /// Whether it was seen since this was asked last.
+    /// Whether the object was seen since the last call.
     pub(crate) fn take_touched(&mut self) -> bool {
         std::mem::take(&mut self.touched)
     }
 
-    /// Whether a worker belongs to it: once its turn has come, until it has ended and nothing of the work is left.
+    /// Whether the object needs a worker: from its turn until it has ended and nothing of the work is left.
     pub(crate) fn needs_worker(&self) -> bool {
         let (deleting, held) = (self.object.is_deleting(), finalizers::is_held::<L>(&self.object));
         match self.stage {
             Stage::Unknown => deleting && held && !L::KIND.queued,
-            // One that is held by finalizers of others only, and has no worker, has nothing left to be done for it.
+            // A deleted object that only finalizers of others hold needs no worker.
             _ if deleting => held,
             stage if stage.is_terminal() => held,
             Stage::New | Stage::Queued if L::KIND.queued => self.object.is_cancelled(),
@@ -93,7 +93,7 @@ impl<L: Lifecycle> Entry<L> {
     }
 }
 
-/// Resource versions of one kind grow; one that is no number counts as new.
+/// Resource versions of one kind grow; one that is not a number counts as new.
 fn version<L: Lifecycle>(object: &L::Object) -> u64 {
     let version = object.meta().resource_version.as_deref();
     version.and_then(|version| version.parse().ok()).unwrap_or(u64::MAX)

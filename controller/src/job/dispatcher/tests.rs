@@ -100,7 +100,7 @@ fn a_restore_needs_a_worker_from_its_creation_until_its_files_are_gone() {
     }
 }
 
-/// There is one slot. Whatever becomes of the start that takes it: the next backup gets it when that is over.
+/// There is one slot. Whatever happens to the start that takes it, the next backup gets the slot afterwards.
 #[tokio::test(start_paused = true)]
 async fn no_end_of_a_job_leaves_its_slot_taken() {
     for end in ["aborted", "refused", "gone", "replaced"] {

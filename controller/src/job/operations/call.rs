@@ -1,4 +1,4 @@
-//! One question to an action, with a deadline.
+//! One call to an action, with a timeout.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -14,17 +14,17 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::decide::{Answer, Call};
 use backup_plugins::{Host, Missing, catalog::Kind};
 
-/// How long an action may take to answer. One that hangs is asked again later.
+/// Timeout of a call. An action that hangs is called again later.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Actions by name. Those on items of a restore that are built in start no operations.
+/// Actions by name. Built-in actions on items of a restore start no operations.
 pub(crate) struct Registry {
     built_in: HashMap<String, Arc<dyn BackupItemAction>>,
     plugins: Host,
 }
 
 impl Registry {
-    /// Those that are built in, and those of plugins.
+    /// With these built-in actions, and those of plugins.
     pub(crate) fn new(built_in: impl IntoIterator<Item = Arc<dyn BackupItemAction>>, plugins: Host) -> Self {
         let built_in = built_in.into_iter().map(|action| (action.name().to_owned(), action)).collect();
         Self { built_in, plugins }
@@ -39,14 +39,14 @@ impl Registry {
     }
 }
 
-/// Operations that are cancelled at the same time.
+/// Maximum number of operations that are cancelled concurrently.
 const AT_ONCE: usize = 8;
 
-/// What operations belong to: the actions that started them are told of it.
+/// The object that operations belong to; passed to the actions that started them.
 pub(crate) trait Subject: Resource + Clone + Send + Sync + 'static {
     type Operation: Operation + Serialize + DeserializeOwned + Send + Sync + 'static;
 
-    /// Asks the action that started an operation. The outer error: there is no such action here.
+    /// Calls the action that started an operation. The outer error: the action does not exist here.
     fn ask(
         &self,
         registry: &Registry,
@@ -97,7 +97,7 @@ impl Subject for Restore {
     }
 }
 
-/// Cancels those that still run. Best effort: each is called once.
+/// Cancels operations that still run. Best effort: one call for each.
 pub(crate) async fn cancel_all<S: Subject>(registry: &Registry, operations: &[S::Operation], subject: &S) {
     let running = operations.iter().filter(|operation| !operation.status().phase.has_ended());
     stream::iter(running)
@@ -111,7 +111,7 @@ pub(crate) async fn cancel_all<S: Subject>(registry: &Registry, operations: &[S:
         .await;
 }
 
-/// Makes a call, and says what came back. That there is no such action may pass as long as some plugins are not known.
+/// Makes a call and returns the answer. A missing action counts as temporary while some plugins are unknown.
 pub(crate) async fn make<S: Subject>(
     registry: &Registry,
     action: &str,

@@ -1,9 +1,9 @@
-//! When an operation is asked about, and what an answer makes of it. Pure.
+//! When to ask about an operation, and what an answer changes. Pure.
 //!
-//! Running: asked at a pace, longer apart after errors. An error that may pass ends nothing. At the deadline it is asked
-//! once more, as it may have ended while nobody looked; what still runs is told to stop, gets a moment to confirm that, and is
-//! over then, whatever comes. From the moment it is told to stop it will be recorded as failed: later answers only make
-//! its text more exact.
+//! Running: asked at a pace, less often after errors. A temporary error ends nothing. At the deadline the operation is asked
+//! once more, as it may have ended since the last call; if it still runs, it gets a stop request, some time to confirm that,
+//! and then ends regardless of the answer. From the stop request on it will be recorded as failed: later answers only make its
+//! error text more exact.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use backup_actions::OperationProgress;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// Between two questions about one operation.
+    /// Pause between two calls about one operation.
     pub every: Duration,
-    /// The longest that errors stretch this to.
+    /// Maximum of this pause after errors.
     pub cap: Duration,
-    /// How long an operation that was told to stop gets to confirm it.
+    /// Time for an operation to confirm a stop request.
     pub confirm: Duration,
 }
 
@@ -30,7 +30,7 @@ impl Pace {
     }
 }
 
-/// Why an operation was told to stop.
+/// Why an operation was asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     TimedOut(Duration),
@@ -39,7 +39,7 @@ pub(crate) enum Stop {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// Nothing before this time (of the clock that only moves forward).
+    /// No call before this time (monotonic clock).
     Wait(Duration),
     Progress,
     Cancel,
@@ -48,29 +48,29 @@ pub(crate) enum Call {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Answer {
-    /// To `Progress`.
+    /// Answer to `Progress`.
     Progress(OperationProgress),
-    /// To `Cancel`: it was told.
+    /// Answer to `Cancel`: it was delivered.
     Told,
-    /// No answer, or one that may be another next time.
+    /// No answer, or a temporary error.
     Passing(String),
-    /// It will not get better by itself: no such action, operation or method.
+    /// A permanent error: no such action, operation or method.
     Final(String),
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Stage {
     Running,
-    /// To be told to stop, until this time.
+    /// To be sent a stop request, until this time.
     Stopping(Stop, Duration),
-    /// Told; confirms until this time. What is known of the telling.
+    /// Sent; the operation may confirm until this time. The text says if sending failed.
     Confirming(Stop, Duration, Option<String>),
 }
 
-/// One operation while it is followed. Times are those of a clock that only moves forward, but for those in the status.
+/// One operation that is polled. Times are of a monotonic clock, except those in the status.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Followed {
-    /// As it is stored.
+    /// As stored.
     pub status: OperationStatus,
     stage: Stage,
     deadline: Duration,
@@ -80,8 +80,8 @@ pub(crate) struct Followed {
 }
 
 impl Followed {
-    /// An operation as it was found, at `now` (`wall`, as clocks on the wall show it). One that lacks the time of its
-    /// creation, or has one in the future, counts from now.
+    /// An operation with its stored status, at `now` (wall-clock time: `wall`). If its creation time is missing or in the
+    /// future, `wall` is used.
     pub(crate) fn new(
         mut status: OperationStatus,
         timeout: Duration,
@@ -111,7 +111,7 @@ impl Followed {
             return Call::Nothing;
         }
         let (at, call) = match self.stage {
-            // Asked at the deadline, whatever the pace.
+            // Asked at the deadline, regardless of the pace.
             Stage::Running => (self.next.min(self.deadline), Call::Progress),
             Stage::Stopping(_, until) => (self.next.min(until), Call::Cancel),
             Stage::Confirming(_, until, _) => (self.next.min(until), Call::Progress),
@@ -119,14 +119,14 @@ impl Followed {
         if at <= now { call } else { Call::Wait(at) }
     }
 
-    /// A person wants it to stop. Nothing for one that is over, or was told already.
+    /// The user cancelled it. No effect if the operation has ended or was asked to stop before.
     pub(crate) fn stop(&mut self, now: Duration, pace: Pace) {
         if !self.has_ended() && self.stage == Stage::Running {
             self.begin_stop(Stop::Cancelled, now, pace);
         }
     }
 
-    /// Takes the answer to a call that was made at `asked`; `jitter` (0 to 1) spreads what failed together.
+    /// Takes the answer to a call that was made at `asked`; `jitter` (0 to 1) spreads calls that failed together.
     pub(crate) fn answered(
         &mut self,
         asked: Duration,
@@ -168,7 +168,7 @@ impl Followed {
                     }
                     Answer::Told | Answer::Progress(_) => None,
                 };
-                // It is asked at once: most have stopped then.
+                // Asked at once: most operations have stopped by then.
                 self.next = now;
                 self.stage = Stage::Confirming(stop, until.max(now), told);
             }
@@ -219,7 +219,7 @@ impl Followed {
         self.end(text);
     }
 
-    /// Still running: the next question, or the end of its time.
+    /// Still running: schedules the next call, or begins the stop at the deadline.
     fn run_on(&mut self, asked: Duration, now: Duration, pace: Pace, jitter: f64) {
         if self.status.phase == OperationPhase::New && self.status.started.is_some() {
             self.status.phase = OperationPhase::InProgress;
@@ -245,7 +245,7 @@ impl Followed {
         (status.n_completed, status.n_total) = (progress.done, progress.total);
         status.operation_units.clone_from(&progress.units);
         status.description.clone_from(&progress.description);
-        // What is not said again stays as it was said.
+        // A time that is not repeated keeps its last value.
         status.started = progress.started.or(status.started);
         status.updated = progress.updated.or(status.updated);
     }
@@ -256,7 +256,7 @@ impl Followed {
     }
 }
 
-/// The first words are Velero's.
+/// The first words are those of Velero.
 fn why(stop: Stop) -> String {
     match stop {
         Stop::TimedOut(timeout) => {

@@ -1,8 +1,8 @@
-//! Requests to store what is known of operations at once, and not when it is due: somebody wants to see them.
+//! Requests to store the known state of operations at once rather than when it is due, because a user wants to see it.
 //!
 //! A DownloadRequest calls [`FlushRequests::flush`]; the worker that polls the operations has a [`FlushReceiver`], and drops
-//! each [`FlushRequest`] once what it knows is in the store. So any replica can serve the file, and nothing is written when
-//! nobody asks.
+//! each [`FlushRequest`] once the known state is in the store. So any replica can serve the file, and nothing is written
+//! without a request.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -12,12 +12,12 @@ use tokio::{
     time::timeout,
 };
 
-/// How long a request waits. With a slower store, the reader gets what was stored before.
+/// Timeout of a request. With a slower store, the reader gets the state that was stored before.
 const PATIENCE: Duration = Duration::from_millis(1500);
-/// Requests that wait for one backup or restore; more get what was stored before.
+/// Maximum number of waiting requests per backup or restore; others get the state that was stored before.
 const WAITING: usize = 64;
 
-/// Somebody who waits; released when it is dropped.
+/// A waiting request; it is released when this is dropped.
 pub(crate) type FlushRequest = oneshot::Sender<()>;
 
 /// The receivers of this process, by uid of the backup or restore. Cheap to clone.
@@ -25,8 +25,8 @@ pub(crate) type FlushRequest = oneshot::Sender<()>;
 pub(crate) struct FlushRequests(Arc<Mutex<HashMap<String, mpsc::Sender<FlushRequest>>>>);
 
 impl FlushRequests {
-    /// Waits until what is known of the operations of this backup or restore is stored, for a moment at most. Returns at
-    /// once if this process polls none of them.
+    /// Waits until the known state of the operations of this backup or restore is stored, at most [`PATIENCE`]. Returns at once
+    /// if this process polls none of them.
     pub(crate) async fn flush(&self, uid: &str) {
         let receiver = self.0.lock().get(uid).cloned();
         let (request, released) = oneshot::channel();
@@ -35,7 +35,7 @@ impl FlushRequests {
         }
     }
 
-    /// For the worker that polls the operations of this backup or restore.
+    /// A receiver for the worker that polls the operations of this backup or restore.
     pub(crate) fn receiver(&self, uid: &str) -> FlushReceiver {
         let (sender, requests) = mpsc::channel(WAITING);
         self.0.lock().insert(uid.to_owned(), sender);
@@ -43,7 +43,7 @@ impl FlushRequests {
     }
 }
 
-/// Where requests arrive.
+/// Receives requests.
 #[derive(Debug)]
 pub(crate) struct FlushReceiver {
     uid: String,
@@ -52,7 +52,7 @@ pub(crate) struct FlushReceiver {
 }
 
 impl FlushReceiver {
-    /// The next one; never, once another receiver has taken the place of this one.
+    /// The next request; pending for ever once another receiver has replaced this one.
     pub(crate) async fn next(&mut self) -> FlushRequest {
         match self.requests.recv().await {
             Some(request) => request,
@@ -65,7 +65,7 @@ impl Drop for FlushReceiver {
     fn drop(&mut self) {
         self.requests.close();
         let mut all = self.of.0.lock();
-        // A later receiver stays.
+        // A later receiver is not removed.
         if all.get(&self.uid).is_some_and(mpsc::Sender::is_closed) {
             all.remove(&self.uid);
         }
@@ -88,7 +88,7 @@ mod tests {
             drop(request);
         });
         assert_eq!(started.elapsed().as_millis(), 200);
-        // Nobody releases it.
+        // The worker never releases it.
         requests.flush("u").await;
         assert_eq!(started.elapsed().as_millis(), 1700);
         let other = requests.receiver("u");

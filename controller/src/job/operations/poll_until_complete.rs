@@ -1,4 +1,4 @@
-//! Polls operations until all have ended. What is learned is stored first and published then.
+//! Polls operations until all have ended. What is learned is first stored, then published.
 
 use std::time::Duration;
 
@@ -11,53 +11,53 @@ use super::{
 };
 use crate::job::cancellation::{Cancellation, StopReason};
 
-/// Between two states that are stored because an operation has ended, where all were asked in between.
+/// Minimum time between stored states after an operation has ended, if all were asked in between.
 const STORE_ENDS: Duration = Duration::from_secs(1);
-/// Between two states that are stored because operations have come further, or where one does not answer.
+/// Minimum time between stored states if operations have only progressed, or one does not answer.
 const STORE_PROGRESS: Duration = Duration::from_mins(1);
 
 /// Stores and publishes states of operations `O`.
 pub(crate) trait StateStore<O>: Send {
-    /// Why work cannot go on.
+    /// Why work cannot continue.
     type Error: From<StopReason> + Send;
 
     fn store(&mut self, operations: &[O]) -> impl Future<Output = Result<Stored, Self::Error>> + Send;
 
-    /// Publishes what follows from the state that was stored last.
+    /// Publishes what follows from the last stored state.
     fn publish(&mut self, operations: &[O]) -> impl Future<Output = Result<(), Self::Error>> + Send;
 }
 
-/// What became of a state.
+/// Result of storing a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
     Yes,
-    /// It cannot be stored now; to be tried again after this time.
+    /// The state cannot be stored now; retry after this time.
     NotYet(Duration),
 }
 
-/// Polls until all operations have ended, and that is stored and published. A cancellation tells them to stop. A state that
-/// cannot be stored now is stored later; polling goes on meanwhile.
+/// Polls until all operations have ended, and their states are stored and published. A cancellation stops them. A state that
+/// cannot be stored is retried later; polling continues meanwhile.
 pub(crate) async fn poll_until_complete<S: Subject, T: StateStore<S::Operation>>(
     poller: &mut OperationPoller<S>,
     records: &mut T,
     cancellation: &Cancellation,
 ) -> Result<(), T::Error> {
-    // What has changed since the last state was stored, when that was, and when the next try may be.
+    // The change since the last stored state, the time of that state, and the earliest time of the next attempt.
     let (mut changed, mut stored_at, mut not_before) = (Change::None, Instant::now(), Instant::now());
     let mut round = poller.rounds();
     let mut readers = poller.flush_receiver();
     loop {
         cancellation.check()?;
-        // One state, and one write of what it is about, for each round of answers at most.
+        // At most one stored state, and one write of its object, for each round of answers.
         let ended = changed == Change::Ended && poller.rounds() > round;
         let pause = if ended { STORE_ENDS } else { STORE_PROGRESS };
         let due_at = not_before.max(stored_at + pause);
-        // Released at the end of this turn, when what is known is stored, or cannot be now.
+        // Released at the end of this iteration, when the known state is stored, or cannot be stored now.
         let mut flush: Option<FlushRequest> = None;
         tokio::select! {
             change = poller.next(), if !poller.all_ended() => changed = changed.max(change),
             () = tokio::time::sleep_until(due_at), if changed > Change::None => {}
-            // What was stored within a second is good enough.
+            // A state stored within the last second is recent enough.
             new = readers.next() => flush = Some(new).filter(|_| Instant::now() >= stored_at + STORE_ENDS),
             reason = cancellation.stopped() => return Err(reason.into()),
             () = cancellation.cancelled(), if !poller.stopped() => poller.stop(),

@@ -1,7 +1,7 @@
-//! The operations of one backup or restore, while they are followed.
+//! Polls the operations of one backup or restore.
 //!
-//! Every operation is asked on its own, so one whose action hangs holds no other. How many calls are under way at once is
-//! bounded for all of them together.
+//! Every operation is asked separately, so an action that hangs blocks no other. The number of concurrent calls is limited for
+//! all of them together.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,22 +17,22 @@ use super::{
     flush_requests::{FlushReceiver, FlushRequests},
 };
 
-/// The longest sleep: what is due is looked at again then, should the clocks disagree.
+/// The longest sleep: then due calls are looked for again, in case the clocks disagree.
 const NAP: Duration = Duration::from_secs(30);
 
-/// What is the same for all that have operations.
+/// Settings shared by all pollers.
 #[derive(Clone)]
 pub(crate) struct PollConfig {
     pub registry: Arc<Registry>,
     pub permits: Arc<Semaphore>,
-    /// Who wants to see them now.
+    /// Requests to store the state now.
     pub flush_requests: FlushRequests,
     pub pace: Pace,
     pub clock: Clock,
 }
 
 impl PollConfig {
-    /// `concurrency` is how many calls are under way at once, `period` how often an operation is asked.
+    /// `concurrency` is the maximum number of concurrent calls, `period` the pause between calls about one operation.
     pub(crate) fn new(registry: Registry, concurrency: usize, period: Duration) -> Self {
         Self {
             registry: Arc::new(registry),
@@ -44,7 +44,7 @@ impl PollConfig {
     }
 }
 
-/// What an answer has changed.
+/// What an answer changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Change {
     #[default]
@@ -59,7 +59,7 @@ pub(crate) struct OperationPoller<S: Subject> {
     all: Vec<One<S::Operation>>,
     calls: FuturesUnordered<BoxFuture<'static, Answered>>,
     stopped: bool,
-    /// Rounds that are over: each operation that runs has answered at least once in each.
+    /// Number of completed rounds: in each of them every running operation has answered at least once.
     rounds: u64,
 }
 
@@ -78,7 +78,7 @@ struct Answered {
 }
 
 impl<S: Subject> OperationPoller<S> {
-    /// Operations as they were kept; `timeout` is what each may take from its creation.
+    /// Operations as stored; `timeout` is the limit of each, counted from its creation.
     pub(crate) fn new(
         config: PollConfig,
         subject: &S,
@@ -111,7 +111,7 @@ impl<S: Subject> OperationPoller<S> {
         self.all.iter().map(now).collect()
     }
 
-    /// Requests to store them as they are.
+    /// Requests to store the operations now.
     pub(crate) fn flush_receiver(&self) -> FlushReceiver {
         self.config.flush_requests.receiver(self.subject.meta().uid.as_deref().unwrap_or_default())
     }
@@ -121,12 +121,11 @@ impl<S: Subject> OperationPoller<S> {
         backup_core::operation::Counts::of(self.all.iter().map(|one| &one.followed.status.phase))
     }
 
-    /// Whether none runs any more.
     pub(crate) fn all_ended(&self) -> bool {
         self.all.iter().all(|one| one.followed.has_ended())
     }
 
-    /// How often each operation that runs has answered by now, at least.
+    /// Minimum number of answers of each running operation.
     pub(crate) fn rounds(&self) -> u64 {
         self.rounds
     }
@@ -143,8 +142,8 @@ impl<S: Subject> OperationPoller<S> {
         self.stopped
     }
 
-    /// Makes the calls that are due, and waits for one answer, or until another call is due. Nothing is lost if this is
-    /// dropped half way.
+    /// Makes the calls that are due, and waits for one answer, or until another call is due. May be dropped half way: nothing
+    /// is lost.
     pub(crate) async fn next(&mut self) -> Change {
         let due = self.call();
         tokio::select! {
@@ -153,7 +152,7 @@ impl<S: Subject> OperationPoller<S> {
         }
     }
 
-    /// Makes the calls that are due; how long until the next one is.
+    /// Makes the calls that are due; returns the time until the next one.
     fn call(&mut self) -> Duration {
         let now = self.config.clock.now();
         let mut next = NAP;
@@ -170,7 +169,7 @@ impl<S: Subject> OperationPoller<S> {
                         let _permit = config.permits.acquire().await;
                         // Waiting for a permit is not part of the call.
                         let at = config.clock.now();
-                        // Boxed when it is its turn: thousands may wait for a permit, and a call is large.
+                        // Boxed after the permit: thousands may wait for one, and a call is large.
                         let made =
                             Box::pin(call::make(&config.registry, &action, &operation, call, &*subject));
                         let answer = made.await;

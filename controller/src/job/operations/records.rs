@@ -1,6 +1,6 @@
-//! Operations as they are kept in the store, and what follows from them. Pure.
+//! Operations as stored, and what is derived from them. Pure.
 //!
-//! The outcome of a backup or restore is always derived from here, never from what is remembered or was published.
+//! The outcome of a backup or restore is always derived from here, never from memory or from what was published.
 
 use backup_actions::ItemId;
 use backup_core::{
@@ -12,10 +12,10 @@ use backup_store::StoreError;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-/// Type of VolumeSnapshots, which have counts of their own.
+/// Resource of VolumeSnapshots, which are also counted separately.
 const SNAPSHOTS: &str = "volumesnapshots";
 
-/// As Velero writes it.
+/// The identifier in Velero's form.
 pub(crate) fn identifier(item: &ItemId) -> ResourceIdentifier {
     ResourceIdentifier::new(&item.group_resource, item.namespace.as_deref(), &item.name)
 }
@@ -27,7 +27,7 @@ pub(crate) fn encode<O: Serialize>(operations: &[O]) -> Result<Vec<Value>, Store
         .collect()
 }
 
-/// One that cannot be read spoils the list: how it all ended would not be known.
+/// One operation that cannot be decoded fails the whole list: the outcome would be unknown.
 pub(crate) fn decode<O: DeserializeOwned>(operations: &[Value]) -> Result<Vec<O>, StoreError> {
     let decode = |one: &Value| serde_json::from_value(one.clone()).map_err(|error| malformed(&error));
     operations.iter().map(decode).collect()
@@ -50,7 +50,7 @@ pub(crate) fn count(status: &mut BackupStatus, operations: &[BackupOperation]) {
     status.csi_volume_snapshots_completed = counts.completed;
 }
 
-/// Why operations have failed: the namespace of the item, and a sentence.
+/// Errors of failed operations: the namespace of the item, and a message.
 pub(crate) fn errors<O: Operation>(operations: &[O]) -> Vec<(Option<String>, String)> {
     let failed = operations.iter().filter(|operation| operation.status().phase == OperationPhase::Failed);
     failed
@@ -70,7 +70,7 @@ pub(crate) fn errors<O: Operation>(operations: &[O]) -> Vec<(Option<String>, Str
 /// The phase while operations run, and after they have all ended: it never gets better than `before`.
 pub(crate) fn phase<P: Phase>(operations: Counts, errors: i64, before: &P) -> P {
     let failed = errors > 0 || operations.failed > 0 || before.stage().has_failed_so_far();
-    // What is done again while it is Finalizing stays there.
+    // Work that is repeated while Finalizing stays Finalizing.
     if operations.all_ended() || matches!(before.stage(), Stage::Finalizing { .. }) {
         P::finalizing(failed)
     } else {
@@ -78,8 +78,8 @@ pub(crate) fn phase<P: Phase>(operations: Counts, errors: i64, before: &P) -> P 
     }
 }
 
-/// Objects that are read once more, each with whether every operation that asks for it has completed, in order, and each
-/// once.
+/// Items that are read once more, without duplicates and in order, each with whether every operation that asks for it has
+/// completed.
 pub(crate) fn read_again(operations: &[BackupOperation]) -> Vec<(ItemId, bool)> {
     let mut items: Vec<(ItemId, bool)> = Vec::new();
     for operation in operations {
@@ -157,10 +157,10 @@ mod tests {
         ] {
             assert_eq!(phase(&operations(&phases), errors, &before), expected, "{phases:?} {errors}");
         }
-        // A patch that said so before is not taken back.
+        // A failure that was published before stays.
         let failed = P::WaitingForPluginOperationsPartiallyFailed;
         assert_eq!(phase(&operations(&[O::Completed]), 0, &failed), P::FinalizingPartiallyFailed);
-        // Nor is Finalizing.
+        // So does Finalizing.
         assert_eq!(phase(&operations(&[O::New]), 0, &P::Finalizing), P::Finalizing);
     }
 

@@ -1,4 +1,4 @@
-//! Waiting for what is in the way, with the reason on the object.
+//! Waiting of a blocked object, with the reason on the object.
 
 use std::time::Duration;
 
@@ -11,23 +11,23 @@ use tokio::time::Instant;
 use super::Worker;
 use crate::job::lifecycle::{JobObject, Lifecycle};
 
-/// While the cause may pass: soon after it has passed, the outcome is published.
+/// First and longest delay while the cause may pass: the end is published soon after that.
 const SOON: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
-/// When somebody has to do something first.
+/// First and longest delay if a user has to act first.
 const LATER: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(1));
-/// Until an object that waits for its turn in the ledger asks again.
+/// Delay before an object that waits for its turn in the ledger asks again.
 pub(super) const TURN: Duration = Duration::from_secs(2);
-/// Between two reports of the same trouble in other words.
+/// Minimum time between two reports of the same trouble in different words.
 const REPORT_AGAIN: Duration = Duration::from_mins(1);
-/// How long a report is tried; it is best effort.
+/// Time limit for a report; it is best effort.
 const REPORT_BUDGET: Duration = Duration::from_secs(5);
 
-/// How long a worker has waited, and waits next.
+/// How long a worker has waited, and its next delays.
 #[derive(Debug, Default)]
 pub(super) struct Blocked {
     since: Option<Instant>,
     steps: Option<(bool, ExponentialBackoff)>,
-    /// When it was reported last, and which words stand on the object.
+    /// Time of the last report, and the reason that is on the object.
     reported: Option<(Instant, Option<String>)>,
 }
 
@@ -41,12 +41,12 @@ impl Blocked {
         now.saturating_duration_since(*self.since.get_or_insert(now))
     }
 
-    /// The time until now does not count as trouble.
+    /// The time until now no longer counts as trouble.
     pub(super) fn count_anew(&mut self) {
         self.since = None;
     }
 
-    /// Before a look at what has changed.
+    /// Delay before a look at what has changed.
     pub(crate) fn briefly(&mut self) -> Duration {
         self.next(true).min(SOON.0)
     }
@@ -67,7 +67,7 @@ impl Blocked {
         next.unwrap_or(LATER.1).min(LATER.1)
     }
 
-    /// Whether to report it: not what people read already, and not more often than once a minute.
+    /// Whether to report the reason: not if users see it already, and at most once a minute.
     fn should_report(&self, reason: &str, now: Instant) -> bool {
         !self.reported.as_ref().is_some_and(|(at, words)| {
             words.as_deref() == Some(reason) || now.saturating_duration_since(*at) < REPORT_AGAIN
@@ -76,7 +76,7 @@ impl Blocked {
 }
 
 impl<L: Lifecycle> Worker<L> {
-    /// Reports what is in the way (annotation, event, log) and returns how long to wait.
+    /// Reports why the object is blocked (annotation, event, log) and returns how long to wait.
     pub(crate) async fn report_blocked(&mut self, reason: &str, retryable: bool) -> Duration {
         let (now, noun) = (Instant::now(), L::KIND.noun);
         if self.blocked.should_report(reason, now) {
@@ -93,7 +93,7 @@ impl<L: Lifecycle> Worker<L> {
         self.blocked.over();
     }
 
-    /// Event and annotation. Best effort; whether people can read it now.
+    /// Writes event and annotation. Best effort; returns whether users can read the reason now.
     async fn write_reason(&self, reason: &str) -> bool {
         let Ok(Some(object)) = self.read().await else { return false };
         self.ctx.cluster.events.warning(&object, "Blocked", reason);
@@ -107,7 +107,7 @@ impl<L: Lifecycle> Worker<L> {
     }
 }
 
-/// Why an object is not done yet, where people look; `None` if that stands there already.
+/// Writes to the annotation why an object is not done yet; `None` if it is there already or the object has ended.
 fn blocked_patch<O: JobObject>(object: &O, reason: &str) -> Option<Value> {
     let annotations = object.meta().annotations.as_ref();
     let known = annotations.and_then(|annotations| annotations.get(BLOCKED_ANNOTATION)).map(String::as_str);
@@ -145,7 +145,7 @@ mod tests {
         let now = Instant::now();
         let mut not_written = Blocked { reported: Some((now, None)), ..Blocked::default() };
         assert!(not_written.should_report("down", now + REPORT_AGAIN));
-        // Progress takes the annotation off.
+        // Progress removes the annotation.
         not_written.reported = Some((now, Some("down".to_owned())));
         not_written.over();
         assert!(!not_written.should_report("down", now + REPORT_AGAIN / 2), "trouble that comes and goes");

@@ -1,4 +1,4 @@
-//! The right to work: taken before each run of the work, and looked at again during it.
+//! The right to work: taken before each run of the work, and checked again during it.
 
 use std::{
     ops::ControlFlow,
@@ -14,20 +14,20 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use super::{Next, Worker, WorkerError};
 use crate::job::lifecycle::{JobObject as _, Lifecycle};
 
-/// Between looks at the ledger while it cannot be read.
+/// Backoff between reads of the ledger while it cannot be read.
 const LEDGER_STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(5) };
 
 /// The right to work.
 pub(super) struct Claim {
     pub(super) token: Token,
-    /// A slot; operations, and the end of what is cancelled, take none.
+    /// A slot; operations, and the end of a cancelled object, need none.
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl<L: Lifecycle> Worker<L> {
     /// Takes a slot and the right to work (`backup_lock::activate`: a fresh read, then a compare-and-swap on the ledger),
-    /// before each run of the work: a claim that was released by force during a long wait is not trusted, and one that was given
-    /// back is asked for again. `Break`: it was refused.
+    /// before each run of the work: a claim may have been released by force during a long wait, and one that was given back is
+    /// requested again. `Break`: the claim was refused.
     pub(super) async fn claim(
         &mut self,
         object: &mut L::Object,
@@ -60,7 +60,7 @@ impl<L: Lifecycle> Worker<L> {
                 self.ctx.cluster.events.normal(object, "Waiting", &error.to_string());
                 Err(WorkerError::Waiting)
             }
-            // The worker before may have written a while: its end says so, too.
+            // An earlier worker may have written for a while: the end says so, too.
             error @ ActivateError::Released { .. } if L::KIND.may_fail(stage) || !L::KIND.queued => {
                 let begun = stage != L::KIND.start();
                 let stays = if begun { "; nothing more was written, and what was written stays" } else { "" };
@@ -71,13 +71,13 @@ impl<L: Lifecycle> Worker<L> {
                 let reason = format!("{error}; delete the {}", L::KIND.noun);
                 Err(WorkerError::Blocked { reason, retryable: false })
             }
-            // Only a refusal ends it; a ledger that cannot be read or written now says nothing about it.
+            // Only a refusal ends the object; a ledger that cannot be read or written now is no refusal.
             error @ (ActivateError::Conflict(_) | ActivateError::Full(_)) if L::KIND.may_fail(stage) => {
                 let reason = if stage == L::KIND.start() { L::KIND.refused } else { "could not go on" };
                 self.fail(object, &format!("{reason}: {error}"), None).await.map(ControlFlow::Break)
             }
             error => {
-                // A turn that is waited for says nothing about a store that may fail later.
+                // Waiting for a turn does not count against a store that may fail later.
                 if matches!(error, ActivateError::Waiting(_)) {
                     self.blocked.count_anew();
                 }
@@ -87,8 +87,8 @@ impl<L: Lifecycle> Worker<L> {
         }
     }
 
-    /// Whether the claim stands. One that was released by force let others in: what was done under it counts for nothing, and
-    /// the next step has to claim again.
+    /// Checks that the claim is held. After a release by force others were admitted: the work done under the claim is dropped,
+    /// and the next step has to claim again.
     pub(super) async fn still_claimed(&self, token: &Token) -> Result<(), WorkerError> {
         let (started, mut tries) = (Instant::now(), 0);
         loop {

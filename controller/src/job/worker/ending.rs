@@ -1,4 +1,4 @@
-//! How an object ends: recorded, published, counted and reported, then its claim is free.
+//! How an object ends: recorded, published, counted and reported; then its claim is released.
 
 use backup_core::phase::{Phase as _, Stage};
 use backup_store::{StoreError, crash};
@@ -29,16 +29,17 @@ impl<L: Lifecycle> Worker<L> {
         self.publish_end(object, &stored).await
     }
 
-    /// The end could not be written (any more). What is recorded stays so, and is tried again.
+    /// Handles an end that could not be written. A record stays, and is retried.
     fn not_stored(&mut self, error: &StoreError) -> WorkerError {
         match error {
-            // Gone before it became visible: the work is done again. The next step finds the record and begins after it.
+            // The data is gone before it became visible: the work is repeated. The next step finds the record and begins after
+            // it.
             StoreError::Lost { .. } => {
                 self.lost = self.pending.take().as_ref().and_then(PendingEnd::record);
                 WorkerError::Blocked { reason: format!("{error}; it is collected again"), retryable: true }
             }
-            // Another replica was faster, before or after our record: the next step finds what it has stored. If that is of
-            // another object, it finds that, too.
+            // Another replica was faster, before or after our record: the next step finds the end that
+            // was stored, of this object or of another.
             StoreError::Exists { .. } => {
                 let recorded = self.pending.take().is_some_and(|had| had.record().is_some());
                 WorkerError::Blocked { reason: error.to_string(), retryable: !recorded }
@@ -82,7 +83,7 @@ impl<L: Lifecycle> Worker<L> {
         self.ended(&ended).await
     }
 
-    /// To Failed, or where that is too late to what the kind has instead.
+    /// Ends the object as Failed; if the phase no longer allows that, with the kind's fallback.
     pub(super) async fn fail(
         &mut self,
         object: &L::Object,
@@ -99,7 +100,7 @@ impl<L: Lifecycle> Worker<L> {
         self.ended(&ended).await
     }
 
-    /// After the terminal patch: counts and reports it once, and frees the claim.
+    /// After the terminal patch: counts and reports the end once, and releases the claim.
     async fn ended(&mut self, object: &L::Object) -> Result<Next<L::Object>, WorkerError> {
         let (phase, note) = (object.phase(), L::end_note(object));
         let outcome = match phase.stage() {
@@ -122,7 +123,7 @@ impl<L: Lifecycle> Worker<L> {
         self.release().await
     }
 
-    /// Frees the claim, then lets an object go that carries our finalizers.
+    /// Releases the claim, then removes our finalizers so that the object can be deleted.
     pub(super) async fn let_go(&mut self, object: &L::Object) -> Result<Next<L::Object>, WorkerError> {
         self.pending = None;
         let ended = object.stage().is_terminal();
@@ -149,7 +150,7 @@ impl<L: Lifecycle> Worker<L> {
         Ok(Next::Done)
     }
 
-    /// The object is going or gone: the work has stopped. What is committed is finished, then its claim ends, too.
+    /// After the object was deleted and its work has stopped: finishes what is committed, then releases the claim.
     pub(crate) async fn after_deletion(&mut self) -> Result<Next<L::Object>, WorkerError> {
         self.cancellation = self.cancellation.after_deletion();
         let mut known = None;
@@ -183,7 +184,7 @@ impl<L: Lifecycle> Worker<L> {
         }
     }
 
-    /// Frees the claim. May be repeated; what is missed here is found by the collector of claims.
+    /// Releases the claim. May be repeated; if it fails, the collector of claims releases it.
     pub(super) async fn release(&self) -> Result<Next<L::Object>, WorkerError> {
         self.ctx.cluster.leadership.check().map_err(StopReason::from)?;
         backup_lock::release(&self.ctx.ledger, &self.key, &self.uid).await?;

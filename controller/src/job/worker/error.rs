@@ -4,17 +4,17 @@ use backup_store::StoreError;
 
 use crate::{discovery::ReadError, job::cancellation::StopReason, location::LocationError};
 
-/// Why a step did not get through.
+/// Why a step failed.
 #[derive(Debug)]
 pub(crate) enum WorkerError {
     Stopped(StopReason),
-    /// What was read is not true any more.
+    /// What was read has changed since.
     Conflict,
-    /// It waits in the ledger for its turn.
+    /// The object waits in the ledger for its turn.
     Waiting,
     Blocked {
         reason: String,
-        /// Whether it may pass without anybody doing something.
+        /// Whether the cause may pass without user action.
         retryable: bool,
     },
 }
@@ -31,7 +31,7 @@ impl From<kube::Error> for WorkerError {
     }
 }
 
-/// Errors that say themselves whether they may pass.
+/// Errors that know whether they may pass.
 macro_rules! blocked_by {
     ($($error:ty),*) => {
         $(impl From<$error> for WorkerError {

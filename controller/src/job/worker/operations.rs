@@ -1,7 +1,8 @@
-//! An object whose items are done, and whose operations go on: polled to their end, then completed by how they have ended.
+//! An object whose items are done and whose operations still run: they are polled to their end, then the object is completed
+//! with their outcomes.
 //!
-//! What is learned is stored first and published then, so a lost patch loses nothing: counts, phase and errors are derived from
-//! what is stored, each time again.
+//! What is learned is first stored, then published, so a lost patch loses nothing: counts, phase and errors are derived from
+//! the stored state each time.
 
 use std::{ops::ControlFlow, time::Duration};
 
@@ -20,11 +21,11 @@ use crate::job::{
     pending_end::PendingEnd,
 };
 
-/// Where the object does not say (it always does once it has begun).
+/// Operation timeout of an object without one (it always has one once it has begun).
 const TIMEOUT: Duration = Duration::from_hours(4);
 
 impl<L: Lifecycle> Worker<L> {
-    /// As [`Worker::operations`], for as long as the claim stands, if they need one.
+    /// Like [`Worker::operations`], while the claim is held, if the operations need one.
     pub(super) async fn fenced_operations(
         &mut self,
         object: &L::Object,
@@ -38,7 +39,7 @@ impl<L: Lifecycle> Worker<L> {
         fence.around(ledger, key, uid, token, Box::pin(self.operations(object, location, awaiting))).await
     }
 
-    /// Polls operations to their end, then completes what was made; then the object is Finalizing.
+    /// Polls operations to their end, then completes the results; then the object is Finalizing.
     pub(super) async fn operations(
         &mut self,
         object: &L::Object,
@@ -63,7 +64,7 @@ impl<L: Lifecycle> Worker<L> {
         if !L::KIND.queued {
             return self.complete(&shown, location, awaiting, &operations, None).await;
         }
-        // Items are read again.
+        // Reading items again needs it.
         let claim = match self.claim(&mut shown).await? {
             ControlFlow::Continue(claim) => claim,
             ControlFlow::Break(next) => return Ok(next),
@@ -74,7 +75,7 @@ impl<L: Lifecycle> Worker<L> {
         fence.around(ledger, key, uid, claim.token.clone(), completed).await
     }
 
-    /// Publishes counts and phase, if they are not there already.
+    /// Publishes counts and phase, unless they are published already.
     async fn show(
         &self,
         object: &L::Object,
@@ -87,7 +88,7 @@ impl<L: Lifecycle> Worker<L> {
         if patch(object).is_none() { Ok(object.clone()) } else { self.publish(object, patch).await }
     }
 
-    /// Polls until all have ended, or work must not go on.
+    /// Polls until all operations have ended, or work must stop.
     async fn poll(
         &mut self,
         shown: L::Object,
@@ -103,7 +104,7 @@ impl<L: Lifecycle> Worker<L> {
         Ok(Next::Again(Some(Box::new(states.shown))))
     }
 
-    /// Done again after a crash: the record holds what was there before.
+    /// Repeated after a crash: the record still holds the earlier results.
     async fn complete(
         &mut self,
         object: &L::Object,
@@ -123,7 +124,7 @@ impl<L: Lifecycle> Worker<L> {
             Err(WorkError::Worker(error)) => return Err(error),
             Err(WorkError::Fatal(reason)) => return Err(WorkerError::Blocked { reason, retryable: false }),
             Err(WorkError::Store(error)) => {
-                // If what was collected is gone, it is collected again.
+                // Collected data that is gone is collected again.
                 if matches!(error, StoreError::Lost { .. }) {
                     self.lost = Some(record);
                 }
@@ -135,7 +136,7 @@ impl<L: Lifecycle> Worker<L> {
         }
         let errors = done.files.results.errors();
         let next = records::phase(Counts::of_all(operations), errors, &object.phase());
-        // In the same phase the counts are published already; the files of a restore now name each failure a second time.
+        // In the same phase the counts are published already; the files of a restore now list each failure a second time.
         let finalizing = if next == object.phase() {
             object.clone()
         } else {
@@ -148,11 +149,11 @@ impl<L: Lifecycle> Worker<L> {
     }
 }
 
-/// States of operations go into the store, what follows from them into the object.
+/// Writes the states of operations to the store, and what follows from them to the object.
 struct States<'a, L: Lifecycle> {
     worker: &'a mut Worker<L>,
     awaiting: &'a mut AwaitingOperations<L::Object>,
-    /// As it was published last.
+    /// As last published.
     shown: L::Object,
 }
 

@@ -1,4 +1,4 @@
-//! From the work to the record of what it has made.
+//! From the work to the record of its results.
 
 use backup_core::phase::{Phase as _, Stage};
 use backup_store::{Location, StoreError, crash};
@@ -29,7 +29,7 @@ impl<L: Lifecycle> Worker<L> {
         }
         if !worked.files.item_operations.is_empty() {
             crash::point("before-operations");
-            // They are in the store before the phase tells of them.
+            // The operations are in the store before the phase mentions them.
             if let Err(error) = L::await_operations(self, object, worked).await {
                 return self.not_worked(object, location, error).await;
             }
@@ -43,7 +43,7 @@ impl<L: Lifecycle> Worker<L> {
         }
     }
 
-    /// Everything is done: says so.
+    /// Announces that everything is done.
     async fn announce(
         &mut self,
         object: &L::Object,
@@ -88,7 +88,7 @@ impl<L: Lifecycle> Worker<L> {
         if matches!(error, StoreError::Exists { .. }) && may_end {
             use backup_store::FoundJob as Found;
             match location.find_job::<L::Object>(&self.name, &self.uid).await {
-                // Another replica has come further with this very object: that is gone on with.
+                // Another replica has progressed further with this very object: continue from there.
                 Ok(Found::Committed(_) | Found::Awaiting(_)) => return Err(WorkerError::Conflict),
                 Ok(Found::Stored(end)) if L::stored_end(&end).0 == self.uid => {
                     return Err(WorkerError::Conflict);
@@ -104,14 +104,14 @@ impl<L: Lifecycle> Worker<L> {
         Err(error.into())
     }
 
-    /// The store cannot be used: what the work holds meanwhile is given up.
+    /// Releases slot and claim while the store cannot be used.
     pub(super) async fn leave_slot(&self, object: &L::Object) -> Result<(), WorkerError> {
         let left = L::leave_slot(self, object).await?;
         self.rest(left).await.map(|_| ())
     }
 
-    /// Gives the claim back where nothing of the cluster is needed any more. What is missed here is found by the collector of
-    /// claims, by the phase.
+    /// Releases the claim once nothing of the cluster is needed. If that fails, the collector of claims releases it, because of
+    /// the phase.
     pub(super) async fn rest(&self, object: L::Object) -> Result<L::Object, WorkerError> {
         if !L::KIND.queued || !matches!(object.stage(), Stage::Finalizing { .. }) {
             return Ok(object);

@@ -238,7 +238,7 @@ async fn a_refused_creation_is_an_error_with_the_servers_words() {
     assert_eq!(done.error.as_deref(), Some("ConfigMap \"x\" could not be created: exceeded quota"));
 }
 
-/// Of an object whose creation a webhook has refused it is only said that it is there, or not, if that is known.
+/// If a webhook has refused the creation of an object, the message says whether it exists only if that is known.
 #[tokio::test(start_paused = true)]
 async fn what_a_dead_webhook_hides_is_not_said_to_be_absent() {
     const CONVERSION: &str =

@@ -1,5 +1,5 @@
-//! A dry run: every write goes to the API server as one that changes nothing. What it would have made is remembered, because
-//! later items need it: into a namespace, or of a type, that is not there yet nothing can be tried.
+//! A dry run: every write is sent to the API server with `dryRun=All`. Namespaces and types that it would have created are
+//! remembered, because items that need them cannot be tried.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use kube::{Client, client::Body};
 use parking_lot::Mutex;
 use tower::{BoxError, service_fn};
 
-/// A client whose writes change nothing: `dryRun=All` is added to each of them.
+/// A client that adds `dryRun=All` to every write and every upgrade request.
 pub(in crate::restore) fn client(client: &Client) -> Client {
     let inner = client.clone();
     let service = service_fn(move |request: Request<Body>| {
@@ -30,7 +30,7 @@ fn harmless(mut request: Request<Body>) -> Result<Request<Body>, BoxError> {
     Ok(request)
 }
 
-/// What a dry run would have made so far.
+/// Namespaces and types that a dry run would have created so far.
 #[derive(Debug, Default)]
 pub(super) struct DryRun {
     inner: Mutex<Inner>,
@@ -41,12 +41,12 @@ struct Inner {
     namespaces: BTreeSet<String>,
     /// `widgets.example.com`.
     types: BTreeSet<String>,
-    /// How many items were not tried, by what is missing for them.
+    /// Number of items that were not tried, by missing type or namespace.
     untried: BTreeMap<String, usize>,
 }
 
 impl DryRun {
-    /// An object was created, as far as a dry run does that.
+    /// Records an object that a real restore would have created.
     pub(super) fn created(&self, collection: &str, body: &Object) {
         let name = json::text(body, &["metadata"], "name").unwrap_or_default().to_owned();
         match Place::of(collection) {
@@ -56,7 +56,8 @@ impl DryRun {
         }
     }
 
-    /// Whether something that is needed is not there, as it would only be made: then the API server cannot be asked.
+    /// Whether the type or namespace of the collection would only be created by a real restore: then the API server
+    /// cannot be asked.
     pub(super) fn is_new(&self, collection: &str) -> bool {
         self.missing(collection).is_some()
     }
@@ -79,7 +80,7 @@ impl DryRun {
         Some(format!("namespace {namespace:?}"))
     }
 
-    /// What could not be tried, as sentences.
+    /// Messages about items that could not be tried.
     pub(super) fn notes(&self) -> Vec<String> {
         let inner = self.inner.lock();
         let note = |(missing, count): (&String, &usize)| {

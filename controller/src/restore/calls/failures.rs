@@ -1,8 +1,8 @@
-//! How long a request that fails is retried.
+//! Decides how long a failing request is retried.
 //!
-//! What counts is whether other writes succeed meanwhile: those of this restore, or the renewals of the controller's lease. A
-//! server that takes no write is waited for. A request that fails beside others that succeed is retried a few times and is then the
-//! error of its item. A webhook that fails is known by its name: the server itself has answered.
+//! The decision depends on whether other writes succeed meanwhile: those of this restore, or renewals of the controller's lease.
+//! If none succeeds, the request is retried until `Pace::patience` ends. If others succeed, it is retried a few times and then
+//! fails its item. A failing webhook is identified by its name, as the server itself has answered.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,18 +16,18 @@ use tokio::time::Instant;
 
 use super::{CallError, Pace};
 
-/// How long a webhook that fails is retried, once in a restore; and a server that is away for some requests only.
+/// Maximum time to retry a failing webhook (once per restore), or a server that is unavailable for some requests only.
 pub(super) const MAX_GRACE: Duration = Duration::from_secs(30);
-/// How a webhook is called that converts a type: by the type.
+/// Prefix of the name of a conversion webhook here; the type follows.
 pub(super) const CONVERTS: &str = "that converts ";
-/// Causes of failures that are remembered; what fails for others is retried each time.
+/// Maximum number of remembered causes (and webhooks); failures with other causes are retried each time.
 const MAX_CAUSES: usize = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Retry {
-    /// The server is away or overloaded.
+    /// The server is unavailable or overloaded.
     Away,
-    /// The server failed. It may fail for all, as while etcd elects a leader, or for this request alone, for ever.
+    /// The server failed: for all requests, as while etcd elects a leader, or permanently for this one.
     Failed,
     /// This webhook fails; the server works.
     Webhook(String),
@@ -36,7 +36,7 @@ pub(super) enum Retry {
     Never,
 }
 
-/// What has failed and succeeded in one restore.
+/// Failures and successes in one restore.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     /// Writes that have succeeded.
@@ -48,13 +48,13 @@ pub(super) struct Failures {
 struct Inner {
     /// The first failure since which no write has succeeded.
     failing_since: Option<Instant>,
-    /// Causes whose requests were retried in vain: another one is sent once. A success with the same cause clears it.
+    /// Causes whose retries are used up: another request is sent once. A success with the same cause removes it.
     given_up: HashSet<String>,
-    /// Webhooks that fail, since when. A request that succeeds after it failed by the webhook clears it.
+    /// Failing webhooks, with the time of the first failure. Removed when a request succeeds that had failed by the webhook.
     webhooks: HashMap<String, Instant>,
 }
 
-/// Evidence that writes succeed: it changes with each of them.
+/// Changes with every write that succeeds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Evidence {
     successes: u64,
@@ -67,7 +67,7 @@ pub(super) struct Tries<'a> {
     pace: &'a Pace,
     began: Instant,
     seen: Evidence,
-    /// Failures beside which others have succeeded.
+    /// Failures that count against `Pace::tries`.
     counted: u32,
     webhook: Option<String>,
 }
@@ -84,7 +84,7 @@ impl Failures {
 }
 
 impl Tries<'_> {
-    /// A write has succeeded. `causes` are those that its failure would have had.
+    /// Records a write that succeeded. `causes` are the causes that its failure would have had.
     pub(super) fn write_succeeded(&self, causes: impl FnOnce() -> [String; 2]) {
         self.failures.successes.fetch_add(1, Ordering::Relaxed);
         let mut inner = self.failures.inner.lock();
@@ -99,7 +99,8 @@ impl Tries<'_> {
         }
     }
 
-    /// Whether to retry after a failure and a pause. `cause` is what else fails in the same way, unless a webhook does.
+    /// Whether to retry after a failure and a pause. `cause` is shared by requests that would fail in the same way;
+    /// webhooks have none.
     pub(super) fn again(
         &mut self,
         retry: &Retry,
@@ -138,7 +139,7 @@ impl Tries<'_> {
                 if others_succeed || is_known || now.duration_since(since) >= pace.patience {
                     self.counted += 1;
                 }
-                // An overloaded server takes some requests and not others.
+                // An overloaded server accepts only some requests.
                 let in_grace = *retry == Retry::Away && now.duration_since(self.began) < pace.grace;
                 let again = in_time && !is_known && (self.counted < pace.tries || in_grace);
                 if !again && inner.given_up.len() < MAX_CAUSES {
@@ -150,7 +151,7 @@ impl Tries<'_> {
     }
 }
 
-/// What an error says of the server, and the error for the results.
+/// Classifies an error for retries, and returns the error for the results.
 pub(super) fn classify(error: kube::Error) -> (Retry, CallError) {
     match error {
         kube::Error::Api(status) => {
@@ -175,8 +176,8 @@ pub(super) fn classify(error: kube::Error) -> (Retry, CallError) {
     }
 }
 
-/// The webhook that an answer of the API server names: one that it could not call, one that has refused for a cause which may
-/// pass, or the one that converts a type (Kubernetes `apiserver/pkg/admission/plugin/webhook/errors/statuserror.go`,
+/// The webhook that an answer of the API server names: the server could not call it, it refused with a temporary error, or it
+/// failed to convert a type (Kubernetes `apiserver/pkg/admission/plugin/webhook/errors/statuserror.go`,
 /// `apiserver/pkg/util/webhook/error.go`, `apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go`, v1.34).
 pub(super) fn webhook(message: &str) -> Option<String> {
     let quoted = |before: &str| {

@@ -1,14 +1,14 @@
-//! What keeps an object that is being deleted.
+//! Why an object that is being deleted still exists.
 
 use backup_actions::restore::json::{self, Object};
 use serde_json::Value;
 
-/// The same as [`what_holds`], in brackets behind what is said of the object.
+/// [`what_holds`] in brackets, to be appended to a message; empty if unknown.
 pub(in crate::restore) fn held(object: &Object) -> String {
     what_holds(object).map(|what| format!(" ({what})")).unwrap_or_default()
 }
 
-/// What keeps an object that is being deleted, as it says of itself: the conditions of a namespace, or finalizers.
+/// Why an object that is being deleted still exists: from its conditions (a namespace) or finalizers.
 pub(super) fn what_holds(object: &Object) -> Option<String> {
     let conditions = json::object(object, &["status"]).and_then(|status| status.get("conditions"));
     let conditions: Vec<&str> = conditions

@@ -1,4 +1,4 @@
-//! What the API server warns of in its answers (`Warning: 299 - "..."`): for the log, each text once.
+//! Warnings in the answers of the API server (`Warning: 299 - "..."`): for the log, each text once.
 
 use backup_core::{
     api_warnings::{self, SeenWarnings},
@@ -13,7 +13,7 @@ const MAX_TEXT: usize = 500;
 pub(super) struct ServerWarnings(Mutex<SeenWarnings>);
 
 impl ServerWarnings {
-    /// Adds a header of the answer to a request. `subject` is what the request was to do.
+    /// Adds a `Warning` header of an answer. `subject` describes the request.
     pub(super) fn add(&self, header: &str, subject: &impl std::fmt::Display) {
         let Some(text) = api_warnings::text(header) else { return };
         let sentence = |text: &str| format!("the API server, asked to {subject}, warns: {text}");

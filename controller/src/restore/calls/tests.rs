@@ -66,7 +66,7 @@ async fn a_request_that_always_fails_costs_the_restore_its_patience_once() {
 
 const WIDGETS: &str = "/apis/example.com/v1/widgets";
 
-/// Others that succeed, for ever.
+/// Other requests, which always succeed.
 async fn others(fake: &fake::FakeApi, calls: &Calls) {
     loop {
         assert!(calls.create(AT, &object(), None).await.0.is_ok());
@@ -82,7 +82,7 @@ fn failing(path: &'static str, code: u16, message: &'static str) -> fake::FakeAp
     })
 }
 
-/// Whether the others are writes of the restore or renewals of the lease.
+/// The others are writes of the restore, or renewals of the lease.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_fails_while_others_succeed_is_tried_a_few_times() {
     let fake = failing(WIDGETS, 500, "etcdserver: request is too large");
@@ -130,7 +130,7 @@ async fn a_webhook_that_is_dead_is_waited_for_once_and_named_by_each_error() {
     assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
 }
 
-/// One that is replaced from time to time costs no item.
+/// A webhook that is replaced from time to time fails no item.
 #[tokio::test(start_paused = true)]
 async fn a_webhook_that_comes_back_has_its_time_again() {
     let fake = fake::faulty(|request| {
@@ -145,7 +145,7 @@ async fn a_webhook_that_comes_back_has_its_time_again() {
     }
 }
 
-/// As an aggregated API server that is away.
+/// As with an aggregated API server that is unavailable.
 #[tokio::test(start_paused = true)]
 async fn a_group_whose_server_is_away_does_not_hold_the_others() {
     let fake = failing("/apis/metrics.example.com/", 503, "error trying to reach service");
@@ -256,7 +256,7 @@ async fn nothing_is_written_once_the_work_has_to_stop() {
     assert!(fake.log().is_empty());
 }
 
-/// A restore that was suspended wakes up after the lease: what it was about to write is not sent, nor tried again.
+/// A suspended restore resumes after the end of the lease: its next write is neither sent nor retried.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_after_the_end_of_the_lease() {
     let leased = |fake: &fake::FakeApi| {

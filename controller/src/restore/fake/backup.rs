@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::testing;
 
-/// A backup named `b` of these items (group resource, namespace, object), in a folder; and its location's object. An item that is
-/// there again is in another version.
+/// Stores a backup named `b` of these items (group resource, namespace, object) in a folder; also returns its location and the
+/// location's object. A repeated item is stored in another version.
 pub(crate) async fn stored(
     items: &[(&str, Option<&str>, Value)],
 ) -> (tempfile::TempDir, Location, BackupStorageLocation) {

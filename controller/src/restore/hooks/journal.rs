@@ -1,4 +1,4 @@
-//! Notes about hooks in the journal of a restore: each is run once, in all attempts.
+//! Records of hooks in the journal of a restore: each hook is run once, over all attempts.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::job::journal::{JournalWriter, undecodable};
 const BEGUN: &str = "hookBegun";
 const ENDED: &str = "hookEnded";
 
-/// A hook of one pod. Another pod of the same name is another one.
+/// A hook of one pod, by the pod's uid: a new pod of the same name has other hooks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct HookId {
@@ -28,16 +28,16 @@ pub(super) struct HookId {
 #[serde(rename_all = "camelCase")]
 pub(super) enum HookEnd {
     Succeeded,
-    /// Why; without what it printed.
+    /// The reason, without the output of the command.
     Failed(String),
-    /// It was not run after all, and can be.
+    /// It was not run after all, and may be run later.
     NotRun,
 }
 
-/// What is known of a hook from an earlier attempt.
+/// State of a hook after earlier attempts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PriorHook {
-    /// It was begun, and what came of it is not known.
+    /// It was begun, and its outcome is unknown.
     Unknown,
     Succeeded,
     Failed(String),
@@ -45,24 +45,24 @@ pub(super) enum PriorHook {
 
 pub(crate) struct HookJournal {
     journal: Arc<dyn JournalWriter>,
-    /// What this attempt has not come past.
+    /// Hooks recorded by earlier attempts that this attempt has not reached yet.
     earlier: Mutex<BTreeMap<HookId, PriorHook>>,
 }
 
 impl HookJournal {
-    /// Goes on from these entries; those about other things are passed over. Errors: an entry about hooks that cannot be
-    /// decoded, because then it is not known what was run.
+    /// Loads these entries, and ignores entries that are not about hooks. Fails if an entry about hooks cannot be
+    /// decoded, because then it is unknown which hooks were run.
     pub(crate) fn take_over(journal: Arc<dyn JournalWriter>, entries: &[Value]) -> Result<Self, StoreError> {
         let earlier = read(entries).map_err(|error| undecodable("hooks", &error))?;
         Ok(Self { journal, earlier: Mutex::new(earlier) })
     }
 
-    /// What earlier attempts have made of a hook. Asked once for each.
+    /// Takes the state of a hook after earlier attempts; a second call returns `None`.
     pub(super) fn prior(&self, hook: &HookId) -> Option<PriorHook> {
         self.earlier.lock().remove(hook)
     }
 
-    /// To be called before the command is run.
+    /// Must be called before the command is run.
     pub(super) async fn begin(&self, hook: &HookId) -> Result<(), StoreError> {
         self.journal.append(json!({ BEGUN: hook })).await
     }
@@ -71,7 +71,7 @@ impl HookJournal {
         self.journal.append(json!({ ENDED: hook, "as": end })).await
     }
 
-    /// What this attempt has not come past: the pod is gone or was replaced, or the attempt has ended early.
+    /// Hooks of earlier attempts that this attempt has not reached: the pod is gone or was replaced, or the attempt ended early.
     pub(super) fn left(&self) -> BTreeMap<HookId, PriorHook> {
         std::mem::take(&mut self.earlier.lock())
     }

@@ -14,12 +14,12 @@ use crate::{hooks::Pod, restore::report::Report};
 pub(in crate::restore) struct HookPlanner<'a> {
     rules: HookRules,
     report: &'a Report,
-    /// To the runner; once this is gone, no more pods come.
+    /// Sends to the runner; dropped when no more pods follow.
     pods: Sender<PodHooks>,
 }
 
 impl<'a> HookPlanner<'a> {
-    /// `wait` is that of a hook that does not say how long.
+    /// `wait` is the wait timeout of hooks that set none.
     pub(in crate::restore) fn new(
         restore: &Restore,
         wait: Duration,
@@ -39,19 +39,19 @@ impl<'a> HookPlanner<'a> {
         Self { rules: HookRules::new(hooks, wait), report, pods }
     }
 
-    /// A pod is in the cluster, or would be, as this object.
+    /// Records which rules apply to a pod that is in the cluster, or would be.
     pub(in crate::restore) fn restored(&self, pod: &Object) {
         if let Some(pod) = Pod::new(&Value::Object(pod.clone())) {
             self.rules.note(&pod);
         }
     }
 
-    /// The hooks of the Restore that have applied to no pod, as sentences.
+    /// Messages about hooks of the Restore that have applied to no pod.
     pub(in crate::restore) fn idle(&self) -> Vec<String> {
         self.rules.idle()
     }
 
-    /// A pod was created, as this object.
+    /// Sends the hooks of a created pod to the runner.
     pub(in crate::restore) async fn created(&self, pod: &Object) {
         let Some(hooks) = Pod::new(&Value::Object(pod.clone())).and_then(|pod| self.rules.for_pod(&pod))
         else {
@@ -63,7 +63,7 @@ impl<'a> HookPlanner<'a> {
         }
         self.report.hooks_attempted(hooks.hooks.len());
         if !hooks.hooks.is_empty() {
-            // The runner waits for pods as long as this one is there.
+            // Cannot fail: the runner receives until this sender is dropped.
             let _ = self.pods.send(hooks).await;
         }
     }

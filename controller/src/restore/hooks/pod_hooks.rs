@@ -19,27 +19,27 @@ use crate::{
     restore::calls::CallError,
 };
 
-/// Each pod is looked at once at least, and the answer gets so long.
+/// Minimum timeout of a read: each pod is read at least once.
 const LOOK: std::time::Duration = std::time::Duration::from_secs(10);
 
 pub(super) struct PodHooksRun<'a> {
     runner: &'a HookRunner<'a>,
     namespace: String,
     pod: String,
-    /// Of the pod that this restore has created: nothing is run in another one of its name.
+    /// Uid of the pod that this restore created: no hook runs in another pod of the same name.
     uid: Option<String>,
-    /// Those that have not run, in order.
+    /// Hooks that have not run yet, in order.
     hooks: Vec<ExecHook>,
     /// When the pod was restored.
     since: Instant,
 }
 
-/// What a look at the pod has found.
+/// The result of reading the pod.
 enum Look {
     Pod(Object),
-    /// It is no longer there; why, as a sentence.
+    /// The pod is gone, replaced or ended; the message says which.
     Gone(String),
-    /// The API server did not say.
+    /// The pod could not be read; the message says why.
     Unreadable(String),
 }
 
@@ -49,7 +49,7 @@ impl<'a> PodHooksRun<'a> {
         Self { runner, namespace, pod, uid: None, hooks, since: Instant::now() }
     }
 
-    /// Runs all, or reports each that is not run. Errors: the journal does not take a note.
+    /// Runs all hooks, or reports those that are not run. Fails if the journal cannot be written.
     pub(super) async fn run(mut self) -> Result<(), StoreError> {
         match self.hooks_in_turn().await {
             Err(HookStop::Journal(error)) => {
@@ -59,7 +59,7 @@ impl<'a> PodHooksRun<'a> {
             Err(HookStop::Work(reason @ (StopReason::Cancelled | StopReason::ClaimLost))) => {
                 self.give_up(&stopped(reason));
             }
-            // The next attempt finds those that were not run.
+            // Hooks that were not run are left to the next attempt.
             Ok(()) | Err(HookStop::Work(_) | HookStop::Attempt) => {}
         }
         Ok(())
@@ -82,7 +82,7 @@ impl<'a> PodHooksRun<'a> {
                     false
                 }
             };
-            // The next one finds the pod as the last one has left it.
+            // After a command the next hook is checked without a pause.
             looks = if ran { 0 } else { looks + 1 };
             let next = self.hooks.iter().map(|hook| self.since + hook.wait).min();
             if let (false, Some(next)) = (ran, next) {
@@ -128,7 +128,7 @@ impl<'a> PodHooksRun<'a> {
         }
     }
 
-    /// What an earlier attempt has run is only reported.
+    /// Removes hooks that an earlier attempt has begun, and reports their outcome.
     fn take_over(&mut self) {
         let mut failed = None;
         let mut hooks = std::mem::take(&mut self.hooks);
@@ -147,7 +147,8 @@ impl<'a> PodHooksRun<'a> {
         }
     }
 
-    /// Runs the first hook whose container is up; true if there was one. Those that have waited too long are given up.
+    /// Runs the first hook whose container is up; true if there was one. Otherwise hooks fail whose container is
+    /// missing, or whose deadline has passed.
     async fn advance(&mut self, pod: &Object) -> Result<bool, HookStop> {
         let state = |hook: &ExecHook| container_state(pod, &hook.hook.container, hook.ready);
         if let Some(at) = self.hooks.iter().position(|hook| state(hook) == ContainerState::Up) {
@@ -164,7 +165,7 @@ impl<'a> PodHooksRun<'a> {
         Ok(false)
     }
 
-    /// Gives up hooks whose deadline has passed, and that `why` says something of.
+    /// Fails hooks whose deadline has passed, if `why` returns a reason.
     fn expire(&mut self, why: impl Fn(&ExecHook) -> Option<String>) {
         let waited = self.since.elapsed();
         while let Some((at, why)) = self.hooks.iter().enumerate().find_map(|(at, hook)| {
@@ -184,7 +185,7 @@ impl<'a> PodHooksRun<'a> {
         let turn = runner.unless_stopped(runner.commands.acquire()).await?;
         runner.check()?;
         let gated = runner.gated();
-        // Before the note, so that one that must not run is not noted as begun.
+        // Before the journal entry, so that a hook that must not run is not recorded as begun.
         match gated.cancellation.may_write(gated.patience).await {
             Ok(()) => {}
             Err(NotSent::Stopped(reason)) => return Err(reason.into()),
@@ -199,7 +200,7 @@ impl<'a> PodHooksRun<'a> {
             biased;
             ran = run_until_begun(&gated, &self.namespace, &self.pod, &hook.hook) => ran,
             stop = runner.cut_off() => {
-                // The note stays open: the next attempt must not run it again either.
+                // No end is recorded: the next attempt must not run it again either.
                 let why = match &stop {
                     HookStop::Work(reason) => stopped(*reason),
                     HookStop::Attempt | HookStop::Journal(_) => String::new(),
@@ -237,7 +238,7 @@ impl<'a> PodHooksRun<'a> {
         Ok(())
     }
 
-    /// A hook has failed, or is not run. If its failure ends those of the pod, the others are not run either.
+    /// Reports a hook that failed or is not run. If its `onError` is Fail, the remaining hooks of the pod are not run either.
     fn failed(&mut self, at: usize, what: &str) {
         let hook = self.hooks.remove(at);
         let subject = hook.hook.subject(WHEN, &self.namespace, &self.pod);
@@ -251,7 +252,7 @@ impl<'a> PodHooksRun<'a> {
         self.give_up(&format!("a hook of the pod has failed whose onError is Fail ({failed})"));
     }
 
-    /// None of those that are left is run.
+    /// Reports all remaining hooks as not run.
     fn give_up(&mut self, why: &str) {
         for hook in std::mem::take(&mut self.hooks) {
             let subject = hook.hook.subject(WHEN, &self.namespace, &self.pod);

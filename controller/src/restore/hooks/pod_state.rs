@@ -1,4 +1,4 @@
-//! What a pod says of itself that hooks wait for. Pure.
+//! State of a pod and its containers, for which hooks wait. Pure.
 
 use backup_actions::restore::json::{self, Object};
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub(super) fn ended(pod: &Object) -> Option<&str> {
     json::text(pod, &["status"], "phase").filter(|phase| matches!(*phase, "Succeeded" | "Failed"))
 }
 
-/// Whether a container runs, or is ready. Init containers that keep running (sidecars) count; others have ended once the pod is up.
+/// Whether a container runs, or is ready. Init containers that keep running (sidecars) count; others end before the pod is up.
 pub(super) fn container_state(pod: &Object, container: &str, ready: bool) -> ContainerState {
     let named = |one: &&Value| one["name"] == container;
     let is_sidecar = |one: &Value| one["restartPolicy"] == "Always";
@@ -29,7 +29,7 @@ pub(super) fn container_state(pod: &Object, container: &str, ready: bool) -> Con
     } else {
         return ContainerState::Missing;
     };
-    // Without a node, a status is one that was restored.
+    // Without a node, the status was restored and is not current.
     let is_bound = json::text(pod, &["spec"], "nodeName").is_some();
     let status = items(pod, "status", statuses).find(named).filter(|_| is_bound);
     let Some(status) = status else { return ContainerState::Waiting(pending(pod)) };

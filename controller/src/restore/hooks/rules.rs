@@ -1,4 +1,4 @@
-//! Which hooks a restored pod has: that of its annotations, or those of the Restore. Pure.
+//! Which hooks a restored pod has: the one in its annotations, or the hooks of the Restore. Pure.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ use backup_core::api::{
 
 use crate::hooks::{Hook, HookAnnotations, HookKeys, Pod, limited};
 
-/// What the keys of the annotations of a command begin with.
+/// Prefix of the annotation keys of a command.
 const EXEC_HOOK: &str = "post.hook.restore.velero.io/";
 const EXEC_KEYS: HookKeys = HookKeys {
     main: "command",
     others: &["container", "on-error", "exec-timeout", "wait-timeout", "wait-for-ready"],
     without_main: "nothing is run",
 };
-/// The keys of an init container. Its timeout has no effect, as with Velero: Kubernetes limits no init container.
+/// The keys of an init container. Its timeout has no effect, as with Velero: Kubernetes has no timeout for init containers.
 const INIT_KEYS: HookKeys = HookKeys {
     main: "container-image",
     others: &["container-name", "command", "timeout"],
     without_main: "no init container is added",
 };
-/// What Go reads as a boolean (`strconv.ParseBool`).
+/// Texts that Go parses as a boolean (`strconv.ParseBool`).
 const TRUE: [&str; 6] = ["1", "t", "T", "true", "TRUE", "True"];
 const FALSE: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
 
@@ -36,11 +36,11 @@ const FALSE: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ExecHook {
     pub(super) hook: Hook,
-    /// How long its container is waited for, from the restore of the pod.
+    /// Timeout for its container to be up, counted from the restore of the pod.
     pub(super) wait: Duration,
-    /// Whether the container has to be ready, and not only to run.
+    /// Whether the container has to be ready, not only running.
     pub(super) ready: bool,
-    /// Its place among those of the pod.
+    /// Its index among the hooks of the pod.
     pub(super) number: usize,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct PodHooks {
     pub(super) namespace: String,
     pub(super) pod: String,
     pub(super) hooks: Vec<ExecHook>,
-    /// What is wrong with its annotations, as sentences.
+    /// Messages about errors in its annotations.
     pub(super) problems: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct PodHooks {
 #[derive(Clone, Debug)]
 pub(super) struct HookRules {
     rules: Vec<Rule>,
-    /// The wait of a hook that does not say how long.
+    /// Wait timeout of hooks that set none.
     wait: Duration,
 }
 
@@ -83,12 +83,12 @@ impl HookRules {
         Self { rules: rules.collect(), wait }
     }
 
-    /// Notes which rules apply to a pod that is restored or was there.
+    /// Records which rules apply to a pod that is restored or existed before.
     pub(super) fn note(&self, pod: &Pod) {
         self.applying(pod).for_each(|rule| rule.used.note());
     }
 
-    /// The hooks of the Restore that have applied to no pod, as sentences.
+    /// Messages about hooks of the Restore that have applied to no pod.
     pub(super) fn idle(&self) -> Vec<String> {
         let to = "pod of this restore, so nothing of it was run";
         let conditions = "namespaces (those that pods are restored into), resources and labels";
@@ -101,7 +101,7 @@ impl HookRules {
         self.rules.iter().filter(applies)
     }
 
-    /// The hooks of a pod, by its namespace in the cluster; none if there is nothing to do, or to say.
+    /// The hooks of a pod, by its namespace in the cluster; `None` if there are neither hooks nor errors to report.
     pub(super) fn for_pod(&self, pod: &Pod) -> Option<PodHooks> {
         let mut problems = init_problems(pod);
         let mut hooks = match self.annotated(pod, &mut problems) {
@@ -177,7 +177,7 @@ fn wait_for_ready_together(hooks: &mut [ExecHook]) {
     }
 }
 
-/// What is wrong with the annotations of an init container, by which an action adds it.
+/// Messages about errors in the annotations from which an action adds an init container.
 fn init_problems(pod: &Pod) -> Vec<String> {
     let mut problems = Vec::new();
     let mut annotations = HookAnnotations::new(pod, INIT_HOOK, INIT_KEYS, &mut problems);

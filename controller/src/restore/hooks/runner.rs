@@ -1,4 +1,4 @@
-//! Runs the hooks of all pods of a restore, side by side with the rest of its work.
+//! Runs the hooks of all pods of a restore, concurrently with the rest of its work.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},
@@ -31,30 +31,30 @@ use crate::{
     restore::{calls::Calls, report::Report, work::LAST_WORD},
 };
 
-/// Commands that run at a time.
+/// Maximum number of concurrent commands.
 const COMMANDS: usize = 16;
-/// Pods that are looked at at a time.
+/// Maximum number of concurrent reads of pods.
 const LOOKS: usize = 4;
-/// How long a pod is left alone between two looks.
+/// Interval between two reads of a pod.
 const STEPS: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(5) };
-/// By so much the pause grows with each pod that waits: all together are looked at 50 times a second.
+/// Minimum interval per waiting pod: all pods together are read at most 50 times a second.
 const PAUSE_FOR_EACH: Duration = Duration::from_millis(20);
 
-/// How hooks are run, and where is noted which were.
+/// The executor of hooks, and the journal that records them.
 #[derive(Clone, Copy)]
 pub(crate) struct HookContext<'a> {
     pub(crate) executor: &'a dyn Executor,
     pub(crate) journal: &'a HookJournal,
 }
 
-/// Why hooks do not go on.
+/// Why hooks stop.
 #[derive(Debug)]
 pub(super) enum HookStop {
     /// The work has to stop.
     Work(StopReason),
-    /// This attempt has failed; the next one goes on.
+    /// This attempt has failed; the next one continues.
     Attempt,
-    /// The journal does not take a note.
+    /// The journal cannot be written.
     Journal(StoreError),
 }
 
@@ -64,15 +64,15 @@ impl From<StopReason> for HookStop {
     }
 }
 
-/// What the hooks of all pods have in common.
+/// State shared by the hooks of all pods.
 pub(crate) struct HookRunner<'a> {
     pub(super) context: HookContext<'a>,
     pub(super) calls: &'a Calls,
     pub(super) report: &'a Report,
     patience: Duration,
-    /// The label that the pods of this restore have.
+    /// Value of the label on pods of this restore.
     label: String,
-    /// The attempt has failed.
+    /// Cancelled once the attempt has failed.
     failed: CancellationToken,
     pub(super) commands: Semaphore,
     pub(super) looks: Semaphore,
@@ -80,7 +80,7 @@ pub(crate) struct HookRunner<'a> {
 }
 
 impl<'a> HookRunner<'a> {
-    /// `label` is the value of the label by which pods are known as of this restore.
+    /// `label` is the value of the label on pods of this restore.
     pub(crate) fn new(
         context: HookContext<'a>,
         calls: &'a Calls,
@@ -101,13 +101,13 @@ impl<'a> HookRunner<'a> {
         }
     }
 
-    /// Nothing more is begun, as this attempt has failed.
+    /// Stops new work of hooks, because this attempt has failed.
     pub(crate) fn fail(&self) {
         self.failed.cancel();
     }
 
-    /// Runs the hooks of the pods that come, until no more do and all hooks have ended. What waits is bounded by the pods of
-    /// the backup that have hooks, and is small. Errors: the journal does not take a note.
+    /// Runs the hooks of all received pods, until the sender is dropped and all hooks have ended. The number of waiting
+    /// entries is bounded by the pods of the backup that have hooks; each is small. Fails if the journal cannot be written.
     pub(crate) async fn run(&self, mut pods: Receiver<PodHooks>) -> Result<(), StoreError> {
         let mut runs = FuturesUnordered::new();
         let (mut more, mut failed) = (true, None);
@@ -133,7 +133,7 @@ impl<'a> HookRunner<'a> {
         done
     }
 
-    /// Reports hooks of earlier attempts that this one has not come past.
+    /// Reports hooks of earlier attempts that this attempt has not reached.
     pub(crate) fn report_left(&self) {
         for (hook, prior) in self.context.journal.left() {
             self.report.hooks_attempted(1);
@@ -141,10 +141,10 @@ impl<'a> HookRunner<'a> {
         }
     }
 
-    /// Reports what an earlier attempt has made of a hook.
+    /// Reports the outcome of a hook of an earlier attempt.
     pub(super) fn report_prior(&self, hook: &HookId, prior: &PriorHook) {
         let HookId { namespace, pod, source, container, .. } = hook;
-        // The same words as of one that is run now.
+        // The same wording as for a hook that runs now.
         let of = Hook {
             source: source.clone(),
             container: container.clone(),
@@ -183,7 +183,7 @@ impl<'a> HookRunner<'a> {
         json::text(pod, &["metadata", "labels"], labels::RESTORE_NAME) == Some(&self.label)
     }
 
-    /// To be asked before each step.
+    /// Must be called before each step.
     pub(super) fn check(&self) -> Result<(), HookStop> {
         if self.failed.is_cancelled() {
             return Err(HookStop::Attempt);
@@ -191,7 +191,7 @@ impl<'a> HookRunner<'a> {
         Ok(self.calls.cancellation().check_new_work()?)
     }
 
-    /// What `wait` brings, unless nothing more may be begun before.
+    /// Awaits `wait`, unless new work is forbidden before it ends.
     pub(super) async fn unless_stopped<T>(&self, wait: impl Future<Output = T>) -> Result<T, HookStop> {
         tokio::select! {
             biased;
@@ -200,7 +200,7 @@ impl<'a> HookRunner<'a> {
         }
     }
 
-    /// Resolves when nothing more may be begun.
+    /// Resolves when no new work may begin.
     async fn stopped(&self) -> HookStop {
         let cancellation = self.calls.cancellation();
         tokio::select! {
@@ -210,8 +210,8 @@ impl<'a> HookRunner<'a> {
         }
     }
 
-    /// Resolves when a command that runs is not waited for any more: its end is better known, so it gets a moment, unless the
-    /// claim is gone.
+    /// Resolves when a running command is no longer waited for. After a stop it has `LAST_WORD` to end, so that its outcome
+    /// is known, unless the claim is lost.
     pub(super) async fn cut_off(&self) -> HookStop {
         let stop = self.stopped().await;
         tokio::select! {
@@ -220,7 +220,7 @@ impl<'a> HookRunner<'a> {
         }
     }
 
-    /// The pause before the next look at a pod, which ends at `deadline` at the latest.
+    /// Pauses before the next read of a pod, until `deadline` at the latest.
     pub(super) async fn pause(&self, looks: u32, deadline: Instant) -> Result<(), HookStop> {
         let pause = STEPS.delay(looks).max(PAUSE_FOR_EACH * self.waiting.load(Ordering::Relaxed));
         let until = deadline.min(Instant::now() + pause);

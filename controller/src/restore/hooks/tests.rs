@@ -1,4 +1,4 @@
-//! Pods in a server in memory, which run commands in memory.
+//! Pods in a fake server, which run fake commands.
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-/// The wait of a hook that does not say how long.
+/// Wait timeout of hooks that set none.
 const WAIT: Duration = Duration::from_mins(10);
 
 /// A restore that has created pods in a server.
@@ -64,7 +64,7 @@ fn setup(executor: Arc<dyn Executor>, hooks: Value) -> Setup {
 }
 
 impl Setup {
-    /// The pods are created, and their hooks run, after what earlier attempts have noted.
+    /// Creates the pods and runs their hooks, with the journal of earlier attempts.
     async fn run(&self, pods: &[Value]) -> Outcome {
         let journal = HookJournal::take_over(Arc::new(self.journal.clone()), &self.journal.all()).unwrap();
         self.run_with(&journal, pods).await.unwrap()
@@ -113,7 +113,7 @@ fn at(pod: &str) -> String {
     format!("/api/v1/namespaces/a/pods/{pod}")
 }
 
-/// As it was restored.
+/// A pod as it was restored.
 fn pod(name: &str) -> Value {
     json!({
         "metadata": { "namespace": "a", "name": name, "labels": { labels::RESTORE_NAME: "r" } },
@@ -264,7 +264,7 @@ async fn nothing_is_run_in_a_pod_that_is_not_the_restored_one() {
         assert_eq!((outcome.errors.len(), outcome.counts()), (2, (2, 2)), "{says}: {outcome:?}");
         assert!(outcome.errors.iter().all(|error| error.contains(says)), "{says}: {outcome:?}");
     }
-    // There already when it was first looked at.
+    // It was replaced before the first read.
     let pods = Arc::new(FakePods::default());
     let setup = setup(Arc::clone(&pods) as _, hooks(&json!([{ "command": ["x"] }])));
     setup.create("p", running());
@@ -314,7 +314,7 @@ async fn whoever_stops_a_restore_is_told_which_hooks_did_not_run() {
         let unknown =
             outcome.errors.iter().filter(|error| error.contains("what came of it is not known")).count();
         assert_eq!((outcome.counts(), outcome.errors.len(), unknown), ((4, 4), 4, 1), "{outcome:?}");
-        // What was running is not run by a later attempt either.
+        // The interrupted command is not run by a later attempt either.
         assert_eq!(setup.journal.all().len(), 1, "{:?}", setup.journal.all());
     }
 }
@@ -322,7 +322,7 @@ async fn whoever_stops_a_restore_is_told_which_hooks_did_not_run() {
 #[tokio::test(start_paused = true)]
 async fn a_hook_runs_once_in_all_attempts() {
     let execs = json!([{ "command": ["one"] }, { "command": ["bad"] }, { "command": ["three"] }, { "command": ["four"] }]);
-    // The first process dies while it runs the third.
+    // The first process dies while it runs the third command.
     let dies = Arc::new(Endless::default());
     let first = Arc::new(failing());
     let mut setup =
@@ -346,7 +346,7 @@ async fn a_hook_runs_once_in_all_attempts() {
     assert!(failed.ends_with("failed: exit code 1"), "{failed}");
     assert!(unknown.contains("not known: it is not run again"), "{unknown}");
     assert_eq!(outcome.counts(), (4, 2));
-    // A pod of the same name that was created since is another one; what was run before it is told.
+    // A new pod of the same name is another one; hooks that were run in the old one are reported.
     setup.change("p", |pod| pod["metadata"]["uid"] = json!("uid-2"));
     let third = Arc::new(failing());
     setup.executor = Arc::clone(&third) as _;
@@ -385,7 +385,7 @@ async fn what_cannot_be_noted_is_not_run() {
     let pods = Arc::new(FakePods::default());
     let setup = setup(Arc::clone(&pods) as _, hooks(&json!([{ "command": ["x"] }])));
     setup.create("p", running());
-    // It is not waited for: the attempt has failed.
+    // The attempt has failed, so it does not wait for this pod.
     setup.create("q", json!({ "phase": "Pending" }));
     let journal = HookJournal::take_over(Arc::new(Full), &[]).unwrap();
     let begun = Instant::now();

@@ -82,15 +82,15 @@ fn worker_with(ctx: &JobContext, permits: &Arc<Semaphore>) -> Worker<Restores> {
     Worker::new(ctx.clone(), Restores::fake(ctx), "r", "uid-r", cancellation, Arc::clone(permits))
 }
 
-/// How far a worker came.
+/// The result of a worker's step.
 #[derive(Debug, PartialEq)]
 enum Step {
     Done,
-    /// To be tried again, and why.
+    /// To be retried; the reason.
     Again(String),
 }
 
-/// Goes on until the Restore has ended, or something is in the way.
+/// Continues until the Restore has ended, or is blocked.
 async fn step(worker: &mut Worker<Restores>) -> Step {
     let mut known = None;
     loop {
@@ -110,12 +110,12 @@ async fn run(ctx: &JobContext) {
     step(&mut worker(ctx)).await;
 }
 
-/// As the dispatcher does with what cannot be decoded.
+/// As the dispatcher does with an object that cannot be decoded.
 async fn refuse(ctx: &JobContext) {
     undecodable::refuse::<Restores>(ctx, &testing::undecodable("Restore", "r")).await.unwrap();
 }
 
-/// Whether a request creates something that is restored; the marker of the ledger is not.
+/// Whether a request creates a restored object, not the marker of the ledger.
 fn is_item(line: &str) -> bool {
     line.starts_with("POST /api/v1/namespaces") && !line.contains("/velero/")
 }
@@ -180,7 +180,7 @@ async fn a_restore_found_running_is_resumed_to_the_same_end() {
 #[tokio::test]
 async fn a_restore_whose_location_may_not_be_read_for_a_moment_goes_on_later() {
     for phase in [None, Some("InProgress"), Some("Finalizing")] {
-        // Each of the times that it is read.
+        // For each read of the location.
         for allowed in 0.. {
             let (fake, _folder, ctx) = prepared(phase).await;
             let reads = Arc::new(AtomicUsize::new(0));
@@ -211,13 +211,13 @@ async fn a_restore_that_had_failed_items_before_a_restart_never_ends_as_complete
     assert_eq!((&status["phase"], &status["errors"]), (&json!("PartiallyFailed"), &json!(1)));
 }
 
-/// What an earlier run has done is told by its journal; its backup may be large, or its store slow.
+/// The journal records what an earlier run has done; its backup may be large, or its store slow.
 #[tokio::test]
 async fn a_cancelled_restore_that_was_taken_up_again_does_not_wait_for_its_backup() {
     let (fake, folder, ctx) = prepared(Some("InProgress")).await;
     let tarball = folder.path().join("backups/b/b.tar.gz");
     std::fs::remove_file(&tarball).unwrap();
-    // Who opens it waits for somebody who writes.
+    // Opening the pipe for reading blocks until it is opened for writing.
     assert!(std::process::Command::new("mkfifo").arg(&tarball).status().unwrap().success());
     let mut worker = worker(&ctx);
     let cancel = worker.cancellation.clone();
@@ -229,7 +229,7 @@ async fn a_cancelled_restore_that_was_taken_up_again_does_not_wait_for_its_backu
     };
     let (done, ()) =
         futures::join!(tokio::time::timeout(Duration::from_secs(20), step(&mut worker)), cancelled);
-    // For reading, too: else this would wait for who opens it, and it may not have been opened.
+    // For reading, too: otherwise this would block if no reader has opened it.
     drop(std::fs::File::options().read(true).write(true).open(&tarball));
     assert_eq!(done.unwrap(), Step::Done);
     let status = status(&fake);
@@ -238,7 +238,7 @@ async fn a_cancelled_restore_that_was_taken_up_again_does_not_wait_for_its_backu
 
 #[tokio::test]
 async fn a_restore_that_names_no_time_for_operations_gets_the_default_and_says_so() {
-    // Velero's command sends the zero.
+    // Velero's CLI sends the zero.
     for (timeout, expected) in [(Value::Null, "4h0m0s"), (json!("0s"), "4h0m0s"), (json!("5m"), "5m0s")] {
         let (fake, _folder, ctx) = prepared(None).await;
         let spec = json!({"backupName": "b", "itemOperationTimeout": timeout});
@@ -317,7 +317,7 @@ async fn a_restore_that_can_not_end_here_keeps_its_place_and_is_looked_at_again(
     fake.put("/apis/velero.io/v1/namespaces/velero/backups/nightly", other);
     ctx.ledger.open(backup_lock::VELERO_SCOPE).await.unwrap();
     let before = claims(&ctx).await;
-    // Its end is no longer Failed, and the ledger does not let it go on.
+    // It can no longer end as Failed, and the ledger does not let it continue.
     fake.put(RESTORE, velero("Restore", "r", json!({"backupName": "b"}), json!({"phase": "Finalizing"})));
     fake.delete("/apis/velero.io/v1/namespaces/velero/backups/b");
     let done = step(&mut worker(&ctx)).await;
@@ -420,7 +420,7 @@ async fn a_backup_that_is_cut_short_fails_the_restore_before_anything_is_created
 #[tokio::test]
 async fn a_store_that_refuses_the_results_keeps_the_restore_finalizing_with_the_reason() {
     let (fake, folder, ctx) = prepared(None).await;
-    // A folder where the log should be.
+    // A folder blocks the path of the log.
     let log = folder.path().join("restores/r/restore-r-logs.gz");
     std::fs::create_dir_all(&log).unwrap();
     let mut worker = worker(&ctx);
@@ -472,7 +472,7 @@ async fn a_deleted_restore_waits_for_its_store_and_not_for_a_location_that_is_go
     let (fake, folder, ctx) = prepared(None).await;
     run(&ctx).await;
     deleted(&fake);
-    // The files are not there to be listed.
+    // The files are moved away, so they cannot be listed.
     let (restores, aside) = (folder.path().join("restores"), folder.path().join("aside"));
     std::fs::rename(&restores, &aside).unwrap();
     std::fs::write(&restores, "no folder").unwrap();

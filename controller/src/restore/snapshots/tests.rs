@@ -10,7 +10,7 @@ use crate::{
     restore::fake::{self, FakeApi},
 };
 
-/// None at all.
+/// No snapshots.
 pub(in crate::restore) fn none() -> Snapshots {
     Snapshots::new(vec![], Snapshotters::new(), "uid", resume(&MemoryJournal::default()))
 }
@@ -37,7 +37,7 @@ fn of(disks: &Arc<Disks>) -> Snapshots {
     resumed(disks, &MemoryJournal::default())
 }
 
-/// After runs that have written this journal.
+/// The snapshots after runs that have written this journal.
 fn resumed(disks: &Arc<Disks>, journal: &MemoryJournal) -> Snapshots {
     let only = Ok(Arc::clone(disks) as Arc<dyn VolumeSnapshotter>);
     let all = vec![snapshot("pv"), snapshot("failed").failed()];
@@ -96,17 +96,17 @@ async fn an_existing_volume_stays_and_a_moved_one_gets_its_own_name() {
     snapshots.follow(&mut claim);
     assert_eq!(claim["spec"]["volumeName"], name);
 
-    // What an earlier run has created is there under that name.
+    // The volume that an earlier run has created exists under that name.
     fake.put(&format!("{VOLUMES}/{name}"), json!({ "metadata": { "name": name } }));
     let again = restored(&of(&disks), &fake, &rules(true)).await.unwrap();
     assert_eq!((again["metadata"]["name"].as_str(), disks.asked().len()), (Some(name.as_str()), 1));
-    // Or under its own, if nothing was in the way.
+    // Or under its original name, if that was free.
     let ours = json!({ "metadata": { "name": "pv", "labels": { "velero.io/restore-name": "r" },
         "creationTimestamp": "2026-01-01T00:00:01Z" } });
     fake.put(&format!("{VOLUMES}/pv"), ours);
     let again = restored(&of(&disks), &fake, &rules(true)).await.unwrap();
     assert_eq!((again, disks.asked().len()), (volume("pv"), 1));
-    // One that another claim has got since stays with that, also where nothing is mapped.
+    // A volume that another claim has by now stays with it, even without a mapping.
     let held = json!({ "metadata": { "name": "pv" }, "status": { "phase": "Bound" },
         "spec": { "claimRef": { "namespace": "third", "name": "other" } } });
     fake.put(&format!("{VOLUMES}/pv"), held);
@@ -161,7 +161,7 @@ async fn a_volume_that_is_going_away_is_waited_for() {
     assert!(made.is_ok() && disks.asked().len() == 1);
 }
 
-/// What a person has kept stays as it is, and the data of the backup come back beside it.
+/// A volume that a user has kept is left unchanged; the data of the backup is restored beside it.
 #[tokio::test(start_paused = true)]
 async fn a_volume_whose_claim_is_gone_does_not_keep_its_snapshot_from_being_used() {
     for (policy, goes) in [("Retain", false), ("Delete", false), ("Delete", true)] {

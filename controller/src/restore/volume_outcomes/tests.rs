@@ -34,7 +34,7 @@ fn said(outcome: &DataOutcome) -> (Option<Level>, String, Option<&str>) {
     (level, text.unwrap_or_default(), why)
 }
 
-/// One line for each thing that can become of the data of a claim; it says of the data no more than is so.
+/// One case for each outcome of the data of a claim; messages claim no more than is true.
 #[rstest]
 #[case::kept(CREATED, DataSource::Kept, INFO, "comes back with its volume, which keeps its data", None)]
 #[case::kept_without_its_claim(FAILED, DataSource::Kept, None, "", None)]
@@ -134,7 +134,7 @@ fn what_became_of_the_data_of_a_claim_is_said_once(
         assert_eq!(said(&unwanted).2, None, "no data is wanted");
         assert!(!matches!(said(&unwanted).0, WARNING | ERROR), "{unwanted:?}");
     }
-    // Made of its snapshot, which the action has told.
+    // Provisioned from its snapshot, as recorded by the action.
     let told = [json!({"pvcNamespace": "copy", "pvcName": "data", "restoreMethod": "CSISnapshot"})];
     if (outcome, &data) == (CREATED, &DataSource::CsiSnapshot) {
         let provisioned = outcomes.of_claim(claim(&data), true, &told).unwrap();
@@ -166,14 +166,14 @@ fn a_claim_without_the_volume_that_it_names_is_missing_its_data(
     for data in [DataSource::Kept, DataSource::NativeSnapshot] {
         let found = outcomes.of_claim(claim(&data), true, &[]).unwrap();
         let found = said(&found);
-        // The data of a snapshot is only in that.
+        // The data of a snapshot is only in the snapshot.
         let is_held = outcome != CREATED && data == DataSource::NativeSnapshot;
         assert!(is_held || (found.0, found.2) == (level, Some(why)), "{found:?}");
         assert!(is_held || found.1.contains(text), "{found:?}");
     }
 }
 
-/// Whatever was to become of the data of a claim, one that gets no volume is a warning that says so.
+/// A claim that gets no volume is a warning, whatever the source of its data.
 #[rstest]
 #[case::unsaved(
     unsaved(),
@@ -209,7 +209,7 @@ fn a_claim_that_gets_no_volume_says_so(
         found.1.contains(text) && found.1.ends_with("stays Pending until there is one for it: no such class"),
         "{found:?}"
     );
-    // One that was there has what it has.
+    // An existing claim keeps its data.
     outcomes.add(claim_object, &Applied::quiet(THERE));
     let found = outcomes.of_claim(claim(&data), wanted, &[]).unwrap();
     assert!(!said(&found).1.contains("Pending"), "{found:?}");

@@ -1,4 +1,4 @@
-//! One action on one item: its turn, its place in the journal, and what becomes of it when work has to stop.
+//! Runs one action on one item: its turn, its place in the journal, and its end when work has to stop.
 
 use backup_actions::{
     ActionError, ItemId,
@@ -13,7 +13,8 @@ use crate::job::{
 };
 
 impl ItemRestorer<'_> {
-    /// Executes an action on an item: one that may start what could not be found again only once in all attempts at the restore.
+    /// Executes an action on an item. An action that may start something that could not be found again is executed once over all
+    /// attempts.
     pub(super) async fn run_action(
         &self,
         action: &dyn RestoreItemAction,
@@ -21,7 +22,7 @@ impl ItemRestorer<'_> {
         input: RestoreActionInput<'_>,
     ) -> Result<Result<Done<RestoreActionOutput>, ActionError>, WorkError> {
         let context = &self.work.actions;
-        // In the order in which items come here, whether or not the journal is written.
+        // Places are given in the order of arrival, whether or not the journal is written.
         let _wait = self.work.calls.cancellation().waits().begin_action(action.name(), id);
         let place = if action.may_add_items() { context.turns.place().await } else { None };
         self.work.calls.cancellation().check_new_work()?;
@@ -42,7 +43,7 @@ impl ItemRestorer<'_> {
         }
     }
 
-    /// Calls an action when its turn has come. `not_called` is why work stops, if it does before that.
+    /// Calls an action when its turn has come. `not_called` is set to the reason if work stops before that.
     async fn call(
         &self,
         action: &dyn RestoreItemAction,
@@ -60,20 +61,20 @@ impl ItemRestorer<'_> {
                 return Err(ActionError::Retryable { action, reason });
             }
         };
-        // A plugin may take its time.
+        // A plugin may be slow.
         cancellation.unless_cancelled(action.execute(input)).await.unwrap_or_else(|reason| {
             let reason = format!("{reason} while it was at this item; what it did is not known");
             Err(ActionError::Unknown { action: action.name().to_owned(), reason })
         })
     }
 
-    /// Waits for the turn of an action that has one, and until it may write. What is noted and still waits when work has to stop is
-    /// not called, so that its end can be noted.
+    /// Waits for the turn of an action that has one, and until it may write. An action that is noted and still waits when work
+    /// has to stop is not called, so that its end can be noted.
     async fn may_call(&self, action: &dyn RestoreItemAction) -> Result<Option<PluginTurn<'_>>, NotSent> {
         let Work { actions, calls, patience, .. } = self.work;
         let cancellation = calls.cancellation();
         let turn = async {
-            // Plugins may rely on it that they see one item of a restore at a time, as with Velero.
+            // Plugins may rely on seeing one item of a restore at a time, as with Velero.
             if !action.may_add_items() {
                 return Ok(None);
             }
@@ -89,7 +90,7 @@ impl ItemRestorer<'_> {
         Ok(turn)
     }
 
-    /// The answer of an action, or the end of the work.
+    /// The answer of an action, or the reason why work stops, after `LAST_WORD`.
     async fn unless_stopped<T>(&self, answer: impl Future<Output = T>) -> Result<T, StopReason> {
         let Work { actions, report, calls, .. } = self.work;
         let stopped = async {

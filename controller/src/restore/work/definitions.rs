@@ -1,4 +1,4 @@
-//! Definitions of custom resources come first, and are waited for: nothing of their kinds can be created before.
+//! Restores definitions of custom resources first, and waits for them: objects of their kinds cannot be created before.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use super::{
 use crate::{discovery::ServedTypes, job::cancellation::StopReason, restore::calls::Calls};
 
 const COLLECTION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// Between two looks at a definition, half as long again each time: most are established within a tenth of a second.
+/// First and longest interval between reads of a definition; it grows by half each time. Most are established within 100 ms.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(30), Duration::from_secs(1));
 
 impl ItemRestorer<'_> {
-    /// Restores definitions and waits until they are served. What is served then.
+    /// Restores definitions and waits until they are served. Returns the types served then.
     pub(super) async fn definitions(&self, items: Vec<ItemRef>) -> Result<ServedTypes, WorkError> {
         let Work { contents, calls, report, .. } = self.work;
         let resource = ResourceType {
@@ -38,7 +38,7 @@ impl ItemRestorer<'_> {
             let name = || Some(json::text(&contents.object(&item).ok()?, &["metadata"], "name")?.to_owned());
             Ok::<_, WorkError>(if there { name() } else { None })
         });
-        // Those that are on their way come to their own end before work stops.
+        // Definitions in flight are completed before work stops.
         let names: Vec<Result<Option<String>, WorkError>> =
             created.buffer_unordered(IN_FLIGHT).collect().await;
         let names = names.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -79,7 +79,7 @@ enum Stage {
     /// Its resources are served.
     Established,
     Pending,
-    /// Never, and why: its names are taken by another definition.
+    /// Another definition has its names, so it is never served; the reason.
     Refused(String),
 }
 
@@ -105,7 +105,7 @@ fn stage(definition: &Object) -> Stage {
     stage
 }
 
-/// Waits until a definition is established: the versions that it serves then. The error is for the results of the restore.
+/// Waits until a definition is established, and returns the versions that it serves. The error is for the results of the restore.
 async fn wait(
     calls: &Calls,
     name: &str,
@@ -161,7 +161,7 @@ mod tests {
     async fn a_definition_that_is_never_ready_is_an_error_that_says_so() {
         let fake = fake::server();
         let name = "widgets.example.com";
-        // The server in memory establishes what is created, and not what is put there.
+        // The fake server establishes definitions that are created, not those that are put.
         fake.put(&format!("{COLLECTION}/{name}"), json!({"metadata": {"name": name}}));
         let deadline = Instant::now() + Duration::from_mins(10);
         let why = wait(&fake::calls(&fake), name, deadline).await.unwrap().unwrap_err();

@@ -1,4 +1,4 @@
-//! Items that are there already: found page by page in a list, which costs far less than a creation and a read for each.
+//! Finds existing items page by page in a list, which costs far less than a creation and a read for each.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,17 +13,17 @@ use super::{
 };
 use crate::restore::calls::Page;
 
-/// Fewer items of a type in a namespace are not worth a list: there may be many other objects.
+/// Minimum number of items of a type in a namespace for a list: there may be many other objects.
 const WORTH_LISTING: usize = 32;
-/// Objects for each item that a list may hold before it is left.
+/// Maximum number of remaining objects per item with which a list is continued.
 const OTHERS: i64 = 4;
-/// Lists that are read at a time.
+/// Maximum number of concurrent lists.
 const LISTS: usize = 4;
-/// What a page should hold (bytes), by the size that the objects have in the backup.
+/// Target size of a page (bytes), by the size of the objects in the backup.
 const PAGE: u64 = 1024 * 1024;
 
 impl ItemRestorer<'_> {
-    /// Restores the items that a list finds in the cluster; returns the others. Only where something can be expected there.
+    /// Restores the items that a list finds in the cluster, and returns the others. Lists only where existing items are likely.
     pub(super) async fn existing(
         &self,
         kind: ResourceKind<'_>,
@@ -40,7 +40,7 @@ impl ItemRestorer<'_> {
         });
         let lists: Vec<_> =
             by_source.iter().map(|(source, items)| self.listed(kind, *source, items).boxed()).collect();
-        // Those that are on their way come to their own end before work stops.
+        // Lists in flight are completed before work stops.
         let lists: Vec<Result<HashSet<ItemRef>, WorkError>> =
             stream::iter(lists).buffer_unordered(LISTS).collect().await;
         let lists = lists.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -48,8 +48,8 @@ impl ItemRestorer<'_> {
         Ok(items.iter().filter(|item| !done.contains(*item)).copied().collect())
     }
 
-    /// Restores what a list shows of the items from one namespace of the backup, and returns those. A list that fails is left: the
-    /// items are created then, one by one.
+    /// Restores the listed items of one namespace of the backup, and returns them. If a list fails, the remaining items are
+    /// created one by one.
     async fn listed(
         &self,
         kind: ResourceKind<'_>,
@@ -80,7 +80,7 @@ impl ItemRestorer<'_> {
                     source,
                     json::text(&object, &["metadata"], "name")?,
                 )?;
-                // Items of a list do not say of what kind they are.
+                // Items of a list have no apiVersion and kind.
                 object.insert("apiVersion".to_owned(), resource.api_version().into());
                 object.insert("kind".to_owned(), resource.kind.as_str().into());
                 (items.contains(&item) && done.insert(item)).then_some((item, Some(object)))
@@ -96,7 +96,7 @@ impl ItemRestorer<'_> {
     }
 }
 
-/// Objects in a page, so that one of large objects is not larger than one of small ones.
+/// Number of objects in a page, so that pages of large and of small objects have the same size.
 fn page_limit(items: &HashSet<ItemRef>) -> u32 {
     let bytes: u64 = items.iter().map(ItemRef::size).sum();
     let average = bytes / (items.len() as u64).max(1);

@@ -1,4 +1,5 @@
-//! Items, one by one: read, rewritten by the actions, and created (Velero `pkg/restore/restore.go`, `restoreItem`, v1.18).
+//! Restores items one by one: reads them, rewrites them by actions, and creates them (Velero `pkg/restore/restore.go`,
+//! `restoreItem`, v1.18).
 
 use backup_actions::{
     ActionSet, ItemId,
@@ -41,10 +42,10 @@ use crate::{
     },
 };
 
-/// What may make something else of an item, in messages.
+/// Possible causes of another name or type of an item, in messages.
 const CHANGED: &str = "actions, or the resource modifier,";
 
-/// Restores items; what they have in common.
+/// Restores items; holds their shared state.
 pub(super) struct ItemRestorer<'a> {
     pub(super) work: &'a Work<'a>,
     pub(super) served: &'a ServedTypes,
@@ -52,13 +53,13 @@ pub(super) struct ItemRestorer<'a> {
     pub(super) selection: &'a Selection,
     pub(super) actions: ActionSet<dyn RestoreItemAction>,
     pub(super) namespaces: &'a Namespaces,
-    /// Where one item may ask for another.
+    /// Set if items may ask for one another.
     pub(super) coordinator: Option<&'a ItemCoordinator>,
     pub(super) started: &'a Mutex<Vec<Started>>,
     pub(super) hooks: &'a HookPlanner<'a>,
 }
 
-/// A type of items, by the name that the backup has for it.
+/// A type of items, with its name in the backup.
 #[derive(Clone, Copy)]
 pub(super) struct ResourceKind<'a> {
     pub(super) group_resource: &'a str,
@@ -71,7 +72,7 @@ pub(super) enum InclusionReason {
     /// An action on another item asks for it.
     Related {
         by: ItemRef,
-        /// The number of items that asked for one another before it.
+        /// Number of items in the chain of requests before it.
         depth: u8,
     },
 }
@@ -86,7 +87,7 @@ pub(super) struct CurrentItem<'a> {
     pub(super) depth: u8,
 }
 
-/// What actions have made of an item.
+/// Result of the actions on an item.
 enum ActionResult {
     Changed(Object),
     /// It is not created; the report says why.
@@ -94,13 +95,13 @@ enum ActionResult {
 }
 
 impl ItemRestorer<'_> {
-    /// Whether what is done to items of a type is noted in the journal.
+    /// Whether actions on items of a type are noted in the journal.
     pub(super) fn writes_journal(&self, group_resource: &str) -> bool {
         self.actions.for_type(group_resource).any(|selected| selected.action.is_executed_once())
     }
 
-    /// Restores items of one type, several at a time, each with what was seen under its name. When work has to stop, those that are
-    /// on their way come to their own end: a request, or an action, that is under way is not left without an answer.
+    /// Restores items of one type concurrently, each with the object seen under its name. When work has to stop, items in flight
+    /// are completed: no running request or action is left without an answer.
     pub(super) async fn items(
         &self,
         kind: ResourceKind<'_>,
@@ -126,7 +127,7 @@ impl ItemRestorer<'_> {
         failed.into_inner().map_or(Ok(()), Err)
     }
 
-    /// Restores an item, unless that is done already; true if it is in the cluster then. `seen` is what is there under its name.
+    /// Restores an item, unless that is done already; true if it is in the cluster then. `seen` is the object under its name.
     pub(super) fn item<'s>(
         &'s self,
         kind: ResourceKind<'s>,
@@ -140,7 +141,7 @@ impl ItemRestorer<'_> {
                 InclusionReason::Selected => match coordinator.begin(item) {
                     BeginResult::Begun => (None, 0),
                     BeginResult::Other { restored } => {
-                        // It is a related item, too, and was counted then.
+                        // It was already counted as a related item.
                         self.work.report.expected_twice();
                         return Ok(restored);
                     }
@@ -154,7 +155,7 @@ impl ItemRestorer<'_> {
                 },
             };
             let restored = self.restore(kind, item, depth, seen).await;
-            // Also when work has to stop: nothing waits for it any more.
+            // Also when work has to stop, so that nothing waits for it.
             coordinator.end(item, *restored.as_ref().unwrap_or(&false), by);
             restored
         })
@@ -185,7 +186,7 @@ impl ItemRestorer<'_> {
                 return Ok(false);
             }
         };
-        // Until the item is restored.
+        // Held until the item is restored.
         let _room = match memory.reserve(measured.size(), depth > 0, calls.cancellation()).await {
             Ok(room) => room,
             Err(NoMemory::Stopped(reason)) => return Err(reason.into()),
@@ -205,7 +206,7 @@ impl ItemRestorer<'_> {
         let api_version = json::text(&from_backup, &[], "apiVersion").unwrap_or_default();
         let about = About { api_version, kind: &resource.kind, namespace, name };
         if let Some(why) = misplaced(&from_backup, resource, namespace, api_version, name) {
-            // The list keeps it, whatever stands there.
+            // The list keeps it, so the stored text is replaced.
             let about = About { api_version: &resource.api_version(), ..about };
             report.item(about, not_restored(about, &why));
             return Ok(false);
@@ -215,7 +216,7 @@ impl ItemRestorer<'_> {
             return Ok(false);
         }
         if namespace.is_some_and(|namespace| self.namespaces.has_failed(namespace)) {
-            // The namespace itself is the error; its items are only listed.
+            // The error is reported for the namespace; its items are only listed.
             report.item(about, Applied::quiet(Outcome::Failed));
             return Ok(false);
         }
@@ -258,8 +259,8 @@ impl ItemRestorer<'_> {
         Ok(restored)
     }
 
-    /// Runs the actions on an item one after the other, each on what the one before it has made of the item. What they ask for is
-    /// restored before it.
+    /// Runs the actions on an item one after the other, each on the result of the one before. Items that they ask for are
+    /// restored first.
     async fn run_actions(
         &self,
         current: &CurrentItem<'_>,
@@ -306,7 +307,7 @@ impl ItemRestorer<'_> {
             if let Some(wait) = wait
                 && let Err(why) = self.wait(action, wait, &restored).await?
             {
-                // As with Velero it is restored all the same.
+                // As with Velero, the item is restored nevertheless.
                 let scope = about.namespace.map_or(Scope::Cluster, Scope::Namespace);
                 let message =
                     format!("{} {:?} was restored before what it needs: {why}", about.kind, about.name);
@@ -316,14 +317,14 @@ impl ItemRestorer<'_> {
         Ok(ActionResult::Changed(object))
     }
 
-    /// Makes the changes that people want in what actions have made of an item; none if there are none.
+    /// Applies the resource modifiers to the result of the actions; `None` if nothing changes.
     fn modify(&self, current: &CurrentItem<'_>, object: &Object) -> Option<Object> {
         let CurrentItem { kind, about, id, .. } = current;
         let modifiers = self.work.modifiers.as_ref()?;
         let Modified { item, problems } =
             modifiers.apply(object, kind.group_resource, id.namespace.as_deref());
         for problem in problems {
-            // As with Velero it is restored all the same.
+            // As with Velero, the item is restored nevertheless.
             let scope = about.namespace.map_or(Scope::Cluster, Scope::Namespace);
             let message =
                 format!("{} {:?} was restored without a modification: {problem}", about.kind, about.name);
@@ -332,7 +333,7 @@ impl ItemRestorer<'_> {
         item
     }
 
-    /// Creates what actions and modifiers have made of an item: it may be of another name and type by now.
+    /// Creates the result of actions and modifiers, which may have another name and type than the item.
     async fn create(
         &self,
         current: &CurrentItem<'_>,
@@ -414,8 +415,8 @@ impl ItemRestorer<'_> {
     }
 }
 
-/// Whether an action has marked its item so that what it asks for is restored whatever the filters say (Velero
-/// `pkg/restore/restore.go`, after 1.18). The mark never gets into the cluster.
+/// Whether an action has marked its item so that related items are restored regardless of the filters (Velero
+/// `pkg/restore/restore.go`, after 1.18). Removes the mark, so that it never gets into the cluster.
 fn take_must_include(object: &mut Object) -> bool {
     let annotations = ["metadata", "annotations"];
     let Some(value) = json::text(object, &annotations, MUST_INCLUDE_IN_RESTORE) else { return false };
@@ -428,7 +429,7 @@ pub(super) fn group_of(api_version: &str) -> &str {
     api_version.rsplit_once('/').map_or("", |(group, _)| group)
 }
 
-/// Why an item cannot be what its place in the backup says it is.
+/// Why an item does not fit its path in the backup.
 fn misplaced(
     object: &Object,
     resource: &ResourceType,

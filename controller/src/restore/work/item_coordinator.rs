@@ -1,4 +1,4 @@
-//! Each item is restored once, although several others may ask for it, and at the same time.
+//! Ensures that each item is restored once, although several others may ask for it concurrently.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ enum ItemProgress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BeginResult {
     Begun,
-    /// Another task does, or has done; whether the item is known to be in the cluster.
+    /// Another task restores it, or has done so; whether it is known to be in the cluster.
     Other {
         restored: bool,
     },
@@ -37,7 +37,7 @@ impl Default for ItemCoordinator {
 }
 
 impl ItemCoordinator {
-    /// Begins an item that is selected. What another task restores is not waited for.
+    /// Begins a selected item. Does not wait if another task restores it.
     pub(super) fn begin(&self, item: ItemRef) -> BeginResult {
         let mut items = self.items.lock();
         match items.get(&item) {
@@ -50,8 +50,8 @@ impl ItemCoordinator {
         }
     }
 
-    /// Begins an item that is needed before `by`, which is worked on. If another task restores it, this waits for it, unless it
-    /// waits for `by` in turn.
+    /// Begins an item that is needed before `by`, which is in progress. If another task restores it, this waits for that task,
+    /// unless it waits for `by` in turn.
     pub(super) async fn begin_for(&self, item: ItemRef, by: ItemRef) -> BeginResult {
         let mut done = self.done.subscribe();
         loop {
@@ -76,12 +76,12 @@ impl ItemCoordinator {
                 }
                 done.mark_unchanged();
             }
-            // The sender is here as long as this is.
+            // Cannot fail: `self` holds the sender.
             let _ = done.changed().await;
         }
     }
 
-    /// Ends an item: what waits for it goes on.
+    /// Ends an item, and wakes tasks that wait for it.
     pub(super) fn end(&self, item: ItemRef, restored: bool, by: Option<ItemRef>) {
         let mut items = self.items.lock();
         items.insert(item, ItemProgress::Done { restored });
@@ -93,7 +93,7 @@ impl ItemCoordinator {
     }
 }
 
-/// Whether an item waits for another, or for one that does. No circle is ever made, so this ends.
+/// Whether an item waits for another, directly or indirectly. There are no cycles, so this terminates.
 fn waits_for(items: &HashMap<ItemRef, ItemProgress>, item: ItemRef, other: ItemRef) -> bool {
     let mut at = item;
     loop {
@@ -132,7 +132,7 @@ mod tests {
             (coordinator.begin(a), coordinator.begin(b), coordinator.begin(b)),
             (BeginResult::Begun, BeginResult::Begun, BeginResult::Other { restored: false })
         );
-        // `b` brings `c`, and `a` wants that, too.
+        // `b` asks for `c`, and so does `a`.
         assert_eq!(coordinator.begin_for(c, b).await, BeginResult::Begun);
         let waits = tokio::spawn({
             let coordinator = coordinator.clone();
@@ -140,7 +140,7 @@ mod tests {
         });
         tokio::task::yield_now().await;
         assert!(!waits.is_finished());
-        // `c` wants `b`, which has it brought along; and `b` wants `a`, which waits for `c`.
+        // `c` asks for `b`, which has asked for `c`; and `b` asks for `a`, which waits for `c`.
         assert_eq!(coordinator.begin_for(b, c).await, BeginResult::Other { restored: false });
         coordinator.end(c, true, Some(b));
         assert_eq!(waits.await.unwrap(), BeginResult::Other { restored: true });

@@ -1,4 +1,4 @@
-//! The version of its type in which an item is restored, where the backup holds several.
+//! Chooses the version in which an item is restored, if the backup holds several.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use backup_store::{Contents, ItemRef, StoreError};
 use super::{Work, item::ItemRestorer};
 use crate::discovery::ServedTypes;
 
-/// Types that are not restored in the version that the cluster of the backup preferred.
+/// Types that are not restored in the preferred version of the backup's cluster.
 #[derive(Debug, Default)]
 pub(super) struct ItemVersions {
     types: BTreeMap<String, Choice>,
@@ -18,13 +18,13 @@ pub(super) struct ItemVersions {
 struct Choice {
     /// The version at the plain paths of the tarball.
     preferred: String,
-    /// The first one in which an item is stored is taken.
+    /// Versions by preference: the first one that the backup holds is used.
     order: Vec<String>,
     reason: String,
 }
 
 impl ItemVersions {
-    /// `priorities` are there with `--features=EnableAPIGroupVersions`.
+    /// `priorities` are only set with `--features=EnableAPIGroupVersions`.
     pub(super) fn new(
         contents: &Contents,
         served: &ServedTypes,
@@ -52,7 +52,7 @@ impl ItemVersions {
 }
 
 impl ItemRestorer<'_> {
-    /// Says in which version a type is restored, if it is not the one that the backup prefers.
+    /// Reports the version in which a type is restored, if it is not the backup's preferred one.
     pub(super) fn report_version(&self, group_resource: &str) {
         if let Some(Choice { preferred, order, reason }) = self.versions.types.get(group_resource) {
             let version = order.first().map_or("", String::as_str);
@@ -62,7 +62,7 @@ impl ItemRestorer<'_> {
         }
     }
 
-    /// The item in the version that is restored. Errors: local disk fails.
+    /// The item in the version to restore. Fails if the local disk fails.
     pub(super) fn in_version(&self, group_resource: &str, item: ItemRef) -> Result<ItemRef, StoreError> {
         let Work { contents, report, .. } = self.work;
         let Some(choice) = self.versions.types.get(group_resource) else { return Ok(item) };

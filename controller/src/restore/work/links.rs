@@ -1,4 +1,4 @@
-//! Links from an item to other objects: who holds the other end in the cluster, before the item is created.
+//! Links from an item to other objects: checks the other end in the cluster before the item is created.
 
 use backup_actions::restore::{
     existing::{self, Existing, Made},
@@ -26,21 +26,21 @@ use crate::{
     },
 };
 
-/// The provisioner of classes whose volumes are made by hand.
+/// The provisioner of classes whose volumes are created manually.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// The link to the controller that an item has in the backup.
 #[derive(Debug, Default)]
 pub(super) struct ControllerLink {
-    /// As it is written.
+    /// The reference to write.
     pub(super) reference: Option<Value>,
-    /// The warning if the item comes back without it.
+    /// The warning if the item is restored without it.
     pub(super) lost: Option<String>,
 }
 
 impl ItemRestorer<'_> {
-    /// Why an item is left to its controller, if that is part of the restore and makes another one in its place. What brings data
-    /// comes back in any case.
+    /// Why an item is left to its controller, if the controller is part of the restore and creates a replacement. Items that
+    /// bring data are restored in any case.
     pub(super) fn left_to_controller(
         &self,
         current: &CurrentItem<'_>,
@@ -82,7 +82,7 @@ impl ItemRestorer<'_> {
             (LinkAction::Write, Some(uid)) => {
                 ControllerLink { reference: Some(controller.reference(uid)), ..none }
             }
-            // A plan: the controller is only made by the restore.
+            // In a plan, only the restore would create the controller.
             (LinkAction::Write, None) => none,
             _ => {
                 let why = match (other_end, adoption) {
@@ -101,7 +101,7 @@ impl ItemRestorer<'_> {
         })
     }
 
-    /// The controller of an item by its name, and whose it is.
+    /// Reads the controller of an item by name, and tells whether it is the original, the restored one, or another.
     async fn controller(
         &self,
         current: &CurrentItem<'_>,
@@ -143,7 +143,7 @@ impl ItemRestorer<'_> {
         Ok((if is_ours { OtherEnd::Ours } else { OtherEnd::Anothers }, Some(found)))
     }
 
-    /// Why a claim is not created: another claim holds the volume that it names. What that volume is like is noted.
+    /// Why a claim is not created: another claim holds the volume that it names. Records the state of that volume.
     pub(super) async fn volume_refused(
         &self,
         target: Target<'_>,
@@ -189,10 +189,10 @@ impl ItemRestorer<'_> {
         Ok(refused)
     }
 
-    /// Why nothing makes a volume for a claim that names none. `None` if something does, or that is not known.
+    /// Why no volume is provisioned for a claim that names none. `None` if one is, or that is unknown.
     async fn unprovisioned(&self, claim: &Object) -> Result<Option<String>, StopReason> {
         let Work { calls, plan, .. } = self.work;
-        // A plan: the class may only be made by the restore.
+        // In a plan, only the restore may create the class.
         let Some(class) = json::text(claim, &["spec"], "storageClassName").filter(|_| !calls.is_dry_run())
         else {
             return Ok(None);
@@ -235,7 +235,7 @@ impl ItemRestorer<'_> {
         let has = claim.as_ref().and_then(volume::volume_of_claim);
         Ok(match (has, found, holder) {
             (Some(has), ..) if has != volume => NamedVolume::Another(has.to_owned()),
-            // A plan: it is only made by the restore.
+            // In a plan, only the restore would create it.
             (_, None, _) if calls.is_dry_run() => NamedVolume::Available,
             (_, None, _) => NamedVolume::Absent,
             (_, Some(_), Some(holder)) if holder != this => NamedVolume::Held(holder),
@@ -243,7 +243,7 @@ impl ItemRestorer<'_> {
         })
     }
 
-    /// Names the links of what was written that still lead to the original of a namespace that the restore maps.
+    /// Warns of links in a written object that still lead to the original of a mapped namespace.
     pub(super) fn report_left_links(
         &self,
         target: Target<'_>,

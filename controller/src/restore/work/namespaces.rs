@@ -10,7 +10,7 @@ use super::{IN_FLIGHT, NAMESPACES, Namespaces, Selection, StopReason, Work};
 use crate::restore::report::About;
 
 impl Work<'_> {
-    /// The Namespace objects of the backup, which are restored when something goes into them, or in any case.
+    /// The Namespace objects of the backup: those for items, and those that are selected themselves.
     pub(super) fn namespaces(&self, selection: &Selection) -> Result<Namespaces, StoreError> {
         let mut stored = BTreeMap::new();
         let mut selected = BTreeSet::new();
@@ -35,14 +35,14 @@ impl Work<'_> {
         Ok(Namespaces::new(stored, selected))
     }
 
-    /// Side by side: one that goes away, and is waited for, holds up no other.
+    /// Ensures namespaces concurrently: waiting for a deletion does not delay others.
     pub(super) async fn ensure_all(
         &self,
         namespaces: &Namespaces,
         names: Vec<String>,
     ) -> Result<(), StopReason> {
         let ensured = stream::iter(names).map(async |name| self.ensure(namespaces, &name).await);
-        // Those that are on their way come to their own end before work stops.
+        // Namespaces in flight are completed before work stops.
         let ensured: Vec<Result<(), StopReason>> = ensured.buffer_unordered(IN_FLIGHT).collect().await;
         ensured.into_iter().collect()
     }

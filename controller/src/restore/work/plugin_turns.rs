@@ -1,8 +1,8 @@
-//! In which order plugins see items, and of how many items the journal may leave it open whether they were seen.
+//! Orders plugin calls, and bounds how many items are in doubt after a crash.
 //!
-//! Plugins see one item of a restore at a time. A write of the journal takes longer than most calls, so that many items wait for
-//! it side by side. After a crash an item that is noted and has no end is an error and not tried again, whether or not its call had
-//! begun. So there is one such item at a time, or one for each hundred of the types that such plugins are for.
+//! Plugins see one item of a restore at a time. A write of the journal takes longer than most calls, so many items wait for it
+//! concurrently. After a crash an item that is noted without an end is an error and is not retried, whether or not its call had
+//! begun. So there is one such item at a time, or one for each hundred of the types that such plugins select.
 
 use parking_lot::Mutex;
 use tokio::sync::{MutexGuard, Semaphore};
@@ -10,13 +10,13 @@ use tokio::sync::{MutexGuard, Semaphore};
 use super::NOTED;
 use crate::job::action_journal::Place;
 
-/// Of so many items one may be noted without an end.
+/// One in `ITEMS` items may be noted without an end.
 const ITEMS: usize = 100;
 
-/// One plugin is at work at a time.
+/// One plugin call runs at a time.
 #[derive(Debug)]
 pub(in crate::restore) struct PluginTurns {
-    /// One place for each item that may be noted without an end.
+    /// One permit for each item that may be noted without an end.
     free: Semaphore,
     places: Mutex<Places>,
     calls: tokio::sync::Mutex<()>,
@@ -25,7 +25,7 @@ pub(in crate::restore) struct PluginTurns {
 #[derive(Debug)]
 struct Places {
     all: usize,
-    /// They become free together once half of all are given back, so that the items which take them are noted together.
+    /// Returned places become free together once they are half of all, so that the next items are noted together.
     given_back: usize,
 }
 
@@ -43,7 +43,7 @@ impl Default for PluginTurns {
 }
 
 impl PluginTurns {
-    /// Makes places for a restore with so many items of the types that plugins are for.
+    /// Adds places for a restore with `items` items of the types that plugins select.
     pub(super) fn expect(&self, items: usize) {
         let mut places = self.places.lock();
         let more = (items / ITEMS).min(NOTED).saturating_sub(places.all);
@@ -51,20 +51,21 @@ impl PluginTurns {
         self.free.add_permits(more);
     }
 
-    /// The [`Place`] of an item, in the order in which they come; the queue of the journal is written in order. `None` is never the answer: places are not taken away.
+    /// Waits for the [`Place`] of an item, in the order of arrival; the queue of the journal is written in order. Never `None`:
+    /// the semaphore is not closed.
     pub(super) async fn place(&self) -> Option<PluginPlace<'_>> {
         self.free.acquire().await.ok()?.forget();
         Some(PluginPlace(self))
     }
 
-    /// The turn of one item.
+    /// Waits for the turn of one item.
     pub(super) async fn turn(&self) -> PluginTurn<'_> {
         self.calls.lock().await
     }
 }
 
 impl Place for Option<PluginPlace<'_>> {
-    /// They come to their ends, too, and give their places to the next.
+    /// The other items with places: they end, too, and free their places.
     fn others(&self) -> u32 {
         let Some(PluginPlace(turns)) = self else { return 0 };
         let places = turns.places.lock();

@@ -1,4 +1,4 @@
-//! Volumes that are provisioned again get the reclaim policy and the labels that those of the backup had (Velero
+//! Volumes that are provisioned again get the reclaim policy and the labels that the backup's volumes had (Velero
 //! `pkg/controller/restore_finalizer_controller.go`, `patchDynamicPVWithVolumeInfo`, v1.18).
 
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::{
 const VOLUMES: &str = "/api/v1/persistentvolumes";
 const LOOKS: Backoff = Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(5) };
 
-/// A claim that was created, and what its new volume should have.
+/// A created claim, and the properties for its new volume.
 #[derive(Debug)]
 pub(crate) struct Provisioned {
     namespace: String,
@@ -29,7 +29,7 @@ pub(crate) struct Provisioned {
 }
 
 impl Provisioned {
-    /// None where a class gives a volume all that it had: then nothing has to be waited for.
+    /// `None` if the class sets all properties of the volume: then there is no need to wait.
     pub(super) fn of(namespace: &str, claim: &str, record: &VolumeRecord) -> Option<Self> {
         let properties = record.properties()?.clone();
         let usual = matches!(properties.reclaim_policy.as_str(), "" | "Delete");
@@ -40,7 +40,7 @@ impl Provisioned {
         })
     }
 
-    /// What is to be changed in the new volume; none if nothing is.
+    /// The patch of the new volume; `None` if nothing changes.
     fn patch(&self, volume: &Object) -> Option<Object> {
         let mut patch = Object::new();
         let wanted = &self.properties.reclaim_policy;
@@ -49,7 +49,7 @@ impl Provisioned {
             json::set(&mut patch, &["spec"], "persistentVolumeReclaimPolicy", json!(wanted));
         }
         for (label, value) in self.properties.labels() {
-            // What the provisioner says of the new volume is true of that.
+            // Labels set by the provisioner describe the new volume.
             if json::text(volume, &["metadata", "labels"], label).is_none() {
                 json::set(&mut patch, &["metadata", "labels"], label, json!(value));
             }
@@ -77,7 +77,7 @@ impl Provisioned {
         };
         let Some(volume) = calls.get(VOLUMES, &name).await? else { return Ok(()) };
         match self.patch(&volume) {
-            // Only what is wanted is in it, so it may come twice, and late.
+            // It holds only wanted values, so it may be sent twice, and late.
             Some(patch) => match calls.patch(VOLUMES, &name, &patch, None).await?.1 {
                 lost if lost.is_empty() => Ok(()),
                 lost => Err(CallError::NotStored(lost)),
@@ -88,7 +88,7 @@ impl Provisioned {
 }
 
 impl Work<'_> {
-    /// Completes the volumes of the claims that were created. Claims that are not bound are waited for, all of them together.
+    /// Completes the volumes of created claims. Waits for all unbound claims together, until one deadline.
     pub(super) async fn complete_provisioned(&self) -> Result<(), StopReason> {
         let claims = std::mem::take(&mut *self.plan.provisioned.lock());
         if self.calls.is_dry_run() {
@@ -108,7 +108,7 @@ impl Work<'_> {
             );
             Ok(())
         });
-        // Those that are on their way come to their own end before work stops.
+        // Claims in flight are completed before work stops.
         let completed: Vec<Result<(), StopReason>> = completed.buffer_unordered(IN_FLIGHT).collect().await;
         completed.into_iter().collect()
     }

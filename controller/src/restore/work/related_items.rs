@@ -1,4 +1,4 @@
-//! What an action asks for: it is restored before its item, and waited for where the action says so.
+//! Items that an action asks for: restored before its item, and awaited where the action says so.
 
 use std::time::Duration;
 
@@ -19,15 +19,15 @@ use super::{
 };
 use crate::job::cancellation::StopReason;
 
-/// How many items may ask for one another in a row.
+/// Maximum length of a chain of items that ask for one another.
 const DEPTH: u8 = 20;
-/// Between two questions whether related items are ready.
+/// Interval between two checks whether related items are ready.
 const POLL: Duration = Duration::from_secs(1);
 
 impl ItemRestorer<'_> {
-    /// Restores what an action asks for before an item; true if it is in the cluster. It is subject to the filters of types and
-    /// namespaces, but not to those of labels. With `must_include` the filters of types do not count either; a namespace that the
-    /// claim is not for is an error. What the backup does not hold is a warning.
+    /// Restores an item that an action asks for before its own; true if it is in the cluster. The filters of types and namespaces
+    /// apply, label selectors do not. With `must_include` the filters of types do not apply either; a namespace outside the claim
+    /// is an error. An item that the backup does not hold is a warning.
     pub(super) async fn include_related(
         &self,
         related: &ItemId,
@@ -102,7 +102,7 @@ impl ItemRestorer<'_> {
         related: &[ItemId],
     ) -> Result<Result<(), String>, StopReason> {
         if self.work.calls.is_dry_run() && !related.is_empty() {
-            // They would be there, and become ready in their own time.
+            // The items would exist, and become ready later.
             return Ok(Ok(()));
         }
         let cancellation = self.work.calls.cancellation();

@@ -1,4 +1,4 @@
-//! The status of an item: restored where that is asked for, and named where it is missing.
+//! Restores the status of items where requested, and reports where it is missing.
 
 use backup_actions::restore::{existing, json::Object};
 use backup_core::resources::ResourceType;
@@ -8,8 +8,8 @@ use super::{WorkError, item::ItemRestorer};
 use crate::restore::apply::{self, Applied, Outcome, Target};
 
 impl ItemRestorer<'_> {
-    /// Restores the status of what was created, where that is asked for. Says so where an item has not the one of the backup, and
-    /// that was asked for, or is data that nothing else writes.
+    /// Restores the status of a created object, if requested. Warns if an object lacks the status of the backup although that
+    /// was requested, or is data that nothing else writes.
     pub(super) async fn status(
         &self,
         target: Target<'_>,
@@ -22,7 +22,7 @@ impl ItemRestorer<'_> {
             return Ok(());
         };
         let asked = self.selection.restores_status(group_resource, from_backup);
-        // What is of velero.io has controllers that write its status again.
+        // Types of velero.io have controllers that write their status again.
         let is_data = resource.status_is_data && resource.group != "velero.io" && asked == Ok(None);
         let lacks = match (applied.outcome, asked) {
             (Outcome::Failed, _) | (_, Ok(Some(false))) => None,
@@ -60,7 +60,7 @@ impl ItemRestorer<'_> {
         };
         if let Some(why) = lacks {
             let why = format!("{kind} {name:?} {why}");
-            // Of what was left as it is, nothing was stored.
+            // A skipped object was not written, so it is not incomplete.
             if applied.outcome == Outcome::Skipped { applied.warn(why) } else { applied.lacks(why) }
         }
         Ok(())

@@ -22,7 +22,7 @@ use crate::{
 /// Items of a backup: group resource, namespace, object.
 type Items<'a> = &'a [(&'a str, Option<&'a str>, Value)];
 
-/// Types that are served from the start, and one that is once its definition is there.
+/// Types that are served from the start, and one that is served once its definition exists.
 fn served(fake: &FakeApi) -> ServedTypes {
     let mut types = vec![
         resource("", "configmaps", "ConfigMap", true),
@@ -63,10 +63,10 @@ fn served(fake: &FakeApi) -> ServedTypes {
     served
 }
 
-/// There while the server of a group does not answer.
+/// Exists while the server of a group does not answer.
 const AWAY: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1.example.com";
 
-/// There until the first look at what is served, which sees only the first version of a type.
+/// Exists until the first read of the served types, which sees only the first version of a type.
 const LATE: &str = "/api/v1/namespaces/default/configmaps/late";
 
 /// When the Restore was created.
@@ -82,7 +82,7 @@ fn definition(plural: &str) -> (&'static str, Option<&'static str>, Value) {
     (DEFINITIONS, None, item("apiextensions.k8s.io/v1", "CustomResourceDefinition", &name))
 }
 
-/// Restores items into a new server, which has claimed everything.
+/// Restores items into a new server, with a claim for everything.
 async fn restored(items: Items<'_>, spec: Value) -> (FakeApi, Report) {
     let fake = fake::server();
     let report = restored_in(&fake, items, spec).await;
@@ -116,7 +116,7 @@ async fn run(
     World { plugins, ..World::new(fake, calls, claimed) }.run(items, spec).await
 }
 
-/// What a restore meets.
+/// The environment of a restore.
 struct World<'a> {
     fake: &'a FakeApi,
     calls: &'a Calls,
@@ -284,7 +284,7 @@ async fn a_type_that_is_not_served_is_one_error_and_its_items_are_listed() {
         ("gadgets.example.com", Some("a"), item("example.com/v1", "Gadget", "2")),
         ("configmaps", Some("a"), item("v1", "ConfigMap", "c")),
     ];
-    // Also where it is asked for by a name that only the backup can complete.
+    // Also if the spec has a name that only the backup can complete.
     for (spec, others) in [(json!({}), 1), (json!({"includedResources": ["gadgets"]}), 0)] {
         let (fake, report) = restored(&items, spec).await;
         assert_eq!(report.counts(), (0, 1));

@@ -1,4 +1,4 @@
-//! How the data of each volume comes back: decided once, before anything is restored. What became of it is said once, at the end.
+//! How the data of each volume is restored: decided once, before any item. The outcome is reported once, at the end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,9 +32,9 @@ pub(super) const PODS: &str = "pods";
 #[derive(Debug, Default)]
 pub(crate) struct VolumePlan {
     by_claim: BTreeMap<(String, String), PlannedVolume>,
-    /// Why classes make no volume, or nothing of those that do, by their names.
+    /// Why classes provision no volumes, or `None` if they do, by class name.
     pub(super) classes: Mutex<BTreeMap<String, Option<String>>>,
-    /// Claims that were created, and get other volumes than they had.
+    /// Created claims that get new volumes.
     pub(super) provisioned: Mutex<Vec<Provisioned>>,
 }
 
@@ -47,7 +47,7 @@ struct PlannedVolume {
 }
 
 impl Work<'_> {
-    /// Decides for each volume of the backup. Those that are restored themselves come along with their claims.
+    /// Decides for each volume of the backup. Volumes that are restored themselves are bound to their claims again.
     pub(super) fn plan_volumes(&mut self) {
         let with_csi =
             self.restore.spec.restore_pvs != Some(false) && !self.contents.items(SNAPSHOTS).is_empty();
@@ -57,11 +57,12 @@ impl Work<'_> {
         let of_claim = |record| (VolumeRecord::namespace(record), VolumeRecord::claim(record));
         let by_claim: BTreeMap<_, &VolumeRecord> =
             records.iter().map(|record| (of_claim(record), record)).collect();
-        // Claims by their namespace and name: the volume, and whether the claim names a CSI snapshot. More than one may name a volume.
+        // By namespace and name of the claim: its volume, and whether it names a CSI snapshot. Several claims may name one
+        // volume.
         let mut claims = BTreeMap::new();
         for item in self.contents.items(CLAIMS) {
             let Ok(claim) = self.contents.object(item) else { continue };
-            // Any text may stand there, and it is kept.
+            // The field may hold any text, and it is kept.
             if let Some(volume) = volume::volume_of_claim(&claim).filter(|name| is_object_name(name)) {
                 let csi = with_csi && restore::snapshot_of_claim(&claim).is_some();
                 let namespace = self.contents.namespace_of(item).unwrap_or_default().to_owned();
@@ -115,7 +116,7 @@ impl Work<'_> {
         self.plan_repository_data();
     }
 
-    /// Backups of old servers say of files in a repository only that they are there, and not of which volume.
+    /// Backups of old servers record that files are in a repository, and not of which volume.
     fn plan_repository_data(&mut self) {
         let mut pods = BTreeSet::new();
         for RepositoryVolume { namespace, claim, mount } in &self.saved.in_repository {
@@ -138,7 +139,7 @@ impl Work<'_> {
         self.report.watch_pods(pods);
     }
 
-    /// A claim was created: its volume, if it is provisioned again, gets back what it had.
+    /// Called for a created claim: its volume, if provisioned again, gets its properties back.
     pub(super) fn expect_provisioned(&self, source: Option<&str>, claim: About<'_>) {
         let key = (source.unwrap_or_default().to_owned(), claim.name.to_owned());
         let Some(PlannedVolume { data, record, .. }) = self.plan.by_claim.get(&key) else { return };
@@ -147,18 +148,18 @@ impl Work<'_> {
         }
     }
 
-    /// Whether data comes back with a claim of the backup.
+    /// Whether data is restored with a claim of the backup.
     pub(super) fn brings_data(&self, source: &str, claim: &str) -> bool {
         let planned = self.plan.by_claim.get(&(source.to_owned(), claim.to_owned()));
         planned
             .is_some_and(|planned| planned.data.restores_volume() || planned.data == DataSource::CsiSnapshot)
     }
 
-    /// Says what became of the data of each volume that was reached, and what volumes were made of.
+    /// Reports the outcome of the data of each volume that was reached, and the sources of volumes.
     pub(super) fn report_volumes(&self) {
         let mut entries = self.snapshots.restored().entries();
         if self.calls.is_dry_run() {
-            // Their snapshots would only come into being.
+            // Only a real restore would create their snapshots.
             entries.extend(self.snapshots.restored().expected());
         }
         let wanted = self.restore.spec.restore_pvs != Some(false);

@@ -1,4 +1,4 @@
-//! Claims bring their volume along, and lose what would keep them from being bound again.
+//! Claims add their volume as a related item, and lose the fields that would prevent a new binding.
 
 use async_trait::async_trait;
 use backup_core::api::Backup;
@@ -43,10 +43,10 @@ fn execute(claim: &Value, backup: &str) -> BackupActionOutput {
     }
 }
 
-/// A bound claim has its data: where it once came from would only be missed by a restore.
+/// Removes fields that a bound claim no longer needs, such as its data source, which a restore may not find.
 fn without_leftovers(claim: &Value, backup: &str) -> Value {
     let mut claim = claim.clone();
-    // "" asks for a volume that exists; without a class, or with one, a selector keeps a volume from being made.
+    // "" requests an existing volume; in all other cases a selector prevents provisioning.
     let keeps_selector = claim.pointer("/spec/storageClassName").and_then(Value::as_str) == Some("");
     if let Some(spec) = object(&mut claim, "/spec") {
         spec.remove("dataSource");

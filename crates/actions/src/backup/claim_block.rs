@@ -20,7 +20,7 @@ type Mounts = BTreeMap<String, Vec<String>>;
 /// `velero.io/pvc`, on bound PersistentVolumeClaims (Velero `pkg/itemblock/actions/pvc_action.go`, v1.18).
 pub(crate) struct ClaimBlock {
     client: Client,
-    /// Claims come namespace by namespace, so one is remembered.
+    /// Claims are processed namespace by namespace, so only the last namespace is cached.
     mounts: Mutex<Option<(String, Result<Mounts, String>)>>,
 }
 
@@ -59,7 +59,7 @@ impl ClaimBlock {
         Ok(related)
     }
 
-    /// Pods that run and mount a claim. A list that failed is not tried again for each of many claims: it has been.
+    /// Running pods that mount a claim. A failed list is not retried for each claim: it was retried already.
     async fn pods(&self, namespace: &str, claim: &str) -> Result<Vec<String>, String> {
         let mut known = self.mounts.lock().await;
         if known.as_ref().is_none_or(|(of, _)| of != namespace) {
@@ -79,7 +79,7 @@ impl ClaimBlock {
             if text(&pod, "/status/phase") != Some("Running") {
                 return Ok(());
             }
-            // A list may leave it out of its items.
+            // A list may omit it from its items.
             pod["metadata"]["namespace"] = Value::from(namespace);
             let name = text(&pod, "/metadata/name").unwrap_or_default();
             for claim in related_items(&pod).into_iter().filter(|id| id.group_resource == CLAIMS) {

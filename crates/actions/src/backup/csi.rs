@@ -1,4 +1,4 @@
-//! Snapshots of CSI volumes, by Velero's four actions for them. They run where `--features` has `EnableCSI`.
+//! Snapshots of CSI volumes, by Velero's four actions for them. They are used if `--features` has `EnableCSI`.
 
 mod claim;
 mod class;
@@ -12,7 +12,7 @@ use crate::csi::SnapshotApi;
 
 pub use class::{NoClass, choose as choose_class};
 
-/// The actions of one backup; they record in `volumes` what became of each claim.
+/// The actions of one backup; they record in `volumes` the result for each claim.
 pub(super) fn actions(api: &SnapshotApi, volumes: &Arc<BackupVolumes>) -> Vec<Arc<dyn BackupItemAction>> {
     vec![
         Arc::new(claim::ClaimAction::new(api, volumes)),

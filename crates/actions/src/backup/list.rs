@@ -1,4 +1,4 @@
-//! Reading a list of the cluster to its end.
+//! Reads a list of the cluster to its end.
 
 use backup_runtime::{
     page::Listing,
@@ -8,7 +8,7 @@ use kube::Client;
 
 const PAGE: u32 = 500;
 
-/// Calls `take` with the JSON of every object of a list. The error is a sentence for people.
+/// Calls `take` with the JSON of every object of a list. The error is a sentence for users.
 pub(super) async fn for_each(
     client: &Client,
     listing: Listing,

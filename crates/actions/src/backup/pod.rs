@@ -1,4 +1,4 @@
-//! Pods bring along the claims that they mount and their priority class.
+//! Pods add the claims that they mount and their priority class as related items.
 
 use async_trait::async_trait;
 use backup_core::api::Backup;
@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// `velero.io/pod`, on Pods (Velero `pkg/backup/actions/pod_action.go` and `pkg/itemblock/actions/pod_action.go`, v1.18).
-/// Here, claims of ephemeral volumes come along, too: they are named after pod and volume.
+/// We add claims of ephemeral volumes, too: they are named after pod and volume.
 pub(crate) struct PodAction;
 
 impl BuiltInAction for PodAction {
@@ -34,7 +34,7 @@ impl ItemBlockAction for PodAction {
     }
 }
 
-/// What belongs to a pod: its priority class and its claims.
+/// The related items of a pod: its priority class and its claims.
 pub(super) fn related_items(pod: &Value) -> Vec<ItemId> {
     let mut related = Vec::new();
     if let Some(class) = text(pod, "/spec/priorityClassName") {

@@ -1,4 +1,4 @@
-//! Service accounts bring along the ClusterRoleBindings that name them, and the ClusterRoles of these.
+//! Service accounts add the ClusterRoleBindings that name them, and their ClusterRoles, as related items.
 
 use std::collections::HashMap;
 
@@ -19,18 +19,18 @@ use crate::{ActionError, ItemId, action::BuiltInAction, json::text};
 const BINDINGS: &str = "clusterrolebindings.rbac.authorization.k8s.io";
 const ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
 
-/// Bindings by namespace and name of the service account. Only what names one is kept, as names.
+/// Bindings by namespace and name of the service account. Only bindings that name one are kept, by name.
 type Bindings = HashMap<(String, String), Vec<Bound>>;
 
 #[derive(Clone, Debug, PartialEq)]
 struct Bound {
     binding: String,
-    /// None if the binding names something else than a ClusterRole.
+    /// `None` if the binding does not refer to a ClusterRole.
     role: Option<String>,
 }
 
-/// `velero.io/service-account`, on ServiceAccounts (Velero `pkg/backup/actions/service_account_action.go`, v1.18). Bindings
-/// are listed once for a backup, when the first service account comes by.
+/// `velero.io/service-account`, on ServiceAccounts (Velero `pkg/backup/actions/service_account_action.go`, v1.18).
+/// Bindings are listed once for a backup, at the first service account.
 pub(crate) struct ServiceAccountAction {
     client: Client,
     bindings: OnceCell<Result<Bindings, String>>,
@@ -62,7 +62,7 @@ impl BackupItemAction for ServiceAccountAction {
     async fn execute(&self, account: &Value, _: &Backup) -> Result<BackupActionOutput, ActionError> {
         let key = ["/metadata/namespace", "/metadata/name"].map(|at| text(account, at).unwrap_or_default());
         let [namespace, name] = key.map(str::to_owned);
-        // A list that failed is not tried again for each of many accounts: it has been, for half a minute.
+        // A failed list is not retried for each account: it was retried already, for half a minute.
         let bindings = self.bindings.get_or_init(|| list(&self.client)).await.as_ref().map_err(|reason| {
             ActionError::Retryable {
                 action: Self::NAME.to_owned(),

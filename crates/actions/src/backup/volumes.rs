@@ -1,4 +1,4 @@
-//! What became of the data of each claim: for `-volumeinfo.json.gz`, and for readers of the results.
+//! The result for the data of each claim: for `-volumeinfo.json.gz`, and for readers of the results.
 //!
 //! Velero: `internal/volume/volumes_information.go`, v1.18.
 
@@ -23,14 +23,14 @@ pub enum VolumeDecision {
         /// The VolumeSnapshotClass that the resource policy names for it.
         class: Option<String>,
     },
-    /// No snapshot, as somebody asked for that or for something else; why.
+    /// No snapshot, on request or because another method was requested; with the reason.
     Skip(String),
 }
 
-/// Decides about a claim (first) and its volume, besides what the backup itself says.
+/// Decides about a claim (first argument) and its volume, in addition to the backup's own settings.
 pub type VolumePolicy = dyn Fn(&Value, &Value) -> VolumeDecision + Send + Sync;
 
-/// A claim's volume, as `-volumeinfo.json.gz` tells of it.
+/// A claim's volume, as in `-volumeinfo.json.gz`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClaimVolume {
     claim: String,
@@ -55,7 +55,7 @@ impl ClaimVolume {
         (self.namespace.clone(), self.claim.clone(), of_volume)
     }
 
-    /// From the volume, which names the claim that it is bound to, if there is one.
+    /// From the volume, which names the claim that it is bound to, if any.
     pub fn of_volume(volume: &Value) -> Self {
         let owned = |value: &Value, pointer: &str| text(value, pointer).unwrap_or_default().to_owned();
         Self {
@@ -81,11 +81,11 @@ enum Outcome {
         created: Option<String>,
     },
     Native(Box<VolumeSnapshot>),
-    /// Nobody asked for its data, or somebody asked to leave it.
+    /// Its data was not requested, or was excluded on request.
     Skipped(String),
-    /// Its data should be there, and there is no way.
+    /// Its data should be in the backup, but could not be saved.
     Left(String),
-    /// Nothing here saves volumes such as this one. One warning counts all of them.
+    /// No method here saves this kind of volume. One warning counts all of them.
     Unsupported(String),
 }
 
@@ -120,22 +120,22 @@ impl BackupVolumes {
         self.record(volume, Outcome::Snapshot { name: name.to_owned(), info, created: None });
     }
 
-    /// A plugin was asked for a snapshot of it. Whatever else is said of it counts no more.
+    /// Records that a plugin was asked for a snapshot. Later results for the volume are ignored.
     pub fn native(&self, volume: ClaimVolume, snapshot: VolumeSnapshot) {
         self.record(volume, Outcome::Native(Box::new(snapshot)));
     }
 
-    /// It was left out because somebody wants that.
+    /// Records that it was excluded on request.
     pub fn skipped(&self, volume: ClaimVolume, reason: &str) {
         self.record(volume, Outcome::Skipped(reason.to_owned()));
     }
 
-    /// It was left out because there is no way.
+    /// Records that its data could not be saved.
     pub fn left(&self, volume: ClaimVolume, reason: &str) {
         self.record(volume, Outcome::Left(reason.to_owned()));
     }
 
-    /// A bound claim was written, and nothing has looked at its volume so far.
+    /// Records a bound claim that was written, if no action has processed its volume so far.
     pub fn unsupported(&self, claim: &Value, reason: &str) {
         let name = text(claim, "/spec/volumeName").unwrap_or_default().to_owned();
         let volume = ClaimVolume { name, ..ClaimVolume::of(claim, &Value::Null) };
@@ -143,7 +143,7 @@ impl BackupVolumes {
         self.lock().entry(key).or_insert_with(|| (volume, Outcome::Unsupported(reason.to_owned())));
     }
 
-    /// What is known of a snapshot: its `csiSnapshotInfo`, and when it was created.
+    /// Records the details of a snapshot: its `csiSnapshotInfo`, and when it was created.
     pub(crate) fn describe(&self, namespace: &str, snapshot: &str, more: Value, at: Option<String>) {
         for (volume, outcome) in self.lock().values_mut() {
             if let Outcome::Snapshot { name, info, created } = outcome
@@ -156,11 +156,11 @@ impl BackupVolumes {
         }
     }
 
-    /// Claims whose data is not in the backup although nobody asked for that: namespace, and a sentence.
+    /// Claims whose data should be in the backup but is not: namespace, and a sentence.
     pub fn missing(&self) -> Vec<(String, String)> {
         let seen = self.lock();
         let left = seen.values().filter_map(|(volume, outcome)| match outcome {
-            // Nobody misses the data of a volume without a claim.
+            // A volume without a claim needs no warning.
             Outcome::Left(reason) if !volume.claim.is_empty() => Some((
                 volume.namespace.clone(),
                 format!(
@@ -178,7 +178,7 @@ impl BackupVolumes {
         self.lock().values().map(|(volume, outcome)| entry(volume, outcome)).collect()
     }
 
-    /// The number of claims that something has looked at.
+    /// The number of claims that an action has processed.
     pub fn claims(&self) -> u64 {
         let looked_at = |(volume, outcome): &&(ClaimVolume, Outcome)| {
             !volume.claim.is_empty() && !matches!(outcome, Outcome::Unsupported(_))
@@ -189,7 +189,7 @@ impl BackupVolumes {
     fn record(&self, volume: ClaimVolume, outcome: Outcome) {
         let key = volume.key();
         let mut seen = self.lock();
-        // A volume comes by before its claim.
+        // Volumes are processed before their claims.
         let is_native = matches!(seen.get(&key), Some((_, Outcome::Native(_))));
         if !is_native || matches!(outcome, Outcome::Native(_)) {
             seen.insert(key, (volume, outcome));
@@ -231,7 +231,7 @@ fn entry(volume: &ClaimVolume, outcome: &Outcome) -> Value {
     entry
 }
 
-/// Completes the entries by how the operations have ended.
+/// Completes the entries with the results of the operations.
 pub fn complete_info(info: &mut [Value], operations: &[BackupOperation]) {
     for entry in info {
         let Some(id) = entry.pointer("/csiSnapshotInfo/operationID").and_then(Value::as_str) else {

@@ -1,11 +1,11 @@
-//! The objects of `snapshot.storage.k8s.io/v1`, as far as they are looked at, and requests about them.
+//! The fields of `snapshot.storage.k8s.io/v1` objects that we use, and requests for these objects.
 //!
-//! All are tried for half a minute. Patches and deletions are idempotent: they set fixed values on objects that only belong
-//! to one backup, so they carry no resourceVersion; deletions carry the uid. Writes are only made while this replica leads:
-//! the objects have the same names whichever replica makes them, so a late one would spoil the work of the leader.
+//! All requests are retried for half a minute. Patches and deletions are idempotent: they set fixed values on objects
+//! that belong to only one backup, so they carry no resourceVersion; deletions carry the uid. Writes are only made while
+//! this replica leads: the objects have the same names on all replicas, so a late write would interfere with the leader.
 //!
-//! The answer to each write is compared with what was asked for: without its labels a snapshot is not found again, and a content
-//! that kept another deletion policy would take its snapshot along when it is deleted.
+//! The answer to each write is compared with the request: without its labels a snapshot cannot be found again, and a
+//! content that kept another deletion policy would delete its snapshot with it.
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 
 use crate::restore::stored::Asked;
 
-/// How long one request is tried.
+/// Time limit for one request, retries included.
 const BUDGET: Duration = Duration::from_secs(30);
 
 pub const SNAPSHOTS: &str = "volumesnapshots.snapshot.storage.k8s.io";
@@ -47,10 +47,10 @@ pub(crate) struct SnapshotStatus {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ContentStatus {
-    /// What the storage system calls the snapshot.
+    /// The storage system's handle of the snapshot.
     pub snapshot_handle: Option<String>,
     pub ready_to_use: Option<bool>,
-    /// Bytes that a volume made of it has at least.
+    /// Minimum size of a volume created from it (bytes).
     pub restore_size: Option<u64>,
     pub error: Option<SnapshotError>,
 }
@@ -70,17 +70,17 @@ impl fmt::Display for SnapshotError {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ContentSpec {
-    /// `Delete` or `Retain`: what becomes of the snapshot when the content is deleted.
+    /// `Delete` or `Retain`: whether the snapshot is deleted with the content.
     pub deletion_policy: String,
     pub driver: String,
 }
 
-/// The `status` of an object; the default if there is none, or one that does not fit.
+/// The `status` of an object; the default if it is missing or does not fit.
 pub(crate) fn status<T: DeserializeOwned + Default>(object: &DynamicObject) -> T {
     part(object, "status")
 }
 
-/// The `spec` of an object, likewise.
+/// The `spec` of an object; the default if it is missing or does not fit.
 pub(crate) fn spec<T: DeserializeOwned + Default>(object: &DynamicObject) -> T {
     part(object, "spec")
 }
@@ -89,7 +89,7 @@ fn part<T: DeserializeOwned + Default>(object: &DynamicObject, part: &str) -> T 
     object.data.get(part).and_then(|value| T::deserialize(value).ok()).unwrap_or_default()
 }
 
-/// `csiSnapshotInfo` of `-volumeinfo.json.gz`, as far as the content says it.
+/// `csiSnapshotInfo` of `-volumeinfo.json.gz`, with the fields that the content has.
 pub(crate) fn snapshot_info(content: &DynamicObject) -> Value {
     let (made_of, seen): (ContentSpec, ContentStatus) = (spec(content), status(content));
     json!({
@@ -98,7 +98,7 @@ pub(crate) fn snapshot_info(content: &DynamicObject) -> Value {
     })
 }
 
-/// Asked before each write, besides the leadership. The error says why nothing may be written.
+/// Checked before each write, in addition to the leadership. The error says why writing is not allowed.
 pub type WriteGate = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
 
 #[derive(Clone)]
@@ -113,7 +113,7 @@ impl SnapshotApi {
         Self { client: client.clone(), leadership: leadership.clone(), gate: None }
     }
 
-    /// The same, with writes only while the gate lets them pass.
+    /// The same, with writes only while the gate allows them.
     #[must_use]
     pub fn gated(self, gate: WriteGate) -> Self {
         Self { gate: Some(gate), ..self }
@@ -149,7 +149,7 @@ impl SnapshotApi {
         Api::all_with(self.client.clone(), &Self::resource(kind))
     }
 
-    /// The objects with this label; none if the kind is not served.
+    /// The objects with this label; empty if the kind is not served.
     async fn labelled(
         &self,
         api: &Api<DynamicObject>,
@@ -164,7 +164,7 @@ impl SnapshotApi {
         }
     }
 
-    /// Creates an object, unless there is one of that name.
+    /// Creates an object, unless its name exists.
     async fn create_once(&self, api: &Api<DynamicObject>, object: &DynamicObject) -> Result<(), kube::Error> {
         let params = PostParams::default();
         match self.write(|| api.create(&params, object)).await {
@@ -205,12 +205,13 @@ impl SnapshotApi {
         found(retry::read(BUDGET, || api.get(name)).await, name)
     }
 
-    /// The snapshots that a backup has made and not taken away yet, in all namespaces.
+    /// The snapshots that a backup has taken and not removed yet, in all namespaces.
     pub async fn of_backup(&self, uid: &str) -> Result<Vec<DynamicObject>, kube::Error> {
         self.labelled(&self.all("VolumeSnapshot"), BACKUP_UID, uid).await
     }
 
-    /// Creates a VolumeSnapshot, or finds it: its name is made of what it is for, so one of that name and label is ours.
+    /// Creates a VolumeSnapshot, or finds it: its name is derived from its purpose, so one with that name and label is
+    /// ours.
     pub async fn create(
         &self,
         namespace: &str,
@@ -235,7 +236,7 @@ impl SnapshotApi {
         self.create_once(&self.all("VolumeSnapshotClass"), object).await
     }
 
-    /// The contents that were created for a backup of this uid when it was found in a bucket.
+    /// The contents that were created for a backup of this uid when it was imported from a bucket.
     pub async fn synced_for(&self, uid: &str) -> Result<Vec<DynamicObject>, kube::Error> {
         self.labelled(&self.contents(), SYNCED_FOR, uid).await
     }
@@ -253,7 +254,7 @@ impl SnapshotApi {
         self.patched(&self.snapshots(namespace), name, patch).await
     }
 
-    /// Merges into a content; none if it is not there.
+    /// Merges a patch into a content; `None` if it does not exist.
     pub(crate) async fn patch_content(
         &self,
         name: &str,
@@ -272,12 +273,12 @@ impl SnapshotApi {
         whole(patch, self.write(|| api.patch(name, &params, &merge)).await?)
     }
 
-    /// Takes a VolumeSnapshot away together with what it stands for in the storage system.
+    /// Removes a VolumeSnapshot together with its snapshot in the storage system.
     pub async fn destroy(&self, snapshot: &DynamicObject) -> Result<(), kube::Error> {
         self.remove(snapshot, "Delete").await
     }
 
-    /// Takes a VolumeSnapshot and its content out of the cluster, and leaves the snapshot in the storage system.
+    /// Removes a VolumeSnapshot and its content from the cluster, and keeps the snapshot in the storage system.
     pub async fn release(&self, snapshot: &DynamicObject) -> Result<(), kube::Error> {
         self.remove(snapshot, "Retain").await
     }
@@ -294,7 +295,8 @@ impl SnapshotApi {
         self.delete(&self.snapshots(&snapshot.namespace().unwrap_or_default()), snapshot).await
     }
 
-    /// Deletes a content after its policy was set: `Delete` takes along what it stands for, `Retain` leaves it.
+    /// Deletes a content after setting its policy: `Delete` also deletes the snapshot in the storage system, `Retain`
+    /// keeps it.
     pub async fn remove_content(&self, content: &DynamicObject, policy: &str) -> Result<(), kube::Error> {
         let patch = json!({ "spec": { "deletionPolicy": policy } });
         match self.patch_content(&content.name_any(), &patch).await? {
@@ -303,7 +305,7 @@ impl SnapshotApi {
         }
     }
 
-    /// Deletes a content, and with it what it stands for if its policy says so.
+    /// Deletes a content, and its snapshot in the storage system if its policy says so.
     pub(crate) async fn delete_content(&self, content: &DynamicObject) -> Result<(), kube::Error> {
         self.delete(&self.contents(), content).await
     }
@@ -319,11 +321,11 @@ impl SnapshotApi {
     }
 }
 
-/// An object as it was stored, with everything that was asked for.
-/// Errors: a webhook or the definition has taken something away.
+/// The stored object, if it has everything that was requested.
+/// Errors: a webhook or the definition has removed something.
 fn whole(asked: &Value, stored: DynamicObject) -> Result<DynamicObject, kube::Error> {
     let (Value::Object(body), Value::Object(answer)) = (asked, json!(stored)) else { return Ok(stored) };
-    // All types of the group are alike in what is no loss.
+    // Any type of the group will do, as the rules are the same for all.
     let lost = Asked { group_resource: SNAPSHOTS, body, unmodified: None }.lost(&answer);
     if lost.is_empty() {
         return Ok(stored);
@@ -334,7 +336,7 @@ fn whole(asked: &Value, stored: DynamicObject) -> Result<DynamicObject, kube::Er
     Err(kube::Error::Service(what.into()))
 }
 
-/// Whether the items of a backup are read for the second time, after their operations.
+/// Whether the items of a backup are being read for the second time, after their operations.
 pub(crate) fn is_finalizing(backup: &Backup) -> bool {
     matches!(backup.phase(), BackupPhase::Finalizing | BackupPhase::FinalizingPartiallyFailed)
 }
@@ -347,7 +349,7 @@ mod tests {
     use super::*;
     use crate::csi::fake::{GROUP, snapshot_api};
 
-    /// A server that stores a change only in part, as with a mutating webhook.
+    /// Simulates a server that stores a change only partly, as with a mutating webhook.
     fn takes_away(fake: &FakeApi, method: &'static str, at: &'static str) {
         fake.fault(move |fake, request| {
             if request.method != method {

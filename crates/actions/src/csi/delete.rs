@@ -1,8 +1,8 @@
-//! Deleting the snapshots that a stored backup stands for (Velero
+//! Deletes the snapshots that belong to a stored backup (Velero
 //! `internal/delete/actions/csi/volumesnapshotcontent_action.go`, v1.18).
 //!
-//! They have no object in the cluster any more. A content is made by hand for each, told to delete what it stands for, and
-//! deleted. Its name is made of the uids, so that a deletion that is done again finds it.
+//! They no longer have objects in the cluster. For each one a content is created by hand with the policy `Delete`, and
+//! deleted. Its name is derived from the uids, so that a repeated deletion finds it.
 
 use std::time::Duration;
 
@@ -16,10 +16,11 @@ use tokio::time::Instant;
 use super::api::{CONTENTS, ContentStatus, SnapshotApi, status};
 use crate::json::text;
 
-/// Between looks at a content that was made.
+/// Interval between checks of a created content.
 const STEP: Duration = Duration::from_millis(500);
 
-/// What stays; a sentence for each snapshot. Waits for the driver at most `patience`, for all of them together.
+/// Deletes a backup's snapshots; returns a sentence for each that stays. Waits for the driver at most `patience`, in
+/// total.
 pub async fn snapshots(
     api: &SnapshotApi,
     backup: &Backup,
@@ -47,8 +48,8 @@ pub async fn snapshots(
     errors
 }
 
-/// Deletes the snapshots of which only contents know that came into the cluster with the backup. What stays; a sentence for
-/// each. Waits for the driver at most `patience`, for all of them together. May be done again.
+/// Deletes the snapshots known only from contents that the import of the backup created; returns a sentence for each that
+/// stays. Waits for the driver at most `patience`, in total. May be repeated.
 pub async fn synced(
     api: &SnapshotApi,
     backup: &Backup,
@@ -72,7 +73,7 @@ pub async fn synced(
     Ok(errors)
 }
 
-/// Waits until the driver has removed what a content that was deleted stands for.
+/// Waits until the driver has removed the snapshot of a deleted content.
 async fn gone(api: &SnapshotApi, name: &str, until: Instant) -> Result<(), String> {
     loop {
         match api.content(name).await {
@@ -89,7 +90,7 @@ async fn gone(api: &SnapshotApi, name: &str, until: Instant) -> Result<(), Strin
     }
 }
 
-/// Over when the content is gone: only then has the driver removed what it stands for.
+/// Deletes one snapshot. Done when the content is gone: only then has the driver removed the snapshot.
 async fn delete(api: &SnapshotApi, wanted: &DynamicObject, until: Instant) -> Result<(), String> {
     let name = wanted.name_any();
     api.create_content(wanted).await.map_err(|error| plain(&error))?;
@@ -115,7 +116,8 @@ async fn delete(api: &SnapshotApi, wanted: &DynamicObject, until: Instant) -> Re
     }
 }
 
-/// The content that deletes the snapshot of a stored one; none if that is not of this backup, or stands for nothing.
+/// The content with which the snapshot of a stored content is deleted; `None` if that is of another backup, or has no
+/// handle.
 fn wanted(stored: &Value, backup: &Backup) -> Option<DynamicObject> {
     let of = stored.pointer("/metadata/labels")?.get(labels::BACKUP_NAME)?.as_str()?;
     if of != labels::valid_value(&backup.name_any()) {

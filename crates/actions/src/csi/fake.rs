@@ -1,4 +1,4 @@
-//! A cluster with CSI volumes, and a driver that does what a test says.
+//! A cluster with CSI volumes, and a driver whose behaviour the test defines.
 
 use backup_core::api::Backup;
 use backup_runtime::leader::Leadership;
@@ -10,7 +10,7 @@ use super::SnapshotApi;
 pub(crate) const GROUP: &str = "/apis/snapshot.storage.k8s.io/v1";
 pub(crate) const SNAPSHOTS: &str = "/apis/snapshot.storage.k8s.io/v1/namespaces/shop/volumesnapshots/";
 
-/// A CSI volume `pv-csi`, another one `pv-other`, and a class; `driver` changes what is stored before each request is
+/// A CSI volume `pv-csi`, another one `pv-other`, and a class; `driver` changes the stored objects before each request is
 /// served.
 pub(crate) fn cluster(driver: impl Fn(&FakeApi) + Send + Sync + 'static) -> FakeApi {
     let fake = FakeApi::new();

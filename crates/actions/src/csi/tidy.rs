@@ -1,19 +1,19 @@
-//! Taking the snapshots of a backup out of the cluster. They are found by the backup's uid, so this can be done by any replica that
-//! is there, and again.
+//! Removes the snapshots of a backup from the cluster. They are found by the backup's uid, so any replica can do this,
+//! and repeat it.
 
 use backup_core::api::Backup;
 use kube::ResourceExt as _;
 
 use super::api::{SnapshotApi, SnapshotStatus, status};
 
-/// When a backup is stored: what is ready stays in the storage system, and only there; what is not is removed there, too,
-/// as nobody could use it.
-/// Errors: the first request that failed; what was done before it stays done.
+/// After a backup was stored: ready snapshots stay in the storage system, and only there; others are removed there, too,
+/// as they are unusable.
+/// Errors: the first request that failed; earlier removals remain done.
 pub async fn stored(api: &SnapshotApi, backup: &Backup) -> Result<usize, kube::Error> {
     each(api, backup, true).await
 }
 
-/// When a backup has come to nothing: all of them are removed.
+/// After a backup has failed: all its snapshots are removed.
 pub async fn abandoned(api: &SnapshotApi, backup: &Backup) -> Result<usize, kube::Error> {
     each(api, backup, false).await
 }

@@ -1,4 +1,4 @@
-//! Tokens of service accounts, and the bindings that name accounts. Tokens are issued by the cluster, never brought along.
+//! Tokens of service accounts, and the bindings that name accounts. The cluster issues tokens; they are never restored.
 
 use serde_json::Value;
 
@@ -12,8 +12,9 @@ fn is_token(item: &Object) -> bool {
     item.get("type").and_then(|t| t.as_str()) == Some(TOKEN)
 }
 
-/// A token Secret comes back empty, and the token controller fills it for the new account. So does one of a name that clusters before
-/// Kubernetes 1.24 generated: clusters make no such Secrets by themselves now, and something may use it.
+/// A token Secret is restored empty, and the token controller fills it for the new account. So is a Secret with a name
+/// that clusters before Kubernetes 1.24 generated: newer clusters do not create such Secrets automatically, and a pod may
+/// use it.
 pub(crate) fn rewrite_secret(item: &mut Object) {
     if is_token(item) {
         json::remove(item, &["metadata", "annotations"], &["kubernetes.io/service-account.uid"]);
@@ -26,7 +27,7 @@ const USER: &str = "system:serviceaccount:";
 /// Prefix of the group of all service accounts of a namespace.
 const GROUP: &str = "system:serviceaccounts:";
 
-/// Maps the namespace of every subject, also inside the names of users and groups.
+/// Maps the namespace of every subject, including the names of users and groups.
 pub(crate) fn rewrite_binding(item: &mut Object, rules: &RestoreRules) {
     if rules.namespaces.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! What may change an item on its way out of a backup, and start work that goes on after the item is restored (Velero
+//! Actions that may change an item before it is restored, and start operations that continue afterwards (Velero
 //! `pkg/plugin/velero/restoreitemaction/v2`).
 
 use std::time::Duration;
@@ -15,26 +15,26 @@ use crate::{
 
 #[derive(Clone, Copy, Debug)]
 pub struct RestoreActionInput<'a> {
-    /// As it would be created, but still in the namespace that it has in the backup, and without the labels of the restore.
+    /// The item as it would be created, but still in its original namespace, and without the labels of the restore.
     pub item: &'a Object,
     pub from_backup: &'a Object,
     pub restore: &'a Restore,
-    /// Why the item is left to its controller, which is part of the restore and makes another one in its place.
+    /// Why the item is left to its controller, which is also restored and creates a replacement.
     pub left_to_controller: Option<&'static str>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RestoreActionOutput {
-    /// The item to create, if it is another one than was input.
+    /// The item to create, if the action has changed it.
     pub item: Option<Object>,
-    /// Objects that are restored before this item, by what they are called in the backup.
+    /// Objects that are restored before this item, by their names in the backup.
     pub additional: Vec<ItemId>,
-    /// Why the item is not to be restored; then nothing comes along either.
+    /// Why the item must not be restored; then no related items are added either.
     pub skip: Option<String>,
-    /// The id of what was started and goes on; none if nothing did.
+    /// The id of the started operation; `None` if none was started.
     pub operation: Option<String>,
-    /// Whether the item is created only once what came along is ready.
+    /// Whether the item is created only once its additional items are ready.
     pub wait: Option<RestoreWait>,
 }
 
@@ -44,17 +44,17 @@ impl RestoreActionOutput {
     }
 }
 
-/// How long an item waits for what came along with it.
+/// How long an item waits for its additional items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoreWait {
-    /// None: as long as the controller waits for other things.
+    /// `None`: the controller's timeout for other resources.
     pub limit: Option<Duration>,
 }
 
 #[async_trait]
 pub trait RestoreItemAction: ItemAction {
-    /// Whether it may start something that cannot be found again by other means. Then it is executed once for an item, in
-    /// all tries of a restore.
+    /// Whether it may start something that cannot be found again by other means. Then it is executed once for an item,
+    /// across all attempts of a restore.
     fn is_executed_once(&self) -> bool {
         false
     }
@@ -65,17 +65,17 @@ pub trait RestoreItemAction: ItemAction {
 
     async fn execute(&self, input: RestoreActionInput<'_>) -> Result<RestoreActionOutput, ActionError>;
 
-    /// How far an operation has come. May be asked by a process that did not start it. For actions that start some.
+    /// Progress of an operation, for actions that start some. Also called by processes that did not start it.
     async fn progress(&self, operation: &str, _: &Restore) -> Result<OperationProgress, ActionError> {
         Err(no_operations(self.name(), operation))
     }
 
-    /// Asks an operation to end. It may go on for a while. For actions that start some.
+    /// Asks an operation to end, for actions that start some. It may continue for a while.
     async fn cancel(&self, operation: &str, _: &Restore) -> Result<(), ActionError> {
         Err(no_operations(self.name(), operation))
     }
 
-    /// Whether objects that came along can be used. Only asked where an item waits for them.
+    /// Whether additional items can be used. Only called if an item waits for them.
     async fn are_ready(&self, _: &[ItemId], _: &Restore) -> Result<bool, ActionError> {
         Ok(true)
     }

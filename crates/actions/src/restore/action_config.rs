@@ -1,8 +1,8 @@
 //! ConfigMaps that configure built-in actions of restores. Pure.
 //!
-//! They are in the namespace of the installation, with the label [`SELECTOR`] and one that is named after the action and says
-//! `RestoreItemAction` (Velero `pkg/plugin/framework/common/plugin_config.go`, v1.18). Velero reads them for each item; here
-//! they are read once, and what is wrong in them is found before a restore starts.
+//! They are in the namespace of the installation, with the label [`SELECTOR`] and a label named after the action with the
+//! value `RestoreItemAction` (Velero `pkg/plugin/framework/common/plugin_config.go`, v1.18). Velero reads them for each
+//! item; we read them once, and find errors in them before a restore starts.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,10 +18,10 @@ use super::{
 /// The label of every ConfigMap that configures an action.
 const SELECTOR: &str = "velero.io/plugin-config";
 const KIND: &str = "RestoreItemAction";
-/// Velero removed the mapping of nodes in 1.18: a claim gets its node when a pod with it is scheduled.
+/// Velero removed the mapping of nodes in 1.18: a claim gets its node when its pod is scheduled.
 const NODE_SELECTOR: &str = "velero.io/change-pvc-node-selector";
 
-/// A ConfigMap, as far as it configures actions.
+/// The fields of a ConfigMap that configure actions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigMapData {
     pub name: String,
@@ -29,7 +29,7 @@ pub struct ConfigMapData {
     pub data: BTreeMap<String, String>,
 }
 
-/// What one ConfigMap says to one action.
+/// The content of one ConfigMap for one action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ActionConfig<T> {
     /// The name of the ConfigMap.
@@ -40,10 +40,10 @@ pub(crate) struct ActionConfig<T> {
 /// The configuration of all built-in actions that have one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ActionConfigs {
-    /// Each StorageClass of the backup to the one that takes its place.
+    /// The replacement for each StorageClass of the backup.
     storage_classes: Option<ActionConfig<BTreeMap<String, String>>>,
     images: Option<ActionConfig<Vec<ImageRule>>>,
-    /// ConfigMaps that do nothing, and why, as sentences for people.
+    /// ConfigMaps without effect, with reasons, as sentences for users.
     pub ignored: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ impl ActionConfigs {
     /// The selector of the ConfigMaps to read.
     pub const SELECTOR: &'static str = SELECTOR;
 
-    /// Errors: everything that is wrong in the ConfigMaps.
+    /// Errors: all findings in the ConfigMaps.
     pub fn read(config_maps: &[ConfigMapData]) -> Result<Self, Vec<Finding>> {
         let mut findings = Vec::new();
         let storage_classes = only(config_maps, ChangeStorageClass::NAME, &mut findings);
@@ -90,7 +90,7 @@ impl ActionConfigs {
         if findings.is_empty() { Ok(configs) } else { Err(findings) }
     }
 
-    /// The actions that are configured. `client` looks for StorageClasses.
+    /// The configured actions. `client` is used to check StorageClasses.
     pub fn actions(&self, client: &Client) -> Vec<Arc<dyn RestoreItemAction>> {
         let storage_classes = self.storage_classes.iter().filter(|config| !config.content.is_empty());
         let storage_classes = storage_classes.map(|config| {
@@ -114,7 +114,7 @@ fn of_action<'a>(maps: &'a [ConfigMapData], action: &'a str) -> impl Iterator<It
     maps.iter().filter(is_of)
 }
 
-/// The ConfigMap of an action; none, and a finding, if there are several.
+/// The ConfigMap of an action; `None`, and a finding, if there are several.
 fn only<'a>(
     maps: &'a [ConfigMapData],
     action: &'a str,

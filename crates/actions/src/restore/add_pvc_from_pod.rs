@@ -1,5 +1,5 @@
-//! `velero.io/add-pvc-from-pod`: the claims of a pod come along with it (Velero `pkg/restore/actions/add_pvc_from_pod_action.go`,
-//! v1.18). Here its priority class does, too: without it, admission refuses the pod.
+//! `velero.io/add-pvc-from-pod`: a pod adds its claims (Velero `pkg/restore/actions/add_pvc_from_pod_action.go`, v1.18).
+//! We add its priority class, too: without it, admission refuses the pod.
 
 use std::collections::BTreeSet;
 
@@ -12,14 +12,14 @@ use super::{
 };
 use crate::{ActionError, ItemId, action::BuiltInAction};
 
-/// The type of the classes that come along with pods.
+/// The type of priority classes, which pods add.
 pub const PRIORITY_CLASSES: &str = "priorityclasses.scheduling.k8s.io";
 const CLAIMS: &str = "persistentvolumeclaims";
 
-/// Only added where a backup has pods: an action that adds items has all items of the restore coordinated.
+/// Only used if a backup has pods: an action that adds items requires coordination of all items of the restore.
 pub struct AddClaimsOfPods {
-    /// Names of the priority classes that the backup holds. Others are not asked for: many backups hold none, and the cluster
-    /// may have them.
+    /// Names of the priority classes in the backup. Others are not requested: many backups have none, and the cluster may
+    /// have them.
     pub priority_classes: BTreeSet<String>,
 }
 
@@ -36,7 +36,8 @@ impl RestoreItemAction for AddClaimsOfPods {
     }
 }
 
-/// What a pod needs. A claim of an ephemeral volume is not among it: it belongs to the pod that the cluster made it for.
+/// The items that a pod needs, except claims of ephemeral volumes: these belong to the pod for which the cluster created
+/// them.
 fn related(pod: &Object, from_backup: &Object, priority_classes: &BTreeSet<String>) -> Vec<ItemId> {
     let class =
         json::text(pod, &["spec"], "priorityClassName").filter(|name| priority_classes.contains(*name));

@@ -25,7 +25,7 @@ use crate::{
 
 const CLAIMS: &str = "persistentvolumeclaims";
 
-/// An action that leaves out or rewrites items of one type; each type has at most one.
+/// An action that skips or rewrites items of one type; each type has at most one.
 struct BuiltIn {
     name: &'static str,
     group_resource: &'static str,
@@ -36,7 +36,7 @@ const ALL: [BuiltIn; 18] = [
     BuiltIn { name: "velero.io/job", group_resource: "jobs.batch" },
     BuiltIn { name: "velero.io/secret", group_resource: "secrets" },
     BuiltIn { name: "velero.io/service", group_resource: "services" },
-    // Velero drops references to generated tokens; they come back, so here it changes nothing.
+    // Velero drops references to generated tokens; we restore these tokens, so this action changes nothing.
     BuiltIn { name: "velero.io/service-account", group_resource: "serviceaccounts" },
     BuiltIn { name: "velero.io/pvc", group_resource: CLAIMS },
     BuiltIn { name: "velero.io/role-bindings", group_resource: "rolebindings.rbac.authorization.k8s.io" },
@@ -51,7 +51,7 @@ const ALL: [BuiltIn; 18] = [
     BuiltIn { name: "velero.io/apiservice", group_resource: "apiservices.apiregistration.k8s.io" },
     BuiltIn { name: webhooks::NAME, group_resource: webhooks::TYPES[0] },
     BuiltIn { name: webhooks::NAME, group_resource: webhooks::TYPES[1] },
-    // What follows is no action with Velero: it does this elsewhere, or not at all.
+    // The following are no actions in Velero: it does this elsewhere, or not at all.
     BuiltIn { name: "backup-controller/volume", group_resource: "persistentvolumes" },
     BuiltIn { name: "backup-controller/namespace", group_resource: "namespaces" },
     BuiltIn { name: "backup-controller/root-ca", group_resource: "configmaps" },
@@ -60,7 +60,7 @@ const ALL: [BuiltIn; 18] = [
     BuiltIn { name: "backup-controller/resource-claim", group_resource: owners::RESOURCE_CLAIMS },
 ];
 
-/// Why an item, as the backup has it, is left out.
+/// Why an item of the backup is skipped.
 pub fn skip_reason(item: &Object, group_resource: &str, rules: &RestoreRules) -> Option<&'static str> {
     match group_resource {
         "pods" => workload::skip_pod(item),
@@ -74,8 +74,8 @@ pub fn skip_reason(item: &Object, group_resource: &str, rules: &RestoreRules) ->
     }
 }
 
-/// Rewrites what is particular to the type. `from` is the item as the backup has it. Applied to an object that is there
-/// already, too, so that what is changed is no difference to what is made of the item.
+/// Applies the changes specific to a type. `from` is the item in the backup. Also applied to existing objects, so that
+/// these changes do not count as differences between the object and the item.
 pub(super) fn rewrite(item: &mut Object, from: &Object, group_resource: &str, rules: &RestoreRules) {
     match group_resource {
         "pods" => workload::rewrite_pod(item),
@@ -97,7 +97,7 @@ pub(super) fn rewrite(item: &mut Object, from: &Object, group_resource: &str, ru
     }
 }
 
-/// Names of the built-in actions that Velero has, too, as it lists them; those for CSI are [`super::CSI_NAMES`].
+/// Names of the built-in actions that Velero also has, as Velero lists them; the CSI ones are [`super::CSI_NAMES`].
 pub fn names() -> impl Iterator<Item = &'static str> {
     let rewriting = ALL.iter().map(|of| of.name).filter(|name| name.starts_with("velero.io/"));
     let others = [AddClaimsOfPods::NAME, InitHooks::NAME, ChangeStorageClass::NAME, ChangeImageName::NAME];
@@ -113,8 +113,8 @@ pub fn built_in(rules: &Arc<RestoreRules>) -> Vec<Arc<dyn RestoreItemAction>> {
     ALL.iter().map(action).chain([init_hooks]).collect()
 }
 
-/// The actions of one restore, by name, first those that are built in, then those of plugins. (Velero has its own first, too,
-/// and then goes binary by binary.) `resolve` completes the name of a resource as people write it.
+/// The actions of one restore, by name, first built-in ones, then plugins'. (Velero also has its own first, and then
+/// sorts by binary.) `resolve` completes the name of a resource as users write it.
 pub fn ordered(
     mut built_in: Vec<Arc<dyn RestoreItemAction>>,
     plugins: &[Arc<dyn RestoreItemAction>],

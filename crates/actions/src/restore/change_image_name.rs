@@ -1,4 +1,4 @@
-//! `velero.io/change-image-name`: images of pods, and of what makes pods, come from another registry (Velero
+//! `velero.io/change-image-name`: replaces parts of image names in pods and pod templates, such as the registry (Velero
 //! `pkg/restore/actions/change_image_name_action.go`, v1.18).
 
 use async_trait::async_trait;
@@ -37,7 +37,7 @@ impl ImageRule {
     }
 }
 
-/// The first rule that finds its part in an image is followed, in the order of their keys in the ConfigMap. (Velero takes any.)
+/// The first rule that matches an image is applied, in the order of their keys in the ConfigMap. (Velero uses any order.)
 pub(crate) struct ChangeImageName(pub(crate) Vec<ImageRule>);
 
 impl ChangeImageName {

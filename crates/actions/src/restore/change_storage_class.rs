@@ -1,4 +1,4 @@
-//! `velero.io/change-storage-class`: volumes, claims and the templates of claims get another StorageClass (Velero
+//! `velero.io/change-storage-class`: gives volumes, claims and claim templates another StorageClass (Velero
 //! `pkg/restore/actions/change_storageclass_action.go`, v1.18).
 
 use std::{
@@ -21,13 +21,13 @@ use super::{
 use crate::{ActionError, AppliesTo, ItemAction};
 
 const TYPES: [&str; 3] = ["persistentvolumeclaims", "persistentvolumes", "statefulsets.apps"];
-/// How long a StorageClass is asked for.
+/// Time limit for the request for a StorageClass, retries included.
 const BUDGET: Duration = Duration::from_secs(30);
 
 pub(crate) struct ChangeStorageClass {
     config: ActionConfig<BTreeMap<String, String>>,
     client: Client,
-    /// Classes that the cluster has; others may come with this restore.
+    /// Classes found in the cluster; missing ones may be added by this restore.
     found: Mutex<BTreeSet<String>>,
 }
 
@@ -38,7 +38,7 @@ impl ChangeStorageClass {
         Self { config, client, found: Mutex::default() }
     }
 
-    /// Asks the cluster for a class that takes the place of another.
+    /// Checks that a replacement class exists in the cluster.
     async fn check(&self, class: &str) -> Result<(), ActionError> {
         let mut found = self.found.lock().await;
         if found.contains(class) {
@@ -67,7 +67,7 @@ impl ChangeStorageClass {
     }
 }
 
-/// Changes the class of an item; gives back the new classes.
+/// Changes the class of an item; returns the new classes.
 fn change(item: &mut Object, classes: &BTreeMap<String, String>) -> BTreeSet<String> {
     let mut new = BTreeSet::new();
     let mut change_one = |object: &mut Object| {
@@ -162,7 +162,7 @@ mod tests {
         let error = action.execute(input).await.unwrap_err();
         assert!(matches!(error, ActionError::Final { .. }), "{error}");
         assert!(error.to_string().contains("\"classes\" names StorageClass \"new\""), "{error}");
-        // It may come with the restore.
+        // The restore may create it.
         let path = "/apis/storage.k8s.io/v1/storageclasses/new";
         fake.put(
             path,

@@ -1,4 +1,4 @@
-//! Things that the cluster partly owns: namespaces, definitions of custom resources, API services, the CA of every
+//! Objects that the cluster partly manages: namespaces, custom resource definitions, API services, the CA of every
 //! namespace.
 
 use serde_json::{Value, json};
@@ -21,13 +21,13 @@ pub(crate) fn skip_api_service(item: &Object) -> Option<&'static str> {
     .then_some("the API server manages it")
 }
 
-/// The CA that the controller manager publishes into every namespace: the one in the backup may be of another cluster.
+/// The CA that the controller manager publishes into every namespace: the backup's may be of another cluster.
 pub(crate) fn skip_config_map(item: &Object) -> Option<&'static str> {
     (walk::text(item, &["metadata"], "name") == Some("kube-root-ca.crt"))
         .then_some("the cluster publishes its CA into every namespace")
 }
 
-/// Follows the namespace mapping.
+/// Applies the namespace mapping.
 pub(crate) fn rewrite_namespace(item: &mut Object, rules: &RestoreRules) {
     let Some(name) = walk::text(item, &["metadata"], "name").map(|n| rules.target(n).to_owned()) else {
         return;
@@ -38,13 +38,13 @@ pub(crate) fn rewrite_namespace(item: &mut Object, rules: &RestoreRules) {
     walk::set(item, &["metadata"], "name", Value::from(name));
 }
 
-/// Has the Service follow the namespace mapping.
+/// Applies the namespace mapping to the Service.
 pub(crate) fn rewrite_api_service(item: &mut Object, rules: &RestoreRules) {
     links::map_service(item, &["spec", "service"], rules);
 }
 
-/// `preserveUnknownFields: true` cannot be created any more; it becomes its successor in every schema. The Service of a conversion
-/// follows the namespace mapping.
+/// `preserveUnknownFields: true` cannot be created any longer; it is replaced by its successor in every schema. The
+/// namespace mapping is applied to the Service of a conversion.
 pub(crate) fn rewrite_definition(item: &mut Object, rules: &RestoreRules) {
     links::map_service(item, &["spec", "conversion", "webhook", "clientConfig", "service"], rules);
     if !walk::is_true(item, &["spec"], "preserveUnknownFields") {

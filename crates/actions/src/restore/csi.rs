@@ -1,9 +1,9 @@
-//! Volumes that come back from CSI snapshots, by Velero's four actions for them (`pkg/restore/actions/csi`, v1.18). They run
-//! where the backup has VolumeSnapshots, whatever features are on: what was backed up is restored.
+//! Volumes restored from CSI snapshots, by Velero's four actions for them (`pkg/restore/actions/csi`, v1.18). They run if
+//! the backup has VolumeSnapshots, regardless of features: restores use what was backed up.
 //!
-//! A VolumeSnapshot comes back under a name of its restore, bound by hand to a content that has the handle of the snapshot in
-//! the storage system, and a claim that is provisioned from it. Both keep the snapshot when they are deleted (`Retain`): it
-//! belongs to the backup.
+//! A VolumeSnapshot is restored under a name specific to its restore, statically bound to a content with the handle of
+//! the snapshot in the storage system, and the claim is provisioned from it. Both keep the snapshot when they are deleted
+//! (`Retain`): it belongs to the backup.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub use claims::snapshot_of as snapshot_of_claim;
 pub const NAMES: [&str; 4] =
     [ClaimAction::NAME, SnapshotAction::NAME, ContentAction::NAME, ClassAction::NAME];
 
-/// The actions of one restore; `restored` learns which claims are provisioned from which snapshots.
+/// The actions of one restore; they record in `restored` the snapshots from which claims are provisioned.
 pub fn actions(
     api: &SnapshotApi,
     rules: &Arc<RestoreRules>,
@@ -43,25 +43,25 @@ pub fn actions(
     ]
 }
 
-/// What a VolumeSnapshot of the backup, and its content, are called here. It is another name for each restore of a backup, so that
-/// two do not meet, and the same however often one is taken up again. (Velero's leaves the namespace out.)
+/// The name here of a VolumeSnapshot of the backup, and of its content. It differs for each restore of a backup, so that
+/// two do not collide, and is the same in all attempts of one. (Velero's omits the namespace.)
 fn name_here(restore: &Restore, namespace: &str, snapshot: &str) -> String {
     let uid = restore.metadata.uid.as_deref().unwrap_or_default();
     names::derived("restored", snapshot, &[uid, namespace, snapshot])
 }
 
-/// Whether the restore leaves the data of volumes alone.
+/// Whether the restore does not restore data of volumes.
 fn leaves_data(restore: &Restore) -> bool {
     restore.spec.restore_pvs == Some(false)
 }
 
 const NO_DATA_WANTED: &str = "spec.restorePVs is false";
 
-/// Takes off what only means something to the backup that made it. Above all the label by which a backup finds the snapshots that
-/// it may take away.
+/// Removes metadata that is only valid for the backup that took the snapshot, especially the label by which a backup
+/// finds snapshots to remove.
 fn disown(item: &mut Object) {
     json::remove(item, &["metadata", "labels"], &[labels::BACKUP_UID]);
     json::remove(item, &["metadata", "annotations"], &[labels::MUST_INCLUDE_ADDITIONAL_ITEMS]);
-    // Its controller puts them on again.
+    // The controller adds them again.
     json::remove(item, &["metadata"], &["finalizers"]);
 }

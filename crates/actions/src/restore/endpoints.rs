@@ -1,5 +1,6 @@
-//! Endpoints and EndpointSlices: the addresses of pods. Those that a controller keeps for a Service are left to it: addresses of the
-//! backup lead to pods that are gone, or to the pods of the original of a copy. Those that a user wrote come back.
+//! Endpoints and EndpointSlices: the addresses of pods. Those managed by a controller for a Service are skipped:
+//! addresses of the backup lead to pods that are gone, or to the pods of the original of a copy. Those that a user wrote
+//! are restored.
 
 use serde_json::Value;
 
@@ -42,7 +43,7 @@ pub(crate) fn rewrite_slice(item: &mut Object, rules: &RestoreRules) {
     follow(json::list_mut(item, &[], "endpoints"), rules);
 }
 
-/// Has the `targetRef` of each address name an object of the restored namespace, and no longer the object that had its uid.
+/// Updates the `targetRef` of each address to the target namespace, and removes the old object's uid from it.
 fn follow(addresses: Option<&mut Vec<Value>>, rules: &RestoreRules) {
     for address in addresses.into_iter().flatten().filter_map(Value::as_object_mut) {
         let Some(target) = json::object_mut(address, &["targetRef"]) else { continue };

@@ -1,8 +1,8 @@
-//! What to do with an object that is already there. Pure.
+//! The treatment of existing objects. Pure.
 //!
 //! Velero `pkg/restore/restore.go`, v1.18: equal objects are skipped silently, different ones give a warning or are
-//! patched, service accounts are merged. Here the object of the cluster is rewritten by the same rules as the item
-//! before the two are compared, so that what the cluster fills in is no difference.
+//! patched, service accounts are merged. We rewrite the object of the cluster by the same rules as the item before
+//! comparing them, so that values that the cluster sets do not count as differences.
 
 use backup_core::{api::Restore, labels};
 use serde_json::Value;
@@ -25,19 +25,19 @@ pub(super) const OURS: [&str; 2] = [labels::BACKUP_NAME, labels::RESTORE_NAME];
 #[derive(Clone, Debug, PartialEq)]
 pub enum Existing {
     Equal,
-    /// It differs, and the policy says to leave it.
+    /// It differs, and the policy says not to change it.
     Differs,
-    /// A volume that differs, and that no claim can bind to, as it still belongs to one that is gone.
+    /// A volume that differs, and that no claim can bind to, as it still refers to a deleted claim.
     Released,
-    /// A volume that another claim holds, by its namespace and name. It is never changed.
+    /// A volume that another claim holds, by the claim's namespace and name. It is never changed.
     Held(String),
-    /// It differs; this merge patch makes it what the backup holds.
+    /// It differs; this merge patch makes it equal to the backup.
     Patch(Object),
-    /// It lacks something, which this merge patch adds, and differs otherwise, which the policy says to leave.
+    /// It lacks something, which this merge patch adds, and has other differences, which the policy says not to change.
     Complete(Object),
 }
 
-/// What was made of an item of the backup.
+/// The restored form of an item of the backup.
 #[derive(Clone, Copy, Debug)]
 pub struct Made<'a> {
     pub wanted: &'a Object,
@@ -45,13 +45,13 @@ pub struct Made<'a> {
     pub unmodified: Option<&'a Object>,
 }
 
-/// When a Restore was created, as objects say it of themselves.
+/// Creation time of a Restore, in the format of object metadata.
 pub fn created(restore: &Restore) -> Option<String> {
     let at = restore.metadata.creation_timestamp.as_ref();
     at.map(|at| at.0.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// Compares `in_cluster` with what was made of an item.
+/// Compares `in_cluster` with the restored form of an item.
 pub fn compare(
     Made { wanted, unmodified }: Made<'_>,
     in_cluster: &Object,
@@ -92,7 +92,7 @@ pub fn compare(
         (false, true) => patch_from(&seen, wanted, in_cluster),
     };
     if released {
-        // The claim that comes back has another uid.
+        // The restored claim has another uid.
         for field in ["uid", "resourceVersion"] {
             json::set(&mut patch, &["spec", "claimRef"], field, Value::Null);
         }
@@ -105,9 +105,9 @@ pub fn is_going(object: &Object) -> bool {
     json::text(object, &["metadata"], "deletionTimestamp").is_some()
 }
 
-/// Whether two objects that were rewritten by the same rules are the same. A field that is null is as good as absent. So is one that
-/// is empty, but only at the top of the object and in its metadata: further down it may mean the opposite, as an empty selector
-/// selects everything and an absent one nothing.
+/// Whether two objects that were rewritten by the same rules are equal. A null field counts as absent. So does an empty
+/// one, but only at the top of the object and in its metadata: further down the meaning may be the opposite, as an empty
+/// selector selects everything and an absent one nothing.
 pub fn same_objects(a: &Object, b: &Object) -> bool {
     let is_absent =
         |key: &str, value: &Value| if key == "metadata" { is_nothing(value) } else { is_empty(value) };
@@ -119,7 +119,7 @@ pub fn same_objects(a: &Object, b: &Object) -> bool {
     a.iter().all(same_field) && b.iter().all(|(key, value)| a.contains_key(key) || is_absent(key, value))
 }
 
-/// Whether two values are the same, where `is_absent` says what is as good as absent.
+/// Whether two values are equal, where `is_absent` defines which values count as absent.
 pub fn same(a: &Value, b: &Value, is_absent: fn(&Value) -> bool) -> bool {
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => {
@@ -142,12 +142,13 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Whether a value is empty, or holds only what is.
+/// Whether a value is empty, or contains only empty values.
 pub fn is_nothing(value: &Value) -> bool {
     is_empty(value) || value.as_object().is_some_and(|map| map.values().all(is_nothing))
 }
 
-/// The patch that makes `seen` what is `wanted`, and says so in the labels. It carries the version that was compared.
+/// The patch that makes `seen` equal to `wanted`, and adds the restore's labels. It carries the version that was
+/// compared.
 fn patch_from(seen: &Object, wanted: &Object, in_cluster: &Object) -> Object {
     let mut patch = merge_patch(seen, wanted);
     for label in OURS {
@@ -158,7 +159,7 @@ fn patch_from(seen: &Object, wanted: &Object, in_cluster: &Object) -> Object {
     at_version(patch, in_cluster)
 }
 
-/// Makes a patch fail with a conflict when the object is no longer the one that was compared.
+/// Makes a patch fail with a conflict if the object has changed since it was compared.
 fn at_version(mut patch: Object, in_cluster: &Object) -> Object {
     for field in ["uid", "resourceVersion"] {
         if let Some(value) = json::text(in_cluster, &["metadata"], field) {
@@ -191,8 +192,8 @@ fn merge_patch(from: &Object, to: &Object) -> Object {
     patch
 }
 
-/// Whether the object was made by this very restore: it carries the restore's label and is not older than the restore.
-/// True for an item whose creation went through although its answer was lost, and after a restart.
+/// Whether the object was created by this restore: it has the restore's label and is not older than the restore. Also
+/// true for an item whose creation succeeded although its answer was lost, and after a restart.
 pub fn is_ours(in_cluster: &Object, rules: &RestoreRules, restore_created: Option<&str>) -> bool {
     let label = json::text(in_cluster, &["metadata", "labels"], labels::RESTORE_NAME);
     let made = json::text(in_cluster, &["metadata"], "creationTimestamp");

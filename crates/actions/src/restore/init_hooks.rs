@@ -23,9 +23,9 @@ use crate::{
     hook::{Filter, PodSelector, command},
 };
 
-/// What the keys of its annotations begin with.
+/// Prefix of the annotations of an init hook.
 pub const INIT_HOOK: &str = "init.hook.restore.velero.io/";
-/// The container by which Velero restores files into volumes. It stays the first, so that hooks find the files.
+/// The container with which Velero restores files into volumes. It stays first, so that hooks find the files.
 const WAIT: &str = "restore-wait";
 
 /// The pods of an entry of a Restore's `spec.hooks.resources`; `None` if it applies to no pods.
@@ -35,7 +35,7 @@ pub fn pods_of_hook(hook: &RestoreResourceHookSpec) -> Option<PodSelector> {
     PodSelector::new(namespaces, resources, &hook.label_selector)
 }
 
-/// Adds the init containers of a pod: that of its annotations, else those of the Restore.
+/// Adds the init containers of a pod: the one in its annotations, otherwise those of the Restore.
 pub(super) struct InitHooks(pub(super) Arc<RestoreRules>);
 
 impl BuiltInAction for InitHooks {
@@ -59,7 +59,7 @@ impl RestoreItemAction for InitHooks {
     }
 }
 
-/// The container of annotations, if they name an image. Without a command it runs that of the image.
+/// The container in the annotations, if they name an image. Without a command it runs the image's own.
 fn annotated(pod: &Object) -> Option<Value> {
     let value = |name: &str| {
         let key = format!("{INIT_HOOK}{name}");
@@ -74,14 +74,14 @@ fn annotated(pod: &Object) -> Option<Value> {
     Some(container)
 }
 
-/// The same each time, so that a pod that is restored again is no other one. (Velero takes a random name.)
+/// Deterministic, so that a pod that is restored again does not differ. (Velero uses a random name.)
 fn generated_name(pod: &Object) -> String {
     let text = |key| walk::text(pod, &["metadata"], key).unwrap_or_default();
     let of = format!("{}/{}", text("namespace"), text("name"));
     format!("velero-restore-init-{}", short_sha256(of.as_bytes(), 4))
 }
 
-/// Namespaces of hooks are those that pods are restored into.
+/// The init containers of the Restore's hooks. Namespaces of hooks are target namespaces.
 fn specified(pod: &Object, restore: &Restore, rules: &RestoreRules) -> Vec<Value> {
     let namespace = rules.target(walk::text(pod, &["metadata"], "namespace").unwrap_or_default());
     let labels: BTreeMap<String, String> = walk::labels(pod);
@@ -93,8 +93,8 @@ fn specified(pod: &Object, restore: &Restore, rules: &RestoreRules) -> Vec<Value
         .collect()
 }
 
-/// The pod with these before its own init containers. One of its own that has the name of an added one is of an earlier
-/// restore, and goes: a pod cannot have two of one name.
+/// The pod with these init containers before its own. One of its own with the name of an added one comes from an earlier
+/// restore and is removed: a pod cannot have two of one name.
 fn with_first(pod: &Object, added: Vec<Value>) -> Object {
     let mut pod = pod.clone();
     let spec = walk::object(&pod, &["spec"]);
@@ -125,7 +125,7 @@ mod tests {
         serde_json::from_value(pod).unwrap()
     }
 
-    /// Init containers after the action, none if it changes nothing.
+    /// Init containers after the action; `None` if it changes nothing.
     async fn made(pod: &Object, restore: &Restore) -> Option<Vec<Value>> {
         let namespaces = Arc::new(restore.spec.namespace_mapping.clone());
         let rules = RestoreRules { namespaces, ..RestoreRules::default() };

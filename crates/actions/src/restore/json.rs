@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 pub type Object = Map<String, Value>;
 
-/// The object at `path`, if every step is there and is an object.
+/// The object at `path`, if every step exists and is an object.
 pub fn object<'a>(from: &'a Object, path: &[&str]) -> Option<&'a Object> {
     let mut here = from;
     for step in path {
@@ -23,7 +23,7 @@ pub(crate) fn object_mut<'a>(from: &'a mut Object, path: &[&str]) -> Option<&'a 
     Some(here)
 }
 
-/// Sets `key` in the object at `path`; steps that are missing, null or of another type are made empty objects.
+/// Sets `key` in the object at `path`; steps that are missing, null or of another type are replaced by empty objects.
 pub fn set(into: &mut Object, path: &[&str], key: &str, value: Value) {
     let Some((step, rest)) = path.split_first() else {
         into.insert(key.to_owned(), value);
@@ -51,7 +51,7 @@ pub(crate) fn is_true(from: &Object, path: &[&str], key: &str) -> bool {
     object(from, path).and_then(|o| o.get(key)).and_then(Value::as_bool) == Some(true)
 }
 
-/// Removes keys of the object at `path`; removes the object itself when nothing is left in it and it had something.
+/// Removes keys of the object at `path`; removes the object itself if it had keys and is empty afterwards.
 pub fn remove(from: &mut Object, path: &[&str], keys: &[&str]) {
     let Some(target) = object_mut(from, path) else { return };
     let before = target.len();

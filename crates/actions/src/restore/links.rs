@@ -1,6 +1,6 @@
-//! Links from a restored object to another object, and what a restore does with them, by who holds the other end. Pure.
+//! Links from a restored object to another object, and their treatment, depending on who uses the other object. Pure.
 //!
-//! A name that a backup holds may mean another application's object by now. Taking such a link over breaks that
+//! A name in a backup may refer to another application's object by now. Taking over such a link would break that
 //! application, whatever the policy for existing objects says.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -18,43 +18,43 @@ const VOLUMES: &str = "persistentvolumes";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// `claimRef` of a PersistentVolume that exists.
+    /// `claimRef` of an existing PersistentVolume.
     ClaimOfVolume,
-    /// `volumeName` of a claim that is to be created.
+    /// `volumeName` of a claim that will be created.
     VolumeOfClaim,
-    /// The controller in `ownerReferences` of an object that is to be created.
+    /// The controller in `ownerReferences` of an object that will be created.
     Owner,
-    /// A namespace that an existing cluster-scoped object names: of the Service of a webhook, of an APIService or of a conversion,
+    /// A namespace in an existing cluster-scoped object: of the Service of a webhook, an APIService or a conversion, or
     /// of the subject of a ClusterRoleBinding.
     Namespace,
 }
 
-/// Who holds the other end.
+/// Who uses the object at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherEnd {
-    /// It is not in the cluster, or free.
+    /// It is not in the cluster, or unused.
     None,
-    /// What the restore brings back, or has found equal to that.
+    /// An object that the restore has created, or has found equal.
     Ours,
     Anothers,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkAction {
-    /// The link is written as the backup has it, after the namespace mapping.
+    /// The link is written as in the backup, after the namespace mapping.
     Write,
     /// The object is created without the link, and a warning says so.
     Drop,
-    /// The existing object is left as it is. A warning says that the policy `update` would change it.
+    /// The existing object is left unchanged. A warning says that the policy `update` would change it.
     AdviseUpdate,
-    /// The existing object is left as it is. Nothing advises to change it.
+    /// The existing object is left unchanged, without advice to change it.
     Leave,
-    /// The object is not created. An error says who holds the other end, and what to do.
+    /// The object is not created. An error says who uses the other end, and what to do.
     Refuse,
 }
 
-/// What is done with a link; `update` is the policy for existing objects, `mapped` says whether the link leads into a namespace of the
-/// backup that is restored under another name.
+/// The treatment of a link; `update` is the policy for existing objects, `mapped` says whether the link leads into a
+/// namespace of the backup that is restored under another name.
 pub fn action(link: Link, other_end: OtherEnd, update: bool, mapped: bool) -> LinkAction {
     let by_policy = if update { LinkAction::Write } else { LinkAction::AdviseUpdate };
     match (link, other_end) {
@@ -69,8 +69,8 @@ pub fn action(link: Link, other_end: OtherEnd, update: bool, mapped: bool) -> Li
     }
 }
 
-/// The namespaces of the backup that an existing cluster-scoped object leads to, and that are restored under another name: what is
-/// there serves the original. A volume says itself which claim holds it.
+/// The namespaces of the backup that an existing cluster-scoped object links to, and that are restored under another
+/// name: the existing object serves the original. Not for volumes, which name their claim themselves.
 pub fn mapped_namespaces(in_cluster: &Object, group_resource: &str, rules: &RestoreRules) -> Vec<String> {
     if [NAMESPACES, VOLUMES].contains(&group_resource) {
         return Vec::new();
@@ -87,7 +87,7 @@ pub fn mapped_namespaces(in_cluster: &Object, group_resource: &str, rules: &Rest
     renamed.filter(leads_to).map(|(source, _)| source.clone()).collect()
 }
 
-/// Has the Service that `path` leads to follow the namespace mapping.
+/// Applies the namespace mapping to the Service at `path`.
 pub(super) fn map_service(item: &mut Object, path: &[&str], rules: &RestoreRules) {
     let Some(service) = json::object_mut(item, path) else { return };
     let target = json::text(service, &[], "namespace").map(|source| rules.target(source).to_owned());

@@ -1,8 +1,8 @@
-//! Links into namespaces that a restore maps, of any type. Pure.
+//! Links into namespaces that a restore maps, in objects of any type. Pure.
 //!
-//! The label `kubernetes.io/metadata.name` of a namespace always is its name, so a selector of namespaces by it follows the mapping in
-//! every type. Other fields follow where it is known what they mean ([`super::built_in`]). What is left is found by the names of
-//! fields, and is for the user to decide: the original may be meant.
+//! The label `kubernetes.io/metadata.name` of a namespace is always its name, so namespace selectors by this label are
+//! mapped in every type. Other fields are mapped if their meaning is known ([`super::built_in`]). The remaining links are
+//! found by field names, and the user must decide: the original may be intended.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use super::{cluster::METADATA_NAME, json::Object, rules::RestoreRules};
 
-/// Fields of one object that are named; others are only counted.
+/// Maximum number of fields of one object that are named; others are only counted.
 const MAX_NAMED: usize = 8;
 
-/// Has selectors of namespaces by name follow the mapping, wherever they are.
+/// Applies the mapping to namespace selectors by name, in any field.
 pub(super) fn map_selectors(item: &mut Object, rules: &RestoreRules) {
     for (key, value) in item {
         match value {
@@ -44,17 +44,17 @@ fn map_selector(selector: &mut Object, rules: &RestoreRules) {
     }
 }
 
-/// Links that lead to namespaces of the backup which are restored under other names.
+/// Links to namespaces of the backup that are restored under other names.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct LeftLinks {
     /// The first fields: `spec.parameters.namespace`.
     pub fields: Vec<String>,
     pub total: usize,
-    /// The namespaces that they lead to.
+    /// The namespaces that the links lead to.
     pub namespaces: BTreeSet<String>,
 }
 
-/// What in `made` leads to a namespace as it did in the backup, although that is restored under another name.
+/// The fields in `made` that still link to a namespace of the backup although it is restored under another name.
 pub fn left(from_backup: &Object, made: &Object, rules: &RestoreRules) -> LeftLinks {
     let mut left = LeftLinks::default();
     let body =
@@ -101,8 +101,8 @@ impl LeftLinks {
     }
 }
 
-/// Whether a field of this name holds names of namespaces: `namespace`, `targetNamespaces`,
-/// `csi.storage.k8s.io/provisioner-secret-namespace`, and `matchNames` as of the selectors of Prometheus.
+/// Whether a field of this name contains names of namespaces: `namespace`, `targetNamespaces`,
+/// `csi.storage.k8s.io/provisioner-secret-namespace`, and `matchNames` as in Prometheus' selectors.
 fn names_namespaces(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     key.ends_with("namespace") || key.ends_with("namespaces") || key == "matchnames"

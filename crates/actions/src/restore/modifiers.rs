@@ -1,9 +1,9 @@
-//! Resource modifiers: changes that a person wants made to items before they are created. Pure.
+//! Resource modifiers: changes that a user defines for items before they are created. Pure.
 //!
-//! `spec.resourceModifier` of a Restore names a ConfigMap with rules (Velero `internal/resourcemodifiers`, v1.18). Each rule has
-//! conditions, which are asked of the item as actions have left it, and patches of one kind. Rules are followed in their order,
-//! each on what the one before it has made of the item. As with Velero, a rule that cannot be followed is an error of the item,
-//! and the item is restored without that rule; what can be found wrong in a rule alone is found before the restore starts.
+//! `spec.resourceModifier` of a Restore names a ConfigMap with rules (Velero `internal/resourcemodifiers`, v1.18). Each
+//! rule has conditions, which are evaluated on the item after all actions, and patches of one kind. Rules are applied in
+//! their order, each to the result of the one before. As with Velero, a rule that cannot be applied is an error of the
+//! item, and the item is restored without that rule; errors in a rule itself are found before the restore starts.
 
 mod conditions;
 mod json_patch;
@@ -24,7 +24,7 @@ pub use read::{DEFAULT, FIELD, read};
 /// The rules of one ConfigMap.
 #[derive(Clone, Debug, Default)]
 pub struct ResourceModifiers {
-    /// Where they are named: [`FIELD`] or [`DEFAULT`].
+    /// The field or flag that refers to them: [`FIELD`] or [`DEFAULT`].
     field: &'static str,
     rules: Vec<Rule>,
 }
@@ -36,7 +36,7 @@ struct Rule {
     patches: Patches,
 }
 
-/// The patches of a rule: of one kind, at least one.
+/// The patches of a rule: at least one, all of one kind.
 #[derive(Clone, Debug)]
 enum Patches {
     Json(JsonPatch),
@@ -45,17 +45,17 @@ enum Patches {
     Strategic(Vec<Object>),
 }
 
-/// What the rules have made of an item.
+/// Result of the rules for an item.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Modified {
-    /// None: as it was.
+    /// `None`: unchanged.
     pub item: Option<Object>,
-    /// Rules that were not followed, and why, as sentences for people.
+    /// Rules that could not be applied, with reasons, as sentences for users.
     pub problems: Vec<String>,
 }
 
 impl ResourceModifiers {
-    /// Follows the rules that apply to an item. `namespace` is the one that it has in the backup.
+    /// Applies the rules that match an item. `namespace` is its original namespace.
     pub fn apply(&self, item: &Object, group_resource: &str, namespace: Option<&str>) -> Modified {
         let mut modified = Modified::default();
         for (at, rule) in self.rules.iter().enumerate() {
@@ -74,7 +74,7 @@ impl ResourceModifiers {
         modified
     }
 
-    /// The rules of a Restore that have applied to no item, as sentences. Rules for all restores need not apply to each.
+    /// The rules of a Restore that have applied to no item, as sentences. Rules for all restores need not apply in each.
     pub fn idle(&self) -> Vec<String> {
         let conditions = "conditions (groupResource is a plural name such as deployments.apps, and namespaces are those of the backup, \
                           before the mapping)";
@@ -84,7 +84,7 @@ impl ResourceModifiers {
 }
 
 impl Patches {
-    /// The item with all patches, or none if a test of it fails.
+    /// The item with all patches, or `None` if a test operation fails.
     fn apply(&self, item: &Object) -> Result<Option<Object>, String> {
         let mut changed = Value::Object(item.clone());
         match self {

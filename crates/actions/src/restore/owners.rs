@@ -1,17 +1,17 @@
-//! The controllers of restored objects. All `ownerReferences` go with the uids that they name: most controllers find their objects
-//! by labels, and adopt them. These are the exceptions. Pure.
+//! The controllers of restored objects. All `ownerReferences` are removed with the uids in them: most controllers find
+//! their objects by labels, and adopt them. These are the exceptions. Pure.
 
 use serde_json::{Value, json};
 
 use super::json::{self, Object};
 
-/// Labels that tie pods to the uid of their Job.
+/// Labels that link pods to the uid of their Job.
 pub(super) const JOB_UID: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
 
-/// Claims of devices.
+/// The type of device claims.
 pub(super) const RESOURCE_CLAIMS: &str = "resourceclaims.resource.k8s.io";
 
-/// The controller of an object, as the backup has it.
+/// The controller of an object in the backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Controller<'a> {
     pub api_version: &'a str,
@@ -21,7 +21,7 @@ pub struct Controller<'a> {
 }
 
 impl Controller<'_> {
-    /// What leads to it under the uid that it has now.
+    /// An owner reference to it with its current uid.
     pub fn reference(&self, uid: &str) -> Value {
         let Self { api_version, kind, name, .. } = self;
         json!({
@@ -43,21 +43,21 @@ pub fn controller(item: &Object) -> Option<Controller<'_>> {
     })
 }
 
-/// What becomes of an object without its controller.
+/// How an object gets a controller again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adoption {
-    /// Its controller finds it by its labels, or it is not known how it finds it.
+    /// Its controller finds it by its labels, or the way is unknown.
     ByController,
-    /// Its controller, of this type, makes another one in its place, and never takes this one.
+    /// Its controller, of this type, creates a replacement, and never adopts this one.
     MadeAgain { by: &'static str, why: &'static str },
-    /// Its controller knows it by the reference alone, and makes no other in its place.
+    /// Its controller finds it only by the reference, and creates no replacement.
     ByReference,
 }
 
 pub fn adoption(item: &Object, group_resource: &str, controller: &Controller<'_>) -> Adoption {
     let group = controller.api_version.split_once('/').map_or("", |(group, _)| group);
     match (group_resource, group, controller.kind) {
-        // A Job whose selector was chosen by a user has no such labels on its pods, and adopts them.
+        // A Job with a selector chosen by a user has no such labels on its pods, and adopts them.
         ("pods", "batch", "Job")
             if JOB_UID
                 .iter()

@@ -1,5 +1,5 @@
-//! What volumes were made of, for `-volumeinfo.json.gz` of the restore (Velero `internal/volume/volumes_information.go`,
-//! `RestoreVolumeInfo`, v1.18).
+//! The sources of restored volumes, for `-volumeinfo.json.gz` of the restore (Velero
+//! `internal/volume/volumes_information.go`, `RestoreVolumeInfo`, v1.18).
 
 use std::{
     collections::BTreeMap,
@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 
 use super::json::{self, Object};
 
-/// Shared by everything that makes volumes of snapshots in one restore.
+/// Shared by all code that creates volumes from snapshots in one restore.
 #[derive(Clone, Default)]
 pub struct RestoredVolumes(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    /// Claims, by namespace and name of the VolumeSnapshots that they are provisioned from.
+    /// Claims, by namespace and name of the VolumeSnapshots from which they are provisioned.
     claims: BTreeMap<(String, String), String>,
-    /// What is told, by what the volume belongs to: an item may come up twice.
+    /// Entries of the file, by owner; an item may be processed twice.
     told: BTreeMap<String, Value>,
 }
 
@@ -27,12 +27,12 @@ impl RestoredVolumes {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A claim is to be provisioned from a VolumeSnapshot.
+    /// Records that a claim will be provisioned from a VolumeSnapshot.
     pub fn expect(&self, namespace: &str, snapshot: &str, claim: &str) {
         self.with(|state| state.claims.insert((namespace.into(), snapshot.into()), claim.into()));
     }
 
-    /// The claims that are to be provisioned from VolumeSnapshots, as they would be told.
+    /// The entries of the claims that will be provisioned from VolumeSnapshots.
     pub fn expected(&self) -> Vec<Value> {
         let one = |((namespace, _), claim): (&(String, String), &String)| json!({ "pvcName": claim, "pvcNamespace": namespace, "restoreMethod": "CSISnapshot" });
         self.with(|state| state.claims.iter().map(one).collect())
@@ -49,7 +49,7 @@ impl RestoredVolumes {
         });
     }
 
-    /// A PersistentVolume was made of a snapshot by a plugin; `namespace` is where its claim is now.
+    /// Records that a plugin created a PersistentVolume from a snapshot; `namespace` is its claim's target namespace.
     pub fn native(&self, volume: &Object, namespace: Option<&str>, info: &Value) {
         let name = json::text(volume, &["metadata"], "name").unwrap_or_default();
         let told = json!({

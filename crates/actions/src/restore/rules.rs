@@ -1,4 +1,4 @@
-//! What the rewriting of every item of one restore depends on.
+//! The settings of one restore on which the rewriting of every item depends.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,21 +11,22 @@ pub struct RestoreRules {
     pub backup_label: String,
     /// Value of the label `velero.io/restore-name`.
     pub restore_label: String,
-    /// Namespace of the backup to the namespace it is restored into.
+    /// Maps namespaces of the backup to target namespaces.
     pub namespaces: Arc<BTreeMap<String, String>>,
-    /// Whether services keep node ports that the cluster chose.
+    /// Whether services keep node ports that the cluster assigned.
     pub preserve_node_ports: bool,
-    /// Volumes of the backup that are restored as they are; a claim on any other is provisioned again.
+    /// Volumes of the backup that are restored themselves; for a claim on any other, a new volume is provisioned.
     pub kept_volumes: Arc<BTreeSet<String>>,
 }
 
 impl RestoreRules {
-    /// The namespace that `source` is restored into.
+    /// The target namespace of `source`.
     pub fn target<'a>(&'a self, source: &'a str) -> &'a str {
         self.namespaces.get(source).map_or(source, String::as_str)
     }
 
-    /// The same rules for an object that already is where it should be. Made for each object, so nothing long is copied.
+    /// The same rules for an object that is already in its target namespace. Called for each object, so nothing large is
+    /// copied.
     #[must_use]
     pub fn in_place(&self) -> Self {
         Self { namespaces: Arc::default(), ..self.clone() }

@@ -1,4 +1,4 @@
-//! Services: addresses and ports that the cluster chose go; those that a person chose stay.
+//! Services: addresses and ports that the cluster assigned are removed; those that a user chose stay.
 
 use serde_json::Value;
 
@@ -6,7 +6,8 @@ use super::json::{self, Object};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Clears cluster IPs (but `None`) and chosen node ports. `from` is the service as it was: it tells who chose.
+/// Clears cluster IPs (except `None`) and assigned node ports. `from` is the service in the backup: it shows which ports
+/// a user chose.
 pub(crate) fn rewrite(item: &mut Object, from: &Object, preserve_node_ports: bool) {
     let headless = json::text(item, &["spec"], "clusterIP") == Some("None");
     let ports = (!preserve_node_ports).then(|| Explicit::of(from));
@@ -26,7 +27,7 @@ pub(crate) fn rewrite(item: &mut Object, from: &Object, preserve_node_ports: boo
     }
 }
 
-/// Ports whose node port a person set, as told by the last applied manifest and the managed fields.
+/// Ports whose node port a user has set, according to the last applied manifest and the managed fields.
 #[derive(Default)]
 struct Explicit {
     /// Names, or numbers for ports without a name.
@@ -52,7 +53,7 @@ impl Explicit {
 
     fn read_applied(&mut self, item: &Object) {
         let Some(manifest) = json::text(item, &["metadata", "annotations"], LAST_APPLIED) else { return };
-        // A manifest that cannot be read tells nothing; the API server never reads it either.
+        // An unreadable manifest tells nothing; the API server never parses it either.
         let Ok(manifest) = serde_json::from_str::<Object>(manifest) else { return };
         let Some(spec) = json::object(&manifest, &["spec"]) else { return };
         self.health_check |= is_set(spec.get("healthCheckNodePort"));

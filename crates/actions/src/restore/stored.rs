@@ -1,7 +1,8 @@
-//! What an API server has stored of what it was asked for. Pure.
+//! Compares the stored object with the request that wrote it. Pure.
 //!
-//! The answer to a write holds the object as it is stored now. What was asked for and is not in it was pruned by a definition or
-//! taken away by a webhook or by the server itself. What the server adds, fills in or only spells in another way is no loss.
+//! The answer to a write contains the stored object. Requested fields that are missing in it were pruned by a definition,
+//! or removed by a webhook or by the server itself. Fields that the server adds, defaults or only writes in another form
+//! are no loss.
 
 use backup_core::resources::builtin_types;
 use serde_json::{Number, Value};
@@ -15,12 +16,12 @@ mod contained;
 mod spelling;
 mod zeros;
 
-/// Fields of one object that are named; others are only counted.
+/// Maximum number of fields of one object that are named; others are only counted.
 const MAX_NAMED: usize = 8;
-/// Lists up to this length are compared in any order, longer ones by position.
+/// Maximum length of lists that are compared in any order; longer ones are compared by position.
 const MAX_UNORDERED: usize = 256;
 
-/// Fields of `metadata` that are the server's own.
+/// Fields of `metadata` that the server sets.
 const OF_SERVER: [&str; 8] = [
     "uid",
     "resourceVersion",
@@ -31,13 +32,13 @@ const OF_SERVER: [&str; 8] = [
     "generateName",
     "namespace",
 ];
-/// Fields that servers of some versions leave out where they are empty, and that mean the same then.
+/// Fields that servers of some versions omit if they are empty, with the same meaning.
 const SAME_WHEN_EMPTY: [&str; 7] =
     ["status", "resources", "securityContext", "strategy", "updateStrategy", "loadBalancer", "metadata"];
-/// Labels and annotations that the server sets to values of its own, whatever is asked for.
+/// Labels and annotations that the server overrides with its own values.
 const SET_BY_SERVER: [&str; 2] = [METADATA_NAME, "deprecated.daemonset.template.generation"];
 
-/// What a write asked an API server to store.
+/// A write request to an API server.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     pub group_resource: &'a str,
@@ -47,10 +48,10 @@ pub struct Asked<'a> {
     pub unmodified: Option<&'a Object>,
 }
 
-/// Fields that were asked for and are not stored.
+/// Requested fields that were not stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LostFields {
-    /// The first of them: `spec.tls.minVersion`, `spec.containers[app].image`.
+    /// The first lost fields: `spec.tls.minVersion`, `spec.containers[app].image`.
     pub named: Vec<String>,
     pub total: usize,
 }
@@ -68,7 +69,7 @@ impl std::fmt::Display for LostFields {
 }
 
 impl Asked<'_> {
-    /// What the answer to a write lacks. Most answers lack nothing, and are only read through.
+    /// The requested fields that the answer to a write lacks. Most answers lack nothing, and are only scanned.
     /// Errors: the answer is no JSON object.
     pub fn lost_in_answer(&self, answer: &[u8]) -> Result<LostFields, serde_json::Error> {
         if self.group_resource != "services" && contained::contains(answer, self.body)? {
@@ -77,12 +78,12 @@ impl Asked<'_> {
         Ok(self.lost(&serde_json::from_slice(answer)?))
     }
 
-    /// What an object lacks.
+    /// The requested fields that an object lacks, or has with another value.
     pub fn lost(&self, stored: &Object) -> LostFields {
         self.compared(stored, true)
     }
 
-    /// The fields that an object lacks altogether. For an object that others may have changed meanwhile.
+    /// The requested fields that an object lacks entirely. For an object that others may have changed meanwhile.
     pub fn absent(&self, stored: &Object) -> LostFields {
         self.compared(stored, false)
     }
@@ -106,10 +107,10 @@ impl Asked<'_> {
         lost
     }
 
-    /// Whether a service is asked for that may have no address.
+    /// Whether the request is for a service that may have no address.
     fn may_be_headless(&self) -> bool {
         let Some(spec) = json::object(self.body, &["spec"]) else { return true };
-        // A patch that leaves the field alone asks for nothing.
+        // A patch without the field requests nothing about it.
         let leaves = !json::object(self.body, &["metadata"]).is_some_and(|of| of.contains_key("name"))
             && !spec.contains_key("clusterIP");
         leaves || is_headless(self.body)
@@ -120,7 +121,7 @@ fn is_headless(service: &Object) -> bool {
     json::text(service, &["spec"], "clusterIP") == Some("None")
 }
 
-/// Whether a write has changed more of an object than what each write changes.
+/// Whether a write has changed more of an object than every write does.
 pub fn is_changed(before: &Object, after: &Object) -> bool {
     let of_object = |object: &Object| {
         let mut object = super::transform::stripped(object);
@@ -133,7 +134,7 @@ pub fn is_changed(before: &Object, after: &Object) -> bool {
 }
 
 struct Comparison {
-    /// Whether a field that is there with another value is lost, too.
+    /// Whether a field with another value counts as lost, too.
     changed: bool,
     lost: LostFields,
 }
@@ -169,7 +170,7 @@ impl Comparison {
         }
     }
 
-    /// Every element that is asked for has one of its own that holds it.
+    /// Every requested element must be contained in a different stored element.
     fn list(&mut self, path: &str, asked: &[Value], stored: &[Value]) {
         let mut left: Vec<Option<&Value>> = stored.iter().map(Some).collect();
         let mut unmatched = Vec::new();
@@ -214,12 +215,12 @@ impl Comparison {
         inner.lost.is_empty()
     }
 
-    /// Whether a scalar is stored in another spelling.
+    /// Whether a scalar is stored in another form.
     fn is_same(path: &str, asked: &Value, stored: &Value) -> bool {
         if let (Value::Number(asked), Value::Number(stored)) = (asked, stored) {
             return same_number(asked, stored);
         }
-        // What is free text is stored as it is.
+        // Free text must be stored unchanged.
         let top = path.split(['.', '[']).next().unwrap_or_default();
         let is_text = matches!(top, "data" | "binaryData" | "metadata");
         let text = |value: &Value| match value {
@@ -241,7 +242,7 @@ impl Comparison {
     }
 }
 
-/// Whether a value is as good as absent. A zero is not: the server that this object comes from has kept it.
+/// Whether a value counts as absent. A zero does not: the server of the backed-up cluster has stored it.
 fn is_nothing(path: &str, key: &str, value: &Value) -> bool {
     let may_be_empty =
         || !path.contains(['.', '[']) || path.starts_with("metadata.") || SAME_WHEN_EMPTY.contains(&key);
@@ -262,7 +263,7 @@ fn same_number(a: &Number, b: &Number) -> bool {
     }
 }
 
-/// A key with dots stands in brackets.
+/// A key with dots is written in brackets.
 fn join(path: &str, key: &str) -> String {
     if key.contains('.') { format!("{path}[{key}]") } else { format!("{path}.{key}") }
 }

@@ -1,4 +1,4 @@
-//! What is changed in an item before it is created. Pure.
+//! Changes to an item before it is created. Pure.
 //!
 //! Source of the rules: Velero `pkg/restore/restore.go` (`resetMetadata`, labels) and its built-in restore item actions,
 //! v1.18.
@@ -13,7 +13,7 @@ use super::{
     rules::RestoreRules,
 };
 
-/// Fields of `metadata` that belong to the life the object had, not to what it is.
+/// Fields of `metadata` that belong to the old instance of the object.
 const STRIPPED: [&str; 10] = [
     "generateName",
     "selfLink",
@@ -27,7 +27,7 @@ const STRIPPED: [&str; 10] = [
     "managedFields",
 ];
 
-/// What is made of an object, as of an item on its way through [`stripped`], the built-in actions and [`place`].
+/// Rewrites an object like an item of the backup: [`stripped`], the built-in actions and [`place`].
 pub fn rewritten(
     from: &Object,
     group_resource: &str,
@@ -40,7 +40,7 @@ pub fn rewritten(
     item
 }
 
-/// The item as the first action sees it: [`stripped`], with selectors of namespaces that follow the mapping.
+/// The item as the first action gets it: [`stripped`], with mapped namespace selectors.
 pub fn prepared(item: &Object, rules: &RestoreRules) -> Object {
     let mut item = stripped(item);
     if !rules.namespaces.is_empty() {
@@ -49,8 +49,8 @@ pub fn prepared(item: &Object, rules: &RestoreRules) -> Object {
     item
 }
 
-/// The item without what its old cluster gave it; before any action sees it. What is left out is not copied: `managedFields` may be
-/// longer than all the rest.
+/// The item without the fields that its old cluster set; before any action. Removed fields are not copied:
+/// `managedFields` may be longer than everything else.
 pub fn stripped(item: &Object) -> Object {
     let of_metadata = |metadata: &Object| -> Object {
         let kept = |field: &str, value: &Value| !STRIPPED.contains(&field) && !value.is_null();
@@ -64,7 +64,7 @@ pub fn stripped(item: &Object) -> Object {
     item.iter().filter(|(field, _)| *field != "status").map(copied).collect()
 }
 
-/// Puts the item where it is created; after all actions.
+/// Sets the target namespace and labels of the item; after all actions.
 pub fn place(item: &mut Object, namespace: Option<&str>, rules: &RestoreRules) {
     if let Some(metadata) = json::object_mut(item, &["metadata"]) {
         metadata.remove("namespace");

@@ -1,5 +1,5 @@
-//! Volumes and claims, as far as they go without snapshots: a volume that outlives its claim (`Retain`) is restored as
-//! it is; a claim on any other volume is provisioned empty.
+//! Volumes and claims without snapshots: a volume that is kept after its claim is deleted (`Retain`) is restored itself;
+//! for a claim on any other volume an empty one is provisioned.
 
 use serde_json::Value;
 
@@ -16,25 +16,25 @@ const PROVISIONING: [&str; 3] = [
     "volume.beta.kubernetes.io/storage-provisioner",
 ];
 
-/// Whether a volume of the backup is restored as it is.
+/// Whether a volume of the backup is restored itself.
 pub fn is_kept(volume: &Object) -> bool {
     json::text(volume, &["spec"], "persistentVolumeReclaimPolicy") == Some("Retain")
 }
 
-/// Whether its claim is gone, and it still belongs to that.
+/// Whether its claim is gone, and the volume still refers to it.
 pub fn is_released(volume: &Object) -> bool {
     json::text(volume, &["status"], "phase") == Some("Released")
         && json::text(volume, &["spec", "claimRef"], "uid").is_some()
 }
 
-/// Whether it is being deleted, or will be, as its claim is gone.
+/// Whether it is being deleted, or will be because its claim is gone.
 pub fn is_going(volume: &Object) -> bool {
     let deleted_with_claim = json::text(volume, &["spec"], "persistentVolumeReclaimPolicy") == Some("Delete");
     existing::is_going(volume) || is_released(volume) && deleted_with_claim
 }
 
-/// The claim that holds a volume, as `namespace/name`: bound to it, or to be bound as the volume names it. `None` if the volume is free,
-/// or its claim is gone.
+/// The claim that holds a volume, as `namespace/name`: bound to it, or reserved by the volume's `claimRef`. `None` if the
+/// volume is free, or its claim is gone.
 pub fn holder(volume: &Object) -> Option<String> {
     if matches!(json::text(volume, &["status"], "phase"), Some("Released" | "Failed")) {
         return None;
@@ -43,7 +43,8 @@ pub fn holder(volume: &Object) -> Option<String> {
     Some(format!("{}/{}", part("namespace")?, part("name")?))
 }
 
-/// Has an existing claim that is bound keep its volume: the server never takes another one, so that is no difference.
+/// Lets an existing bound claim keep its volume: the server never changes a bound volume, so that does not count as a
+/// difference.
 pub(super) fn keep_bound(seen: &mut Object, in_cluster: &Object, wanted: &Object) {
     if volume_of_claim(in_cluster).is_none() {
         return;
@@ -58,7 +59,7 @@ pub fn volume_of_claim(claim: &Object) -> Option<&str> {
     json::text(claim, &["spec"], "volumeName").filter(|name| !name.is_empty())
 }
 
-/// A volume that is deleted with its claim has no data to come back to; the data of one with a CSI snapshot come from that.
+/// A volume that is deleted with its claim has no data left; data with a CSI snapshot is restored from that.
 pub(crate) fn skip_reason(item: &Object, rules: &RestoreRules) -> Option<&'static str> {
     let name = json::text(item, &["metadata"], "name").unwrap_or_default();
     (!rules.kept_volumes.contains(name)).then_some(
@@ -66,7 +67,7 @@ pub(crate) fn skip_reason(item: &Object, rules: &RestoreRules) -> Option<&'stati
     )
 }
 
-/// Frees the volume from the old claim's uid, and follows the namespace mapping.
+/// Removes the old claim's uid from the volume, and applies the namespace mapping.
 pub(crate) fn rewrite_volume(item: &mut Object, rules: &RestoreRules) {
     json::remove(item, &["metadata", "annotations"], &BINDING);
     let Some(claim) = json::object_mut(item, &["spec", "claimRef"]) else { return };
@@ -78,7 +79,7 @@ pub(crate) fn rewrite_volume(item: &mut Object, rules: &RestoreRules) {
     }
 }
 
-/// Unbinds the claim; keeps its volume only when that is restored as it is.
+/// Unbinds the claim; keeps its volume only if the volume itself is restored.
 pub(crate) fn rewrite_claim(item: &mut Object, rules: &RestoreRules) {
     json::remove(item, &["metadata", "annotations"], &BINDING);
     json::remove(item, &["metadata", "annotations"], &PROVISIONING);

@@ -1,5 +1,5 @@
-//! `velero.io/admission-webhook-configuration`: the first version of webhook configurations took values of `sideEffects` that
-//! the second refuses (Velero `pkg/restore/actions/admissionwebhook_config_action.go`, v1.18).
+//! `velero.io/admission-webhook-configuration`: `v1beta1` of webhook configurations accepted values of `sideEffects` that
+//! `v1` refuses (Velero `pkg/restore/actions/admissionwebhook_config_action.go`, v1.18).
 
 use serde_json::Value;
 
@@ -14,10 +14,10 @@ pub(crate) const TYPES: [&str; 2] = [
     "mutatingwebhookconfigurations.admissionregistration.k8s.io",
     "validatingwebhookconfigurations.admissionregistration.k8s.io",
 ];
-/// What `v1` takes.
+/// Values that `v1` accepts.
 const VALID: [&str; 2] = ["None", "NoneOnDryRun"];
 
-/// Has the Services follow the namespace mapping, too.
+/// Also applies the namespace mapping to the Services.
 pub(crate) fn rewrite(item: &mut Object, rules: &RestoreRules) {
     let is_v1 = json::text(item, &[], "apiVersion") == Some("admissionregistration.k8s.io/v1");
     let webhooks = json::list_mut(item, &[], "webhooks").into_iter().flatten();

@@ -1,4 +1,5 @@
-//! Pods and Jobs: what the scheduler, admission and the controller of Jobs filled in goes, so that they fill it in again.
+//! Pods and Jobs: removes values that the scheduler, admission and the Job controller have set, so that they set new
+//! ones.
 
 use serde_json::Value;
 
@@ -7,14 +8,14 @@ use super::{
     owners::JOB_UID,
 };
 
-/// Annotation of a pod that mirrors a static pod of a kubelet.
+/// Annotation of a mirror pod, which represents a static pod of a kubelet.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Where admission mounts the token of the account of a pod.
+/// Where admission mounts the account token in a pod.
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
 
-/// Mirror pods come from the node's own files; a pod that has ended would run again.
+/// The node's own files create mirror pods; a pod that has ended would run again.
 pub(crate) fn skip_pod(item: &Object) -> Option<&'static str> {
     if json::object(item, &["metadata", "annotations"]).is_some_and(|a| a.contains_key(MIRROR)) {
         return Some("it mirrors a static pod");
@@ -66,7 +67,7 @@ fn injected_name<'a>(volume: &'a Value, account: &str, elsewhere: &[String]) -> 
     (projected || secret).then_some(name)
 }
 
-/// The volumes that containers mount where admission mounts none.
+/// The volumes that containers mount at other paths than admission does.
 fn mounted_elsewhere(spec: &Object) -> Vec<String> {
     let containers = CONTAINERS.iter().filter_map(|kind| spec.get(*kind)?.as_array()).flatten();
     let mounts = containers.filter_map(|container| container.get("volumeMounts")?.as_array()).flatten();
@@ -84,8 +85,8 @@ fn drop_mounts(container: &mut Value, gone: &[String]) {
     }
 }
 
-/// A Job that had ended would run again. `SuccessCriteriaMet` and `FailureTarget` precede the end: only its pods
-/// are still being stopped.
+/// A Job that has ended would run again. `SuccessCriteriaMet` and `FailureTarget` precede the end: only its pods are
+/// still being stopped.
 pub(crate) fn skip_job(item: &Object) -> Option<&'static str> {
     let status = json::object(item, &["status"])?;
     if status.contains_key("completionTime") {
@@ -101,7 +102,7 @@ pub(crate) fn skip_job(item: &Object) -> Option<&'static str> {
     })
 }
 
-/// Removes the generated selector and labels, so that the new Job gets its own, unless the selector was chosen by a person.
+/// Removes the generated selector and labels, so that the new Job gets its own, unless a user chose the selector.
 pub(crate) fn rewrite_job(item: &mut Object) {
     if json::is_true(item, &["spec"], "manualSelector") {
         return;

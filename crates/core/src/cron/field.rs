@@ -1,4 +1,4 @@
-//! One field of an expression: the values that it allows, as bits.
+//! One field of an expression: its allowed values, as bits.
 
 use super::Dialect;
 
@@ -22,7 +22,7 @@ const NAMES: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 const SIX: Bounds = Bounds { what: "day of week", min: 0, max: 6, names: NAMES };
 const SEVEN: Bounds = Bounds { max: 7, ..SIX };
 
-/// Sunday is 0, and 7 with netresearch.
+/// Sunday is 0, and also 7 with netresearch.
 pub(super) fn weekdays(dialect: Dialect) -> &'static Bounds {
     match dialect {
         Dialect::Robfig => &SIX,
@@ -33,7 +33,7 @@ pub(super) fn weekdays(dialect: Dialect) -> &'static Bounds {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Field {
     bits: u64,
-    /// It was given as `*` or `?`, alone or among others.
+    /// Given as `*` or `?`, alone or among others.
     pub(super) star: bool,
 }
 
@@ -62,7 +62,7 @@ pub(super) fn parse(text: &str, bounds: &Bounds, dialect: Dialect) -> Result<Fie
     Ok(field)
 }
 
-/// `*`, a number or a range, and perhaps a step.
+/// `*`, a number or a range, with an optional step.
 fn range(piece: &str, bounds: &Bounds, dialect: Dialect) -> Result<Field, String> {
     let mut parts = piece.split('/');
     let (from_to, step, none) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
@@ -72,7 +72,7 @@ fn range(piece: &str, bounds: &Bounds, dialect: Dialect) -> Result<Field, String
     let ends: Vec<&str> = from_to.split('-').collect();
     let is_star = matches!(ends.first(), Some(&("*" | "?")));
     let (first, mut last) = match ends.as_slice() {
-        // What comes after the hyphen is not looked at.
+        // After `*` or `?`, any text behind a hyphen is ignored.
         _ if is_star => (bounds.min, bounds.max),
         [one] => (value(one, bounds)?, value(one, bounds)?),
         [low, high] => (value(low, bounds)?, value(high, bounds)?),
@@ -97,7 +97,7 @@ fn range(piece: &str, bounds: &Bounds, dialect: Dialect) -> Result<Field, String
         return Err("a step of 0 leads nowhere".to_owned());
     }
     let size = bounds.max - bounds.min + 1;
-    // Past the end of the field it goes on at its beginning.
+    // A range past the end of the field wraps around to its beginning.
     let end = if first > last { last + size } else { last };
     if dialect == Dialect::Robfig && first > last {
         return Err("it begins after its end".to_owned());
@@ -123,10 +123,10 @@ fn value(text: &str, bounds: &Bounds) -> Result<u32, String> {
     }
 }
 
-/// As Go's `strconv.Atoi` reads it.
+/// Reads a number as Go's `strconv.Atoi` does.
 fn number(text: &str) -> Result<u32, String> {
     match text.parse::<i64>() {
-        // Beyond every field.
+        // Larger than any field allows.
         Ok(number) if number >= 0 => Ok(u32::try_from(number).unwrap_or(u32::MAX)),
         _ => Err(format!("{text:?} is no number that is expected here")),
     }

@@ -1,14 +1,14 @@
-//! The next time of an expression with fields: month, day, hour and minute are moved on until all of them fit.
+//! The next time of an expression with fields: month, day, hour and minute are advanced until all of them match.
 //!
-//! Where clocks are changed, what counts is not what would be nicest but what Velero's libraries do, so that a schedule is due
-//! when it was due with Velero: times are moved on in hours and minutes that really pass, and days by the calendar.
+//! Around clock changes this copies Velero's libraries exactly, so that a schedule is due when it was due with Velero:
+//! hours and minutes are advanced by elapsed time, days by the calendar.
 
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 
 use super::{Dialect, Fields};
 
 const YEARS: i16 = 5;
-/// Steps of the search, days and hours together; five years have fewer.
+/// Maximum number of search steps, days and hours together; five years have fewer.
 const STEPS: u32 = 100_000;
 
 #[derive(Clone, Copy)]
@@ -24,8 +24,8 @@ impl<'a> Moment<'a> {
         Some(Self { second, wall, zone })
     }
 
-    /// When the clock on the wall shows this. As Go's `time.Date`: a time that is skipped or comes twice is read with the
-    /// offset of one side of the change.
+    /// The moment at which the wall clock shows this. As Go's `time.Date`: a time that is skipped or repeated is read
+    /// with the offset on one side of the change.
     fn date(wall: DateTime, zone: &'a TimeZone) -> Option<Self> {
         let offset =
             |second: i64| Some(i64::from(zone.to_offset(Timestamp::from_second(second).ok()?).seconds()));
@@ -48,7 +48,7 @@ impl<'a> Moment<'a> {
 pub(super) fn next(fields: &Fields, dialect: Dialect, zone: &TimeZone, after: i64) -> Option<i64> {
     let mut now = Moment::at(after + 1, zone)?;
     let last_year = now.wall.year() + YEARS;
-    // Whether smaller fields are at their beginning already.
+    // Whether the smaller fields have been reset already.
     let mut begun = false;
     let mut steps = STEPS;
     'wrap: loop {
@@ -74,7 +74,7 @@ pub(super) fn next(fields: &Fields, dialect: Dialect, zone: &TimeZone, after: i6
             }
             let tomorrow = now.wall.date().tomorrow().ok()?.to_datetime(now.wall.time());
             now = Moment::date(tomorrow, zone)?;
-            // A day that has no midnight.
+            // A day without midnight.
             let hour = i64::from(now.wall.hour());
             if hour > 12 {
                 now = now.plus((24 - hour) * 3600)?;
@@ -95,7 +95,7 @@ pub(super) fn next(fields: &Fields, dialect: Dialect, zone: &TimeZone, after: i6
             now = now.plus(3600)?;
             let skipped = now.wall.hour() - before == 2 && fields.hour.allows(now.wall.hour() - 1);
             if dialect == Dialect::Netresearch && skipped {
-                // The hour that was meant does not exist on this day.
+                // The matching hour does not exist on this day.
                 break;
             }
             if now.wall.hour() == 0 {
@@ -125,7 +125,7 @@ pub(super) fn next(fields: &Fields, dialect: Dialect, zone: &TimeZone, after: i6
     }
 }
 
-/// The same day of the next month; days that it does not have run over into the one after.
+/// The same day of the next month; a day that does not exist there runs over into the month after.
 fn next_month(wall: DateTime) -> Option<DateTime> {
     let first = wall.date().first_of_month();
     let next = first.last_of_month().tomorrow().ok()?;

@@ -1,4 +1,4 @@
-//! How a controller reads cron expressions, as it says on each Schedule: `robfig Europe/Paris`.
+//! The rules by which a controller reads cron expressions, as written on each Schedule: `robfig Europe/Paris`.
 
 use std::{fmt, str::FromStr};
 
@@ -13,24 +13,24 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// By this library, and in this zone where an expression names none. None if the zone has no name that others know.
+    /// By this library, and in this zone if an expression names none. `None` if the zone has no IANA name.
     pub fn of(dialect: Dialect, zone: &TimeZone) -> Option<Self> {
         let name = if zone.is_unknown() { "UTC" } else { zone.iana_name()? };
         format!("{dialect} {name}").parse().ok()
     }
 
-    /// Reads an expression so.
+    /// Reads an expression by these rules.
     pub fn cron(&self, text: &str) -> Result<Cron, InvalidCron> {
         Cron::parse(text, self.dialect, &self.zone)
     }
 }
 
-/// How the two libraries differ over one expression.
+/// How the two libraries differ on one expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReadingDifference {
-    /// Only one of them reads it.
+    /// Only one of them accepts it.
     Refused { by: Dialect, why: String },
-    /// They run it at other times: the first time that only one of them has, and the library that has it.
+    /// They run it at different times: the first time that only one of them has, and that library.
     OtherTime { at: Timestamp, by: Dialect },
 }
 
@@ -45,14 +45,14 @@ impl fmt::Display for ReadingDifference {
     }
 }
 
-/// Runs that are compared at most.
+/// Maximum number of runs compared.
 const MAX_COMPARED_RUNS: usize = 400;
-/// Time that is compared at most: twelve years, in which each kind of year comes. The runs of rare schedules are slow to find.
+/// Maximum time span compared: twelve years, which include each kind of year. Runs of rare schedules are slow to find.
 const MAX_COMPARED_TIME: SignedDuration = SignedDuration::from_hours(12 * 366 * 24);
 
 impl Reading {
-    /// How the other library differs over this expression, from `now` on. `None` if both make the next runs at the same times, or
-    /// neither reads it.
+    /// How the other library differs on this expression, from `now` on. `None` if both give the same next runs, or
+    /// neither accepts it.
     pub fn difference(&self, text: &str, now: Timestamp) -> Option<ReadingDifference> {
         let other = Self { dialect: self.dialect.other(), zone: self.zone.clone() };
         let refused =
@@ -84,7 +84,7 @@ impl Reading {
     }
 }
 
-/// By default: as robfig's library does, in UTC.
+/// The default: robfig's library, in UTC.
 impl Default for Reading {
     fn default() -> Self {
         Self { dialect: Dialect::default(), zone: TimeZone::UTC }
@@ -93,7 +93,7 @@ impl Default for Reading {
 
 impl fmt::Display for Reading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // All that are made here have a name.
+        // Every zone created here has a name.
         write!(f, "{} {}", self.dialect, self.zone.iana_name().unwrap_or("UTC"))
     }
 }
@@ -130,7 +130,7 @@ mod tests {
             ("UTC", "0 3 * * 1-7", Some("robfig (Velero up to 1.18.2) refuses it")),
             ("UTC", "0 3 * * FRI-MON", Some("robfig (Velero up to 1.18.2) refuses it")),
             ("UTC", "*/70 * * * *", Some("netresearch (Velero after that) refuses it")),
-            // The night in which clocks change.
+            // The night of a clock change.
             (
                 "Europe/Paris",
                 "30 2 * * *",

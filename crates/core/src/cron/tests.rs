@@ -52,7 +52,7 @@ fn every_expression_is_refused_or_due_as_the_libraries_say() {
 
 #[test]
 fn a_day_without_midnight_ends_the_search() {
-    // Both libraries go round in circles there for ever: Samoa had no 30th of December 2011.
+    // There both libraries loop forever: Samoa had no 30th of December 2011.
     for dialect in Dialect::ALL {
         let cron = Cron::parse("TZ=Pacific/Apia 0 0 30 12 *", dialect, &TimeZone::UTC).unwrap();
         let _ = cron.next(at("2011-12-29T12:00:00Z"));
@@ -95,7 +95,7 @@ fn what_is_wrong_is_named_with_its_field() {
     }
 }
 
-/// Table "Which cron" of docs/use/schedules.md, the nights in which clocks change.
+/// Table "Which cron" of docs/use/schedules.md, for the nights of clock changes.
 #[test]
 fn what_runs_in_the_nights_in_which_clocks_change() {
     // In 2027 in Paris the clock goes from 2:00 to 3:00 on the 28th of March, and from 3:00 to 2:00 on the 31st of October.
@@ -113,11 +113,11 @@ fn what_runs_in_the_nights_in_which_clocks_change() {
     let autumn = ("2027-10-30T22:00:00Z", "2027-11-01T10:00:00Z");
     let (robfig, netresearch) = (Dialect::Robfig, Dialect::Netresearch);
     for (expression, (from, until), dialect, expected) in [
-        // A time that is skipped.
+        // A skipped time.
         ("30 2 * * *", spring, robfig, "29 02:30 +02:00"),
         ("30 2 * * *", spring, netresearch, "28 03:30 +02:00, 29 02:30 +02:00"),
         ("0 2 * * *", spring, netresearch, "28 03:00 +02:00, 29 02:00 +02:00"),
-        // One that comes twice.
+        // A repeated time.
         ("30 2 * * *", autumn, robfig, "31 02:30 +02:00, 31 02:30 +01:00, 01 02:30 +01:00"),
         ("30 2 * * *", autumn, netresearch, "31 02:30 +02:00, 31 02:30 +01:00, 01 02:30 +01:00"),
     ] {

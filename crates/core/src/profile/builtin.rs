@@ -1,4 +1,4 @@
-//! The profiles that come with the program.
+//! The built-in profiles.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ const TEXTS: [&str; 6] = [
     include_str!("../../profiles/cloudnative-pg.yaml"),
 ];
 
-/// A test has read them; a profile of no kinds guards nothing.
+/// A test checks that all can be read; a profile without kinds guards nothing.
 static PROFILES: LazyLock<Vec<Profile>> =
     LazyLock::new(|| TEXTS.iter().map(|text| Profile::from_yaml(text).unwrap_or_default()).collect());
 
@@ -24,7 +24,7 @@ impl Profile {
         PROFILES.first().cloned().unwrap_or_default()
     }
 
-    /// All profiles that come with the program, Velero's first.
+    /// All built-in profiles, Velero's first.
     pub fn builtin() -> Vec<Self> {
         PROFILES.clone()
     }

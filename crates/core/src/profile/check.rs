@@ -1,6 +1,6 @@
-//! What a profile must be like beyond being well-formed.
+//! Rules for a profile beyond being well-formed.
 //!
-//! The rules keep out what would free a place too early, or never.
+//! They exclude profiles that would free a place too early, or never.
 
 mod engine;
 mod kind_rule;
@@ -14,7 +14,7 @@ use crate::{
     validate::{Finding, Findings},
 };
 
-/// Everything that is wrong with a profile.
+/// All errors in a profile.
 pub(super) fn findings(profile: &Profile) -> Vec<Finding> {
     let mut found = Findings::default();
     if !names::is_dns_label(&profile.name) {

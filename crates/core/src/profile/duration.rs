@@ -5,16 +5,16 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use serde::{Deserialize, Deserializer, Serializer, de::Error as _, ser::Error as _};
 
-/// The longest span that a profile may ask for. More is a slip of the pen: it would keep a scope shut for days.
+/// Maximum time span in a profile. A longer one must be a mistake: it would block a scope for days.
 const LONGEST: SignedDuration = SignedDuration::from_hours(24);
 
-/// For `serde(with)`: as people write it, such as `2m`.
+/// For `serde(with)`: in the form that users write, such as `2m`.
 pub(super) fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     let span = SignedDuration::try_from(*span).map_err(S::Error::custom)?;
     serializer.collect_str(&format_args!("{span:#}"))
 }
 
-/// For `serde(with)`: jiff's friendly format, from nothing up to a day.
+/// For `serde(with)`: jiff's friendly format, from zero to a day.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     parse(&text).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! What else an operator keeps about its restores: a Lease of its own, and the health of the database cluster.
+//! Other sources about an operator's restores: its own Lease, and the health of the database cluster.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{Predicate, duration};
 
-/// What stands for the database cluster in the name of a Lease.
+/// Placeholder for the database cluster in the name of a Lease.
 pub(super) const CLUSTER: &str = "{cluster}";
 
-/// A Lease by which the operator itself says that a restore works. It lies in the namespace of the database cluster. The
-/// lock honours it while its holder exists and is active, and never writes it.
+/// The operator's own Lease that says that a restore is running. It is in the namespace of the database cluster. The lock
+/// respects it while its holder exists and is active, and never writes it.
 ///
 /// `spec.holderIdentity` is `<name>|<uid>` of the restore (Percona Operator for MySQL, `pkg/k8s/lease.go`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,30 +25,29 @@ impl ForeignLease {
         self.name.replace(CLUSTER, cluster)
     }
 
-    /// Name and uid of the restore that holds the Lease. None for any other text: nothing can be said about its holder
-    /// then.
+    /// Name and uid of the restore that holds the Lease. `None` for any other text: its holder is then unknown.
     pub fn holder(identity: &str) -> Option<(&str, &str)> {
         let (name, uid) = identity.split_once('|')?;
         (!name.is_empty() && !uid.is_empty() && !uid.contains('|')).then_some((name, uid))
     }
 }
 
-/// What must hold of the database cluster before a restore that is over gives up its place. A backup gives it up at
-/// once.
+/// Condition on the database cluster for releasing the place of a restore that is over. A backup releases it at once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReleaseRule {
-    /// The kind of the database cluster. It has the name of the scope's database cluster and lies in the same namespace.
+    /// The kind of the database cluster. The object has the name of the scope's database cluster and is in the same
+    /// namespace.
     pub target: Target,
-    /// What must hold. A database cluster that is gone has nothing left to protect.
+    /// The condition. A database cluster that is gone has nothing left to protect.
     pub when: Predicate,
-    /// How long it is waited for at most, counted from the end of the restore. Then the place is freed anyway, so that a
-    /// database cluster that never gets well can be restored again.
+    /// Maximum wait, from the end of the restore. Then the place is freed anyway, so that a database cluster that never
+    /// becomes healthy can be restored again.
     #[serde(with = "duration")]
     pub within: Duration,
 }
 
-/// A kind of object to look at.
+/// A kind of object to read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Target {

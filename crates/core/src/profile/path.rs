@@ -1,13 +1,13 @@
 //! Dotted paths to fields, such as `spec.clusterName`.
 //!
-//! A dot that belongs to a name is written `\.`, as kubectl's JSONPath has it:
+//! A dot within a name is written `\.`, as in kubectl's JSONPath:
 //! `metadata.labels.app\.kubernetes\.io/instance`.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// The value at a path. None where a step is missing or leads into something that has no named fields.
+/// The value at a path. `None` if a step is missing or leads into a value without named fields.
 pub(super) fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     let (name, rest) = first(path);
     let value = object.as_object()?.get(name.as_ref())?;
@@ -33,7 +33,7 @@ pub(super) fn is_path(path: &str) -> bool {
     !name.is_empty() && !name.chars().any(|c| c.is_whitespace() || c.is_control()) && rest.is_none_or(is_path)
 }
 
-/// An object that has nothing but a value at this path: for trying out what a rule makes of it.
+/// An object with only one value, at this path: for testing rules.
 pub(super) fn only(path: &str, value: Value) -> Value {
     let (name, rest) = first(path);
     let value = match rest {

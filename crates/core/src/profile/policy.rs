@@ -1,4 +1,4 @@
-//! What is done about a conflict.
+//! Reactions to conflicts.
 
 use std::time::Duration;
 
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use super::duration;
 
-/// What is done about a conflict, and how long things keep their place.
+/// Reactions to conflicts, and times for which places are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Policy {
-    /// What becomes of a restore that meets a conflict. [`OnConflict::Queue`] only where our controller does the work.
+    /// Reaction to a restore with a conflict. [`OnConflict::Queue`] only if our controller does the work.
     pub on_conflict_restore: OnConflict,
-    /// What becomes of a backup that meets a conflict. Never [`OnConflict::Queue`].
+    /// Reaction to a backup with a conflict. Never [`OnConflict::Queue`].
     pub on_conflict_backup: OnConflict,
-    /// Whether two backups of one scope are a conflict.
+    /// Whether two backups of one scope conflict.
     pub backups_exclude_each_other: bool,
-    /// How long an object that is over still keeps its place, for what its operator cleans up afterwards.
+    /// How long an object that is over still keeps its place, for its operator's cleanup.
     #[serde(with = "duration")]
     pub settle: Duration,
-    /// How long a refused restore keeps new backups out, so that it can come again and find its place free.
+    /// How long a refused restore keeps new backups out, so that its next try finds no conflict.
     #[serde(with = "duration")]
     pub intent: Duration,
-    /// Whether a conflict is refused or only told.
+    /// Whether a conflict is refused or only reported.
     pub mode: Mode,
 }
 
@@ -40,8 +40,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Puts a wish for restores over what the policy says, for a profile whose objects our controller works on (`engine`) or not;
-    /// whether it did: only our controller waits for its turn.
+    /// Overrides the reaction for restores, in a profile whose objects our controller works on (`engine`) or not. Returns
+    /// whether it was applied: only our controller supports waiting in the queue.
     pub fn wish_for_restores(&mut self, wish: OnConflict, engine: bool) -> bool {
         let holds = wish != OnConflict::Queue || engine;
         if holds {
@@ -51,24 +51,24 @@ impl Policy {
     }
 }
 
-/// What becomes of an object that meets a conflict.
+/// Reaction to an object with a conflict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OnConflict {
     #[default]
     Deny,
-    /// Let in, to wait for its turn. Only an operator that waits for its claim does that: our own controller.
+    /// Admitted, to wait in the queue. Only for an operator that waits for its claim: our own controller.
     Queue,
-    /// Sent back with a time to come again (429), so that clients wait by themselves.
+    /// Refused with a time to retry (429), so that clients wait.
     Wait,
 }
 
-/// Whether the lock holds or only warns.
+/// Whether the lock refuses or only warns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Mode {
     #[default]
     Enforce,
-    /// A conflict is let in with a warning, and counted: for a careful start.
+    /// A conflicting object is admitted with a warning, and counted: for a cautious start.
     Warn,
 }

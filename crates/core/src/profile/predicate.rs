@@ -1,21 +1,21 @@
-//! Questions about an object that a profile can ask.
+//! Conditions on an object that a profile can use.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::path;
 
-/// How deep predicates may be nested in a file: `in`, `condition` and `set` count one, each `all`, `any`, `not` one more.
+/// Maximum nesting of predicates in a file: `in`, `condition` and `set` count one, each `all`, `any`, `not` one more.
 pub(crate) const MAX_DEPTH: usize = 8;
 
-/// A yes-or-no question about an object. Paths are dotted names of fields; a dot within a name is written `\.`.
+/// A condition on an object. Paths are dotted names of fields; a dot within a name is written `\.`.
 ///
 /// In YAML each is a mapping of one key: `in: {path: status.phase, values: [Completed]}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum Predicate {
-    /// The field has one of these values. Texts, numbers and truth values are compared as they are printed; a field that
-    /// is missing has no value.
+    /// The field has one of these values. Strings, numbers and booleans are compared in their printed form; a missing
+    /// field has no value.
     In {
         path: String,
         values: Vec<String>,
@@ -28,12 +28,12 @@ pub enum Predicate {
         type_: String,
         #[serde(default = "yes")]
         status: String,
-        /// Reasons of which the condition has one; empty for any reason.
+        /// Accepted reasons of the condition; empty for any reason.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         reasons: Vec<String>,
     },
-    /// The field has a value that says something. Go's zero values do not, because many types print them for a field
-    /// that nobody has set: null, `""`, `false`, `0`, `[]`, `{}`.
+    /// The field has a meaningful value. Go's zero values are not, because many types print them for a field that was
+    /// never set: null, `""`, `false`, `0`, `[]`, `{}`.
     Set {
         path: String,
     },
@@ -81,7 +81,7 @@ impl Predicate {
         }
     }
 
-    /// How deep it is nested: 1 for a question that holds no other.
+    /// Nesting depth: 1 for a condition without parts.
     pub(super) fn depth(&self) -> usize {
         1 + match self {
             Self::In { .. } | Self::Condition { .. } | Self::Set { .. } => 0,
@@ -91,7 +91,7 @@ impl Predicate {
     }
 }
 
-/// Whether a scalar is printed like this text.
+/// Whether this text is the printed form of a scalar.
 fn prints_as(value: &Value, text: &str) -> bool {
     match value {
         Value::String(value) => value == text,
@@ -101,7 +101,7 @@ fn prints_as(value: &Value, text: &str) -> bool {
     }
 }
 
-/// Whether a value is more than a zero value of Go.
+/// Whether a value is not a zero value of Go.
 fn says_something(value: &Value) -> bool {
     match value {
         Value::Null => false,

@@ -12,20 +12,20 @@ use crate::{names::is_dns_label, validate::Finding};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
-    /// The text is no YAML, or has fields that a profile has not, or lacks some, or has values that do not fit.
+    /// The text is no YAML, or has unknown fields, missing fields or unsuitable values.
     #[error("not a profile: {message}")]
     Syntax {
-        /// Where and why, and what was expected.
+        /// Position and cause, and what was expected.
         message: String,
     },
-    /// The text can be read, but what it says cannot be.
+    /// The text is readable, but its content is invalid.
     #[error("profile {name:?} can't be used: {}", list(.findings))]
     Invalid {
         name: String,
-        /// Everything that was found, never empty.
+        /// All findings; never empty.
         findings: Vec<Finding>,
     },
-    /// Two files or profiles have what only one can have.
+    /// Two files or profiles share something that must be unique.
     #[error("{first} and {second} both have {what}; take one of them out")]
     Duplicate { first: String, second: String, what: String },
     #[error("{file}: {source}")]
@@ -61,11 +61,11 @@ impl Profile {
         }
     }
 
-    /// The built-in profiles and those of files, given by name and text. A file replaces the built-in profile of the same
-    /// name, and one with the same kinds, but for Velero's. Velero's stays the first.
+    /// The built-in profiles and the profiles of files, given by name and text. A file replaces the built-in profile of
+    /// the same name, and one with the same kinds, except Velero's. Velero's stays the first.
     ///
-    /// A file that cannot be used is refused by itself, and so are two files that cannot be told apart. What a refused file
-    /// was to replace is not there either, except for Velero's profile: the one that is built in stays in its place.
+    /// An unusable file is refused without affecting the others, and so are two files that conflict. The built-in profile
+    /// that a refused file would replace is removed too, except Velero's, which stays.
     pub fn with_files<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> ProfileSet {
         let mut all: Vec<(Self, &str)> =
             Self::builtin().into_iter().map(|profile| (profile, BUILT_IN)).collect();
@@ -93,7 +93,7 @@ impl Profile {
         for (i, (one, file)) in all.iter().enumerate() {
             for (other, other_file) in &all[..i] {
                 let Some(what) = shared(one, other) else { continue };
-                // Those built in come first, and do not share anything.
+                // Built-in profiles come first, and share nothing with each other.
                 if *other_file == BUILT_IN && !other.is_velero() {
                     replaced.insert(other.name.clone());
                     continue;
@@ -119,7 +119,7 @@ impl Profile {
     }
 }
 
-/// The profiles that can be used, and those that cannot.
+/// The usable profiles, and the refused ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProfileSet {
     pub profiles: Vec<Profile>,
@@ -129,12 +129,12 @@ pub struct ProfileSet {
 /// A profile that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedProfile {
-    /// What the file says that it is, or else the name of the file without its ending.
+    /// The name in the file, or otherwise the file's name without its extension.
     pub name: String,
     pub error: ProfileError,
 }
 
-/// The name of a profile that cannot be read otherwise.
+/// The name in a profile that cannot be read otherwise.
 fn stated_name(file: &str, text: &str) -> String {
     #[derive(Deserialize)]
     struct Named {
@@ -146,7 +146,7 @@ fn stated_name(file: &str, text: &str) -> String {
     }
 }
 
-/// A profile is a page of text. What is deeper or longer is none, and must not cost much to refuse.
+/// A profile is a page of text. A deeper or longer text is none, and must be cheap to refuse.
 fn parse<T: DeserializeOwned>(text: &str) -> Result<T, serde_saphyr::Error> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_depth: 64, max_nodes: 10_000 },
@@ -155,10 +155,10 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<T, serde_saphyr::Error> {
     serde_saphyr::from_str_with_options(text, options)
 }
 
-/// Stands for the name of a file.
+/// Marks a built-in profile in place of a file's name.
 const BUILT_IN: &str = "";
 
-/// What two profiles cannot both have, if they do.
+/// A property that two profiles share although it must be unique.
 fn shared(one: &Profile, other: &Profile) -> Option<String> {
     if one.group != other.group {
         return None;
@@ -180,7 +180,7 @@ fn duplicate(first: &str, second: &str, what: String) -> ProfileError {
     ProfileError::Duplicate { first: first.into(), second: second.into(), what }
 }
 
-/// The parser's message, and the line that it is about, so that the field can be seen.
+/// The parser's message, with the line it refers to, so that the field can be seen.
 fn located(error: &serde_saphyr::Error, text: &str) -> String {
     let line =
         error.location().and_then(|at| text.lines().nth(usize::try_from(at.line()).ok()?.checked_sub(1)?));

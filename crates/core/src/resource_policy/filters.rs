@@ -1,9 +1,9 @@
-//! Filter policies: which items of a type are selected, in a namespace or among those of the cluster.
+//! Filter policies: which items of a type are selected, in a namespace or among cluster-scoped items.
 //!
-//! Velero: `internal/resourcepolicies`, `pkg/restore/restore.go` and `pkg/backup/item_collector.go` as of 2026-08 (after 1.18). What
-//! the spec leaves out stays out. In a namespace that a policy names, the listed types are selected, and no others. Among
-//! cluster-scoped types those that are listed are cut down, and the others are as the spec says. The label selectors of a
-//! spec do not count where a policy does.
+//! Velero: `internal/resourcepolicies`, `pkg/restore/restore.go` and `pkg/backup/item_collector.go` as of 2026-08 (after
+//! 1.18). Types that the spec excludes stay excluded. In a namespace that a policy names, only the listed types are
+//! selected. Listed cluster-scoped types are filtered, and the others follow the spec. Label selectors of a spec are
+//! ignored wherever a policy applies.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub struct FilterPolicies {
     pub namespaced: Vec<NamespacePolicy>,
 }
 
-/// What is selected in some namespaces.
+/// The selection in some namespaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamespacePolicy {
     /// Names and globs.
@@ -24,22 +24,22 @@ pub struct NamespacePolicy {
     pub kinds: Vec<KindFilter>,
 }
 
-/// Which items of some types are selected.
+/// The selection among the items of some types.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KindFilter {
-    /// As people write them (`ConfigMap`, `deployments.apps`); none, or `*`, are all that no other filter lists.
+    /// As users write them (`ConfigMap`, `deployments.apps`); empty, or `*`: all types that no other filter lists.
     pub kinds: Vec<String>,
     pub labels: LabelFilter,
     pub names: IncludesExcludes,
 }
 
-/// Completes the name of a type, and says whether it is namespaced, as far as that is known.
+/// Completes the name of a type, and tells whether it is namespaced, if known.
 pub type Resolve<'a> = dyn Fn(&str) -> Option<(String, Option<bool>)> + 'a;
 
-/// What the policies say of a type.
+/// The policies' rule for a type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PolicyRule<'a> {
-    /// Nothing: the filters of the spec count.
+    /// No rule: the filters of the spec apply.
     None,
     /// Items that pass this filter are selected.
     Filter(&'a KindFilter),
@@ -48,12 +48,12 @@ pub enum PolicyRule<'a> {
 }
 
 impl KindFilter {
-    /// Whether it is for all types that no other one lists.
+    /// Whether it applies to all types that no other filter lists.
     pub fn is_catch_all(&self) -> bool {
         self.kinds.is_empty() || self.kinds == ["*"]
     }
 
-    /// Whether an item is selected. `labels` are asked for only if that matters.
+    /// Whether an item is selected. `labels` is called only if needed.
     pub fn selects(&self, name: &str, labels: impl FnOnce() -> BTreeMap<String, String>) -> bool {
         self.names.includes(name) && self.labels.selects(labels)
     }
@@ -64,8 +64,8 @@ impl FilterPolicies {
         *self == Self::default()
     }
 
-    /// What they say of a type (`plural.group`) in a namespace, or of one without. The policy that has the name of the namespace
-    /// counts before those whose globs match it, of which the first one counts.
+    /// The rule for a type (`plural.group`) in a namespace, or for cluster-scoped items (`None`). A policy with the exact
+    /// name of the namespace precedes those whose globs match it, of which the first applies.
     pub fn rule(&self, group_resource: &str, namespace: Option<&str>) -> PolicyRule<'_> {
         let lists = |filter: &&KindFilter| filter.kinds.iter().any(|kind| kind == group_resource);
         let Some(namespace) = namespace else {
@@ -80,7 +80,7 @@ impl FilterPolicies {
         policy.kinds.iter().find(lists).or_else(catch_all).map_or(PolicyRule::Unlisted, PolicyRule::Filter)
     }
 
-    /// The policies with the types by their full names, and what is wrong with the names, as sentences for people.
+    /// The policies with full type names, and the errors in the names, as sentences for users.
     pub fn resolved(&self, resolve: &Resolve<'_>) -> (Self, Vec<String>) {
         let (mut policies, mut problems) = (self.clone(), Vec::new());
         let mut complete = |filters: &mut [KindFilter], in_namespaces: bool, at: &str| {

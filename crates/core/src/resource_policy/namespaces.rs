@@ -1,7 +1,7 @@
-//! Namespaces that a policy includes or leaves out by their labels.
+//! Namespaces that a policy includes or excludes by their labels.
 //!
-//! Velero: `internal/resourcepolicies` after 1.18 (`includedNamespacesByLabel`). Both lists are looked up on their own; what they
-//! mean beside the names of a spec is decided where a backup is prepared.
+//! Velero: `internal/resourcepolicies` after 1.18 (`includedNamespacesByLabel`). Both lists are evaluated independently;
+//! how they combine with the names of a spec is decided where a backup is prepared.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::selection::LabelFilter;
 pub struct NamespaceLabels {
     pub included: Vec<LabelSelector>,
     pub excluded: Vec<LabelSelector>,
-    /// Whether a namespace must match all selectors of a list, and not only one.
+    /// Whether a namespace must match all selectors of a list, instead of any one.
     pub all: bool,
 }
 

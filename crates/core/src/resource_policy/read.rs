@@ -1,4 +1,4 @@
-//! Reading a policy. Everything that is wrong is found at once, each with its place.
+//! Reads a policy. All errors are found at once, each with its position.
 
 mod filters;
 
@@ -19,20 +19,20 @@ use crate::{
     validate::{Finding, label_selector},
 };
 
-/// The flag of the controller that names the policies for all backups; findings in them start with it.
+/// The controller flag for the policies of all backups; findings in them start with it.
 pub const GLOBAL_POLICIES: &str = "--global-backup-volume-policies-configmap";
-/// The field of the Backup that names the policy; findings start with it.
+/// The field of the Backup that refers to the policy; findings start with it.
 const FIELD: &str = "spec.resourcePolicy";
 const PHASES: [&str; 3] = ["Pending", "Bound", "Lost"];
 const VOLUME_MODES: [&str; 2] = ["Filesystem", "Block"];
 const ACCESS_MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
-/// What the policy of a backup may have.
+/// Allowed parts of a backup's policy.
 const PARTS: [&str; 5] = ["version", CLUSTER_SCOPED, NAMESPACED, "volumePolicies", INCLUDE_EXCLUDE];
-/// And that of a restore.
+/// Allowed parts of a restore's policy.
 const RESTORE_PARTS: [&str; 3] = ["version", CLUSTER_SCOPED, NAMESPACED];
 
 /// Reads a policy from the data of a ConfigMap, which must have exactly one key.
-/// Errors: everything that is wrong in it.
+/// Errors: all findings.
 pub fn read(data: &BTreeMap<String, String>) -> Result<ResourcePolicy, Vec<Finding>> {
     let value = only_value(FIELD, "a policy", data).map_err(|finding| vec![finding])?;
     let mut reader = ConfigReader::new(FIELD);
@@ -49,7 +49,7 @@ pub fn read_global(data: &BTreeMap<String, String>) -> Result<GlobalVolumePolici
     reader.finish(GlobalVolumePolicies { volumes: policy.volumes, ignored })
 }
 
-/// Reads the policy of a restore, as [`read`] does. The data of volumes, and types, are no business of it (Velero
+/// Reads the policy of a restore, as [`read`] does. It has no rules for volume data or types (Velero
 /// `internal/resourcepolicies`, `ValidateForRestore`, after 1.18).
 pub fn read_for_restore(data: &BTreeMap<String, String>) -> Result<FilterPolicies, Vec<Finding>> {
     let value = only_value(FIELD, "a policy", data).map_err(|finding| vec![finding])?;
@@ -116,7 +116,7 @@ impl ConfigReader {
                 BTreeMap::new()
             }
         };
-        // What an action of a plugin does with them is its own business.
+        // Parameters for a plugin's action are the plugin's own.
         let unchecked = parameters.iter().filter(|_| kind != VolumeActionKind::Custom);
         for (name, value) in unchecked {
             let problem = match name.as_str() {
@@ -171,7 +171,7 @@ impl ConfigReader {
         }
     }
 
-    /// `least,most`, of which either may be missing; zero is missing.
+    /// `least,most`, either of which may be missing; zero counts as missing.
     fn range(&mut self, value: &Value, at: &str) -> (Option<u128>, Option<u128>) {
         const FORM: &str = "write \"least,most\", such as \"10Gi,100Gi\", \"10Gi,\" or \",100Gi\"";
         let Some(text) = value.as_str() else {
@@ -247,7 +247,7 @@ impl ConfigReader {
         (self.types(fields, INCLUDE_EXCLUDE, types), NamespaceLabels { included, excluded, all })
     }
 
-    /// Selectors for labels of namespaces, as texts.
+    /// Label selectors for namespaces, given as texts.
     fn selectors(&mut self, fields: &Map<String, Value>, name: &str) -> Vec<LabelSelector> {
         let mut selectors = Vec::new();
         for (index, text) in self.texts(fields, INCLUDE_EXCLUDE, name).iter().enumerate() {
@@ -301,7 +301,7 @@ impl ConfigReader {
         }
     }
 
-    /// Texts that are all among those that are known.
+    /// Texts, all of which must be known.
     fn known_texts(
         &mut self,
         fields: &Map<String, Value>,

@@ -1,4 +1,4 @@
-//! What conditions look at: a volume, and the claim that it is bound to.
+//! The input of conditions: a volume, and the claim that it is bound to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::{Conditions, CsiCondition, NfsCondition};
 use crate::quantity;
 
-/// Kinds of volume sources that conditions may name (Velero `internal/resourcepolicies/volume_types_conditions.go`, after 1.18:
-/// those of PersistentVolumes and pods).
+/// Kinds of volume sources that conditions may name (Velero `internal/resourcepolicies/volume_types_conditions.go`, after
+/// 1.18: sources of PersistentVolumes and of pod volumes).
 pub(crate) const TYPES: &[&str] = &[
     "awsElasticBlockStore",
     "azureDisk",
@@ -48,25 +48,24 @@ pub struct Volume {
     pub capacity: u128,
     /// Empty if it has none.
     pub storage_class: String,
-    /// Kind of its source; empty if it is none of those known.
+    /// Kind of its source; empty if unknown.
     pub kind: String,
     /// Server and path of an NFS volume.
     pub nfs: Option<(String, String)>,
     /// Driver and attributes of a CSI volume.
     pub csi: Option<(String, BTreeMap<String, String>)>,
-    /// Labels of its claim; none without a claim.
+    /// Labels of its claim; `None` without a claim.
     pub claim_labels: Option<BTreeMap<String, String>>,
-    /// Phase of its claim; none without a claim.
+    /// Phase of its claim; `None` without a claim.
     pub claim_phase: Option<String>,
     /// `spec.volumeMode` of its claim; empty without a claim.
     pub claim_volume_mode: String,
-    /// `spec.accessModes` of its claim; none without a claim.
+    /// `spec.accessModes` of its claim; empty without a claim.
     pub claim_access_modes: BTreeSet<String>,
 }
 
 impl Volume {
-    /// A PersistentVolume, and its claim if it is known. Without a volume (a claim that waits for one), what is known of the
-    /// claim.
+    /// From a PersistentVolume, and its claim if known. Without a volume (a pending claim), from the claim alone.
     pub fn persistent(volume: Option<&Value>, claim: Option<&Value>) -> Self {
         let mut seen = volume.and_then(|volume| volume.get("spec")).map(Self::of_source).unwrap_or_default();
         let capacity = volume.and_then(|volume| volume.pointer("/spec/capacity/storage"));
@@ -83,7 +82,7 @@ impl Volume {
         seen
     }
 
-    /// A volume in the spec of a pod that has no claim, or the spec of a PersistentVolume.
+    /// From a pod's volume without a claim, or from the spec of a PersistentVolume.
     pub fn of_source(source: &Value) -> Self {
         let kind = TYPES.iter().find(|kind| source.get(**kind).is_some_and(|value| !value.is_null()));
         let member = |of: &Value, name: &str| of.get(name).map(text).unwrap_or_default();

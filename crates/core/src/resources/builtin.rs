@@ -1,6 +1,6 @@
-//! The types of Kubernetes itself and what they are called, for clients that cannot ask a cluster.
+//! The names of Kubernetes' own types, for clients that cannot ask a cluster.
 
-/// A type that comes with Kubernetes, or with its snapshot controller.
+/// A type of Kubernetes, or of its snapshot controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuiltinType {
     /// API group; empty is the core group.
@@ -13,7 +13,7 @@ pub struct BuiltinType {
 /// Kind, plural and short names.
 type Names = (&'static str, &'static str, &'static [&'static str]);
 
-/// As `kubectl api-resources` lists them (Kubernetes 1.34). In lower case, the kind is the singular name.
+/// As `kubectl api-resources` lists them (Kubernetes 1.34). The lower-case kind is the singular name.
 const TYPES: &[(&str, &[Names])] = &[
     (
         "",
@@ -124,7 +124,7 @@ const TYPES: &[(&str, &[Names])] = &[
     ),
 ];
 
-/// The built-in types that are called so, in any case: `configmaps`, `ConfigMap`, `cm`, `deploy.apps`, `deployments.v1.apps`.
+/// The built-in types with this name, in any case: `configmaps`, `ConfigMap`, `cm`, `deploy.apps`, `deployments.v1.apps`.
 pub fn builtin_types(name: &str) -> impl Iterator<Item = BuiltinType> {
     let name = name.to_ascii_lowercase();
     let all = TYPES.iter().flat_map(|(group, types)| {
@@ -137,7 +137,7 @@ pub fn builtin_types(name: &str) -> impl Iterator<Item = BuiltinType> {
     })
 }
 
-/// Whether what stands behind the name of a type is its group, or a version with its group.
+/// Whether the part after the name of a type is its group, or a version with its group.
 fn is_group(group: &str, rest: &str) -> bool {
     let is_version = |text: &str| {
         text.strip_prefix('v').is_some_and(|text| text.starts_with(|c: char| c.is_ascii_digit()))
@@ -148,7 +148,7 @@ fn is_group(group: &str, rest: &str) -> bool {
 }
 
 impl BuiltinType {
-    /// `head` is in lower case, and without a group.
+    /// Whether it has this name; `head` is in lower case, and without a group.
     fn is_called(&self, head: &str) -> bool {
         self.plural == head || self.kind.eq_ignore_ascii_case(head) || self.short.contains(&head)
     }

@@ -6,19 +6,19 @@ use crate::{
     selection::IncludesExcludes,
 };
 
-/// The type of the data mover's records, which every restore needs whatever its filters say.
+/// The type of the data mover's records, which every restore needs regardless of its filters.
 const DATA_UPLOADS: &str = "datauploads.velero.io";
 
 /// The resource filters of one Backup or Restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceFilter {
-    /// Types that are left out whatever the rules say.
+    /// Types that are always excluded.
     never: &'static [&'static str],
-    /// Types that are selected whatever the rules say.
+    /// Types that are always selected.
     always: &'static [&'static str],
-    /// Whether the namespace filter cuts nothing.
+    /// Whether the namespace filter excludes nothing.
     all_namespaces: bool,
-    /// Whether a filter that cuts nothing still leaves cluster-scoped types out.
+    /// Whether an empty filter still excludes cluster-scoped types.
     only_related: bool,
     rules: Rules,
 }
@@ -38,12 +38,12 @@ enum Rules {
 }
 
 impl ResourceFilter {
-    /// The filter of a Backup. `resolve` completes a name as people write it (`po`, `deployments`) to a group resource;
-    /// a name that it does not know stays as it is and may be a glob.
+    /// The filter of a Backup. `resolve` completes a name as users write it (`po`, `deployments`) to a group resource; an
+    /// unknown name stays unchanged and may be a glob.
     ///
-    /// Velero's rules (`pkg/util/collections/includes_excludes.go`, v1.18), but for one: a backup without any filter
-    /// selects all cluster-scoped types. Velero means that too, and loses it because its server adds snapshots to the
-    /// excludes; here these do not count.
+    /// Velero's rules (`pkg/util/collections/includes_excludes.go`, v1.18), with one exception: a backup without any
+    /// filter selects all cluster-scoped types. Velero intends that too, but fails because its server adds snapshots to
+    /// the excludes; here these do not count.
     pub fn for_backup(spec: &BackupSpec, resolve: &dyn Fn(&str) -> Option<String>) -> Self {
         let rules = if uses_combined_fields(spec) {
             Rules::Combined {
@@ -74,8 +74,8 @@ impl ResourceFilter {
         }
     }
 
-    /// The filter as Velero's server has it since 1.17: without any filter in the spec, cluster-scoped types are left out
-    /// but for namespaces; their objects come along with what needs them.
+    /// The filter as Velero's server applies it since 1.17: without any filter in the spec, cluster-scoped types except
+    /// namespaces are excluded; their objects are added with the items that need them.
     #[must_use]
     pub fn only_related(self) -> Self {
         Self { only_related: true, ..self }
@@ -83,7 +83,7 @@ impl ResourceFilter {
 
     /// The filter of a Restore; `resolve` as for a Backup.
     ///
-    /// It says nothing about Namespaces that must exist for what is restored into them: they are made in any case.
+    /// It does not decide about Namespaces that restored items need: they are created in any case.
     pub fn for_restore(spec: &RestoreSpec, resolve: &dyn Fn(&str) -> Option<String>) -> Self {
         let namespaces = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
         Self {
@@ -98,7 +98,7 @@ impl ResourceFilter {
         }
     }
 
-    /// The types whose status is restored; `None`: of none, but for objects that say so themselves.
+    /// The types whose status is restored; `None`: no type, except for objects that request it themselves.
     pub fn status_in_restore(
         spec: &RestoreSpec,
         resolve: &dyn Fn(&str) -> Option<String>,
@@ -132,18 +132,18 @@ impl ResourceFilter {
         }
     }
 
-    /// Whether objects of this type are selected whatever filters say.
+    /// Whether objects of this type are selected regardless of filters.
     pub fn needs(&self, group_resource: &str) -> bool {
         self.always.contains(&group_resource)
     }
 
-    /// Whether the spec of a Restore names this type, by its name and not by a pattern.
+    /// Whether the spec of a Restore names this type exactly, not by a pattern.
     pub fn asks_for(&self, group_resource: &str) -> bool {
         let Rules::Combined { types, .. } = &self.rules else { return false };
         types.included().iter().any(|name| name == group_resource)
     }
 
-    /// Whether the spec itself leaves this type out, so that it does not come along with others either.
+    /// Whether the spec excludes this type, so that it is not added as a related item either.
     pub fn excludes(&self, resource: &ResourceType) -> bool {
         let name = resource.group_resource();
         match &self.rules {
@@ -155,8 +155,8 @@ impl ResourceFilter {
         }
     }
 
-    /// Whether objects of this type may come along with others: those of a namespace if they are selected, others unless
-    /// they are left out by name (Velero `pkg/backup/item_backupper.go`, v1.18).
+    /// Whether objects of this type may be added as related items: namespaced types if they are selected, others unless
+    /// they are excluded by name (Velero `pkg/backup/item_backupper.go`, v1.18).
     pub fn allows_related(&self, resource: &ResourceType) -> bool {
         let name = resource.group_resource();
         if resource.namespaced {
@@ -166,8 +166,8 @@ impl ResourceFilter {
         }
     }
 
-    /// Whether objects of this type may be restored because others need them: the lists count, but cluster-scoped types do not
-    /// have to be asked for, if only the spec does not leave them out (Velero `pkg/restore/restore.go`, v1.18).
+    /// Whether objects of this type may be restored because others need them: the lists count, but cluster-scoped types
+    /// need not be requested, only not excluded (Velero `pkg/restore/restore.go`, v1.18).
     pub fn allows_related_in_restore(&self, resource: &ResourceType) -> bool {
         let name = resource.group_resource();
         match &self.rules {
@@ -181,7 +181,7 @@ impl ResourceFilter {
     }
 }
 
-/// Whether a Backup filters by the older fields, which know no scopes.
+/// Whether a Backup filters by the older fields, which do not distinguish scopes.
 pub fn uses_combined_fields(spec: &BackupSpec) -> bool {
     spec.include_cluster_resources.is_some()
         || !spec.included_resources.is_empty()
@@ -200,14 +200,14 @@ pub(crate) fn uses_scoped_fields(spec: &BackupSpec) -> bool {
     .any(|list| !list.is_empty())
 }
 
-/// Names of resources as people write them, completed (`deploy` is `deployments.apps`) where `resolve` knows them; globs and
-/// names that nothing is served by stay as they are.
+/// Names of resources as users write them, completed (`deploy` is `deployments.apps`) if `resolve` knows them; globs and
+/// unknown names stay unchanged.
 pub fn full_names(names: &[String], resolve: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
     let full = |name: &String| if name == "*" { None } else { resolve(name) };
     names.iter().map(|name| full(name).unwrap_or_else(|| name.clone())).collect()
 }
 
-/// The lists with every name completed. Excludes that hold for every backup are dropped: a spec that a Velero server has
+/// The lists with every name completed. Excludes that apply to every backup are dropped: a spec that a Velero server has
 /// prepared must not look filtered because of them.
 fn resolved(
     includes: &[String],

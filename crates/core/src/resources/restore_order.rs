@@ -1,4 +1,4 @@
-//! The order in which a restore goes through types.
+//! The order in which a restore processes types.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use super::{DEFINITIONS, NAMESPACES};
 
 /// Types restored first, in this order: each may be needed by a later one.
 ///
-/// Velero's default order (`pkg/cmd/server/config/config.go`, v1.18) with the names as discovery completes them.
+/// Velero's default order (`pkg/cmd/server/config/config.go`, v1.18) with full names.
 const HIGH: &[&str] = &[
     DEFINITIONS,
     NAMESPACES,
@@ -42,7 +42,7 @@ const LOW: &[&str] = &[
     "packageinstalls.packaging.carvel.dev",
 ];
 
-/// Types that come first, in their order, and such that come last; the others are between them, by name.
+/// Types that come first and types that come last, each in order; the others are between them, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoreOrder {
     high: Vec<String>,
@@ -56,7 +56,8 @@ impl Default for RestoreOrder {
     }
 }
 
-/// As Velero's flag `--restore-resource-priorities` has it (`pkg/types/priority.go`, v1.18): what comes first, `-`, what comes last.
+/// As in Velero's flag `--restore-resource-priorities` (`pkg/types/priority.go`, v1.18): the first types, `-`, the last
+/// types.
 impl FromStr for RestoreOrder {
     type Err = String;
 
@@ -80,7 +81,7 @@ impl FromStr for RestoreOrder {
 }
 
 impl RestoreOrder {
-    /// Sorts types, given as `plural.group`. `resolve` completes a name as people write it.
+    /// Sorts types, given as `plural.group`. `resolve` completes a name as users write it.
     pub fn sort(&self, types: &mut [String], resolve: &dyn Fn(&str) -> Option<String>) {
         let full = |names: &[String]| -> Vec<String> {
             names.iter().map(|name| resolve(name).unwrap_or_else(|| name.clone())).collect()

@@ -1,25 +1,26 @@
-//! In which of its stored versions an item is restored. Pure.
+//! Which of its stored versions of an item is restored. Pure.
 //!
-//! Velero: `pkg/restore/prioritize_group_version.go`, v1.18. Velero asks which versions the group has; here those of the type count.
+//! Velero: `pkg/restore/prioritize_group_version.go`, v1.18. Velero uses the versions of the group; we use those of the
+//! type.
 
 use std::collections::BTreeMap;
 
-/// The versions that a person prefers, by type.
+/// The versions that a user prefers, by type.
 ///
 /// They are in the ConfigMap [`Self::CONFIG_MAP`] under one key, one type a line: `rockbands.music.example.io=v2beta1,v2beta2`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VersionPriorities {
     types: BTreeMap<String, Vec<String>>,
-    /// Lines that cannot be read, as sentences for people.
+    /// Unreadable lines, as sentences for users.
     pub ignored: Vec<String>,
 }
 
 impl VersionPriorities {
-    /// Its name, in the namespace of the installation.
+    /// The name of the ConfigMap, in the namespace of the installation.
     pub const CONFIG_MAP: &'static str = "enableapigroupversions";
     const KEY: &'static str = "restoreResourcesVersionPriority";
 
-    /// Reads the data of the ConfigMap. As with Velero, a line that cannot be read is passed over.
+    /// Reads the data of the ConfigMap. As with Velero, an unreadable line is skipped.
     pub fn read(data: &BTreeMap<String, String>) -> Self {
         let mut priorities = Self::default();
         for line in data.get(Self::KEY).map_or("", String::as_str).lines() {
@@ -42,34 +43,34 @@ impl VersionPriorities {
         priorities
     }
 
-    /// The versions of a type, the first one before the others.
+    /// The preferred versions of a type, best first.
     pub fn of(&self, group_resource: &str) -> &[String] {
         self.types.get(group_resource).map_or(&[], Vec::as_slice)
     }
 }
 
-/// What decides about the version.
+/// The rule for choosing a version.
 #[derive(Clone, Copy, Debug)]
 pub enum VersionRule<'a> {
-    /// That of the backup: another one only where the cluster does not serve it.
+    /// The backup's preferred version; another one only if the cluster does not serve it.
     Stored,
-    /// These, then that which the cluster prefers, as with `--features=EnableAPIGroupVersions`.
+    /// These versions, then the cluster's preferred one, as with `--features=EnableAPIGroupVersions`.
     Served { asked: &'a [String] },
 }
 
-/// The versions of a type that are in the backup, and that the cluster serves.
+/// The versions of a type in the backup, and those that the cluster serves.
 #[derive(Clone, Copy, Debug)]
 pub struct TypeVersions<'a> {
-    /// The version that the cluster of the backup preferred.
+    /// The preferred version of the backed-up cluster.
     pub preferred: &'a str,
-    /// Other versions that are in the backup.
+    /// Other versions in the backup.
     pub others: &'a [&'a str],
-    /// Those of the cluster, the preferred one first.
+    /// Versions that the cluster serves, the preferred one first.
     pub served: &'a [&'a str],
 }
 
 impl<'a> TypeVersions<'a> {
-    /// The stored versions that can be restored, in the order in which they are tried. None: the cluster serves none of them.
+    /// The stored versions that can be restored, in the order of tries. Empty: the cluster serves none of them.
     pub fn order(self, rule: VersionRule<'a>) -> Vec<&'a str> {
         let Self { preferred, others, served } = self;
         let first: Vec<&str> = match rule {
@@ -88,7 +89,7 @@ impl<'a> TypeVersions<'a> {
         order
     }
 
-    /// Why a version is taken that the cluster of the backup did not prefer.
+    /// Why a version is used that the backed-up cluster did not prefer.
     pub fn reason(self, version: &str, rule: VersionRule<'_>) -> String {
         match rule {
             VersionRule::Served { asked } if asked.iter().any(|asked| asked == version) => {
@@ -133,9 +134,9 @@ mod tests {
         for (asked, others, served, expected) in [
             (&[][..], &["v1"][..], &["v1", "v2"][..], &["v1", "v2"][..]),
             (&[], &["v1"], &["v2", "v1"], &["v2", "v1"]),
-            // What the cluster prefers is not in the backup.
+            // The cluster's preferred version is not in the backup.
             (&[], &["v1"], &["v3", "v1", "v2"], &["v2", "v1"]),
-            // Nor does it serve what the backup prefers: by the order of the cluster.
+            // Nor does it serve the backup's preferred version: by the order of the cluster.
             (&[], &["v1", "v1beta1"], &["v3", "v1", "v1beta1"], &["v1", "v1beta1"]),
             (&["v4", "v1", "v2"], &["v1"], &["v2", "v1"], &["v1", "v2"]),
             (&["v1"], &["v1"], &["v2"], &["v2"]),

@@ -1,7 +1,8 @@
-//! Globs: `*` is any text, `?` any character, `[ab]`, `[a-z]` one of these, `[!a]` one that is not, `{a,b*}` one of these texts.
+//! Globs: `*` is any text, `?` any character, `[ab]`, `[a-z]` one of these, `[!a]` any other character, `{a,b*}` one of
+//! these texts.
 //!
-//! The notation of Velero's filters (v1.18; in namespaces it refuses braces), without `\`. A pattern with an unbalanced bracket
-//! or brace matches only itself.
+//! The notation of Velero's filters (v1.18; in namespaces it refuses braces), without `\`. A pattern with an unbalanced
+//! bracket or brace matches only itself.
 
 #[derive(Debug, PartialEq)]
 enum Piece {
@@ -11,16 +12,16 @@ enum Piece {
     AnyText,
 }
 
-/// Patterns that one with braces may stand for; one of more matches only itself.
+/// Maximum number of patterns that braces expand to; a pattern with more matches only itself.
 const MAX_ALTERNATIVES: usize = 256;
 
-/// Whether the text has a character with a meaning in globs.
+/// Whether the text has a character with a special meaning in globs.
 pub fn is_glob(pattern: &str) -> bool {
     pattern.contains(['*', '?', '[', ']', '{', '}'])
 }
 
-/// Whether a pattern matches the whole of a name. Takes time in proportion to the product of the two lengths at most, for each
-/// of its alternatives.
+/// Whether a pattern matches a whole name. Takes time proportional to at most the product of the two lengths, for each of
+/// its alternatives.
 pub fn glob_match(pattern: &str, name: &str) -> bool {
     if !is_glob(pattern) || pattern == "*" {
         return pattern == name || pattern == "*";
@@ -28,7 +29,7 @@ pub fn glob_match(pattern: &str, name: &str) -> bool {
     alternatives(pattern).map_or(pattern == name, |all| all.iter().any(|one| matches(one, name)))
 }
 
-/// The patterns without braces that a pattern stands for; none if it stands only for itself.
+/// The patterns without braces that a pattern expands to; `None` if it matches only itself.
 fn alternatives(pattern: &str) -> Option<Vec<String>> {
     let (mut done, mut open) = (Vec::new(), vec![pattern.to_owned()]);
     while let Some(next) = open.pop() {
@@ -46,7 +47,7 @@ fn alternatives(pattern: &str) -> Option<Vec<String>> {
     Some(done)
 }
 
-/// What stands before, in and behind the first pair of braces that holds none.
+/// The text before, in and after the first innermost pair of braces.
 fn innermost(pattern: &str) -> Option<(&str, &str, &str)> {
     let close = pattern.find('}')?;
     let open = pattern[..close].rfind('{')?;
@@ -58,7 +59,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     let pieces = parse(pattern);
     let name: Vec<char> = name.chars().collect();
     let (mut at_piece, mut at_char) = (0, 0);
-    // Where to go on if what follows the latest `*` does not fit: the `*` takes one character more.
+    // Where to continue if the rest after the latest `*` does not match: the `*` takes one more character.
     let mut retry: Option<(usize, usize)> = None;
     while at_char < name.len() {
         match pieces.get(at_piece) {
@@ -82,7 +83,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     pieces[at_piece..].iter().all(|piece| *piece == Piece::AnyText)
 }
 
-/// Whether some name could match both patterns. Says yes when unsure (two classes of which one is negated).
+/// Whether some name could match both patterns. Returns `true` when unsure (two classes of which one is negated).
 pub fn globs_may_overlap(a: &str, b: &str) -> bool {
     if !is_glob(a) {
         return glob_match(b, a);
@@ -100,13 +101,13 @@ pub fn globs_may_overlap(a: &str, b: &str) -> bool {
 /// The same for patterns without braces.
 fn may_overlap(a: &str, b: &str) -> bool {
     let (a, b) = (parse(a), parse(b));
-    // overlap[i][j]: whether the rests from piece i and piece j can match one text. Filled from the ends.
+    // overlap[i][j]: whether the rests from piece i and piece j can match the same text. Filled from the ends.
     let mut overlap = vec![vec![false; b.len() + 1]; a.len() + 1];
     for i in (0..=a.len()).rev() {
         for j in (0..=b.len()).rev() {
             overlap[i][j] = match (a.get(i), b.get(j)) {
                 (None, None) => true,
-                // The `*` ends here, or takes what the other one has next.
+                // The `*` ends here, or takes the other's next piece.
                 (Some(Piece::AnyText), Some(_)) | (Some(_), Some(Piece::AnyText)) => {
                     overlap[i + 1][j] || overlap[i][j + 1]
                 }
@@ -131,7 +132,7 @@ impl Piece {
         }
     }
 
-    /// Whether some character could be taken by both.
+    /// Whether both can match the same character.
     fn may_meet(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Char(c), piece) | (piece, Self::Char(c)) => piece.takes(*c),
@@ -167,7 +168,7 @@ fn try_parse(pattern: &str) -> Option<Vec<Piece>> {
     Some(pieces)
 }
 
-/// What stands between brackets. A dash at an end is itself.
+/// The class between brackets. A dash at an end is literal.
 fn class(inside: &str) -> Option<Piece> {
     let (negated, inside) = match inside.strip_prefix('!') {
         Some(rest) => (true, rest),

@@ -2,7 +2,7 @@
 
 use super::glob::{glob_match, is_glob};
 
-/// A filter of names: everything that is included (nothing given is all) and not excluded.
+/// A filter of names: all included names (every name if there are no includes) that are not excluded.
 ///
 /// Velero: `pkg/util/collections/includes_excludes.go`, v1.18.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub struct IncludesExcludes {
     excludes: Patterns,
 }
 
-/// Names and globs, as they were given. A name is found among thousands without looking at each.
+/// Names and globs, as given. A plain name is found by binary search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Patterns {
     all: Vec<String>,
@@ -49,12 +49,12 @@ impl IncludesExcludes {
         self.excludes.matches(name)
     }
 
-    /// Whether an include matches this name; false if there are none.
+    /// Whether an include matches this name; `false` without includes.
     pub fn names(&self, name: &str) -> bool {
         self.includes.matches(name)
     }
 
-    /// Whether there is no filter at all: nothing excluded, and nothing or just `*` included.
+    /// Whether there is no filter at all: nothing excluded, and nothing or only `*` included.
     pub fn everything(&self) -> bool {
         self.excludes.all.is_empty() && self.includes.all.iter().all(|pattern| pattern == "*")
     }

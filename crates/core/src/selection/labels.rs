@@ -11,7 +11,7 @@ pub struct LabelFilter {
 }
 
 impl LabelFilter {
-    /// From the two fields of a spec. Validation refuses both at once; should both be there, an item must pass both.
+    /// From the two fields of a spec. Validation refuses both at once; if both are set, an item must pass both.
     pub fn of(label_selector: &Option<LabelSelector>, or: &Option<Vec<LabelSelector>>) -> Self {
         let selectors = match (label_selector, or.as_deref()) {
             (None, None | Some([])) => Vec::new(),
@@ -22,10 +22,10 @@ impl LabelFilter {
         Self { selectors }
     }
 
-    /// Selectors for LIST requests, whose results together are what is selected (an item may be in several). One empty
+    /// Selectors for LIST requests, whose combined results are the selection (an item may be in several). One empty
     /// selector if there is no filter.
     pub fn selectors(&self) -> Vec<String> {
-        // A selector that selects all makes the others superfluous.
+        // A selector that selects everything makes the others redundant.
         if self.everything() {
             return vec![String::new()];
         }
@@ -37,7 +37,7 @@ impl LabelFilter {
         self.selectors.is_empty() || self.selectors.iter().any(|selector| selector_matches(selector, labels))
     }
 
-    /// Whether an object is selected; its labels are asked for only where they matter.
+    /// Whether an object is selected; `labels` is called only if needed.
     pub fn selects(&self, labels: impl FnOnce() -> BTreeMap<String, String>) -> bool {
         self.everything() || self.matches(&labels())
     }
@@ -53,7 +53,7 @@ fn both(one: &LabelSelector, other: &LabelSelector) -> LabelSelector {
     LabelSelector { match_labels: None, match_expressions: Some(expressions) }
 }
 
-/// All conditions of a selector in one form.
+/// All conditions of a selector in the same form.
 fn requirements(selector: &LabelSelector) -> Vec<LabelSelectorRequirement> {
     let equal = selector.match_labels.iter().flatten().map(|(key, value)| LabelSelectorRequirement {
         key: key.clone(),
@@ -63,7 +63,7 @@ fn requirements(selector: &LabelSelector) -> Vec<LabelSelectorRequirement> {
     equal.chain(selector.match_expressions.iter().flatten().cloned()).collect()
 }
 
-/// The selector as the API server reads it. An operator that nobody knows is left in, so that the server refuses it.
+/// The selector in the API server's syntax. An unknown operator is kept, so that the server refuses it.
 fn text(selector: &LabelSelector) -> String {
     let parts: Vec<String> = requirements(selector)
         .iter()
@@ -88,7 +88,7 @@ fn selector_matches(selector: &LabelSelector, labels: &BTreeMap<String, String>)
         let listed = value.is_some_and(|value| requirement.values.iter().flatten().any(|one| one == value));
         match requirement.operator.as_str() {
             "In" => listed,
-            // As in Kubernetes: an object without the label is not in the list either.
+            // As in Kubernetes: `NotIn` includes objects without the label.
             "NotIn" => !listed,
             "Exists" => value.is_some(),
             "DoesNotExist" => value.is_none(),

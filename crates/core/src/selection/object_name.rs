@@ -1,10 +1,10 @@
 //! One object of a backup.
 
-/// What a person calls an object by: `shop/deployments/web`, or `persistentvolumes/pv-1` where there is no namespace.
+/// A user's name for an object: `shop/deployments/web`, or `persistentvolumes/pv-1` without a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectName<'a> {
     pub namespace: Option<&'a str>,
-    /// As it was typed: `deployments.apps`, `deployment` or `deploy`.
+    /// As the user wrote it: `deployments.apps`, `deployment` or `deploy`.
     pub of_type: &'a str,
     pub name: &'a str,
 }
@@ -13,7 +13,7 @@ impl<'a> ObjectName<'a> {
     /// Stands for no namespace.
     pub const CLUSTER: &'static str = ".";
 
-    /// None: it is neither `NAMESPACE/TYPE/NAME` nor `TYPE/NAME`.
+    /// Returns `None` if the text is neither `NAMESPACE/TYPE/NAME` nor `TYPE/NAME`.
     pub fn parse(text: &'a str) -> Option<Self> {
         let parts: Vec<&str> = text.split('/').collect();
         let (namespace, of_type, name) = match *parts.as_slice() {

@@ -1,9 +1,9 @@
-//! Label selectors as text, as `kubectl -l` takes them: `app=web,tier in (a,b),!old`.
+//! Label selectors as text, in the syntax of `kubectl -l`: `app=web,tier in (a,b),!old`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 /// Reads a selector from its text; an empty one selects everything.
-/// Errors: a sentence that names the condition that cannot be read.
+/// Errors: a sentence that names the unreadable condition.
 pub fn parse_selector(text: &str) -> Result<LabelSelector, String> {
     let mut expressions = Vec::new();
     for part in conditions(text) {
@@ -21,7 +21,7 @@ pub fn parse_selector(text: &str) -> Result<LabelSelector, String> {
     Ok(LabelSelector { match_labels: None, match_expressions: Some(expressions) })
 }
 
-/// The parts between commas; those inside of parentheses do not count.
+/// The parts between commas, except for commas in parentheses.
 fn conditions(text: &str) -> impl Iterator<Item = &str> {
     let mut inside = false;
     text.split(move |c| {

@@ -1,4 +1,4 @@
-//! What can be wrong in the spec of a Backup.
+//! Errors in the spec of a Backup.
 
 use super::{Finding, Findings, lists::Lists, selectors};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     resources::{uses_combined_fields, uses_scoped_fields},
 };
 
-/// Everything wrong in the spec of a Backup that can be found without the cluster.
+/// All errors in the spec of a Backup that can be found without the cluster.
 pub fn backup(spec: &BackupSpec) -> Vec<Finding> {
     let mut found = Findings::default();
     resources(spec, &mut found);
@@ -27,7 +27,7 @@ pub fn backup(spec: &BackupSpec) -> Vec<Finding> {
         found.say("spec.uploaderConfig.parallelFilesUpload", "must not be negative");
     }
     match &spec.backup_type {
-        // A snapshot is one of the whole volume.
+        // A snapshot always contains the whole volume.
         None | Some(BackupType::Full) => {}
         Some(BackupType::Incremental) => found.say(
             "spec.backupType",

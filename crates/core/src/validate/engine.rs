@@ -1,9 +1,9 @@
-//! What Velero does and this engine does not do yet. It is refused, and never left out silently.
+//! Features of Velero that this engine does not support yet. They are refused, never ignored silently.
 
 use super::{Finding, add_new, backup, restore};
 use crate::api::{BackupSpec, RestoreSpec};
 
-/// Everything for which this engine refuses a Backup that can be found without the cluster.
+/// All reasons for which this engine refuses a Backup that can be found without the cluster.
 pub fn engine_backup(spec: &BackupSpec) -> Vec<Finding> {
     let mut found = backup(spec);
     let mut unsupported = Vec::new();
@@ -11,7 +11,7 @@ pub fn engine_backup(spec: &BackupSpec) -> Vec<Finding> {
         let problem = "moving snapshot data is not done yet; unset it";
         unsupported.push(Finding::new("spec.snapshotMoveData", problem));
     }
-    // Velero's own, or none: what does the moving, if that were asked for.
+    // The values for Velero's own data mover.
     if let Some(mover) = spec.datamover.as_deref().filter(|mover| !matches!(*mover, "" | "velero")) {
         let problem =
             format!("snapshot data is not moved here, so data mover {mover:?} is never asked; unset it");
@@ -30,10 +30,10 @@ pub fn engine_backup(spec: &BackupSpec) -> Vec<Finding> {
     found
 }
 
-/// Everything for which this engine refuses a Restore that can be found without the cluster.
+/// All reasons for which this engine refuses a Restore that can be found without the cluster.
 pub fn engine_restore(spec: &RestoreSpec) -> Vec<Finding> {
     let mut found = restore(spec);
-    // Velero's command may send it empty.
+    // Velero's command may send an empty value.
     let uploads = spec
         .uploader_config
         .as_ref()

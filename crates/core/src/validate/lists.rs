@@ -16,7 +16,7 @@ impl<'a> Lists<'a> {
         Self { parent: "spec", what, included, excluded }
     }
 
-    /// The lists are in this field of the spec.
+    /// Sets the field of the spec that contains the lists.
     pub(super) fn in_field(self, parent: &'a str) -> Self {
         Self { parent, ..self }
     }
@@ -28,7 +28,7 @@ impl<'a> Lists<'a> {
         self.check_items(resource_pattern, found);
     }
 
-    /// Checks a pair of lists of resources for one scope, where everything may be excluded.
+    /// Checks a pair of lists of resources for one scope; here everything may be excluded.
     pub(super) fn check_scoped(&self, found: &mut Findings) {
         self.check_common(found);
         star_alone(self.excludes(), self.excluded, found);
@@ -45,7 +45,7 @@ impl<'a> Lists<'a> {
         self.check_items(namespace_pattern, found);
     }
 
-    /// Everything excluded is nothing selected.
+    /// Excluding everything would select nothing.
     fn check_not_all_excluded(&self, found: &mut Findings) {
         if has_star(self.excluded) {
             found.say(self.excludes(), "\"*\" would leave nothing; name what is to be excluded");
@@ -89,7 +89,7 @@ fn star_alone(field: String, items: &[String], found: &mut Findings) {
     }
 }
 
-/// Whether this can match a resource (our own rule: with Velero it silently selects nothing).
+/// Whether this can match a resource (our own rule: Velero would silently select nothing).
 fn resource_pattern(pattern: &str) -> Result<(), &'static str> {
     if pattern.trim().is_empty() {
         return Err("is empty; remove it, or name a resource");
@@ -106,7 +106,7 @@ fn resource_pattern(pattern: &str) -> Result<(), &'static str> {
     brackets(pattern)
 }
 
-/// Whether each bracket of a glob has its other one, and characters between.
+/// Whether the brackets of a glob are paired, with characters between them.
 fn brackets(pattern: &str) -> Result<(), &'static str> {
     let mut rest = pattern;
     while let Some(at) = rest.find(['[', ']']) {
@@ -120,7 +120,7 @@ fn brackets(pattern: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether this can match a namespace. The empty name stands for "no namespace" and is taken, as Velero does.
+/// Whether this can match a namespace. The empty name means "no namespace" and is accepted, as in Velero.
 pub(crate) fn namespace_pattern(pattern: &str) -> Result<(), &'static str> {
     if pattern.is_empty() {
         return Ok(());
@@ -132,7 +132,7 @@ pub(crate) fn namespace_pattern(pattern: &str) -> Result<(), &'static str> {
         return Err("has more than one * in a row; use a single one");
     }
     brackets(pattern)?;
-    // With every wildcard as a letter it must be a name.
+    // With every wildcard replaced by a letter it must be a name.
     if is_dns_label(&pattern.replace(['*', '?', '[', ']'], "x")) {
         Ok(())
     } else {

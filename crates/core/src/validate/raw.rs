@@ -1,7 +1,7 @@
-//! Finds each field that cannot be decoded, where the decoder itself stops at the first.
+//! Finds every field that cannot be decoded; a decoder stops at the first one.
 //!
-//! Every field is decoded alone, in an otherwise empty struct, so that one failure does not hide another. Nor does it hide what is
-//! wrong in the fields that can be decoded: they are checked as if the others were not given.
+//! Every field is decoded alone, in an otherwise empty struct, so that one failure does not hide another. Nor does it
+//! hide errors in the decodable fields: they are checked as if the others were not set.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -15,12 +15,12 @@ use crate::api::{
 
 use Deeper::{Lists, Objects};
 
-/// Everything that is wrong in the `spec` of a whole Backup, as JSON: what cannot be decoded, and what the other fields say.
+/// All errors in the `spec` of a whole Backup, as JSON: undecodable fields, and errors in the other fields.
 pub fn raw_backup(object: &Value) -> Vec<Finding> {
     with_others(object, undecodable_backup(object), super::engine_backup)
 }
 
-/// The fields of the `spec` of a whole Backup, as JSON, that cannot be decoded.
+/// The undecodable fields of the `spec` of a whole Backup, as JSON.
 pub fn undecodable_backup(object: &Value) -> Vec<Finding> {
     let lists = ["pre", "post"];
     raw::<BackupSpec, BackupHooks, BackupResourceHookSpec>(object, &lists, |path, hook, found| {
@@ -35,12 +35,12 @@ pub fn undecodable_backup(object: &Value) -> Vec<Finding> {
     })
 }
 
-/// Everything that is wrong in the `spec` of a whole Restore, as JSON: what cannot be decoded, and what the other fields say.
+/// All errors in the `spec` of a whole Restore, as JSON: undecodable fields, and errors in the other fields.
 pub fn raw_restore(object: &Value) -> Vec<Finding> {
     with_others(object, undecodable_restore(object), super::engine_restore)
 }
 
-/// The fields of the `spec` of a whole Restore, as JSON, that cannot be decoded.
+/// The undecodable fields of the `spec` of a whole Restore, as JSON.
 pub fn undecodable_restore(object: &Value) -> Vec<Finding> {
     let lists = ["postHooks"];
     raw::<RestoreSpec, RestoreHooks, RestoreResourceHookSpec>(object, &lists, |path, hook, found| {
@@ -50,8 +50,8 @@ pub fn undecodable_restore(object: &Value) -> Vec<Finding> {
     })
 }
 
-/// Adds what is wrong in the fields that can be decoded. Those that cannot are taken for not given: each alone, or if that makes no
-/// spec (it is required, or an item of a list) the whole field of the spec that it is in.
+/// Adds the errors in decodable fields. Undecodable ones are treated as unset: each alone, or if that leaves no valid
+/// spec (it is required, or an item of a list) the whole field of the spec that contains it.
 fn with_others<Spec: DeserializeOwned>(
     object: &Value,
     mut found: Vec<Finding>,
@@ -78,18 +78,18 @@ fn with_others<Spec: DeserializeOwned>(
     found
 }
 
-/// The path of a field as a JSON pointer. No name of a field of ours has a dot or a bracket.
+/// The path of a field as a JSON pointer. None of our field names has a dot or a bracket.
 fn pointer(field: &str) -> String {
     format!("/{}", field.replace('[', "/").replace(']', "").replace('.', "/"))
 }
 
-/// The field of the spec in which a field is: `spec.hooks` of `spec.hooks.resources[0]`.
+/// The field of the spec that contains a field: `spec.hooks` for `spec.hooks.resources[0]`.
 fn of_spec(field: &str) -> &str {
     let end = field.match_indices(['.', '[']).nth(1).map_or(field.len(), |(at, _)| at);
     &field[..end]
 }
 
-/// Checks the fields of a spec one by one. Its hooks are in `lists` of the resources that they are for; `hook` looks into one.
+/// Checks the fields of a spec one by one. Its hooks are in `lists` of their resources; `hook` checks one hook.
 fn raw<Spec: DeserializeOwned, Hooks: DeserializeOwned, Resource: DeserializeOwned>(
     object: &Value,
     lists: &[&str],
@@ -100,7 +100,7 @@ fn raw<Spec: DeserializeOwned, Hooks: DeserializeOwned, Resource: DeserializeOwn
     if !object.is_object() {
         found.say("", "must be an object");
     } else if !spec.is_null() {
-        // An object without a spec asks for everything.
+        // An object without a spec selects everything.
         fields::<Spec>("spec", spec, json!({}), &Objects(&["hooks"]), &mut found);
     }
     if hooks.is_object() {
@@ -117,14 +117,14 @@ fn raw<Spec: DeserializeOwned, Hooks: DeserializeOwned, Resource: DeserializeOwn
     found.0
 }
 
-/// Checks the object that is in this field, if it is one.
+/// Checks the object in this field, if it is an object.
 fn inner<T: DeserializeOwned>(path: &str, outer: &Value, field: &str, base: Value, found: &mut Findings) {
     if outer[field].is_object() {
         fields::<T>(&format!("{path}.{field}"), &outer[field], base, &Objects(&[]), found);
     }
 }
 
-/// Fields that the caller looks into itself, where they are of this shape.
+/// Fields that the caller checks itself, if they have this shape.
 enum Deeper<'a> {
     Objects(&'a [&'a str]),
     Lists(&'a [&'a str]),
@@ -139,7 +139,7 @@ impl Deeper<'_> {
     }
 }
 
-/// Decodes each field of an object alone into `T`. `base` has what `T` requires.
+/// Decodes each field of an object alone into `T`. `base` has the required fields of `T`.
 fn fields<T: DeserializeOwned>(
     path: &str,
     value: &Value,
@@ -164,7 +164,7 @@ fn fields<T: DeserializeOwned>(
     }
 }
 
-/// The items of a list with their paths; nothing if it is no list.
+/// The items of a list with their paths; empty if it is no list.
 fn items<'a>(path: &str, value: &'a Value) -> impl Iterator<Item = (String, &'a Value)> {
     let path = path.to_owned();
     value.as_array().into_iter().flatten().enumerate().map(move |(at, item)| (format!("{path}[{at}]"), item))

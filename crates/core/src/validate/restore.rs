@@ -1,4 +1,4 @@
-//! What can be wrong in the spec of a Restore.
+//! Errors in the spec of a Restore.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +17,10 @@ use crate::{
     selection::{IncludesExcludes, ObjectName},
 };
 
-/// Objects that a Restore names one by one, at most.
+/// Maximum number of objects that a Restore lists individually.
 const MAX_OBJECTS: usize = 100;
 
-/// Everything wrong in the spec of a Restore that can be found without the cluster.
+/// All errors in the spec of a Restore that can be found without the cluster.
 pub fn restore(spec: &RestoreSpec) -> Vec<Finding> {
     let mut found = Findings::default();
     source(spec, &mut found);
@@ -54,7 +54,7 @@ pub fn restore(spec: &RestoreSpec) -> Vec<Finding> {
     found.0
 }
 
-/// Data is restored with a claim, never into one that exists.
+/// Data is restored with a new claim, never into an existing one.
 fn volume_data(spec: &RestoreSpec, found: &mut Findings) {
     match spec.existing_volume_data_policy.as_deref() {
         None | Some("" | "none") => {}
@@ -82,7 +82,7 @@ fn volume_data(spec: &RestoreSpec, found: &mut Findings) {
     }
 }
 
-/// A backup or a schedule, not both. A prepared Restore has both, as the server fills in the other one; it is not
+/// Requires either a backup or a schedule. A prepared Restore has both, as the server fills in the other one; it is not
 /// validated again.
 fn source(spec: &RestoreSpec, found: &mut Findings) {
     let given = |name: &Option<String>| name.as_deref().is_some_and(|name| !name.is_empty());
@@ -105,7 +105,7 @@ fn source(spec: &RestoreSpec, found: &mut Findings) {
     }
 }
 
-/// Each names one object, of a namespace that is restored.
+/// Each must name one object in a restored namespace.
 fn included_objects(spec: &RestoreSpec, found: &mut Findings) {
     let field = |at: usize| format!("spec.includedObjects[{at}]");
     if spec.included_objects.len() > MAX_OBJECTS {
@@ -134,8 +134,8 @@ fn included_objects(spec: &RestoreSpec, found: &mut Findings) {
     }
 }
 
-/// Each is from a name to a name, and each target is of one source only (our own rules: Velero ignores a source that is no name,
-/// fails when it creates the namespace, and restores objects of several namespaces over one another).
+/// Each must map a name to a name, and each target must have only one source (our own rules: Velero ignores an invalid
+/// source, fails when it creates the namespace, and restores objects of several namespaces over one another).
 fn namespace_mapping(spec: &RestoreSpec, found: &mut Findings) {
     let mut sources = BTreeMap::new();
     for (from, to) in &spec.namespace_mapping {
@@ -157,8 +157,8 @@ fn namespace_mapping(spec: &RestoreSpec, found: &mut Findings) {
     }
 }
 
-/// Velero checks only the init containers, at each pod (`internal/hook/item_hook_handler.go`, v1.18); a hook that is nonsense in
-/// another way is left out there, or fails in each of its pods.
+/// Velero checks only the init containers, at each pod (`internal/hook/item_hook_handler.go`, v1.18); a hook that is
+/// invalid in another way is ignored there, or fails in each of its pods.
 fn hooks(hooks: &RestoreHooks, found: &mut Findings) {
     for (at, hook) in hooks.resources.iter().enumerate() {
         let field = format!("spec.hooks.resources[{at}]");
@@ -190,7 +190,7 @@ fn hooks(hooks: &RestoreHooks, found: &mut Findings) {
 }
 
 fn exec_hook(field: &str, exec: &ExecRestoreHook, found: &mut Findings) {
-    // An empty one is the first container.
+    // An empty name means the first container.
     if let Some(container) = exec.container.as_deref().filter(|name| !name.is_empty() && !is_dns_label(name))
     {
         found.say(format!("{field}.container"), format!("{container:?} cannot be the name of a container"));

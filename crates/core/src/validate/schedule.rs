@@ -1,4 +1,4 @@
-//! What is wrong in the spec of a Schedule: its cron expression, and the template of its backups.
+//! Errors in the spec of a Schedule: in its cron expression, and in the template of its backups.
 
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
@@ -9,30 +9,30 @@ use crate::{
     cron::{Cron, Dialect},
 };
 
-/// Everything that is wrong in the spec of a Schedule. The expression is wrong if none of these dialects reads it: a caller that
-/// does not know which one the controller reads (`--cron-dialect`) gives all, and leaves to it what only one of them reads.
+/// All errors in the spec of a Schedule. The expression is an error if none of these dialects accepts it: a caller that
+/// does not know the controller's dialect (`--cron-dialect`) passes all, and leaves the rest to the controller.
 pub fn schedule(spec: &ScheduleSpec, dialects: &[Dialect]) -> Vec<Finding> {
     with_expression(&spec.schedule, dialects, backup(&spec.template))
 }
 
-/// Everything for which this engine refuses a Schedule that can be found without the cluster.
+/// All reasons for which this engine refuses a Schedule that can be found without the cluster.
 pub fn engine_schedule(spec: &ScheduleSpec, dialects: &[Dialect]) -> Vec<Finding> {
     with_expression(&spec.schedule, dialects, engine_backup(&spec.template))
 }
 
-/// The same for the `spec` of a whole Schedule, as JSON, with each field of the template that cannot be decoded.
+/// The same for the `spec` of a whole Schedule, as JSON, including undecodable fields of the template.
 pub fn raw_schedule(object: &Value, dialects: &[Dialect]) -> Vec<Finding> {
     let expression = object["spec"]["schedule"].as_str().unwrap_or_default();
     with_expression(expression, dialects, raw_backup(&template(object)))
 }
 
-/// The fields of the template of a whole Schedule, as JSON, that cannot be decoded.
+/// The undecodable fields of the template of a whole Schedule, as JSON.
 pub fn undecodable_schedule(object: &Value) -> Vec<Finding> {
     undecodable_backup(&template(object)).into_iter().map(in_template).collect()
 }
 
 fn with_expression(text: &str, dialects: &[Dialect], of_template: Vec<Finding>) -> Vec<Finding> {
-    // The zone of an expression that names none cannot make it wrong.
+    // The default zone never makes an expression invalid.
     let wrong = |dialect: &Dialect| Cron::parse(text, *dialect, &TimeZone::UTC).err();
     let wrong: Option<Vec<_>> = dialects.iter().map(wrong).collect();
     let first = wrong.and_then(|all| all.into_iter().next());
@@ -40,12 +40,12 @@ fn with_expression(text: &str, dialects: &[Dialect], of_template: Vec<Finding>) 
     of_expression.into_iter().chain(of_template.into_iter().map(in_template)).collect()
 }
 
-/// The template as a Backup, whose spec it is.
+/// A Backup whose spec is the template.
 fn template(object: &Value) -> Value {
     json!({ "spec": object["spec"]["template"] })
 }
 
-/// A finding in the spec of a Backup, as one in a template.
+/// Converts a finding in the spec of a Backup to one in a template.
 fn in_template(finding: Finding) -> Finding {
     let field = finding.field.strip_prefix("spec").unwrap_or(&finding.field);
     Finding { field: format!("spec.template{field}"), message: finding.message }

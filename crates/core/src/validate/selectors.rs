@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use super::Findings;
 use crate::names::is_object_name;
 
-/// Checks the two selector fields of a spec: at most one of them, and each one that the API server will read.
+/// Checks the two selector fields of a spec: at most one may be set, and the API server must accept each.
 pub(super) fn check(one: Option<&LabelSelector>, any: Option<&Vec<LabelSelector>>, found: &mut Findings) {
     if one.is_some() && any.is_some() {
         let message = "can not be given together with labelSelector; move that into this list";
@@ -68,7 +68,7 @@ fn check_value(field: &str, value: &str, found: &mut Findings) {
     }
 }
 
-/// The characters and length of label values; empty is one.
+/// Whether a text has the characters and length of a label value; an empty text has.
 fn is_label_text(text: &str) -> bool {
     let edge = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
     text.len() <= 63

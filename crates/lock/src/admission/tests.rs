@@ -12,7 +12,7 @@ fn request(key: ObjectKey, namespaces: &[&str], ask: Ask) -> ClaimRequest {
     ClaimRequest { key, uid, footprint, since: SINCE.to_owned(), ask, intent: false, running: None }
 }
 
-/// A ledger in which these have a place, each on the namespaces `a` and one of its own name.
+/// A ledger with a reservation for each of these keys, on the namespace `a` and one named like the key.
 fn holding(keys: &[ObjectKey]) -> Ledger {
     let mut ledger = Ledger::default();
     for key in keys {
@@ -65,7 +65,7 @@ fn what_is_known_to_run_is_taken_in_before_it_is_asked_for() {
     assert_eq!(ledger.claim(&restore("found")).unwrap().state(), State::Active);
 }
 
-/// Waiting and force are no other than a refusal: what is in the way is shown to people.
+/// Waiting and forced grants are confirmed like refusals: users see their conflicts.
 #[test]
 fn one_claim_in_the_way_is_confirmed_whatever_the_outcome_is() {
     let held = backups(3);
@@ -121,7 +121,7 @@ fn a_claim_in_the_way_of_several_is_read_once() {
     assert_eq!(keys(&Batch::new(&ledger, &wants).to_read()), held);
 }
 
-/// A hold has no object: it is there as long as the ledger says so. What came in with the same batch is not stored yet.
+/// A hold has no object: it exists as long as the ledger says so. Requests of the same batch are not stored yet.
 #[test]
 fn a_hold_and_a_request_of_the_same_batch_are_not_read() {
     let hold = ObjectKey::new(ObjectKind::Hold, "velero", "h");

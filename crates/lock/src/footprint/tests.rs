@@ -41,7 +41,7 @@ fn a_backup_and_a_restore_overlap_where_they_touch_the_same() {
         (backup(&[], &[]), restore(&["b"], &[], &[]), None, true),
         (backup(&["*"], &[]), restore(&["b"], &[], &[]), None, true),
         (backup(&["a"], &[]), restore(&[], &[], &[]), None, true),
-        // A restore of everything touches what its backup holds.
+        // A restore of everything touches the contents of its backup.
         (backup(&["a"], &[]), restore(&[], &[], &[]), Some(backup(&["b"], &[])), false),
         (backup(&["a"], &[]), restore(&[], &[], &[]), Some(backup(&["a"], &[])), true),
         (backup(&["a"], &[]), restore(&["*"], &[], &[]), Some(everything.clone()), true),
@@ -53,7 +53,7 @@ fn a_backup_and_a_restore_overlap_where_they_touch_the_same() {
         (backup(&["{a,b}"], &[]), restore(&["c"], &[], &[]), None, true),
         // Mapped targets count, and so do the sources.
         (backup(&["new"], &[]), restore(&["old"], &[], &[("old", "new")]), None, true),
-        // What is mapped away is only read, and from the store.
+        // A namespace that is mapped to another is only read, and only from the store.
         (backup(&["old"], &[]), restore(&["old"], &[], &[("old", "new")]), None, false),
         (backup(&["old"], &[]), restore(&["o*"], &[], &[("old", "new")]), None, true),
         (backup(&["new"], &[]), restore(&["o*"], &[], &[("old", "new")]), None, true),
@@ -109,7 +109,7 @@ fn very_many_names_become_everything() {
     assert!(serde_json::to_string(&large).unwrap().len() < 100);
     let globs = Footprint::namespaces(["a*".repeat(500)]);
     assert!(globs.overlaps(&Footprint::namespaces(["z"])));
-    // As many, and as long, as may be: and one more.
+    // The maximum number and length of names, and one more.
     let numbered = |count: usize, long: usize| (0..count).map(move |n| format!("{n:0>long$}"));
     for (most, more) in [
         (Footprint::namespaces(numbered(MAX_NAMES, 3)), Footprint::namespaces(numbered(MAX_NAMES + 1, 3))),
@@ -199,7 +199,7 @@ fn a_restore_into_another_namespace_leaves_the_one_it_was_taken_from_alone() {
         assert!(!footprint.overlaps(&prod), "{footprint}: {spec:?}");
         assert!(footprint.overlaps(&staging), "{footprint}: {spec:?}");
     }
-    // A glob may restore others than the one that is mapped; and nobody knows what is in an unknown backup.
+    // A glob may restore other namespaces than the mapped one; and the contents of an unknown backup are unknown.
     for spec in [restore(&["pro*"], &[], &mapping), restore(&[], &[], &mapping)] {
         let footprint = Footprint::of_restore(&spec, None);
         assert!(footprint.overlaps(&prod) && footprint.overlaps(&staging), "{footprint}: {spec:?}");
@@ -215,13 +215,13 @@ fn a_deletion_meets_whoever_has_to_do_with_its_backup() {
         (of("b"), from(Some("c")), false),
         (of("b"), Footprint::namespaces(["a"]).from_backup("elsewhere", Some("b")), false),
         (of("b"), of("b"), true),
-        // Not known yet, not given, or no name: any.
+        // Unknown, missing or invalid names mean any backup.
         (of("b"), from(None), true),
         (of("b"), from(Some("")), true),
         (of("b"), from(Some("no name at all!")), true),
         (of(""), from(Some("c")), true),
         (of("b"), Footprint::everything(), true),
-        // A backup is made from nothing.
+        // A backup reads no other backup.
         (of("b"), Footprint::of_backup(&backup(&[], &[])), false),
     ] {
         assert_eq!(one.shares_backup(&other), meet, "{one:?}\n{other:?}");
@@ -285,7 +285,7 @@ fn what_velero_makes_of_a_restore_when_it_starts_is_no_growth() {
             chosen.excluded_resources = names(&["nodes", "events"]);
             let after = Footprint::of_restore(&chosen, Some(source)).from_backup("velero", Some("nightly-1"));
             assert!(before.covers(&after), "{spec:?}\n{source:?}\n{before:?}\n{after:?}");
-            // And the schedule is filled in where the backup was given.
+            // The same with the schedule filled in, where the backup was given.
             let mut named = chosen.clone();
             named.schedule_name = Some("nightly".to_owned());
             let again = Footprint::of_restore(&named, Some(source)).from_backup("velero", Some("nightly-1"));
@@ -451,7 +451,7 @@ fn a_restore_of_objects_touches_their_namespaces_and_nothing_else() {
             RestoreSpec { include_cluster_resources: Some(false), ..everything() },
             "namespace a",
         ),
-        // What cannot be read may be anything.
+        // An unreadable name may mean anything.
         (&["a/pods/p", "nonsense"], everything(), "all namespaces"),
     ] {
         assert_eq!(of(objects, spec).to_string(), expected, "{objects:?}");

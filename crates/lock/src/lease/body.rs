@@ -1,4 +1,4 @@
-//! A ledger as a Lease, and a Lease as a ledger.
+//! Converts a ledger to a Lease, and back.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,8 +21,8 @@ use crate::{
     ledger::{FormatError, Ledger, MAX_BYTES, Status},
 };
 
-/// The last serial that has a next one: the policy `backup-lock-ledger` allows 18 digits. No ledger is written that often (a
-/// thousand writes a second take thirty million years); one that says so was edited.
+/// The last serial with a successor: the policy `backup-lock-ledger` allows 18 digits. No ledger is written that often (a
+/// thousand writes a second take thirty million years); a higher serial was edited.
 pub(super) const MAX_SERIAL: u64 = 999_999_999_999_999_998;
 
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Owner<'a> {
     pub rules: Rules,
 }
 
-/// Reads the ledger out of its Lease. An edit by hand is seen by the sum, and a copy under another uid too.
+/// Reads the ledger out of its Lease. The checksum reveals an edit by hand, and a copy under another uid too.
 pub(crate) fn stored(owner: Owner<'_>, lease: Lease) -> Result<Stored, LedgerError> {
     let name = lease_name(owner.scope);
     if lease.metadata.deletion_timestamp.is_some() {
@@ -59,7 +59,7 @@ fn parse(owner: Owner<'_>, lease: &Lease) -> Result<(Ledger, u64), FormatError> 
     let fits = |uid| *found == sum(uid, serial, text);
     let edited = || FormatError::Unreadable("its checksum does not fit: it was edited, or copied".to_owned());
     let mut ledger = match Ledger::from_json(text) {
-        // The sum is the same in all formats: a newer version wrote one that fits.
+        // The checksum is the same in all formats: with a matching one, a newer version wrote it.
         Err(FormatError::Newer { .. }) if !fits(uid) && !fits("") => return Err(edited()),
         read => read?,
     };
@@ -83,7 +83,7 @@ fn parse(owner: Owner<'_>, lease: &Lease) -> Result<(Ledger, u64), FormatError> 
     Ok((ledger, number))
 }
 
-/// The Lease that holds this ledger: the annotations are the truth, the rest is for people.
+/// The Lease that holds this ledger: the annotations are authoritative, the rest is for display.
 pub(crate) fn lease_of(
     owner: Owner<'_>,
     over: Option<&Lease>,
@@ -98,7 +98,7 @@ pub(crate) fn lease_of(
     let mut annotations = old.metadata.annotations.unwrap_or_default();
     let last: u64 =
         annotations.get(SERIAL_ANNOTATION).and_then(|serial| serial.parse().ok()).unwrap_or_default();
-    // One that was edited may be the last there is.
+    // A serial that was edited may be the highest possible one.
     let serial = last.saturating_add(1);
     let uid = old.metadata.uid.clone().unwrap_or_default();
     annotations.insert(SUM_ANNOTATION.to_owned(), sum(&uid, &serial.to_string(), &text));
@@ -109,8 +109,8 @@ pub(crate) fn lease_of(
     let spec = old.spec.unwrap_or_default();
     let now = MicroTime(Timestamp::now());
     let granted = spec.lease_transitions.unwrap_or(0) != transitions;
-    // One empty entry means that nobody's fields are kept track of (Kubernetes: "Clearing managedFields"): a ledger is only
-    // ever written as a whole, and the book-keeping costs the API server more than the rest of the write.
+    // One empty entry turns off the tracking of field managers (Kubernetes: "Clearing managedFields"): a ledger is only
+    // ever written as a whole, and the tracking costs the API server more than the rest of the write.
     let untracked = Some(vec![ManagedFieldsEntry::default()]);
     let lease = Lease {
         metadata: ObjectMeta {
@@ -138,7 +138,7 @@ pub(crate) fn lease_of(
 
 pub(crate) fn labels(profile: &str, old: Option<BTreeMap<String, String>>) -> BTreeMap<String, String> {
     let mut labels = old.unwrap_or_default();
-    // A restored old ledger would bring dead claims back.
+    // Restoring an old ledger would bring dead claims back.
     labels.insert(EXCLUDE_FROM_BACKUP.to_owned(), "true".to_owned());
     labels.insert(PART_OF.to_owned(), "backup".to_owned());
     labels.insert(PROFILE_LABEL.to_owned(), profile.to_owned());

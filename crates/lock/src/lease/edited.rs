@@ -1,4 +1,4 @@
-//! Whatever the policy `backup-lock-ledger` lets a person write, the repair makes a ledger of it again.
+//! Whatever edit of a ledger the policy `backup-lock-ledger` allows, the repair restores a working ledger.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ fn serial(lease: &Value) -> Option<u64> {
     (text.len() <= 18 && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
 }
 
-/// What deploy/base/policies.yaml says; `e2e::policy` holds the two together.
+/// The rule in deploy/base/policies.yaml; `e2e::policy` checks that both are the same.
 fn policy_allows(before: &Value, after: &Value, person: bool) -> bool {
     let transitions = |lease: &Value| lease["spec"]["leaseTransitions"].as_i64().unwrap_or_default();
     let Some(version) = format(after) else { return false };
@@ -46,9 +46,9 @@ fn policy_allows(before: &Value, after: &Value, person: bool) -> bool {
 #[derive(Clone, Debug)]
 struct Edit {
     serial: String,
-    /// What the text of the ledger becomes; `None`: as it is.
+    /// The new text of the ledger; `None`: unchanged.
     text: Option<String>,
-    /// Whether the checksum is made to fit.
+    /// Whether the checksum is updated to match.
     fits: bool,
     transitions: i32,
     marker: bool,
@@ -84,7 +84,8 @@ fn edits() -> impl Strategy<Value = Edit> {
     )
 }
 
-/// Whether a look every ten seconds has the ledger grant again, in time for the longest way: found, made, a grace later rebuilt.
+/// Whether, with a look every ten seconds, the ledger grants again in time for the longest case: found, created, rebuilt
+/// a grace later.
 async fn is_repaired(edit: Edit) -> Option<bool> {
     let api = FakeApi::new();
     let store = LedgerStore::new(api.client(), "velero");
@@ -116,7 +117,7 @@ async fn is_repaired(edit: Edit) -> Option<bool> {
     });
     let (mut repair, start) = (LedgerRepair::new(GRACE, GRACE), Instant::now());
     for look in 0..16 {
-        // One that fails is followed by the next.
+        // A failed look is followed by the next.
         _ = repair.repair(&store, VELERO_SCOPE, start + LOOKS * look).await;
     }
     let deadline = tokio::time::Instant::now() + LOOKS;
@@ -131,7 +132,7 @@ proptest! {
     }
 }
 
-/// An open ledger whose serial a person has changed, with a checksum that fits.
+/// An open ledger whose serial was edited by hand, with a matching checksum.
 async fn with_serial(serial: &str) -> (FakeApi, LedgerStore) {
     let api = FakeApi::new();
     let store = LedgerStore::new(api.client(), "velero");
@@ -154,7 +155,7 @@ async fn a_serial_that_no_ledger_reaches_is_no_serial() {
     assert!(error.contains("no ledger reaches") && error.contains("until it is rebuilt"), "{error}");
 }
 
-/// The policy allows no write over it. It was there, so late creations are waited for, whatever the marker says.
+/// The policy allows no write over it. A ledger existed, so late creations are waited for, whatever the marker says.
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_cannot_be_written_any_more_is_lost_and_made_again() {
     for marker in [None, Some(json!("")), Some(json!("named"))] {

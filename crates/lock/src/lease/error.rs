@@ -1,4 +1,4 @@
-//! What can go wrong with a ledger.
+//! Errors of reading and writing ledgers.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
 /// Why a ledger could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// It was written by someone else since it was read. Read again and decide again.
+    /// Another writer changed it since it was read. Read and decide again.
     #[error("the ledger {lease} was changed by another writer")]
     Changed { lease: String },
     #[error("the API server refused to {what}: {}; check that the RBAC from deploy/ is installed", plain(.source))]
@@ -19,33 +19,33 @@ pub enum LedgerError {
     /// The API server could not be reached, or failed.
     #[error("could not {what}: {}", plain(.source))]
     Unreachable { what: String, source: Box<kube::Error> },
-    /// No answer in time. What was sent may have been done.
+    /// No answer within the timeout. The request may have been carried out.
     #[error("could not {what}: no answer from the API server in time")]
     Timeout { what: String },
-    /// The objects that the ledger is about could not be read.
+    /// The objects of the claims could not be read.
     #[error(transparent)]
     Observe(#[from] ObserveError),
-    /// The ledger is there, but is not one that this version can work with. Nothing was written.
+    /// The ledger exists, but this version cannot work with it. Nothing was written.
     #[error("{source} (Lease {lease}; {})", source.outlook())]
     Format { lease: String, source: FormatError },
-    /// The ledger was lost, and is rebuilt. Nothing is granted before late creations have come or cannot.
+    /// The ledger was lost and is being rebuilt. Nothing is granted until late creations have arrived or cannot.
     #[error(
         "the ledger {lease} was lost or damaged and is being rebuilt; nothing is granted until that is done, which takes \
          as long as a late creation may ({} s)", grace.as_secs()
     )]
     Rebuilding {
         lease: String,
-        /// How long that takes at most, once it was found.
+        /// Maximum duration of the rebuild, from when the loss was found.
         grace: Duration,
     },
-    /// Someone deletes the ledger. Nothing was written.
+    /// The ledger is being deleted. Nothing was written.
     #[error("the ledger {lease} is being deleted{}; nothing is granted until it is gone", held_by(.finalizers))]
     BeingDeleted {
         lease: String,
-        /// What keeps it, each of another program: ours have none.
+        /// Finalizers that keep it, all set by other programs: we set none.
         finalizers: Vec<String>,
     },
-    /// The ledger has outgrown its place. Nothing was written.
+    /// The ledger is larger than a Lease may be. Nothing was written.
     #[error("the ledger {lease} would have {bytes} bytes, more than the {MAX_BYTES} that it may have")]
     TooLarge { lease: String, bytes: usize },
 }
@@ -66,7 +66,7 @@ impl LedgerError {
         }
     }
 
-    /// Whether the same may succeed within a second or so.
+    /// Whether a retry may succeed within about a second.
     pub fn passes_soon(&self) -> bool {
         matches!(
             self,
@@ -74,7 +74,7 @@ impl LedgerError {
         )
     }
 
-    /// Whether the same will succeed some time without a person doing anything.
+    /// Whether a retry will succeed at some time without a user's help.
     pub fn is_transient(&self) -> bool {
         let rebuilt = matches!(
             self,
@@ -95,7 +95,7 @@ fn held_by(finalizers: &[String]) -> String {
 
 #[derive(Debug, thiserror::Error)]
 pub enum UpdateError<E> {
-    /// The change itself said no, on a fresh ledger. Nothing was written.
+    /// The change refused, on a fresh ledger. Nothing was written.
     #[error(transparent)]
     Refused(E),
     /// The ledger could not be read or written.

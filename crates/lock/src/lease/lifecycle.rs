@@ -1,8 +1,8 @@
-//! The life of a ledger: made, opened, rebuilt after a loss, closed when idle.
+//! The life cycle of a ledger: created, opened, rebuilt after a loss, closed when idle.
 //!
-//! `Opening → Open → Closed`, and `Rebuilding → Open`. Only an open ledger grants. A marker outside the ledger is made
-//! before it and names it before it opens, so a reader that finds a marker that names a Lease which is not there, or is not
-//! readable, knows that a ledger was lost: creations that it admitted may still land, and are waited for.
+//! `Opening → Open → Closed`, and `Rebuilding → Open`. Only an open ledger grants. A marker outside the ledger is created
+//! before it and names it before it opens, so a reader that finds a marker naming a missing or unreadable Lease knows
+//! that a ledger was lost: creations that it admitted may still be stored, and are waited for.
 
 use std::{
     collections::HashMap,
@@ -16,14 +16,14 @@ use kube::api::{DeleteParams, PostParams, Preconditions};
 use super::{LedgerError, LedgerStore, Stored, body, bounded, lease_name, marker::EPOCHS};
 use crate::ledger::{FormatError, Ledger, Status};
 
-/// Steps from nothing to an open ledger, with those of others in between.
+/// Maximum number of steps from nothing to an open ledger, including steps of concurrent writers.
 const STEPS: usize = 8;
 
 impl LedgerStore {
-    /// The open ledger of a scope as it is now; a first one is made at once.
+    /// The open ledger of a scope; a first one is created at once.
     ///
-    /// It is filled from fresh lists of what runs, so that an object that exists is never ignored. A lost one is an error:
-    /// it is rebuilt by a [`LedgerRepair`].
+    /// It is filled from fresh lists of running objects, so that an existing object is never ignored. A lost ledger is an
+    /// error: a [`LedgerRepair`] rebuilds it.
     pub async fn open(&self, scope: &str) -> Result<Stored, LedgerError> {
         for _ in 0..STEPS {
             match self.read(scope).await? {
@@ -46,7 +46,7 @@ impl LedgerStore {
         Err(LedgerError::Changed { lease: lease_name(scope) })
     }
 
-    /// The ledger that [`open`](Self::open) would return, from reads alone.
+    /// The ledger that [`open`](Self::open) would return, without any write.
     pub async fn preview(&self, scope: &str) -> Result<Ledger, LedgerError> {
         let (uid, opened) = match self.read(scope).await? {
             None => (String::new(), None),
@@ -70,7 +70,7 @@ impl LedgerStore {
         }
     }
 
-    /// Marker, lists, Lease: each made only if it is not there.
+    /// Marker, lists, Lease: each is created only if it is missing.
     async fn make_first(&self, scope: &str) -> Result<(), LedgerError> {
         match self.marker(scope).await? {
             Some(marker) if !marker.ledger.is_empty() => return Err(self.rebuilding(scope)),
@@ -81,7 +81,7 @@ impl LedgerStore {
         self.create(scope, &ledger).await
     }
 
-    /// Create-only; one that is there is fine, and is looked at next.
+    /// Create-only; an existing Lease is fine, and is read next.
     async fn create(&self, scope: &str, ledger: &Ledger) -> Result<(), LedgerError> {
         let (lease, _) = body::lease_of(self.owner(scope), None, ledger)?;
         let name = lease_name(scope);
@@ -106,11 +106,11 @@ impl LedgerStore {
                 self.set_marker(scope, &marker, uid, ledger.bound).await?;
             }
             Some(marker) if marker.ledger == uid => ledger.bound = marker.epoch,
-            // Made by someone who had looked before a ledger was opened that is lost by now.
+            // Created by a process that had looked before another ledger was opened, which is lost by now.
             Some(marker) => {
                 (ledger.status, ledger.epoch) = (Status::Rebuilding, marker.epoch.max(ledger.epoch) + 1);
                 ledger.claims.clear();
-                // The marker names another, so it is not written as an open one is.
+                // The marker names another ledger, so this one is not written as an open one.
                 self.put_over(scope, &stored.lease, &ledger).await?;
                 return Err(self.rebuilding(scope));
             }
@@ -128,7 +128,7 @@ impl LedgerStore {
         bounded(&name, "write", put).await.map(|_| ())
     }
 
-    /// Removes a closed ledger, its marker first. Can be repeated by anyone at any point.
+    /// Removes a closed ledger, its marker first. Any process can repeat this at any point.
     async fn remove(&self, closed: &Stored) -> Result<(), LedgerError> {
         if let Some(marker) = self.marker(&closed.scope).await?
             && marker.ledger == closed.lease_uid()
@@ -138,7 +138,7 @@ impl LedgerStore {
         self.delete_lease(&closed.scope, &closed.lease).await
     }
 
-    /// Deletes exactly this version of the Lease; one that has changed or is gone stays as it is.
+    /// Deletes exactly this version of the Lease; a changed Lease stays, a missing one is fine.
     async fn delete_lease(&self, scope: &str, lease: &Lease) -> Result<(), LedgerError> {
         let preconditions = Preconditions {
             uid: lease.metadata.uid.clone(),
@@ -152,7 +152,7 @@ impl LedgerStore {
         }
     }
 
-    /// The error of a ledger that is lost. Meeting it has the ledger looked after soon.
+    /// The error for a lost ledger. Also requests a check of the ledger soon.
     fn rebuilding(&self, scope: &str) -> LedgerError {
         self.ask_for_attention();
         LedgerError::Rebuilding { lease: lease_name(scope), grace: self.grace }
@@ -162,15 +162,14 @@ impl LedgerStore {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepairOutcome {
     Fine,
-    /// It was lost, or is damaged: from now on nothing is granted.
+    /// It was lost, or is damaged: it grants nothing from now on.
     Lost,
-    /// A grace later, it was rebuilt from what is stored.
+    /// A grace later, it was rebuilt from the stored objects.
     Rebuilt,
     Removed,
 }
 
-/// Looks after ledgers: rebuilds those that are lost, removes those that are idle. Ages are counted on its own monotonic
-/// clock, from first sight.
+/// Repairs ledgers: rebuilds lost ones, removes idle ones. Ages are counted on its own monotonic clock, from first sight.
 #[derive(Debug)]
 pub struct LedgerRepair {
     grace: Duration,
@@ -179,12 +178,12 @@ pub struct LedgerRepair {
 }
 
 impl LedgerRepair {
-    /// Waits `grace` before a lost ledger grants again, and `idle` before an empty one of a profile is removed.
+    /// `grace`: wait before a lost ledger grants again; `idle`: wait before an empty ledger of a profile is removed.
     pub fn new(grace: Duration, idle: Duration) -> Self {
         Self { grace, idle, seen: HashMap::new() }
     }
 
-    /// Looks after the ledger of a scope once.
+    /// Checks the ledger of a scope once.
     pub async fn repair(
         &mut self,
         store: &LedgerStore,
@@ -211,7 +210,8 @@ impl LedgerRepair {
                 let epoch = u64::try_from(transitions).unwrap_or_default();
                 let epoch = epoch.max(marker.as_ref().map_or(0, |marker| marker.epoch));
                 match store.put_over(scope, &lease, &Ledger::lost(epoch, store.rules())).await {
-                    // It was edited so that the policy allows no next write. Once it is gone, the marker says that it was lost.
+                    // It was edited so that the policy allows no next write. Once it is deleted, the marker says that it
+                    // was lost.
                     Err(LedgerError::Denied { .. }) => {
                         let uid = lease.metadata.uid.as_deref().unwrap_or_default();
                         match marker {
@@ -258,7 +258,7 @@ impl LedgerRepair {
     }
 }
 
-/// Fills a lost ledger from what is stored, names it, and opens it.
+/// Fills a lost ledger from the stored objects, names it in the marker, and opens it.
 async fn rebuild(store: &LedgerStore, stored: &Stored) -> Result<RepairOutcome, LedgerError> {
     let (scope, uid) = (&stored.scope, stored.lease_uid());
     let mut ledger = store.from_running(scope).await?;
@@ -273,7 +273,7 @@ async fn rebuild(store: &LedgerStore, stored: &Stored) -> Result<RepairOutcome, 
     Ok(RepairOutcome::Rebuilt)
 }
 
-/// A marker that was lost or changed is made right again: the ledger is there.
+/// Corrects a marker that was lost or changed while the ledger exists.
 async fn name_in_marker(store: &LedgerStore, stored: &Stored) -> Result<(), LedgerError> {
     let (scope, uid, bound) = (&stored.scope, stored.lease_uid(), stored.ledger.bound);
     match store.marker(scope).await? {

@@ -1,5 +1,5 @@
-//! The marker of a scope: a ConfigMap that says which Lease is its ledger, and how far its epoch may have come. It
-//! outlives the ledger, and so tells a lost one from a first one.
+//! The marker of a scope: a ConfigMap with the uid of its ledger's Lease, and an upper bound of its epoch. It outlives
+//! the ledger, and so distinguishes a lost one from a first one.
 //!
 //! Every write is a create, a PUT that carries `resourceVersion`, or a delete with preconditions.
 
@@ -14,7 +14,7 @@ use kube::{
 use super::{LedgerError, LedgerStore, Stored, body, bounded, lease_name};
 use crate::ledger::MAX_EPOCH;
 
-/// How far ahead of a ledger's epoch its marker is written.
+/// How far (in epochs) the bound in the marker is written ahead of the ledger's epoch.
 pub(super) const EPOCHS: u64 = 1000;
 
 #[derive(Clone, Debug)]
@@ -29,17 +29,17 @@ pub(super) struct Marker {
 impl Marker {
     fn of(object: ConfigMap) -> Self {
         let ledger = text(&object, "ledger");
-        // What was edited must leave room for epochs: a ledger that goes on from here has to be readable.
+        // An edited epoch must leave room for more: a ledger that continues from it has to be readable.
         let epoch: u64 = text(&object, "epoch").parse().unwrap_or_default();
         Self { ledger, epoch: epoch.min(MAX_EPOCH / 2), object }
     }
 
-    /// A marker that was listed, with the scope that it says it is of.
+    /// A listed marker, with the scope that it names.
     pub(super) fn with_scope(object: ConfigMap) -> Option<(String, Self)> {
         Some((object.data.as_ref()?.get("scope")?.clone(), Self::of(object)))
     }
 
-    /// Whether it says of this ledger what is to be said of one that is open.
+    /// Whether its content matches this ledger, as required while the ledger is open.
     pub(super) fn names(&self, stored: &Stored) -> bool {
         self.ledger == stored.lease_uid() && self.epoch >= stored.ledger.bound
     }
@@ -56,7 +56,7 @@ impl LedgerStore {
         Ok(object.map(Marker::of))
     }
 
-    /// Makes a marker. Create-only: one that someone else has made meanwhile says something else, and is to be read.
+    /// Creates a marker. Create-only: a marker that another process has created meanwhile differs, and must be read.
     pub(super) async fn make_marker(&self, scope: &str, ledger: &str, epoch: u64) -> Result<(), LedgerError> {
         let name = lease_name(scope);
         let marker = ConfigMap {
@@ -78,7 +78,8 @@ impl LedgerStore {
         Ok(self.marker(scope).await?.is_some_and(|marker| !marker.ledger.is_empty()))
     }
 
-    /// Writes what the marker says. Conditional on its resourceVersion. An immutable marker is made again.
+    /// Writes the content of the marker. Conditional on its resourceVersion. An immutable marker is deleted and created
+    /// again.
     pub(super) async fn set_marker(
         &self,
         scope: &str,
@@ -112,14 +113,14 @@ impl LedgerStore {
         }
     }
 
-    /// Lets the epoch of a ledger come this far, and further. The new bound.
+    /// Raises the bound of a ledger's epoch to this epoch plus [`EPOCHS`]. Returns the new bound.
     pub(super) async fn raise_marker(&self, over: &Stored, epoch: u64) -> Result<u64, LedgerError> {
         let bound = epoch + EPOCHS;
         match self.marker(&over.scope).await? {
             Some(marker) if marker.ledger == over.lease_uid() || marker.ledger.is_empty() => {
                 self.set_marker(&over.scope, &marker, &marker.ledger, bound.max(marker.epoch)).await?;
             }
-            // It names another ledger: this one was lost, and is being looked after.
+            // It names another ledger: this one was lost, and is being repaired.
             Some(_) => return Err(LedgerError::Changed { lease: lease_name(&over.scope) }),
             None => self.make_marker(&over.scope, over.lease_uid(), bound).await?,
         }

@@ -13,21 +13,21 @@ use crate::{
 
 mod older;
 
-/// The newest format that this version reads. It is written only where it is needed: the oldest that holds a ledger is.
+/// The newest format that this version reads. Ledgers are written in the oldest format that can represent them.
 pub const FORMAT_VERSION: u32 = 4;
-/// Claims are lists in it. Format 4 is this one and [`State::Released`].
+/// In this format claims are lists. Format 4 adds [`State::Released`].
 const LISTS_VERSION: u32 = 3;
-/// The oldest format that this version reads: its claims are objects with names of fields. The format before it had neither
+/// The oldest format that this version reads: its claims are objects with field names. The format before it had neither
 /// checksum nor marker.
 const OLDEST_VERSION: u32 = 2;
 
-/// No ledger has an epoch beyond this: a grant each microsecond takes 140,000 years. One that says so was edited, and may
-/// have no next epoch.
+/// Maximum epoch: a grant each microsecond takes 140,000 years to get there. A larger one was edited, and may have no
+/// successor.
 pub(crate) const MAX_EPOCH: u64 = 1 << 62;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
-    /// Written by a newer version. Nothing may be written over it.
+    /// Written by a newer version. Must not be overwritten.
     #[error("the ledger has format {found}, this version knows {FORMAT_VERSION}: update this program")]
     Newer { found: u32 },
     /// Damaged, edited by hand, or older than anything this version reads. It is rebuilt.
@@ -36,7 +36,7 @@ pub enum FormatError {
 }
 
 impl FormatError {
-    /// What becomes of such a ledger without help.
+    /// What happens to such a ledger without a user's help.
     pub(crate) fn outlook(&self) -> &'static str {
         match self {
             Self::Newer { .. } => "a newer version wrote it, and it stays as it is",
@@ -61,12 +61,12 @@ struct Wire<C = WireClaim> {
     claims: Vec<C>,
 }
 
-/// Kind, namespace and name, then an entry for each uid. A list and no object: the API server reads, checks and stores this
-/// text at every creation, and names of fields were half of it.
+/// Kind, namespace and name, then an entry for each uid. A list and no object: the API server reads, checks and stores
+/// this text at every creation, and field names were half of it.
 #[derive(Serialize, Deserialize)]
 struct WireClaim(ObjectKind, String, String, Vec<WireEntry>);
 
-/// Uid, index into the footprints, state, epoch, since when, and what few entries have.
+/// Uid, index into the footprints, state, epoch, since, and rarely used fields.
 #[derive(Serialize, Deserialize)]
 struct WireEntry(
     String,
@@ -77,7 +77,7 @@ struct WireEntry(
     #[serde(default, skip_serializing_if = "Special::is_none")] Special,
 );
 
-/// A field more is no new format: a version that does not know it leaves it out when it writes.
+/// A new field needs no new format: a version that does not know it drops it when it writes.
 #[derive(Default, PartialEq, Serialize, Deserialize)]
 struct Special {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -118,8 +118,8 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl Ledger {
-    /// The format that this ledger is written in: the oldest that holds what is in it. So programs of the version before read
-    /// it, while both run and after a way back.
+    /// The format that this ledger is written in: the oldest that can represent it. So programs of the previous version
+    /// can read it, while both run and after a downgrade.
     fn format(&self) -> u32 {
         let mut entries = self.claims.iter().flat_map(|claim| &claim.entries);
         if entries.any(|entry| entry.state == State::Released) { FORMAT_VERSION } else { LISTS_VERSION }
@@ -154,11 +154,11 @@ impl Ledger {
             footprints: footprints.into_iter().cloned().collect(),
             claims,
         };
-        // Strings, numbers and lists of them: nothing that could fail to be written.
+        // Strings, numbers and lists of them: serialization cannot fail.
         serde_json::to_string(&wire).unwrap_or_default()
     }
 
-    /// Reads what `Ledger::to_json` wrote, in this version or in one before.
+    /// Reads a ledger written by `Ledger::to_json` of this version or an older one.
     pub fn from_json(text: &str) -> Result<Self, FormatError> {
         let unreadable = |e: &dyn std::fmt::Display| FormatError::Unreadable(e.to_string());
         let Version { v: found } = serde_json::from_str(text).map_err(|e| unreadable(&e))?;

@@ -1,4 +1,4 @@
-//! The word that a refused restore leaves: whom it keeps out, and for how long.
+//! The intent of a refused restore: which objects it keeps out, and for how long.
 
 use super::{Ask, Ledger, Status, room};
 use crate::{
@@ -6,12 +6,12 @@ use crate::{
     footprint::Footprint,
 };
 
-/// Intents that a ledger holds at most; a refused restore beyond it leaves none.
+/// Maximum number of intents in a ledger; a refused restore beyond it leaves none.
 pub(crate) const MAX_INTENTS: usize = 32;
 
 impl Ledger {
-    /// Leaves word that a restore was refused: new backups that overlap it are kept out for a while, and for longer if it came
-    /// before. One for a name; a later one takes the place of the earlier. Whether it was left.
+    /// Records that a restore was refused: new backups that overlap it are kept out for a while, and for longer if it
+    /// came before. One intent per name; a later one replaces the earlier. Returns whether it was recorded.
     pub fn leave_intent(
         &mut self,
         key: &ObjectKey,
@@ -28,7 +28,7 @@ impl Ledger {
         let word = match &before {
             _ if ask.insists => Word::Insisting,
             None => Word::Refused,
-            // One request that was looked at twice.
+            // The same request, decided twice.
             Some(before) if before.uid == uid => before.word,
             Some(_) => Word::Insisting,
         };
@@ -48,8 +48,8 @@ impl Ledger {
         true
     }
 
-    /// This word keeps nothing out any more, and is remembered; what waited for it has its turn in the same step. Returns whether
-    /// that was a change.
+    /// Turns an expected intent into one that keeps nothing out; claims that waited for it may be reserved in the same
+    /// step. Returns whether that was a change.
     pub fn lapse(&mut self, key: &ObjectKey, uid: &str) -> bool {
         let is_expected = |entry: &&mut Entry| entry.state == State::Intent && entry.word == Word::Expected;
         let lapsed =
@@ -68,8 +68,8 @@ impl Ledger {
         Self { claims, ..self.clone() }
     }
 
-    /// Notes which refused restores have nothing in their way any more: from now on they may come, and are not waited for
-    /// much longer.
+    /// Marks the refused restores that no longer conflict with anything: they may come now, and are expected only
+    /// briefly.
     pub(super) fn expect_the_refused(&mut self) {
         let refused = |entry: &Entry| entry.state == State::Intent && entry.word == Word::Refused;
         let all = self.claims.iter().flat_map(|claim| claim.entries.iter().map(move |entry| (claim, entry)));

@@ -1,4 +1,4 @@
-//! Who waits, for whom, and whose turn it is.
+//! The queue of a ledger: which entries wait, for which claims, and which is next.
 
 use std::collections::HashSet;
 
@@ -10,8 +10,8 @@ use crate::{
 };
 
 impl Ledger {
-    /// Reserves the place of everyone who waits and has nobody in the way any more: neither who holds, nor who waits and
-    /// came first. In the order in which they came. Notes of refused restores that they may come now.
+    /// Reserves every waiting entry without conflicts, neither with holders nor with earlier waiting entries, in order of
+    /// admission. Marks refused restores that may come now.
     pub(crate) fn promote(&mut self) {
         let waiting: Vec<(ObjectKey, String, Footprint)> = self
             .claims
@@ -34,15 +34,15 @@ impl Ledger {
         self.expect_the_refused();
     }
 
-    /// Whom an entry waits for: who holds what it wants, and who waits for it and came first.
+    /// The claims that an entry waits for: holders that conflict, and conflicting entries that waited earlier.
     pub fn behind(&self, key: &ObjectKey, uid: &str) -> Conflict {
         let holders =
             self.entry(key, uid).map(|entry| self.ahead_of(key, &entry.footprint)).unwrap_or_default();
         Conflict { key: key.clone(), holders }
     }
 
-    /// Whether a claim that waits has its place behind this name, which waits too. A name has one place in the queue,
-    /// whatever uids come under it.
+    /// Whether a waiting claim is behind this name, which waits too. A name has one position in the queue, for all its
+    /// uids.
     pub(super) fn is_behind(&self, claim: &Claim, key: &ObjectKey) -> bool {
         let waits = |claim: &Claim| claim.entries.iter().any(Entry::waits);
         let mut order =
@@ -50,7 +50,7 @@ impl Ledger {
         order.next().is_some_and(|first| first.key == *key)
     }
 
-    /// Whether this entry lets a restore that may wait go first: a backup that has not begun, and that nobody forced.
+    /// Whether this entry yields to a restore that may wait: a backup that has not begun and was not forced.
     pub(super) fn yields(&self, claim: &Claim, entry: &Entry) -> bool {
         self.rules.backups_yield
             && claim.key.kind == ObjectKind::Backup
@@ -58,8 +58,8 @@ impl Ledger {
             && !entry.forced
     }
 
-    /// The backups that let this restore go first, with the entries that do: backups that have not begun. A backup does not if the
-    /// restore itself has to wait for a claim that waits for the backup, such as a hold.
+    /// The backups that yield to this restore, with the entries that do: backups that have not begun. Not a backup with a
+    /// waiting follower that the restore must wait for itself, such as a hold.
     pub(super) fn yielding_to(&self, key: &ObjectKey, footprint: &Footprint) -> Vec<Claim> {
         let is_ahead = |claim: &&Claim| {
             let conflicts = |entry: &Entry| self.rules.conflicts(key, footprint, claim, entry);
@@ -71,7 +71,7 @@ impl Ledger {
         yielding
     }
 
-    /// The claims of these names, and those that wait behind them, but for that of the restore; in their order.
+    /// The claims of these names, and those that wait behind them, except the restore's, in their order.
     fn with_followers(&self, names: &[ObjectKey], restore: &ObjectKey) -> Vec<&Claim> {
         let mut found: Vec<&Claim> = Vec::new();
         for claim in &self.claims {
@@ -89,9 +89,9 @@ impl Ledger {
         found
     }
 
-    /// Takes the turns of these backups back, which [yield](Self::yielding_to) to this restore: they wait behind it. Those who
-    /// wait behind them move with them, so the order among these stays, and so do intents that came after them: they do not
-    /// keep them out. The write that does so is ordered with [activations](Self::activate), so none of them has begun.
+    /// Moves these backups, which [yield](Self::yielding_to) to this restore, back to Waiting behind it. Claims that wait
+    /// behind them move with them, so their relative order stays, and so do later intents, so that they do not keep the
+    /// backups out. The write that does so is ordered with [activations](Self::activate), so none of them has begun.
     pub(super) fn take_turns_back(&mut self, restore: &ObjectKey, yielding: &[Claim]) {
         for claim in yielding {
             for entry in &claim.entries {

@@ -1,4 +1,4 @@
-//! A claim that a person takes by force, and what is remembered of it.
+//! Release of a claim by force, and the record of it.
 
 use super::{Ledger, MAX_BYTES, Refusal};
 use crate::{
@@ -6,21 +6,21 @@ use crate::{
     footprint::{Footprint, json_bytes},
 };
 
-/// Bytes of the note about a release by force.
+/// Maximum length of the note about a release by force (bytes).
 const RELEASE_NOTE_BYTES: usize = 200;
-/// What stands around a note in the text of a ledger, at most.
+/// Upper bound of the JSON around a note in a ledger (bytes).
 const RELEASE_NOTE_FRAME: usize = 16;
 
-/// Who released a claim by force and why, to follow that it was.
+/// The note as a suffix of a message: who released a claim by force and why.
 pub fn by(note: &str) -> String {
     if note.is_empty() { String::new() } else { format!(" by {note}") }
 }
 
 impl Ledger {
-    /// Takes the claim of this uid away whatever its state, because a person says so; `by` says who and why. A new epoch:
-    /// tokens of the old one are worth nothing. Whether there was one to take.
+    /// Releases the claim of this uid by force, in any state; `by` says who and why. Starts a new epoch: tokens of the
+    /// old one are invalid. Returns whether there was a claim.
     ///
-    /// Where the object may work or come still, an entry remembers that it was released, so that it is not claimed again.
+    /// If its object may still work or be stored late, a Released entry stays, so that it is not claimed again.
     pub fn force_release(&mut self, key: &ObjectKey, uid: &str, by: &str) -> bool {
         let epoch = self.epoch + 1;
         let Some(entry) = self.entry_mut(key, uid).filter(|entry| entry.state != State::Released) else {
@@ -32,7 +32,7 @@ impl Ledger {
             }
             State::Settling | State::Intent | State::Released => false,
         };
-        // It keeps its name only, so that there is always room for it.
+        // The entry keeps no footprint, so that there is always room for it.
         let nothing = Footprint::namespaces([""; 0]);
         *entry = Entry { epoch, ..Entry::new(uid, nothing, State::Released, &entry.since) };
         self.epoch = epoch;
@@ -44,7 +44,7 @@ impl Ledger {
         true
     }
 
-    /// Notes who released a claim, and why, as far as there is room for it.
+    /// Adds the note about who released a claim and why, if there is room for it.
     fn note_release(&mut self, key: &ObjectKey, uid: &str, by: &str) {
         let note = &by[..by.floor_char_boundary(RELEASE_NOTE_BYTES)];
         if self.bytes_at_most() + json_bytes(note) + RELEASE_NOTE_FRAME > MAX_BYTES {

@@ -1,4 +1,4 @@
-//! How much a ledger holds, and of what.
+//! Limits on the content of a ledger, by kind and requester.
 
 use std::fmt;
 
@@ -10,22 +10,23 @@ use crate::{
     footprint::{Footprint, json_bytes},
 };
 
-/// Entries that a ledger holds at most.
+/// Maximum number of entries in a ledger.
 pub(crate) const MAX_ENTRIES: usize = 1000;
-/// Bytes of JSON that a ledger grows to at most; the API server allows 262,144 for all annotations together.
+/// Maximum size of a ledger's JSON (bytes); the API server allows 262,144 for all annotations together.
 pub(crate) const MAX_BYTES: usize = 240 * 1024;
-/// Entries that one person or one schedule may have in a ledger.
+/// Maximum number of entries of one user or one schedule in a ledger.
 pub(crate) const SHARE_ENTRIES: usize = MAX_ENTRIES / 2;
-/// Bytes that these may take.
+/// Maximum size of these entries (bytes).
 pub(crate) const SHARE_BYTES: usize = MAX_BYTES / 2;
 
-/// Who comes in. Each may fill a ledger further than the one before, so that nothing is kept out by what matters less.
+/// Class of a newcomer. Each class may fill a ledger further than the one before, so that less important claims cannot
+/// keep more important ones out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     Backups,
     Restores,
     Deletions,
-    /// Holds, and what a person forces.
+    /// Holds, and objects that a user forces.
     People,
 }
 
@@ -40,7 +41,7 @@ impl Room {
         }
     }
 
-    /// How far it may fill a ledger, in thousandths.
+    /// Share of the ledger that it may fill, in thousandths.
     fn part(self) -> usize {
         match self {
             Self::Backups => 750,
@@ -58,7 +59,7 @@ impl Room {
         MAX_BYTES * self.part() / 1000
     }
 
-    /// What the rest is kept for.
+    /// What the remaining room is reserved for, for messages.
     pub(crate) fn rest(self) -> &'static str {
         match self {
             Self::Backups => ", and the rest is kept for restores, deletions, holds and break-glass",
@@ -80,15 +81,15 @@ impl fmt::Display for Room {
     }
 }
 
-/// What stands in a ledger for one requester.
+/// The digest of a requester, as stored in a ledger.
 pub(super) fn digest_of(requester: &str) -> String {
     if requester.is_empty() { String::new() } else { short_sha256(requester.as_bytes(), 4) }
 }
 
 impl Ledger {
-    /// Whether one more entry has its place among those of its kind, and of its requester.
+    /// Checks that one more entry fits into the limits of its kind and its requester.
     pub(super) fn has_room(&self, key: &ObjectKey, entry: &Entry, ask: &Ask) -> Result<(), Refusal> {
-        // The word of a refused restore takes no room from those that are admitted.
+        // The intent of a refused restore takes no room from admitted restores.
         let kind = if entry.state == State::Intent { ObjectKind::Backup } else { key.kind };
         let room = Room::of(kind, ask.urgent);
         let (entries, bytes) = (self.len(), self.bytes_with_also(key, entry));
@@ -108,25 +109,25 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether an object that runs still has its place: as far as deletions may come, so that people can still do something.
+    /// Whether a running object still fits: up to the limit of deletions, so that users can still act.
     pub(crate) fn has_room_for_running(&self, key: &ObjectKey, entry: &Entry) -> bool {
         let room = Room::Deletions;
         self.len() < room.entries() && self.bytes_with_also(key, entry) <= room.bytes()
     }
 
-    /// Lets every entry cover everything, which takes the least room and errs on the safe side.
+    /// Widens every footprint to everything, which takes the least room and errs on the safe side.
     pub(super) fn widen(&mut self) {
         for entry in self.claims.iter_mut().flat_map(|claim| &mut claim.entries) {
             entry.footprint = Footprint::everything();
         }
     }
 
-    /// Whether it stands for objects that run and had no room in it.
+    /// Whether it has an overflow claim, for running objects that had no room in it.
     pub fn overflows(&self) -> bool {
         self.claim(&overflow()).is_some()
     }
 
-    /// One claim for all that has no room: nothing comes in until that has changed.
+    /// Adds one claim for all running objects without room: nothing is admitted until that has changed.
     pub(super) fn overflow(&mut self, since: &str) {
         const WHY: &str =
             "more is running than the ledger has room for: nothing new comes in until some has ended";
@@ -136,7 +137,8 @@ impl Ledger {
         }
     }
 
-    /// The same without that claim. What waits for it goes on waiting until what it stood for was taken in.
+    /// The same without the overflow claim. Claims that wait for it stay Waiting until the objects it stood for were
+    /// adopted.
     pub(crate) fn without_overflow(&self) -> Self {
         let claims = self.claims.iter().filter(|claim| claim.key != overflow()).cloned().collect();
         Self { claims, ..self.clone() }
@@ -146,11 +148,11 @@ impl Ledger {
         self.bytes_at_most() + entry_bytes(key, entry) + entry.footprint.bytes_at_most()
     }
 
-    /// The size of the JSON, a little too large: cheap enough to be asked at every grant.
+    /// Upper bound of the size of the JSON (bytes): cheap enough for every grant.
     pub(super) fn bytes_at_most(&self) -> usize {
         let entries = || self.claims.iter().flat_map(|claim| &claim.entries);
         let all = self.bytes_with(entries().map(|entry| &entry.footprint));
-        // Far from full, it need not be known which footprints are equal.
+        // Far from full, equal footprints need not be found.
         if all <= SHARE_BYTES { all } else { self.bytes_with(self.footprints()) }
     }
 
@@ -174,19 +176,19 @@ impl Ledger {
     }
 }
 
-/// The name of the claim for what has no room. No object and no hold of a person can have it.
+/// The name of the overflow claim. No object and no user's hold can have it.
 fn overflow() -> ObjectKey {
     ObjectKey::new(ObjectKind::Hold, "", "overflow")
 }
 
-/// What an entry adds to the JSON at most, with its claim around it and without its footprint. What may be noted of it later
-/// is in it: a ledger has room for that.
+/// Upper bound of what an entry adds to the JSON (bytes), including its claim and later notes, without its footprint: a
+/// ledger has room for these notes.
 fn entry_bytes(key: &ObjectKey, entry: &Entry) -> usize {
-    // Brackets, quotes, words and numbers; and the word of an intent.
+    // Brackets, quotes, words and numbers; and the [`Word`] of an intent.
     const FRAME: usize = 112;
     let word = if entry.state == State::Intent { r#""word":"Remembered","#.len() } else { 0 };
     let texts = [key.kind.as_str(), &key.namespace, &key.name, &entry.uid, &entry.since];
-    // The names of these stand before them.
+    // The field names of these are written before them.
     let fields = [("note", &entry.note), ("revives", &entry.revives), ("by", &entry.requester)];
     let field = |(name, text): (&str, &String)| {
         if text.is_empty() { 0 } else { r#""":"","#.len() + name.len() + json_bytes(text) }

@@ -32,7 +32,7 @@ fn on(namespaces: &[&str]) -> Footprint {
     Footprint::namespaces(namespaces.iter().copied())
 }
 
-/// Asks, and takes no for an answer.
+/// Requests admission without queueing.
 fn admit(ledger: &mut Ledger, key: &ObjectKey, uid: &str, namespaces: &[&str]) -> Result<Grant, Refusal> {
     ledger.admit(key, uid, &on(namespaces), SINCE, &Ask::default())
 }
@@ -41,7 +41,7 @@ fn queue_up(ledger: &mut Ledger, key: &ObjectKey, uid: &str, namespaces: &[&str]
     ledger.admit(key, uid, &on(namespaces), SINCE, &Ask::queued())
 }
 
-/// Asks as someone who may break the glass.
+/// Requests admission by force.
 fn force(ledger: &mut Ledger, key: &ObjectKey, uid: &str, namespaces: &[&str]) -> Result<Grant, Refusal> {
     ledger.admit(key, uid, &on(namespaces), SINCE, &Ask::forced("the house burns"))
 }

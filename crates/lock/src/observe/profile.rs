@@ -1,4 +1,4 @@
-//! The kinds of a profile as resources, and what its scopes are named.
+//! The kinds of a profile as API resources, and the names of its scopes.
 
 use backup_core::{
     api::{Backup, DeleteBackupRequest},
@@ -9,7 +9,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 
 use crate::claim::{ObjectKey, ObjectKind};
 
-/// The resource that the objects of such claims are; none if they have no objects.
+/// The resource of this kind's objects; `None` if it has none.
 pub fn resource(profile: &Profile, kind: ObjectKind) -> Option<ApiResource> {
     match kind {
         ObjectKind::Backup => Some(of_rule(profile, &profile.backup)),
@@ -20,7 +20,7 @@ pub fn resource(profile: &Profile, kind: ObjectKind) -> Option<ApiResource> {
     }
 }
 
-/// The object that a claim is about, as events name it; none if there is no object.
+/// A reference to the object of a claim, for events; `None` if there is no object.
 pub fn reference(profile: &Profile, key: &ObjectKey, uid: &str) -> Option<ObjectReference> {
     let resource = resource(profile, key.kind)?;
     Some(ObjectReference {
@@ -33,7 +33,7 @@ pub fn reference(profile: &Profile, key: &ObjectKey, uid: &str) -> Option<Object
     })
 }
 
-/// The kinds whose objects run, with their resources.
+/// The kinds of a profile that are listed for running objects, with their resources.
 pub(crate) fn listed(profile: &Profile) -> Vec<(ObjectKind, ApiResource)> {
     let mut kinds = vec![ObjectKind::Restore, ObjectKind::Backup];
     if matches!(profile.scope, ScopeRule::Cluster) {
@@ -42,7 +42,7 @@ pub(crate) fn listed(profile: &Profile) -> Vec<(ObjectKind, ApiResource)> {
     kinds.into_iter().filter_map(|kind| Some((kind, resource(profile, kind)?))).collect()
 }
 
-/// Namespace and name of the database cluster that a scope is.
+/// Namespace and name of the database cluster that a scope stands for.
 pub(crate) fn cluster_of(scope: &str) -> Option<(&str, &str)> {
     let mut parts = scope.splitn(3, '/').skip(1);
     Some((parts.next()?, parts.next()?))

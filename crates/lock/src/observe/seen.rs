@@ -1,4 +1,4 @@
-//! What an object says of itself.
+//! The state of an object as its stored fields show it.
 
 use backup_core::{
     labels::{
@@ -17,26 +17,26 @@ use crate::{
     transition::ObservedState,
 };
 
-/// An object as it is stored now, as far as the lock needs to know.
+/// A stored object, reduced to what the lock needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
     pub key: ObjectKey,
     pub uid: String,
     /// Its resourceVersion.
     pub version: String,
-    /// The scope it belongs to; none if that cannot be told.
+    /// The scope it belongs to; `None` if unknown.
     pub scope: Option<String>,
     /// Its phase, in words; unset is New.
     pub phase: String,
     /// Whether this version knows that phase. An unknown one counts as active.
     pub known: bool,
-    /// It needs no place: its work has ended, will never begin, or rests.
+    /// It needs no claim: its work has ended, will never begin, or its claim was released early.
     pub over: bool,
-    /// It needs no place for now, and may claim one again.
+    /// Its claim is released early; it may claim again.
     pub rests: bool,
     pub new: bool,
     pub deleting: bool,
-    /// A person has written its end while it was at work: its worker may not have stopped.
+    /// A user has written its terminal phase while it was running: its worker may not have stopped.
     pub held: bool,
     /// When it was created, as RFC 3339.
     pub created: String,
@@ -44,12 +44,12 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// What an object says of itself. Works on objects that cannot be decoded into their type.
+    /// Reads the state from an object, including objects that cannot be decoded into their type.
     pub fn of(profile: &Profile, kind: ObjectKind, object: &DynamicObject) -> Self {
         Self::named(profile, kind, &object.namespace().unwrap_or_default(), &object.name_any(), object)
     }
 
-    /// The same of an object whose name is known from elsewhere.
+    /// The same for an object whose name is known from another source.
     pub fn named(
         profile: &Profile,
         kind: ObjectKind,
@@ -70,7 +70,7 @@ impl Observed {
             (Some(VELERO_SCOPE.to_owned()), phase, true, over, matches!(phase, "" | "New"))
         };
         let rests = !over && rests(profile, kind, phase, object);
-        // Our controller takes its finalizer off in the write of the end.
+        // Our controller removes its finalizer in the write of the terminal phase.
         let held = over && profile.engine && has_worker(kind, object);
         Self {
             key: ObjectKey::new(kind, namespace, name),
@@ -90,7 +90,7 @@ impl Observed {
     }
 }
 
-/// The object with its metadata, which is apart from its other fields.
+/// The object as one JSON value, with its metadata, which [`DynamicObject`] keeps apart.
 fn with_metadata(name: &str, object: &DynamicObject) -> Value {
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..object.metadata.clone() };
     let mut whole = object.data.as_object().cloned().unwrap_or_default();
@@ -98,8 +98,8 @@ fn with_metadata(name: &str, object: &DynamicObject) -> Value {
     Value::Object(whole)
 }
 
-/// Whether an object of our own engine is being deleted, and its worker has let it go or never had it: a deleted object is not begun,
-/// and a worker keeps its finalizer until it has stopped. What others still do with it is not work.
+/// Whether an object of our own engine is being deleted and has no worker (stopped, or never started): a deleted object
+/// is not begun, and a worker keeps its finalizer until it has stopped. Other programs' finalizers are not work.
 fn was_let_go(kind: ObjectKind, object: &DynamicObject) -> bool {
     let works = matches!(kind, ObjectKind::Backup | ObjectKind::Restore);
     works && object.metadata.deletion_timestamp.is_some() && !has_worker(kind, object)
@@ -115,9 +115,9 @@ fn has_worker(kind: ObjectKind, object: &DynamicObject) -> bool {
     object.finalizers().iter().any(|name| name == work)
 }
 
-/// Whether work that has begun needs nothing of the cluster for now. A deletion waits for its store: there may be more of these than
-/// a ledger holds, and the phase of the backup keeps restores out. A backup of our own engine has collected everything, and only
-/// its store has still to take it.
+/// Whether the claim of begun work may be released early. A waiting deletion only waits for its store: there may be more
+/// of these than a ledger holds, and the phase of the backup keeps restores out. A backup of our own engine has collected
+/// everything, and only the upload to its store remains.
 fn rests(profile: &Profile, kind: ObjectKind, phase: &str, object: &DynamicObject) -> bool {
     let has = |annotation| object.annotations().contains_key(annotation);
     match kind {
@@ -132,14 +132,14 @@ fn rests(profile: &Profile, kind: ObjectKind, phase: &str, object: &DynamicObjec
 }
 
 impl Observed {
-    /// The state of its entry, if it has none and is taken in as it is.
+    /// The state of its entry when it is adopted without one.
     pub fn state(&self) -> State {
         if self.new { State::Reserved } else { State::Active }
     }
 }
 
 impl ObservedState {
-    /// The part of it that entries are judged by.
+    /// The fields that entries are judged by.
     pub fn of(object: Option<&Observed>, settled: bool) -> Self {
         let Some(object) = object else { return Self { settled, ..Self::default() } };
         Self {
@@ -162,7 +162,7 @@ mod tests {
     fn a_deletion_is_over_when_it_is_answered_and_while_it_rests() {
         for (phase, annotation, over) in [
             (None, None, false),
-            // Set by somebody who would like to get around the lock.
+            // Set by a user who tries to bypass the lock.
             (None, Some(DELETION_RESTS_ANNOTATION), false),
             (Some("New"), Some(DELETION_RESTS_ANNOTATION), false),
             (Some("InProgress"), None, false),
@@ -210,7 +210,7 @@ mod tests {
             ("FinalizingPartiallyFailed", None, true, true),
             ("FinalizingPartiallyFailed", Some(COLLECTS_AGAIN_ANNOTATION), true, false),
             ("Finalizing", Some(COLLECTS_AGAIN_ANNOTATION), true, false),
-            // Velero's server reads items in this phase.
+            // Velero's server still reads items in this phase.
             ("Finalizing", None, false, false),
             ("Finalizing", Some("backup-controller/other"), true, true),
         ] {

@@ -1,4 +1,4 @@
-//! Whether the API server asks a webhook about all that has to be kept apart, as far as its registration says. Pure.
+//! Whether the registration makes the API server call a webhook for all requests that the lock must see. Pure.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::Registration;
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
-/// Requests that a webhook has to be asked about.
+/// Requests for which a webhook must be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardedRequest {
     pub group: String,
@@ -23,7 +23,7 @@ pub struct GuardedRequest {
 }
 
 impl GuardedRequest {
-    /// The requests by which work of a profile begins or grows, and by which a backup that may be restored goes.
+    /// The requests that start or widen work of a profile, and those that delete a backup that may be restored.
     pub fn of(profile: &Profile) -> Vec<Self> {
         let request = |plural: &str, operation| Self {
             group: profile.group.clone(),
@@ -40,15 +40,16 @@ impl GuardedRequest {
 }
 
 impl Registration {
-    /// Why requests pass this registration without being asked about, a sentence each. `namespaces` are those whose requests
-    /// count, with their labels. Conditions (`matchConditions`) are not judged: only a request shows what they let pass.
+    /// Reasons why requests bypass the webhook with this registration, a sentence each. `namespaces` are the relevant
+    /// namespaces, with their labels. Conditions (`matchConditions`) are not judged: only a request shows what they
+    /// exclude.
     pub fn gaps(
         configuration: &ValidatingWebhookConfiguration,
         requests: &[GuardedRequest],
         namespaces: &BTreeMap<String, Labels>,
     ) -> Vec<String> {
         let webhooks = || configuration.webhooks.iter().flatten();
-        // A webhook that is asked about other things (Schedules) keeps nothing apart.
+        // A webhook that is called for other things (Schedules) is not part of the lock.
         let keeps_apart = |webhook: &&ValidatingWebhook| {
             let has_rules = webhook.rules.as_ref().is_some_and(|rules| !rules.is_empty());
             requests.is_empty() || !has_rules || requests.iter().any(|request| covers(webhook, request))
@@ -68,7 +69,7 @@ impl Registration {
         gaps
     }
 
-    /// Whether a selector of the registration needs the labels of namespaces to be judged.
+    /// Whether judging a selector of the registration needs the labels of namespaces.
     pub fn selects_namespaces(configuration: &ValidatingWebhookConfiguration) -> bool {
         let selectors = configuration.webhooks.iter().flatten().map(|webhook| &webhook.namespace_selector);
         selectors.flatten().any(|selector| !is_empty(selector))
@@ -148,7 +149,7 @@ mod tests {
             ("/webhooks/0/namespaceSelector", others, left_out),
             ("/webhooks/0/namespaceSelector", json!({ "matchLabels": { "guarded": "yes" } }), left_out),
             ("/webhooks/0/objectSelector", json!({ "matchLabels": { "guarded": "yes" } }), objects),
-            // Schedules claim nothing.
+            // Schedules have no claims.
             ("/webhooks/2/failurePolicy", json!("Ignore"), ""),
             ("/webhooks/0/rules", json!([]), all),
             ("/webhooks/0/rules/0/scope", json!("Cluster"), all),

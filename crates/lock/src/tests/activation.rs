@@ -1,4 +1,4 @@
-//! The right to work is given once, to what is stored and has its place.
+//! A claim is activated once, for a stored object with a place.
 
 use super::*;
 use crate::{
@@ -17,7 +17,7 @@ async fn work_may_start_only_with_an_activated_claim() {
     let token = activate(&store, &b, "1").await.unwrap();
     assert_eq!(activate(&store, &b, "1").await.unwrap(), token, "a successor gets the same token");
     assert!(holds(&store, &b, "1", &token).await.unwrap());
-    // So did this one, but something is in its way.
+    // This one was created then too, but it conflicts.
     api.put_velero("Restore", "r", "2", "", &all());
     match activate(&store, &r, "2").await {
         Err(ActivateError::Conflict(conflict)) => assert_eq!(conflict.holders[0].key, b),
@@ -51,7 +51,7 @@ async fn nobody_is_kept_from_work_by_a_claim_whose_work_is_over() {
         api.put_velero("Backup", name, uid, "New", &all());
         activate(&store, &backup(name), uid).await.unwrap();
     }
-    // Both are over, and not released yet. The restore comes while the webhook is off.
+    // Both are over, and not released yet. The restore is created while the webhook is off.
     api.put_velero("Backup", "ended", "1", "Completed", &all());
     api.delete_velero("Backup", "went");
     api.put_velero("Restore", "r", "3", "", &all());
@@ -81,7 +81,7 @@ async fn an_edit_between_admission_and_start_is_claimed_or_refused() {
     activate(&store, &backup("busy"), "2").await.unwrap();
     api.put_velero("Restore", "r", "1", "", &only("c"));
     assert!(matches!(activate(&store, &restore("r"), "1").await, Err(ActivateError::Conflict(_))));
-    // Once it works, an edit gives it nothing.
+    // Once it is Active, an edit adds nothing to its footprint.
     api.put_velero("Restore", "r", "1", "InProgress", &only("d"));
     assert!(!activate(&store, &restore("r"), "1").await.unwrap().footprint.includes("d"));
 }
@@ -97,7 +97,7 @@ async fn a_restore_that_names_its_backup_and_its_schedule_touches_what_the_backu
     }
 }
 
-/// A restore that waits for a backup that works.
+/// A restore that waits for a running backup.
 async fn waiting() -> (FakeApi, LedgerStore) {
     let (api, store) = setup();
     api.put_velero("Backup", "b", "1", "InProgress", &all());
@@ -127,7 +127,7 @@ async fn who_waits_may_not_work_and_is_no_failure() {
 async fn who_waits_for_one_that_is_over_gets_its_place_and_works() {
     for gone in [false, true] {
         let (api, store) = waiting().await;
-        // Over, and not released: its controller is down.
+        // Over but not released: its controller is down.
         if gone {
             api.delete_velero("Backup", "b");
         } else {
@@ -155,7 +155,7 @@ async fn the_release_of_the_last_blocker_lets_the_first_who_waits_work_and_no_ot
     assert!(matches!(activate(&store, &restore("second"), "3").await, Err(ActivateError::Waiting(_))));
     assert_eq!(api.writes(), writes);
     activate(&store, &restore("r"), "2").await.unwrap();
-    // Its holder is there and works: it is not cleared away.
+    // Its holder runs: its claim is not freed.
     assert!(matches!(activate(&store, &restore("second"), "3").await, Err(ActivateError::Waiting(_))));
     api.put_velero("Restore", "r", "2", "Failed", &all());
     assert!(activate(&store, &restore("second"), "3").await.is_ok());
@@ -229,7 +229,7 @@ async fn what_a_person_holds_is_not_cleared_away() {
 
 #[tokio::test(start_paused = true)]
 async fn an_activation_and_a_collection_of_the_same_reservation_are_ordered() {
-    // The collector has judged, and just before its write the object came and works.
+    // The collector has judged, and just before its write the object is stored and activated.
     let (api, store) = setup();
     admit(&store, &restore("r"), "1").await.unwrap();
     let mut collector = Collector::new(Times { grace: Duration::ZERO, ..Times::default() }, store.ends());
@@ -260,7 +260,7 @@ async fn a_place_that_has_to_settle_is_given_back_and_cleared_no_sooner() {
     activate(store, &restore("r"), "1").await.unwrap();
     api.put_velero("Restore", "r", "1", "Completed", &all());
     api.put_velero("Backup", "b", "2", "", &all());
-    // Over, and not released yet: it is not simply cleared away.
+    // Over but not released yet: its claim is not simply freed.
     assert!(matches!(activate(store, &backup("b"), "2").await, Err(ActivateError::Conflict(_))));
     assert!(release(store, &restore("r"), "1").await.unwrap());
     assert_eq!(ledger(store).await.entry(&restore("r"), "1").unwrap().state, State::Settling);
@@ -275,7 +275,7 @@ async fn a_place_that_has_to_settle_is_given_back_and_cleared_no_sooner() {
         );
     }
     activate(store, &backup("b"), "2").await.unwrap();
-    // A backup has changed nothing, and neither has a restore that never worked.
+    // A backup has changed nothing, and neither has a restore that never started.
     assert!(release(store, &backup("b"), "2").await.unwrap());
     admit(store, &restore("idle"), "3").await.unwrap();
     assert!(release(store, &restore("idle"), "3").await.unwrap());

@@ -1,13 +1,13 @@
-//! The time at which a place is free, as a refusal names it, is not later than the place is free.
+//! The place is free no later than a refusal says.
 
 use tokio::time::{Instant, sleep};
 
 use super::{upkeep::keep, *};
 use crate::{claim::Word, collect::Collector};
 
-/// Time of each request.
+/// Duration of each request.
 const ANSWER: Duration = Duration::from_millis(100);
-/// Time of a creation that is decided on.
+/// Duration of a creation's admission.
 const DECISION: Duration = Duration::from_secs(1);
 
 async fn leave_intent(store: &LedgerStore, insists: bool) {
@@ -18,7 +18,7 @@ async fn leave_intent(store: &LedgerStore, insists: bool) {
     assert!(store.change(VELERO_SCOPE, deadline(), change).await.unwrap());
 }
 
-/// What keeps a backup or a restore out, and which of the two.
+/// Creates an entry of this kind that keeps an object out; returns the key of that object.
 async fn make(kind: &str, store: &LedgerStore) -> ObjectKey {
     match kind {
         "reservation" => {
@@ -28,14 +28,14 @@ async fn make(kind: &str, store: &LedgerStore) -> ObjectKey {
         "insisting" => leave_intent(store, true).await,
         _ => {
             leave_intent(store, false).await;
-            // Nothing is in its way.
+            // It conflicts with nothing.
             assert_eq!(ledger(store).await.entry(&restore("r"), "1").unwrap().word, Word::Expected);
         }
     }
     backup("new")
 }
 
-/// How long something of this kind keeps another out after it was asked about, and how long it was said to.
+/// How long an entry of this kind keeps an object out after a refusal, and how long the refusal said.
 async fn kept_out(kind: &str, phase: Duration, asked: Duration) -> (Duration, Duration) {
     let api = FakeApi::new();
     api.slow(ANSWER);

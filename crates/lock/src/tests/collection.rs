@@ -1,4 +1,4 @@
-//! What nobody holds is freed, and nothing else.
+//! Claims without a working object are freed, and no others.
 
 use super::*;
 use crate::collect::Collected;
@@ -34,7 +34,7 @@ async fn claims_of_objects_that_ended_or_went_are_freed_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_reservation_without_an_object_takes_a_grace_a_suspicion_and_another_look() {
     let (api, store) = setup();
-    // Another object has the name: the reservation of this uid is an orphan all the same.
+    // Another object has the name: the reservation of this uid is still an orphan.
     api.put_velero("Backup", "b", "other", "InProgress", &all());
     store.open(VELERO_SCOPE).await.unwrap();
     admit(&store, &backup("b"), "1").await.unwrap();
@@ -64,7 +64,7 @@ async fn the_suspicion_of_another_does_not_shorten_ones_own_grace() {
     pass(&mut early, &store, start).await;
     pass(&mut early, &store, start + GRACE).await;
     assert!(ledger(&store).await.entry(&restore("r"), "1").unwrap().suspect);
-    // A replica that starts only now, or whose clock is an hour ahead, begins to count when it first looks.
+    // A replica that starts only now, or whose clock is an hour ahead, counts from its first look.
     let ahead = start + Duration::from_hours(1);
     for after in [0, 60, 119] {
         let at = ahead + Duration::from_secs(after);
@@ -107,7 +107,7 @@ async fn an_age_begins_anew_when_the_object_was_there_in_between() {
     let left = times.left(&claim.key, &claim.entries[0], start + GRACE);
     assert_eq!(left, GRACE + looks, "it is not even waited for");
 
-    // Nor when its claim was freed, and it was admitted again: it is taken back to life.
+    // Nor when its claim was freed and it was admitted again, as a revival.
     let mut times = Collector::new(Times::default(), store.ends());
     assert!(times.judge_entries(&claim, &crate::transition::ObservedState::default(), start).is_empty());
     let revived = crate::Entry { revives: "41".to_owned(), ..claim.entries[0].clone() };
@@ -132,7 +132,7 @@ async fn an_api_server_that_can_not_tell_frees_nothing() {
     let (api, store) = setup();
     admit(&store, &restore("r"), "1").await.unwrap();
     let mut collector = collector(&store, Duration::ZERO);
-    // A kind that is not served is "not found" too, but names no object.
+    // A kind that is not served is "not found" too, but the error names no object.
     api.unserve("velero.io");
     for _ in 0..3 {
         let collected = pass(&mut collector, &store, Instant::now()).await;
@@ -211,7 +211,7 @@ async fn who_was_refused_and_does_not_come_is_not_waited_for() {
     }
     pass(&mut collector, &store, at(121)).await;
     admit(&store, &backup("b2"), "3").await.unwrap();
-    // That it was here is known for a while.
+    // The refusal is remembered for a while.
     assert!(store.change(VELERO_SCOPE, deadline(), refuse).await.unwrap());
     for seconds in [122, 241] {
         pass(&mut collector, &store, at(seconds)).await;
@@ -240,7 +240,7 @@ async fn the_word_of_a_refused_restore_lapses_after_its_time() {
     admit(&store, &backup("b"), "2").await.unwrap();
 }
 
-/// Every request takes so long that one after the other would take minutes.
+/// Requests are slow enough that sequential ones would take minutes.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_orphans_are_collected_within_thirty_seconds() {
     let (api, store) = setup();

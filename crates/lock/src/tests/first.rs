@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Writes from nothing to an open ledger.
+/// Number of writes from nothing to an open ledger.
 const WRITES: u64 = 4;
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/velero/leases";
 const MARKERS: &str = "/api/v1/namespaces/velero/configmaps";
@@ -16,7 +16,7 @@ async fn a_first_ledger_holds_what_runs_already() {
     api.put_velero("Backup", "future", "4", "SomePhaseOfTomorrow", &json!({"ttl": 7}));
     let refused = admit(&store, &restore("r"), "5").await.unwrap_err();
     assert!(refused.to_string().contains("Backup velero/future"), "{refused}");
-    // A refused change was not written, but the ledger was made.
+    // The refused change was not written, but the ledger was created.
     let ledger = ledger(&store).await;
     assert_eq!((ledger.len(), ledger.status), (3, Status::Open));
     assert_eq!(ledger.entry(&backup("running"), "1").unwrap().state, State::Active);
@@ -33,7 +33,8 @@ async fn no_ledger_is_made_while_nobody_can_tell_what_runs() {
     store.open(VELERO_SCOPE).await.unwrap();
 }
 
-/// Opens a first ledger and crashes after so many writes. What is left: the marker and its ledger, and the Lease's status.
+/// Opens a first ledger and crashes after this many writes. Returns what is left: the ledger named in the marker, and the
+/// Lease's status.
 async fn crashed(writes: u64, last: LastWrite) -> (FakeApi, Option<String>, Option<Status>) {
     let (api, store) = setup();
     api.put_velero("Restore", "running", "1", "InProgress", &all());
@@ -120,7 +121,7 @@ async fn replicas_that_make_a_first_ledger_at_the_same_time_make_one() {
 #[tokio::test(start_paused = true)]
 async fn one_who_slept_before_the_lease_while_a_ledger_came_and_was_lost_opens_nothing() {
     let (api, store) = setup();
-    // Between its marker and its Lease: someone else opened a ledger, granted up to epoch 7, and it was lost.
+    // Between its marker and its Lease: another process opened a ledger, granted up to epoch 7, and that ledger was lost.
     api.before("POST", LEASES, |api| {
         api.edit(MARKER_PATH, |marker| marker["data"]["ledger"] = json!("another"));
         api.edit(MARKER_PATH, |marker| marker["data"]["epoch"] = json!("7"));
@@ -154,7 +155,7 @@ async fn one_who_slept_before_the_lease_uses_the_ledger_that_was_made_meanwhile(
 
 #[tokio::test(start_paused = true)]
 async fn a_ledger_opens_only_under_a_marker_that_names_it() {
-    // A Lease without a marker, and someone else begins a first ledger just when the marker is to be made.
+    // A Lease without a marker, and another process starts a first ledger just before the marker is created.
     let (api, ..) = crashed(2, LastWrite::Lost).await;
     let begun = api.get(MARKER_PATH).unwrap();
     api.delete(MARKER_PATH);
@@ -173,7 +174,7 @@ async fn a_marker_that_vanishes_while_it_is_written_is_no_refusal() {
     assert_eq!(marker(&api, MARKER_PATH).unwrap().0, lease_uid(&api, LEDGER_PATH));
 }
 
-/// Whether a preview writes nothing and tells what is opened after it: the category of the error, or none.
+/// Whether a preview writes nothing and predicts the result of opening; returns the error category, or `None`.
 async fn previewed(api: &FakeApi) -> Option<&'static str> {
     let store = LedgerStore::new(api.client(), "velero");
     let writes = api.writes();

@@ -1,4 +1,4 @@
-//! More runs than a ledger has room for: it opens all the same, first or after a loss, and stays safe.
+//! More objects run than a ledger has room for: it opens anyway, first or after a loss, and stays safe.
 
 use rstest::rstest;
 
@@ -8,7 +8,7 @@ fn name(n: usize, long: usize) -> String {
     format!("{n:0>long$}")
 }
 
-/// Objects that run, each with a footprint of its own.
+/// Creates running objects, each with a footprint of its own.
 fn run(api: &FakeApi, phase: &str, objects: usize, long: usize) {
     for n in 0..objects {
         let names: Vec<String> = (0..30).map(|i| format!("{n:020}-{i:020}")).collect();
@@ -48,13 +48,13 @@ async fn a_ledger_opens_whatever_runs(#[values(false, true)] lost: bool) {
     open(&store, &api, lost).await;
     let full = ledger(&store).await;
     assert!(full.overflows() && full.len() > 300, "{} entries", full.len());
-    // Whoever runs without an entry is in everybody's way.
+    // A running object without an entry conflicts with everything.
     let refused = admit(&store, &backup("b"), "b").await.unwrap_err().to_string();
     assert!(refused.contains("overflow"), "{refused}");
     assert!(admit(&store, &restore("r"), "r").await.is_err());
     tend(&store).await;
     assert!(ledger(&store).await.overflows(), "still");
-    // Who works goes on.
+    // Running objects continue.
     activate(&store, &backup(&name(0, 253)), "0").await.unwrap();
     for n in 0..300 {
         api.put_velero("Backup", &name(n, 253), &n.to_string(), "Completed", &json!({}));

@@ -1,4 +1,4 @@
-//! What a watch saw deleted was stored: its claim is free at once.
+//! An object that a watch saw deleted was stored before: its claim is freed at once.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     observe::Observed,
 };
 
-/// A watch over the objects of Velero in one namespace.
+/// A watch of Velero's objects in one namespace.
 fn watched() -> (FakeApi, ProtectedProfile, Arc<RunningObjects>) {
     let api = FakeApi::new();
     let installations = Installations::default();
@@ -71,7 +71,7 @@ async fn one_that_is_created_and_deleted_at_once_is_free_too_and_one_elsewhere_i
     assert_eq!(collected.freed, [(restore("r"), "1".to_owned(), Reason::Gone)]);
 }
 
-/// A watch says that it is gone, and a fresh read decides.
+/// The watch reports it gone, and a fresh read decides.
 #[tokio::test(start_paused = true)]
 async fn what_is_stored_all_the_same_keeps_its_claim() {
     let (api, protected, _) = watched();

@@ -1,4 +1,4 @@
-//! An operator that we only guard: it starts on sight, and what it worked on has to settle.
+//! An operator that we only guard: it starts on sight, and its data has to settle.
 
 use super::*;
 
@@ -52,7 +52,7 @@ async fn state_of(protected: &ProtectedProfile, key: &ObjectKey, uid: &str) -> O
     ledger_of(&protected.store, PERCONA_SCOPE).await.entry(key, uid).map(|entry| entry.state)
 }
 
-/// A restore that was admitted and runs.
+/// A restore that was admitted and is running.
 async fn running() -> (FakeApi, ProtectedProfile) {
     let api = FakeApi::new();
     let protected = percona(&api);
@@ -143,7 +143,7 @@ async fn a_cluster_that_can_not_be_read_is_not_taken_for_settled() {
     assert_eq!(state_of(&protected, &db_restore("r"), "1").await, Some(State::Reserved));
 }
 
-/// A reservation of a backup that was collected.
+/// A tombstone: the reservation of a backup that was collected.
 async fn tombstoned() -> (FakeApi, ProtectedProfile, Collector, Instant) {
     let api = FakeApi::new();
     let protected = percona(&api);
@@ -191,7 +191,7 @@ async fn an_object_that_comes_after_its_collection_is_claimed_anew() {
 #[tokio::test(start_paused = true)]
 async fn an_object_that_comes_after_its_collection_and_meets_another_is_reported() {
     let (api, protected, mut collector, now) = tombstoned().await;
-    // A person let a restore in.
+    // A user forced a restore.
     admit_as(&protected.store, PERCONA_SCOPE, &db_restore("r"), "2", forced()).await.unwrap();
     put(&api, RESTORES, "r", "2", "Running");
     put(&api, BACKUPS, "b", "1", "Running");

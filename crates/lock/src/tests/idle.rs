@@ -1,4 +1,4 @@
-//! Ledgers of profiles come with the first claim of a scope, and go when nothing has been claimed for long.
+//! Ledgers of profiles are created with the first claim of a scope, and removed after a long time without claims.
 
 use super::*;
 
@@ -93,7 +93,7 @@ async fn a_claim_that_comes_while_its_ledger_is_being_closed_wins() {
     let lease = paths(PERCONA_SCOPE).0;
     let (mut repair, now) = (LedgerRepair::new(GRACE, IDLE), Instant::now());
     repair.repair(&protected.store, PERCONA_SCOPE, now).await.unwrap();
-    // Another has written between the look and the write.
+    // Another process has written between the look and the write.
     let path = lease.clone();
     api.before("PUT", &lease, move |api| api.edit(&path, |_| {}));
     let error = repair.repair(&protected.store, PERCONA_SCOPE, now + IDLE).await.unwrap_err();
@@ -101,7 +101,7 @@ async fn a_claim_that_comes_while_its_ledger_is_being_closed_wins() {
     assert_eq!(ledger_of(&protected.store, PERCONA_SCOPE).await.status, Status::Open);
 }
 
-/// An idle ledger whose removal crashed after so many writes; none: it had fewer.
+/// An idle ledger whose removal crashed after this many writes; `None` if it took fewer.
 async fn half_removed(writes: u64, last: LastWrite) -> Option<(FakeApi, ProtectedProfile)> {
     let (api, protected) = idle().await;
     let (mut repair, now) = (LedgerRepair::new(GRACE, IDLE), Instant::now());
@@ -125,7 +125,7 @@ async fn a_removal_that_crashed_is_finished_by_the_next_claim_or_the_next_look()
             let open = ledger_of(&protected.store, PERCONA_SCOPE).await;
             assert_eq!(open.status, Status::Open, "{writes} {last:?}");
             assert_eq!(marker(&api, &marker_at).unwrap().0, lease_uid(&api, &lease), "{writes} {last:?}");
-            // The same again, and someone looks after it instead.
+            // The same again, and the repair handles it instead.
             for (path, object) in [(&lease, left.0), (&marker_at, left.1)] {
                 api.delete(path);
                 if let Some(object) = object {
@@ -166,7 +166,7 @@ async fn many_who_find_a_closed_ledger_remove_it_together_and_make_one_new_one()
 
 #[tokio::test(start_paused = true)]
 async fn one_who_is_late_to_remove_a_closed_ledger_leaves_its_successor_alone() {
-    // Just before one of its requests arrives, others have finished the removal and made a new ledger.
+    // Just before one of its requests arrives, another process has finished the removal and created a new ledger.
     let (lease, marker_at) = paths(PERCONA_SCOPE);
     for (method, path) in [("GET", &marker_at), ("DELETE", &marker_at), ("DELETE", &lease)] {
         let (api, protected) = half_removed(1, LastWrite::Lost).await.unwrap();
@@ -181,7 +181,7 @@ async fn one_who_is_late_to_remove_a_closed_ledger_leaves_its_successor_alone() 
                 api.put(&path, object);
             }
         });
-        // The copy is no good ledger, and is not touched by a removal.
+        // The copy is no valid ledger, and a removal does not touch it.
         protected.store.open(PERCONA_SCOPE).await.unwrap_err();
         assert_eq!(lease_uid(&api, &lease), "successor");
         assert_eq!(marker(&api, &marker_at).unwrap().0, "successor");

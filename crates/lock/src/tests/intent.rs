@@ -1,15 +1,15 @@
-//! Schedules against a restore that was refused, in a time that is counted: who comes again gets in, who does not keeps nobody
-//! out.
+//! Schedules against a restore that was refused, in simulated time: a restore that tries again gets in, one that does not
+//! keeps no backup out.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::transition::{EndRules, ObservedState};
 
-/// Between two looks of a collector.
+/// Time between two looks of a collector (seconds).
 const LOOK: u64 = 10;
 
-/// Backups that are created in turn, each while the one before it may run still.
+/// Backups that are created periodically, each while the one before it may still be running.
 #[derive(Clone, Copy, Debug)]
 struct Schedule {
     period: u64,
@@ -17,10 +17,10 @@ struct Schedule {
     offset: u64,
 }
 
-/// A ledger, those who run by it, and one who collects.
+/// A ledger, its running objects, and a collector.
 struct Simulation {
     ledger: Ledger,
-    /// Name, and when it ends.
+    /// Name, and time of its end.
     running: Vec<(ObjectKey, u64)>,
     collector: Collector,
     start: Instant,
@@ -32,7 +32,7 @@ impl Simulation {
         Self { ledger: Ledger::default(), running: Vec::new(), collector, start: Instant::now() }
     }
 
-    /// What happens in this second, but for the restore. Whether a backup was admitted.
+    /// Simulates one second, without the restore. Returns whether a backup was admitted.
     fn second(&mut self, now: u64, schedules: &[Schedule]) -> bool {
         let over: Vec<ObjectKey> =
             self.running.extract_if(.., |(_, end)| *end <= now).map(|(key, _)| key).collect();
@@ -69,7 +69,7 @@ impl Simulation {
         }
     }
 
-    /// The restore asks. Whether it is admitted.
+    /// Requests the restore. Returns whether it was admitted.
     fn ask(&mut self, now: u64) -> bool {
         let (key, uid, everything) = (restore("r"), format!("r-{now}"), Footprint::everything());
         let admitted = self.ledger.admit(&key, &uid, &everything, "", &Ask::default()).is_ok();
@@ -99,7 +99,7 @@ proptest! {
     ) {
         let mut simulation = Simulation::new();
         let longest = schedules.iter().map(|schedule| schedule.takes).max().unwrap();
-        // Refused twice, it insists; then those who are there have to end.
+        // Refused twice, its intent keeps new backups out; then the running ones have to end.
         let bound = first + 3 * pause + longest;
         let admitted = (0..=bound).find(|now| {
             simulation.second(*now, &schedules);

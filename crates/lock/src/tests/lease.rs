@@ -40,7 +40,7 @@ async fn many_writers_lose_nothing() {
     let (api, store) = setup();
     let mut tasks = tokio::task::JoinSet::new();
     for n in 0..20 {
-        // Each its own client, as replicas have.
+        // Each with its own client, as replicas have.
         let store = LedgerStore::new(api.client(), "velero");
         tasks.spawn(async move { admit(&store, &backup(&format!("b{n}")), "1").await });
     }
@@ -102,7 +102,7 @@ async fn a_full_ledger_fits_into_its_lease_with_everything_around_it() {
     let (api, store) = setup();
     let all_of = |ledger: &mut Ledger| {
         for n in 0.. {
-            // What would need more room than is reckoned with, if anything does: long names and wide footprints.
+            // Long names and wide footprints, which are most likely to exceed the size estimate.
             let names = (0..64).map(|i| format!("{n:031}-{i:031}"));
             let footprint = Footprint::namespaces(names);
             let key = ObjectKey::backup(&"v".repeat(63), &format!("{n:0253}"));
@@ -136,7 +136,7 @@ async fn the_epoch_may_run_ahead_of_the_marker_never() {
     let mut highest = 0;
     for n in 0..40 {
         let change = |ledger: &mut Ledger| {
-            // Many at once, so that the bound is met.
+            // Many at once, so that the bound is reached.
             for uid in 0..60 {
                 ledger.admit(
                     &restore("r"),

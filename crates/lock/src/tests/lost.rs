@@ -1,4 +1,4 @@
-//! Ledgers that are lost or damaged are rebuilt, and grant nothing until late creations have come or cannot.
+//! Ledgers that are lost or damaged are rebuilt, and grant nothing until late creations have arrived or cannot.
 
 use rstest::rstest;
 
@@ -56,7 +56,7 @@ fn edit_json(api: &FakeApi, edit: impl FnOnce(&mut Value)) {
 #[tokio::test(start_paused = true)]
 async fn a_ledger_is_rebuilt_and_grants_nothing_before_when_it_was(#[case] damage: fn(&FakeApi)) {
     let (api, store) = setup();
-    // Epochs are used: three restores, the last of which works.
+    // Epochs are used up: three restores, the last of which is running.
     for (name, uid) in [("r1", "1"), ("r2", "2"), ("works", "3")] {
         api.put_velero("Restore", name, uid, "", &all());
         let token = activate(&store, &restore(name), uid).await.unwrap();
@@ -96,7 +96,7 @@ async fn a_ledger_is_rebuilt_and_grants_nothing_before_when_it_was(#[case] damag
         let lost = ledger(&store).await;
         assert!(lost.epoch > used, "the epoch continues: {} <= {used}", lost.epoch);
     }
-    // The late one lands. A grace after the loss was first seen, what is stored is taken in.
+    // The late object is stored. A grace after the loss was first seen, stored objects are adopted.
     api.put_velero("Restore", "late", "4", "", &all());
     assert_eq!(repair.repair(&store, VELERO_SCOPE, after(121)).await.unwrap(), RepairOutcome::Rebuilt);
     let rebuilt = ledger(&store).await;
@@ -104,7 +104,7 @@ async fn a_ledger_is_rebuilt_and_grants_nothing_before_when_it_was(#[case] damag
     assert_eq!(rebuilt.entry(&restore("works"), "3").unwrap().state, State::Active);
     assert_eq!(rebuilt.entry(&restore("late"), "4").unwrap().state, State::Reserved);
     assert!(admit(&store, &backup("b"), "5").await.is_err());
-    // Only one of the two may work, and tokens are good in one ledger only.
+    // Only one of the two may work, and tokens are valid in one ledger only.
     assert!(matches!(activate(&store, &restore("late"), "4").await, Err(ActivateError::Conflict(_))));
     let token = activate(&store, &restore("works"), "3").await.unwrap();
     assert!(token.epoch > used, "{} <= {used}", token.epoch);
@@ -125,7 +125,7 @@ async fn the_grace_is_counted_on_the_clock_of_each_who_looks() {
     let (mut early, mut late) = (LedgerRepair::new(GRACE, GRACE), LedgerRepair::new(GRACE, GRACE));
     early.repair(&store, VELERO_SCOPE, now).await.unwrap();
     early.repair(&store, VELERO_SCOPE, now).await.unwrap();
-    // One that has just started knows nothing, whatever its clock says.
+    // A repair that has just started has no history, whatever its clock says.
     let tomorrow = now + Duration::from_hours(24);
     assert_eq!(late.repair(&store, VELERO_SCOPE, tomorrow).await.unwrap(), RepairOutcome::Lost);
     assert_eq!(late.repair(&store, VELERO_SCOPE, tomorrow + GRACE / 2).await.unwrap(), RepairOutcome::Lost);
@@ -214,7 +214,7 @@ fn in_format_2(text: &str) -> String {
     ledger.to_string()
 }
 
-/// An upgrade loses nothing, and what is written next is read by the version before, so that a way back loses nothing either.
+/// An upgrade loses nothing, and the previous version can read the next write, so that a downgrade loses nothing either.
 #[rstest]
 #[case::format_2(in_format_2)]
 #[case::format_3(|text: &str| text.replacen(r#"{"v":4"#, r#"{"v":3"#, 1))]
@@ -296,7 +296,7 @@ async fn a_ledger_that_is_deleted_names_the_finalizers_that_keep_it() {
     assert!(error.contains("is being deleted and kept by the finalizer example.com/keep of"), "{error}");
 }
 
-/// The API server changes no ConfigMap that is immutable, but deletes it.
+/// The API server refuses changes of an immutable ConfigMap, but allows its deletion.
 #[tokio::test(start_paused = true)]
 async fn a_marker_that_was_made_immutable_is_made_again_when_it_has_to_be_written() {
     let (api, store) = setup();
@@ -343,7 +343,7 @@ async fn a_marker_is_made_right_again_when_it_was(#[case] damage: fn(&FakeApi)) 
     assert_eq!(repair.repair(&store, VELERO_SCOPE, now).await.unwrap(), RepairOutcome::Fine);
     let (named, bound) = marker(&api, MARKER_PATH).unwrap();
     assert!(named == right.0 && bound >= right.1, "{named} {bound}, {right:?}");
-    // So a loss is a loss again.
+    // So another loss is detected again.
     api.delete(LEDGER_PATH);
     assert_eq!(trouble(&store).await, Some("rebuilding"));
     repair.repair(&store, VELERO_SCOPE, now).await.unwrap();

@@ -1,4 +1,5 @@
-//! What a person has released by force, and what its worker has let go: neither is claimed again.
+//! Claims that a user has released by force, and deleted objects that their worker has released: neither is claimed
+//! again.
 
 use super::*;
 
@@ -24,7 +25,7 @@ async fn a_worker_sees_that_its_claim_was_released_and_gets_no_other() {
     let error = activate(&store, &r, "1").await.unwrap_err();
     assert_eq!((error.category(), error.is_transient()), ("released", false));
     assert_eq!(error.to_string(), "its claim was released by force by ann: stuck");
-    // Whoever is admitted then has the place, and the memory of the release goes with the end of its object.
+    // Another object can then get the place, and the record of the release is removed with the end of its object.
     admit(&store, &backup("b"), "2").await.unwrap();
     let mut collector = Collector::new(Times::default(), store.ends());
     let mut pass = async || collector.collect(&store, VELERO_SCOPE, Instant::now()).await.unwrap().freed;
@@ -64,7 +65,7 @@ async fn a_release_ends_with_its_object_whether_that_ends_goes_or_never_came() {
     assert!(ledger(&store).await.is_empty());
 }
 
-/// A deleted object may stay for as long as the finalizer of somebody else does.
+/// A deleted object may stay as long as another program's finalizer does.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_object_is_claimed_until_its_worker_has_let_it_go() {
     for (kind, key, work) in [
@@ -95,7 +96,7 @@ async fn a_deleted_object_is_claimed_until_its_worker_has_let_it_go() {
     }
 }
 
-/// What another operator does with a deleted object is not known.
+/// Another operator's handling of a deleted object is unknown.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_object_of_another_engine_keeps_its_claim() {
     let api = FakeApi::new();
@@ -109,7 +110,7 @@ async fn a_deleted_object_of_another_engine_keeps_its_claim() {
     assert_eq!(store.objects().running(VELERO_SCOPE).await.unwrap().len(), 1);
 }
 
-/// By breaking the glass. Its worker may be alive, and writes until it has seen that.
+/// By break-glass. Its worker may be running, and writes until it has seen the change.
 #[tokio::test(start_paused = true)]
 async fn a_restore_that_a_person_ends_keeps_its_place_until_its_worker_has_stopped() {
     for stops in [true, false] {

@@ -1,4 +1,4 @@
-//! What it costs to look after ledgers while nothing is claimed, and what makes the next look come sooner.
+//! The cost of looking at ledgers while nothing is claimed, and the events that cause an earlier look.
 
 use tokio::{task::JoinHandle, time::sleep};
 
@@ -9,7 +9,7 @@ fn velero(api: &FakeApi) -> ProtectedProfile {
     ProtectedProfile::new(api.client(), "velero", Profile::velero(), GRACE)
 }
 
-/// Looks after the ledgers of a profile, as each program does.
+/// Maintains the ledgers of a profile, as each program does.
 pub(super) fn keep(protected: &ProtectedProfile) -> JoinHandle<()> {
     let mut reconciler = LedgerReconciler::new(protected.clone());
     let now = || tokio::time::Instant::now().into_std();
@@ -23,7 +23,7 @@ pub(super) fn keep(protected: &ProtectedProfile) -> JoinHandle<()> {
     })
 }
 
-/// With an empty ledger of which one minute was spent.
+/// An empty ledger after one minute of looks.
 async fn idle() -> (FakeApi, ProtectedProfile) {
     let api = FakeApi::new();
     let protected = velero(&api);
@@ -39,7 +39,7 @@ async fn an_idle_ledger_costs_two_requests_a_minute() {
     let (before, writes) = (api.log().len(), api.writes());
     sleep(Duration::from_mins(20)).await;
     let asked = api.log().split_off(before);
-    // Twice the ledger itself is read as well, and looked at once more soon after.
+    // Twice the ledger itself is read as well, and looked at again soon after.
     assert!(asked.len() <= 20 * 2 + 2 * 5, "{}: {asked:?}", asked.len());
     assert_eq!(api.writes(), writes);
 }
@@ -77,7 +77,7 @@ async fn a_ledger_that_lists_do_not_show_is_repaired_all_the_same() {
     assert_eq!(trouble(&protected.store).await, None);
 }
 
-/// The ledger of a database cluster does not stay: it is looked at until it is removed.
+/// The ledger of a database cluster is temporary: it is looked at until it is removed.
 #[tokio::test(start_paused = true)]
 async fn an_empty_ledger_of_a_profile_is_removed_although_nothing_happens() {
     let api = FakeApi::new();

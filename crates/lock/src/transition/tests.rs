@@ -1,4 +1,4 @@
-//! Every entry, whatever is seen of its object.
+//! Transitions of every kind and state of entry, for every observation of its object.
 
 use rstest::rstest;
 
@@ -37,7 +37,7 @@ impl Found {
     }
 }
 
-/// Everything that a transition is judged by.
+/// The inputs of a transition.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     kind: ObjectKind,
@@ -85,7 +85,7 @@ impl Case {
     }
 }
 
-/// What becomes of entries that no rule of the profile and no knowledge from before bears on.
+/// Transitions of entries without any rule of the profile or history of the observer.
 #[rstest]
 // found:                                  nothing           another           itself            ended             deleting
 #[case(ObjectKind::Backup, State::Active, [ends(Reason::Gone), ends(Reason::Gone), Keep, ends(Reason::Over), Keep])]
@@ -143,8 +143,8 @@ fn an_orphan_takes_a_whole_grace_and_a_suspicion_before_it() {
     }
 }
 
-/// The twelve ways in which a reservation is left without its object, as far as an observer can tell them apart: by what
-/// is stored under the name.
+/// Twelve ways in which a reservation is left without its object, grouped by what an observer can see: what is stored
+/// under the name.
 #[rstest]
 #[case::another_webhook_refused_it("nothing", Found::Nothing)]
 #[case::a_quota_refused_it("nothing", Found::Nothing)]
@@ -287,7 +287,7 @@ fn a_deletion_that_never_began_is_an_orphan_and_one_that_began_stays() {
     assert_eq!(of(Found::Nothing, false), End(Reason::Gone));
 }
 
-/// The object has ended, and its end is what a write that was admitted would take back. That write may come, or never.
+/// The object has ended, and the admitted write would revive it. That write may be stored, or never.
 #[rstest]
 #[case::before_that_write("41", true, [Keep, Suspect, Tombstone])]
 #[case::before_it_on_an_unsettled_target("41", false, [Keep, Suspect, Settle(Reason::Over)])]
@@ -302,7 +302,7 @@ fn a_revival_is_judged_by_what_comes_after_it(
     let observed = Found::Ended.observed(settled);
     let look = |suspect, aged| {
         let entry = Entry { revives: over.to_owned(), ..entry(State::Reserved, suspect) };
-        // It was there, so it was seen; that it is there proves nothing.
+        // The object existed before, so it was seen; its existence proves nothing.
         decide(&key, &entry, &observed, PriorObservation { aged, stored: true, overdue: false }, ends)
     };
     assert_eq!([look(false, false), look(false, true), look(true, true)], expected);
@@ -354,7 +354,7 @@ fn whatever_is_seen_the_promises_about_ends_hold() {
         if kind == ObjectKind::Deletion && state == State::Active {
             continue; // nobody works for a deletion of ours, so none is ever activated
         }
-        // Done to a ledger, every transition but two does something, and what ends keeps nobody out any more.
+        // Applied to a ledger, every transition but two changes something, and an ended entry keeps nothing out.
         let key = ObjectKey::new(kind, "velero", "x");
         let mut ledger = Ledger::default();
         ledger.claims.push(crate::claim::Claim { key: key.clone(), entries: vec![entry(state, suspect)] });
@@ -377,7 +377,7 @@ fn an_entry_that_has_changed_since_it_was_judged_keeps_its_place() {
         let before = ledger.clone();
         let another = Entry { uid: "another".to_owned(), ..entry(State::Active, false) };
         let again = Entry { renewals: 1, ..entry(State::Active, false) };
-        // Freed in between, and admitted again to be taken back to life.
+        // Freed in between, and admitted again as a revival.
         let revived = Entry { revives: "41".to_owned(), ..entry(State::Active, false) };
         let suspected = entry(State::Active, true);
         for judged in [entry(State::Reserved, false), another, again, revived, suspected] {
@@ -387,7 +387,7 @@ fn an_entry_that_has_changed_since_it_was_judged_keeps_its_place() {
     }
 }
 
-/// Metrics and logs have them as labels.
+/// Metrics and logs use them as labels.
 #[test]
 fn each_reason_has_a_word() {
     let all = [Reason::Over, Reason::Gone, Reason::Orphan, Reason::Settled, Reason::Lapsed];

@@ -1,4 +1,4 @@
-//! What can happen, and when.
+//! The possible actions, and their conditions.
 
 use backup_lock::{Ledger, ledger::Status};
 
@@ -15,7 +15,7 @@ pub enum Action {
         replica: usize,
         wants: Vec<usize>,
     },
-    /// It reads the object of a claim in the way. `aged`: it has been missing for its time.
+    /// It reads the object of a conflicting claim. `aged`: the object has been missing for the whole grace.
     Look {
         replica: usize,
         aged: bool,
@@ -24,44 +24,44 @@ pub enum Action {
     Blind {
         replica: usize,
     },
-    /// It writes the ledger by compare-and-swap and answers. `lost`: the write is done, but it never hears so, and tries
-    /// again.
+    /// It writes the ledger by compare-and-swap and answers. `lost`: the write is done, but its response is lost, and it
+    /// retries.
     Answer {
         replica: usize,
         lost: bool,
     },
     /// The API server stores an admitted creation, or carries out an admitted deletion.
     Land(usize),
-    /// It never will.
+    /// The creation is never stored.
     Drop(usize),
-    /// A person deletes the object of this name.
+    /// A user deletes the object of this name.
     Remove(usize),
     Read(usize),
-    /// It asks the ledger for the right to work. `lost`: it never hears the answer, and begins again.
+    /// It activates the claim. `lost`: the response is lost, and it begins again.
     Activate {
         name: usize,
         lost: bool,
     },
-    /// It writes the phase and the finalizer, and works.
+    /// It writes the phase and the finalizer, and starts the work.
     Begin(usize),
-    /// The work has ended, or was stopped; the terminal phase is written and the finalizer taken off. If a person has written
+    /// The work has ended, or was stopped; the terminal phase is written and the finalizer removed. If a user has written
     /// another end, the worker has stopped, and that end stays.
     Publish(usize),
-    /// The claim is given back. The finalizer of an object that a person has ended goes with it.
+    /// The claim is released. If a user has ended the object, its finalizer is removed too.
     Release(usize),
-    /// A person writes the end of the object of this name.
+    /// A user writes the terminal phase of the object of this name.
     EndByHand(usize),
-    /// A person takes the claim of this name by force.
+    /// A user releases the claim of this name by force.
     Force(usize),
-    /// The time has passed in which the work of a released uid has to stop.
+    /// The time within which the work of a released uid must stop has passed.
     Stop(usize),
-    /// The leader is paused past its lease; its successor knows only what is stored.
+    /// The leader is paused past its lease; its successor knows only stored state.
     Pause,
-    /// It wakes, and goes on with this uid.
+    /// It resumes, and continues with this uid.
     Wake(usize),
-    /// Its patch that begins this uid arrives.
+    /// The late patch that begins this uid arrives.
     BeginLate(usize),
-    /// The controller dies; its successor knows only what is stored.
+    /// The controller crashes; its successor knows only stored state.
     Crash,
     /// A collector reads a claim and its object, and judges.
     Collect {
@@ -77,21 +77,21 @@ pub enum Action {
         collector: usize,
         aged: bool,
     },
-    /// It does what it judged to the ledger as it is now.
+    /// It applies its judgement to the current ledger.
     CollectWrite(usize),
     Lose,
-    /// The repair puts one in its place that grants nothing.
+    /// The repair replaces it by one that grants nothing.
     Tend,
-    /// A grace later it lists what is stored.
+    /// A grace later it lists the stored objects.
     List,
     /// It fills the ledger and opens it.
     Open,
-    /// Only of a mistake: an Active claim is dropped because it is old.
+    /// Only for a mistake: an Active claim is dropped because of its age.
     Expire(usize),
 }
 
 impl Lock {
-    /// Everything that can happen now. What would change nothing is left out by the step itself.
+    /// All actions that are possible now. Each step itself excludes actions without effect.
     pub fn possible(&self, world: &World, actions: &mut Vec<Action>) {
         self.of_webhook(world, actions);
         self.of_api_servers(world, actions);
@@ -143,7 +143,7 @@ impl Lock {
             }
         }
         if world.left.removals > 0 {
-            // One that was ended before it began is not removed between two reads (see docs/evidence/models.md).
+            // An object that was ended before it began is not removed between two reads (see docs/evidence/models.md).
             let stays = |object: Object| self.scenario.ends_by_hand > 0 && !needs_worker(object);
             let is_removable = |name: &&usize| world.objects[**name].is_some_and(|object| !stays(object));
             let removable = self.scenario.removable.iter().filter(is_removable);
@@ -225,7 +225,7 @@ impl Lock {
     }
 }
 
-/// Whether the controller has anything to do for an object.
+/// Whether the controller still has work to do for an object.
 fn needs_worker(object: Object) -> bool {
     object.phase != Phase::Over || object.held
 }

@@ -2,52 +2,52 @@
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mistake {
-    /// The webhook looks at what is stored and allows; work starts on sight. The naive design.
+    /// The webhook reads the stored objects and allows; work starts on sight. The naive design.
     LookThenAllow,
     /// A collected orphan counts as proof that its object never comes: work starts without activation.
     OrphanIsProof,
-    /// The claim is given back before the terminal phase is written.
+    /// The claim is released before the terminal phase is written.
     ReleaseFirst,
-    /// An Active claim ends because it is old.
+    /// An Active claim ends because of its age.
     ExpiryByClock,
-    /// A replica allows by the ledger that it remembers, whatever becomes of its write.
+    /// A replica allows by its remembered ledger, whatever the result of its write.
     GrantFromMemory,
-    /// A footprint belongs to a name: what a second creation of the name asks for is not compared.
+    /// A footprint belongs to a name: the footprint of a second creation of the name is not compared.
     FootprintByName,
     /// Active ends when its object is marked for deletion.
     DroppedWhenDeleting,
-    /// Who waited becomes Active, not Reserved.
+    /// Waiting entries are promoted to Active instead of Reserved.
     PromotedToActive,
-    /// A DELETE of a backup looks for restores, and claims nothing.
+    /// A DELETE of a backup looks for restores, and adds no claim.
     DeleteThatLooks,
     /// Backups are granted while a lost ledger is rebuilt: they are shared, after all.
     GrantInRebuild,
-    /// A refusal rests on the ledger alone: the blockers' objects are not read.
+    /// A refusal uses the ledger alone: the conflicting objects are not read.
     RefusalFromMemory,
-    /// Newcomers are granted past a restore that waits.
+    /// Newcomers are granted past a waiting restore.
     WaitingIsIgnored,
-    /// A backup that works lets a restore go first, too.
+    /// A running backup yields to a restore, too.
     BegunYields,
-    /// Whoever frees a place leaves those who wait for it as they are.
+    /// A release does not promote waiting entries.
     NobodyPromotes,
-    /// An orphan is suspected, and stays.
+    /// An orphan is marked suspect, and is never removed.
     OrphansStay,
-    /// A rebuilt ledger counts its epochs from the beginning.
+    /// A rebuilt ledger counts its epochs from zero.
     EpochFromNought,
-    /// What was released by force is forgotten.
+    /// The record of a release by force is dropped.
     ReleasedIsForgotten,
-    /// Work goes on although its claim was taken by force.
+    /// Work continues although its claim was released by force.
     NoFence,
-    /// An end that a person writes frees the place, whoever still works.
+    /// A terminal phase that a user writes frees the place, even if a worker still runs.
     EndByHandFrees,
-    /// A worker gives its claim back when it sees an end that a person wrote, and works on.
+    /// A worker releases its claim when it sees that a user ended its object, and continues to work.
     EndedWorks,
-    /// Who wakes past its lease works on.
+    /// A leader that resumes past its lease continues to work.
     WakesAndWorks,
-    /// A revival is reserved as a creation is: its object's old status ends it.
+    /// A revival is reserved like a creation: its object's old status ends it.
     RevivalAsCreation,
-    /// A second installation takes the right to work from a ledger of its own.
+    /// A second installation activates claims in a ledger of its own.
     LedgerOfItsOwn,
-    /// A right to work from a lost ledger is used for the first time after another took its place.
+    /// An activation in a lost ledger is used for the first time after another ledger replaced it.
     RightOutlivesLedger,
 }

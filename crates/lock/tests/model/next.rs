@@ -24,10 +24,10 @@ use super::{
 };
 
 const NAMESPACE: &str = "velero";
-/// Epochs between two writes of the marker; production takes more, so that it happens seldom.
+/// Epochs between two writes of the marker; production uses more, so that such writes are rare.
 const EPOCHS: u64 = 2;
 
-/// A scenario with what is asked for in it.
+/// A scenario with its claim requests.
 #[derive(Clone, Debug)]
 pub struct Lock {
     pub scenario: Scenario,
@@ -52,12 +52,12 @@ impl Lock {
         key_of(&self.scenario, name)
     }
 
-    /// The name of a key; a deletion bears its backup's.
+    /// The index of a key's name; a deletion has its backup's.
     pub fn name_of(&self, key: &ObjectKey) -> Option<usize> {
         self.scenario.names.iter().position(|name| name.text == key.name)
     }
 
-    /// What a request asks for, in words of production.
+    /// The claim request of a request, in production types.
     pub fn want(&self, request: usize) -> &ClaimRequest {
         &self.wants[request]
     }
@@ -77,7 +77,8 @@ impl Lock {
         }
     }
 
-    /// Whether the objects of two creations must not be at work together. Told from the scenario, not from footprints.
+    /// Whether the objects of two creations must not work at the same time. Derived from the scenario, not from
+    /// footprints.
     pub fn clash(&self, one: usize, other: usize) -> bool {
         let created = |request: usize| match self.scenario.requests[request].wish {
             Wish::Revive { target } => &self.scenario.requests[target],
@@ -101,7 +102,7 @@ impl Lock {
             .find(|request| self.wants[*request].uid == uid && self.wants[*request].key == *key)
     }
 
-    /// Writes a ledger, unless another was written since `over` was read. Whether it was written.
+    /// Writes a ledger, unless another was written since `over` was read. Returns whether it was written.
     fn write(&self, world: &mut World, over: &Lease, mut ledger: Ledger) -> bool {
         if world.lease.as_ref() != Some(over) {
             return false;
@@ -121,7 +122,7 @@ impl Lock {
         true
     }
 
-    /// Reads, changes and writes until nobody is in between: one step. Nothing happens to a ledger that is not open.
+    /// Reads, changes and writes without interference: one step. A ledger that is not open is left unchanged.
     fn update<T>(&self, world: &mut World, change: impl FnOnce(&mut Ledger) -> T) -> Option<T> {
         super::actions::open_ledger(world)?;
         let over = world.lease.clone()?;
@@ -283,7 +284,7 @@ fn version_text(revived: u8) -> String {
     format!("v{revived}")
 }
 
-/// Marks an object for deletion; without a finalizer it is gone.
+/// Marks an object for deletion; without a finalizer it is gone at once.
 fn remove(slot: &mut Option<Object>) {
     match slot {
         Some(object) if object.phase == Phase::InProgress || object.held => object.deleting = true,
@@ -291,7 +292,7 @@ fn remove(slot: &mut Option<Object>) {
     }
 }
 
-/// Turns those whom a write promoted into something else.
+/// Changes entries that a write promoted to another state.
 fn turn_promoted(before: &Ledger, after: &mut Ledger, to: State) {
     for claim in &mut after.claims {
         for entry in &mut claim.entries {

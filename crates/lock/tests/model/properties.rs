@@ -1,4 +1,4 @@
-//! What must always hold, and what must be seen to happen so that a scenario shows anything.
+//! Properties that must always hold, and events that each scenario must reach to be meaningful.
 
 use backup_lock::{ObjectKind, State};
 use stateright::Property;
@@ -10,7 +10,7 @@ use super::{
     state::{Collecting, Object, Phase, Replica, Stage, Worker, World},
 };
 
-// Each is broken by a mistake.
+// A mistake violates each of these.
 pub const WORK_IS_APART: &str = "P1: no two conflicting objects are at work together";
 pub const SOURCES_STAY: &str = "P1: no restore works from a backup that is going";
 pub const WORK_IS_CLAIMED: &str = "P1: whoever is at work has an Active claim";
@@ -53,7 +53,7 @@ fn at_work(world: &World) -> impl Iterator<Item = &Object> {
     world.objects.iter().flatten().filter(|object| object.phase == Phase::InProgress)
 }
 
-/// Restores that a person has ended, and that their worker still writes. What a backup reads after its end is never stored.
+/// Restores that a user has ended while their worker still writes. A backup's reads after its end are never stored.
 fn ended_at_work(model: &Lock, world: &World) -> impl Iterator<Item = usize> {
     let of = |(name, worker): (usize, &Worker)| {
         let (Worker::Working(uid) | Worker::Released(uid)) = *worker else { return None };
@@ -64,7 +64,7 @@ fn ended_at_work(model: &Lock, world: &World) -> impl Iterator<Item = usize> {
     world.workers.iter().enumerate().filter_map(of)
 }
 
-/// Those that may work: all but those that were released by force, for which [`released_stops`] holds.
+/// No two conflicting objects work, except those that were released by force, for which [`released_stops`] holds.
 fn work_is_apart(model: &Lock, world: &World) -> bool {
     let stored = at_work(world).map(|object| object.uid);
     let awake = (0..world.requests.len()).filter(|uid| world.paused.awake.has(*uid));
@@ -89,7 +89,7 @@ fn sources_stay(model: &Lock, world: &World) -> bool {
     })
 }
 
-/// What was listed as new and began before the rebuilt ledger opened is Reserved there.
+/// An object that was listed as new and began before the rebuilt ledger opened is Reserved there.
 fn work_is_claimed(model: &Lock, world: &World) -> bool {
     let Some(ledger) = open_ledger(world) else { return true };
     model.scenario.on_sight
@@ -127,7 +127,7 @@ fn refused_stays_out(model: &Lock, world: &World) -> bool {
     (0..world.requests.len()).all(|request| world.requests[request] != Stage::Refused || !stored(request))
 }
 
-/// Nobody but the collector has anything to do: what is stored is over, or waits.
+/// Only the collector has anything to do: every stored object is over, or waits.
 fn rests(model: &Lock, world: &World) -> bool {
     let done = |stage: &Stage| matches!(stage, Stage::Landed | Stage::Dropped | Stage::Refused);
     let Some(ledger) = open_ledger(world) else { return false };
@@ -144,7 +144,7 @@ fn rests(model: &Lock, world: &World) -> bool {
         && !world.objects.iter().flatten().any(|object| object.held)
 }
 
-/// With everybody at rest and all objects over, the collector alone empties the ledger.
+/// With all other processes idle and all objects over, the collector alone empties the ledger.
 fn claims_are_freed(model: &Lock, world: &World) -> bool {
     let over = |object: &Object| object.phase == Phase::Over;
     if !world.objects.iter().flatten().all(over) || !rests(model, world) {
@@ -153,7 +153,7 @@ fn claims_are_freed(model: &Lock, world: &World) -> bool {
     model.drained(world).is_some_and(|ledger| ledger.is_empty())
 }
 
-/// With everybody at rest, the collector alone brings at least one of those who wait to its turn.
+/// With all other processes idle, the collector alone gets at least one waiting entry reserved.
 fn waiting_ends(model: &Lock, world: &World) -> bool {
     let waits = |object: &&Object| object.phase != Phase::Over;
     let waiting: Vec<&Object> = world.objects.iter().flatten().filter(waits).collect();
@@ -164,7 +164,7 @@ fn waiting_ends(model: &Lock, world: &World) -> bool {
     waiting.iter().any(|object| {
         let name = &model.scenario.requests[object.uid].name;
         let entry = ledger.entry(&model.key(*name), &uid_text(object.uid));
-        // Without that rule only a restore waits in the ledger.
+        // Without backups that yield, only a restore waits in the ledger.
         (model.scenario.yields || model.scenario.names[*name].kind == ObjectKind::Restore)
             && entry.is_some_and(|entry| entry.state == State::Reserved)
     })

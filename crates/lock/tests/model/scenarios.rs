@@ -1,4 +1,4 @@
-//! Small worlds, each explored completely: who asks for what, and which faults may happen.
+//! Small worlds, each explored completely: their requests, and their possible faults.
 
 use backup_lock::{ObjectKind, transition::EndRules};
 
@@ -19,21 +19,21 @@ pub enum Wish {
         /// A bit for each namespace.
         mask: u8,
         source: Option<usize>,
-        /// Wait for a place.
+        /// Wait in the queue.
         queue: bool,
-        /// A refusal leaves word.
+        /// A refusal leaves an intent.
         intent: bool,
     },
-    /// The backup that this request created is to be deleted.
+    /// Delete the backup that this request created.
     Delete { target: usize },
-    /// What this request created has ended, and is to work again.
+    /// Revive the ended object that this request created.
     Revive { target: usize },
 }
 
-/// A request of a client. Its place in the list is the uid of what it creates.
+/// A request of a client. Its index is the uid of the object it creates.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Place of the name in the list of names.
+    /// Index of the name in the list of names.
     pub name: usize,
     pub wish: Wish,
     pub replica: usize,
@@ -41,46 +41,46 @@ pub struct Request {
 
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What it is called where states are counted.
+    /// Its name in the list of state counts.
     pub title: &'static str,
     pub names: Vec<Name>,
     pub requests: Vec<Request>,
-    /// Requests that were stored and have ended before the beginning.
+    /// Requests whose objects were stored and have ended before the start.
     pub completed: Vec<usize>,
-    /// Whether their claims still stand then.
+    /// Whether their claims still exist then.
     pub unfreed: bool,
     pub replicas: usize,
     pub crashes: u8,
     pub losses: u8,
-    /// Ledger writes whose answers are lost.
+    /// Number of ledger writes whose answers are lost.
     pub lost_replies: u8,
     pub removals: u8,
     pub removable: Vec<usize>,
-    /// Claims that a person takes by force.
+    /// Number of claims that a user releases by force.
     pub releases: u8,
-    /// Objects whose end a person writes.
+    /// Number of objects whose terminal phase a user writes.
     pub ends_by_hand: u8,
-    /// Leaders that are paused past their lease.
+    /// Number of leaders that are paused past their lease.
     pub pauses: u8,
     /// Whether admitted creations may never be stored.
     pub drops: bool,
     /// Whether they may be stored after their claims were collected.
     pub late: bool,
-    /// Replicas that collect.
+    /// Number of replicas that collect.
     pub collectors: usize,
     /// Whether the collector reads a claim and its object in two steps.
     pub slow_collector: bool,
     /// Whether a replica decides on several requests together.
     pub merges: bool,
     pub blind: bool,
-    /// Whether the webhook, too, knows how long an object has been missing, and collects.
+    /// Whether the webhook, too, tracks how long an object has been missing, and collects.
     pub watchful: bool,
     /// Whether replicas remember the ledger that they wrote.
     pub remembers: bool,
     /// Whether an operator starts on sight, without activation.
     pub on_sight: bool,
     pub ends: EndRules,
-    /// Whether backups that have not begun let a restore go first.
+    /// Whether backups that have not begun yield to a restore.
     pub yields: bool,
     pub mistake: Option<Mistake>,
 }
@@ -90,7 +90,7 @@ impl Scenario {
         Self { mistake: Some(mistake), ..self }
     }
 
-    /// Calm: no faults but creations that come late or never, and a collector.
+    /// Calm: the only faults are creations that arrive late or never; with a collector.
     fn new(title: &'static str, names: &[(ObjectKind, &'static str)], requests: Vec<Request>) -> Self {
         Self {
             title,
@@ -169,7 +169,7 @@ pub fn sharing() -> Scenario {
     Scenario { drops: false, ..calm }
 }
 
-/// A name that is used twice, the second time for more, against a restore of what came with it.
+/// A name that is used twice, the second time for more, against a restore of the added namespace.
 pub fn reuse() -> Scenario {
     let requests = vec![create(0, A, 0), create(0, A | B, 0), create(1, B, 0)];
     let calm = Scenario::new("a name used twice", &[BACKUP, RESTORE], requests);
@@ -183,7 +183,7 @@ pub fn deletion() -> Scenario {
     Scenario { crashes: 1, removals: 2, removable: vec![0, 1], ..calm }
 }
 
-/// A finished backup is deleted while a restore from it is asked for.
+/// A finished backup is deleted while a restore from it is requested.
 pub fn source() -> Scenario {
     let delete = Request { name: 0, wish: Wish::Delete { target: 0 }, replica: 0 };
     let requests = vec![create(0, A, 0), create(1, B, 1).from(0), delete];
@@ -205,14 +205,14 @@ pub fn queue() -> Scenario {
     Scenario { replicas: 1, late: false, ..calm }
 }
 
-/// Backups that let a restore go first while the controller starts them.
+/// Backups that yield to a restore while the controller starts them.
 pub fn yielding() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, A, 0), create(2, A, 0).queued()];
     let calm = Scenario::new("backups that let a restore go first", &[BACKUP, OTHER, RESTORE], requests);
     Scenario { yields: true, replicas: 1, drops: false, late: false, ..calm }
 }
 
-/// A backup that lets a restore go first while answers and the ledger are lost and the controller crashes.
+/// A backup that yields to a restore while answers and the ledger are lost and the controller crashes.
 pub fn yielding_loss() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, A, 1).queued()];
     let calm =
@@ -227,7 +227,7 @@ pub fn queues() -> Scenario {
     Scenario { drops: false, late: false, ..calm }
 }
 
-/// A refused restore leaves word and tries again, while backups come.
+/// A refused restore leaves an intent and retries, while new backups are requested.
 pub fn intent() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, A, 0), create(2, A, 0).insisting()];
     let calm = Scenario::new("a restore that insists", &[BACKUP, OTHER, RESTORE], requests);
@@ -248,7 +248,7 @@ pub fn memory() -> Scenario {
     Scenario { remembers: true, late: false, drops: false, collectors: 0, ..calm }
 }
 
-/// What a restore wrote has to settle before it is touched again.
+/// The data that a restore wrote has to settle before it is touched again.
 pub fn settling() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, A, 0), create(2, A, 0).queued()];
     let calm = Scenario::new("a restore that settles", &[BACKUP, RESTORE, SECOND], requests);
@@ -261,7 +261,7 @@ pub fn settling() -> Scenario {
     }
 }
 
-/// An operator that starts on sight. Creations come while their claim or its tombstone stands, not later.
+/// An operator that starts on sight. Objects arrive while their claim or its tombstone exists, not later.
 pub fn guarded() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, A, 1), create(0, A, 1)];
     let calm = Scenario::new("an operator that starts on sight", &[BACKUP, RESTORE], requests);
@@ -274,14 +274,14 @@ pub fn guarded() -> Scenario {
     }
 }
 
-/// A person takes claims by force, in whatever state they are, and the controller crashes.
+/// A user releases claims by force, in any state, and the controller crashes.
 pub fn force() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, A, 0).queued()];
     let calm = Scenario::new("claims taken by force", &[BACKUP, RESTORE], requests);
     Scenario { replicas: 1, releases: 2, crashes: 1, late: false, ..calm }
 }
 
-/// A person writes the end of objects, at work or not, deletes the restore, and the controller crashes.
+/// A user writes the terminal phase of objects, running or not, deletes the restore, and the controller crashes.
 pub fn ended_by_hand() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, A, 0)];
     let calm = Scenario::new("objects that a person ends", &[BACKUP, RESTORE], requests);
@@ -289,14 +289,14 @@ pub fn ended_by_hand() -> Scenario {
     Scenario { replicas: 1, crashes: 1, watchful: true, late: false, ..hands }
 }
 
-/// A leader is paused past its lease while it works, or while its patch that begins is under way, and wakes.
+/// A leader is paused past its lease while it works, or while its patch that begins the work is in flight, and resumes.
 pub fn pause() -> Scenario {
     let requests = vec![create(0, A, 0), create(1, A, 1)];
     let calm = Scenario::new("a leader that is paused, and wakes", &[BACKUP, RESTORE], requests);
     Scenario { pauses: 1, lost_replies: 1, ..calm }
 }
 
-/// An operator's backup that has failed is taken back to life, while a restore is asked for.
+/// An operator's failed backup is revived, while a restore is requested.
 pub fn revival() -> Scenario {
     let revive = Request { name: 0, wish: Wish::Revive { target: 0 }, replica: 0 };
     let requests = vec![create(0, A, 0), create(1, A, 1), revive];
@@ -311,7 +311,7 @@ pub fn revival() -> Scenario {
     }
 }
 
-/// The same while two replicas collect what it had before it failed.
+/// The same while two replicas collect the claim it had before it failed.
 pub fn revival_at_once() -> Scenario {
     let title = "a backup that is taken back to life while two collect its first claim";
     Scenario { title, unfreed: true, collectors: 2, watchful: false, ..revival() }

@@ -1,4 +1,4 @@
-//! What the model's world looks like: the ledger in its Lease, its marker, the stored objects, and how far everybody is.
+//! The model's world: the ledger in its Lease, its marker, the stored objects, and the progress of each process.
 
 use std::sync::Arc;
 
@@ -9,28 +9,28 @@ pub struct World {
     pub lease: Option<Lease>,
     pub marker: Marker,
     pub objects: Vec<Option<Object>>,
-    /// How far each request of a client is. A creation's place in this list is the uid of its object.
+    /// The stage of each client request. A creation's index in this list is the uid of its object.
     pub requests: Vec<Stage>,
     pub replicas: Vec<Replica>,
-    /// What the controller does for each name.
+    /// The state of the controller for each name.
     pub workers: Vec<Worker>,
-    /// What each of those who collect does.
+    /// The state of each collector.
     pub collecting: Vec<Collecting>,
-    /// What the repair has listed to fill a lost ledger with.
+    /// The objects that the repair has listed to fill a lost ledger.
     pub listed: Option<Arc<Ledger>>,
     /// Uids that the collector has seen stored; lost with its process.
     pub seen: Bits,
-    /// Uids that came into a ledger because they were stored, not because they were admitted.
+    /// Uids that were adopted into a ledger because they were stored, not admitted.
     pub adopted: Bits,
-    /// Uids whose claim a person took by force.
+    /// Uids whose claim a user released by force.
     pub released: Bits,
-    /// Those of them for which the time has passed in which their work has to stop.
+    /// The released uids whose time to stop working has passed.
     pub stopped: Bits,
     pub paused: Paused,
     pub left: Left,
     /// The highest epoch of any ledger so far.
     pub top: u64,
-    /// What was done that must never be done; stays once set.
+    /// Violations that have happened; a set field stays set.
     pub wrong: Wrong,
 }
 
@@ -52,13 +52,13 @@ impl Bits {
     }
 }
 
-/// What a leader had in hand when it was paused past its lease: uids.
+/// The uids that a leader was working on when it was paused past its lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Paused {
     pub works: Bits,
-    /// The patch that begins was sent, and may arrive yet.
+    /// The patch that begins the work was sent, and may still arrive.
     pub begins: Bits,
-    /// Only of a mistake: it works again, and another leads.
+    /// Only for a mistake: it works again, while another leads.
     pub awake: Bits,
 }
 
@@ -70,44 +70,44 @@ pub struct Lease {
     pub ledger: Arc<Ledger>,
 }
 
-/// Outlives the ledger.
+/// The marker of the scope; outlives the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Marker {
-    /// Uid of the Lease that is the ledger.
+    /// Uid of the Lease that holds the ledger.
     pub ledger: u8,
     /// No epoch of that ledger is larger.
     pub epoch: u64,
 }
 
-/// A stored Backup or Restore. One of the engine bears the finalizer of its work while it is `InProgress`: both are written
-/// by the same patch.
+/// A stored Backup or Restore. An object of the engine has the work finalizer while it is `InProgress`: the same patch
+/// writes both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Object {
-    /// Its uid: the creation that it came from.
+    /// Its uid: the index of the creation request.
     pub uid: usize,
     pub phase: Phase,
     pub deleting: bool,
-    /// A person has written its end while it was `InProgress`: it still bears the finalizer.
+    /// A user has written its end while it was `InProgress`: it still has the finalizer.
     pub held: bool,
-    /// How often it was taken back to life: as much of its resourceVersion as a revival depends on.
+    /// Number of times it was revived: the part of its resourceVersion that a revival depends on.
     pub revived: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     New,
-    /// At work, as far as anybody can tell: from the patch that begins to the patch that ends, also while nobody works
-    /// on it because the controller has crashed.
+    /// Running, as far as any observer can tell: from the patch that begins to the patch that ends, including while no
+    /// worker runs because the controller has crashed.
     InProgress,
     Over,
 }
 
-/// How far a request of a client is.
+/// Stage of a client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
     Unsent,
     Taken,
-    /// Allowed by us; nobody knows whether and when it is stored.
+    /// Allowed by us; whether and when it is stored is unknown.
     Admitted,
     Landed,
     /// Never stored: denied by another webhook, lost with its API server, a name that is taken, our 503.
@@ -118,7 +118,7 @@ pub enum Stage {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Replica {
     pub deciding: Option<Deciding>,
-    /// The ledger as it wrote it last, where the scenario lets it remember.
+    /// The ledger as it last wrote it, if the scenario lets it remember.
     pub remembered: Option<Lease>,
 }
 
@@ -126,15 +126,16 @@ pub struct Replica {
 pub struct Deciding {
     pub wants: Vec<usize>,
     pub base: Lease,
-    /// What was seen of the blockers' objects so far, and whether they have been so for their time. None: not readable.
+    /// The observations of the blockers' objects so far, and whether each has been so for its timeout. `None`:
+    /// unreadable.
     pub looks: Vec<Option<(ObservedState, bool)>>,
-    /// Requests for which something stood in the way at some time since they were taken.
+    /// Requests with a conflict at some time since they were taken.
     pub justified: Bits,
-    /// The verdict of a mistaken replica that looks at the objects instead of claiming.
+    /// The outcome of a mistaken replica that looks at the objects instead of claiming.
     pub looked: Option<bool>,
 }
 
-/// What the controller does for one name.
+/// State of the controller for one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Worker {
     Idle,
@@ -142,22 +143,22 @@ pub enum Worker {
         uid: usize,
         new: bool,
     },
-    /// The ledger gave the right to work.
+    /// Its claim was activated.
     Right(usize),
-    /// It works. The end of the work is its own affair until it is published.
+    /// It works. The end of the work is internal until it is published.
     Working(usize),
-    /// It has no right to work: to be ended without having started.
+    /// Its activation was refused: the object must fail without having started.
     Refused(usize),
     /// The terminal phase is written, or the object is gone.
     Ended(usize),
-    /// Only of mistakes: the claim is given back, and the work goes on.
+    /// Only for mistakes: the claim is released, and the work continues.
     Released(usize),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Collecting {
     Idle,
-    /// It has read a claim, and not yet the object.
+    /// It has read a claim, but not the object yet.
     Read(Arc<Claim>),
     Judged(Vec<Judged>),
 }
@@ -166,25 +167,25 @@ pub enum Collecting {
 pub struct Left {
     pub crashes: u8,
     pub losses: u8,
-    /// Writes of the ledger whose answer is lost.
+    /// Number of ledger writes whose answer is lost.
     pub lost_replies: u8,
     pub removals: u8,
-    /// Releases by force.
+    /// Number of releases by force.
     pub releases: u8,
-    /// Ends that a person writes.
+    /// Number of ends that a user writes.
     pub ends: u8,
     pub pauses: u8,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Wrong {
-    /// Something was granted beside a conflicting claim, or beside conflicting work.
+    /// A claim was granted beside a conflicting claim, or beside conflicting work.
     pub beside: bool,
-    /// A backup was granted although a restore that it conflicts with waited.
+    /// A backup was granted although a conflicting restore waited.
     pub overtook: bool,
-    /// The claim of a creation in flight was ended as if its object had been there.
+    /// The claim of a creation in flight was ended as if its object had existed.
     pub hasty: bool,
-    /// Something was refused although nothing was in its way since it was sent.
+    /// A request was refused although nothing had conflicted since it was sent.
     pub unjustified: bool,
     pub epoch_back: bool,
 }

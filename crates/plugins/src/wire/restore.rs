@@ -6,7 +6,7 @@ use super::{ResourceIdentifier, Time, messages};
 pub(crate) mod method {
     pub(crate) const PROGRESS: &str = "/v2.RestoreItemAction/Progress";
     pub(crate) const CANCEL: &str = "/v2.RestoreItemAction/Cancel";
-    /// Whether objects that came along can be used.
+    /// Whether additional items are ready.
     pub(crate) const READY: &str = "/v2.RestoreItemAction/AreAdditionalItemsReady";
 }
 

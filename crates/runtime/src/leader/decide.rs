@@ -1,4 +1,4 @@
-//! What to do about the lease, from what is known of it. Pure.
+//! Decides on the next step for the lease, from what is known about it. Pure.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use k8s_openapi::api::coordination::v1::LeaseSpec;
 
 use super::leadership::LEASE_DURATION;
 
-/// Duration that a holder writes when it gives the lease back, as client-go does.
+/// Lease duration that a holder writes when it releases the lease (seconds), as client-go does.
 pub(super) const RELEASED_SECONDS: u64 = 1;
 
-/// The lease as it was last read, and since when (on our own clock) it has been like that.
+/// The lease as last read, and the time (on our own clock) since when it is unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Observed {
     /// `None`: there is no Lease.
@@ -18,8 +18,8 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// Takes note of a reading. Only a change of the record counts as a sign of life; times in it come from another
-    /// machine's clock and are not looked at.
+    /// Records a reading. Only a change of the record counts as a sign of life; times in it come from another
+    /// machine's clock and are ignored.
     pub(super) fn again(before: Option<Self>, spec: Option<LeaseSpec>, now: Duration) -> Self {
         match before {
             Some(before) if before.spec == spec => before,
@@ -30,18 +30,18 @@ impl Observed {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// There has been no lease for so long that no replica can lead by it: create it, held by us.
+    /// The lease has been missing long enough that no replica can lead by it: create it, held by us.
     Create,
-    /// Its holder gave it back, or shows no sign of life: write ourselves in, one transition further.
+    /// Its holder released it, or has let it expire: take it over, with one more transition.
     Take { transitions: i32 },
-    /// It is ours: write the time.
+    /// We hold the lease: renew it.
     Renew,
-    /// Another replica leads, or may lead: it may be taken after this time, unless it is renewed.
+    /// Another replica leads, or may lead: the lease may be taken after this time, unless it is renewed.
     Wait { holder: Option<String>, time: Duration },
 }
 
-/// A lease that is gone, or that has lost its holder without having been given back, was changed by somebody else than its holder,
-/// who works until it finds out. So it is waited for as if it were there.
+/// A lease that was deleted, or has no holder without having been released, was not changed by its holder, which
+/// works until it finds out. So it is waited for as if it were held.
 pub(super) fn decide(me: &str, observed: &Observed, now: Duration) -> Step {
     let Observed { spec, since } = observed;
     let Some(spec) = spec else {
@@ -56,7 +56,7 @@ pub(super) fn decide(me: &str, observed: &Observed, now: Duration) -> Step {
         holder if holder == me => Step::Renew,
         "" if asked == RELEASED_SECONDS => take,
         holder => {
-            // A holder that asks for more time than we would gets it; one that asks for less, or nonsense, gets ours.
+            // A holder's longer duration is respected; a shorter or invalid one counts as ours.
             let ends = *since + LEASE_DURATION.max(Duration::from_secs(asked));
             match ends.saturating_sub(now) {
                 Duration::ZERO => take,

@@ -66,7 +66,7 @@ async fn a_released_lease_is_taken_at_once_and_one_left_behind_after_its_duratio
     assert!(started.elapsed() < LEASE_DURATION + Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
-/// NotFound is one state of the Lease among others, and each request names namespace and Lease in their places.
+/// NotFound is one possible state of the Lease, and each request has the right namespace and Lease name.
 #[tokio::test(start_paused = true)]
 async fn table_of_acquisitions() {
     let at = "/apis/coordination.k8s.io/v1/namespaces/velero/leases";
@@ -82,7 +82,7 @@ async fn table_of_acquisitions() {
         ("there is none", None, vec![], 0, created.clone()),
         ("it has no holder", Some(held_by(None)), vec![], 5, vec![&read, &write]),
         ("its holder is empty", Some(held_by(Some(""))), vec![], 5, vec![&read, &write]),
-        // A Lease of that name elsewhere, and one of the namespace's name, are others.
+        // A Lease of that name in another namespace, and one named like the namespace, are irrelevant.
         ("others are held", None, vec![("other", LEASE), ("velero", "velero")], 0, created),
     ] {
         let server = FakeApi::new();
@@ -98,7 +98,7 @@ async fn table_of_acquisitions() {
         tokio::time::timeout(LEASE_DURATION * 2, elector.acquire()).await.unwrap();
         assert!(leadership.is_leader(), "{what}");
         let mut asked = server.log();
-        // One that is not there is read again and again.
+        // A missing Lease is read repeatedly.
         asked.dedup();
         assert!(asked.iter().eq(requests), "{what}: {asked:?}");
         let lease = server.get(&ledger_path(LEASE)).unwrap();
@@ -207,8 +207,8 @@ async fn a_leader_whose_lease_was_taken_by_hand_stops() {
     assert!(!leadership.is_leader());
 }
 
-/// A replica that keeps its lease, and one that follows it; the election is looked at every 50 ms of the next minute.
-/// Returns when the first stopped to lead, and when the second began, after `event`.
+/// A replica that keeps its lease, and one that follows it; both are checked every 50 ms for a minute after `event`.
+/// Returns when the first stopped leading, and when the second started.
 async fn change_of_leader(event: impl FnOnce(&FakeApi)) -> (LostLease, Duration, Duration) {
     let (server, mut first, leads) = leader().await;
     let mut second = elector(&server.client(), "second");
@@ -242,7 +242,7 @@ async fn a_lease_that_somebody_deletes_is_made_again_only_when_its_holder_has_st
     assert!(matches!(lost, LostLease::Deleted), "{lost}");
     assert!(stopped <= RENEW_PERIOD + Duration::from_millis(100), "it made it again: {stopped:?}");
     assert!(began >= LEASE_DURATION && began < LEASE_DURATION + Duration::from_secs(3), "{began:?}");
-    // One whose writes fail does not hear of it by them.
+    // A leader whose writes fail cannot learn of the deletion from them.
     let (lost, stopped, began) = change_of_leader(|server| {
         let by_first = |request: &backup_testkit::Request| {
             let holder = request.body["spec"]["holderIdentity"].as_str().unwrap_or_default();

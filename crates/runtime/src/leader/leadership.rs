@@ -1,4 +1,4 @@
-//! Whether this replica may work.
+//! Permission of this replica to work.
 
 use std::{
     sync::{
@@ -12,25 +12,25 @@ use crate::{clock::Clock, retry::timed};
 
 /// Name of the Lease, in the namespace of the installation.
 pub(crate) const LEASE: &str = "backup-controller";
-/// Others may take the lease this long after the holder's last sign of life.
+/// Time after the holder's last renewal after which others may take the lease.
 pub(crate) const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// The holder stops working when it could not renew for this long.
+/// Time without a renewal after which the holder stops working.
 pub(super) const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// Between two renewals. Each is a write to etcd.
+/// Interval between renewals. Each is a write to etcd.
 pub(super) const RENEW_PERIOD: Duration = Duration::from_secs(3);
-/// After a request that failed.
+/// Interval after a failed request.
 pub(super) const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
-/// Whether this replica may work. Cheap to clone and to ask.
+/// Tells whether this replica may work. Cheap to clone and to ask.
 #[derive(Clone, Debug)]
 pub struct Leadership {
-    /// None: no election, always leader.
+    /// `None`: no election, always leader.
     held: Option<Arc<Held>>,
 }
 
 #[derive(Debug)]
 struct Held {
-    /// Milliseconds of the boot clock until which the lease is ours without a renewal; 0 if it is not.
+    /// Time until which the lease is ours without a renewal (milliseconds of the boot clock); 0 if it is not.
     until: AtomicU64,
     clock: Clock,
 }
@@ -46,12 +46,12 @@ impl Leadership {
         Self { held: None }
     }
 
-    /// For tests of what others must not do.
+    /// For tests of what a follower must not do.
     pub fn never() -> Self {
         Self::elected(Clock::Boot)
     }
 
-    /// For tests: one that was renewed now, and not again.
+    /// For tests: a lease renewed now, and never again.
     pub fn renewed_once(clock: Clock) -> Self {
         let leadership = Self::elected(clock);
         leadership.renewed(clock.now());
@@ -72,13 +72,13 @@ impl Leadership {
         self.left().is_none_or(|left| !left.is_zero())
     }
 
-    /// To be asked before every step that leads to a write.
+    /// Must be called before every step that leads to a write.
     pub fn check(&self) -> Result<(), NotLeader> {
         if self.is_leader() { Ok(()) } else { Err(NotLeader) }
     }
 
-    /// Sends a write, unless another replica may lead by now, and gives it up before another one may take over. The lease is
-    /// looked at when this is polled, so after everything that came before the request.
+    /// Sends a write, unless another replica may lead by now, and cancels it before another one may take over. The
+    /// lease is checked when this is polled, so after all work before the request.
     /// Errors: those of the request; an error of the service if it was not sent, or not answered in time.
     pub async fn write<T>(
         &self,
@@ -89,8 +89,8 @@ impl Leadership {
         timed(self.request_timeout(wanted), request).await
     }
 
-    /// How long a request that is sent now may take: `wanted`, but no longer than until another replica may take over. It is
-    /// asked right before the request: what is done in between takes from the time.
+    /// Timeout for a request that is sent now: `wanted`, but at most until another replica may take over. Call it
+    /// right before the request: work in between uses up the time.
     pub fn request_timeout(&self, wanted: Duration) -> Duration {
         match self.left() {
             None => wanted,
@@ -98,19 +98,20 @@ impl Leadership {
         }
     }
 
-    /// Changes with each renewal of the lease, which is a write to the API server that has succeeded. Always 0 without an election.
+    /// Changes with each renewal of the lease, which is a successful write to the API server. Always 0 without an
+    /// election.
     pub fn renewal(&self) -> u64 {
         self.held.as_ref().map_or(0, |held| held.until.load(Ordering::Acquire))
     }
 
-    /// Time until this replica has to stop without a renewal; none if there is no election.
+    /// Time until this replica has to stop without a renewal; `None` if there is no election.
     fn left(&self) -> Option<Duration> {
         self.held.as_ref().map(|held| {
             Duration::from_millis(held.until.load(Ordering::Acquire)).saturating_sub(held.clock.now())
         })
     }
 
-    /// The lease was written by a request sent at `sent`.
+    /// Records that a request sent at `sent` has written the lease.
     pub(crate) fn renewed(&self, sent: Duration) {
         if let Some(held) = &self.held {
             let until = sent + RENEW_DEADLINE;

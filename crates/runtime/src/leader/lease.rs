@@ -27,10 +27,10 @@ use crate::{
     retry::timed,
 };
 
-/// A request that takes longer is tried again while there is still time.
+/// Timeout of a request; it is retried while there is still time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Followers that see the end of a lease try to take it within this time.
+/// Followers that see a lease expire try to take it at a random moment within this time.
 const JITTER: Duration = Duration::from_millis(400);
 
 pub struct Elector {
@@ -44,7 +44,7 @@ pub struct Elector {
     observed: Option<Observed>,
 }
 
-/// The lease is no longer ours. The process has to end, and starts again as a follower.
+/// The lease is no longer ours. The process has to exit, and restarts as a follower.
 #[derive(Debug, thiserror::Error)]
 pub enum LostLease {
     #[error("the Lease {LEASE} was taken by {0:?}; this replica ends and starts again as a follower")]
@@ -66,13 +66,13 @@ enum Standing {
     Following(Option<String>),
 }
 
-/// After a request that failed. Replicas do not all come in the same moment.
+/// Waits after a failed request, with jitter, so that replicas do not retry at one moment.
 async fn pause() {
     tokio::time::sleep(RETRY_PERIOD.mul_f64(1.0 + fastrand::f64() / 5.0)).await;
 }
 
 impl Elector {
-    /// Not a leader until [`Elector::acquire`] returns. `host` names this replica to people.
+    /// Not a leader until [`Elector::acquire`] returns. `host` names this replica in the Lease.
     pub fn new(client: Client, namespace: &str, host: &str) -> Self {
         Self::with_clock(client, namespace, host, Clock::Boot)
     }
@@ -91,7 +91,7 @@ impl Elector {
         }
     }
 
-    /// The answer to "may I work", for everyone.
+    /// Shared view of whether this replica may work.
     pub fn leadership(&self) -> Leadership {
         self.leadership.clone()
     }
@@ -131,11 +131,11 @@ impl Elector {
         }
     }
 
-    /// Waits until the lease should be read again. A watch shows each renewal, so that a follower asks nothing meanwhile;
-    /// where it fails, the next read comes soon. What it shows decides nothing.
+    /// Waits until the lease should be read again. A watch shows each renewal, so that a follower sends no requests
+    /// meanwhile; where it fails, the next read comes soon. Its events alone decide nothing.
     async fn follow(&mut self) {
         let read = self.lease.as_ref().and_then(|lease| lease.metadata.resource_version.clone());
-        // Where there is no Lease, another replica may make it.
+        // If there is no Lease, another replica may create it.
         let Some(version) = read else { return pause().await };
         let leases = self.leases.clone();
         let params = WatchParams::default().fields(&format!("metadata.name={LEASE}"));
@@ -144,7 +144,7 @@ impl Elector {
         let mut events = std::pin::pin!(events);
         loop {
             let Some(Step::Wait { time, .. }) = self.decide() else {
-                // Followers do not all come in the same moment.
+                // Jitter, so that followers do not try at one moment.
                 return tokio::time::sleep(JITTER.mul_f64(fastrand::f64())).await;
             };
             tokio::select! {
@@ -153,7 +153,7 @@ impl Elector {
                     Some(Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease))) => self.note(Some(lease)),
                     Some(Ok(WatchEvent::Bookmark(_))) => {}
                     Some(Ok(WatchEvent::Deleted(_))) => return,
-                    // It has ended in order, or has failed.
+                    // The watch has ended normally, or has failed.
                     Some(Ok(WatchEvent::Error(_)) | Err(_)) | None => return pause().await,
                 },
             }
@@ -183,7 +183,7 @@ impl Elector {
         }
     }
 
-    /// Gives the lease back, so that the next replica need not wait for its end. Best effort.
+    /// Releases the lease, so that the next replica need not wait for its expiry. Best effort.
     pub async fn release(mut self) {
         self.leadership.lost();
         let Some(mut lease) = self.lease.take() else { return };
@@ -199,9 +199,9 @@ impl Elector {
         }
     }
 
-    /// One look at the lease and, if it is ours to write, one write.
+    /// One look at the lease and, if we may write it, one write.
     async fn step(&mut self) -> Result<Standing, String> {
-        // While we hold it, what we wrote last is written on without reading; a conflict reads.
+        // While we hold it, our last write is the base of the next one, without a read; a conflict reads.
         if self.lease.is_none() || !self.leadership.is_leader() {
             self.read().await?;
         }
@@ -233,9 +233,9 @@ impl Elector {
                 Ok(Standing::Leading)
             }
             Err(error) => {
-                // Lost the race, or the answer: the next step reads what is there now.
+                // The race, or the answer, was lost: the next step reads the lease.
                 self.lease = None;
-                // Somebody else has written or deleted it. A leader has to know now, and not with its next try.
+                // Another program has written or deleted it. A leader has to know now, and not at its next attempt.
                 if is_conflict(&error) || is_gone(&error, LEASE) {
                     self.read().await?;
                     if let Some(Step::Wait { holder, .. }) = self.decide() {
@@ -264,7 +264,7 @@ impl Elector {
         self.lease = lease;
     }
 
-    /// With a resourceVersion a PUT that only succeeds on exactly that version; without one a creation.
+    /// With a resourceVersion, a PUT that only succeeds on exactly that version; without one, a creation.
     async fn put(&self, lease: Lease) -> Result<Lease, kube::Error> {
         let params = PostParams::default();
         let write = async {
@@ -281,7 +281,7 @@ impl Elector {
         })
     }
 
-    /// Times are for people; nobody decides by them.
+    /// The times are informational; no decision depends on them.
     fn spec(&self, transitions: i32, acquired: Option<MicroTime>) -> LeaseSpec {
         let now = MicroTime(Timestamp::now());
         LeaseSpec {

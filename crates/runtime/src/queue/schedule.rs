@@ -1,4 +1,4 @@
-//! Which key is next: the state of the queue, without tasks or streams.
+//! Chooses the next key: the state of the queue, without tasks or streams.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -16,7 +16,7 @@ const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration:
 struct Entry {
     /// In `ready`.
     queued: bool,
-    /// Handed out by `start` and not yet returned.
+    /// Handed out by `start` and not returned yet.
     running: bool,
     again: bool,
     /// In `delayed`.
@@ -33,8 +33,8 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// The object has changed: it is looked at as soon as a worker is free, also when it was waiting after a failure
-    /// (its failures stay counted).
+    /// The object has changed: it is reconciled as soon as a worker is free, also if it was waiting after a failure
+    /// (its failure count stays).
     pub(super) fn touch(&mut self, key: Key) {
         let entry = self.entries.entry(key.clone()).or_default();
         if entry.running {
@@ -58,12 +58,12 @@ impl Schedule {
         Some(key)
     }
 
-    /// The work on a key succeeded; look again at `due`, if that is given.
+    /// The work on a key succeeded; reconcile again at `due`, if given.
     pub(super) fn succeeded(&mut self, key: &Key, due: Option<Instant>) {
         self.stopped(key, due, 0);
     }
 
-    /// The work on a key failed. The time until it is tried again.
+    /// The work on a key failed. Returns the delay until the retry.
     pub(super) fn failed(&mut self, key: &Key, now: Instant) -> Duration {
         let failures = self.entries.get(key).map_or(0, |entry| entry.failures).saturating_add(1);
         let delay = BACKOFF.delay(failures);
@@ -84,7 +84,8 @@ impl Schedule {
         entry.running = false;
         entry.failures = failures;
         let again = std::mem::take(&mut entry.again);
-        // A failure is waited out even if the object was touched meanwhile: the touch is often our own write.
+        // The delay after a failure is kept even if the object has changed meanwhile: the change is often our own
+        // write.
         if again && failures == 0 {
             self.make_ready(key.clone());
         } else if let Some(due) = due {

@@ -12,7 +12,7 @@ fn path() -> String {
     velero_path("Backup", "nightly")
 }
 
-/// An API server with a backup that is finalized, and that backup as it was read there.
+/// An API server with a backup that is finalizing, and that backup as read there.
 fn server() -> (FakeApi, Backup) {
     let api = FakeApi::new();
     api.put_velero("Backup", "nightly", "u1", "Finalizing", &json!({}));
@@ -24,7 +24,7 @@ fn read(api: &FakeApi) -> Backup {
     serde_json::from_value(api.get(&path()).unwrap()).unwrap()
 }
 
-/// Refusals, by the number of patches before.
+/// Refuses patches, by the number of earlier ones.
 fn refuse(api: &FakeApi, code: impl Fn(usize) -> Option<u16> + Send + Sync + 'static) {
     api.fault(move |_, request| {
         let code = code(request.earlier).filter(|_| request.is_write())?;
@@ -60,7 +60,7 @@ async fn a_budget_of_ten_minutes_is_ten_minutes_of_tries_in_small_steps() {
     assert!(matches!(error, WriteError::Exhausted { .. }), "{error}");
     assert!(started.elapsed() >= TEN_MINUTES && started.elapsed() < TEN_MINUTES + Duration::from_secs(1));
     let times = times.lock().unwrap();
-    // Full steps are 125 tries, halved ones twice that.
+    // Full delays give 125 attempts, halved ones twice that.
     assert!((120..=260).contains(&times.len()), "{} tries", times.len());
     let longest = times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
     assert!(longest <= Duration::from_millis(5_001), "{longest:?}");
@@ -121,7 +121,7 @@ async fn a_write_whose_answer_was_lost_counts_as_written_once() {
     assert_eq!(tries(&api), 1);
 }
 
-/// The object is read again before the patch, and that takes most of what was left of the lease.
+/// The object is read again before the patch, and that takes most of the lease's remaining time.
 #[tokio::test(start_paused = true)]
 async fn a_patch_after_a_slow_read_ends_with_the_lease() {
     let (api, outdated) = server();
@@ -138,7 +138,7 @@ async fn a_patch_after_a_slow_read_ends_with_the_lease() {
     let error = status_patch_in(&backups, &leadership, TEN_MINUTES, &outdated, complete).await.unwrap_err();
     assert!(matches!(error, WriteError::NotLeader(_)), "{error}");
     assert_eq!(tries(&api), 2);
-    // What is beyond the lease is the pause before it is looked at again.
+    // The only time beyond the lease is the pause before it is checked again.
     let pause = Duration::from_secs(1);
     assert!(started.elapsed() <= LEASE_DURATION + pause, "{:?}", started.elapsed());
 }

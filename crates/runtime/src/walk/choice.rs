@@ -1,14 +1,14 @@
-//! Whether what is wanted of a type in some namespaces is listed over all of them, or in each. Pure.
+//! Chooses whether the items of a type in some namespaces are listed over all namespaces, or in each. Pure.
 //!
-//! A list over all namespaces is one request for each page, and reads in vain what others hold. A list of each namespace reads
-//! nothing in vain, and is a request for each, most of which have little or nothing to answer. How much there is of a type tells
-//! the first page over all.
+//! A list over all namespaces takes one request for each page, and also reads other namespaces' items. A list of each
+//! namespace reads no others, but takes a request for each, most of which return few items or none. The first page
+//! over all tells how many items the type has.
 
-/// What a request costs by itself, in items that could be read meanwhile: an API server answers a list of nothing in the time of
-/// some thirty items of a KiB.
+/// Cost of one request, in items that could be read in the same time: an API server answers an empty list in the time
+/// of some thirty items of a KiB.
 const REQUEST: u64 = 32;
-/// Of the items over all namespaces at least one in this many counts as read in vain, however many namespaces are wanted: the
-/// few others may hold most of it.
+/// At least 1/`IN_VAIN` of the items over all namespaces counts as unwanted, for any number of wanted namespaces: the
+/// few others may hold most of them.
 const IN_VAIN: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,27 +17,28 @@ pub(super) enum Way {
     Parts,
 }
 
-/// What follows in the list over all namespaces.
+/// The rest of the list over all namespaces.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Rest {
     Nothing,
     Items(u64),
-    /// The API server does not count what a label selector leaves.
+    /// The API server does not count the items that match a label selector.
     Unknown {
-        /// Items that were read of it so far.
+        /// Number of items read so far.
         read: u64,
     },
 }
 
-/// How many items a first page over all namespaces has, so that it costs no more than the lists of the parts.
+/// Number of items of a first page over all namespaces, so that it costs no more than the lists of the parts.
 pub(super) fn first_page(parts: usize) -> u32 {
     u32::try_from(requests(parts)).unwrap_or(u32::MAX).max(1)
 }
 
-/// How the rest is listed: by the lists of the parts, some of so many namespaces (unknown: very many), or by the list over all.
+/// Chooses how to list the rest: by the lists of the parts, which are some of this number of namespaces (unknown:
+/// very many), or by the list over all.
 ///
-/// What is in which namespace is not known before it is read. If items lie evenly in all, the cheaper way is chosen. If not, the
-/// whole costs at most five times the parts, and these at most twice the whole.
+/// The distribution of the items is unknown before they are read. If it is even, the cheaper way is chosen. If not,
+/// the whole costs at most five times the parts, and these at most twice the whole.
 pub(super) fn way(parts: usize, namespaces: Option<usize>, rest: Rest) -> Way {
     let (requests, namespaces) = (u128::from(requests(parts)), namespaces.unwrap_or(usize::MAX).max(parts));
     let pays = match rest {
@@ -46,7 +47,7 @@ pub(super) fn way(parts: usize, namespaces: Option<usize>, rest: Rest) -> Way {
             let others = (namespaces - parts).max(namespaces.div_ceil(IN_VAIN));
             u128::from(items) * others as u128 > requests * namespaces as u128
         }
-        // As much as the parts cost was spent: the whole may be of any size.
+        // The whole has already cost as much as the parts would, and may be of any size.
         Rest::Unknown { read } => u128::from(read) >= requests,
     };
     if pays { Way::Parts } else { Way::Whole }
@@ -67,10 +68,10 @@ mod tests {
         use Rest::{Items, Nothing, Unknown};
         use Way::{Parts, Whole};
         for (parts, namespaces, rest, expected) in [
-            // Nothing follows: the first page was all.
+            // Nothing follows: the first page was the whole list.
             (2, 10, Nothing, Whole),
             (5000, 5000, Nothing, Whole),
-            // Twenty of 68 namespaces: 640 items for their requests.
+            // Twenty of 68 namespaces: their requests cost 640 items.
             (20, 68, Items(900), Whole),
             (20, 68, Items(1_000), Parts),
             (20, 68, Items(40_000), Parts),
@@ -78,16 +79,16 @@ mod tests {
             (2, 5, Items(100), Whole),
             (2, 5, Items(200), Parts),
             (2, 5000, Items(65), Parts),
-            // Nearly all, which may hold nearly everything or nearly nothing.
+            // Nearly all namespaces, which may hold nearly all items or nearly none.
             (48, 50, Items(5_000), Whole),
             (48, 50, Items(40_000), Parts),
             (1_000, 5_000, Items(4_900), Whole),
             (1_000, 5_000, Items(40_000), Whole),
             (1_000, 5_000, Items(1_000_000), Parts),
-            // All of them, and some that are gone since.
+            // All of them, and some that were deleted since.
             (30, 30, Items(3_000), Whole),
             (30, 20, Items(3_000), Whole),
-            // Not counted: no more is spent than the parts would cost.
+            // Not counted: the whole may cost no more than the parts would.
             (2, 10, Unknown { read: 64 }, Parts),
             (20, 68, Unknown { read: 500 }, Whole),
             (20, 68, Unknown { read: 1_000 }, Parts),
@@ -104,13 +105,13 @@ mod tests {
         assert_eq!([2, 20, usize::MAX].map(first_page), [64, 640, u32::MAX]);
     }
 
-    /// The costs of both ways, in items, if so many of the items are in the namespaces that are wanted.
+    /// The costs of both ways, in items, if `wanted` of the items are in the wanted namespaces.
     fn costs(parts: usize, items: u64, wanted: u64) -> (u64, u64) {
         (items + items.div_ceil(500) * REQUEST, requests(parts) + wanted + wanted.div_ceil(500) * REQUEST)
     }
 
     proptest! {
-        /// Wherever the items lie, the choice is never much worse than the other way.
+        /// For any distribution of the items, the choice is never much worse than the other way.
         #[test]
         fn the_choice_is_bounded(
             parts in 2_usize..2_000, others in 0_usize..5_000, items in 1_u64..1_000_000, share in 0.0..=1.0,
@@ -119,13 +120,13 @@ mod tests {
             let wanted = (items as f64 * share) as u64;
             let (whole, each) = costs(parts, items, wanted);
             match way(parts, Some(parts + others), Rest::Items(items)) {
-                // A quarter at least would be read in vain: requests are worth at most as much.
+                // At least a quarter counts as unwanted: the requests cost at most that much.
                 Way::Whole => prop_assert!(whole <= each.saturating_mul(5), "{whole} {each}"),
                 Way::Parts => prop_assert!(each <= 2 * whole, "{whole} {each}"),
             }
         }
 
-        /// Items that lie evenly in all namespaces are listed in the cheaper way, unless nearly all are wanted.
+        /// Evenly distributed items are listed in the cheaper way, unless nearly all namespaces are wanted.
         #[test]
         fn of_even_items_the_cheaper_way_is_chosen(
             parts in 2_usize..500, others in 1_usize..5_000, each in 1_u64..500,
@@ -137,7 +138,7 @@ mod tests {
             prop_assert_eq!(way(parts, Some(parts + others), Rest::Items(items)), expected);
         }
 
-        /// The more there is, the less the whole pays: the choice changes once at most.
+        /// The more items there are, the less the whole pays: the choice changes at most once.
         #[test]
         fn more_items_never_bring_the_whole_back(
             parts in 2_usize..5_000, others in 0_usize..5_000, items in 1_u64..1_000_000, more in 1_u64..1_000_000,
@@ -147,7 +148,7 @@ mod tests {
             }
         }
 
-        /// What is not counted ends: no more than the cost of the parts, and one page, is read of the whole.
+        /// Without a count, no more than the cost of the parts and one page is read of the whole.
         #[test]
         fn what_is_not_counted_is_given_up_in_time(parts in 2_usize..5_000, page in 1_u64..=500) {
             let mut read = 0;

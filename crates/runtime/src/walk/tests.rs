@@ -97,7 +97,7 @@ async fn a_failure_that_passes_loses_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_that_stays_is_told_after_a_bounded_number_of_tries() {
-    // The first page is tried once ahead of its turn.
+    // The first page is tried once ahead of time.
     for (code, tries) in [(503, RETRIES + 2), (403, 1)] {
         let api = FakeApi::new();
         api.fault(move |_, _| Some(Fault::refuse(code, "x", "no")));
@@ -126,7 +126,7 @@ async fn pages_are_not_fetched_without_bound_ahead_of_the_reader() {
     for _ in 0..1000 {
         tokio::task::yield_now().await;
     }
-    // The one that was read, one that waits, one on its way into the channel.
+    // The page that was received, one that waits, one being sent into the channel.
     assert!(api.log().len() <= 2 + AHEAD, "{}", api.log().len());
 }
 
@@ -143,7 +143,7 @@ fn heavy_pages_make_the_next_ones_smaller() {
     assert_eq!(next_limit(49, 500, &page(PAGE_BYTES / 2)), 49);
 }
 
-/// Three namespaces with two items each are wanted, beside one with so many others.
+/// Three wanted namespaces with two items each, beside one with `others` items.
 fn beside(others: usize) -> (FakeApi, Walked) {
     let api = FakeApi::new();
     let put = |namespace: &str, number: usize| {
@@ -166,7 +166,7 @@ fn parts(selector: &str) -> Arc<[Part]> {
     ["a", "b", "c"].into_iter().map(of).collect()
 }
 
-/// The namespaces of the lists that were asked for, sorted, as some are on their way at a time; `*` is all.
+/// The namespaces of the requested lists, sorted, as some are requested concurrently; `*` is all.
 fn asked(api: &FakeApi) -> Vec<String> {
     let of = |path: &str| path.split('/').nth(4).unwrap_or("*").to_owned();
     let mut asked: Vec<String> = api.requests().iter().map(|request| of(&request.path)).collect();
@@ -222,7 +222,7 @@ async fn what_is_wrong_in_other_namespaces_does_not_matter() {
         assert_eq!(pages, [2, 2, 2], "{fault}");
         assert!(matches!(ends.as_slice(), [Step::Done]), "{ends:?}");
     }
-    // Nor on a later page: what was delivered comes again.
+    // The same for a later page: delivered items come again.
     let (api, walked) = beside(20);
     api.fault(|_, request: &Request| {
         (!request.parameter("continue").is_empty()).then(|| Fault::refuse(410, "x", "expired"))
@@ -286,7 +286,7 @@ async fn few_first_pages_are_read_ahead_and_a_large_one_in_its_turn() {
         for _ in 0..1000 {
             tokio::task::yield_now().await;
         }
-        // Each is asked for twice: ahead, and in its turn.
+        // Each is requested twice: ahead of time, and when it is due.
         let most = 2 * (received + 1 + AHEAD) + LISTS_AHEAD;
         assert!(api.log().len() <= most, "{} after {received}", api.log().len());
     }

@@ -1,7 +1,7 @@
-//! Giving a backup up, so that nothing of it can be stored any more.
+//! Abandons a backup, so that none of its files can be stored later.
 //!
-//! Two may be at work on it: a controller that does not know that it was replaced may be about to write the record
-//! of its end. Both write the next record, which is create-only, so one of them is refused.
+//! Two processes may work on it: a controller that does not know that it was replaced may be about to write
+//! the final record. Both write the next record, which is create-only, so one of them is refused.
 
 use backup_core::api::Backup;
 use object_store::path::Path;
@@ -16,23 +16,24 @@ use crate::{
     layout::JobKeys,
 };
 
-/// How often it is looked again when others write at the same time.
+/// Maximum number of attempts when another process writes at the same time.
 const TRIES: u32 = 3;
 
-/// What has come of giving a backup up.
+/// Outcome of abandoning a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abandonment {
-    /// Nothing of it will ever be stored.
+    /// No file of the backup will ever be stored.
     Abandoned,
-    /// It is stored, or a record says what it will hold: it is to be finished, and deleted as a whole.
+    /// The backup is stored, or a record says what it will hold: finish it, then delete it as a whole.
     Committed,
 }
 
 impl Location {
-    /// Decides that nothing of the Backup of this uid will be stored, unless its end is decided already. `lost` is the number of
-    /// a record whose contents were found to be gone.
+    /// Decides that nothing of the Backup of this uid will be stored, unless its end is decided already.
+    /// `lost` is the number of a record whose contents were found to be gone.
     ///
-    /// Safe to repeat. Errors: [`StoreError::Corrupt`] for metadata or a record that cannot be read: what is decided is not known.
+    /// Safe to repeat. Errors: [`StoreError::Corrupt`] if metadata or a record cannot be read: the decision
+    /// is unknown then.
     pub async fn abandon_backup(
         &self,
         backup: &str,
@@ -62,7 +63,7 @@ impl Location {
         }
         let found = self.list(&keys.folder).await?;
         match self.claimant_among(keys, &found).await? {
-            // Nothing is published into the folder of another.
+            // Nothing is published into a folder of another uid.
             Some(owner) if owner.uid != *uid => return Ok(Abandonment::Abandoned),
             Some(_) => {}
             None if self.refuse_foreign(keys, &found).is_err() => return Ok(Abandonment::Abandoned),
@@ -76,7 +77,7 @@ impl Location {
                     Contents::Open { .. } => {}
                     Contents::Inline | Contents::Uploaded(_) => return Ok(Abandonment::Committed),
                 },
-                // Of one whose folder was taken over.
+                // The record of a Backup whose folder was taken over.
                 Some(_) => {}
                 None => return Err(self.exists(&keys.record(number), "it was removed meanwhile; look again")),
             }
@@ -92,8 +93,8 @@ impl Location {
         Ok(Abandonment::Abandoned)
     }
 
-    /// Removes the folder of a backup that was abandoned and cleared, the marker last. False, and nothing is done, if it holds
-    /// anything else, or is another's.
+    /// Removes the folder of a backup that was abandoned and cleared, the marker last. Returns false and
+    /// removes nothing if the folder holds anything else or belongs to another uid.
     pub async fn remove_abandoned(&self, backup: &str, uid: &str) -> Result<bool, StoreError> {
         let keys = self.layout().backup(backup)?;
         let found = self.list(&keys.folder).await?;
@@ -112,9 +113,9 @@ impl Location {
         Ok(true)
     }
 
-    /// Removes what is stored of a backup that was abandoned: uploads and their parts, and files. What is numbered stays, as some
-    /// stores do not take a key again that was deleted, for [`Location::open_backup`] or [`Location::remove_abandoned`].
-    /// Nothing if the folder is another's. Safe to repeat.
+    /// Removes the stored uploads (with their parts) and files of an abandoned backup. Numbered keys stay for
+    /// [`Location::open_backup`] or [`Location::remove_abandoned`], as some stores refuse a key that was
+    /// deleted before. Does nothing if the folder belongs to another uid. Safe to repeat.
     pub async fn clear_abandoned(&self, backup: &str, uid: &str) -> Result<(), StoreError> {
         let keys = self.layout().backup(backup)?;
         let found = self.list(&keys.folder).await?;
@@ -129,7 +130,7 @@ impl Location {
 }
 
 impl JobKeys {
-    /// Whether a key stays where a backup was abandoned.
+    /// Whether a key stays in the folder of an abandoned backup.
     fn stays_abandoned(&self, key: &Path) -> bool {
         let numbered = [self.records(), self.journal(), self.operations()];
         self.is_marker(key) || numbered.iter().any(|numbered| numbered.number(key).is_some())

@@ -1,4 +1,4 @@
-//! Whose a backup's folder is.
+//! Claims the folder of a backup.
 
 use backup_core::api::Backup;
 use jiff::Timestamp;
@@ -16,18 +16,20 @@ use crate::{
     upload::{Note, Upload},
 };
 
-/// A number that no note had: some stores do not take a key again that was deleted (in a bucket with versions).
+/// A number that no earlier note had: some stores (buckets with versions) refuse a key that was deleted before.
 pub(super) fn note_number() -> u64 {
     u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default()
 }
 
 impl Location {
-    /// Claims the folder of a backup for a Backup object, and begins the contents.
+    /// Claims the folder of a backup for a Backup object, and starts the contents.
     ///
-    /// Parts that an earlier try of the same uid has uploaded are removed, as nothing was decided about them. The folder of a
-    /// Backup that was abandoned ([`Location::abandon_backup`]) is taken over. Safe to repeat.
-    /// Errors: [`StoreError::Exists`] if the folder holds a finished backup (of this uid: adopt it) or a decision
-    /// about this one (see [`Location::find_job`]), belongs to another uid, or holds files that we did not write.
+    /// Parts that an earlier attempt of the same uid has uploaded are removed, as nothing was decided about
+    /// them. The folder of a Backup that was abandoned ([`Location::abandon_backup`]) is taken over. Safe to
+    /// repeat.
+    /// Errors: [`StoreError::Exists`] if the folder holds a finished backup (of this uid: adopt it) or a
+    /// decision about this one (see [`Location::find_job`]), belongs to another uid, or holds files that we
+    /// did not write.
     pub async fn open_backup(&self, backup: &str, claimant: &Claimant) -> Result<BackupWriter, StoreError> {
         let uid = &claimant.uid;
         if uid.is_empty() {
@@ -57,11 +59,11 @@ impl Location {
         self.begin(keys, uid, last.unwrap_or_default(), fresh).await
     }
 
-    /// Refuses to begin again what has a record.
+    /// Refuses to restart a backup that has a record.
     async fn refuse_decided(&self, keys: &JobKeys, last: Option<u64>, uid: &str) -> Result<(), StoreError> {
         let Some(number) = last else { return Ok(()) };
         let decided = match self.read_record(keys, number).await {
-            // Of an abandoned backup whose folder this one has taken over.
+            // The record of an abandoned backup whose folder this one has taken over.
             Ok(Some(record)) if record.uid != uid => return Ok(()),
             Ok(Some(Record { contents: Contents::Abandoned, .. })) => {
                 "this backup was abandoned, as it failed or its deletion was asked for"
@@ -72,8 +74,9 @@ impl Location {
         Err(self.exists(&keys.record(number), decided))
     }
 
-    /// Takes the folder of an abandoned backup. The record that says so stays, so that a controller that still works for that one can't
-    /// write its own. Of two that take it over, one gets the marker.
+    /// Takes over the folder of an abandoned backup. The record of the abandonment stays, so that a
+    /// controller that still works on the old backup can't write its own. Of two that take over at once, one
+    /// gets the marker.
     async fn take_over(
         &self,
         keys: &JobKeys,
@@ -92,8 +95,8 @@ impl Location {
         self.put_marker(keys, &keys.later_owners().key(number), claimant).await
     }
 
-    /// Begins the contents of a folder that is ours. `after` is the number of the last record, which counts no more, or 0;
-    /// `fresh` says that nothing can have been uploaded yet.
+    /// Starts the contents of a folder that is ours. `after` is the number of the last record, which no
+    /// longer counts, or 0; `fresh` says that nothing can have been uploaded yet.
     pub(super) async fn begin(
         &self,
         keys: JobKeys,
@@ -107,10 +110,10 @@ impl Location {
         Ok(BackupWriter { pending: PendingBackup::new(self.clone(), keys, uid.to_owned(), after + 1), tar })
     }
 
-    /// Removes what was uploaded for this backup and is not completed; the number of the next note.
+    /// Removes what was uploaded for this backup and is not completed; returns the number of the next note.
     ///
-    /// Each upload is noted once it has begun. The answer of the store that says what it is called may be lost before
-    /// that, so a store that can be asked is asked, too. `fresh`: nothing can have begun yet.
+    /// Each upload is noted once it has started. A crash before that can lose the upload's id, so a store
+    /// that can list its uploads is asked, too. `fresh`: no upload can have started yet.
     pub(crate) async fn remove_begun(&self, keys: &JobKeys, fresh: bool) -> Result<u64, StoreError> {
         let mut next = note_number();
         if fresh {
@@ -119,7 +122,7 @@ impl Location {
         for key in self.list(&keys.private).await? {
             let Some(number) = keys.upload_notes().number(&key) else { continue };
             next = next.max(number + 1);
-            // A note that cannot be read was cut off while it was written, on a local disk.
+            // An unreadable note was cut off while it was written, on a local disk.
             let note = self.get_small(&key, SMALL).await?.unwrap_or_default();
             if let Ok(Note { key: of, upload }) = serde_json::from_slice(&note)
                 && let Ok(of) = Path::parse(&of)
@@ -135,8 +138,8 @@ impl Location {
         Ok(next)
     }
 
-    /// Whether a folder that holds no finished backup is another's: it carries another uid, or none although files are in
-    /// it. An empty one is nobody's.
+    /// Whether a folder without a finished backup belongs to another uid: its marker has another uid, or it
+    /// has files and no marker. An empty folder belongs to none.
     pub async fn is_anothers(&self, backup: &str, uid: &str) -> Result<bool, StoreError> {
         let keys = self.layout().backup(backup)?;
         let found = self.list(&keys.folder).await?;

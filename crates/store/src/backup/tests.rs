@@ -34,7 +34,7 @@ fn files(line: &str) -> JobFiles {
     JobFiles { log: log(line), results, resource_list, item_operations, ..no_files() }
 }
 
-/// Backup `b` of `u1`, of which the end is decided, with contents of several parts or of less than one.
+/// Backup `b` of `u1` with a recorded end, and contents of several parts or of less than one.
 async fn decided(location: &Location, large: bool) -> CommittedBackup {
     let collected = collected(location, "u1", large).await.unwrap();
     collected.commit(&files("x"), &backup("u1", BackupPhase::Completed)).await.unwrap()
@@ -44,7 +44,7 @@ async fn stored(location: &Location) {
     decided(location, false).await.publish().await.unwrap();
 }
 
-/// The end of a backup that is begun again, with one other item.
+/// The end of a backup that is started again, with another item.
 async fn decided_again(mut writer: BackupWriter) -> CommittedBackup {
     writer.item(&pod("again"), b"{}").await.unwrap();
     let end = backup("u1", BackupPhase::Completed);
@@ -139,7 +139,7 @@ async fn nothing_is_visible_before_it_is_decided_then_contents_come_first_and_me
         assert_eq!(changes.last().unwrap(), "create velero-backup.json");
         let side = &changes[1..changes.len() - 1];
         assert!(side.len() == 7 && side.iter().all(|write| write.starts_with("create b-")), "{changes:?}");
-        // Nothing private is left but the claim.
+        // Of the private files only the claim is left.
         assert_eq!(keys(&location).await.iter().filter(|key| key.contains("/.private/")).count(), 1);
         assert!(recorder.uploads().is_empty());
     }
@@ -164,7 +164,7 @@ async fn a_failed_part_is_reported_by_the_next_call_and_the_upload_is_aborted() 
     assert_eq!(writer.item(&pod("x"), b"{}").await.unwrap_err(), error, "it stays failed");
     assert_eq!(writer.finish().await.unwrap_err(), error);
     assert_eq!(keys(&location).await, ["p/backups/b/.private/owner"]);
-    // And the same uid begins again.
+    // And the same uid can start again.
     stored(&location).await;
 }
 

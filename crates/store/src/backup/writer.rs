@@ -1,4 +1,4 @@
-//! The first step: items.
+//! The first step: collecting items.
 
 use std::marker::PhantomData;
 
@@ -18,37 +18,38 @@ use serde_json::Value;
 /// Takes the items of a backup. From [`crate::Location::open_backup`].
 #[derive(Debug)]
 pub struct BackupWriter {
-    /// What is to become of it; its contents are in `tar`.
+    /// The upload without its contents, which are in `tar`.
     pub(super) pending: PendingBackup,
     pub(super) tar: Writer,
 }
 
 impl BackupWriter {
-    /// Adds an item; `json` is the whole object, compact. Waits while the store is slower than the caller; holds a few MiB,
-    /// whatever is added. An item that was added before is replaced: of two entries with one path every reader takes
-    /// the last one.
+    /// Adds an item; `json` is the whole object, compact. Waits while the store is slower than the caller;
+    /// holds a few MiB, whatever is added. An item that was added before is replaced: of two entries with one
+    /// path every reader takes the last one.
     ///
-    /// Errors: [`StoreError::is_item`] concerns this item only. After any other one (a part could not be uploaded; told
-    /// by the first call after it is known) the archive is lost, what was sent is removed, and the backup must be opened
-    /// again. Dropping the returned future half way also ends the archive.
+    /// Errors: [`StoreError::is_item`] concerns this item only. After any other error (a part could not be
+    /// uploaded; reported by the next call) the archive is lost, its uploaded parts are removed, and the
+    /// backup must be opened again. Dropping the returned future half way also ends the archive.
     pub async fn item(&mut self, item: &ItemPath<'_>, json: &[u8]) -> Result<(), StoreError> {
         crash::point("mid-collection");
         self.tar.item(item, json).await
     }
 
-    /// Ends the archive. All of it is in the store or in hand then, and nothing is visible.
+    /// Ends the archive. All of it is in the store or in memory then, and nothing is visible.
     ///
     /// Errors: as for [`Self::item`].
     pub async fn finish(self) -> Result<PendingBackup, StoreError> {
         Ok(PendingBackup { contents: Some(self.tar.finish().await?), ..self.pending })
     }
 
-    /// Keeps what was collected until operations have ended: a record (create-only) says what is uploaded and holds the
-    /// rest, with all files as they are so far, and with what the status says of the collection (JSON, as it is there). Any
-    /// process can go on from there.
+    /// Keeps what was collected until operations have ended: a record (create-only) says what is uploaded and
+    /// holds the rest, with the current state of all files, and with the status of the collection (JSON,
+    /// unchanged). Any process can resume from it.
     ///
-    /// Errors: as for [`Self::item`]; [`StoreError::Exists`] if another replica has decided something else. Whether it is
-    /// recorded is not known after an error: look again ([`crate::Location::find_job`]).
+    /// Errors: as for [`Self::item`]; [`StoreError::Exists`] if another replica has decided something else.
+    /// After an error it is unknown whether the record was written: look again
+    /// ([`crate::Location::find_job`]).
     pub async fn await_operations(
         self,
         files: JobFiles,
@@ -64,19 +65,19 @@ impl BackupWriter {
         Ok(AwaitingBackup { location, keys, number, record, files, operations, of: PhantomData })
     }
 
-    /// Gives up: removes what was sent. The claim on the folder stays, for the next try of the same uid.
+    /// Discards what was sent. The claim on the folder stays, for the next attempt of the same uid.
     pub async fn abort(self) {
         self.tar.abort().await;
     }
 }
 
 impl AwaitingBackup {
-    /// Goes on with the contents: items may be added and replaced, then [`BackupWriter::finish`]. With the files as they
-    /// are so far, without operations that were taken. The record stays until the next one is written, so this can be done
-    /// again after a crash.
+    /// Resumes the contents: items may be added and replaced, then [`BackupWriter::finish`]. Also returns the
+    /// files in their current state, without operations that were taken. The record stays until the next one
+    /// is written, so this can be repeated after a crash.
     ///
-    /// [`StoreError::Lost`] is told later, when the contents are published, if a lifecycle rule has removed what was
-    /// uploaded.
+    /// If a lifecycle rule has removed uploaded parts, [`StoreError::Lost`] is returned later, when the
+    /// contents are published.
     pub fn resume(self) -> Result<(BackupWriter, JobFiles), StoreError> {
         let Contents::Open { parts, tail, total } = self.record.contents else {
             let record = self.keys.record(self.number);
@@ -90,14 +91,14 @@ impl AwaitingBackup {
         Ok((BackupWriter { pending: PendingBackup::new(location, keys, uid, number + 1), tar }, files))
     }
 
-    /// Begins again: what was collected counts no more.
+    /// Starts again: the collected items are discarded.
     pub async fn begin_again(self) -> Result<BackupWriter, StoreError> {
         self.location.begin(self.keys, &self.record.uid, self.number, false).await
     }
 }
 
 impl PendingBackup {
-    /// Gives up before anything was committed: removes what was uploaded. Best effort.
+    /// Discards a backup before anything was committed: removes what was uploaded. Best effort.
     pub async fn discard(self) {
         if let Err(error) = self.location.remove_begun(&self.keys, false).await {
             tracing::debug!(backup = &self.keys.name, %error, "parts of a backup that was given up stay");

@@ -1,4 +1,4 @@
-//! All items are done, and operations go on.
+//! State in which all items are done and operations still run.
 
 use std::marker::PhantomData;
 
@@ -10,10 +10,10 @@ use serde_json::Value;
 use super::{JobFiles, StoredJob, record::Record};
 use crate::{Location, StoreError, layout::JobKeys};
 
-/// States of operations larger than this are refused (bytes).
+/// Maximum size of the states of operations; larger ones are refused (bytes).
 const MAX_OPERATIONS: u64 = 64 * 1024 * 1024;
 
-/// Results that are not complete before operations have ended. From [`crate::BackupWriter::await_operations`] or
+/// Results that are incomplete until operations have ended. From [`crate::BackupWriter::await_operations`] or
 /// [`crate::PendingRestore::await_operations`], or found by [`Location::find_job`].
 #[derive(Debug)]
 pub struct AwaitingOperations<J: StoredJob> {
@@ -31,14 +31,14 @@ pub struct AwaitingOperations<J: StoredJob> {
 #[serde(untagged)]
 enum State {
     List(Vec<Value>),
-    /// Of a restore, by versions that stored the time of the state, too.
+    /// Written for restores by versions that stored the time of the state, too.
     Timed {
         operations: Vec<Value>,
     },
 }
 
 impl<J: StoredJob> AwaitingOperations<J> {
-    /// What was found in the store. Reads the last state of the operations.
+    /// Builds it from what is in the store. Reads the last state of the operations.
     pub(super) async fn found(
         location: Location,
         keys: JobKeys,
@@ -59,12 +59,12 @@ impl<J: StoredJob> AwaitingOperations<J> {
         Ok(Self { location, keys, number, record, files, operations, of: PhantomData })
     }
 
-    /// All files as they are so far; the operations in their last state that was stored, unless they were taken.
+    /// All files in their current state; the operations in their last stored state, unless they were taken.
     pub fn files(&self) -> &JobFiles {
         &self.files
     }
 
-    /// The operations in their last state that was stored; not held here any longer, as there may be many.
+    /// Takes the operations in their last stored state; they are not kept here as well, as there may be many.
     pub fn take_operations(&mut self) -> Vec<Value> {
         std::mem::take(&mut self.files.item_operations)
     }
@@ -77,7 +77,7 @@ impl<J: StoredJob> AwaitingOperations<J> {
         self.number
     }
 
-    /// What a final key would hold if this were the end, and the private key that this state of it belongs under; none for
+    /// What a final key would hold if this were the end, and the private key for this state of it; `None` for
     /// contents and metadata.
     pub(crate) fn file(&self, key: &Path) -> Result<Option<(Path, Bytes)>, StoreError> {
         let files = self.files.encode::<J>(&self.keys)?;
@@ -87,7 +87,7 @@ impl<J: StoredJob> AwaitingOperations<J> {
 
     /// Stores a new state of the operations, under a new private key.
     ///
-    /// Errors: [`StoreError::Exists`] if another replica has stored another one meanwhile: look again.
+    /// Errors: [`StoreError::Exists`] if another replica has stored another state meanwhile: look again.
     pub async fn store_operations(&mut self, operations: &[Value]) -> Result<(), StoreError> {
         let bytes =
             serde_json::to_vec(operations).map_err(|error| StoreError::io("encode operations", &error))?;

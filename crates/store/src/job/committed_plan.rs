@@ -1,4 +1,4 @@
-//! The last step: what was committed becomes visible.
+//! The last step: publishing what was committed.
 
 use futures::future::join_all;
 use object_store::path::Path;
@@ -9,12 +9,12 @@ use super::{
 };
 use crate::{Location, StoreError, crash, layout::JobKeys, staging::Staged};
 
-/// Small files that are written at a time.
+/// Maximum number of small files written concurrently.
 const AT_A_TIME: usize = 8;
-/// A larger file is written by itself (bytes).
+/// Larger files are written one at a time (bytes).
 const SMALL: u64 = 256 * 1024;
 
-/// An end of which every byte is recorded. From [`super::PendingUpload::commit`], or found by [`Location::find_job`].
+/// An end whose every byte is recorded. From [`super::PendingUpload::commit`], or found by [`Location::find_job`].
 #[derive(Debug)]
 pub struct CommittedPlan<J: StoredJob> {
     pub(crate) location: Location,
@@ -22,7 +22,7 @@ pub struct CommittedPlan<J: StoredJob> {
     pub(crate) number: u64,
     pub(crate) record: Record,
     pub(crate) outcome: J::Outcome,
-    /// How many files this process has seen in their place.
+    /// Number of files that this process knows to be in place.
     pub(crate) done: usize,
 }
 
@@ -46,15 +46,15 @@ impl<J: StoredJob> CommittedPlan<J> {
         self.number
     }
 
-    /// Writes what is not there yet, each key once: large files in order, small ones side by side. A backup exists with its
-    /// metadata, which is the last.
+    /// Writes the missing files, each key once: large files in order, small ones concurrently. A backup
+    /// exists once its metadata does, which is the last.
     ///
-    /// Returns the outcome as it stands in the store: that is what is to be published. Safe to repeat, by any process,
-    /// also by several at once. Errors: [`StoreError::Exists`] if a key holds other bytes, which are left alone;
-    /// [`StoreError::Lost`] if the contents were uploaded and are gone without having become visible: then nothing of the
-    /// backup is visible, and it can be begun again.
+    /// Returns the outcome found in the store: publish that one. Safe to repeat, by any process, also by
+    /// several at once. Errors: [`StoreError::Exists`] if a key holds other bytes, which are left unchanged;
+    /// [`StoreError::Lost`] if the contents were uploaded and are gone without having become visible: then
+    /// nothing of the backup is visible, and it can be started again.
     pub async fn publish(&mut self) -> Result<J::Outcome, StoreError> {
-        // A folder may have been taken over for a later object of this name since the record was written.
+        // Since the record was written, the folder may have been taken over for a later object of this name.
         if let Some(owner) = self.location.claimant(&self.keys).await?
             && owner.uid != self.record.uid
         {
@@ -64,7 +64,7 @@ impl<J: StoredJob> CommittedPlan<J> {
         while let Some(rest) = files.get(self.done..).filter(|rest| !rest.is_empty()) {
             let small = rest.iter().take(AT_A_TIME).take_while(|key| self.is_small(key)).count();
             let next = &rest[..small.max(1)];
-            // All are awaited, so that none is broken off by the failure of another.
+            // All are awaited, so that a failure of one does not cancel the others.
             let published = join_all(next.iter().map(|key| self.publish_file(key))).await;
             published.into_iter().collect::<Result<(), _>>()?;
             self.done += next.len();
@@ -75,7 +75,7 @@ impl<J: StoredJob> CommittedPlan<J> {
         J::publish_outcome(self).await
     }
 
-    /// Whether the file may be in memory with others.
+    /// Whether the file may be held in memory together with others.
     fn is_small(&self, key: &Path) -> bool {
         self.record.file(key).is_some_and(|file| file.size() <= SMALL)
     }
@@ -110,7 +110,7 @@ impl<J: StoredJob> CommittedPlan<J> {
         }
     }
 
-    /// All keys in the order of writing, but that of the file that holds the outcome.
+    /// All keys in the order of writing, except the one of the file with the outcome.
     pub(crate) fn files(&self) -> Vec<Path> {
         let contents = J::contents(&self.keys);
         let outcome = J::outcome_key(&self.keys);

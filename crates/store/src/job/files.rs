@@ -1,4 +1,4 @@
-//! The files of a backup or restore: one object of the store each.
+//! The files of a backup or restore: each is one object in the store.
 
 use std::fmt::Display;
 
@@ -18,25 +18,25 @@ use crate::{
     },
 };
 
-/// Everything of a backup but contents and metadata, and all that is stored of a restore. All files are always written,
+/// All files of a backup except contents and metadata, and all files of a restore. All are always written,
 /// empty lists too: Velero's command line takes a missing file for an older format.
 #[derive(Debug)]
 pub struct JobFiles {
     pub log: LogFile,
     /// Warnings and errors. The counts in the object's status must be those of these lists.
     pub results: Results,
-    /// Names of the items; of a restore each with what was done.
+    /// Names of the items; for a restore each with what was done.
     pub resource_list: ResourceList,
     pub item_operations: Vec<Value>,
     pub volume_info: Vec<Value>,
-    /// Of backups only.
+    /// Backups only.
     pub volume_snapshots: Vec<Value>,
-    /// Of backups only.
+    /// Backups only.
     pub pod_volume_backups: Vec<Value>,
 }
 
 impl JobFiles {
-    /// A log, and nothing in the other files.
+    /// Has a log; the other files are empty.
     pub fn new(log: LogFile) -> Self {
         Self {
             log,
@@ -49,7 +49,7 @@ impl JobFiles {
         }
     }
 
-    /// Each final key with its bytes, in the order of writing; the same bytes each time.
+    /// Returns each final key with its bytes, in the order of writing; the same bytes each time.
     pub(crate) fn encode<J: StoredJob>(&self, keys: &JobKeys) -> Result<Vec<(Path, Bytes)>, StoreError> {
         let mut files = vec![
             (keys.file(LOG), self.log.bytes()?),
@@ -66,8 +66,8 @@ impl JobFiles {
         Ok(files)
     }
 
-    /// Back from what [`Self::encode`] gave, as the record of a number has it.
-    /// Errors: [`StoreError::Corrupt`] for a file that is missing or not what it should be.
+    /// Decodes the output of [`Self::encode`] from the record with this number.
+    /// Errors: [`StoreError::Corrupt`] for a file that is missing or invalid.
     pub(crate) async fn read<J: StoredJob>(
         location: &Location,
         keys: &JobKeys,
@@ -108,7 +108,7 @@ impl FileReader<'_> {
         serde_json::from_reader(GzDecoder::new(bytes.as_ref())).map_err(|error| self.corrupt(suffix, &error))
     }
 
-    /// A list that only some kinds have.
+    /// Reads a list that only some kinds have.
     async fn list<J: StoredJob>(&self, suffix: &str) -> Result<Vec<Value>, StoreError> {
         if J::FILES.contains(&suffix) { self.parse(suffix).await } else { Ok(Vec::new()) }
     }

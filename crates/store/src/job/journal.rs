@@ -1,5 +1,5 @@
-//! What work has to remember beyond the life of a process: that something is about to be done which cannot be undone or told
-//! afterwards, and what came of it.
+//! Journal for what must survive the process: that a step is about to be done which cannot be undone or
+//! detected afterwards, and its outcome.
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -9,15 +9,15 @@ use serde_json::Value;
 use super::StoredJob;
 use crate::{Location, StoreError, layout::Numbered};
 
-/// A key with more in it is refused (bytes).
+/// Maximum size of a key; larger ones are refused (bytes).
 const MAX_KEY: u64 = 16 * 1024 * 1024;
-/// Keys that are read at the same time.
+/// Number of keys read concurrently.
 const READ_AT_ONCE: usize = 16;
 
 /// Entries of one backup or restore, in private keys that are create-only. From [`Location::journal`].
 ///
-/// A key holds one entry, or an array of those that were added together. They stay until it is finished or deleted, also when its
-/// items are gone through again.
+/// A key holds one entry, or an array of entries that were added together. They stay until the job is
+/// finished or deleted, also when its items are processed again.
 #[derive(Debug)]
 pub struct Journal {
     location: Location,
@@ -25,19 +25,19 @@ pub struct Journal {
     last: u64,
 }
 
-/// Where an entry is.
+/// Position of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryPosition {
     /// The number of its key.
     pub key: u64,
-    /// Its place among those in the key.
+    /// Its index among the entries of that key.
     pub index: usize,
 }
 
 impl Location {
-    /// The journal of the object of this name and uid, and what is in it, in order. That of a backup is one for all uids:
-    /// its folder is to be ours. `slim` takes out of each entry, by its position, what is not to be held in memory;
-    /// [`Journal::entry`] has all of it.
+    /// Opens the journal of the object of this name and uid, and returns its entries in order. A backup has
+    /// one journal for all uids: the caller must have claimed its folder. `slim` removes from each entry, by
+    /// its position, what should not be held in memory; [`Journal::entry`] returns the whole entry.
     ///
     /// Errors: [`StoreError::Corrupt`] for an entry that cannot be read.
     pub async fn journal<J: StoredJob>(
@@ -61,13 +61,13 @@ impl Location {
         Ok((journal, entries.into_iter().flatten().collect()))
     }
 
-    /// The journal of an object that nobody has worked on before: there is nothing to read.
+    /// The journal of an object that no process has worked on before: there is nothing to read.
     pub fn new_journal<J: StoredJob>(&self, name: &str, uid: &str) -> Result<Journal, StoreError> {
         let keys = J::keys(self.layout(), name, uid)?.journal();
         Ok(Journal { location: self.clone(), keys, last: 0 })
     }
 
-    /// The numbers that are there, sorted.
+    /// The existing numbers, sorted.
     pub(crate) async fn numbers(&self, keys: &Numbered) -> Result<Vec<u64>, StoreError> {
         let found = self.list(&keys.folder).await?;
         let mut numbers: Vec<u64> = found.iter().filter_map(|key| keys.number(key)).collect();
@@ -77,7 +77,7 @@ impl Location {
 }
 
 impl Journal {
-    /// One entry as it was written. Errors: as of [`Location::journal`].
+    /// Reads one entry as it was written. Errors: as of [`Location::journal`].
     pub async fn entry(&self, position: EntryPosition) -> Result<Value, StoreError> {
         let EntryPosition { key, index } = position;
         let entry = self.entries(key).await?.into_iter().nth(index);
@@ -98,7 +98,8 @@ impl Journal {
 
     /// Adds entries in one write; once this returns, the next process finds them.
     ///
-    /// Errors: [`StoreError::Exists`] if another replica has added some meanwhile: work must not go on from what was read.
+    /// Errors: [`StoreError::Exists`] if another replica has added entries meanwhile: do not continue from
+    /// what was read.
     pub async fn add(&mut self, entries: &[impl Serialize]) -> Result<(), StoreError> {
         let encoded = match entries {
             [entry] => serde_json::to_vec(entry),
@@ -110,7 +111,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Looks where the next entries go: after whatever another replica has added.
+    /// Finds the position for the next entries: after all that another replica has added.
     pub async fn look_again(&mut self) -> Result<(), StoreError> {
         self.last = self.location.numbers(&self.keys).await?.last().copied().unwrap_or_default();
         Ok(())

@@ -1,7 +1,7 @@
-//! Whose a folder is.
+//! Ownership of folders.
 //!
-//! The folder is claimed by one key with the object's uid in it, written create-only before anything else. Two objects of one
-//! name (two clusters on one bucket, or a recreated object) thus never mix their files.
+//! The folder is claimed by one key with the object's uid in it, written create-only before anything else.
+//! Two objects of one name (two clusters on one bucket, or a recreated object) thus never mix their files.
 
 use bytes::Bytes;
 use object_store::path::Path;
@@ -12,20 +12,19 @@ use crate::{
     layout::{JobKeys, PRIVATE},
 };
 
-/// A note or a marker is at most this large (bytes).
+/// Maximum size of a note or a marker (bytes).
 pub(crate) const SMALL: u64 = 16 * 1024;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claimant {
     /// `metadata.uid` of the object.
     pub uid: String,
-    /// The cluster and the namespace of the installation, in some form that names no other one; empty where that is not
-    /// recorded.
+    /// Identifies the cluster and the namespace of the installation, unambiguously; empty where that is not recorded.
     pub installation: String,
 }
 
 impl Claimant {
-    /// Whether both are known to be of one installation, so that at most one of them has an object in the cluster.
+    /// Whether both are known to belong to one installation, so that at most one of them has an object in the cluster.
     pub fn is_same_installation(&self, other: &Self) -> bool {
         self.installation == other.installation && !self.installation.is_empty()
     }
@@ -43,14 +42,14 @@ impl Claimant {
 }
 
 impl Location {
-    /// Who has claimed a folder, by its marker; none if there is no marker.
+    /// The claimant of a folder, by its marker; `None` without a marker.
     pub(crate) async fn claimant(&self, keys: &JobKeys) -> Result<Option<Claimant>, StoreError> {
-        // That of a restore is replaced.
+        // The marker of a restore is replaced instead of numbered.
         let found = if keys.noun == "backup" { self.list(&keys.private).await? } else { Vec::new() };
         self.claimant_among(keys, &found).await
     }
 
-    /// The same, by the keys that are there.
+    /// The same, given the existing keys.
     pub(crate) async fn claimant_among(
         &self,
         keys: &JobKeys,
@@ -81,7 +80,8 @@ impl Location {
         written
     }
 
-    /// Claims a folder without a marker, then looks again: who wrote into it meanwhile does not know our marker.
+    /// Claims a folder without a marker, then looks again: programs that wrote into it meanwhile do not know
+    /// our marker.
     pub(crate) async fn claim(&self, keys: &JobKeys, claimant: &Claimant) -> Result<(), StoreError> {
         self.put_marker(keys, &keys.owner(), claimant).await?;
         let found = self.list(&keys.folder).await?;
@@ -92,7 +92,7 @@ impl Location {
         Ok(())
     }
 
-    /// Who has claimed the folder of a backup; none if it is not claimed.
+    /// The claimant of a backup's folder; `None` if it is not claimed.
     pub async fn claimant_of_backup(&self, backup: &str) -> Result<Option<Claimant>, StoreError> {
         self.claimant(&self.layout().backup(backup)?).await
     }
@@ -109,8 +109,8 @@ impl Location {
         number: u64,
         record: &Record,
     ) -> Result<(), StoreError> {
-        // Where a store knows no conditions, two that claimed the folder at the same moment have both been told that it is
-        // theirs, and the marker is of the one who wrote last.
+        // Without conditional writes, two that claimed the folder at the same moment were both told that they
+        // own it, and the marker is that of the last writer.
         if self.is_unconditional() {
             self.check_owner(keys, &record.uid).await?;
         }
@@ -128,7 +128,7 @@ impl Location {
         )
     }
 
-    /// Refuses a folder with files outside of the private one, before anything of ours is there.
+    /// Refuses a folder with files outside of the private one, before we write anything there.
     pub(crate) fn refuse_foreign(&self, keys: &JobKeys, found: &[Path]) -> Result<(), StoreError> {
         let private = keys.folder.clone().join(PRIVATE);
         let Some(foreign) = found.iter().find(|key| !key.prefix_matches(&private)) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Everything is there, and what the final keys will hold is committed.
+//! All data is collected; the step that commits what the final keys will hold.
 
 use std::marker::PhantomData;
 
@@ -10,11 +10,11 @@ use super::{
 };
 use crate::{Location, StoreError, crash, layout::JobKeys, staging::Staged};
 
-/// Results of which all is in the store or in hand, and nothing is visible. From [`crate::BackupWriter::finish`],
-/// [`Location::open_restore`] or [`crate::AwaitingRestore::into_files`].
+/// Results that are completely in the store or in memory, with nothing visible. From
+/// [`crate::BackupWriter::finish`], [`Location::open_restore`] or [`crate::AwaitingRestore::into_files`].
 ///
-/// Nothing is removed when it is dropped: whether a record has landed may not be known. What was not committed is removed
-/// when the folder is opened again.
+/// Dropping it removes nothing: it may be unknown whether a record was written. What was not committed is
+/// removed when the folder is opened again.
 #[derive(Debug)]
 pub struct PendingUpload<J> {
     pub(crate) location: Location,
@@ -26,7 +26,7 @@ pub struct PendingUpload<J> {
 }
 
 impl<J: StoredJob> PendingUpload<J> {
-    /// Without contents. `record` is the number of the record that says how it ends.
+    /// Without contents. `record` is the number of the record for its end.
     pub(crate) fn new(location: Location, keys: JobKeys, uid: String, record: u64) -> Self {
         Self { location, keys, uid, record, contents: None, of: PhantomData }
     }
@@ -36,12 +36,12 @@ impl<J: StoredJob> PendingUpload<J> {
         self.contents.as_ref().map_or(0, Staged::bytes)
     }
 
-    /// Says what every final key will hold, durably: in one record, create-only. From then on every process can finish it,
-    /// and none can make another end of it.
+    /// Records durably what every final key will hold: in one record, create-only. From then on every process
+    /// can finish it, and none can give it another end.
     ///
-    /// Safe to repeat with the same arguments. Errors: [`StoreError::Config`] for a phase other than Completed,
-    /// PartiallyFailed or Failed, or for another name or uid than was opened; [`StoreError::Exists`] if another replica
-    /// has committed something else (see [`Location::find_job`]).
+    /// Safe to repeat with the same arguments. Errors: [`StoreError::Config`] for a phase other than
+    /// Completed, PartiallyFailed or Failed, or for another name or uid than was opened;
+    /// [`StoreError::Exists`] if another replica has committed something else (see [`Location::find_job`]).
     pub async fn commit(
         &self,
         files: &JobFiles,

@@ -1,11 +1,11 @@
-//! The record of a decision: one private object that says what the final keys will hold. One of a restore holds what its
-//! files are so far.
+//! The record of a decision: one private object that says what the final keys will hold. The first record of a
+//! restore holds the current state of its files instead.
 //!
-//! A plain tar archive, so that a person can look into it: `record.json` first, then the small files under the names that
-//! they will have, or have so far. Create-only and numbered; the one with the highest number counts.
+//! A plain tar archive, so that users can inspect it: `record.json` first, then the small files under their final
+//! names. Create-only and numbered; the one with the highest number counts.
 //!
-//! A reader holds a small record as a whole. Of a large one it holds what the first entry says, and reads each file when it is
-//! needed.
+//! A reader holds a small record as a whole. For a large one it holds the first entry only, and reads each file when
+//! it is needed.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::{Location, StoreError, layout::JobKeys, staging::Uploaded};
 
-/// The version of the format. A record with a higher one was written by a newer program, and is left alone.
+/// The version of the format. A record with a higher one was written by a newer program, and is left unchanged.
 const FORMAT: u32 = 1;
 
 const HEADER: &str = "record.json";
@@ -26,31 +26,32 @@ const HEADER: &str = "record.json";
 /// Name of the entry with the compressed items that are not uploaded yet.
 const TAIL: &str = "contents.tail";
 
-/// Records larger than this are refused (bytes). Lists of names and the log grow with a backup, by some bytes per item.
+/// Maximum size of a record; larger ones are refused (bytes). Lists of names and the log grow with a backup, by some
+/// bytes per item.
 const MAX_RECORD: u64 = 512 * 1024 * 1024;
 
-/// A larger `record.json` is refused (bytes): it has some 200 bytes for each part of the contents.
+/// Maximum size of `record.json` (bytes): it has some 200 bytes for each part of the contents.
 const MAX_HEADER: u64 = 16 * 1024 * 1024;
 
-/// The files of a record of at most this size are held (bytes).
+/// Records of at most this size are held in memory with their files (bytes).
 const HELD: u64 = 8 * 1024 * 1024;
 
-/// What everything in a tar archive is padded to (bytes).
+/// Block size of tar archives; all entries are padded to it (bytes).
 const BLOCK: usize = 512;
 
-/// What follows the last file, at most (bytes): its padding, and two blocks.
+/// Maximum length of what follows the last file (bytes): its padding, and two blocks.
 const PADDING: u64 = 3 * BLOCK as u64;
 
-/// A longer name does not fit into the header of its entry, and has an entry of its own before it (bytes).
+/// Maximum length of a name in the header of an entry (bytes); a longer name gets an entry before it.
 const SHORT_NAME: usize = 100;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub uid: String,
     pub contents: Contents,
-    /// What the status says of the collection; null where nothing is to be kept of it.
+    /// The status after the collection; null where none is recorded.
     pub status: Value,
-    /// States of operations up to this number are of another backup, which was abandoned.
+    /// States of operations up to this number belong to another backup, which was abandoned.
     pub operations_after: u64,
     /// Final keys and their bytes, in the order of writing; the metadata last.
     pub files: Vec<(Path, RecordedFile)>,
@@ -60,7 +61,7 @@ pub(crate) struct Record {
 #[derive(Clone, Debug)]
 pub(crate) enum RecordedFile {
     Held(Bytes),
-    /// They are in the store, in a part of the record.
+    /// The bytes are in the store, in a range of the record.
     Stored {
         record: Path,
         place: Place,
@@ -76,19 +77,19 @@ pub(crate) struct Place {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Contents {
-    /// They are complete, and their bytes are the first of the files. A restore has none.
+    /// The contents are complete, and are the first of the files. A restore has none.
     Inline,
     Uploaded(Uploaded),
     /// More items may come.
     Open {
-        /// What is uploaded.
+        /// The uploaded parts.
         parts: Option<Uploaded>,
-        /// What is not.
+        /// The bytes not uploaded yet.
         tail: Bytes,
-        /// Size of the archive so far, not compressed (bytes).
+        /// Size of the archive so far, uncompressed (bytes).
         total: u64,
     },
-    /// There are none, and will be none: the backup was abandoned, and no record of its uid counts any more.
+    /// There are no contents and will be none: the backup was abandoned, and no record of its uid counts any longer.
     Abandoned,
 }
 
@@ -124,7 +125,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Record {
-    /// The bytes of the record; the same each time.
+    /// Encodes the record; the same bytes each time.
     pub(crate) fn encode(&self) -> Result<Bytes, StoreError> {
         let failed = |error: std::io::Error| StoreError::io("encode a record", &error);
         let mut entries: Vec<(&str, &Bytes)> = Vec::new();
@@ -200,21 +201,21 @@ impl From<Bytes> for RecordedFile {
     }
 }
 
-/// Files of which all bytes are at hand.
+/// Marks files as held in memory.
 pub(crate) fn held(files: Vec<(Path, Bytes)>) -> Vec<(Path, RecordedFile)> {
     files.into_iter().map(|(key, bytes)| (key, bytes.into())).collect()
 }
 
-/// What the first entry of a record says.
+/// The first entry of a record.
 struct Head {
     header: Header,
     places: Vec<Place>,
-    /// Where the last file ends.
+    /// Offset of the end of the last file (bytes).
     size: u64,
 }
 
 impl Head {
-    /// Reads the first bytes of a record; none if there are too few of them. Errors: why it cannot be used.
+    /// Parses the first bytes of a record; returns `None` if they are too few. Errors: why the record is unusable.
     fn parse(bytes: &[u8]) -> Result<Option<Self>, String> {
         let Some(entry) = bytes.first_chunk::<BLOCK>() else { return Ok(None) };
         let entry = tar::Header::from_byte_slice(entry);
@@ -229,7 +230,7 @@ impl Head {
         let Some(text) = bytes.get(BLOCK..end) else { return Ok(None) };
         let wrong = |error: serde_json::Error| format!("it is no record: {error}");
         let header: Value = serde_json::from_slice(text).map_err(wrong)?;
-        // Before the rest: what else a newer format holds is not known.
+        // First of all, as the other fields of a newer format are unknown.
         let format = header["format"].as_u64().unwrap_or_default();
         if format > u64::from(FORMAT) {
             return Err(format!(
@@ -263,7 +264,7 @@ impl Head {
         Ok(Some(Self { header, places, size }))
     }
 
-    /// The record, of which these are the files; `folder` is where they belong.
+    /// Builds the record with these files; `folder` is the folder they belong to.
     fn into_record(self, folder: &Path, files: Vec<RecordedFile>, tail: Bytes) -> Record {
         let Header { uid, open, abandoned, contents, total, status, operations_after, .. } = self.header;
         let contents = match (open, contents) {
@@ -279,7 +280,7 @@ impl Head {
 }
 
 impl Place {
-    /// The file in a whole record. Errors: why it cannot be used.
+    /// The file's bytes in a whole record. Errors: why they are unusable.
     fn slice(&self, record: &Bytes) -> Result<Bytes, String> {
         let at = |place: u64| usize::try_from(place).unwrap_or(usize::MAX);
         let range = at(self.range.start)..at(self.range.end);
@@ -295,7 +296,7 @@ impl Place {
 }
 
 impl Location {
-    /// A record; none if it is not there (any more).
+    /// Reads a record; `None` if it does not exist (or was removed).
     pub(crate) async fn read_record(
         &self,
         keys: &JobKeys,
@@ -335,7 +336,7 @@ impl Location {
         Ok(Some(head.into_record(&keys.folder, files, tail)))
     }
 
-    /// The bytes of a file in a record. Errors: [`StoreError::Corrupt`] if they are not those that were written.
+    /// The bytes of a file in a record. Errors: [`StoreError::Corrupt`] if they differ from those that were written.
     pub(crate) async fn recorded(&self, file: &RecordedFile) -> Result<Bytes, StoreError> {
         match file {
             RecordedFile::Held(bytes) => Ok(bytes.clone()),
@@ -346,7 +347,7 @@ impl Location {
         }
     }
 
-    /// The same, of the file for this key; none if the record has none.
+    /// The same for the file with this key; `None` if the record has none.
     pub(crate) async fn recorded_for(
         &self,
         record: &Record,
@@ -396,7 +397,7 @@ mod tests {
             .into()
     }
 
-    /// The record with another file before the others, so large that it is not held.
+    /// The record with another file before the others, too large to be held.
     fn large(record: &Record) -> Record {
         let mut record = record.clone();
         let bytes = Bytes::from(vec![7; usize::try_from(HELD).unwrap()]);
@@ -404,7 +405,7 @@ mod tests {
         record
     }
 
-    /// Reads what is under the key of a record, with all of its files.
+    /// Reads these bytes as a record, with all of its files.
     async fn read(location: &Location, bytes: &[u8]) -> Result<Record, StoreError> {
         put(location, KEY, bytes).await;
         let keys = location.layout().backup("b").unwrap();
@@ -434,7 +435,7 @@ mod tests {
         }
     }
 
-    /// It is a tar archive as others write it.
+    /// The record is a standard tar archive.
     #[test]
     fn files_are_where_tar_says_they_are() {
         for record in records() {

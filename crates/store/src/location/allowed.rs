@@ -1,4 +1,4 @@
-//! Where a BackupStorageLocation may lead this program: to hosts that get its credentials, and into folders.
+//! Hosts that a BackupStorageLocation may send credentials to, and folders that it may use.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use url::Url;
 use super::{plugin::plugin_of, settings};
 use crate::StoreError;
 
-/// Folders of the system that no location may be in, unless it is said.
+/// System folders that no location may be in unless they are allowed explicitly.
 const SYSTEM: [&str; 12] = [
     "/bin",
     "/boot",
@@ -30,8 +30,7 @@ struct Endpoint {
     setting: &'static str,
     /// Hosts of the provider itself.
     own: &'static [&'static str],
-    /// Whether the host gets something that it could use elsewhere: a token or a password. A signature is good for one
-    /// request only.
+    /// Whether the host gets a reusable secret: a token or a password. A signature is valid for one request only.
     reveals: bool,
 }
 
@@ -73,20 +72,20 @@ const ENDPOINTS: [Endpoint; 4] = [
     },
 ];
 
-/// What the operator of this program allows.
+/// Places that the operator of this program allows.
 #[derive(Clone, Debug, Default)]
 pub struct AllowedPlaces {
-    /// Hosts, with `*` for any part. If there are none, every host is allowed that learns nothing from it, or only what is in
-    /// the location's own Secret.
+    /// Hosts, with `*` for any part. If empty, every host is allowed that receives no secret, or only one from the
+    /// location's own Secret.
     pub endpoints: Vec<String>,
-    /// Folders for provider `local`. If there are none: all but those of the system, and those that hold what is in `own`.
+    /// Folders for provider `local`. If empty: all but system folders and those that contain a path in `own`.
     pub folders: Vec<PathBuf>,
     /// Files and folders of this program.
     pub own: Vec<PathBuf>,
 }
 
 impl AllowedPlaces {
-    /// Refuses a location that leads elsewhere. Of a folder its real path counts, so the file system is asked.
+    /// Refuses a location outside of these places. A folder is checked by its real path, so this reads the file system.
     pub fn check(&self, spec: &BackupStorageLocationSpec) -> Result<(), StoreError> {
         self.check_endpoints(spec)?;
         if plugin_of(&spec.provider) != "velero.io/local" {
@@ -101,7 +100,7 @@ impl AllowedPlaces {
     fn check_endpoints(&self, spec: &BackupStorageLocationSpec) -> Result<(), StoreError> {
         let provider = plugin_of(&spec.provider);
         let (own_secret, config) = (spec.credential.is_some(), &spec.config);
-        // The key of a storage account only signs, and there is no sign-in.
+        // The key of a storage account only signs, and no token is sent.
         let signs = settings::get(config, "storageAccountKeyEnvVar").is_some();
         for Endpoint { setting, own, reveals, .. } in ENDPOINTS.iter().filter(|one| one.provider == provider)
         {
@@ -135,7 +134,7 @@ impl AllowedPlaces {
         Ok(())
     }
 
-    /// `shown` as the location has it, `real` without links.
+    /// `shown` is the path in the location, `real` the same without links.
     fn check_folder(&self, shown: &Path, real: &Path) -> Result<(), StoreError> {
         let why = if self.folders.is_empty() {
             let system = SYSTEM.iter().any(|folder| real.starts_with(folder));
@@ -158,13 +157,13 @@ impl AllowedPlaces {
     }
 }
 
-/// Whether a host is meant by a pattern; addresses of IPv6 with or without their brackets.
+/// Whether a host matches a pattern; IPv6 addresses with or without their brackets.
 fn is_host(pattern: &str, host: &str) -> bool {
     let bare = |text: &str| text.trim().trim_matches(['[', ']']).to_ascii_lowercase();
     glob_match(&bare(pattern), &bare(host))
 }
 
-/// A path without links, as far as it exists.
+/// Resolves links in the existing part of a path.
 fn real_path(path: &Path) -> PathBuf {
     let real = path.ancestors().find_map(|part| Some((part, std::fs::canonicalize(part).ok()?)));
     match real {
@@ -186,11 +185,12 @@ mod tests {
         AllowedPlaces { endpoints, folders: folders.iter().map(PathBuf::from).collect(), own }
     }
 
-    /// Without a list, nothing is refused that works without giving a secret away.
+    /// Without a list, a location is refused only if it would reveal a secret.
     #[test]
     fn credentials_of_all_locations_go_to_hosts_of_the_provider_or_of_the_list() {
         const LISTED: &[&str] = &["*.example.com", "[::1]", "10.0.0.7"];
-        // provider, setting, its value; allowed with no list, with no list and a Secret of its own, and with the list.
+        // provider, setting, its value; whether it is allowed without a list, without a list but with its own Secret,
+        // with the list.
         for (provider, setting, value, expected) in [
             ("aws", "s3Url", "http://minio:9000", [true, true, false]),
             ("aws", "s3Url", "https://S3.example.com", [true, true, true]),
@@ -212,7 +212,7 @@ mod tests {
             ("azure", "activeDirectoryAuthorityURI", "https://login.microsoftonline.us/", [true, true, true]),
             ("azure", "activeDirectoryAuthorityURI", "https://adfs.example.com", [false, true, true]),
             ("velero.io/azure", "activeDirectoryAuthorityURI", "https://evil.net", [false, true, false]),
-            // Of a provider that has no such setting.
+            // A provider that has no such setting.
             ("gcp", "s3Url", "https://evil.net", [true, true, true]),
             ("acme.io/store", "s3Url", "https://evil.net", [true, true, true]),
         ] {

@@ -1,9 +1,9 @@
 //! Provider `azure`: Azure Blob Storage.
 //!
 //! The settings are those of Velero's plugin for Azure (`velero-plugin-for-microsoft-azure` and Velero's
-//! `pkg/util/azure`, v1.18). Without `storageAccountKeyEnvVar` and `useAAD` the key of the storage account is asked for, as there.
-//! Unlike there, the identity itself is used where it is not known in which subscription and resource group the account is; it
-//! needs the role "Storage Blob Data Contributor" then.
+//! `pkg/util/azure`, v1.18). Without `storageAccountKeyEnvVar` and `useAAD` the key of the storage account is
+//! requested, as there. Unlike there, if the account's subscription and resource group are unknown, the identity
+//! itself is used; it needs the role "Storage Blob Data Contributor" then.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,10 +22,10 @@ use sign_in::{Proof, SignIn, StorageToken, Tokens};
 
 type Variables = BTreeMap<String, String>;
 
-/// What tells a machine who it is.
+/// The metadata service that issues tokens to a machine.
 const INSTANCE_METADATA: &str = "http://169.254.169.254";
 
-/// Every setting that Velero's plugin has, and `insecureSkipTLSVerify`. Blocks are 8 MiB (`blockSizeInBytes`).
+/// All settings of Velero's plugin, and `insecureSkipTLSVerify`. Blocks are 8 MiB (`blockSizeInBytes`).
 const KEYS: [&str; 9] = [
     "storageAccount",
     "storageAccountURI",
@@ -62,7 +62,7 @@ pub(super) fn open(
     let plain = url.starts_with("http://");
     let options = http_client::options(ca, plain, settings::flag(config, "insecureSkipTLSVerify")?)?;
     let authority = settings::get(config, "activeDirectoryAuthorityURI").unwrap_or(cloud.authority);
-    // Without a Secret: what the environment offers (workload identity, managed identity).
+    // Without a Secret: credentials from the environment (workload identity, managed identity).
     let builder =
         if secret.is_some() { MicrosoftAzureBuilder::new() } else { MicrosoftAzureBuilder::from_env() };
     let builder = builder
@@ -122,7 +122,7 @@ fn key_in(name: &str, variables: &Variables) -> Result<String, StoreError> {
     })
 }
 
-/// Where the storage account is managed, if its key is to be asked for.
+/// The subscription and resource group of the storage account, if its key is to be requested.
 fn managed(
     config: &BTreeMap<String, String>,
     account: &str,
@@ -144,7 +144,7 @@ fn managed(
 }
 
 fn tokens(options: &ClientOptions, sign_in: SignIn, authority: &str) -> Result<Tokens, StoreError> {
-    // A machine asks over HTTP who it is. The other services have addresses of their own scheme.
+    // A machine gets its token over HTTP. The other services' addresses include the scheme.
     let client = http_client::connector()
         .connect(&options.clone().with_allow_http(true))
         .map_err(|error| StoreError::from_store("open", authority, &error))?;
@@ -152,18 +152,18 @@ fn tokens(options: &ClientOptions, sign_in: SignIn, authority: &str) -> Result<T
     Ok(Tokens { client, sign_in, authority, instance_metadata })
 }
 
-/// A variable of the Secret; of this process where there is no Secret.
+/// A variable of the Secret; without a Secret, of this process.
 fn variable(variables: &Variables, of_process: bool, name: &str) -> Option<String> {
     let own = || std::env::var(name).ok().filter(|_| of_process);
     variables.get(name).cloned().or_else(own).filter(|value| !value.is_empty())
 }
 
-/// Addresses of a cloud.
+/// Addresses of one Azure cloud.
 #[derive(Debug, PartialEq, Eq)]
 struct Cloud {
     /// In lower case.
     names: &'static [&'static str],
-    /// Of its storage accounts.
+    /// Domain of its storage accounts.
     domain: &'static str,
     authority: &'static str,
     resource_manager: &'static str,
@@ -334,7 +334,7 @@ mod tests {
     fn each_known_setting_is_read_or_refused() {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let base = spec("azure", "c", &[("storageAccount", "acct")]);
-        // A key is asked for where both are given, and useAAD is not.
+        // The key is requested where both are given, and useAAD is not.
         let managed = [("storageAccount", "acct"), ("resourceGroup", "g"), ("subscriptionId", "s")];
         let managed = spec("azure", "c", &managed);
         let open = |spec: &BackupStorageLocationSpec| {

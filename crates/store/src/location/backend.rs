@@ -1,4 +1,4 @@
-//! A store as a location uses it, whichever provider it is of.
+//! A store as a location uses it, the same for all providers.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -10,19 +10,19 @@ pub(super) struct Backend {
     pub(super) store: Arc<dyn ObjectStore>,
     /// The same store, for uploads that outlive the process.
     pub(super) uploads: Arc<dyn MultipartStore>,
-    /// Completes an upload only if its key is not there; none where that cannot be asked for.
+    /// Completes an upload only if its key does not exist; `None` where the store has no such condition.
     pub(super) creating: Option<Arc<dyn MultipartStore>>,
-    /// Set where more can be asked than objects.
+    /// Set where the bucket can be queried beyond its objects.
     pub(super) bucket: Option<Arc<dyn BucketApi>>,
     pub(super) plugin: Option<Arc<PluginBucket>>,
-    /// Makes URLs that open a key; none where the store has none.
+    /// Makes signed URLs of keys; `None` where the store has none.
     pub(super) signer: Option<Arc<dyn Signer>>,
     pub(super) tags: TagSet,
-    /// What keys are relative to: `s3://bucket` or `file:///folder`.
+    /// Base URL of the keys: `s3://bucket` or `file:///folder`.
     pub(super) url: String,
-    /// Where that is served, if it is not obvious from the URL.
+    /// The endpoint, if it is not obvious from the URL.
     pub(super) endpoint: Option<String>,
-    /// The folder, if it is one on this machine.
+    /// The folder, if the store is one on this machine.
     pub(super) folder: Option<PathBuf>,
 }
 

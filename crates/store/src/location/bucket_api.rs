@@ -1,4 +1,4 @@
-//! What can be asked of a bucket that keeps versions.
+//! Requests to a bucket that keeps versions.
 
 use async_trait::async_trait;
 use backup_core::bucket::{ObjectLock, Versions};
@@ -6,44 +6,44 @@ use jiff::Timestamp;
 use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 
-/// What can be asked of a bucket beyond its objects.
+/// Requests to a bucket beyond those for its objects.
 #[async_trait]
 pub(super) trait BucketApi: Send + Sync {
-    /// What the store calls the uploads of this very key that are not completed.
+    /// Ids of the incomplete uploads of exactly this key.
     async fn uploads(&self, key: &Path) -> Result<Vec<String>, BucketError>;
 
     async fn versions(&self) -> Result<Versions, BucketError>;
 
     async fn lock(&self) -> Result<ObjectLock, BucketError>;
 
-    /// A page of the versions of all keys that begin so, after the place where the last page ended.
+    /// A page of the versions of all keys with this prefix, after the end of the last page.
     async fn page(&self, start: &str, after: Option<&PageMarker>) -> Result<Page, BucketError>;
 
-    /// Removes versions for good, at most a page of them. Those that are refused.
+    /// Removes versions for good, at most a page of them. Returns the versions that the store did not remove.
     async fn remove(&self, versions: &[Version]) -> Result<Vec<Undeleted>, BucketError>;
 
     async fn lock_of(&self, version: &Version) -> Result<Lock, BucketError>;
 }
 
-/// Why a bucket gives no answer, in one line.
+/// Why a request to a bucket failed, in one line.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum BucketError {
-    /// It will give none until something is changed.
+    /// It will fail again until something is changed.
     #[error("{0}")]
     Refused(String),
-    /// It may give one later.
+    /// It may succeed later.
     #[error("{0}")]
     Retryable(String),
 }
 
-/// A version of a key, or a mark of its deletion, which covers older ones.
+/// A version of a key, or a delete marker, which covers older versions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct Version {
     pub key: String,
     #[serde(rename = "VersionId")]
     pub id: String,
-    /// Whether it is what readers of the key see.
+    /// Whether readers of the key see this version.
     #[serde(skip_serializing)]
     pub is_latest: bool,
     #[serde(skip)]
@@ -62,14 +62,14 @@ pub(super) struct PageMarker {
     pub version: String,
 }
 
-/// A version that the store did not remove, with its word for why.
+/// A version that the store did not remove, with its error code.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Undeleted {
     pub version: Version,
     pub code: String,
 }
 
-/// What keeps a version from being removed.
+/// The object lock that keeps a version from being removed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lock {
     pub until: Option<Timestamp>,

@@ -1,4 +1,4 @@
-//! Whether a location can be used: it can be listed, it can be written, and what its bucket keeps.
+//! Checks whether a location can be used: whether it can be listed and written, and what its bucket keeps.
 //!
 //! Velero: `objectBackupStore.IsValid` in `pkg/persistence/object_store.go`, v1.18.
 
@@ -11,12 +11,12 @@ use object_store::path::Path;
 use super::{Location, bucket_api::BucketError};
 use crate::{StoreError, error::is_missing_bucket, layout::TOP_LEVEL};
 
-/// What lies under the key that is written to see whether that is allowed; the same each time.
+/// Content of the key that is written to test write access; the same each time.
 const TEXT: &str =
     "backup-controller has written this to see whether it may; it can be removed at any time\n";
-/// How long a bucket may take to give its settings, which nothing depends on.
+/// Timeout for reading a bucket's settings, which nothing depends on.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often in a row a store has to write what it must not, until that is believed.
+/// Number of consecutive writes of an existing key before a store is taken to ignore the condition.
 const PROBES: u32 = 3;
 
 impl Location {
@@ -55,18 +55,18 @@ impl Location {
         Err(StoreError::config("spec.objectStorage", message))
     }
 
-    /// Folders that file systems and storage appliances put at the top of a volume.
+    /// Folders that file systems and storage appliances create at the top of a volume.
     fn is_of_the_disk(&self, name: &str) -> bool {
         self.backend().folder.is_some() && (name == "lost+found" || name.starts_with('.'))
     }
 
-    /// What is known of the bucket, and with `write` whether objects can be written to it.
+    /// Collects facts about the bucket; with `write`, tests whether objects can be written to it.
     ///
-    /// One small object is written (create-only) and removed. If it is there, from a try that was broken off or by another
-    /// cluster, the store has answered for a write it would have allowed, and that counts. Where versions are kept it stays,
-    /// so that not every try leaves one behind: it is written once, and found there from then on.
+    /// One small object is written (create-only) and removed. If it exists already, from an interrupted attempt or
+    /// another cluster, the store has answered for a write it would have allowed, and that counts. Where versions are
+    /// kept the object stays, so that later attempts find it and add no versions.
     ///
-    /// Errors: it cannot be written, with the right that may be missing. That nothing can be removed is no error but one of the
+    /// Errors: it cannot be written, with the right that may be missing. A failed removal is no error but one of the
     /// facts.
     pub async fn probe(&self, write: bool) -> Result<Facts, StoreError> {
         let mut facts = self.settings().await;
@@ -93,10 +93,10 @@ impl Location {
         Ok(facts)
     }
 
-    /// Whether the store writes a key that is there although it is asked not to: some ignore the condition, and each first write
-    /// looks as it should. From then on this location looks before it writes.
+    /// Whether the store overwrites an existing key despite the condition: some ignore it, and each first write looks
+    /// correct. If so, this location checks keys before it writes from now on.
     async fn overwrites(&self, key: &Path) -> Result<bool, StoreError> {
-        // Another cluster that probes may have removed it in between.
+        // Another cluster's probe may have removed it in between.
         for _ in 0..PROBES {
             if self.create(key, &Bytes::from_static(TEXT.as_bytes())).await? == Some(false) {
                 return Ok(false);
@@ -106,7 +106,7 @@ impl Location {
         Ok(true)
     }
 
-    /// What the bucket says of itself. That it does not say is no error.
+    /// The settings that the bucket reports. A failure to report them is no error.
     async fn settings(&self) -> Facts {
         let Some(bucket) = &self.backend().bucket else {
             // A folder has no versions.
@@ -128,7 +128,7 @@ impl Location {
         Facts { versions: versions.ok(), lock: lock.ok(), unknown, ..Facts::default() }
     }
 
-    /// What the provider calls the right to write.
+    /// The provider's name for the right to write.
     fn right_to_write(&self) -> &'static str {
         match self.backend().url.split("://").next() {
             Some("s3") => {
@@ -164,7 +164,7 @@ mod tests {
                 assert_eq!(facts.not_removable, None);
                 assert_eq!(get(&location, KEY).await, None, "{left:?}");
             }
-            // It is none of the folders that readers see.
+            // Readers do not see it as a folder.
             put(&location, KEY, b"x").await;
             location.check().await.unwrap();
             assert!(location.list_backups().await.unwrap().is_empty());
@@ -186,7 +186,7 @@ mod tests {
         let recorder = Recorder::default();
         let location = recorder.location("p");
         assert!(!location.probe(true).await.unwrap().unconditional && !location.is_unconditional());
-        // Another cluster removes the probe once.
+        // Another cluster removes the probe's object once.
         recorder.fault(&format!("create {KEY}"), Fault::Ignored);
         recorder.fault(&format!("create {KEY}"), Fault::Ignored);
         assert!(!location.probe(true).await.unwrap().unconditional);

@@ -1,9 +1,9 @@
-//! Removal of backups and restores, and of their versions in buckets that keep them: a deletion there only covers what
-//! stays, and is paid for, until each version is removed by itself.
+//! Removal of backups and restores, and of their versions in buckets that keep them: a deletion there only hides the
+//! versions, which cost money until each one is removed.
 //!
-//! At every moment readers see what they saw when the files were deleted: nothing. A key's older versions go first, what
-//! covers them last, and that only when nothing else is left under the folder. The mark of the folder's owner stays to the
-//! very end, so that no other backup begins there meanwhile.
+//! Readers see no files of it from the first deletion on. A key's older versions are removed first, their delete
+//! markers last, once nothing else is left under the folder. The folder's owner marker stays to the very end, so that
+//! no other backup starts there meanwhile.
 
 use backup_core::{
     api::{BackupStorageLocation, Restore},
@@ -20,24 +20,24 @@ use super::{
 };
 use crate::{StoreError, error::is_retryable, job::StoredJob as _, layout::JobKeys};
 
-/// Locks that are asked about at the same time.
+/// Maximum number of concurrent requests for locks.
 const ASKED_AT_ONCE: usize = 8;
 
-/// What stays of a folder all of whose versions were to be removed.
+/// Versions that stay in a folder whose versions were all to be removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetainedVersions {
-    /// Versions that stay, as far as they could be counted.
+    /// Number of retained versions, as far as they could be counted.
     pub kept: u64,
     /// The latest date until which one of them is locked.
     pub until: Option<Timestamp>,
-    /// Versions under legal hold.
+    /// Number of versions under legal hold.
     pub held: u64,
-    /// Why some stay that are not locked: the right that is missing.
+    /// Why some stay that are not locked: the missing right.
     pub refused: Option<String>,
 }
 
 impl RetainedVersions {
-    /// Whether something is locked, so that it can be removed later.
+    /// Whether some version is locked, so that it can be removed later.
     pub fn is_locked(&self) -> bool {
         self.until.is_some() || self.held > 0
     }
@@ -60,7 +60,7 @@ pub struct DeletedBackup {
 }
 
 impl Location {
-    /// Removes a backup; the number of keys that were there.
+    /// Removes a backup; returns the number of its keys.
     ///
     /// The metadata goes first, so that a deletion that is cut short never leaves a backup that looks whole, and our
     /// marker last, so that no other backup takes the folder meanwhile. Safe to repeat.
@@ -72,7 +72,7 @@ impl Location {
         Ok(found.len() as u64)
     }
 
-    /// Removes all of a backup but our marker; the keys that were there.
+    /// Removes all of a backup but our marker; returns the keys found.
     async fn hide_backup(&self, keys: &JobKeys) -> Result<Vec<Path>, StoreError> {
         let found = self.list(&keys.folder).await?;
         let (metadata, owner) = (keys.metadata(), keys.marker(&found));
@@ -86,8 +86,8 @@ impl Location {
         Ok(found)
     }
 
-    /// Removes the files of the restore of this uid; the number of keys that were there. What carries the mark of another
-    /// restore of the name stays. Safe to repeat.
+    /// Removes the files of the restore of this uid; returns the number of its keys. Files with the marker of another
+    /// restore of the name stay. Safe to repeat.
     pub async fn delete_restore(&self, restore: &str, uid: &str) -> Result<u64, StoreError> {
         let keys = Restore::keys(self.layout(), restore, uid)?;
         if self.claimant(&keys).await?.is_some_and(|claimant| claimant.uid != uid) {
@@ -100,7 +100,7 @@ impl Location {
         Ok(number)
     }
 
-    /// So that no other object of the name begins here meanwhile.
+    /// The marker goes last, so that no other object of the name starts here meanwhile.
     pub(crate) async fn delete_marker_last(
         &self,
         keys: &JobKeys,
@@ -111,7 +111,7 @@ impl Location {
         self.delete(last).await
     }
 
-    /// On a local disk a writer that crashed leaves staging files, which listings do not show, and so the folder.
+    /// On a local disk a crashed writer leaves staging files, which listings do not show, and so the folder.
     pub(crate) async fn remove_folder(&self, folder: &Path) -> Result<(), StoreError> {
         let Some(root) = &self.backend().folder else { return Ok(()) };
         match tokio::fs::remove_dir_all(root.join(folder.as_ref())).await {
@@ -122,7 +122,8 @@ impl Location {
         }
     }
 
-    /// Whether what is deleted here may only be covered: the bucket keeps versions, as its location says, or it is not known.
+    /// Whether deletions here may only hide versions: the bucket keeps versions, as its location says, or that is
+    /// unknown.
     pub fn may_keep_versions(&self, location: &BackupStorageLocation) -> bool {
         let annotations = location.metadata.annotations.as_ref();
         let annotation = annotations.and_then(|all| all.get(BUCKET_ANNOTATION));
@@ -132,10 +133,10 @@ impl Location {
 
     /// Removes a backup as [`Self::delete_backup`] does, and every version of its keys, where the bucket keeps them.
     ///
-    /// `hidden` is the uid that had claimed the folder, if this was begun before and all keys are hidden since. What can be
-    /// seen there now belongs to another backup, and nothing is touched. Safe to repeat.
+    /// `hidden` is the uid that had claimed the folder, if an earlier call has hidden all keys. Files visible there
+    /// now belong to another backup, and nothing is touched. Safe to repeat.
     ///
-    /// Errors: [`StoreError::Exists`] if it belongs to another backup.
+    /// Errors: [`StoreError::Exists`] if the folder belongs to another backup.
     pub async fn delete_backup_and_versions(
         &self,
         backup: &str,
@@ -157,7 +158,7 @@ impl Location {
                 let found = self.list(&keys.folder).await?;
                 let owner = keys.marker(&found);
                 let claimed = found.contains(&owner);
-                // A second look before anything more is destroyed: days may have passed.
+                // A second check before anything more is destroyed: days may have passed.
                 if found.iter().any(|key| *key != owner) || claimed && self.owner(&keys).await? != before {
                     return Err(self.exists(
                         &keys.folder,
@@ -170,15 +171,16 @@ impl Location {
         };
         let removal = Removal::new(self, bucket.as_ref(), &keys.folder);
         let retained = removal.run(claimed.then_some(owner.as_ref())).await?;
-        // It is there yet if versions may not be removed. (A deletion of what is not there would leave a mark of its own.)
+        // It still exists if versions may not be removed. (Deleting a missing key would leave a delete marker.)
         if retained.refused.is_some() && !retained.is_locked() && self.look_at(&owner).await?.is_some() {
             self.delete(vec![owner]).await?;
         }
         Ok(DeletedBackup { keys: found, retained })
     }
 
-    /// Removes the files of a restore as [`Self::delete_restore`] does, and every version of their keys; what stays. Safe to
-    /// repeat. With `hidden` what can be seen there now belongs to another restore, and nothing is touched.
+    /// Removes the files of a restore as [`Self::delete_restore`] does, and every version of their keys; returns what
+    /// stays. Safe to repeat. With `hidden`, files visible there now belong to another restore, and nothing is
+    /// touched.
     pub async fn delete_restore_and_versions(
         &self,
         restore: &str,
@@ -190,7 +192,7 @@ impl Location {
             self.delete_restore(restore, uid).await?;
             return Ok(RetainedVersions::default());
         };
-        // Another restore of the name is seen there: its versions are not to be removed, nor to be waited for.
+        // Another restore of the name uses the folder: its versions are neither removed nor waited for.
         if self.claimant(&keys).await?.is_some_and(|claimant| claimant.uid != uid) {
             return Ok(RetainedVersions::default());
         }
@@ -203,7 +205,7 @@ impl Location {
     }
 }
 
-/// The removal of all versions under a folder of which nothing is seen any more.
+/// The removal of all versions under a folder that has no visible keys.
 struct Removal<'a> {
     location: &'a Location,
     bucket: &'a dyn BucketApi,
@@ -216,7 +218,7 @@ impl<'a> Removal<'a> {
         Self { location, bucket, folder: folder.as_ref(), retained: RetainedVersions::default() }
     }
 
-    /// `owner` is a key that is still seen, and goes last.
+    /// `owner` is a key that is still visible, and is removed last.
     async fn run(mut self, owner: Option<&str>) -> Result<RetainedVersions, StoreError> {
         let is_owners = |version: &Version| Some(version.key.as_str()) == owner;
         let mut of_owner = Vec::new();
@@ -241,7 +243,7 @@ impl<'a> Removal<'a> {
         if self.retained.kept > 0 {
             return Ok(self.retained);
         }
-        // Nothing is left but what covered it.
+        // Only the delete markers are left.
         while marks {
             let Some(page) = self.page(after.as_ref()).await? else { return Ok(self.retained) };
             let covers: Vec<_> = page.versions.into_iter().filter(|version| !is_owners(version)).collect();
@@ -252,7 +254,7 @@ impl<'a> Removal<'a> {
             after = page.next;
             marks = after.is_some();
         }
-        // Those that were seen before: a mark that another writer makes from now on stays.
+        // Only versions listed before: a delete marker that another writer adds from now on stays.
         let (last, first): (Vec<_>, Vec<_>) = of_owner.into_iter().partition(|version| version.is_latest);
         for versions in [first, last] {
             if self.retained.kept == 0 {
@@ -262,7 +264,7 @@ impl<'a> Removal<'a> {
         Ok(self.retained)
     }
 
-    /// None: they may not be listed, which is noted.
+    /// `None`: the versions may not be listed, which is recorded.
     async fn page(&mut self, after: Option<&PageMarker>) -> Result<Option<Page>, StoreError> {
         match self.bucket.page(&format!("{}/", self.folder), after).await {
             Ok(page) => Ok(Some(page)),
@@ -306,7 +308,7 @@ impl<'a> Removal<'a> {
 }
 
 impl Undeleted {
-    /// Asks why a version was not removed. Errors: why that may be known later.
+    /// Finds out why a version was not removed. Errors: why that is unknown for now.
     async fn why(self, bucket: &dyn BucketApi) -> Result<RetainedVersions, String> {
         let code = self.code;
         if is_retryable(&code) {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{backend::Backend, http_client, settings};
 use crate::StoreError;
 
-/// Every setting that Velero's plugin has, and `insecureSkipTLSVerify`.
+/// All settings of Velero's plugin, and `insecureSkipTLSVerify`.
 const KEYS: [&str; 5] =
     ["kmsKeyName", "serviceAccount", "storeEndpoint", "universeDomain", "insecureSkipTLSVerify"];
 
@@ -37,7 +37,7 @@ pub(super) fn open(
     let endpoint = settings::endpoint(config, "storeEndpoint")?;
     let plain = endpoint.as_ref().is_some_and(|url| url.scheme() == "http");
     let options = http_client::options(ca, plain, settings::flag(config, "insecureSkipTLSVerify")?)?;
-    // Without a Secret: what the environment offers (workload identity, the metadata server, a key file).
+    // Without a Secret: credentials from the environment (workload identity, the metadata server, a key file).
     let builder = match secret {
         Some(secret) => GoogleCloudStorageBuilder::new().with_service_account_key(service_account(secret)?),
         None => GoogleCloudStorageBuilder::from_env(),
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::testing::{Refused, assert_refused, spec};
 
-    // object_store needs a key that parses only when it signs.
+    // object_store parses the key only when it signs.
     const KEY: &str = r#"{"type":"service_account","private_key":"TOPSECRET","private_key_id":"1",
         "client_email":"a@b","disable_oauth":true}"#;
 

@@ -1,4 +1,4 @@
-//! Credentials that are used for a while, and then asked for again.
+//! Credentials that are cached until they are renewed.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -9,18 +9,18 @@ use tokio::{
 
 use crate::error::AnyError;
 
-/// How long it may take to get some.
+/// Timeout for requesting a credential.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// The credential that is used by all requests; none until the first one.
+/// The credential shared by all requests; `None` until the first one.
 pub(super) struct HeldCredential<C>(Mutex<Option<Lasting<C>>>);
 
-/// A credential, and how long it lasts.
+/// A credential with its lifetime.
 pub(super) struct Lasting<C> {
     pub(super) credential: Arc<C>,
-    /// When it is asked for again.
+    /// Time from which a new one is requested.
     pub(super) renew: Instant,
-    /// None: it can be used until there is another one.
+    /// Expiry; `None`: usable until there is another one.
     pub(super) end: Option<Instant>,
 }
 
@@ -37,8 +37,8 @@ impl<C> fmt::Debug for HeldCredential<C> {
 }
 
 impl<C> HeldCredential<C> {
-    /// The credential, asked for by `renew` if it is time. Where that fails, the one before is used to its end; `of` says in the
-    /// log whose it is.
+    /// The credential, renewed with `renew` when due. If that fails, the current one is used until it expires; `of`
+    /// names its owner in the log.
     pub(super) async fn get(
         &self,
         of: &str,
@@ -63,7 +63,7 @@ impl<C> HeldCredential<C> {
 }
 
 impl<C> Lasting<C> {
-    /// One that ends after `lasts`, and is renewed `margin` before.
+    /// A credential that expires after `lasts`, and is renewed `margin` before that.
     pub(super) fn until(credential: C, lasts: Duration, margin: Duration) -> Self {
         let now = Instant::now();
         let renew = now + lasts.saturating_sub(margin);

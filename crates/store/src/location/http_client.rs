@@ -15,10 +15,10 @@ use object_store::{
 
 use crate::{StoreError, http_failure::HttpFailure};
 
-/// How long one call to the store is retried; after that the error is shown, and the caller decides.
+/// Time limit for the retries of one call to the store; after that the caller gets the error and decides.
 const RETRY_BUDGET: Duration = Duration::from_secs(30);
 
-/// How long the server may be silent.
+/// Timeout for a server that sends nothing.
 const SILENCE: Duration = Duration::from_mins(1);
 
 /// Options of a client. `ca` is a PEM bundle that is trusted beside the system's; `insecure` trusts every certificate.
@@ -64,9 +64,9 @@ pub(super) fn retry() -> RetryConfig {
 
 /// Makes clients that report a failure as an [`HttpFailure`].
 ///
-/// object_store (0.14) has the status and the body of an answer in an error of a private type, so that an outcome could only
-/// be read out of a text. What it gets from its connector it keeps as the cause of its own error, so the failure comes from
-/// here.
+/// object_store (0.14) has the status and the body of an answer in an error of a private type, so they could only be
+/// parsed from a text. But it keeps its connector's error as the source of its own, so this connector returns the
+/// failure.
 #[derive(Debug)]
 pub(crate) struct Connector<C>(pub(crate) C);
 
@@ -92,13 +92,14 @@ impl HttpService for Client {
             HttpError::new(error.kind(), failure)
         })?;
         let status = answer.status();
-        // object_store goes on with other metadata of the instance if AWS refuses this token.
+        // If AWS refuses this token, object_store falls back to IMDSv1.
         let is_metadata_token = method == Method::PUT && uri.path() == "/latest/api/token";
         if status.is_success() || status == StatusCode::NOT_MODIFIED || is_metadata_token {
             return Ok(answer);
         }
         let body = answer.into_body().bytes().await?;
-        // As object_store retries answers: an error of the kind Request always, one of the kind Unknown never.
+        // The same retries as object_store's: it always retries an error of the kind Request, never one of the kind
+        // Unknown.
         let is_retried = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
             || status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED;
         let kind = if is_retried { HttpErrorKind::Request } else { HttpErrorKind::Unknown };

@@ -1,4 +1,4 @@
-//! Folders under `backups/` that hold no finished backup, and the removal of those that are of no use.
+//! Folders under `backups/` without a finished backup, and the removal of useless ones.
 
 use futures::TryStreamExt as _;
 use jiff::Timestamp;
@@ -10,25 +10,25 @@ use crate::{
     layout::{self, JobKeys},
 };
 
-/// What a key in a backup's folder is, where there is no metadata.
+/// Kinds of keys in a backup's folder without metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Remnant {
-    /// An owner marker, a note of an upload, a file beside the contents: worth nothing without the contents.
+    /// An owner marker, a note of an upload, a file beside the contents: useless without the contents.
     Scrap,
-    /// A record of something that was done outside of the bucket: a snapshot, a command.
+    /// A record of an effect outside of the bucket: a snapshot, a command.
     Journal,
-    /// What the backup holds is decided, or was collected: the cluster that has the Backup finishes it.
+    /// The contents of the backup are decided or collected: the cluster that has the Backup finishes it.
     Record,
-    /// The items, without metadata: a deletion was broken off, or the metadata was lost.
+    /// The items, without metadata: a deletion was interrupted, or the metadata was lost.
     Contents,
-    /// Nothing that a backup of this name consists of.
+    /// A file that is no part of a backup of this name.
     Foreign,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IncompleteBackup {
     pub most: Remnant,
-    /// When something was last written into it; none where the store has no times.
+    /// Time of the last write into the folder; `None` where the store has no times.
     pub newest: Option<Timestamp>,
 }
 
@@ -44,7 +44,7 @@ impl IncompleteBackup {
 }
 
 impl Location {
-    /// When an object was written; none where the store has no times.
+    /// Time at which an object was written; `None` where the store has no times.
     pub(super) fn modified(&self, object: &object_store::ObjectMeta) -> Option<Timestamp> {
         let time = Timestamp::from_second(object.last_modified.timestamp()).ok();
         time.filter(|_| self.plugin().is_none())
@@ -55,10 +55,10 @@ impl Location {
         self.owner(&self.layout().backup(backup)?).await
     }
 
-    /// Removes a folder that holds scrap only; the number of keys. It is listed again, and what is removed is what was
-    /// listed then, key by key: what another program writes into it meanwhile stays. The marker of its owner goes last, so
-    /// that no backup begins there before. None, and nothing is done, if it is not as it was `seen`, or holds more than scrap.
-    /// Safe to repeat.
+    /// Removes a folder that holds scrap only; returns the number of keys. It is listed again, and exactly the listed
+    /// keys are removed: files that another program writes meanwhile stay. The owner marker goes last, so that no
+    /// backup starts there before. Returns `None` and removes nothing if the folder differs from `seen`, or holds
+    /// more than scrap. Safe to repeat.
     pub async fn remove_incomplete(
         &self,
         backup: &str,
@@ -70,7 +70,7 @@ impl Location {
         let failed = |error| self.failed("list", &keys.folder, &error);
         let mut listed = self.store().list(Some(&keys.folder));
         while let Some(object) = listed.try_next().await.map_err(failed)? {
-            // Another look at the metadata than that of the caller, which saw none.
+            // This checks for metadata again; the caller saw none.
             match keys.classify(&object.location) {
                 Some(scrap @ Remnant::Scrap) => {
                     IncompleteBackup::add(&mut now, scrap, self.modified(&object));
@@ -79,7 +79,7 @@ impl Location {
             }
             found.push(object.location);
         }
-        // A listing may be late.
+        // A listing may be outdated.
         if now.as_ref() != Some(seen)
             || seen.newest.is_none()
             || self.look_at(&keys.metadata()).await?.is_some()
@@ -98,7 +98,7 @@ impl Location {
     }
 }
 
-/// What the files beside the contents are worth.
+/// Kinds of the files beside the contents.
 const BESIDE: [(&str, Remnant); 10] = [
     (layout::LOG, Remnant::Scrap),
     (layout::RESULTS, Remnant::Scrap),
@@ -114,7 +114,7 @@ const BESIDE: [(&str, Remnant); 10] = [
 ];
 
 impl JobKeys {
-    /// What a key of the folder is; none for the metadata.
+    /// The kind of a key of the folder; `None` for the metadata.
     pub(crate) fn classify(&self, key: &Path) -> Option<Remnant> {
         if *key == self.metadata() {
             return None;

@@ -1,7 +1,7 @@
 //! Provider `local`: a folder, for trials and for volumes mounted from a NAS.
 //!
-//! An upload in parts is a staged file in the private folder beside the final key, so that it outlives the process. It is
-//! published by a hard link, which is made only where nothing is.
+//! An upload in parts is a staged file in the private folder beside the final key, so that it outlives the process.
+//! It is published by a hard link, which fails if the key exists.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -32,7 +32,7 @@ pub(super) fn open(spec: &BackupStorageLocationSpec) -> Result<Backend, StoreErr
     let folder = FilePath::new(&spec.object_storage.bucket);
     let shown = folder.display();
     let config = |message: String| StoreError::config("spec.objectStorage.bucket", message);
-    // It has no settings, and talks to no server.
+    // It has no settings, and contacts no server.
     settings::known(spec, None, &[])?;
     if !folder.is_absolute() || folder.components().any(|part| part == Component::ParentDir) {
         return Err(config(format!("{shown} is not an absolute folder, as provider local expects")));
@@ -44,7 +44,7 @@ pub(super) fn open(spec: &BackupStorageLocationSpec) -> Result<Backend, StoreErr
         .with_automatic_cleanup(true) // an empty folder would be listed as a backup
         .with_fsync(true); // as durable as an object store's answer
     let uploads = Arc::new(LocalUploads { folder: folder.to_owned() });
-    // A hard link is made only where nothing is, so completing needs no other condition.
+    // A hard link fails if the key exists, so completing needs no other condition.
     Ok(Backend {
         folder: Some(folder.to_owned()),
         ..Backend::new(Arc::new(store), uploads, format!("file://{shown}"))
@@ -65,7 +65,7 @@ impl LocalUploads {
         self.final_file(key).with_file_name(PRIVATE)
     }
 
-    /// The staged file of an upload. What was read from the store is not trusted to be a plain name.
+    /// The staged file of an upload. A name read from the store is checked to be a plain name.
     fn staged(&self, key: &Path, upload: &str) -> Result<PathBuf> {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
         if upload.starts_with(STAGED) && upload.chars().all(plain) {
@@ -122,14 +122,14 @@ impl MultipartStore for LocalUploads {
         let size: u64 = sizes.map_err(|error| failed(key, io::Error::other(error)))?.iter().sum();
         blocking(key, move || {
             let file = OpenOptions::new().write(true).open(&staged)?;
-            // A process that went on with the upload and died may have written more parts than were decided on.
+            // A process that resumed the upload and crashed may have written more parts than the record holds.
             file.set_len(size)?;
             file.sync_all()?;
             fs::hard_link(&staged, &last)?;
             if let Some(folder) = last.parent() {
                 File::open(folder)?.sync_all()?;
             }
-            // Both names are of one file; the other one is only in the way of a listing.
+            // Both names belong to one file; the staged one would only show up in listings.
             remove(&staged)
         })
         .await?;

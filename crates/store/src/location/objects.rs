@@ -17,20 +17,20 @@ use crate::{
     staging::{Staged, Uploaded},
 };
 
-/// How often a store is asked that gives an answer which may not be its last word, and how long after it. Whoever waits
-/// for longer does so outside.
+/// Attempts, and the pause between them, after an answer that may be temporary (409 during another write). Longer
+/// waits are the caller's.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) struct There {
-    /// Its size (bytes); none where that is known only once it was read.
+    /// Its size (bytes); `None` where only reading the object tells it.
     pub size: Option<u64>,
-    /// Identifies these bytes, if the store has such a thing.
+    /// Identifies these bytes, where the store supports that.
     pub e_tag: Option<String>,
 }
 
 impl Location {
-    /// The object, to be streamed; none if the key is not there. A missing bucket or folder is an error.
+    /// The object, to be streamed; `None` if the key does not exist. A missing bucket or folder is an error.
     pub(crate) async fn get(&self, key: &Path) -> Result<Option<GetResult>, StoreError> {
         match self.store().get(key).await {
             Ok(object) => Ok(Some(object)),
@@ -38,7 +38,7 @@ impl Location {
         }
     }
 
-    /// A small object as a whole; none if the key is not there. Errors: it has more than `max` bytes.
+    /// A small object as a whole; `None` if the key does not exist. Errors: it has more than `max` bytes.
     pub(crate) async fn get_small(&self, key: &Path, max: u64) -> Result<Option<Bytes>, StoreError> {
         let Some(object) = self.get(key).await? else { return Ok(None) };
         let too_large = || {
@@ -50,7 +50,7 @@ impl Location {
         if object.meta.size > max {
             return Err(too_large());
         }
-        // As it grows it would be in memory twice; a plugin does not tell sizes.
+        // A growing buffer would take twice the memory; a plugin reports no sizes.
         let mut all = BytesMut::with_capacity(usize::try_from(object.meta.size).unwrap_or_default());
         let mut stream = object.into_stream();
         while let Some(chunk) = stream.next().await {
@@ -62,7 +62,7 @@ impl Location {
         Ok(Some(all.freeze()))
     }
 
-    /// A part of an object that is there. Errors: [`StoreError::Corrupt`] if it ends before that.
+    /// A range of an existing object. Errors: [`StoreError::Corrupt`] if the object is shorter.
     pub(crate) async fn get_range(&self, key: &Path, range: Range<u64>) -> Result<Bytes, StoreError> {
         let place = |place: u64| usize::try_from(place).unwrap_or(usize::MAX);
         let (from, length) = (place(range.start), place(range.end - range.start));
@@ -70,7 +70,7 @@ impl Location {
             return Ok(Bytes::new());
         }
         let failed = |error: object_store::Error| self.failed("read", key, &error);
-        // A plugin gives whole objects only.
+        // A plugin returns whole objects only.
         let (range, mut before) =
             if self.plugin().is_some() { (None, from) } else { (Some(GetRange::Bounded(range)), 0) };
         let object = self.store().get_opts(key, GetOptions { range, ..GetOptions::default() }).await;
@@ -90,7 +90,7 @@ impl Location {
         Ok(part.freeze())
     }
 
-    /// Looks at an object; none if the key is not there.
+    /// Looks an object up without reading it; `None` if the key does not exist.
     pub(crate) async fn look_at(&self, key: &Path) -> Result<Option<There>, StoreError> {
         match self.store().head(key).await {
             Ok(meta) => {
@@ -101,8 +101,8 @@ impl Location {
         }
     }
 
-    /// Writes an object that is not there yet (If-None-Match). Safe to repeat: if the key is there with these bytes, that is
-    /// success. Errors: [`StoreError::Exists`] for any other bytes.
+    /// Creates an object (If-None-Match). Safe to repeat: succeeds if the key already holds these bytes. Errors:
+    /// [`StoreError::Exists`] for any other bytes.
     pub(crate) async fn put_new(&self, key: &Path, bytes: Bytes) -> Result<(), StoreError> {
         let ours = Staged::Inline(bytes.clone());
         let mut tries = 0;
@@ -110,7 +110,7 @@ impl Location {
             if is_created || self.holds(key, &ours).await? {
                 return Ok(());
             }
-            // S3 says so too when another request for the key is on its way, and asks to be asked again.
+            // S3 also answers so while another request for the key is in progress, and asks for a retry.
             tries += 1;
             if tries >= TRIES {
                 return Err(self.says_it_exists(key));
@@ -124,8 +124,8 @@ impl Location {
         put.map_err(|error| self.failed("write", key, &error))
     }
 
-    /// Creates an object under a key, or gets the answer that it is there already, which a store only gives if it may be
-    /// written. (Some answer so for a key that was deleted where versions are kept.)
+    /// Creates an object, or gets the answer that it exists, which a store only gives to those who may write it.
+    /// (Some answer so for a deleted key where versions are kept.)
     pub(crate) async fn may_create(&self, key: &Path, bytes: Bytes) -> Result<(), StoreError> {
         if self.create(key, &bytes).await?.is_some() {
             return Ok(());
@@ -136,7 +136,7 @@ impl Location {
         }
     }
 
-    /// Whether a key was created (If-None-Match), rather than there already; none where the store knows no conditions.
+    /// Creates a key (If-None-Match). False: it exists already. `None`: the store does not support conditions.
     pub(super) async fn create(&self, key: &Path, bytes: &Bytes) -> Result<Option<bool>, StoreError> {
         if self.is_unconditional() {
             return Ok(None);
@@ -157,7 +157,7 @@ impl Location {
         self.store().put_opts(key, bytes.clone().into(), options).await.map(drop)
     }
 
-    /// The store refuses a key that is not there.
+    /// The error for a store that refuses a key although it does not exist.
     pub(crate) fn says_it_exists(&self, key: &Path) -> StoreError {
         self.unreachable(
             "write",
@@ -182,7 +182,7 @@ impl Location {
         self.uploads().create_multipart_opts(key, options).await
     }
 
-    /// Uploads of a key that are not completed, where the store can list them.
+    /// Incomplete uploads of a key, where the store can list them.
     pub(crate) async fn begun_uploads(&self, key: &Path) -> Vec<String> {
         let Some(bucket) = &self.backend().bucket else { return Vec::new() };
         let mut tries = 0;
@@ -191,7 +191,7 @@ impl Location {
             match bucket.uploads(key).await {
                 Ok(uploads) => return uploads,
                 Err(reason) if tries >= TRIES => {
-                    // Not every account may ask, and not every store knows the question.
+                    // Not every account may list uploads, and not every store supports it.
                     tracing::debug!(%key, %reason, "uploads cannot be listed; those without a note are left to the bucket's lifecycle rule");
                     return Vec::new();
                 }
@@ -200,7 +200,7 @@ impl Location {
         }
     }
 
-    /// Completes an upload, on the condition that the key is not there where the store knows such a thing.
+    /// Completes an upload, where supported on the condition that the key does not exist.
     pub(crate) async fn complete_upload(&self, key: &Path, parts: &Uploaded) -> object_store::Result<()> {
         let ids = || parts.parts.iter().map(|part| PartId { content_id: part.id.clone() }).collect();
         if let Some(creating) = &self.backend().creating
@@ -214,8 +214,8 @@ impl Location {
         self.uploads().complete_multipart(key, &parts.upload, ids()).await.map(|_| ())
     }
 
-    /// Removes the parts of an upload that will never be completed, then its note. Best effort: the note stays while they
-    /// are there.
+    /// Removes the parts of an upload that will never be completed, then its note. Best effort: the note stays as
+    /// long as the parts do.
     pub(crate) async fn abort_upload(&self, key: &Path, upload: &str, note: Option<Path>) {
         if let Err(error) = self.uploads().abort_multipart(key, &upload.to_owned()).await
             && !is_lost_upload(&error)
@@ -230,7 +230,7 @@ impl Location {
         }
     }
 
-    /// All keys under a folder, sorted; bounded by what one backup or restore consists of.
+    /// All keys under a folder, sorted; their number is bounded by the files of one backup or restore.
     pub(crate) async fn list(&self, folder: &Path) -> Result<Vec<Path>, StoreError> {
         let listed =
             self.store().list(Some(folder)).map_ok(|meta| meta.location).try_collect::<Vec<_>>().await;
@@ -243,7 +243,7 @@ impl Location {
         }
     }
 
-    /// Deletes keys; those that are gone already do not matter.
+    /// Deletes keys; missing ones are ignored.
     pub(crate) async fn delete(&self, keys: Vec<Path>) -> Result<(), StoreError> {
         let Some(first) = keys.first().cloned() else { return Ok(()) };
         let mut done = self.store().delete_stream(stream::iter(keys.into_iter().map(Ok)).boxed());
@@ -255,7 +255,8 @@ impl Location {
         Ok(())
     }
 
-    /// "Not there" for an error that says so about the key; any other error, and a missing bucket or folder, is one.
+    /// Returns `Ok(None)` if the error says that the key does not exist; any other error, and a missing bucket or
+    /// folder, is returned.
     fn absent<T>(
         &self,
         action: &str,
@@ -269,7 +270,7 @@ impl Location {
         Err(self.failed(action, key, error))
     }
 
-    /// A folder that has gone (a volume that is not mounted) must not look like an empty store.
+    /// A missing folder (a volume that is not mounted) must not look like an empty store.
     pub(super) fn folder_exists(&self) -> Result<(), StoreError> {
         match &self.backend().folder {
             Some(folder) if !folder.is_dir() => Err(StoreError::NotFound {
@@ -302,9 +303,9 @@ impl Location {
         self.backend().signer.is_some() || self.plugin().is_some()
     }
 
-    /// A URL by which all who have it can read this key until `ttl` has passed, also if nothing is there yet. It is as good as
-    /// a credential: it must not be logged. The store is not asked, unless it is the one to sign (plugins, Google without a
-    /// key).
+    /// A URL by which everyone who has it can read this key until `ttl` has passed, even if the key does not exist
+    /// yet. It is as sensitive as a credential: never log it. No request is sent, unless the store has to sign it
+    /// (plugins, Google without a key).
     ///
     /// Errors: [`StoreError::Config`] where no URLs can be made.
     pub(crate) async fn sign(&self, key: &Path, ttl: Duration) -> Result<String, StoreError> {

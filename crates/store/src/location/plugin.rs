@@ -1,7 +1,7 @@
 //! Providers that are served by a plugin of Velero's kind (`ObjectStore` in `pkg/plugin/velero/object_store.go`, v1.18).
 //!
-//! Such a plugin can write, read, list and delete whole objects. It knows no conditions, no sizes and no uploads in parts: a
-//! key is looked at before it is written, a size is known once the object was read, and parts are private objects
+//! Such a plugin can write, read, list and delete whole objects. It has no conditions, sizes or uploads in parts: a
+//! key is checked before it is written, a size is known only after reading the object, and parts are private objects
 //! (`plugin_uploads`).
 
 use std::{fmt, sync::Arc};
@@ -23,7 +23,7 @@ use crate::{
 
 pub const BUILT_IN: [&str; 4] = ["aws", "azure", "gcp", "local"];
 
-/// What Velero puts before the name of a provider that has no domain.
+/// Velero's prefix for the name of a provider that has no domain.
 const DOMAIN: &str = "velero.io/";
 
 const DELETED_AT_ONCE: usize = 8;
@@ -47,7 +47,7 @@ pub fn bucket_and_prefix(bsl: &BackupStorageLocation) -> Result<(String, String)
 }
 
 impl Location {
-    /// A location whose bucket is served by a plugin; does not talk to it yet. Errors: [`StoreError::Config`].
+    /// Opens a location whose bucket is served by a plugin; does not call it yet. Errors: [`StoreError::Config`].
     pub fn through_plugin(
         bsl: &BackupStorageLocation,
         plugin: Arc<dyn ObjectPlugin>,
@@ -71,20 +71,21 @@ fn cannot<T>(what: &str) -> Result<T> {
     Err(Error::NotImplemented { operation: what.to_owned(), implementer: "a plugin".to_owned() })
 }
 
-/// An object of which only the key is known.
+/// Metadata of an object of which only the key is known.
 #[allow(clippy::default_trait_access)] // the type of a time is not exported
 fn meta(location: Path) -> ObjectMeta {
     ObjectMeta { location, last_modified: Default::default(), size: 0, e_tag: None, version: None }
 }
 
-/// A folder, as plugins are asked for it.
+/// A folder in the form that plugins expect.
 fn folder(prefix: Option<&Path>) -> String {
     prefix
         .filter(|prefix| !prefix.as_ref().is_empty())
         .map_or_else(String::new, |prefix| format!("{prefix}/"))
 }
 
-/// Keys in an answer. One that was not asked for is an error; one that we would never write is another program's.
+/// Keys in an answer. A key outside of `prefix` is an error; a key that we would never write belongs to another
+/// program and is skipped.
 pub(super) fn paths(prefix: &str, keys: Vec<String>) -> Result<Vec<Path>> {
     let mut paths = Vec::with_capacity(keys.len());
     for key in keys {
@@ -119,7 +120,7 @@ impl ObjectStore for PluginBucket {
         if options.range.is_some() {
             return cannot("a range");
         }
-        // A plugin that is asked for what is not there says so in words of its own.
+        // For a missing key, each plugin has its own error message.
         if !self.0.exists(key.as_ref()).await? {
             return Err(Error::NotFound {
                 path: key.to_string(),
@@ -162,7 +163,7 @@ impl ObjectStore for PluginBucket {
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         let prefix = folder(prefix);
         let folders = self.0.folders(&prefix).await?;
-        // Some answer with the folder itself.
+        // Some plugins include the folder itself in the answer.
         let folders = folders.into_iter().filter(|folder| *folder != prefix).collect();
         let common_prefixes = paths(&prefix, folders)?;
         Ok(ListResult { common_prefixes, objects: Vec::new(), extensions: Extensions::default() })

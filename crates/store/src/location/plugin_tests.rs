@@ -16,12 +16,12 @@ use crate::{
     testing::{NOISE, backup, collected, no_files, of, spec, target, unzipped},
 };
 
-/// A bucket in memory that writes piece by piece, as a plugin over a file system does.
+/// A bucket in memory that writes in pieces, as a plugin over a file system does.
 #[derive(Debug, Default)]
 struct Bucket {
     objects: Mutex<BTreeMap<String, Vec<u8>>>,
     calls: Mutex<Vec<String>>,
-    /// Writes of this key fail after so many bytes, which stay.
+    /// Writes of this key fail after this number of bytes, which stay.
     cut: Mutex<Option<(String, usize)>>,
 }
 
@@ -153,7 +153,7 @@ async fn a_backup_of_any_size_is_written_read_and_removed() {
     }
 }
 
-/// A bucket in which the end of a backup is decided, and nothing is visible.
+/// A bucket with a committed backup of which no file is visible.
 async fn decided(large: bool) -> Bucket {
     let bucket = Arc::new(Bucket::default());
     let collected = collected(&location(&bucket), "u", large).await.unwrap();
@@ -161,7 +161,7 @@ async fn decided(large: bool) -> Bucket {
     Bucket { objects: Mutex::new(bucket.objects.lock().unwrap().clone()), ..Bucket::default() }
 }
 
-/// Another process comes and publishes.
+/// Another process finds the record and publishes it.
 async fn publish(location: &Location) -> Result<Backup, StoreError> {
     let FoundJob::Committed(mut decided) = location.find_job::<Backup>("b", "u").await? else {
         panic!("not decided")

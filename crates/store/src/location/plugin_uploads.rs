@@ -1,5 +1,5 @@
-//! Uploads in parts for a plugin that knows none: each part is a private object beside the final key, and completing is
-//! one write of the final key that reads them one after the other.
+//! Uploads in parts for a plugin without such uploads: each part is a private object beside the final key, and
+//! completing is one write of the final key that reads them in order.
 
 use std::{
     collections::hash_map::RandomState,
@@ -25,15 +25,15 @@ use crate::{
 
 const PARTS: &str = "parts-";
 
-/// Parts that are looked for, or removed, at a time.
+/// Number of parts that are checked, or removed, concurrently.
 const AT_ONCE: usize = 8;
 
-/// The bucket of a plugin, as this crate talks to every store.
+/// The bucket of a plugin, with the interface that this crate uses for every store.
 #[derive(Debug)]
 pub(crate) struct PluginBucket(pub(super) Arc<dyn ObjectPlugin>);
 
-/// A part, as its id says it: `<index>-<bytes>-<SHA-256>`. Its key has all of it, so two processes that go on with one
-/// upload never write different bytes under one key.
+/// A part, as encoded in its id: `<index>-<bytes>-<SHA-256>`. Its key includes all three, so two processes that
+/// resume one upload never write different bytes under one key.
 #[derive(Clone, Debug)]
 struct Part {
     key: Path,
@@ -42,7 +42,7 @@ struct Part {
 }
 
 impl Part {
-    /// A part of an upload. What was read from the store is not trusted to be a plain name.
+    /// A part of an upload. Ids read from the store are checked to be plain names.
     fn of(key: &Path, upload: &str, id: &str) -> Result<Self> {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
         let parse = || {
@@ -81,7 +81,7 @@ impl PluginBucket {
 #[async_trait]
 impl MultipartStore for PluginBucket {
     async fn create_multipart(&self, _: &Path) -> Result<MultipartId> {
-        // Seeded by the system, and different for each.
+        // Seeded by the operating system, with a different seed each time.
         let random = || RandomState::new().build_hasher().finish();
         Ok(format!("{PARTS}{:016x}{:016x}", random(), random()))
     }
@@ -109,7 +109,7 @@ impl MultipartStore for PluginBucket {
         let parts: Result<Vec<Part>> =
             parts.iter().map(|part| Part::of(key, upload, &part.content_id)).collect();
         let parts = parts?;
-        // Before anything is written under the final key.
+        // Checks all parts before writing anything under the final key.
         for some in parts.chunks(AT_ONCE) {
             let looking = some.iter().map(|part| async move {
                 if self.0.exists(part.key.as_ref()).await? {
@@ -141,7 +141,7 @@ fn lost(part: &Part, what: &str) -> PluginFault {
     PluginFault { text: format!("{} {what}", part.key), fault: Fault::Lost }
 }
 
-/// The bytes of a part; end in an error if they are not those that were uploaded.
+/// Streams the bytes of a part; ends with an error if they differ from those that were uploaded.
 fn read(plugin: Arc<dyn ObjectPlugin>, part: Part) -> Body {
     let begun = async move {
         let body = plugin.get(part.key.as_ref()).await?;

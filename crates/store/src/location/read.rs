@@ -1,4 +1,4 @@
-//! Reading what is stored of backups.
+//! Reading stored backups.
 
 use std::io::{BufReader, Read as _};
 
@@ -23,14 +23,15 @@ use crate::{
     },
 };
 
-/// Metadata larger than this is refused (bytes). An object in a cluster has at most 1.5 MiB, which Velero indents.
+/// Maximum size of metadata; larger ones are refused (bytes). An object in a cluster has at most 1.5 MiB, which
+/// Velero indents.
 const MAX_METADATA: u64 = 16 * 1024 * 1024;
-/// A list of snapshots larger than this is refused (bytes, before and after it is decompressed).
+/// Maximum size of a list of snapshots (bytes, before and after it is decompressed).
 const MAX_SNAPSHOTS: u64 = 64 * 1024 * 1024;
-/// A gzipped list of nothing is smaller than this, one of anything larger (bytes): gzip alone takes 18, and an object of
+/// A gzipped empty list is smaller than this, any other list larger (bytes): gzip alone takes 18, and an object of
 /// Kubernetes in JSON has its kind and its name.
 const NOTHING: u64 = 48;
-/// Lists of objects beside a backup that are larger than this are refused (bytes, before and after they are decompressed).
+/// Maximum size of a list of objects beside a backup (bytes, before and after it is decompressed).
 const MAX_LIST: u64 = 32 * 1024 * 1024;
 
 /// A list of objects that belong to a backup.
@@ -53,27 +54,27 @@ impl SideFile {
     }
 }
 
-/// What lies in a backup's folder, by one listing: what a reader needs to know before it reads.
+/// State of a backup's folder, by one listing: what a reader needs to know before it reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackupFolder {
     pub has_anything: bool,
     pub incomplete: Option<IncompleteBackup>,
-    /// The size of the metadata (bytes; 0 where the store has no sizes): the backup is there.
+    /// The size of the metadata (bytes; 0 where the store has no sizes). If set, the backup exists.
     pub metadata: Option<u64>,
     pub metadata_too_large: bool,
     pub contents: bool,
     pub lists: Vec<SideFile>,
-    /// When the metadata was written, if the tarball is older than that, and another program than ours wrote the folder. Velero
+    /// Time at which the metadata was written, if the tarball is older and another program wrote the folder. Velero
     /// stores the tarball after the metadata, and once more after the operations of a backup.
     pub newer_metadata: Option<Timestamp>,
 }
 
-/// What a backup says of its volumes.
+/// The records of a backup about its volumes.
 #[derive(Clone, Debug, Default)]
 pub struct SavedVolumes {
-    /// Of Velero before 1.13 there are none.
+    /// Empty for Velero before 1.13.
     pub records: Vec<VolumeRecord>,
-    /// Those whose data is in a repository of files.
+    /// Volumes whose data is in a file repository.
     pub in_repository: Vec<RepositoryVolume>,
 }
 
@@ -94,8 +95,8 @@ impl Location {
         Ok(names)
     }
 
-    /// The stored Backup: the commit record. None if there is no `velero-backup.json`: then the folder holds no backup, or
-    /// one that is not finished.
+    /// The stored Backup: the commit record. `None` if there is no `velero-backup.json`: then the folder holds no
+    /// backup, or an unfinished one.
     ///
     /// Errors: [`StoreError::Corrupt`] for a file that is not a Backup of that name.
     pub async fn read_metadata(&self, backup: &str) -> Result<Option<Backup>, StoreError> {
@@ -120,8 +121,8 @@ impl Location {
         }
     }
 
-    /// The snapshots of volumes that plugins have taken for a backup; none if there is no such file, which is as good as an
-    /// empty list.
+    /// The volume snapshots that plugins have created for a backup; `None` if there is no such file, which is
+    /// equivalent to an empty list.
     ///
     /// Errors: [`StoreError::Corrupt`] for a file that is no list.
     pub async fn read_volume_snapshots(&self, backup: &str) -> Result<Option<Vec<Value>>, StoreError> {
@@ -131,7 +132,7 @@ impl Location {
 
     /// How the data of the volumes of a backup was saved.
     ///
-    /// Errors: [`StoreError::Corrupt`] for a list that is none.
+    /// Errors: [`StoreError::Corrupt`] for an invalid list.
     pub async fn saved_volumes(&self, backup: &Backup) -> Result<SavedVolumes, StoreError> {
         let keys = self.layout().backup(backup.metadata.name.as_deref().unwrap_or_default())?;
         let infos = self.read_list::<Value>(&keys.file(VOLUME_INFO), MAX_LIST).await?;
@@ -147,8 +148,8 @@ impl Location {
         Ok(SavedVolumes { records, in_repository: volumes })
     }
 
-    /// A gzipped list; none if there is no such file. Errors: [`StoreError::Corrupt`] for a file that is no list, or has more
-    /// than `max` bytes before or after it is decompressed.
+    /// A gzipped list; `None` if there is no such file. Errors: [`StoreError::Corrupt`] for a file that is no list,
+    /// or has more than `max` bytes before or after it is decompressed.
     async fn read_list<T: DeserializeOwned>(
         &self,
         key: &Path,
@@ -163,7 +164,7 @@ impl Location {
         Ok(Some(list.unwrap_or_default()))
     }
 
-    /// Looks into the folder of a backup. One listing. A folder that is not there is an empty one.
+    /// Inspects the folder of a backup. One listing. A missing folder counts as empty.
     pub async fn inspect_folder(&self, backup: &str) -> Result<BackupFolder, StoreError> {
         self.folder_exists()?;
         let keys = self.layout().backup(backup)?;
@@ -198,7 +199,7 @@ impl Location {
         Ok(folder)
     }
 
-    /// The objects of a list beside a backup, not decoded yet; none where there is no such file.
+    /// The objects of a list beside a backup, not decoded yet; empty if there is no such file.
     ///
     /// Errors: [`StoreError::Corrupt`] for a file that is no list.
     pub async fn read_side_file(

@@ -1,4 +1,4 @@
-//! Provider `aws`: S3 and whatever speaks its protocol.
+//! Provider `aws`: S3 and compatible stores.
 //!
 //! The settings are those of Velero's plugin for AWS (`velero-plugin-for-aws`, `object_store.go`, v1.14).
 
@@ -29,10 +29,10 @@ mod region;
 use bucket::S3Bucket;
 pub use region::Regions;
 
-/// Where buckets of AWS are unless something else is known, and what other stores call their only region.
+/// Region of AWS buckets by default, and the usual name of other stores' only region.
 const REGION: &str = "us-east-1";
 
-/// The value of a variable of the environment, if it has one.
+/// Looks up an environment variable.
 type Variables<'a> = dyn Fn(&str) -> Option<String> + Send + Sync + 'a;
 
 fn of_process(name: &str) -> Option<String> {
@@ -91,10 +91,10 @@ pub(super) fn open(
         built.map(Arc::new)
     };
     let store = build(builder.clone())?;
-    // The others ask for none, so that what they add to their requests does not reach the service that gives them out.
+    // The other clients share these credentials, so that the headers they add do not reach the token service.
     let builder = builder.with_credentials(store.credentials().clone());
-    // object_store (0.14) has no way to say it, but every request of this client carries the header, and completing an
-    // upload is all that it is used for. A policy that denies overwriting asks for it.
+    // object_store (0.14) has no such condition, so every request of this client carries the header; the client only
+    // completes uploads. Policies that deny overwriting require it.
     let only_new = HeaderMap::from_iter([(IF_NONE_MATCH, HeaderValue::from_static("*"))]);
     let creating =
         build(builder.clone().with_client_options(options.clone().with_default_headers(only_new)))?;
@@ -117,7 +117,7 @@ pub(super) fn open(
     Ok(backend)
 }
 
-/// The credentials file that the environment names, as Velero's deployments do, if it is there.
+/// The credentials file that the environment names, as Velero's deployments do, if it exists.
 fn credentials_file() -> Result<Option<Vec<u8>>, StoreError> {
     let Some(file) = std::env::var_os("AWS_SHARED_CREDENTIALS_FILE") else { return Ok(None) };
     match std::fs::read(&file) {
@@ -127,7 +127,7 @@ fn credentials_file() -> Result<Option<Vec<u8>>, StoreError> {
     }
 }
 
-/// A key of 32 bytes in a file, in base64 as the client wants it.
+/// Reads a key of 32 bytes from a file; returns it in base64, as the client expects.
 fn customer_key(file: &str) -> Result<String, StoreError> {
     let wrong = |message: String| StoreError::config("spec.config[customerKeyEncryptionFile]", message);
     let key = std::fs::read(file).map_err(|error| wrong(format!("{file:?} cannot be read: {error}")))?;
@@ -137,7 +137,7 @@ fn customer_key(file: &str) -> Result<String, StoreError> {
     Ok(BASE64_STANDARD.encode(key))
 }
 
-/// Every setting that Velero's plugin has.
+/// All settings of Velero's plugin.
 const KEYS: [&str; 14] = [
     "region",
     "s3Url",
@@ -155,13 +155,13 @@ const KEYS: [&str; 14] = [
     "tagging",
 ];
 
-/// The settings that we honour.
+/// The supported settings.
 /// A credentials file is always read with shared profiles (`enableSharedConfig`).
 #[derive(Debug, PartialEq)]
 struct Settings {
     bucket: String,
     endpoint: Option<Url>,
-    /// Where readers of signed URLs reach it.
+    /// The endpoint for readers of signed URLs.
     public: Option<Url>,
     region: String,
     virtual_hosted: bool,
@@ -236,12 +236,12 @@ impl Settings {
         if let Some(endpoint) = &self.endpoint {
             return self.at(endpoint);
         }
-        // object_store (0.14) knows one domain of AWS.
+        // object_store (0.14) knows only one domain of AWS.
         let aws = Url::parse(&format!("https://s3.{}.{}", self.region, domain(&self.region)));
         self.at(&aws.map_err(|_| invalid("region", &self.region, "the name of a region"))?)
     }
 
-    /// An endpoint as object_store wants it: with the bucket in it for virtual-hosted requests.
+    /// An endpoint in object_store's form: with the bucket in it for virtual-hosted requests.
     fn at(&self, endpoint: &Url) -> Result<String, StoreError> {
         let mut url = endpoint.clone();
         if self.virtual_hosted
@@ -258,7 +258,7 @@ impl Settings {
     }
 }
 
-/// Tags as a query: `key=value&key=value`.
+/// Parses tags from a query: `key=value&key=value`.
 fn tags(query: &str) -> Result<TagSet, StoreError> {
     let mut tags = TagSet::default();
     for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
@@ -270,8 +270,9 @@ fn tags(query: &str) -> Result<TagSet, StoreError> {
     Ok(tags)
 }
 
-/// On unless it is set to the empty string: buckets with object lock refuse a PUT without one. The client has SHA-256
-/// and CRC-64; the plugin's other algorithms are served by SHA-256, which every bucket that checks at all accepts.
+/// On unless the setting is the empty string: buckets with object lock refuse a PUT without a checksum. The client
+/// supports SHA-256 and CRC-64; SHA-256 replaces the plugin's other algorithms, as every bucket that checks accepts
+/// it.
 fn checksum(setting: Option<&str>) -> Result<Option<Checksum>, StoreError> {
     match setting {
         Some("") => Ok(None),

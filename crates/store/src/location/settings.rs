@@ -7,7 +7,7 @@ use url::Url;
 
 use crate::StoreError;
 
-/// A bucket or container, which is a plain name. `what` is what the provider calls it.
+/// Checks that a bucket or container is a plain name. `what` is the provider's word for it.
 pub(super) fn bucket(name: &str, what: &str) -> Result<String, StoreError> {
     if !name.is_empty() && !name.contains('/') {
         return Ok(name.to_owned());
@@ -30,7 +30,7 @@ pub(super) fn endpoint(config: &BTreeMap<String, String>, key: &str) -> Result<O
     }
 }
 
-/// A switch, as Go reads it; off if it is not set.
+/// Parses a switch as Go does; off if it is not set.
 pub(super) fn flag(config: &BTreeMap<String, String>, key: &str) -> Result<bool, StoreError> {
     match config.get(key).map(String::as_str) {
         None | Some("" | "false" | "False" | "FALSE" | "f" | "F" | "0") => Ok(false),
@@ -43,11 +43,12 @@ pub(super) fn invalid(key: &str, value: &str, expected: &str) -> StoreError {
     StoreError::config(&format!("spec.config[{key}]"), format!("{value:?} is not valid: expected {expected}"))
 }
 
-/// Settings of every provider: what Velero adds to each (`pkg/plugin/framework/validation.go`, v1.18), and what only its
-/// repositories of files read.
+/// Settings of every provider: those that Velero adds to each (`pkg/plugin/framework/validation.go`, v1.18), and
+/// those that only its file repositories read.
 pub(super) const OF_ALL: [&str; 5] = ["bucket", "prefix", "caCert", "credentialsFile", "resticRepoPrefix"];
 
-/// Settings that change nothing here, whatever they say, and why no backup or request is another one without them.
+/// Settings without effect here, whatever their value, each with the reason why ignoring it changes no backup or
+/// request.
 #[cfg(test)]
 pub(super) const WITHOUT_EFFECT: [(&str, &str); 4] = [
     ("resticRepoPrefix", "only Velero's repositories of files read it"),
@@ -56,8 +57,8 @@ pub(super) const WITHOUT_EFFECT: [(&str, &str); 4] = [
     ("blockSizeInBytes", "blocks of an upload have 8 MiB"),
 ];
 
-/// Refuses a setting that the provider does not have, as Velero's plugins do: it is most often a known one, misspelt. `ca` is the
-/// bundle of `spec.objectStorage`.
+/// Refuses a setting that the provider does not have, as Velero's plugins do: it is usually a misspelt one. `ca` is
+/// the bundle of `spec.objectStorage`.
 pub(super) fn known(
     spec: &BackupStorageLocationSpec,
     ca: Option<&[u8]>,
@@ -80,8 +81,8 @@ pub(super) fn known(
     Ok(())
 }
 
-/// Refuses what no provider's settings may say, a plugin's neither: a file of credentials, and a bucket or prefix other than that in
-/// `spec.objectStorage`, which counts: Velero writes the fields over these settings.
+/// Refuses settings that no provider may have, not even a plugin: a file of credentials, and a bucket or prefix other
+/// than the one in `spec.objectStorage`, which Velero writes over these settings.
 pub(super) fn common(spec: &BackupStorageLocationSpec) -> Result<(), StoreError> {
     refuse(&spec.config, "credentialsFile", "name a Secret in spec.credential")?;
     let storage = &spec.object_storage;
@@ -102,7 +103,7 @@ fn differs(key: &str, field: &str) -> StoreError {
     StoreError::config(&format!("spec.config[{key}]"), message)
 }
 
-/// Refuses a setting that this program cannot honour, and whose silent loss would matter.
+/// Refuses a setting that this program does not support, and that must not be ignored silently.
 pub(super) fn refuse(config: &BTreeMap<String, String>, key: &str, instead: &str) -> Result<(), StoreError> {
     if get(config, key).is_none() {
         return Ok(());
@@ -111,8 +112,8 @@ pub(super) fn refuse(config: &BTreeMap<String, String>, key: &str, instead: &str
     Err(StoreError::config(&format!("spec.config[{key}]"), message))
 }
 
-/// Tries each known setting with a value that is not in `base`: it has to make another store, or to be refused. `open` shows the
-/// store.
+/// Sets each known setting to a value that is not in `base`: this must change the store or be refused. `open`
+/// describes the store.
 #[cfg(test)]
 pub(super) fn assert_each_is_read(
     base: &BackupStorageLocationSpec,
@@ -156,7 +157,7 @@ mod tests {
             let found = known(&spec, Some(b"PEM"), &[]).map_err(|error| error.to_string());
             assert_eq!(found.is_ok(), fine, "{key} {value:?}: {found:?}");
             assert!(found.err().is_none_or(|text| text.contains(key)), "{key}");
-            // A plugin has settings of its own; its bundle is told to it.
+            // A plugin has settings of its own; it gets the bundle as one of them.
             assert_eq!(common(&spec).is_ok(), fine || key == "caCert", "{key} {value:?}");
         }
     }

@@ -55,7 +55,7 @@ fn quote(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Rust's idea of a printable character; it escapes a few more than Go, which every reader undoes.
+/// Rust's definition of a printable character; it escapes a few more than Go, and every reader unescapes them.
 fn printable(c: char) -> bool {
     !c.is_whitespace() && c.escape_debug().len() == 1
 }

@@ -1,4 +1,4 @@
-//! The log of work that goes on, for people who look at it before its end: kept when it is asked for.
+//! Snapshots of the log of work in progress, for users who read it before its end: stored on request.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::{
     layout::Numbered,
 };
 
-/// How long one is kept at least: longer than a URL of it is good for.
+/// Minimum time for which a snapshot is kept: longer than a URL of it is valid.
 const LIFE: Duration = Duration::from_mins(15);
 
 impl Location {
-    /// Keeps the log of a backup or restore as it is `now`, under a new private key (create-only), which goes with the others
-    /// when the end is published. Those whose URLs have ended are removed.
+    /// Stores the log of a backup or restore as of `now`, under a new private key (create-only), which is removed
+    /// with the others when the end is published. Removes snapshots whose URLs have expired.
     ///
     /// Errors: those of reading and writing.
     pub async fn keep_log_snapshot(
@@ -39,7 +39,7 @@ impl Location {
         self.delete(kept.into_iter().filter(is_old).map(|number| keys.key(number)).collect()).await
     }
 
-    /// Where the log that was kept last lies; none if there is none of this very backup or restore, or another file is meant.
+    /// The key of the last stored log; `None` if this very backup or restore has none, or another file is requested.
     pub(crate) async fn log_snapshot(
         &self,
         owner: FileOwner,
@@ -49,7 +49,7 @@ impl Location {
         if !is_log(&target.kind) {
             return Ok(None);
         }
-        // The folder of a backup goes by its name.
+        // The folder of a backup has only its name in it.
         if owner == FileOwner::Backup && self.owner(&self.layout().backup(&target.name)?).await? != uid {
             return Ok(None);
         }
@@ -81,7 +81,7 @@ mod tests {
         Timestamp::from_second(1_700_000_000 + seconds).unwrap()
     }
 
-    /// How many lines the log of this uid has.
+    /// Number of lines in the log of this uid.
     async fn lines(location: &Location, kind: &Kind, uid: &str) -> Option<usize> {
         let target = target(kind.clone());
         let of = FileIdentity { uid, started: None, ended: false };
@@ -98,7 +98,7 @@ mod tests {
                 put(&location, "p/backups/b/.private/owner", b"u\n").await;
                 assert_eq!(lines(&location, &kind, "u").await, None);
                 let mut log = LogFile::new().unwrap();
-                // The second by another leader, whose clock is an hour behind.
+                // The second is stored by another leader, whose clock is an hour behind.
                 for (number, seconds) in [(1, 0), (2, -3600), (3, -3599)] {
                     log.line("info", "working", &[], at(0));
                     location.keep_log_snapshot(owner, "b", "u", &log, at(seconds)).await.unwrap();

@@ -36,7 +36,7 @@ fn files() -> JobFiles {
     files
 }
 
-/// All items of the restore are done, and its operations go on.
+/// All items of the restore are done, and its operations still run.
 async fn await_operations(location: &Location) {
     let opened = location.open_restore("r", &of("u")).await.unwrap();
     opened.await_operations(&files(), Value::Null).await.unwrap();
@@ -67,7 +67,7 @@ async fn another_process_publishes_what_was_committed_byte_for_byte() {
         let opened = location.open_restore("r", &of("u")).await.unwrap();
         opened.commit(&no_files(), &ended(0)).await.unwrap();
         assert!(keys(&location).await.iter().all(|key| key.contains("/.private/")), "nothing is visible");
-        // Another try of the same restore has other bytes: the record counts.
+        // Another attempt of the same restore has other bytes: the record counts.
         let late = location.open_restore("r", &of("u")).await.unwrap();
         assert_eq!(late.commit(&files(), &ended(1)).await.unwrap_err().category(), "exists");
         let mut first = committed(&location, "u").await;
@@ -103,7 +103,7 @@ async fn a_restore_of_a_name_that_was_used_takes_the_folder_over() {
     assert!(matches!(found(&location, "u").await, FoundJob::Nothing));
     opened.commit(&no_files(), &ended(1)).await.unwrap().publish().await.unwrap();
     assert_eq!(keys(&location).await.len(), 7);
-    // Of another cluster, or of nobody who left a mark.
+    // Files of another cluster, or without a marker.
     let other = Claimant { installation: "other/velero".to_owned(), ..of("w") };
     assert_eq!(location.open_restore("r", &other).await.unwrap_err().category(), "exists");
     put(&location, "p/restores/x/restore-x-logs.gz", b"velero").await;
@@ -115,7 +115,7 @@ async fn a_restore_of_a_name_that_was_used_takes_the_folder_over() {
 async fn a_takeover_that_was_cut_short_is_gone_on_with() {
     let location = memory("p");
     location.open_restore("r", &of("u")).await.unwrap().commit(&files(), &ended(0)).await.unwrap();
-    // All is removed but the marker, or the marker, too.
+    // All files are removed but the marker, then the marker, too.
     location.delete(location.list(&Path::from("p/restores/r/.private/u")).await.unwrap()).await.unwrap();
     location.open_restore("r", &of("v")).await.unwrap();
     location.delete(vec![Path::from("p/restores/r/.private/owner")]).await.unwrap();
@@ -210,7 +210,7 @@ async fn visible(location: &Location) -> Vec<(String, Vec<u8>)> {
     objects
 }
 
-/// Goes on like a process that has just started: with what is stored, and nothing else. What it restores differs.
+/// Continues like a process that has just started: from what is stored, and nothing else. It restores other items.
 async fn go_on(location: &Location) -> Result<RestoreEnd, StoreError> {
     match found(location, "u").await {
         FoundJob::Committed(mut plan) => plan.publish().await,

@@ -20,23 +20,24 @@ use super::{
 };
 use crate::{Location, StoreError, file_at::FileAt as _};
 
-/// What a person can do about a tarball that cannot be used.
+/// What the user can do about an unusable tarball.
 const REMEDY: &str =
     "the backup cannot be restored; use another one, or put back the file from a copy of the bucket";
 
 const CLUSTER: u32 = u32::MAX;
 
-/// Types, their versions, and namespaces of one tarball; Kubernetes is tested with 10,000 namespaces.
+/// Maximum number of types, of versions and of namespaces in one tarball; Kubernetes is tested with 10,000 namespaces.
 const MAX_NAMES: usize = 100_000;
-/// Length of the paths of items on an average (bytes); the longest ones that are usual have 150.
+/// Maximum mean length of the items' paths (bytes); long ones usually have 150.
 const MAX_MEAN_PATH: u64 = 256;
 
-/// What is read behind the JSON of an item with it (bytes): the length of its path, and all of a path that is no longer than usual.
+/// Bytes read together with the JSON of an item: they hold the length of its path and, unless it is unusually long,
+/// the path.
 const TAIL: usize = 256;
-/// JSON of so many bytes is kept while its item waits for memory. Longer one is read once more.
+/// Largest JSON kept in memory while its item waits for memory (bytes). Larger JSON is read again.
 const SMALL: usize = 16 * 1024;
 
-/// Where an item is. Names are not kept in memory: path and object are on disk.
+/// Position of an item. Names are not kept in memory: path and object are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ItemRef {
     offset: u64,
@@ -50,7 +51,7 @@ impl ItemRef {
         u64::from(self.len)
     }
 
-    /// Where its JSON ends.
+    /// Offset of the end of its JSON.
     fn end(&self) -> u64 {
         self.offset + self.size()
     }
@@ -62,25 +63,26 @@ pub struct Measured<'a> {
     contents: &'a Contents,
     item: ItemRef,
     size: u64,
-    /// Its JSON and its path, if these are small.
+    /// Its JSON and its path, if the JSON is small.
     stored: Option<(Vec<u8>, String)>,
 }
 
 impl Measured<'_> {
-    /// The memory that it takes once it is decoded (bytes).
+    /// Memory that it takes once decoded (bytes).
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// As [`Contents::object`], without measuring it once more.
+    /// Like [`Contents::object`], without measuring it again.
     pub fn object(self) -> Result<Map<String, Value>, StoreError> {
         let (json, path) = self.stored.map_or_else(|| self.contents.stored(&self.item), Ok)?;
         decode(&json, path)
     }
 }
 
-/// The items of a backup, on local disk in an unlinked temporary file: the JSON of each, the length of its path in two bytes, its
-/// path; at the end zeros, so that all items have as much behind them as is read at once. Holds about 60 bytes of memory per item.
+/// The items of a backup, on local disk in an unlinked temporary file: the JSON of each, the length of its path in
+/// two bytes, its path; zeros at the end, so that `TAIL` bytes can be read behind each item. Holds about 60 bytes of
+/// memory per item.
 #[derive(Debug)]
 pub struct Contents {
     url: String,
@@ -89,20 +91,21 @@ pub struct Contents {
     namespaces: Vec<Box<str>>,
     types: BTreeMap<String, Vec<ItemRef>>,
     versions: BTreeMap<String, Versions>,
-    /// Where an item is in the list of its type, or version, by a hash of its path; of two equal paths the last one wins.
+    /// Index of an item in the list of its type or version, by a hash of its path; of two equal paths the last one
+    /// wins.
     paths: HashMap<PathHash, u32>,
 }
 
 /// The versions of a type that have folders.
 #[derive(Debug, Default)]
 struct Versions {
-    /// The one that the cluster of the backup preferred.
+    /// The version that the cluster of the backup preferred.
     preferred: Option<Box<str>>,
     /// The items in other versions, which were stored with `EnableAPIGroupVersions`.
     others: BTreeMap<Box<str>, Vec<ItemRef>>,
 }
 
-/// A hash of the path of an item: no two items have the same. As bytes it needs no padding in a table.
+/// A hash that identifies an item by its path. As bytes it needs no padding in a table.
 type PathHash = [u8; 16];
 
 fn path_hash(path: &str) -> PathHash {
@@ -112,13 +115,13 @@ fn path_hash(path: &str) -> PathHash {
 }
 
 impl Contents {
-    /// Reads an archive to its end, checks it as a whole, and indexes it, as [`Location::read_contents`] does with that of a
-    /// backup. `url` names it in errors.
+    /// Reads an archive to its end, checks it as a whole, and indexes it, as [`Location::read_contents`] does with a
+    /// backup's. `url` names it in errors.
     pub fn index(url: &str, source: impl Read, limits: Limits) -> Result<Self, StoreError> {
         index(url, source, limits)
     }
 
-    /// No items at all.
+    /// Contents without items.
     pub fn none() -> Result<Self, StoreError> {
         Ok(Indexer::new("", Limits::DEFAULT)?.contents)
     }
@@ -138,18 +141,19 @@ impl Contents {
         self.types.get(group_resource).map_or(&[], Vec::as_slice)
     }
 
-    /// The item of this resource and name; none if it is not there.
+    /// The item of this resource and name; `None` if it does not exist.
     pub fn find(&self, group_resource: &str, namespace: Option<&str>, name: &str) -> Option<ItemRef> {
         let at = self.paths.get(&path_hash(&paths::plain(group_resource, namespace, name)))?;
         self.items(group_resource).get(usize::try_from(*at).ok()?).copied()
     }
 
-    /// The version of a type that the cluster of the backup preferred, in which its items are; none if no folder says so.
+    /// The version of a type that the cluster of the backup preferred, in which its items are stored; `None` if no
+    /// folder names it.
     pub fn preferred_version(&self, group_resource: &str) -> Option<&str> {
         self.versions.get(group_resource)?.preferred.as_deref()
     }
 
-    /// Other versions that items of a type are stored in, too, sorted.
+    /// Other versions in which items of a type are stored, too, sorted.
     pub fn other_versions(&self, group_resource: &str) -> Vec<&str> {
         self.versions
             .get(group_resource)
@@ -159,7 +163,7 @@ impl Contents {
             .collect()
     }
 
-    /// The same item in one of the other versions; none if it is not there. Errors: local disk fails.
+    /// The same item in one of the other versions; `None` if it does not exist. Errors: local disk fails.
     pub fn in_version(
         &self,
         item: &ItemRef,
@@ -172,12 +176,12 @@ impl Contents {
         Ok(items.zip(at).and_then(|(items, at)| items.get(at)).copied())
     }
 
-    /// The namespace of an item, as the tarball's path says; none for cluster-scoped items.
+    /// The namespace of an item, from the tarball's path; `None` for cluster-scoped items.
     pub fn namespace_of(&self, item: &ItemRef) -> Option<&str> {
         self.namespaces.get(usize::try_from(item.namespace).ok()?).map(AsRef::as_ref)
     }
 
-    /// The JSON of an item, which takes no more memory than the limit once it is decoded. A short read from local disk.
+    /// The JSON of an item, which takes no more memory than the limit once decoded. A short read from local disk.
     ///
     /// Errors: [`StoreError::UnreadableItem`], which names the item by its path: it is no JSON, or takes too much;
     /// [`StoreError::Io`]: that disk fails.
@@ -185,7 +189,7 @@ impl Contents {
         self.read_sized(item).map(|(json, ..)| json)
     }
 
-    /// Measures what memory an item takes once it is decoded, and takes little of it. Errors: as for [`Self::read`].
+    /// Measures the memory that a decoded item would take, using little memory itself. Errors: as for [`Self::read`].
     pub fn measure(&self, item: &ItemRef) -> Result<Measured<'_>, StoreError> {
         let (json, path, size) = self.read_sized(item)?;
         let stored = (json.len() <= SMALL).then_some((json, path));
@@ -198,7 +202,7 @@ impl Contents {
         decode(&json, path)
     }
 
-    /// The JSON of an item, its path, and the memory that it takes once it is decoded.
+    /// The JSON of an item, its path, and the memory that it takes once decoded.
     fn read_sized(&self, item: &ItemRef) -> Result<(Vec<u8>, String, u64), StoreError> {
         let (json, path) = self.stored(item)?;
         let size = match json_size::decoded(&json) {
@@ -216,7 +220,7 @@ impl Contents {
         Ok((json, path, size))
     }
 
-    /// An item as it is stored, whatever that is, and its path.
+    /// The stored bytes of an item, unchecked, and its path.
     pub(super) fn stored(&self, item: &ItemRef) -> Result<(Vec<u8>, String), StoreError> {
         let len = item.len as usize;
         let mut json = self.bytes(item.offset, len + TAIL)?;
@@ -224,12 +228,12 @@ impl Contents {
         Ok((json, path))
     }
 
-    /// The path of an item in the tarball, by which people find it. Errors: local disk fails.
+    /// The path of an item in the tarball, by which users find it. Errors: local disk fails.
     pub fn path_of(&self, item: &ItemRef) -> Result<String, StoreError> {
         self.path_in(item, &self.bytes(item.end(), TAIL)?)
     }
 
-    /// The path in what is behind the JSON of an item.
+    /// Extracts the path from the bytes behind the JSON of an item.
     fn path_in(&self, item: &ItemRef, tail: &[u8]) -> Result<String, StoreError> {
         let (length, path) = tail.split_at(2);
         let length = length.iter().rev().fold(0, |length, byte| length << 8 | usize::from(*byte));
@@ -274,7 +278,8 @@ fn no_object(error: &serde_json::Error) -> String {
     format!("it is no Kubernetes object: {error}")
 }
 
-/// An item, decoded. Errors: a sentence on what it is instead of the object of this name, by which its path calls it.
+/// An item, decoded. Errors: a message that says how it differs from an object of this name, which is the one in its
+/// path.
 pub fn decoded(json: &[u8], name: &str) -> Result<Map<String, Value>, String> {
     let object: Map<String, Value> = serde_json::from_slice(json).map_err(|error| no_object(&error))?;
     match object.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Value::as_str) {
@@ -286,9 +291,9 @@ pub fn decoded(json: &[u8], name: &str) -> Result<Map<String, Value>, String> {
 impl Location {
     /// Downloads the items of a backup to an unlinked temporary file, checks the whole archive, and indexes it.
     ///
-    /// Nothing is returned before the end of the archive was seen: one that is cut short is an error, never fewer items.
-    /// Errors: [`StoreError::NotFound`]; [`StoreError::Corrupt`] naming the entry, also for what is beyond the limits;
-    /// [`StoreError::Unreachable`] if the download breaks off; [`StoreError::Io`] if the local disk is full.
+    /// Returns only after reaching the end of the archive: a truncated archive is an error, never fewer items.
+    /// Errors: [`StoreError::NotFound`]; [`StoreError::Corrupt`] naming the entry, also beyond the limits;
+    /// [`StoreError::Unreachable`] if the download is interrupted; [`StoreError::Io`] if the local disk is full.
     pub async fn read_contents(&self, backup: &str, limits: Limits) -> Result<Contents, StoreError> {
         let key = self.layout().backup(backup)?.contents();
         let url = self.url_of(&key);
@@ -298,7 +303,7 @@ impl Location {
         })?;
         let stream = object.into_stream().map_err(io::Error::other);
         let reader = SyncIoBridge::new(StreamReader::new(stream));
-        // Runs to its end even if this future is dropped; the download then fails or completes into an unlinked file.
+        // Continues even if this future is dropped; the download then fails or completes into an unlinked file.
         tokio::task::spawn_blocking(move || index(&url, reader, limits))
             .await
             .map_err(|error| StoreError::io("run the reader of a tarball", &error))?
@@ -309,7 +314,7 @@ pub(super) fn index(url: &str, source: impl Read, limits: Limits) -> Result<Cont
     let mut source = Download { inner: source, failure: None };
     let result = Indexer::new(url, limits).and_then(|indexer| indexer.run(&mut source));
     match (result, source.failure) {
-        // A download that broke off looks like a damaged archive to everything above it. It is not.
+        // To all code above, an interrupted download looks like a damaged archive. It is not.
         (Err(StoreError::Corrupt { .. }), Some(error)) => {
             Err(StoreError::Unreachable { action: "read".to_owned(), url: url.to_owned(), detail: error })
         }
@@ -329,7 +334,7 @@ struct Indexer {
     items: usize,
     /// Number of versions of types.
     versions: usize,
-    /// Length of the paths of all items.
+    /// Total length of the paths of all items.
     path_bytes: u64,
 }
 
@@ -367,7 +372,7 @@ impl Indexer {
                 &paths::plain(group_resource, namespace, name),
                 json,
             ),
-            // The item is at its plain path, too.
+            // The item is stored at its plain path, too.
             Entry::Versioned { group_resource, version, preferred: true, .. } => {
                 self.prefer(group_resource, version)
             }
@@ -382,7 +387,7 @@ impl Indexer {
         Ok(self.contents)
     }
 
-    /// Notes the version of a type that its group prefers.
+    /// Records the version of a type that its group prefers.
     fn prefer(&mut self, group_resource: &str, version: &str) -> Result<(), StoreError> {
         let versions = &mut self.contents.versions;
         if versions.get(group_resource).is_some_and(|of| of.preferred.is_some()) {
@@ -393,8 +398,8 @@ impl Indexer {
         self.check()
     }
 
-    /// Of two items with the same path the last one counts, as if both had been unpacked. `version` is another than the preferred
-    /// one.
+    /// Of two items with the same path the last one counts, as if both had been unpacked. `version` is set if it is
+    /// not the preferred one.
     fn add(
         &mut self,
         group_resource: &str,
@@ -436,7 +441,7 @@ impl Indexer {
         self.check()
     }
 
-    /// What is in memory grows with the number of items, and with their names.
+    /// Memory use grows with the number of items, and with their names.
     fn check(&self) -> Result<(), StoreError> {
         let most = self.limits.items;
         let refused = |detail| Err(StoreError::Corrupt { url: self.contents.url.clone(), detail });
@@ -471,7 +476,7 @@ impl Indexer {
     }
 }
 
-/// Keeps the reason why a download broke off.
+/// Keeps the reason why a download was interrupted.
 struct Download<R> {
     inner: R,
     failure: Option<String>,

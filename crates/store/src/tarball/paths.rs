@@ -4,18 +4,18 @@ use crate::StoreError;
 
 /// First entry of a tarball.
 pub(super) const VERSION: &str = "metadata/version";
-/// Stands behind the version in a path, if that is the group's preferred one.
+/// Suffix of the version in a path, if it is the group's preferred one.
 const PREFERRED: &str = "-preferredversion";
-/// As long as a path can be in Linux (bytes).
+/// Maximum length of a path, as in Linux (bytes).
 const MAX_PATH: usize = 4096;
-/// The longest name of a namespace (bytes): a label of DNS.
+/// Maximum length of a namespace's name (bytes): a label of DNS.
 const MAX_NAMESPACE: usize = 63;
-/// The longest version (bytes): a label of DNS.
+/// Maximum length of a version (bytes): a label of DNS.
 const MAX_VERSION: usize = 63;
-/// The longest `<resource>.<group>` (bytes): a label and a subdomain of DNS.
+/// Maximum length of `<resource>.<group>` (bytes): a label and a subdomain of DNS.
 const MAX_RESOURCE: usize = 63 + 1 + 253;
 
-/// Names an item, and says where it goes in the tarball.
+/// Names an item and its place in the tarball.
 #[derive(Clone, Copy, Debug)]
 pub struct ItemPath<'a> {
     /// `pods`, `deployments.apps`.
@@ -24,7 +24,7 @@ pub struct ItemPath<'a> {
     pub version: &'a str,
     /// Whether that is the group's preferred version. Others have no unversioned path, and are not restored by default.
     pub preferred: bool,
-    /// Namespace; none for cluster-scoped items.
+    /// Namespace; `None` for cluster-scoped items.
     pub namespace: Option<&'a str>,
     pub name: &'a str,
 }
@@ -74,7 +74,7 @@ pub enum Entry<'a> {
         namespace: Option<&'a str>,
         name: &'a str,
     },
-    /// An item at a path with the version that it was read with.
+    /// An item at a path that includes the version it was read with.
     Versioned {
         group_resource: &'a str,
         version: &'a str,
@@ -87,7 +87,7 @@ pub enum Entry<'a> {
     Other,
 }
 
-/// Reads a path. Errors: why the path must not be followed.
+/// Parses a path. Errors: why the path must not be followed.
 pub(super) fn parse(path: &[u8]) -> Result<Entry<'_>, &'static str> {
     let path = std::str::from_utf8(path).map_err(|_| "its path is not UTF-8")?;
     if path.len() > MAX_PATH {

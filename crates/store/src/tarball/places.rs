@@ -1,7 +1,7 @@
-//! Where the items of a tarball are, so that a single one can be read later without all that is before it.
+//! Positions of the items in a tarball, so that a single one can be read later without everything before it.
 //!
-//! A tarball is gzipped, and can be unpacked only from where a member of gzip begins. [`super::Writer`] begins one every MiB. What
-//! Velero writes has one member: an item of it is reached by unpacking everything before it.
+//! A tarball is gzipped, and can be unpacked only from the start of a gzip member. [`super::Writer`] starts one every
+//! MiB. Velero's tarballs have one member: to reach an item, everything before it is unpacked.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -15,27 +15,28 @@ use super::{
 };
 use crate::StoreError;
 
-/// Members that begin closer to one another are not told apart (bytes, unpacked): an archive of empty ones takes no memory.
+/// Minimum distance of members; closer ones are merged (bytes, unpacked), so that an archive of empty ones takes no
+/// memory.
 const APART: u64 = 64 * 1024;
 
 /// A position in a tarball at which a member of gzip begins (bytes).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// In the file as it is stored.
+    /// Offset in the stored file.
     pub stored: u64,
-    /// In what it unpacks to.
+    /// Offset in the unpacked data.
     pub unpacked: u64,
 }
 
-/// Where the JSON of an item is in what a tarball unpacks to (bytes).
+/// Position of the JSON of an item in the unpacked tarball (bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     pub offset: u64,
     pub size: u64,
 }
 
-/// Shows each item at its plain path, and where it is; gives the members, in their order. Reads the archive to its end and checks
-/// it as [`super::walk`] does. Errors: as those, and of `visit`.
+/// Calls `visit` with each item at its plain path and its position; returns the members, in order. Reads the archive
+/// to its end and checks it as [`super::walk`] does. Errors: as there, and those of `visit`.
 pub fn places(
     url: &str,
     source: impl Read,
@@ -52,7 +53,8 @@ pub fn places(
 }
 
 impl Place {
-    /// The last of these members that begins before the item, and where in the stored file one after the item begins, if one does.
+    /// The last of these members that begins before the item, and the stored offset of the first one after the item,
+    /// if there is one.
     pub fn members(&self, all: &[Member]) -> (Member, Option<u64>) {
         let after = all.partition_point(|member| member.unpacked <= self.offset);
         let first = after.checked_sub(1).and_then(|at| all.get(at)).copied().unwrap_or_default();
@@ -60,7 +62,8 @@ impl Place {
         (first, all.iter().skip(after).find(|member| member.unpacked >= end).map(|member| member.stored))
     }
 
-    /// Reads the item from the stored bytes that begin with this member. Errors: they are damaged or end before it does.
+    /// Reads the item from the stored bytes that begin with this member. Errors: they are damaged, or end before the
+    /// item does.
     pub fn read(&self, source: impl Read, first: Member) -> io::Result<Vec<u8>> {
         if self.size > MAX_ITEM {
             let why = format!("an item has {} bytes, at most {MAX_ITEM} are expected", self.size);
@@ -75,9 +78,9 @@ impl Place {
     }
 }
 
-/// Unpacks one member after the other, and notes where they begin.
+/// Unpacks one member after the other, and records where they begin.
 struct Members<R> {
-    /// Always there; it is taken out for a moment between two members.
+    /// Always set, except between two members, when it is taken out briefly.
     decoder: Option<GzDecoder<Counted<R>>>,
     unpacked: u64,
     all: Vec<Member>,

@@ -43,7 +43,7 @@ fn upload(location: &Location, key: &Path) -> Upload {
     Upload::new(location.clone(), key.clone(), None)
 }
 
-/// The tarball of these items as it lands in a store.
+/// The tarball of these items as stored.
 async fn written(location: &Location, items: &[Item]) -> Vec<u8> {
     let key = Path::from("t.tar.gz");
     let mut writer = super::Writer::new(upload(location, &key), 1_700_000_000).unwrap();
@@ -68,7 +68,7 @@ fn read(bytes: &[u8]) -> Result<Contents, StoreError> {
     index("s3://b/t.tar.gz", bytes, Limits::DEFAULT)
 }
 
-/// What a restore would see: by resource, in order.
+/// The items that a restore would see: by resource, in order.
 fn seen(contents: &Contents) -> Seen {
     let of = |resource: String| {
         let items = contents.items(&resource).iter();
@@ -97,7 +97,7 @@ fn item() -> impl Strategy<Value = Item> {
     let resource =
         prop::sample::select(vec!["pods", "nodes", "deployments.apps", "roles.rbac.authorization.k8s.io"]);
     let namespace = prop::option::of(prop::sample::select(vec!["a", "kube-system", "n-with-a-long-name"]));
-    // Long names need tar's extension, and ':' is allowed in names of roles.
+    // Long names need an extension of tar, and ':' is allowed in names of roles.
     let name = prop_oneof!["[a-z]{1,2}", "[a-z0-9:.-]{1,200}x", "[a-z]{246,250}"];
     let json = prop_oneof![
         prop::collection::vec(any::<u8>(), 0..2000),
@@ -163,7 +163,7 @@ fn the_archive_is_what_velero_writes() {
 
 #[test]
 fn the_end_of_the_archive_is_marked_once_at_the_very_end() {
-    // Random data, so that there are several gzip members.
+    // Random data, to get several gzip members.
     let data: Vec<u8> =
         (0..5_000_000_u32).map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[2] | 1).collect();
     let items: Vec<Item> = (0..3).map(|n| Item::new("secrets", Some("a"), &n.to_string(), &data)).collect();
@@ -180,7 +180,7 @@ fn the_end_of_the_archive_is_marked_once_at_the_very_end() {
 
 #[test]
 fn an_archive_cut_at_any_byte_is_an_error() {
-    // Three members of which one ends between two entries: cut there, gzip and tar both see a clean end.
+    // Three members, one of which ends between two entries: cut there, gzip and tar both see a clean end.
     let raw = gunzip(&run(written(
         &memory(""),
         &[Item::new("pods", Some("a"), "one", b"{\"a\":1}"), Item::new("nodes", None, "two", &[0; 1500])],
@@ -207,7 +207,7 @@ fn a_flipped_bit_never_changes_what_is_read() {
     for at in 10..bytes.len() {
         let mut bytes = bytes.clone();
         bytes[at] ^= 1;
-        // A few bits of deflate mean nothing (filling up its last byte, codes that do not occur); they may pass.
+        // A few bits of deflate are unused (padding of its last byte, codes that do not occur); changing them may pass.
         if let Ok(contents) = read(&bytes) {
             assert_eq!(seen(&contents), expected(&items), "byte {at}");
             accepted += 1;
@@ -220,7 +220,7 @@ fn crafted(entries: &[(&str, tar::EntryType, &[u8])]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for (path, kind, data) in entries {
         let mut header = tar::Header::new_gnu();
-        // Written past the builder's own checks.
+        // Written directly to avoid the builder's checks.
         header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
         header.set_entry_type(*kind);
         header.set_size(data.len() as u64);
@@ -351,7 +351,7 @@ async fn a_write_that_was_dropped_half_way_ends_the_archive() {
     use futures::FutureExt;
     let location = memory("");
     let mut writer = super::Writer::new(upload(&location, &Path::from("t")), 0).unwrap();
-    // More chunks than cores: the write has to wait for the pool, and is dropped while it does.
+    // More chunks than cores: the write has to wait for the pool, and is dropped meanwhile.
     let large = Item::new("pods", None, "p", &vec![b'x'; 60 * 1024 * 1024]);
     assert!(writer.item(&large.path(), &large.json).now_or_never().is_none());
     let error = writer.item(&large.path(), b"{}").await.unwrap_err();

@@ -1,4 +1,4 @@
-//! A tarball read from its first byte to its last.
+//! Reads a tarball from its first byte to its last.
 
 use std::io::{self, BufReader, Read};
 
@@ -11,17 +11,17 @@ use super::{
 };
 use crate::StoreError;
 
-/// Extended headers larger than this are refused (bytes): a path has at most 4096, and GNU tar adds times and attributes.
+/// Maximum size of an extended header (bytes): a path has at most 4096, and GNU tar adds times and attributes.
 const MAX_HEADER: u64 = 64 * 1024;
-/// Of what is read from the source at a time (bytes).
+/// Size of the read buffer (bytes).
 pub(super) const BUFFER: usize = 256 * 1024;
-/// A buffer that is larger after an item is given back (bytes).
+/// A buffer larger than this is freed after its item (bytes).
 const KEPT: usize = 1024 * 1024;
 
-/// Shows each file of a tarball, with its bytes, in their order. The largest item is in memory, and nothing else.
+/// Calls `visit` with each file of a tarball and its bytes, in order. Holds only the largest item in memory.
 ///
-/// `url` names the tarball in errors; what unpacks to more than `max` bytes is refused. Errors: [`StoreError::Corrupt`] naming the
-/// entry, also for an archive that ends too early; those of `visit`.
+/// `url` names the tarball in errors; a tarball that unpacks to more than `max` bytes is refused. Errors:
+/// [`StoreError::Corrupt`] naming the entry, also for an archive that ends too early; those of `visit`.
 pub fn walk(
     url: &str,
     source: impl Read,
@@ -32,7 +32,7 @@ pub fn walk(
     walk_unpacked(url, unpacked, max, |entry, _, data| visit(entry, data)).map(drop)
 }
 
-/// The same for what a tarball unpacks to, which is given back. Shows also where the bytes of each file begin in it.
+/// The same for an unpacked tarball, which is returned. Also passes the offset of each file's bytes in it.
 pub(super) fn walk_unpacked<R: Read>(
     url: &str,
     unpacked: R,
@@ -45,7 +45,7 @@ pub(super) fn walk_unpacked<R: Read>(
     let mut data = Vec::new();
     let mut extended = Extended::default();
     let entries = archive.entries().map_err(|error| corrupt(url, &last, &error.to_string()))?;
-    // The library reads extended headers whole, whatever their size. Raw, they are entries like all others.
+    // The library reads extended headers whole, of any size. Raw, they are entries like all others.
     for entry in entries.raw(true) {
         let mut entry = entry.map_err(|error| damaged(url, &last, &error))?;
         let size = entry.size();
@@ -63,7 +63,7 @@ pub(super) fn walk_unpacked<R: Read>(
             continue;
         }
         match kind {
-            // Not written by any backup, but by people who repack one; what they hold is passed over.
+            // Not written by any backup, but by users who repack one; their content is skipped.
             EntryType::XGlobalHeader | EntryType::GNULongLink => continue,
             _ => {}
         }
@@ -103,8 +103,8 @@ pub(super) fn walk_unpacked<R: Read>(
         })?;
     }
     let mut tail = archive.into_inner();
-    // To the very end: the checksum of the last gzip member, and the zero blocks that end a tar archive. Without
-    // them the archive was cut at a place that happens to look like an end.
+    // Read to the very end: to the checksum of the last gzip member, and the zero blocks that end a tar archive.
+    // Without them the archive was cut at a point that happens to look like an end.
     io::copy(&mut tail, &mut io::sink()).map_err(|error| damaged(url, &last, &error))?;
     let after = tail.total.saturating_sub(end);
     if after < 1024 || tail.zeros < after {
@@ -117,7 +117,7 @@ pub(super) fn walk_unpacked<R: Read>(
     Ok(tail.inner)
 }
 
-/// What extended headers say of the entry after them.
+/// The extended headers of the next entry.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Extended {
     path: Option<Vec<u8>>,
@@ -125,7 +125,7 @@ struct Extended {
 }
 
 impl Extended {
-    /// Reads a header of GNU (`L`) or PAX (`x`). [`io::ErrorKind::InvalidData`]: it is one that nobody writes.
+    /// Reads a header of GNU (`L`) or PAX (`x`). [`io::ErrorKind::InvalidData`]: no tool writes such a header.
     fn read(&mut self, kind: EntryType, size: u64, source: &mut impl Read) -> io::Result<()> {
         let refused = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, why.to_owned()));
         if *self != Self::default() {
@@ -162,7 +162,7 @@ impl Extended {
     }
 }
 
-/// Key and value of the first record of a PAX header, `<length> <key>=<value>\n`, and what follows it.
+/// Key and value of the first record of a PAX header, `<length> <key>=<value>\n`, and the rest of the header.
 fn record(header: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let digits = header.iter().position(|byte| *byte == b' ')?;
     let length: usize = std::str::from_utf8(header.get(..digits)?).ok()?.parse().ok()?;
@@ -197,7 +197,7 @@ fn corrupt(url: &str, entry: &str, why: &str) -> StoreError {
     StoreError::Corrupt { url: url.to_owned(), detail: format!("entry {entry}: {why}") }
 }
 
-/// Counts what was unpacked, and the zeros at its end. Ends with an error at its limit.
+/// Counts the unpacked bytes, and the zeros at their end. Ends with an error at its limit.
 struct Tail<R> {
     inner: R,
     max: u64,

@@ -1,7 +1,8 @@
-//! Items in, a tarball in the store out: tar → chunks → gzip members → parts.
+//! Writes items as a tarball into the store: tar → chunks → gzip members → parts.
 //!
-//! Every stage is bounded and waits for the next one, so a slow store slows down the caller, and memory stays flat. All cores
-//! compress: each chunk becomes a member of its own, and members leave in the order of their chunks.
+//! Every stage is bounded and waits for the next one, so a slow store slows down the caller, and memory use stays
+//! constant. All cores compress: each chunk becomes a separate member, and members are sent in the order of their
+//! chunks.
 
 use std::{io, num::NonZero, thread};
 
@@ -13,13 +14,13 @@ use tokio::task::JoinHandle;
 use super::{FORMAT_VERSION, ItemPath, MAX_ITEM, MAX_TOTAL, paths::VERSION};
 use crate::{StoreError, gzip, job::record::Contents, staging::Staged, upload::Upload};
 
-/// Size of the chunks that are compressed on their own (bytes).
+/// Size of the chunks that are compressed separately (bytes).
 const CHUNK: usize = 1024 * 1024;
 
 /// Two zero blocks.
 const END: u64 = 1024;
 
-/// The time that tar tools show, in seconds since 1970; nothing decides by it.
+/// The time that tar tools show, in seconds since 1970; no code depends on it.
 pub(crate) fn now() -> u64 {
     u64::try_from(Timestamp::now().as_second()).unwrap_or_default()
 }
@@ -27,13 +28,13 @@ pub(crate) fn now() -> u64 {
 pub(crate) struct Writer {
     tar: Builder<Vec<u8>>,
     chunk: Vec<u8>,
-    /// Chunks being compressed on the blocking pool, oldest first; as many as there are cores.
+    /// Chunks being compressed on the blocking pool, oldest first; at most one per core.
     compressing: FuturesOrdered<JoinHandle<io::Result<Vec<u8>>>>,
     upload: Upload,
     mtime: u64,
     total: u64,
-    /// Why nothing can be written any more. Set while a write is under way, so that one whose future was dropped half way
-    /// (a time-out around the call) is noticed: some of its bytes are in, some are not.
+    /// Why writing has ended. Set during a write, so that a write whose future was dropped half way (a timeout around
+    /// the call) is noticed: only some of its bytes were added.
     broken: Option<StoreError>,
 }
 
@@ -45,7 +46,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Continues an archive that was paused when it had `total` bytes, not compressed.
+    /// Resumes an archive that was paused after `total` uncompressed bytes.
     pub(crate) fn resume(upload: Upload, mtime: u64, total: u64) -> Self {
         Self {
             tar: Builder::new(Vec::new()),
@@ -58,7 +59,7 @@ impl Writer {
         }
     }
 
-    /// Writes an item at its path, or both its paths. Errors: [`StoreError::Item`] leaves the archive as it was; any
+    /// Writes an item at its path, or both its paths. Errors: [`StoreError::Item`] leaves the archive unchanged; any
     /// other one ends it.
     pub(crate) async fn item(&mut self, item: &ItemPath<'_>, json: &[u8]) -> Result<(), StoreError> {
         if let Some(error) = &self.broken {
@@ -76,7 +77,7 @@ impl Writer {
         result
     }
 
-    /// Ends the archive; nothing of it is visible yet.
+    /// Ends the archive; no part of it is visible yet.
     pub(crate) async fn finish(mut self) -> Result<Staged, StoreError> {
         self.broken.take().map_or(Ok(()), Err)?;
         let result = self.end().await;
@@ -86,7 +87,7 @@ impl Writer {
         result
     }
 
-    /// Stops between two items, to be continued by [`Self::resume`].
+    /// Pauses between two items; [`Self::resume`] continues.
     pub(crate) async fn pause(mut self) -> Result<Contents, StoreError> {
         self.broken.take().map_or(Ok(()), Err)?;
         let result = match self.flush().await {
@@ -158,7 +159,7 @@ impl Writer {
             .map_err(|error| StoreError::io(format!("write {path} into the tarball"), &error))
     }
 
-    /// Cuts full chunks off the tar buffer and hands them on; with `all`, the rest as well.
+    /// Cuts full chunks off the tar buffer and starts their compression; with `all`, the rest as well.
     async fn cut(&mut self, all: bool) -> Result<(), StoreError> {
         let mut bytes = std::mem::take(self.tar.get_mut());
         self.total += bytes.len() as u64;
@@ -191,7 +192,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Waits for the oldest chunk that is being compressed, and hands it on.
+    /// Waits for the oldest chunk being compressed, and uploads it.
     async fn send_member(&mut self) -> Result<(), StoreError> {
         let Some(oldest) = self.compressing.next().await else { return Ok(()) };
         let member = oldest.map_err(io::Error::from).flatten();

@@ -1,14 +1,14 @@
-//! One input out of others: changes of bytes, and of the values in JSON.
+//! Creates one input from others: changes bytes, and values in JSON.
 
 use serde_json::{Value, json};
 
-/// An input is at most this large (bytes).
+/// Maximum size of an input (bytes).
 const LARGEST: usize = 64 * 1024;
-/// The same of the few that are large on purpose.
+/// Maximum size of the few inputs that are intentionally large (bytes).
 const HUGE: usize = 4 * 1024 * 1024;
-/// One input in so many is.
+/// One in this many inputs is large.
 const HUGE_EVERY: u32 = 500;
-/// Bytes and words at which readers decide.
+/// Bytes and words that readers treat specially.
 const TOKENS: [&[u8]; 16] = [
     b"\0",
     b"\xff",
@@ -35,7 +35,7 @@ impl Mutator {
         Self(fastrand::Rng::with_seed(seed))
     }
 
-    /// A mutation of one of these, which may take parts of another.
+    /// A mutation of one of these, which may include parts of another.
     pub(super) fn mutate(&mut self, pool: &[Vec<u8>]) -> Vec<u8> {
         let mut input = self.any_of(pool);
         if self.0.u32(..HUGE_EVERY) == 0 {
@@ -82,7 +82,7 @@ impl Mutator {
         input
     }
 
-    /// A part of it many times.
+    /// Repeats a part of the input many times.
     fn inflate(&mut self, mut input: Vec<u8>) -> Vec<u8> {
         let (from, to) = self.range(input.len());
         if from < to {
@@ -93,7 +93,7 @@ impl Mutator {
         input
     }
 
-    /// A short range most times.
+    /// A random range, usually a short one.
     fn range(&mut self, length: usize) -> (usize, usize) {
         let from = self.0.usize(..=length);
         let longest = if self.0.bool() { 8 } else { length };
@@ -107,7 +107,7 @@ impl Mutator {
         value.to_string().into_bytes()
     }
 
-    /// A value to be put somewhere; none: what is there is taken away.
+    /// A value to insert; `None`: the existing value is removed.
     fn value(&mut self, own: &Value, pool: &[Vec<u8>]) -> Option<Value> {
         Some(match self.0.u32(..12) {
             0 | 1 => return None,
@@ -130,7 +130,7 @@ impl Mutator {
     }
 }
 
-/// How many values there are in a value, with itself.
+/// Number of values in a value, including itself.
 fn size(value: &Value) -> usize {
     1 + match value {
         Value::Array(all) => all.iter().map(size).sum(),
@@ -139,7 +139,7 @@ fn size(value: &Value) -> usize {
     }
 }
 
-/// The value at this place, in the order of [`size`].
+/// The value at this position, in the order of [`size`].
 fn part<'v>(value: &'v Value, place: &mut usize) -> Option<&'v Value> {
     if *place == 0 {
         return Some(value);
@@ -152,7 +152,7 @@ fn part<'v>(value: &'v Value, place: &mut usize) -> Option<&'v Value> {
     }
 }
 
-/// Puts a value at this place, or takes away what is there. Whether that was done.
+/// Replaces the value at this position, or removes it. Returns whether that was done.
 fn change(value: &mut Value, place: &mut usize, new: Option<Value>) -> bool {
     if *place == 0 {
         *value = new.unwrap_or_default();

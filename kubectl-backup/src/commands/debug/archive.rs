@@ -1,4 +1,4 @@
-//! The archive, in a temporary file without a name until a person has said yes.
+//! The archive: a temporary file without a name until the user has agreed.
 
 use std::{
     fs::File,
@@ -17,13 +17,13 @@ use crate::{
 
 pub(super) struct Archive {
     tar: Builder<GzEncoder<File>>,
-    /// The one folder in it.
+    /// Folder of all parts.
     folder: String,
     at: Timestamp,
     secrets: SecretPatterns,
-    /// What is in it: name, bytes, and why it is not whole.
+    /// Parts in the archive: name, size in bytes, and why the part is incomplete.
     there: Vec<(String, u64, Option<String>)>,
-    /// What is not, and why.
+    /// Parts that are missing, and why.
     missing: Vec<(String, String)>,
 }
 
@@ -41,7 +41,7 @@ impl Archive {
         Ok(Self { tar, folder, at, secrets, there: Vec::new(), missing: Vec::new() })
     }
 
-    /// Adds a part, without what looks like a secret.
+    /// Adds a part after removing what looks like a secret.
     pub(super) fn add(&mut self, part: Part) -> Result<(), Problem> {
         let Part { name, text, note } = part;
         let note = note.map(|note| self.secrets.take_out(note));
@@ -65,7 +65,7 @@ impl Archive {
         self.tar.append_data(&mut header, path, bytes).map_err(|error| failed(&error))
     }
 
-    /// What is in it and what is not, for people.
+    /// The list of included and missing parts, as text.
     pub(super) fn list(&self) -> Result<String, Problem> {
         let total: u64 = self.there.iter().map(|(_, bytes, _)| bytes).sum();
         let there = self.there.iter().map(|(name, bytes, note)| {
@@ -79,7 +79,7 @@ impl Archive {
         Ok(text)
     }
 
-    /// Puts the list in, too. The file stands at its beginning; its length (bytes).
+    /// Adds the list and ends the archive. Returns the file, at its beginning, and its length (bytes).
     pub(super) fn end(mut self, list: &str) -> Result<(File, u64), Problem> {
         self.append("contents.txt", list.as_bytes())?;
         let ended = self.tar.into_inner().and_then(GzEncoder::finish).and_then(|mut file| {

@@ -1,4 +1,4 @@
-//! Objects as the API server has them, without what may be secret.
+//! Objects from the API server, without values that may be secret.
 
 use std::io::Write as _;
 
@@ -8,12 +8,12 @@ use kube::{Resource, core::TypeMeta};
 use super::part::Kept;
 use crate::{cli::Output, commands::prelude::*, print::json, redact::redact};
 
-/// Objects of a list at most; a cluster keeps an hour of events.
+/// Maximum number of objects of a list; a cluster keeps an hour of events.
 const MOST: usize = 5_000;
 
 pub(super) struct Listed {
     pub(super) objects: Vec<Value>,
-    /// How many there are.
+    /// Number of objects in the cluster.
     found: usize,
 }
 
@@ -33,7 +33,7 @@ where
     Ok(Listed { objects, found })
 }
 
-/// Reads an object that is in no namespace.
+/// Reads a cluster-scoped object.
 pub(super) async fn get<K: Resource<DynamicType = ()>>(
     session: &Session,
     name: &str,
@@ -45,7 +45,7 @@ pub(super) async fn get<K: Resource<DynamicType = ()>>(
 }
 
 fn plain_value(mut object: DynamicObject, kind: &ApiResource) -> Value {
-    // Objects of a list come without.
+    // Objects of a list have no type.
     object.types = Some(TypeMeta { api_version: kind.api_version.clone(), kind: kind.kind.clone() });
     let mut value = serde_json::to_value(object).unwrap_or_default();
     redact(&mut value);

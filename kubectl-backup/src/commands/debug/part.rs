@@ -1,4 +1,4 @@
-//! One part of the archive: what came within the time and the size, or why nothing did.
+//! One part of the archive: the text that was read within the limits of time and size, or why there is none.
 
 use std::{
     cell::RefCell,
@@ -15,17 +15,17 @@ use crate::{
     commands::{self, prelude::*},
 };
 
-/// The last bytes of a part that are kept.
+/// Maximum size of a part (bytes): the last bytes are kept.
 const MOST: usize = 10 << 20;
-/// Bytes that may come beyond that before the first ones go.
+/// Bytes by which a part may exceed [`MOST`] before its first bytes are dropped.
 const BEYOND: usize = 1 << 20;
 
 pub(super) struct Part {
     /// Its path in the archive.
     pub(super) name: String,
-    /// None: there is nothing of it.
+    /// `None`: nothing was read.
     pub(super) text: Option<String>,
-    /// Why it is not there, or not whole.
+    /// Why the text is missing or incomplete.
     pub(super) note: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl Part {
     }
 }
 
-/// Reads a part. What has come before it failed, or before the time was over, is kept.
+/// Reads a part. Text that arrived before an error or the timeout is kept.
 pub(super) async fn gather(
     name: impl Into<String>,
     read: impl AsyncFnOnce(Kept) -> Result<(), Problem>,
@@ -55,7 +55,7 @@ pub(super) async fn gather(
     Part { name: name.into(), text, note: why.or(cut) }
 }
 
-/// What a person would see who types these words behind `kubectl backup`.
+/// The output of `kubectl backup` with these arguments.
 pub(super) async fn command(
     session: &Session,
     terminal: &Terminal,
@@ -65,11 +65,11 @@ pub(super) async fn command(
     let cli = Cli::try_parse_from(["kubectl-backup"].iter().chain(words));
     let cli = cli.map_err(|error| Problem::other(error.to_string()))?;
     let mut screen = terminal.captured(session, Box::new(kept.clone()), Box::new(kept));
-    // The code by which it ends is for programs: the text says why.
+    // The exit code is for programs; the text says why.
     commands::dispatch(cli.command, &mut screen).boxed_local().await.map(drop)
 }
 
-/// Takes what is written, and keeps the last of it.
+/// A writer that keeps the last bytes written to it.
 #[derive(Clone, Default)]
 pub(super) struct Kept(Rc<RefCell<LastBytes>>);
 
@@ -98,7 +98,7 @@ impl LastBytes {
         }
     }
 
-    /// From the beginning of a line on: half a line may be half a secret.
+    /// Cuts at the beginning of a line: no pattern matches half of a secret.
     fn cut(&mut self) {
         let from = self.bytes.len().saturating_sub(MOST);
         let line = self.bytes[from..].iter().position(|byte| *byte == b'\n');

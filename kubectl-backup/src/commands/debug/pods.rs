@@ -1,4 +1,4 @@
-//! Logs of the pods of controller and webhook: of each container, and of the one before it where it has restarted.
+//! Container logs of the controller's and the webhook's pods; after a restart also the log of the previous container.
 
 use std::io::Write as _;
 
@@ -10,14 +10,14 @@ use kube::api::LogParams;
 use super::{PIECE, part::Kept};
 use crate::commands::prelude::*;
 
-/// The label by which a pod names its program.
+/// The label that names the program of a pod.
 const PROGRAM: &str = "/metadata/labels/app.kubernetes.io~1name";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogSource {
     pod: String,
     container: String,
-    /// That of the container that was there before a restart.
+    /// Whether it is the log of the container before the last restart.
     previous: bool,
 }
 
@@ -28,7 +28,7 @@ impl LogSource {
     }
 }
 
-/// The logs that there are of a pod; none unless it is of the controller or the webhook.
+/// The logs of a pod; empty unless the pod is of the controller or the webhook.
 pub(super) fn logs(pod: &Value) -> Vec<LogSource> {
     let text = |at: &str| pod.pointer(at).and_then(Value::as_str).unwrap_or_default();
     if !PROGRAMS.contains(&text(PROGRAM)) {
@@ -51,7 +51,7 @@ pub(super) fn logs(pod: &Value) -> Vec<LogSource> {
     logs
 }
 
-/// Reads a log as it comes.
+/// Streams a log.
 pub(super) async fn read(
     session: &Session,
     log: &LogSource,

@@ -1,4 +1,4 @@
-//! The API server and its clock, the definitions, and what the person may do.
+//! The API server and its clock, the definitions, and the user's permissions.
 
 use backup_core::api::{BackupPhase, restore::RestorePhase};
 use futures::future::try_join_all;
@@ -12,13 +12,13 @@ use kube::client::Body;
 use super::{Finding, Topic};
 use crate::{commands::prelude::*, error::Role, print::human};
 
-/// Seconds that clocks may be apart: leases and signatures allow for as much.
+/// Tolerated clock difference (seconds): leases and signatures allow for as much.
 const APART: i64 = 10;
-/// Definitions with a phase that our programs write.
+/// Definitions, and the phases that our programs write into their objects.
 const PHASES: [(&str, &[&str]); 2] =
     [("backups.velero.io", BackupPhase::KNOWN), ("restores.velero.io", RestorePhase::KNOWN)];
 
-/// Whether it answers, and how far its clock is from ours.
+/// Whether the API server answers, and how far its clock is from ours.
 pub(crate) async fn api_server(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
     let request = http::Request::get("/version").body(Body::empty());
     let request = request.map_err(|error| Problem::other(error.to_string()))?;
@@ -45,7 +45,7 @@ pub(crate) async fn api_server(session: &Session, now: Timestamp) -> Result<Vec<
     Ok(findings)
 }
 
-/// Whether the installed definitions know the phases that our programs write: else a status cannot be written.
+/// Whether the installed definitions allow the phases that our programs write; a phase that is not allowed cannot be written.
 pub(crate) async fn definitions(session: &Session) -> Result<Vec<Finding>, Problem> {
     let on = Topic("CRDs");
     let resource = ApiResource::erase::<CustomResourceDefinition>(&());
@@ -77,14 +77,14 @@ pub(crate) async fn definitions(session: &Session) -> Result<Vec<Finding>, Probl
     Ok(findings)
 }
 
-/// The phases that v1 allows; none where it allows any.
+/// The phases that v1 allows; `None` if it allows any.
 fn enumerated(spec: &Value) -> Option<Vec<String>> {
     let version = spec["versions"].as_array()?.iter().find(|version| version["name"] == "v1")?;
     let phase = version.pointer("/schema/openAPIV3Schema/properties/status/properties/phase/enum")?;
     Some(phase.as_array()?.iter().filter_map(|one| one.as_str().map(str::to_owned)).collect())
 }
 
-/// What commands need: verb, group, resource, subresource, name, and what it is for.
+/// Permissions that commands need: verb, group, resource, subresource, name, and the command.
 const NEEDED: [(&str, &str, &str, &str, &str, &str); 8] = [
     ("list", "velero.io", "backups", "", "", "get"),
     ("list", "velero.io", "restores", "", "", "restore get"),
@@ -96,7 +96,7 @@ const NEEDED: [(&str, &str, &str, &str, &str, &str); 8] = [
     ("list", "coordination.k8s.io", "leases", "", "", "locks"),
 ];
 
-/// What of that the person may not do. It is no fault: not everybody is to do everything.
+/// Permissions from [`NEEDED`] that the user lacks. That is no fault: not every user needs all of them.
 pub(crate) async fn permissions(session: &Session) -> Result<Vec<Finding>, Problem> {
     let on = Topic("permissions");
     let asked = NEEDED.map(|(verb, group, resource, subresource, name, what)| {
@@ -126,7 +126,7 @@ pub(crate) async fn permissions(session: &Session) -> Result<Vec<Finding>, Probl
     if lacking.is_empty() {
         return Ok(vec![on.good("you may use every command here")]);
     }
-    // One line for each role, which would allow what it names.
+    // One line for each role that would give the missing permissions.
     let mut by_role: Vec<(Option<Role>, Vec<String>)> = Vec::new();
     for (role, what) in lacking {
         match by_role.iter_mut().find(|(known, _)| *known == role) {
@@ -146,7 +146,7 @@ pub(crate) async fn permissions(session: &Session) -> Result<Vec<Finding>, Probl
     Ok(by_role.into_iter().map(finding).collect())
 }
 
-/// Whether the person may do this.
+/// Whether the user may do this.
 pub(crate) async fn may(session: &Session, attributes: ResourceAttributes) -> Result<bool, Problem> {
     let review = SelfSubjectAccessReview {
         spec: SelfSubjectAccessReviewSpec {

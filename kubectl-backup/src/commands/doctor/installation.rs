@@ -1,4 +1,4 @@
-//! Whether a controller does the work, and whether there is a place to store backups in.
+//! Whether a controller does the work, and whether there is a location to store backups in.
 
 use backup_core::{
     api::backup_storage_location::{AccessMode, LocationPhase},
@@ -15,7 +15,7 @@ use crate::{
 };
 
 const LEASE: &str = "backup-controller";
-/// Renewed every few seconds: this long without is no pause any more.
+/// Oldest acceptable renewal of the lease (seconds); it is renewed every few seconds.
 const NOT_RENEWED: i64 = 60;
 
 pub(super) async fn controller(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
@@ -39,7 +39,7 @@ pub(super) async fn controller(session: &Session, now: Timestamp) -> Result<Vec<
     }])
 }
 
-/// Those that are not built in; what cannot be used is refused.
+/// Profiles that are not built in; a profile that cannot be used is reported.
 pub(super) async fn profiles(session: &Session) -> Result<Vec<Finding>, Problem> {
     let on = Topic("profiles");
     let remedy = format!(
@@ -55,7 +55,7 @@ pub(super) async fn profiles(session: &Session) -> Result<Vec<Finding>, Problem>
 }
 
 const LOCATIONS: Topic = Topic("locations");
-/// Looked at every minute by default; this long without is none.
+/// Oldest acceptable validation (seconds); the default period is a minute.
 const NOT_CHECKED: i64 = 60 * 60;
 
 pub(super) async fn locations(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
@@ -109,7 +109,7 @@ fn is_read_only(location: &BackupStorageLocation) -> bool {
     location.spec.access_mode == Some(AccessMode::ReadOnly)
 }
 
-/// That what has expired stays in its bucket.
+/// Reports that expired backups stay in the bucket.
 fn kept(location: &BackupStorageLocation) -> Option<Finding> {
     let facts = Facts::read(location.annotations().get(BUCKET_ANNOTATION).map(String::as_str))?;
     let why = facts.not_removable?;

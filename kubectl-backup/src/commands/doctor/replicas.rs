@@ -1,5 +1,5 @@
-//! What replicas of the webhook really serve: a handshake with each, by the rules of the API server. Pods are reached by a port
-//! forward, and where the registration names a URL in place of a Service, that is asked.
+//! The certificates that replicas of the webhook really serve: a handshake with each, verified by the rules of the API server.
+//! Pods are reached by a port forward; if the registration names a URL instead of a Service, the URL is checked.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -31,22 +31,22 @@ use crate::{
 };
 
 const ON: Topic = Topic("replicas");
-/// Replicas that are looked at.
+/// Maximum number of replicas that are checked.
 const MOST: usize = 10;
-/// For one replica; shorter than a check, so that the others are reported.
+/// Timeout for one replica; shorter than a check, so that other replicas are reported.
 const HANDSHAKE: Duration = Duration::from_millis(1200);
 
-/// What a replica is found to serve.
+/// The certificate that a replica serves.
 enum Served {
-    /// A certificate that the API server takes, until then.
+    /// A certificate that the API server accepts, and its expiry.
     Trusted(Timestamp),
-    /// A certificate that the API server refuses, and why.
+    /// A certificate that the API server rejects, and why.
     Refused(String),
-    /// It could not be looked at, and why.
+    /// The certificate could not be read, and why.
     Unknown(String),
 }
 
-/// What the replicas serve. Without a registration that names an authority there is nothing to compare with.
+/// Checks the certificates of all replicas. There is nothing to compare with unless the registration names an authority.
 pub(super) async fn served(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
     let api: Api<ValidatingWebhookConfiguration> = Api::all(session.client.clone());
     let about = About::of::<ValidatingWebhookConfiguration>("get", NAME);
@@ -100,7 +100,7 @@ fn findings(seen: Vec<(String, Served)>, now: Timestamp) -> Vec<Finding> {
     findings
 }
 
-/// Trusts the authorities of a bundle, and no others.
+/// A client configuration that trusts only the authorities of this bundle.
 fn trust(bundle: &[u8]) -> Option<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok));
@@ -114,7 +114,7 @@ async fn in_time(look: impl Future<Output = Served>) -> Served {
     tokio::time::timeout(HANDSHAKE, look).await.unwrap_or_else(late)
 }
 
-/// By a URL, from where this program runs.
+/// Checks a URL, from where this program runs.
 async fn at(url: &str, trust: Arc<ClientConfig>) -> Served {
     let Some((host, port)) = url.parse::<http::Uri>().ok().and_then(|url| {
         let port = url.port_u16().unwrap_or(443);
@@ -128,7 +128,7 @@ async fn at(url: &str, trust: Arc<ClientConfig>) -> Served {
     }
 }
 
-/// All pods of a Service, or one finding that says why there is none.
+/// All pods of a Service, or one finding that says why there are none.
 async fn behind(
     session: &Session,
     service: &ServiceReference,
@@ -169,7 +169,7 @@ fn runs(pod: &Pod) -> bool {
     phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
 }
 
-/// The port of a pod that a Service leads to.
+/// The port of the pod to which the Service's target port refers.
 fn port_of(pod: &Pod, target: &IntOrString) -> Option<u16> {
     let number = match target {
         IntOrString::Int(number) => *number,
@@ -182,7 +182,7 @@ fn port_of(pod: &Pod, target: &IntOrString) -> Option<u16> {
     u16::try_from(number).ok()
 }
 
-/// By a port forward.
+/// Checks a pod by a port forward.
 async fn through(
     session: &Session,
     pods: &Api<Pod>,
@@ -253,7 +253,7 @@ mod tests {
         CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
     }
 
-    /// A server with a certificate for this name that ends in this year.
+    /// Checks a server whose certificate has this name and expires in this year.
     async fn look(signed_by: &Authority, trusted: &Authority, name: &str, year: i32) -> Served {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.not_after = rcgen::date_time_ymd(year, 1, 1);

@@ -41,8 +41,8 @@ pub(super) async fn schedules(session: &Session, now: Timestamp) -> Result<Vec<F
     Ok(findings)
 }
 
-/// The schedules that Velero's two libraries read differently, before this program takes a Velero server's place. What cannot be read
-/// is named by doctor, once it is the controller's.
+/// Schedules that Velero's two libraries read differently, for a check before this program replaces a Velero server. Schedules
+/// that cannot be decoded are reported by doctor once the controller runs.
 pub(crate) async fn all_read_otherwise(session: &Session, now: Timestamp) -> Vec<Finding> {
     match list(session, now).await {
         Ok(all) => all.into_iter().filter_map(|listed| listed.read_otherwise).collect(),
@@ -50,7 +50,7 @@ pub(crate) async fn all_read_otherwise(session: &Session, now: Timestamp) -> Vec
     }
 }
 
-/// A Schedule, or why it cannot be decoded; and whether Velero's two libraries read it differently.
+/// A Schedule, or why it cannot be decoded, and a finding if Velero's two libraries read it differently.
 struct Listed {
     object: Result<Schedule, InvalidObject>,
     read_otherwise: Option<Finding>,
@@ -69,7 +69,7 @@ fn correct(namespace: &str, name: &str) -> String {
     format!("Correct it: kubectl -n {namespace} edit schedules.velero.io {name}")
 }
 
-/// Velero's two libraries read the expression differently: after a move from or to another version other days have backups.
+/// Velero's two libraries read the expression differently: after a move from or to another version, backups run on other days.
 fn read_otherwise(schedule: &Schedule, now: Timestamp) -> Option<Finding> {
     let (name, expression) = (schedule.name_any(), plain(&schedule.spec.schedule));
     let how = difference(schedule, now)?;
@@ -79,7 +79,7 @@ fn read_otherwise(schedule: &Schedule, now: Timestamp) -> Option<Finding> {
     Some(ON.warn(text, remedy))
 }
 
-/// Why a schedule makes no backups, or none that last.
+/// Why a schedule makes no backups, or no backups that are kept.
 fn problem(schedule: &Schedule, places: &Places, namespace: &str, now: Timestamp) -> Option<Finding> {
     let name = schedule.name_any();
     let last = schedule.status.last_backup.as_ref();

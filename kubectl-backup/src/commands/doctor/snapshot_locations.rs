@@ -1,4 +1,5 @@
-//! Whether the locations for snapshots by plugins can be used. They have no status, so a backup would be the first to find out.
+//! Whether the locations for plugin snapshots can be used. They have no status, so without this check the first failure is that
+//! of a backup.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +15,13 @@ use crate::{
 };
 
 const ON: Topic = Topic("volumes");
-/// The kind of the plugins that take snapshots, as servers list them.
+/// The kind of plugins that take snapshots, as servers list them.
 const SNAPSHOTTER: &str = "VolumeSnapshotter";
 
-/// Shorter than the time of a check, so that the others of this one still answer.
+/// Shorter than the timeout of a check, so that its other findings are still reported.
 const MAX_WAIT_FOR_CONTROLLER: Duration = Duration::from_millis(1500);
 
-/// Says nothing where there are no such locations.
+/// Reports nothing if there are no such locations.
 pub(super) async fn usable(session: &Session) -> Result<Vec<Finding>, Problem> {
     let all = session.list_readable(ListParams::default(), Some::<VolumeSnapshotLocation>).await?;
     if all.is_empty() {

@@ -1,4 +1,4 @@
-//! Whether the last good backup has the data of the volumes that were there, and whether the next one would.
+//! Whether the last good backup has the data of the volumes that existed then, and whether the next backup would.
 
 use backup_core::{
     restorability::{Evidence, Place, Places},
@@ -25,7 +25,7 @@ struct Good {
     missing: Option<MissingData>,
 }
 
-/// Says nothing where there is no good backup: `status` does.
+/// Reports nothing if there is no good backup: `status` reports that.
 pub(super) async fn saved(session: &Session) -> Result<Vec<Finding>, Problem> {
     let places = places(session).await;
     let good = |one: Backup| good(&one, &places);
@@ -34,7 +34,7 @@ pub(super) async fn saved(session: &Session) -> Result<Vec<Finding>, Problem> {
     Ok(last.and_then(|last| judge(&last)).into_iter().collect())
 }
 
-/// By the volumes that are bound to claims now. A guard makes no backups.
+/// Judges by the volumes that are bound to claims now. In guard mode our controller makes no backups.
 pub(super) async fn would_be_saved(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
     let (snapshots, volumes) = futures::join!(snapshots(session), observe(session, now));
     Ok(match snapshots {

@@ -1,4 +1,4 @@
-//! Whether creations pass our webhook: its registration, its certificate's end, and a creation that it has to refuse.
+//! Whether the webhook checks creations: its registration, its certificate's expiry, and a test creation that it has to refuse.
 
 use std::collections::BTreeMap;
 
@@ -18,16 +18,16 @@ use crate::{
 
 pub(crate) const NAME: &str = "backup-webhook";
 const CLAIMS: &str = "claims.backup-webhook.velero.io";
-/// Certificates are replaced long before their end: one that ends this soon is not.
+/// Time before the expiry (seconds) by which a working renewal has replaced a certificate.
 pub(super) const SOON: i64 = 7 * 24 * 60 * 60;
 pub(super) const RENEWAL: &str = "It is replaced long before its end, by the webhook or by cert-manager. The webhook says why it does not: kubectl logs -l app.kubernetes.io/name=backup-webhook";
-/// How long it may take; shorter than a check, so that the check itself reports it.
+/// Timeout for an answer; shorter than that of a check, so that the check itself reports it.
 const ANSWER: Duration = Duration::from_millis(1800);
-/// What is in our refusal of what makes no sense, and in no other.
+/// A part of our webhook's refusal of invalid values, which no other refusal contains.
 const OURS: &str = "/kubectl-backup-doctor is not valid: ";
 const INSTALL: &str = "Install it: kubectl backup install; where it was, kubectl backup upgrade";
 
-/// What is registered, and until when its authority is good.
+/// The registration's settings, and the expiry of its authority.
 pub(crate) async fn registration(session: &Session, now: Timestamp) -> Result<Vec<Finding>, Problem> {
     let on = Topic("webhook configuration");
     let api: Api<ValidatingWebhookConfiguration> = Api::all(session.client.clone());
@@ -60,7 +60,7 @@ pub(crate) async fn registration(session: &Session, now: Timestamp) -> Result<Ve
     Ok(findings)
 }
 
-/// What passes the registration of a profile without the webhook being asked.
+/// Creations that match the profile but that the registration does not send to the webhook.
 async fn judge(
     session: &Session,
     registration: &ValidatingWebhookConfiguration,
@@ -69,7 +69,7 @@ async fn judge(
     let on = Topic("webhook configuration");
     let (mut namespaces, mut findings) = (BTreeMap::new(), Vec::new());
     if Registration::selects_namespaces(registration) && !profile.is_velero() {
-        // Another operator's objects may be in any namespace; one without labels stands for it.
+        // Another operator's objects may be in any namespace: one without labels represents them all.
         namespaces.insert("without labels".to_owned(), Labels::default());
     } else if Registration::selects_namespaces(registration) {
         let about = About::of::<Namespace>("get", &session.namespace);
@@ -89,7 +89,7 @@ async fn judge(
     findings
 }
 
-/// The same of other operators' kinds that are guarded here: each profile has a registration of its own.
+/// Checks the same for guarded kinds of other operators: each profile has a registration of its own.
 async fn registrations_of_profiles(session: &Session) -> Vec<Finding> {
     let on = Topic("webhook configuration");
     let api: Api<ValidatingWebhookConfiguration> = Api::all(session.client.clone());
@@ -115,7 +115,7 @@ async fn registrations_of_profiles(session: &Session) -> Vec<Finding> {
     findings
 }
 
-/// The earliest end among the authorities that the API server trusts for the webhook.
+/// The latest expiry among the authorities that the API server trusts for the webhook.
 fn certificate(webhook: &ValidatingWebhook, now: Timestamp) -> Finding {
     let on = Topic("certificate");
     let Some(bundle) = webhook.client_config.ca_bundle.as_ref().filter(|bundle| !bundle.0.is_empty()) else {
@@ -124,7 +124,7 @@ fn certificate(webhook: &ValidatingWebhook, now: Timestamp) -> Finding {
     };
     let end = |pem: Pem| Some(pem.parse_x509().ok()?.validity().not_after.timestamp());
     let ends: Option<Vec<i64>> = Pem::iter_from_buffer(&bundle.0).map(|pem| pem.ok().and_then(end)).collect();
-    // Several while one takes the other's place: the last counts.
+    // There are several while one replaces another: the one that expires last counts.
     let Some(at) = ends.and_then(|all| all.into_iter().max()).and_then(|at| Timestamp::from_second(at).ok())
     else {
         return on.unknown("the caBundle cannot be read", None);
@@ -137,13 +137,13 @@ fn certificate(webhook: &ValidatingWebhook, now: Timestamp) -> Finding {
     }
 }
 
-/// A duration that is none: to the definitions it is a text like any other, and the webhook cannot read it.
+/// A Backup with an invalid duration: the definitions accept any text there, but the webhook cannot parse it.
 fn senseless() -> DynamicObject {
     DynamicObject::new("kubectl-backup-doctor", &ApiResource::erase::<Backup>(&()))
         .data(json!({ "spec": { "ttl": "tomorrow" } }))
 }
 
-/// A dry run of a backup that makes no sense, and which only the webhook knows to refuse.
+/// Sends a dry run of an invalid backup that only the webhook can refuse.
 pub(crate) async fn answers(session: &Session) -> Result<Vec<Finding>, Problem> {
     let on = Topic("webhook");
     let backup = senseless();

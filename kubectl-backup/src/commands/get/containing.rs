@@ -79,14 +79,14 @@ async fn find(namespace: &str, args: &GetArgs, terminal: &mut Terminal) -> Comma
     Ok(exit)
 }
 
-/// Whether a backup can hold a namespace, by what was asked for and what came of it.
+/// Whether a backup can hold a namespace, judged by its spec and its status.
 fn may_hold(backup: &Backup, namespace: &str) -> bool {
     let spec = stored_scope::scope(backup);
     let namespaces = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
     backup.status().is_whole() && namespaces.includes(namespace)
 }
 
-/// Whether the list, which has names by `group/version/Kind`, has the namespace or an item in it.
+/// Whether the list, which has names by `group/version/Kind`, contains the namespace or an item in it.
 fn holds(list: &ResourceList, namespace: &str) -> bool {
     let is_inside = |name: &String| name.split_once('/').is_some_and(|(place, _)| place == namespace);
     list.iter().any(|(kind, names)| {

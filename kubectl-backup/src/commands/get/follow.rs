@@ -1,4 +1,4 @@
-//! `get -w`: what is there, and then a row for every change, until interrupted. Rows are appended, never written over.
+//! `get -w`: prints the existing objects, then a row for each change, until interrupted. Rows are only appended.
 
 use std::{collections::HashMap, pin::pin};
 
@@ -11,7 +11,7 @@ use kube::runtime::{
 use super::lines::Lines;
 use crate::{client::PAGE, commands::prelude::*};
 
-/// Follows a kind. An API server that goes away is waited for; what has changed meanwhile is shown then.
+/// Follows a kind. If the API server is away, waits for it, then shows the changes since.
 pub(crate) async fn run(
     session: &Session,
     api: &Api<DynamicObject>,
@@ -21,7 +21,7 @@ pub(crate) async fn run(
     let args = lines.args();
     let config = watcher::Config {
         label_selector: args.selector.clone(),
-        // One name at most: clap sees to it.
+        // Clap allows one name at most.
         field_selector: args
             .names
             .first()
@@ -32,7 +32,7 @@ pub(crate) async fn run(
     };
     let mut events = pin!(watcher(api.clone(), config).default_backoff());
     let mut interrupted = pin!(tokio::signal::ctrl_c());
-    // Versions shown last: after a break, what has not changed is not shown again.
+    // Versions shown last: objects that did not change during an interruption are not shown again.
     let mut shown: HashMap<String, String> = HashMap::new();
     let mut seen_now: HashMap<String, String> = HashMap::new();
     let (mut begun, mut away) = (false, false);
@@ -48,7 +48,7 @@ pub(crate) async fn run(
                 | watcher::Error::WatchStartFailed(error)
                 | watcher::Error::WatchFailed(error),
             )) => session.explain(&lines.table().about("watch", ""), error),
-            // The history that it needs is gone, or the stream ended without a bookmark: it lists again.
+            // The required history is gone, or the stream ended without a bookmark: the watcher lists again.
             Some(Err(_)) => continue,
             Some(Ok(event)) => {
                 if std::mem::take(&mut away) {
@@ -96,7 +96,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Its uid and version.
+/// The object's uid and version.
 fn version_of(object: &DynamicObject) -> (String, String) {
     (object.uid().unwrap_or_default(), object.resource_version().unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! What `get` makes of objects: a row each, or the objects as they are stored.
+//! The output of `get`: a row for each object, or the objects as they are stored.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
@@ -13,14 +13,14 @@ use crate::{
     view::{Columns, KindTable, table_kind, unreadable_warning},
 };
 
-/// What is to be printed, in the form that was asked for.
+/// The objects to be printed, in the requested form.
 pub(crate) struct Lines<'a> {
     args: &'a GetArgs,
     table: &'a KindTable,
     now: Timestamp,
     style: Style,
     to_terminal: bool,
-    /// Whether they are shown in the order in which they come.
+    /// Whether they are shown in the order of their arrival.
     is_in_order: bool,
     all: Vec<Line>,
 }
@@ -29,11 +29,11 @@ pub(crate) struct Line {
     name: String,
     namespace: String,
     sort: Option<Value>,
-    /// Its row, where rows are printed.
+    /// The row, if rows are printed.
     row: Option<Vec<String>>,
-    /// The object, where it is printed as a whole.
+    /// The object, if whole objects are printed.
     whole: Option<Value>,
-    /// Why it cannot be decoded, and what to do; not shown yet.
+    /// Why the object cannot be decoded, and what to do; not shown yet.
     warning: Option<String>,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Lines<'a> {
         Self { args, table, now, style, to_terminal, is_in_order: false, all: Vec::new() }
     }
 
-    /// Those that come first are shown first, unless a person sorts them.
+    /// Shows the lines in the order in which they are added, unless the user sorts them.
     pub(crate) fn in_order(self) -> Self {
         Self { is_in_order: self.args.list.sort_by.is_none(), ..self }
     }
@@ -69,9 +69,9 @@ impl<'a> Lines<'a> {
         self.all = all;
     }
 
-    /// What becomes of an object; `status` stands in place of its own.
+    /// The line of an object; `status` replaces the object's own status.
     pub(crate) fn line(&self, mut object: DynamicObject, status: Option<&str>) -> Line {
-        // Items of a list do not always say what they are; managed fields are left out, as kubectl does.
+        // Items of a list may lack their type. Managed fields are left out, as kubectl does.
         let resource = &self.table.resource;
         object.types.get_or_insert_with(|| TypeMeta {
             api_version: resource.api_version.clone(),
@@ -102,7 +102,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Its row, and why it cannot be decoded.
+    /// The row of an object, and why the object cannot be decoded.
     fn row(
         &self,
         value: &Value,
@@ -156,7 +156,7 @@ impl<'a> Lines<'a> {
         headers
     }
 
-    /// Shows once what could not be decoded.
+    /// Shows each decoding problem once.
     pub(crate) fn warn(&mut self, terminal: &mut Terminal) {
         for warning in self.all.iter_mut().filter_map(|line| line.warning.take()) {
             terminal.say(&warning);
@@ -183,7 +183,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// The same, as what `next` gives goes on: objects one after the other instead of a list.
+    /// Like `text`, for output that `next` continues: whole objects are printed one after the other instead of as a list.
     pub(crate) fn begin(&mut self) -> Result<String, Problem> {
         if self.all.iter().all(|line| line.whole.is_none()) {
             return self.text();
@@ -203,12 +203,12 @@ impl<'a> Lines<'a> {
 
     fn document_text<T: Serialize>(&self, document: &T) -> Result<String, Problem> {
         let text = json::in_form(document, "", &self.args.output.form, true)?;
-        // In JSON and YAML they are escaped.
+        // JSON and YAML escape control characters.
         let is_raw = self.to_terminal && matches!(self.args.output.form, Form::JsonPath(_));
         Ok(if is_raw { harmless(&text) } else { text })
     }
 
-    /// What is to be said of one object that has changed, below what `text` gave: with its columns.
+    /// The output for one changed object, in the columns of the output that `text` returned.
     pub(crate) fn next(&mut self, object: DynamicObject, status: Option<&str>) -> Result<String, Problem> {
         let line = self.line(object, status);
         if let Some(value) = &line.whole {
@@ -217,7 +217,7 @@ impl<'a> Lines<'a> {
         if line.row.is_none() {
             return Ok(self.name_of(&line.name));
         }
-        // Those above give the widths.
+        // The last rows determine the width of the columns.
         self.all.drain(..self.all.len().saturating_sub(RULER));
         self.all.push(line);
         Ok(self.rows(true)?.lines().last().map(|line| format!("{line}\n")).unwrap_or_default())
@@ -229,15 +229,15 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Control characters of the cluster's texts move no terminal's cursor.
+/// Replaces control characters in texts from the cluster, so that they cannot control the terminal.
 fn harmless(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '?' } else { c }).collect()
 }
 
-/// Rows that give the width of those that are appended: what a screen or two can hold.
+/// Number of earlier rows that determine column widths: one or two screens.
 const RULER: usize = 100;
 
-/// By what was asked for, then by namespace and name.
+/// Compares by the requested field, then by namespace and name.
 fn order(a: &Line, b: &Line) -> Ordering {
     jsonpath::order(a.sort.as_ref(), b.sort.as_ref())
         .then_with(|| a.namespace.cmp(&b.namespace))

@@ -1,4 +1,4 @@
-//! Which kinds of which profiles a cluster serves, and how people call them.
+//! The kinds of profiles that a cluster serves, and the names that users may type for them.
 
 use backup_core::profile::Profile;
 use backup_lock::{ObjectKind, observe::resource};
@@ -11,7 +11,7 @@ pub(crate) struct Served {
     pub(crate) profile: Profile,
     pub(crate) kind: ObjectKind,
     pub(crate) resource: ApiResource,
-    /// Its names in lower case, without the group: plural, singular, kind, short names.
+    /// Names in lower case, without the group: plural, singular, kind, short names.
     pub(crate) names: Vec<String>,
 }
 
@@ -20,7 +20,7 @@ impl Served {
         format!("{}.{}", self.resource.plural, self.resource.group)
     }
 
-    /// Whether a person means it: any of its names, perhaps with the group.
+    /// Whether the word is one of the kind's names, with or without the group.
     fn is_called(&self, word: &str) -> bool {
         let word = word.to_lowercase();
         let (name, group) =
@@ -51,7 +51,7 @@ pub(crate) async fn of_profile(session: &Session, profile: &Profile) -> Result<V
     Ok(all)
 }
 
-/// The one kind of the known profiles that is called so. One request for each profile.
+/// The only kind of the known profiles with this name. Sends one request for each profile.
 pub(crate) async fn find(session: &Session, known: &KnownProfiles, word: &str) -> Result<Served, Problem> {
     let mut all = Vec::new();
     for one in &known.all {
@@ -60,7 +60,7 @@ pub(crate) async fn find(session: &Session, known: &KnownProfiles, word: &str) -
     choose(&all, word, known.doubt().as_deref())
 }
 
-/// A doubt says why there may be others.
+/// `doubt` says why there may be more profiles.
 fn choose(all: &[Served], word: &str, doubt: Option<&str>) -> Result<Served, Problem> {
     let known = |some: &[&Served]| some.iter().map(|one| one.full_name()).collect::<Vec<_>>().join(", ");
     let called: Vec<&Served> = all.iter().filter(|one| one.is_called(word)).collect();

@@ -1,4 +1,4 @@
-//! What the checks before an installation say. Pure.
+//! Findings of the checks before an installation. Pure.
 
 use backup_core::cluster;
 use backup_deploy::{Mode, Stage, id, is_ours, kind};
@@ -13,7 +13,7 @@ use crate::{
     print::plain,
 };
 
-/// Label by which a namespace says what its pods may do (Kubernetes, Pod Security Admission).
+/// Label by which a namespace restricts its pods (Kubernetes, Pod Security Admission).
 const ENFORCED: &str = "pod-security.kubernetes.io/enforce";
 
 pub(super) fn judge(
@@ -81,7 +81,7 @@ fn definitions(plan: &Plan, observed: &Observed, replace: bool) -> Finding {
     }
 }
 
-/// The namespace, and what it lets pods do.
+/// Judges the namespace, and its restrictions for pods.
 fn place(plan: &Plan, observed: &Observed, namespace: &str) -> Finding {
     let on = Topic("namespace");
     let Some(found) = observed.get("Namespace", namespace) else {
@@ -125,7 +125,7 @@ fn velero(plan: &Plan, observed: &Observed, namespace: &str) -> Finding {
     }
 }
 
-/// Objects under our names that belong to others.
+/// Existing objects with our names that belong to other programs.
 fn others(plan: &Plan, observed: &Observed) -> Finding {
     let on = Topic("names");
     let (mut foreign, mut of_helm) = (Vec::new(), false);

@@ -1,4 +1,4 @@
-//! The objects of an installation in the cluster: applied, found and removed.
+//! The objects of an installation in the cluster: applies, finds and removes them.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,12 @@ use tokio::time::sleep;
 use super::plan::Plan;
 use crate::{backoff::pauses, commands::prelude::*};
 
-/// Our annotation of the webhook's Deployment: what was chosen when it was installed ([`Options`]), as JSON.
+/// Annotation of the webhook's Deployment with the installation's [`Options`], as JSON.
 pub(crate) const OPTIONS_ANNOTATION: &str = "kubectl-backup/options";
-/// How often a write is tried while the API server is away.
+/// Maximum number of tries of a write while the API server is away.
 const TRIES: usize = 6;
 
-/// The objects of a kind, in the namespace of the installation if they lie in one.
+/// The API for a kind, in the installation's namespace if the kind is namespaced.
 pub(crate) fn api(session: &Session, kind: &Kind) -> Api<DynamicObject> {
     let gvk = GroupVersionKind::gvk(kind.group, kind.version, kind.kind);
     let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural);
@@ -36,13 +36,13 @@ pub(crate) fn full_name(kind: &Kind, name: &str) -> String {
     format!("{}{dot}{}/{name}", kind.kind.to_lowercase(), kind.group)
 }
 
-/// The same of an object.
+/// The full name of an object.
 pub(super) fn full_name_of(object: &Value) -> String {
     let (name_of_kind, name) = id(object);
     kind(name_of_kind).map_or_else(|| format!("{name_of_kind}/{name}"), |kind| full_name(kind, name))
 }
 
-/// What became of an object that was applied.
+/// The effect of applying an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Outcome {
     Created,
@@ -60,8 +60,7 @@ impl Outcome {
     }
 }
 
-/// Applies an object, which was there before with this metadata. It is the same however often it is done, so trouble that passes is
-/// tried again.
+/// Applies an object; `before` is its previous metadata. Applying is idempotent, so transient errors are retried.
 pub(super) async fn apply(
     session: &Session,
     object: &Value,
@@ -85,7 +84,7 @@ pub(super) async fn apply(
     })
 }
 
-/// Whether an object is what it was. What a cluster writes into the status in between is no change of ours.
+/// Whether an object is unchanged. Status updates by the cluster in between do not count.
 fn is_same(before: &ObjectMeta, after: &ObjectMeta) -> bool {
     let annotations = |meta: &ObjectMeta| {
         let mut all = meta.annotations.clone().unwrap_or_default();
@@ -99,7 +98,7 @@ fn is_same(before: &ObjectMeta, after: &ObjectMeta) -> bool {
     is_as_specified || before.resource_version == after.resource_version
 }
 
-/// The metadata of an object, if it is there.
+/// The metadata of an object; `None` if it does not exist.
 pub(crate) async fn metadata(
     session: &Session,
     kind: &Kind,
@@ -114,7 +113,7 @@ pub(crate) async fn metadata(
     }
 }
 
-/// Whether there is no such object: a kind that the cluster does not serve has none, and a namespace is one itself.
+/// Whether the object does not exist: also true if the cluster does not serve its kind or has no such namespace.
 fn is_absent(problem: &Problem) -> bool {
     matches!(problem.kind, ProblemKind::NotFound | ProblemKind::NotServed | ProblemKind::NoNamespace)
 }
@@ -128,16 +127,16 @@ pub(super) async fn is_established(session: &Session, name: &str) -> Result<bool
     Ok(conditions.into_iter().flatten().any(|one| one["type"] == "Established" && one["status"] == "True"))
 }
 
-/// An object of the installation that is in the cluster.
+/// An object of the installation that exists in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) kind: &'static Kind,
     pub(crate) name: String,
-    /// Whether this command has applied it.
+    /// Whether this command applied it.
     pub(crate) is_applied: bool,
 }
 
-/// All objects with our label, but definitions and namespace.
+/// All objects with our label, except definitions and the namespace.
 pub(crate) async fn labelled(session: &Session) -> Result<Vec<Found>, Problem> {
     let mut all = Vec::new();
     for kind in KINDS.iter().filter(|kind| kind.stage != Stage::Once) {
@@ -164,7 +163,7 @@ fn is_applied(metadata: &ObjectMeta) -> bool {
         .any(|one| one.manager.as_deref() == Some(FIELD_MANAGER) && one.operation.as_deref() == Some("Apply"))
 }
 
-/// Removes what this command has applied and the plan has no more. Their names.
+/// Removes objects that this command applied earlier and that are no longer in the plan. Returns their names.
 pub(super) async fn prune(session: &Session, plan: &Plan) -> Result<Vec<String>, Problem> {
     let planned: BTreeSet<(&str, &str)> = plan.objects.iter().map(id).collect();
     let mut removed = Vec::new();
@@ -177,7 +176,7 @@ pub(super) async fn prune(session: &Session, plan: &Plan) -> Result<Vec<String>,
     Ok(removed)
 }
 
-/// Deletes an object; a Deployment goes after its pods. One that is gone already is no error.
+/// Deletes an object; a Deployment is deleted after its pods. An object that is already gone is no error.
 pub(crate) async fn delete(session: &Session, kind: &Kind, name: &str) -> Result<(), Problem> {
     let lower = kind.kind.to_lowercase();
     let with_pods = kind.kind == "Deployment";
@@ -194,7 +193,7 @@ pub(crate) async fn delete(session: &Session, kind: &Kind, name: &str) -> Result
     }
 }
 
-/// Sends a request that may be sent twice, and sends it again while the API server is away.
+/// Sends an idempotent request, and retries it while the API server is away.
 async fn while_away<T>(mut send: impl AsyncFnMut() -> Result<T, Problem>) -> Result<T, Problem> {
     let mut pauses = pauses().take(TRIES - 1);
     loop {
@@ -205,20 +204,20 @@ async fn while_away<T>(mut send: impl AsyncFnMut() -> Result<T, Problem>) -> Res
     }
 }
 
-/// An installation that is in the namespace.
+/// An installation in the namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Installed {
-    /// What was chosen, if this command has made it.
+    /// The chosen options, if this command made the installation.
     pub(crate) options: Option<Options>,
     pub(crate) mode: Mode,
-    /// The tag of its images.
+    /// The tag of the images.
     pub(crate) version: String,
-    /// Whether it belongs to a release of Helm.
+    /// Whether it belongs to a Helm release.
     pub(crate) is_of_helm: bool,
 }
 
 impl Installed {
-    /// What belongs to a release of Helm is changed by Helm alone.
+    /// Fails if the installation belongs to a Helm release: only Helm may change it.
     pub(crate) fn check_tool(&self, namespace: &str) -> Result<(), Problem> {
         if !self.is_of_helm {
             return Ok(());
@@ -228,8 +227,8 @@ impl Installed {
     }
 }
 
-/// A cluster has one webhook: what is of the cluster, and not of a namespace, belongs to the installation that the registration leads
-/// to. Errors: that one is in another namespace.
+/// A cluster has one webhook: cluster-scoped objects belong to the installation that the registration refers to. Fails if that
+/// installation is in another namespace.
 pub(crate) async fn check_home(session: &Session) -> Result<(), Problem> {
     let namespace = &session.namespace;
     match home(session).await? {
@@ -245,7 +244,7 @@ pub(crate) async fn check_home(session: &Session) -> Result<(), Problem> {
     }
 }
 
-/// The namespace of the Service that the registration leads to; where that is gone, of the account that the rights are for.
+/// The namespace of the registration's Service; without a registration, of the service account in the role binding.
 async fn home(session: &Session) -> Result<Option<String>, Problem> {
     for (name_of_kind, place) in [
         ("ValidatingWebhookConfiguration", "/webhooks/0/clientConfig/service/namespace"),
@@ -263,7 +262,7 @@ async fn home(session: &Session) -> Result<Option<String>, Problem> {
     Ok(None)
 }
 
-/// What is installed in the namespace; known by the Deployment of a program.
+/// The installation in the namespace, recognized by the Deployment of a program.
 pub(crate) async fn installed(session: &Session) -> Result<Option<Installed>, Problem> {
     let Some(kind) = kind("Deployment") else { return Ok(None) };
     for program in PROGRAMS {
@@ -289,7 +288,7 @@ fn of_deployment(deployment: &DynamicObject) -> Installed {
     }
 }
 
-/// Whether a release of Helm has an object (Helm `pkg/action/validate.go`).
+/// Whether an object belongs to a Helm release (Helm `pkg/action/validate.go`).
 pub(super) fn is_of_helm(metadata: &ObjectMeta) -> bool {
     let label = metadata.labels.as_ref().and_then(|labels| labels.get("app.kubernetes.io/managed-by"));
     label.is_some_and(|tool| tool == "Helm")

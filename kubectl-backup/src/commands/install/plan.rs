@@ -1,11 +1,11 @@
-//! What is to be installed: the objects, and what was chosen.
+//! The plan of an installation: its objects and options.
 
 use backup_deploy::{Mode, Options, Stage, id, kind};
 
 use super::objects::{OPTIONS_ANNOTATION, full_name_of};
 use crate::{cli::Output, commands::prelude::*};
 
-/// The Deployment that says how the installation was made.
+/// The Deployment whose annotation records the options.
 const NOTED_ON: (&str, &str) = ("Deployment", "backup-webhook");
 
 pub(super) struct Plan {
@@ -32,19 +32,19 @@ impl Plan {
         self.objects.iter().filter(move |object| kind(id(object).0).is_some_and(|kind| kind.stage == stage))
     }
 
-    /// Names of the objects of a kind.
+    /// Names of the planned objects of a kind.
     pub(super) fn names(&self, kind: &str) -> Vec<&str> {
         self.objects.iter().map(id).filter(|(found, _)| *found == kind).map(|(_, name)| name).collect()
     }
 
-    /// The version that is installed: the tag of the images.
+    /// The version to be installed: the tag of the images.
     pub(super) fn version(&self) -> &str {
         let deployment = self.objects.iter().find(|object| id(object) == NOTED_ON);
         deployment.map_or("", |deployment| super::objects::version_of(deployment))
     }
 }
 
-/// Prints objects, as a dry run does.
+/// Prints objects, for a dry run.
 pub(crate) fn show(objects: &[Value], output: Option<Output>, terminal: &mut Terminal) -> CommandResult {
     let names = |how: &str| objects.iter().map(|object| full_name_of(object) + how + "\n").collect();
     let text: String = match output {

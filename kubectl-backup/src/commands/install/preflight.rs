@@ -1,4 +1,4 @@
-//! What is there before anything is installed. Only reads.
+//! Reads what exists before an installation. Changes nothing.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +10,24 @@ use k8s_openapi::{api::authorization::v1::ResourceAttributes, apimachinery::pkg:
 use super::{objects, plan::Plan};
 use crate::commands::{doctor::cluster::may, prelude::*};
 
-/// Requests at the same time.
+/// Maximum number of concurrent requests.
 const AT_ONCE: usize = 8;
 
-/// What was found.
+/// The cluster's state.
 pub(super) struct Observed {
     pub(super) version: Info,
-    /// Metadata of what is there of the plan, and of the definitions and the namespace, by kind and name.
+    /// Metadata of existing objects of the plan, of definitions and of the namespace, by kind and name.
     pub(super) there: BTreeMap<(&'static str, String), ObjectMeta>,
-    /// What the person may not do and would have to.
+    /// Required permissions that the user lacks.
     pub(super) lacking: Vec<String>,
-    /// Name of a Velero server that runs in the namespace.
+    /// Name of a Velero server in the namespace.
     pub(super) velero: Option<String>,
-    /// Whether the cluster knows PodMonitors and PrometheusRules.
+    /// Whether the cluster serves PodMonitors and PrometheusRules.
     pub(super) has_monitoring: bool,
 }
 
 impl Observed {
-    /// What is there in the place of an object.
+    /// Metadata of the existing object of this name.
     pub(super) fn found(&self, object: &Value) -> Option<&ObjectMeta> {
         let (name_of_kind, name) = id(object);
         self.get(name_of_kind, name)
@@ -39,7 +39,7 @@ impl Observed {
     }
 }
 
-/// The definitions that a guard needs of another server.
+/// The definitions of the other server, which guard mode needs.
 pub(super) const GUARDED: [&str; 2] = ["backups.velero.io", "restores.velero.io"];
 const DEFINITION: &str = "CustomResourceDefinition";
 const MONITORING: [&str; 2] = ["podmonitors.monitoring.coreos.com", "prometheusrules.monitoring.coreos.com"];
@@ -78,12 +78,12 @@ async fn velero(session: &Session) -> Result<Option<String>, Problem> {
     Ok(found.into_iter().next())
 }
 
-/// Rights that the person lacks: to apply each kind, and to give the controller what it has to have.
+/// Permissions that the user lacks: to apply each kind, and to grant the controller its rights.
 async fn lacking(session: &Session, plan: &Plan) -> Result<Vec<String>, Problem> {
     let kinds = KINDS.iter().filter(|kind| !plan.names(kind.kind).is_empty());
     let asked = kinds
         .flat_map(|kind| ["create", "patch"].map(|verb| (verb, kind.group, kind.plural, kind.namespaced)));
-    // Who gives rights must have them, or may give any.
+    // To grant rights, a user must have them, or be permitted to grant any.
     let gives_all = (plan.options.mode == Mode::Engine).then_some(("*", "*", "*", false));
     let asked = asked.chain(gives_all);
     let lacking: Vec<Option<String>> = stream::iter(asked)

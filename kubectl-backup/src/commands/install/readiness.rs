@@ -14,7 +14,7 @@ use crate::{
     print::Tone,
 };
 
-/// Waits until all replicas of this version are ready. Each change is a line.
+/// Waits until all replicas of this version are ready. Prints a line for each change.
 pub(super) async fn until_ready(
     session: &Session,
     program: &str,
@@ -58,7 +58,7 @@ async fn look(session: &Session, program: &str) -> Result<State, Problem> {
     Ok(state)
 }
 
-/// The last line that a container has written before it ended.
+/// The last line of the log of a container's previous run.
 async fn last_words(session: &Session, pod: &str) -> Option<String> {
     let api: Api<Pod> = session.api();
     let params = LogParams { previous: true, tail_lines: Some(1), ..LogParams::default() };
@@ -70,12 +70,12 @@ async fn last_words(session: &Session, pod: &str) -> Option<String> {
 struct State {
     is_ready: bool,
     text: String,
-    /// A pod whose container ends again and again.
+    /// A pod with a container that keeps restarting.
     crashing: Option<String>,
 }
 
-/// How far a Deployment is, as `kubectl rollout status` judges it (kubectl `pkg/polymorphichelpers/rollout_status.go`, v1.34), and
-/// what holds it up.
+/// The progress of a Deployment, judged as by `kubectl rollout status` (kubectl `pkg/polymorphichelpers/rollout_status.go`,
+/// v1.34), and the reason for a delay.
 fn judge(deployment: &DynamicObject, pods: &[DynamicObject]) -> State {
     let (spec, status) = (&deployment.data["spec"], &deployment.data["status"]);
     let count = |field: &str| status[field].as_i64().unwrap_or(0);
@@ -86,7 +86,7 @@ fn judge(deployment: &DynamicObject, pods: &[DynamicObject]) -> State {
     if is_ready {
         return State { is_ready, text: format!("{available} of {wanted} ready"), crashing: None };
     }
-    // Replicas of the version before are counted as available, too, so that says nothing before all are new.
+    // Available replicas may be of the previous version, so their number means nothing until all are updated.
     let far = if !is_seen || updated < wanted {
         format!("{updated} of {wanted} are of this version")
     } else if count("replicas") > updated {
@@ -105,14 +105,14 @@ fn judge(deployment: &DynamicObject, pods: &[DynamicObject]) -> State {
     State { is_ready, text: format!("{far}: {why}"), crashing }
 }
 
-/// The message of a condition that has this status.
+/// The message of this condition, if it has this status.
 fn condition(status: &Value, name: &str, value: &str) -> Option<String> {
     let mut conditions = status["conditions"].as_array()?.iter();
     let found = conditions.find(|one| one["type"] == name && one["status"] == value)?;
     Some(plain(found["message"].as_str().or_else(|| found["reason"].as_str())?))
 }
 
-/// What is worst about a pod that is not ready; first what does not pass by itself.
+/// The worst problem of a pod that is not ready; problems that do not resolve by themselves come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Crashes,

@@ -1,4 +1,4 @@
-//! Whether an installation takes snapshots of CSI volumes, and which volumes no backup would hold.
+//! Whether an installation takes snapshots of CSI volumes, and which volumes no backup would contain.
 
 use backup_deploy::{Mode, Options};
 
@@ -8,10 +8,10 @@ use crate::commands::{
     volumes::{self, ON, Snapshots, Volumes},
 };
 
-/// Who has decided on snapshots.
+/// The source of the decision on snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Nobody: they are turned on if they can be taken.
+    /// No decision: snapshots are turned on if they can be taken.
     Open,
     /// A flag of this command.
     Flag,
@@ -19,7 +19,7 @@ pub(super) enum Decision {
     Kept,
 }
 
-/// Turns snapshots on if they can be taken and nobody has decided on them. Returns what was found.
+/// Turns snapshots on if they can be taken and the decision is open. Returns the finding.
 pub(super) async fn choose(
     session: &Session,
     options: &mut Options,
@@ -64,7 +64,7 @@ fn judge(volumes: &Volumes, options: &mut Options, decision: Decision) -> Vec<Fi
     headline.into_iter().chain(volumes.findings(snapshots)).collect()
 }
 
-/// What a dry run that asks no cluster says.
+/// The message of a dry run that does not read the cluster.
 pub(super) fn not_looked(options: &Options) -> Option<&'static str> {
     let is_off = options.mode == Mode::Engine && !options.takes_snapshots();
     is_off.then_some(

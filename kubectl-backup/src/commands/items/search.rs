@@ -1,4 +1,4 @@
-//! `search`: which backups have an item, and whether it is in them as it is in the cluster.
+//! `search`: which backups contain an item, and whether the item is the same there as in the cluster.
 
 use backup_actions::restore::existing;
 use backup_core::{api::download_request::DownloadTargetKind, text::counted};
@@ -14,9 +14,9 @@ use crate::{
     view::{ResourceList, related::began, table_kind::age},
 };
 
-/// Lists of items that are read at a time.
+/// Maximum number of item lists that are read concurrently.
 const AT_A_TIME: usize = 8;
-/// Fields that are named.
+/// Maximum number of fields named.
 const FIELDS: usize = 5;
 
 #[derive(Debug, Serialize)]
@@ -24,9 +24,9 @@ const FIELDS: usize = 5;
 struct SearchResult {
     item: String,
     items: Vec<Hit>,
-    /// Backups whose list of items was read.
+    /// Number of backups whose item list was read.
     searched: usize,
-    /// The others: whether they have it is not known.
+    /// The other backups: whether they contain the item is unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_searched: Vec<NotSearched>,
 }
@@ -37,14 +37,14 @@ struct NotSearched {
     reason: String,
 }
 
-/// A backup that has the item.
+/// A backup that contains the item.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Hit {
     backup: String,
     phase: String,
     began: Option<Timestamp>,
-    /// `same`, `missing` in the cluster, or which fields differ; none if it was not compared.
+    /// `same`, `missing` in the cluster, or the differing fields; `None` if it was not compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster: Option<String>,
 }
@@ -118,7 +118,7 @@ impl SearchResult {
         format!("{unsearched} of {} {was} not searched", counted(all, "backup"))
     }
 
-    /// Nothing was found. That is "no" only for what was searched.
+    /// No backup was found. Unsearched backups may still have the item.
     fn nothing(&self, wanted: &Wanted<'_>, remedy: Option<String>) -> Problem {
         let item = &self.item;
         let not_found = |message: String| Problem::new(ProblemKind::NotFound, message);
@@ -153,7 +153,7 @@ impl SearchResult {
 }
 
 impl Wanted<'_> {
-    /// Whether the list, which has names by `group/version/Kind`, has the item.
+    /// Whether the list, which has names by `group/version/Kind`, contains the item.
     fn is_in(&self, list: &ResourceList) -> bool {
         let name = match self.name.namespace {
             Some(namespace) => format!("{namespace}/{}", self.name.name),
@@ -165,7 +165,7 @@ impl Wanted<'_> {
     }
 }
 
-/// Whether the list of items of each backup has something, in the order of the backups. No more than a few lists are in memory.
+/// Applies a predicate to the item list of each backup, in the order of the backups. Only a few lists are in memory at once.
 pub(in crate::commands) fn look_into<'a>(
     session: &'a Session,
     backups: &'a [Backup],
@@ -189,7 +189,7 @@ fn rows(hits: &[Hit], compared: bool, with_headers: bool, now: Timestamp) -> std
     table(headers, with_headers, hits.iter().map(row))
 }
 
-/// How the item of a backup stands to the object in the cluster.
+/// Compares the item of a backup with the object in the cluster.
 async fn compared(
     session: &Session,
     backup: &Backup,
@@ -217,7 +217,7 @@ async fn compared(
     })
 }
 
-/// The paths of fields that are not the same.
+/// The paths of fields that differ.
 fn differing(a: &Value, b: &Value, path: &str, found: &mut Vec<String>) {
     match (a, b) {
         (Value::Object(one), Value::Object(other)) => {

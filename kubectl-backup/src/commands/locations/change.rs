@@ -32,7 +32,7 @@ pub(super) async fn create(args: LocationCreateArgs, terminal: &mut Terminal) ->
     }
     let is_tried = !args.trial.no_verify && args.dry_run.is_none();
     if is_tried {
-        // What is refused anyway is not tried.
+        // A location that would be refused anyway is not tried.
         let creation = CreationArgs { dry_run: Some(DryRun::Server), ..CreationArgs::default() };
         create::make(location.clone(), &Checked::default(), &creation, &connection, terminal).await?;
         let session = connection.get_or_try_init(|| Session::connect(terminal)).await?;
@@ -72,7 +72,7 @@ pub(super) async fn set(args: &LocationSetArgs, terminal: &mut Terminal) -> Comm
         return Err(Problem::usage("nothing is to be changed").with_remedy(remedy));
     }
     let session = Session::connect(terminal).await?;
-    // The bucket is used as before where only periods or the default change, and less is needed of one that is only read.
+    // The bucket need not be tried if only periods or the default change, or if the location becomes read-only.
     let is_used_otherwise = flags.cacert.is_some()
         || flags.access_mode.as_deref() == Some("ReadWrite")
         || !provider_changes(&flags.provider).is_empty();
@@ -91,7 +91,7 @@ pub(super) async fn set(args: &LocationSetArgs, terminal: &mut Terminal) -> Comm
     Ok(Exit::Done)
 }
 
-/// Whether the folder of one of them is inside the folder of the other, in one bucket. A location with folders that are not its own
+/// Whether the folder of one location is inside that of the other, in the same bucket. A location that contains foreign folders
 /// is Unavailable (Velero v1.18 `pkg/persistence/object_store.go`, `IsValid`).
 fn is_nested(one: &BackupStorageLocationSpec, other: &BackupStorageLocationSpec) -> bool {
     let is_same_store =
@@ -132,7 +132,7 @@ fn nested(location: &BackupStorageLocation, other: &BackupStorageLocation) -> Pr
     })
 }
 
-/// A spec with these changes, which are a merge patch of it.
+/// The spec with these changes, given as a merge patch.
 pub(super) fn merged<T: Serialize + DeserializeOwned>(
     spec: &T,
     changes: &Map<String, Value>,
@@ -144,7 +144,7 @@ pub(super) fn merged<T: Serialize + DeserializeOwned>(
     merged.map_err(|error| Problem::other(error.to_string()))
 }
 
-/// Changes the spec of an object that is there, and says so.
+/// Changes the spec of an existing object, and prints a line about it.
 pub(in crate::commands) async fn patch_spec<K: TableKind>(
     session: &Session,
     name: &str,
@@ -156,7 +156,7 @@ pub(in crate::commands) async fn patch_spec<K: TableKind>(
     Ok(terminal.data(&format!("{} changed\n", full_name::<K>(name)))?)
 }
 
-/// What the flags say of a provider, as a merge patch of the spec.
+/// Provider flags as a merge patch of the spec.
 pub(super) fn provider_changes(flags: &ProviderFlags) -> Map<String, Value> {
     let mut spec = Map::new();
     if !flags.config.is_empty() {
@@ -171,7 +171,7 @@ pub(super) fn provider_changes(flags: &ProviderFlags) -> Map<String, Value> {
     spec
 }
 
-/// The same of all flags.
+/// All flags as a merge patch of the spec.
 fn changes(flags: &LocationFlags, terminal: &mut Terminal) -> Result<Map<String, Value>, Problem> {
     let mut spec = provider_changes(&flags.provider);
     if flags.default {
@@ -196,7 +196,7 @@ fn changes(flags: &LocationFlags, terminal: &mut Terminal) -> Result<Map<String,
     Ok(spec)
 }
 
-/// With two defaults a server takes the one that it finds first.
+/// Unsets other defaults: with two, a server uses the first that it finds.
 async fn no_other_default(session: &Session, name: &str, terminal: &mut Terminal) -> Result<(), Problem> {
     let is_other =
         |location: &BackupStorageLocation| location.spec.default == Some(true) && location.name_any() != name;
@@ -210,7 +210,7 @@ async fn no_other_default(session: &Session, name: &str, terminal: &mut Terminal
     Ok(())
 }
 
-/// Until the controller has said whether it can be used.
+/// Waits until the controller has validated the location.
 async fn until_validated(
     session: &Session,
     name: &str,

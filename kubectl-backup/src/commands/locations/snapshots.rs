@@ -1,4 +1,4 @@
-//! `locations snapshots`: where plugins keep snapshots of volumes.
+//! `locations snapshots`: where plugins store volume snapshots.
 
 use backup_core::api::{VolumeSnapshotLocation, volume_snapshot_location::VolumeSnapshotLocationSpec};
 

@@ -1,6 +1,6 @@
-//! The try of a bucket before its location is stored. Only the controller reaches buckets, so it is given a location to validate:
-//! under another name, with the settings that are to be stored. That one is never compared with the cluster and the default of
-//! nothing, and it is deleted again whatever came of it. Backups go on with what is stored.
+//! Tries a bucket before its location is stored. Only the controller reaches buckets, so the command creates a trial location for
+//! it to validate: under another name, with the new settings. The trial location is excluded from synchronisation, is never the
+//! default, and is deleted afterwards whatever the result. Meanwhile backups use the stored location.
 
 use backup_core::{
     api::{BackupStorageLocationSpec, LocationPhase},
@@ -18,11 +18,11 @@ use crate::{
     },
 };
 
-/// How long it is tried to delete the location of a try.
+/// Time limit for the deletion of a trial location.
 const REMOVAL: Duration = Duration::from_secs(30);
 
-/// Whether a location called `name` can be used with this spec. An error says why not; the exit code why it is not known. `kept` ends
-/// the sentence about what was not done.
+/// Whether a location called `name` can be used with this spec. Returns an error with the reason if not, or an exit code if that
+/// is unknown. `kept` is the end of the sentence that says what was not done.
 pub(super) async fn check(
     session: &Session,
     name: &str,
@@ -38,7 +38,7 @@ pub(super) async fn check(
         BackupStorageLocationSpec {
             default: None,
             backup_sync_period: Some(GoDuration::default()),
-            // A Velero server never validates one that says 0.
+            // A Velero server never validates a location whose frequency is 0.
             validation_frequency: None,
             ..spec
         },
@@ -84,7 +84,7 @@ pub(super) async fn check(
     })
 }
 
-/// Creates the location of a try, and waits until it was validated. Its uid is known as soon as it is there.
+/// Creates the trial location, and waits for its validation. `uid` is set as soon as the location exists.
 async fn validate(
     session: &Session,
     trial: &BackupStorageLocation,
@@ -97,7 +97,7 @@ async fn validate(
     validated(session, &trial.name_any(), timeout, terminal).await
 }
 
-/// Phase and message of a location that was validated.
+/// Phase and message of a validated location.
 type Validation = (LocationPhase, Option<String>);
 
 /// Waits until the controller has validated a location.
@@ -114,7 +114,7 @@ pub(super) async fn validated(
     .await
 }
 
-/// Deletes the location of a try. If it cannot be deleted, a person is told so.
+/// Deletes the trial location. If that fails, a warning tells the user.
 async fn remove(session: &Session, name: &str, uid: &str, terminal: &mut Terminal) -> bool {
     let (deadline, mut pauses) = (Instant::now() + REMOVAL, pauses());
     let problem = loop {

@@ -1,4 +1,4 @@
-//! Reads what the locks are made of: every ledger, and what is stored.
+//! Reads the ledgers, and the stored objects that belong to them.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -23,7 +23,7 @@ use crate::{
     view::locks::{FoundLedger, is_claimed, profile_of},
 };
 
-/// What the names of all ledgers begin with.
+/// The prefix of all ledger names.
 const LEDGERS: &str = "backup-lock-";
 
 /// Ledgers of a profile in the installation's namespace.
@@ -54,13 +54,13 @@ pub(crate) struct Ledgers {
 }
 
 impl Ledgers {
-    /// Reads every Lease that is named as a ledger, whatever was done to it, and finds those that are lost.
+    /// Reads every Lease with the name of a ledger, even if it was modified, and finds ledgers that are lost.
     pub(crate) async fn read(
         session: &Session,
         known: &KnownProfiles,
         within: Within,
     ) -> Result<Self, Problem> {
-        // Each node has a Lease, too.
+        // Leaves out the Leases of nodes.
         let params = ListParams::default().fields("metadata.namespace!=kube-node-lease");
         let about = About::called("list", "ledger", "ledgers (Leases)", "");
         let ours = |lease: Lease| lease.name_any().starts_with(LEDGERS).then(|| read(session, known, lease));
@@ -82,10 +82,10 @@ impl Ledgers {
         Ok(Self { all })
     }
 
-    /// Whether an object has a place in the ledger of its scope, or waits for one.
+    /// Whether an object has an entry in the ledger of its scope, or waits for one.
     pub(crate) fn claims(&self, object: &Observed) -> bool {
         self.all.iter().filter(|read| Some(&read.scope) == object.scope.as_ref()).any(|read| {
-            // What cannot be read cannot be said to lack it.
+            // If the ledger cannot be read, the entry is not reported as missing.
             read.ledger.as_ref().ok().is_none_or(|ledger| is_claimed(ledger, object))
         })
     }
@@ -95,7 +95,7 @@ fn read(session: &Session, known: &KnownProfiles, lease: Lease) -> FoundLedger {
     let annotations = lease.metadata.annotations.as_ref();
     let said = annotations.and_then(|all| all.get(backup_core::labels::SCOPE_ANNOTATION)).cloned();
     let name = lease.name_any();
-    // A name cannot be edited, an annotation can.
+    // The Lease's name cannot be edited, but its annotation can.
     let velero = (name == lease_name(VELERO_SCOPE)).then(|| VELERO_SCOPE.to_owned());
     let scope = velero.or(said.filter(|scope| lease_name(scope) == name)).unwrap_or_default();
     let label = lease.metadata.labels.as_ref().and_then(|all| all.get(PROFILE_LABEL));
@@ -110,7 +110,8 @@ fn read(session: &Session, known: &KnownProfiles, lease: Lease) -> FoundLedger {
     FoundLedger { namespace, scope, lease: name, lease_uid, finalizers, profile, is_known, ledger }
 }
 
-/// Namespaces and scopes whose marker names a ledger that is not there. Only a hint: a person who may see the locks may not always see markers.
+/// Namespaces and scopes whose marker refers to a missing ledger. Only a hint: a user who may read the locks may not be permitted
+/// to read markers.
 async fn lost_scopes(session: &Session, within: Within, found: &[FoundLedger]) -> BTreeSet<(String, String)> {
     let about = About::called("list", "marker", "markers", "");
     let params = ListParams::default().labels(&format!("{PART_OF}=backup"));
@@ -127,8 +128,8 @@ async fn lost_scopes(session: &Session, within: Within, found: &[FoundLedger]) -
     all.unwrap_or_default().into_iter().collect()
 }
 
-/// Every Backup and Restore that has not ended, of Velero and of these profiles, from fresh lists; and what could not be listed, one
-/// sentence each.
+/// Every unended Backup and Restore of Velero and of these profiles, from fresh lists; and one sentence for each list that could
+/// not be read.
 pub(super) async fn unended(
     session: &Session,
     known: &KnownProfiles,
@@ -136,7 +137,7 @@ pub(super) async fn unended(
     ledgers: &Ledgers,
 ) -> (Vec<Observed>, Vec<String>) {
     let (mut objects, mut unchecked) = (Vec::new(), Vec::new());
-    // Where no installation works nothing is ever claimed. Who may not read the registration sees all.
+    // Objects outside the installations are never claimed. If the registration cannot be read, no object is left out.
     let registration = Registration::read(session.client.clone()).await.ok().flatten();
     let elsewhere = |key: &ObjectKey| {
         let named = registration.as_ref().map(|registration| &registration.installations);
@@ -149,7 +150,7 @@ pub(super) async fn unended(
             unchecked.push(format!("{why}: what runs there without a claim could not be looked for"));
             continue;
         };
-        // Those of one database cluster are in its namespace.
+        // Objects of a database cluster are in the namespace that its scope names.
         let mut namespaces: BTreeSet<&str> = match profile.scope {
             ScopeRule::Cluster => [session.namespace.as_str()].into(),
             ScopeRule::Field { .. } => BTreeSet::new(),

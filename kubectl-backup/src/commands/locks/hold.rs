@@ -1,4 +1,4 @@
-//! `locks hold`: a person keeps others out of a scope, with their own credentials.
+//! `locks hold`: a user keeps backups and restores out of a scope, with their own credentials.
 
 use backup_core::profile::ScopeRule;
 use backup_lock::{
@@ -31,7 +31,7 @@ pub(crate) async fn run(args: HoldArgs, terminal: &mut Terminal) -> CommandResul
     let (uid, by) = (random_uid(), format!("{user}: {}", args.reason));
     let now = terminal.now();
     let change = |ledger: &mut Ledger| {
-        // Another uid of the name is another hold; our own is a try before this one whose answer was lost.
+        // An entry with another uid is another hold. An entry with our uid was written by an earlier try whose answer was lost.
         let other = ledger.claim(&key).and_then(|claim| claim.entries.iter().find(|entry| entry.uid != uid));
         if let Some(other) = other {
             return Err(exists(name, scope, other, now));
@@ -86,7 +86,7 @@ pub(crate) async fn run(args: HoldArgs, terminal: &mut Terminal) -> CommandResul
     Ok(exit)
 }
 
-/// Where the ledger of a scope is, and what is meant of the scope.
+/// The store of a scope's ledger, and the footprint that the user means.
 pub(crate) async fn scope_part(
     session: &Session,
     scope: &str,
@@ -109,7 +109,7 @@ pub(crate) async fn scope_part(
     }
     let store = fetch::store(session, profile);
     if !is_known {
-        // A first ledger would have to be filled with what runs, and this program does not know what that is.
+        // A new ledger would need claims for the running objects, and this program cannot find them without the profile.
         let stored = store.read(scope).await;
         if stored.map_err(|error| problem::of_ledger(error, session, LockRole::Operate))?.is_none() {
             return Err(Problem::other(format!("scope {scope:?} has no ledger, and {}", known.misses(name)))
@@ -123,7 +123,7 @@ pub(crate) async fn scope_part(
     Ok((store, footprint))
 }
 
-/// How the hold stands, and for whom it waits.
+/// The state of the hold, and the claims for which it waits.
 async fn look(
     session: &Session,
     store: &LedgerStore,
@@ -155,7 +155,7 @@ fn exists(name: &str, scope: &str, other: &Entry, now: jiff::Timestamp) -> Probl
     ))
 }
 
-/// A uid that no other hold has (version 4).
+/// A new random uid (version 4).
 fn random_uid() -> String {
     let (a, b) = (fastrand::u64(..), fastrand::u64(..));
     format!(

@@ -1,4 +1,4 @@
-//! What goes wrong with ledgers, as problems for people.
+//! Turns errors about ledgers into problems for the user.
 
 use backup_lock::{LedgerError, lease::UpdateError, ledger::FormatError, observe::ObserveError};
 
@@ -8,7 +8,7 @@ use crate::{
     view::locks::Damage,
 };
 
-/// What was to be done, for the role that it takes.
+/// The purpose of the request: it determines the role that the user needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockRole {
     View,
@@ -24,7 +24,7 @@ impl LockRole {
         role.remedy(namespace)
     }
 
-    /// A refusal of RBAC with the role that it takes; any other problem as it is.
+    /// Adds the required role to a refusal by RBAC; returns any other problem unchanged.
     pub(crate) fn explain(self, problem: Problem, namespace: &str) -> Problem {
         match problem.kind {
             ProblemKind::Forbidden => {
@@ -36,7 +36,7 @@ impl LockRole {
     }
 }
 
-/// The problem behind a ledger that could not be read or written.
+/// The problem for a ledger that could not be read or written.
 pub(crate) fn of_ledger(error: LedgerError, session: &Session, role: LockRole) -> Problem {
     let answer = |what: &str, source: kube::Error| {
         let mut problem = session.explain(&About::called("use", "ledger", "ledgers", ""), source);
@@ -69,7 +69,7 @@ pub(crate) fn of_update(error: UpdateError<Problem>, session: &Session) -> Probl
     }
 }
 
-/// What is wrong with a ledger that is there and cannot be read.
+/// Describes why an existing ledger cannot be read.
 pub(crate) fn damage(error: &LedgerError, namespace: &str) -> Damage {
     let rebuilt = "Nothing is granted until backup-controller has rebuilt it from what is stored, which it does by \
                    itself: check that it runs. Don't repair it by hand.";
@@ -91,7 +91,7 @@ pub(crate) fn damage(error: &LedgerError, namespace: &str) -> Damage {
     Damage { status, problem, remedy: remedy.to_owned() }
 }
 
-/// How a person takes the finalizers of other programs off a ledger.
+/// How the user removes the finalizers of other programs from a ledger.
 pub(crate) fn without_finalizers(lease: &str, namespace: &str) -> String {
     format!(
         "See which program put the finalizer there, and take it off: `kubectl --namespace={} patch lease {} --type=merge \
@@ -101,7 +101,7 @@ pub(crate) fn without_finalizers(lease: &str, namespace: &str) -> String {
     )
 }
 
-/// What is wrong with a ledger that is gone while its marker is there.
+/// Describes a ledger that is missing while its marker exists.
 pub(crate) fn lost() -> Damage {
     Damage {
         status: "Lost",

@@ -1,4 +1,4 @@
-//! `locks release`: takes an entry out of its ledger, whatever its state, with the person's own credentials.
+//! `locks release`: releases an entry of a ledger in any state, with the user's own credentials.
 
 use backup_lock::{
     Ledger, LedgerStore, ObjectKey, ObjectKind, State,
@@ -29,7 +29,7 @@ use crate::{
     view::locks::{FoundLedger, few, named, touches},
 };
 
-/// How long a worker of ours is waited for: it writes nothing later than two seconds after the release, and then records its end.
+/// How long the command waits for the worker: it stops writing within two seconds of the release, and then records its end.
 const STOPS_WITHIN: Duration = Duration::from_secs(20);
 
 pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandResult {
@@ -59,7 +59,7 @@ pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandRe
     let mut done: Option<Released> = None;
     let change = |ledger: &mut Ledger| {
         let Some(entry) = ledger.entry(&key, &uid) else {
-            // A try before this one may have been written without an answer.
+            // An earlier try of this write may have succeeded although its answer was lost.
             return done.clone().ok_or_else(|| {
                 let (key, scope) = (named(&key), plain(&read.scope));
                 Problem::other(format!(
@@ -68,7 +68,7 @@ pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandRe
             });
         };
         if entry.state == State::Released {
-            // By a try before this one, or by another person: what is left to do is to wait for the worker.
+            // Released by an earlier try, or by another user: all that remains is to wait for the worker.
             let before = Released { was: State::Released, turns: Vec::new() };
             return Ok(done.clone().unwrap_or(before));
         }
@@ -86,7 +86,7 @@ pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandRe
     };
     let written = store.update(&read.scope, Instant::now() + BUDGET, change).await;
     let (Released { was, turns }, stored) = written.map_err(|error| problem::of_update(error, &session))?;
-    // From now on nothing is refused because of it.
+    // Until then requests may still be refused because of it.
     tokio::time::sleep(REFUSAL_MEMORY).await;
     terminal.data(&format!("{} released\n", handle(&key)))?;
     let epoch = stored.ledger.epoch;
@@ -130,13 +130,13 @@ pub(crate) async fn run(args: ReleaseArgs, terminal: &mut Terminal) -> CommandRe
 
 #[derive(Clone)]
 struct Released {
-    /// The state that it was released from.
+    /// The state before the release.
     was: State,
-    /// Whose turn has come by it.
+    /// Objects whose turn came with the release.
     turns: Vec<String>,
 }
 
-/// Waits until the worker of an object of our own engine has stopped: that is certain once the object has ended, or is gone.
+/// Waits until the worker of an object of our engine has stopped: that is certain once the object has ended or is gone.
 async fn until_stopped(
     session: &Session,
     store: &LedgerStore,
@@ -151,7 +151,7 @@ async fn until_stopped(
             Ok(Some(seen)) if seen.uid == uid && !seen.over => Ok(Look::Same),
             Ok(Some(seen)) if seen.uid == uid => Ok(Look::Found(format!("it is {}", plain(&seen.phase)))),
             Ok(_) => Ok(Look::Found("it is gone".to_owned())),
-            // Then it is not certain.
+            // The end is not certain.
             Err(_) => Ok(Look::Same),
         }
     })
@@ -173,12 +173,12 @@ async fn until_stopped(
     }
 }
 
-/// The word that this command takes.
+/// The object, as this command's argument.
 fn handle(key: &ObjectKey) -> String {
     format!("{}/{}/{}", key.kind.as_str().to_lowercase(), plain(&key.namespace), plain(&key.name))
 }
 
-/// Releases, and names those whose turn comes by it.
+/// Releases an entry. Returns the objects whose turn comes with the release.
 fn release(ledger: &mut Ledger, key: &ObjectKey, uid: &str, by: &str) -> Vec<String> {
     let waiting = |ledger: &Ledger| -> Vec<(ObjectKey, String)> {
         let all =
@@ -256,7 +256,7 @@ fn nothing(all: &[FoundLedger], args: &ReleaseArgs, installation: &str) -> Probl
     )
 }
 
-/// What a person should know before they decide, a line each.
+/// Facts for the user's decision, one line each.
 fn facts(
     key: &ObjectKey,
     entry: &Entry,
@@ -312,10 +312,10 @@ fn facts(
     lines
 }
 
-/// Bytes of a note that an Event takes.
+/// Maximum size of an Event's note (bytes).
 const NOTE_BYTES: usize = 1000;
 
-/// Creates an Event about the object; for a hold, which has none, about the ledger.
+/// Creates an Event about the object, or about the ledger if the entry is a hold.
 async fn event(
     session: &Session,
     read: &FoundLedger,
@@ -349,7 +349,7 @@ async fn event(
         .map(|_| ())
 }
 
-/// The object; the ledger where there is none, or its kind is not known.
+/// A reference to the object, or to the ledger if there is no object or its kind is unknown.
 fn event_object(session: &Session, read: &FoundLedger, key: &ObjectKey, uid: &str) -> ObjectReference {
     let object = reference(&read.profile, key, uid).filter(|_| read.is_known);
     object.unwrap_or_else(|| ObjectReference {

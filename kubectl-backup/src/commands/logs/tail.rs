@@ -1,6 +1,6 @@
-//! What is new in the text of a log that is read again and again while it grows. Pure.
+//! Finds the new part of a log that is read repeatedly while it grows. Pure.
 
-/// So much of a log's beginning distinguishes it from another: its first line says when it began (bytes).
+/// Number of bytes at the beginning of a log that identify it: the first line contains the start time.
 const HEAD: usize = 128;
 
 #[derive(Debug, Default)]
@@ -13,16 +13,16 @@ pub(crate) struct Tail {
 #[derive(Debug)]
 pub(crate) struct LogReading<'a> {
     tail: &'a mut Tail,
-    /// Bytes that were shown before and are still to come; none before the beginning is known.
+    /// Number of already shown bytes still to be skipped; `None` until the beginning of the log was read.
     skip: Option<u64>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     New,
-    /// The same, of another log: the work has begun again.
+    /// New text of another log: the work was started again.
     Restarted,
-    /// Too little to decide; to be shown with what comes next.
+    /// Too few bytes to decide; the text is to be kept for the next piece.
     Unknown,
 }
 
@@ -33,7 +33,7 @@ impl Tail {
 }
 
 impl LogReading<'_> {
-    /// Takes what is known already off a piece, and counts what is left as shown.
+    /// Removes bytes that were shown before from a piece of the log.
     pub(crate) fn take(&mut self, text: &mut Vec<u8>, is_last: bool) -> Piece {
         let mut piece = Piece::New;
         if self.skip.is_none() {
@@ -63,7 +63,7 @@ impl LogReading<'_> {
 mod tests {
     use super::*;
 
-    /// Reads a log that comes in pieces of this size; what is shown, and whether it is another log.
+    /// Reads a log in pieces of this size. Returns the shown text, and whether it is another log.
     fn reads(tail: &mut Tail, log: &str, size: usize) -> (String, bool) {
         let (mut shown, mut restarted, mut text, mut reading) = (Vec::new(), false, Vec::new(), tail.read());
         let mut pieces: Vec<&[u8]> = log.as_bytes().chunks(size).collect();

@@ -1,4 +1,4 @@
-//! `profiles check`: whether the programs will take files with profiles. For pipelines: it asks no cluster.
+//! `profiles check`: whether the programs accept profile files. For pipelines: it needs no cluster.
 
 use backup_core::profile::{Profile, ProfileSet};
 

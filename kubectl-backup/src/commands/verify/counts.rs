@@ -1,4 +1,4 @@
-//! Whether the counts in a backup's status are those of its files. Each difference is a sentence.
+//! Compares the counts in a backup's status with its files. Each difference is a sentence.
 
 use backup_core::{
     api::{Backup, BackupStatus},
@@ -20,7 +20,7 @@ pub(super) fn list(backup: &Backup, list: &ResourceList) -> Vec<String> {
     progress.and_then(|progress| difference("item", progress.items_backed_up, listed)).into_iter().collect()
 }
 
-/// Errors and warnings. A Velero server counts operations that failed as errors, and does not write them into the file.
+/// Compares errors and warnings. A Velero server counts failed operations as errors, but does not write them into the file.
 pub(super) fn results(status: &BackupStatus, results: &Results) -> Vec<String> {
     let (errors, warnings) = (results.errors(), results.warnings());
     let explained = (errors..=errors + status.backup_item_operations_failed).contains(&status.errors);
@@ -29,7 +29,7 @@ pub(super) fn results(status: &BackupStatus, results: &Results) -> Vec<String> {
     errors.into_iter().chain(difference("warning", status.warnings, count(warnings))).collect()
 }
 
-/// Operations, and that all of them have ended.
+/// Compares the operations, and checks that all of them have ended.
 pub(super) fn operations(status: &BackupStatus, operations: &[BackupOperation]) -> Vec<String> {
     let of = |phase: &OperationPhase| operations.iter().filter(|one| one.status().phase == *phase).count();
     let going = operations.iter().filter(|one| !one.status().phase.has_ended()).count();
@@ -51,7 +51,7 @@ pub(super) fn operations(status: &BackupStatus, operations: &[BackupOperation]) 
     .collect()
 }
 
-/// Volumes: each CSI snapshot that was completed has an entry. There may be more, of those that failed or were moved.
+/// Compares volumes: each completed CSI snapshot has an entry. Failed and moved snapshots may have entries, too.
 pub(super) fn volumes(status: &BackupStatus, volumes: &[VolumeView]) -> Vec<String> {
     let entries = volumes.iter().filter(|one| one.method.ends_with("CSI snapshot")).count();
     let completed = status.csi_volume_snapshots_completed;
@@ -59,7 +59,7 @@ pub(super) fn volumes(status: &BackupStatus, volumes: &[VolumeView]) -> Vec<Stri
     if is_enough { Vec::new() } else { difference("CSI snapshot", completed, entries).into_iter().collect() }
 }
 
-/// Native snapshots, of which the file has so many.
+/// Compares the number of native snapshots; the file has `count` of them.
 pub(super) fn snapshots(status: &BackupStatus, count: usize) -> Vec<String> {
     difference("native snapshot", status.volume_snapshots_attempted, count).into_iter().collect()
 }

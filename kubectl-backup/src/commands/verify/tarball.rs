@@ -1,4 +1,4 @@
-//! What is in a tarball, held against the list of items that is stored beside it.
+//! Compares the contents of a tarball with the list of items that is stored beside it.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -14,10 +14,10 @@ use serde::Deserialize;
 
 use crate::{print::plain, view::ResourceList};
 
-/// Names in a sentence; the others are counted.
+/// Maximum number of names in a sentence; the others are counted.
 const NAMED: usize = 5;
 
-/// The items of a tarball, by `group/version/Kind namespace/name`. Holds the names, and nothing of what is in the items.
+/// The items of a tarball, by `group/version/Kind namespace/name`. Keeps only names, not the contents of items.
 #[derive(Debug, Default)]
 pub(super) struct Tarball {
     items: HashMap<String, Forms>,
@@ -26,7 +26,7 @@ pub(super) struct Tarball {
     misplaced: Names,
 }
 
-/// At which of its paths an item is.
+/// The paths under which an item is stored.
 #[derive(Debug, Default)]
 struct Forms {
     plain: bool,
@@ -34,7 +34,7 @@ struct Forms {
     other: bool,
 }
 
-/// How an item begins; the rest is only read.
+/// The fields of an item that are needed; the others are skipped.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Head {
@@ -49,7 +49,7 @@ struct Metadata {
     namespace: Option<String>,
 }
 
-/// Reads a tarball to its end. Errors: it cannot be read; the sentence says where.
+/// Reads a tarball to its end. Fails if it cannot be read; the error says where.
 pub(super) fn read(name: &str, source: impl Read) -> Result<Tarball, StoreError> {
     let mut tarball = Tarball::default();
     walk(&format!("the tarball of {name}"), source, MAX_TOTAL, |entry, json| {
@@ -88,13 +88,13 @@ impl Tarball {
         }
     }
 
-    /// "4812 items of 31 types".
+    /// For example "4812 items of 31 types".
     pub(super) fn summary(&self) -> String {
         let types: BTreeSet<&str> = self.items.keys().filter_map(|key| key.split(' ').next()).collect();
         format!("{} of {}", counted(self.items.len(), "item"), counted(types.len(), "type"))
     }
 
-    /// What is wrong with it, each a sentence. What an error of the backup names may be missing.
+    /// Findings, one sentence each. An item that an error of the backup names may be missing.
     pub(super) fn findings(&self, list: Option<&ResourceList>, results: Option<&Results>) -> Vec<String> {
         let version = match &self.version {
             Some(_) => None,
@@ -115,14 +115,15 @@ impl Tarball {
             .collect()
     }
 
-    /// Items of a preferred version are stored twice: with and without the version in their path. The first layout had no versions.
+    /// Items of which only one of two copies exists: the preferred version is stored with and without the version in the path.
+    /// The first layout had no versions.
     fn half(&self) -> Names {
         let both = self.version.as_deref() != Some("1");
         let halves = self.items.iter().filter(|(_, forms)| both && forms.plain != forms.preferred);
         Names::sorted(halves.map(|(key, _)| key.as_str()))
     }
 
-    /// Items that are listed and missing, and such that are there and not listed.
+    /// Items that are listed but missing, and items that exist but are not listed.
     fn compared(&self, list: &ResourceList, results: Option<&Results>) -> (Names, Names) {
         let listed: HashSet<String> = list
             .iter()
@@ -138,7 +139,7 @@ impl Tarball {
     }
 }
 
-/// The words of all errors. A Velero server lists an item before it saves it, and reports an error that names it if it could not.
+/// The words of all errors. A Velero server lists an item before saving it, and if that fails reports an error with its name.
 fn words(results: &Results) -> HashSet<&str> {
     let errors = &results.errors;
     let all = errors.velero.iter().chain(&errors.cluster).chain(errors.namespaces.values().flatten());
@@ -146,7 +147,7 @@ fn words(results: &Results) -> HashSet<&str> {
     all.flat_map(|text| text.split(separates)).map(|word| word.trim_matches('.')).collect()
 }
 
-/// Names for a sentence: so many as a person reads, and how many there are.
+/// Names for a sentence: the first few, and the total number.
 #[derive(Debug, Default)]
 struct Names {
     first: Vec<String>,

@@ -1,10 +1,10 @@
-//! What changes in ledgers, line by line: for `locks -w`. Pure.
+//! Changes of ledgers, line by line, for `locks -w`. Pure.
 
 use serde::Serialize;
 
 use super::{EntryView, LockList, ScopeView};
 
-/// A ledger, or one entry of it: as it is now, or as it was last if it is gone.
+/// A ledger or one of its entries: in its current state, or in its last state if it is gone.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LockChange {
@@ -21,11 +21,11 @@ pub(crate) enum What {
     Ledger {
         /// Open, Opening, Rebuilding, Closed; Unreadable, Newer, BeingDeleted, Lost.
         status: String,
-        /// What is wrong, or not as usual.
+        /// A problem or an unusual state.
         #[serde(skip_serializing_if = "Option::is_none")]
         problem: Option<String>,
     },
-    /// Who has a place in it, or waits for one.
+    /// An entry, holding or waiting.
     Entry(Box<EntryView>),
 }
 
@@ -34,7 +34,7 @@ impl LockChange {
         Self { namespace: scope.namespace.clone(), scope: scope.scope.clone(), gone: false, what }
     }
 
-    /// The word that `locks release` takes; of a ledger its scope.
+    /// The argument for `locks release`; for a ledger, its scope.
     pub(crate) fn handle(&self) -> String {
         match &self.what {
             What::Ledger { .. } => self.scope.clone(),
@@ -52,7 +52,7 @@ impl LockChange {
     }
 }
 
-/// A line for each ledger, and each of its entries.
+/// A line for each ledger, and for each of its entries.
 pub(crate) fn lines(list: &LockList) -> Vec<LockChange> {
     let of_scope = |scope: &ScopeView| {
         let ledger = What::Ledger { status: scope.status.clone(), problem: scope.problem.clone() };
@@ -63,7 +63,7 @@ pub(crate) fn lines(list: &LockList) -> Vec<LockChange> {
     list.scopes.iter().flat_map(of_scope).collect()
 }
 
-/// Lines that are gone; and those that are new, or not what they were.
+/// Lines that are gone, and lines that are new or have changed.
 pub(crate) fn changes(before: &[LockChange], now: &[LockChange]) -> Vec<LockChange> {
     let is_gone = |line: &&LockChange| !now.iter().any(|other| other.is_of(line));
     let gone = before.iter().filter(is_gone).map(|line| LockChange { gone: true, ..line.clone() });

@@ -1,4 +1,4 @@
-//! The locks as columns, a block for each scope.
+//! The locks in columns, with a block for each scope.
 
 use jiff::Timestamp;
 
@@ -26,7 +26,7 @@ pub(crate) fn text(list: &LockList, what: Shown, now: Timestamp, style: Style) -
     Ok(blocks.join("\n"))
 }
 
-/// What `locks release` takes, one a line.
+/// Arguments for `locks release`, one a line.
 pub(crate) fn names(list: &LockList) -> String {
     let mut all: Vec<String> =
         list.scopes.iter().flat_map(|scope| &scope.entries).map(EntryView::handle).collect();
@@ -98,7 +98,7 @@ fn unclaimed(object: &UnclaimedView, now: Timestamp, style: Style) -> Vec<String
     ]
 }
 
-/// Rows of what is new, in columns as wide as all need that are there now.
+/// Rows of the new lines; the columns are wide enough for all current lines.
 pub(crate) fn changes(
     new: &[LockChange],
     now: &[LockChange],
@@ -126,7 +126,7 @@ fn cells(line: &LockChange, now: Timestamp, style: Style) -> Vec<String> {
         }
     };
     if line.gone {
-        // Whether it has ended or was taken away: its place is free.
+        // The entry is gone, because the object ended or its claim was removed.
         (cells[STATE], cells[NOTE]) = (style.tone(Tone::Good, "gone"), String::new());
     }
     cells

@@ -51,7 +51,7 @@ fn only_what_has_no_entry_of_its_own_uid_is_without_a_claim() {
     let list = locks("velero", &[found(ledger.clone())], &all, Vec::new(), None);
     let names: Vec<&str> = list.scopes[0].unclaimed.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names, ["reborn", "stray"]);
-    // A ledger that is rebuilt lacks all of them, and an intent is no place.
+    // A ledger that is being rebuilt lacks all of them, and an intent is no claim.
     ledger.status = Status::Rebuilding;
     let list = locks("velero", &[found(ledger)], &all, Vec::new(), None);
     assert!(list.scopes[0].unclaimed.is_empty() && list.scopes[0].problem.is_some());

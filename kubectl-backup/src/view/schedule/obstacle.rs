@@ -1,4 +1,4 @@
-//! What keeps a schedule from making backups that last until its next one: the one answer of `status`, `schedules` and `doctor`. Pure.
+//! Finds why a schedule makes no backups that last until its next one; `status`, `schedules` and `doctor` share the answer. Pure.
 
 use std::fmt;
 
@@ -11,22 +11,22 @@ use jiff::{SignedDuration, Timestamp};
 use super::reading;
 use crate::print::{Tone, human, plain, seconds};
 
-/// A schedule that the controller has not looked at for this long is not looked at.
+/// Time (seconds) after which a new schedule counts as ignored by the controller.
 const NOT_LOOKED_AT_SECONDS: i64 = 60;
-/// Longest time between two runs of a schedule that counts: `@yearly` does.
+/// Longest acceptable time between two runs: `@yearly` is acceptable.
 const MAX_GAP: SignedDuration = SignedDuration::from_hours(24 * 366);
-/// Number of future runs that are looked at, to find the longest time between two: a year of months.
+/// Number of future runs that are computed to find the longest time between two: a year of monthly runs.
 const RUNS: usize = 13;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Obstacle {
-    /// What is not valid, one sentence each.
+    /// Validation errors, one sentence each.
     Invalid(Vec<String>),
     Paused,
     NotLookedAt,
-    /// This expression fits no day.
+    /// The expression, which matches no day.
     NeverDue(String),
-    /// Each backup is refused because of its location, which "is read-only".
+    /// Each backup is refused because of its location; `is` says why, for example "is read-only".
     Refused {
         location: String,
         is: String,
@@ -41,7 +41,7 @@ pub(crate) enum Obstacle {
 }
 
 impl Obstacle {
-    /// The worst there is. Without the right to read locations, nothing is said of them.
+    /// The most severe obstacle. If the user may not read locations, they are ignored.
     pub(crate) fn of(schedule: &Schedule, places: Option<&Places>, now: Timestamp) -> Option<Self> {
         let errors = || schedule.status.validation_errors.iter().map(|text| plain(text)).collect();
         match &schedule.status.phase {
@@ -55,7 +55,7 @@ impl Obstacle {
             }
             Some(_) => {}
         }
-        // An expression that cannot be read here is the controller's to judge.
+        // An expression that cannot be read here is left to the controller.
         let cron = reading(schedule).unwrap_or_default().cron(&schedule.spec.schedule).ok();
         let runs = cron.map(|cron| {
             std::iter::successors(cron.next(now), |at| cron.next(*at)).take(RUNS).collect::<Vec<_>>()
@@ -74,7 +74,7 @@ impl Obstacle {
         }
     }
 
-    /// For the status in a list; `None` where the status says it already.
+    /// A remark for the status in a list; `None` if the status already says it.
     pub(crate) fn remark(&self) -> Option<String> {
         match self {
             Self::Invalid(_) | Self::Paused | Self::NotLookedAt => None,
@@ -88,7 +88,7 @@ impl Obstacle {
     }
 }
 
-/// What stands behind the name of the schedule in a sentence.
+/// The text after the schedule's name in a sentence.
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -121,7 +121,7 @@ fn refused(schedule: &Schedule, places: &Places) -> Option<Obstacle> {
     Some(Obstacle::Refused { location: plain(name), is })
 }
 
-/// Without `ttl` the controller's default counts, which is not known here.
+/// Without `ttl` the controller's default applies, which is unknown here.
 fn short_lived(schedule: &Schedule, runs: &[Timestamp], now: Timestamp) -> Option<Obstacle> {
     let wait = runs.first()?.duration_since(now);
     let between = runs.windows(2).filter_map(|pair| Some(pair.last()?.duration_since(*pair.first()?))).max();

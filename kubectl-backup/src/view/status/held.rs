@@ -1,4 +1,4 @@
-//! What the last good backups hold, and what has come into the cluster since they began. Pure.
+//! Compares the contents of the last good backups with objects that were created since. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,17 +7,17 @@ use jiff::Timestamp;
 use super::{Asked, Covering, Judged, Observed, Places, covering, judged, newest, split};
 use crate::{fetched::Fetched, view::stored::ResourceList};
 
-/// Names in a remark.
+/// Maximum number of names in a remark.
 const NAMED: usize = 3;
 
-/// An object of the cluster, and when it was created.
+/// An object of the cluster and its creation time.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Created {
-    /// Empty for what is in no namespace.
+    /// Empty for a cluster-scoped object.
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) at: Option<Timestamp>,
-    /// When its status was written last.
+    /// Time of the last write to its status.
     pub(crate) status_changed: Option<Timestamp>,
 }
 
@@ -34,15 +34,15 @@ pub(crate) struct ListOf {
     pub(crate) uid: String,
 }
 
-/// What is kept of the list of a backup; `None` if it has no list.
+/// The kept part of a backup's item list; `None` if the backup has no list.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Held(Option<Contents>);
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Contents {
-    /// The namespaces that it has items of.
+    /// Namespaces of which it contains items.
     namespaces: BTreeSet<String>,
-    /// The definitions of custom resources in it.
+    /// The definitions of custom resources that it contains.
     definitions: BTreeSet<String>,
 }
 
@@ -67,20 +67,20 @@ impl From<ResourceList> for Held {
     }
 }
 
-/// By the name of the backup.
+/// Keyed by the name of the backup.
 pub(crate) type HeldByBackup = HashMap<String, Fetched<Held>>;
 
-/// The last good backup of a namespace that holds something of it.
+/// The last good backup that contains something of a namespace.
 #[derive(Default)]
 pub(super) struct LastGood<'a> {
     pub(super) good: Option<&'a Judged<'a>>,
-    /// Why the newest one that is good by its scope is not it.
+    /// Why a newer backup that is good and covers the namespace was skipped.
     pub(super) passed_over: Option<String>,
-    /// The one whose list has to be read before an answer, and why it was not.
+    /// The backup whose list has to be read first, and why it was not read.
     pub(super) unread: Option<(&'a Judged<'a>, Option<&'a str>)>,
 }
 
-/// Looks from the newest to the oldest, as far as their lists are read. Without `held` the scopes of backups count.
+/// Checks backups from the newest to the oldest, as far as their lists were read. Without `held` only the scopes count.
 pub(super) fn last_good<'a>(
     namespace: &Created,
     covering: &Covering<'a>,
@@ -89,7 +89,7 @@ pub(super) fn last_good<'a>(
 ) -> LastGood<'a> {
     let mut found = LastGood::default();
     let mut all: Vec<&[&Judged<'_>]> = covering.newest.iter().map(|one| one.good.as_slice()).collect();
-    // Each scope has its backups in order: the newest of all is one of the first.
+    // Each scope's backups are sorted: the newest of all is the first of some scope.
     while let Some((first, rest)) =
         all.iter_mut().filter_map(|one| Some((*one.first()?, one))).max_by_key(|(first, _)| first.facts.began)
     {
@@ -133,7 +133,7 @@ pub(super) fn last_good<'a>(
     found
 }
 
-/// The backups whose lists have to be read next, the newest first; none when there is an answer for each namespace.
+/// The backups whose lists have to be read next, newest first; empty once there is an answer for each namespace.
 pub(crate) fn lists_to_read(seen: &Observed, installation: &str, asked: &Asked<'_>) -> Vec<ListOf> {
     let Some(held) = seen.held.known() else { return Vec::new() };
     let places = Places::of(&seen.locations);
@@ -152,7 +152,7 @@ pub(crate) fn lists_to_read(seen: &Observed, installation: &str, asked: &Asked<'
     wanted.iter().map(|facts| ListOf { name: facts.name.clone(), uid: facts.uid.clone() }).collect()
 }
 
-/// The claims of a namespace whose data its last good backup cannot hold, or may not hold.
+/// The claims of a namespace whose data its last good backup cannot contain, or may not contain.
 pub(super) fn new_claims(
     namespace: &str,
     began: Option<Timestamp>,
@@ -172,7 +172,7 @@ pub(super) fn new_claims(
     new.into_iter().chain(bound).collect()
 }
 
-/// The types that no good backup holds as far as was looked: they are younger than the last one of everything, and in no list that was
+/// Types that no good backup is known to contain: they are newer than the last backup of everything, and in no list that was
 /// read.
 pub(super) fn new_types(
     last_of_everything: Option<Timestamp>,
@@ -190,7 +190,7 @@ pub(super) fn new_types(
     new
 }
 
-/// What could not be looked at, one sentence each.
+/// Checks that could not be made, one sentence each.
 pub(super) fn unchecked(seen: &Observed) -> Vec<String> {
     let mut all = Vec::new();
     for (what, list) in [("claims", &seen.claims), ("types", &seen.types)] {
@@ -204,7 +204,7 @@ pub(super) fn unchecked(seen: &Observed) -> Vec<String> {
     all
 }
 
-/// The namespaces that need no backups: those that were named, and the installation's own.
+/// Whether a namespace needs no backups: the user excepted it, or it is the installation's own.
 pub(super) fn is_left_out(name: &str, installation: &str, asked: &Asked<'_>) -> bool {
     name == installation || backup_core::selection::IncludesExcludes::new(asked.except, &[]).names(name)
 }

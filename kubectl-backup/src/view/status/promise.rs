@@ -1,4 +1,4 @@
-//! A schedule, and what it promises. Pure.
+//! A schedule and the backups that it promises. Pure.
 
 use backup_core::{api::Schedule, restorability::Places};
 use jiff::{SignedDuration, Timestamp};
@@ -7,18 +7,18 @@ use kube::ResourceExt as _;
 use super::Scope;
 use crate::view::schedule::{Obstacle, next, reading};
 
-/// How far back the runs of a schedule are looked for.
+/// How far back past runs of a schedule are searched.
 const LONG: SignedDuration = SignedDuration::from_hours(24 * 400);
 
 pub(super) struct Promise {
     pub(super) name: String,
     pub(super) scope: Scope,
-    /// Why it makes no backups, or none that last: then it promises nothing.
+    /// Why the schedule makes no backups, or none that last: then it promises nothing.
     pub(super) obstacle: Option<Obstacle>,
     pub(super) next: Option<Timestamp>,
-    /// The last good backup began no earlier: at the last run but one, as the last may not have ended.
+    /// Earliest acceptable start of the last good backup: the last run but one, because the last one may not have ended.
     pub(super) since: Option<Timestamp>,
-    /// Between two runs.
+    /// Time between two runs.
     pub(super) every: Option<SignedDuration>,
 }
 
@@ -46,7 +46,7 @@ impl Promise {
             scope: Scope::of(&schedule.spec.template),
             obstacle,
             next: runs.first().copied(),
-            // It promises nothing of the time before it was there.
+            // A schedule promises nothing for the time before its creation.
             since: since.filter(|since| created.is_none_or(|created| created <= *since)),
             every: last.zip(since).map(|(last, since)| last.duration_since(since)),
         }

@@ -1,4 +1,4 @@
-//! The screen of `status`: what is not protected first, and few lines however many namespaces there are.
+//! The screen of `status`: unprotected namespaces first, and few lines even for many namespaces.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use crate::{
     view::table_kind::{age, dash},
 };
 
-/// Rows of namespaces that are not protected, unless all are shown.
+/// Maximum number of rows of unprotected namespaces, unless all are shown.
 const UNPROTECTED: usize = 20;
-/// Namespaces that are protected get rows up to so many; more are counted by their schedules.
+/// Up to this number protected namespaces get a row each; more are counted by schedule.
 const PROTECTED: usize = 20;
-/// Namespaces in a command that is suggested.
+/// Maximum number of namespaces in a suggested command.
 const NAMED: usize = 5;
 
 pub(crate) fn text(
@@ -122,7 +122,7 @@ fn row(one: &NamespaceStatus, now: Timestamp) -> Vec<String> {
     ]
 }
 
-/// How many are protected by each schedule, and how old the oldest of their backups is.
+/// The number of namespaces that each schedule protects, and the age of the oldest of their backups.
 fn summary(good: &[&NamespaceStatus], now: Timestamp) -> Vec<String> {
     let mut by_schedule: BTreeMap<Option<&str>, (i64, Option<Timestamp>)> = BTreeMap::new();
     for one in good {

@@ -28,7 +28,7 @@ fn name(backup: &Value) -> String {
     backup["metadata"]["name"].as_str().unwrap().to_owned()
 }
 
-/// What a list of items says that has these namespaces.
+/// The contents of a backup whose item list has these namespaces.
 fn held(namespaces: &[&str]) -> Fetched<Held> {
     let items = namespaces.iter().map(|name| (*name).to_owned()).collect();
     Fetched::Known(Held::from(crate::view::stored::ResourceList::from([("v1/Namespace".to_owned(), items)])))
@@ -68,7 +68,7 @@ fn judged_with(
     status("velero", seen, &asked, now)
 }
 
-/// Whether the namespace `shop` is protected, and the reasons.
+/// Whether namespace `shop` is protected, and the reasons.
 fn shop(backups: &[Value], schedules: &[Value], rpo: Option<i64>) -> (bool, String) {
     let status = judged(backups, schedules, rpo);
     assert_eq!(status.except, ["kube-system"]);
@@ -88,7 +88,7 @@ fn changed(mut object: Value, over: &Value) -> Value {
 
 #[test]
 fn a_namespace_is_protected_as_its_schedule_promises() {
-    // The last run is at 03:00 of the 3rd: it need not have ended.
+    // The last run was at 03:00 on the 3rd: its backup need not have ended.
     for (began, protected) in
         [("2026-11-03T03:00:10Z", true), ("2026-11-02T03:00:10Z", true), ("2026-11-02T02:59:59Z", false)]
     {
@@ -136,7 +136,7 @@ fn every_reason_is_told() {
             false,
             "schedule daily stores in location away, which is Unavailable: each backup of it is refused",
         ),
-        // Another one that covers it makes up for it.
+        // Another schedule that covers the namespace suffices.
         (
             vec![good()],
             vec![schedule("hourly", "@hourly", &json!({"storageLocation": "away"})), daily()],
@@ -284,7 +284,7 @@ fn what_is_younger_than_the_last_good_backup_is_not_in_it() {
         seen.types = Fetched::Known(vec![created("", "gadgets.example.io", "2026-11-03T04:00:00Z")]);
     };
     assert_eq!(shop(&types).3, ["gadgets.example.io"]);
-    // A newer backup of one namespace holds no type that its list does not show.
+    // A newer backup of one namespace contains only types that are in its list.
     for (definitions, new) in [(&[][..], &["gadgets.example.io"][..]), (&["gadgets.example.io"], &[])] {
         let newer = backup("newer", &["shop"], "2026-11-03T05:00:00Z", "Completed");
         let list =
@@ -296,7 +296,7 @@ fn what_is_younger_than_the_last_good_backup_is_not_in_it() {
         });
         assert_eq!(status.new_types, new);
     }
-    // What could not be looked at is told.
+    // Checks that could not be made are reported.
     let unread = judged_with(&good, &[daily()], None, |seen| {
         seen.claims = Fetched::missing("forbidden");
         seen.held = Fetched::missing("forbidden");

@@ -1,4 +1,4 @@
-//! Asynchronous operations: how far each has come.
+//! Asynchronous operations and their progress.
 
 use backup_core::operation::{Operation, OperationPhase};
 use jiff::Timestamp;
@@ -13,38 +13,38 @@ use crate::{
 #[serde(rename_all = "camelCase")]
 pub(crate) struct OperationList {
     pub(crate) of: String,
-    /// Failed ones, then those that run, then the others.
+    /// Failed operations, then running ones, then the others.
     pub(crate) items: Vec<OperationView>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct OperationView {
-    /// What it was started for: `plural.group namespace/name`.
+    /// The item that the operation belongs to: `plural.group namespace/name`.
     pub(crate) item: String,
     pub(crate) action: String,
-    /// What the action calls it.
+    /// The operation's id, chosen by the action.
     pub(crate) id: String,
     /// New, InProgress, Completed or Failed, as the server wrote it.
     pub(crate) phase: String,
     #[serde(skip)]
     pub(crate) tone: Tone,
     pub(crate) done: i64,
-    /// Units in all; 0 where the action does not say.
+    /// Total number of units; 0 if the action does not report it.
     pub(crate) total: i64,
     pub(crate) units: String,
     pub(crate) description: String,
-    /// Why it failed; while it runs, what went wrong last.
+    /// Why it failed; for a running operation, the last error.
     pub(crate) error: String,
     pub(crate) created: Option<Timestamp>,
-    /// When it began, as its action says.
+    /// Start time, reported by the action.
     pub(crate) started: Option<Timestamp>,
-    /// When that was last true, as its action says.
+    /// Time of the last update, reported by the action.
     pub(crate) updated: Option<Timestamp>,
 }
 
 impl OperationView {
-    /// "3 of 10 files", "1.0 GiB of 2.5 GiB", "3 files", or nothing.
+    /// "3 of 10 files", "1.0 GiB of 2.5 GiB", "3 files", or empty.
     pub(crate) fn progress(&self) -> String {
         // Velero's own actions write "Byte" (`pkg/backup/actions/csi/pvc_action.go`).
         let are_bytes = ["byte", "bytes"].iter().any(|unit| self.units.eq_ignore_ascii_case(unit));
@@ -59,7 +59,7 @@ impl OperationView {
         text.trim_end().to_owned()
     }
 
-    /// Why it failed, or else what its action says.
+    /// The error, or else the description by the action.
     pub(crate) fn remark(&self) -> &str {
         if self.error.is_empty() { &self.description } else { &self.error }
     }
@@ -69,7 +69,7 @@ impl OperationView {
     }
 }
 
-/// Failed ones, then those that run, then the others; the oldest first.
+/// Failed operations, then running ones, then the others; the oldest first.
 pub(crate) fn views<O: Operation>(operations: &[O]) -> Vec<OperationView> {
     let mut all: Vec<OperationView> = operations.iter().map(view).collect();
     let rank = |operation: &OperationView| match operation.tone {
@@ -108,7 +108,7 @@ fn view<O: Operation>(operation: &O) -> OperationView {
 const HEADERS: [&str; 9] = ["ITEM", "ACTION", "PHASE", "PROGRESS", "AGE", "HEARD", "REMARK", "ID", "STARTED"];
 const NARROW: usize = 7;
 
-/// The lines of a table, its header first; HEARD is how long ago an action has last said something.
+/// The lines of a table, beginning with the header; HEARD is the time since the action's last report.
 pub(crate) fn lines(
     operations: &[OperationView],
     wide: bool,

@@ -1,4 +1,4 @@
-//! What became of the data of volumes, from `-volumeinfo.json.gz` (Velero `internal/volume/volumes_information.go`, v1.18).
+//! The outcome for the data of volumes, from `-volumeinfo.json.gz` (Velero `internal/volume/volumes_information.go`, v1.18).
 
 use backup_core::volume_data::{NOTHING_SAVED, SNAPSHOT_FAILED};
 use serde::{Deserialize, Serialize};
@@ -8,19 +8,19 @@ use crate::print::plain;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", from = "Entry")]
 pub(crate) struct VolumeView {
-    /// `namespace/claim`, or the name of the volume where no claim is known.
+    /// `namespace/claim`, or the name of the volume if its claim is unknown.
     pub(crate) claim: String,
-    /// How its data was saved or brought back: `CSI snapshot`, for example; empty if it was not.
+    /// How its data was saved or restored: `CSI snapshot`, for example; empty if it was not.
     pub(crate) method: String,
     pub(crate) succeeded: Option<bool>,
-    /// Bytes; 0 where the file does not say.
+    /// Size (bytes); 0 if the file does not contain it.
     pub(crate) size: i64,
-    /// What the storage system calls the snapshot.
+    /// Name of the snapshot in the storage system.
     pub(crate) handle: String,
     pub(crate) skipped: Option<String>,
 }
 
-/// An entry of the file, as far as it matters here. Those of backups and of restores differ in a few names.
+/// The needed fields of an entry. Entries of backups and of restores differ in a few names.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Entry {
@@ -46,7 +46,7 @@ struct Snapshot {
     snapshot_handle: Option<String>,
 }
 
-/// A volume of a pod whose files were read, or are to be written, through the pod.
+/// A pod volume whose files were read, or are to be written, through the pod.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct PodVolume {
@@ -90,7 +90,7 @@ impl From<Entry> for VolumeView {
 }
 
 impl VolumeView {
-    /// Its name, and why its data is not in the backup, if it is not.
+    /// Name of the volume, and why its data is not in the backup, if so.
     pub(crate) fn missing_data(&self) -> (String, Option<String>) {
         let why = match (&self.skipped, self.succeeded) {
             (Some(why), _) if why.is_empty() => Some(NOTHING_SAVED.to_owned()),

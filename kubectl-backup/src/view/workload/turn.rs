@@ -1,4 +1,4 @@
-//! Who has the turn before a Backup or Restore, in words. Pure.
+//! Describes whose turn comes before a Backup or Restore. Pure.
 
 use kube::ResourceExt as _;
 
@@ -17,7 +17,7 @@ pub(super) fn waits_for_turn(lock: Option<&LockView>, stage: Stage) -> Option<Ve
     Some(Verdict::new(Tone::Busy, format!("It waits for its turn{behind}.")))
 }
 
-/// What an object that has not begun waits for, by its entry in the ledger.
+/// What an unstarted object waits for, by its entry in the ledger.
 pub(crate) fn turn<W: Workload>(work: &W, ledger: Option<&backup_lock::Ledger>) -> Option<String> {
     let (namespace, name) = (work.namespace().unwrap_or_default(), work.name_any());
     let uid = work.uid().unwrap_or_default();
@@ -25,7 +25,7 @@ pub(crate) fn turn<W: Workload>(work: &W, ledger: Option<&backup_lock::Ledger>) 
     waits_for_turn(Some(&lock), work.status().stage).map(|verdict| verdict.sentence)
 }
 
-/// One sentence for each claim that it cannot stand beside.
+/// One sentence for each claim that it conflicts with.
 pub(super) fn in_the_way(lock: Option<&LockView>) -> Vec<String> {
     let Some(lock) = lock.filter(|lock| !lock.is_active()) else { return Vec::new() };
     let sentence = |HolderView { kind, namespace, name, state, since }: &HolderView| {

@@ -8,7 +8,7 @@ use crate::history::{
     record::{Life, Record},
 };
 
-/// The order of phases, of Backups and Restores (Velero `pkg/apis/velero/v1`, v1.18). A phase that is not here is not known.
+/// The order of phases, of Backups and Restores (Velero `pkg/apis/velero/v1`, v1.18). Other phases are unknown.
 const ORDER: [(&str, u8); 15] = [
     ("", 0),
     ("New", 0),
@@ -36,7 +36,7 @@ fn of_the_engine(record: &Record) -> impl Iterator<Item = &Life> {
     record.lives.values().filter(|life| !life.guarded)
 }
 
-/// P4: what ended with contents is in the bucket, with the end that the cluster has.
+/// P4: a backup that ended with contents is in the bucket, with the same final phase as in the cluster.
 pub(super) fn ends_are_stored(record: &Record, found: &mut Vec<Violation>) {
     for life in of_the_engine(record).filter(|life| !life.is_imported()) {
         let Some(stored) = &life.stored else { continue };
@@ -48,7 +48,7 @@ pub(super) fn ends_are_stored(record: &Record, found: &mut Vec<Violation>) {
     }
 }
 
-/// P5: each phase lies behind the one before it; what has failed in part does not become Completed.
+/// P5: each phase comes after the one before it; a partially failed object does not become Completed.
 pub(super) fn phases_move_forward(record: &Record, found: &mut Vec<Violation>) {
     for life in of_the_engine(record) {
         let phases: Vec<&str> = life.phases.iter().map(|(phase, _)| phase.as_str()).collect();
@@ -66,10 +66,10 @@ pub(super) fn phases_move_forward(record: &Record, found: &mut Vec<Violation>) {
     }
 }
 
-/// P6 and P7: neither an outage nor a crash is a reason to fail. There is one if a person took the claim, deleted it or
-/// cancelled it, if its name was in the bucket already, or if it landed when its claim had been collected.
+/// P6 and P7: neither an outage nor a crash is a reason to fail. Reasons are: a user released the claim by force, deleted or
+/// cancelled the object; its name was in the bucket already; or it was stored after its claim had been collected.
 pub(super) fn failed_for_a_reason(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
-    // The engine that the kit plays ends as Failed whatever lost its claim.
+    // The engine that the kit plays ends every object that lost its claim as Failed.
     if !rules.controllers {
         return;
     }
@@ -87,7 +87,7 @@ pub(super) fn failed_for_a_reason(record: &Record, rules: Rules, found: &mut Vec
     }
 }
 
-/// P8: operations end by their deadline, or as soon after it as whatever was down may take to come back.
+/// P8: operations end by their deadline, plus the time that stopped programs may take to come back.
 pub(super) fn operations_end(record: &Record, rules: Rules, found: &mut Vec<Violation>) {
     for life in of_the_engine(record) {
         let waits = |phase: &str| phase.starts_with("WaitingForPluginOperations");
@@ -106,11 +106,11 @@ pub(super) fn operations_end(record: &Record, rules: Rules, found: &mut Vec<Viol
     }
 }
 
-/// The deadline that the kit gives to operations.
+/// Deadline that the kit gives to operations.
 pub(crate) const OPERATIONS: Duration = Duration::from_secs(10);
 
-/// P9: what comes from a bucket has ended, does not come back once its deletion was carried out, and stays as long as it is in
-/// the bucket.
+/// P9: a backup imported from a bucket has ended, does not come back after its deletion was carried out, and stays as long as
+/// it is in the bucket.
 pub(super) fn synchronisation_is_safe(record: &Record, found: &mut Vec<Violation>) {
     for life in of_the_engine(record).filter(|life| life.object.kind == Kind::Backup) {
         let name = &life.object.name;

@@ -1,4 +1,4 @@
-//! Handmade histories: a good one, and for each rule ones that it must find fault with.
+//! Handmade histories: a good one, and bad ones that each rule must detect.
 
 mod outcomes;
 
@@ -15,7 +15,7 @@ const RULES: Rules = Rules {
     controllers: true,
 };
 
-/// A moment at which revision and seconds go together.
+/// A moment whose revision and seconds are the same number.
 fn at(moment: u64) -> At {
     At { revision: moment, time: Duration::from_secs(moment) }
 }
@@ -24,7 +24,7 @@ fn seconds(moment: u64) -> Duration {
     Duration::from_secs(moment)
 }
 
-/// An object as it is told in a test: kind by the first letter of its name, uid `uid-<name>`.
+/// An object by its name in a test: kind by the first letter, uid `uid-<name>`.
 fn object(name: &str) -> Object {
     let kind = if name.starts_with('r') { Kind::Restore } else { Kind::Backup };
     Object { kind, name: name.to_owned(), area: Area(1) }
@@ -168,11 +168,11 @@ fn a_history_without_a_conflict_shows_nothing() {
 #[test]
 fn work_of_two_that_conflict_at_the_same_time_is_found() {
     assert_eq!(broken(&good().worked("r", 15, 18, 1)), [Promise::WorkApart]);
-    // Without an end it goes on.
+    // Work without an end continues.
     let mut endless = good();
     endless.work[0].end = None;
     assert!(broken(&endless).contains(&Promise::WorkApart));
-    // Two backups may.
+    // Two backups may work at the same time.
     assert_eq!(broken(&good().worked("b2", 12, 18, 0)), []);
 }
 
@@ -195,7 +195,7 @@ fn a_restore_whose_claim_was_taken_by_force_has_to_stop_writing() {
     assert_eq!(taken(37), [Promise::UnderClaim]);
 }
 
-/// The good history, where real controllers began at these times.
+/// The good history, with real controllers that began at these times.
 fn began(backup: u64, restore: u64) -> Record {
     let mut record = good();
     record.work.clear();
@@ -213,7 +213,7 @@ fn the_phases_of_real_controllers_are_their_work() {
     };
     assert_eq!(worked(began(12, 32)), []);
     assert_eq!(worked(began(12, 13)), [Promise::WorkApart, Promise::UnderClaim]);
-    // The claim of the backup was taken before the restore began.
+    // The claim of the backup was released by force before the restore began.
     assert_eq!(worked(began(12, 13).released("b", 12)), [Promise::UnderClaim]);
 }
 
@@ -224,7 +224,7 @@ fn work_that_begins_without_a_claim_is_found() {
     let taken = |moment| began(12, moment).claimed("r", &[(29, Some(31))]).released("r", 31);
     assert_eq!(broken(&taken(34)), []);
     assert_eq!(broken(&taken(35)), [Promise::UnderClaim]);
-    // It was on its way to an API server that was stopped, and nothing was done.
+    // The start was on its way to an API server that was stopped, and no work followed.
     let failed = |moment| {
         let mut record = taken(moment);
         record.lives.get_mut(&uid("r")).unwrap().phase = "Failed".to_owned();
@@ -252,17 +252,17 @@ fn two_claims_that_conflict_in_one_ledger_are_found() {
 
 #[test]
 fn two_objects_that_conflict_and_are_stored_together_are_found() {
-    // With no claims at all, as behind a webhook that only looks.
+    // Without any claims, as behind the naive webhook.
     let mut naive = good().lived("r", 15, Some(40));
     naive.standings.clear();
     assert_eq!(broken(&naive), [Promise::AdmittedApart]);
-    // The claim was dropped while its object was at it.
+    // The claim was dropped while its object was being worked on.
     let dropped =
         good().claimed("b", &[(9, Some(14))]).lived("r", 16, Some(40)).claimed("r", &[(15, Some(41))]);
     assert!(broken(&dropped).contains(&Promise::AdmittedApart));
 }
 
-/// A backup gives its place back when only its bucket has still to take it.
+/// A backup gives its place back when only the upload to its bucket is left.
 #[test]
 fn a_backup_that_rests_is_in_the_way_of_none() {
     let rests = |times: &[(u64, u64)]| {
@@ -278,14 +278,14 @@ fn a_backup_that_rests_is_in_the_way_of_none() {
         broken(&record)
     };
     assert_eq!(rests(&[(14, 20)]), []);
-    // It began too late to rest, and it works again.
+    // It gave its claim back too late, and works again.
     assert_eq!(rests(&[(17, 20)]), [Promise::AdmittedApart]);
     assert_eq!(rests(&[(14, 17)]), [Promise::WorkApart, Promise::AdmittedApart]);
-    // It asked for its claim in between, in vain.
+    // It asked for its claim in between and was refused.
     assert_eq!(rests(&[(14, 17), (18, 20)]), []);
 }
 
-/// It came to rest three seconds after that. Seen once in 13,000 histories.
+/// It gave its claim back three seconds after the forced release. Seen once in 13,000 histories.
 #[test]
 fn work_whose_claim_was_taken_by_force_ends_then_also_if_it_rests_later() {
     let mut record = good().lived("r", 15, Some(40)).claimed("r", &[(15, Some(41))]);
@@ -300,7 +300,8 @@ fn work_whose_claim_was_taken_by_force_ends_then_also_if_it_rests_later() {
     assert_eq!((of_backup.begin, of_backup.end), (seconds(12), Some(seconds(14))));
 }
 
-/// It let its claim go before its finalizer, and the API server took a moment to remove it. Seen once in 7,000 histories.
+/// Its claim was freed before its finalizer was removed, and the API server took a moment to remove it. Seen once in 7,000
+/// histories.
 #[test]
 fn what_is_deleted_and_has_freed_its_claim_is_in_the_way_of_none() {
     let let_go = |deleted: u64| {
@@ -316,7 +317,7 @@ fn what_is_deleted_and_has_freed_its_claim_is_in_the_way_of_none() {
     assert_eq!(let_go(15), [Promise::AdmittedApart]);
 }
 
-/// Stored at 35, when its claim had been collected after the grace, and the restore was there: the one exception.
+/// Stored at 35, when its claim had been collected after the grace, while the restore was there: the one exception.
 fn late() -> Record {
     good().lived("b3", 35, Some(36)).claimed("b3", &[(22, Some(25))])
 }
@@ -328,7 +329,7 @@ fn a_late_arrival_is_no_fault_unless_its_claim_was_collected_too_soon() {
     assert_eq!(broken(&late().claimed("b3", &[(22, Some(23))])), [Promise::AdmittedApart]);
     // It may not work.
     assert_eq!(broken(&late().worked("b3", 35, 36, 1)), [Promise::WorkApart]);
-    // Etcd told late of the claim: it had been admitted before. That says nothing of a later claim.
+    // Etcd reported the claim late: the object had been admitted before. That proves nothing about a later claim.
     let mut told_late = late().claimed("b3", &[(24, Some(25))]);
     told_late
         .reviews
@@ -339,7 +340,7 @@ fn a_late_arrival_is_no_fault_unless_its_claim_was_collected_too_soon() {
     assert_eq!(broken(&told_late.claimed("b3", &[(22, Some(23)), (24, Some(25))])), [Promise::AdmittedApart]);
 }
 
-/// Seen once in 1,574 histories: it was stored 0.2 s before its claim was collected, and 3 s after it had been made.
+/// Seen once in 1,574 histories: stored 0.2 s before its claim was collected, and 3 s after the claim was made.
 #[test]
 fn what_lands_between_the_look_and_the_write_that_collects_its_claim_lands_late() {
     let landed = |created| good().lived("b3", created, Some(36)).claimed("b3", &[(20, Some(29))]);
@@ -361,9 +362,9 @@ fn a_denied_creation_that_is_stored_is_found() {
 fn a_claim_that_stands_too_long_is_found() {
     // After its object has ended.
     assert_eq!(broken(&good().claimed("r", &[(29, Some(51))]).closed(60)), [Promise::Freed]);
-    // At the end of all.
+    // At the end of the history.
     assert_eq!(broken(&good().claimed("r", &[(29, None)])), [Promise::Freed]);
-    // Of an object that never came.
+    // The object was never stored.
     assert_eq!(broken(&good().claimed("b4", &[(42, Some(43))])), []);
     assert_eq!(broken(&good().claimed("b4", &[(42, Some(55))]).closed(60)), [Promise::Freed]);
     // The clock begins at the end of the work.
@@ -381,7 +382,7 @@ fn a_refusal_that_names_nobody_or_somebody_who_was_over_is_found() {
     ] {
         assert_eq!(broken(&good().refused("r", sent, text)), [Promise::RefusedForAReason], "{sent} {text}");
     }
-    // Who has only a place in the ledger may be named, too.
+    // An object that only has a place in the ledger may be named, too.
     let reserved = good().claimed("b4", &[(42, Some(45))]);
     assert_eq!(broken(&reserved.refused("r", 43, "Backup velero/b4 was admitted and is not stored yet")), []);
 }
@@ -399,7 +400,7 @@ fn a_place_for_a_name_that_is_stored_is_found() {
     };
     assert_eq!(again(12, None), [Promise::StoredNameTakesNothing]);
     assert_eq!(again(12, Some(14)), [Promise::StoredNameTakesNothing]);
-    // It was sent before the other was stored, or that was being deleted.
+    // It was sent before the other was stored, or while that was being deleted.
     assert_eq!(again(9, None), []);
     assert_eq!(again(12, Some(13)), []);
 }
@@ -414,11 +415,11 @@ fn a_leader_that_goes_on_without_its_lease_and_a_lease_that_is_made_too_soon_are
     assert_eq!(gone("velero", 29, Some(44)), []);
     assert_eq!(gone("velero", 28, Some(43)), [Promise::OneLeader]);
     assert_eq!(gone("velero", 28, None), [Promise::OneLeader]);
-    // That of another installation, and one by the next leader.
+    // A Lease of another installation, and a write by the next leader.
     assert_eq!(gone("second-velero", 28, Some(43)), []);
     assert_eq!(gone("velero", 24, Some(39)), []);
     assert_eq!(gone("velero", 29, Some(41)), [Promise::OneLeader]);
-    // A phase that changes says it, too; the empty one is not the controller's.
+    // A changed phase proves it, too; the empty phase is not set by the controller.
     let moved = |phase: &str, moment: u64| {
         let mut record = good();
         record.leaderless.push(("velero".to_owned(), Span { from: at(25), until: Some(at(40)) }));

@@ -1,4 +1,4 @@
-//! Real controllers, of two installations that share one ledger, and what their restores restore.
+//! Real controllers, of two installations that share one ledger, and the items that their restores restore.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -27,13 +27,13 @@ use crate::{
     world::controllers::{is_of, lease_holder},
 };
 
-/// The namespaces of the controllers: the first installation has two, of which one leads.
+/// The namespaces of the controllers: the first installation has two controllers, one of which leads.
 pub(super) const HOMES: [&str; 3] = [NAMESPACE, NAMESPACE, SECOND];
 /// Items in each namespace of a source: enough for a slow restore to take a while.
 const ITEMS: [(bool, usize); 2] = [(false, 6), (true, 60)];
 const SOON: Duration = Duration::from_mins(1);
 
-/// Starts them behind a tap, and makes the backups that restores are from.
+/// Starts the controllers behind a tap, and makes the backups for restores.
 pub(super) async fn start(
     world: &World,
     tap: SocketAddr,
@@ -89,8 +89,8 @@ pub(super) async fn start(
     Ok(volumes)
 }
 
-/// Plays a storage driver, and makes a claim whose snapshots become ready and one whose snapshots never do. None where the
-/// definitions of snapshots cannot be had.
+/// Plays a storage driver, and makes a claim whose snapshots become ready and one whose snapshots never do. `None` where the
+/// definitions of snapshots are unavailable.
 async fn volumes(client: &Client) -> anyhow::Result<Option<SnapshotController>> {
     let driver = match SnapshotController::start(client).await {
         Err(error) if error.is::<Skip>() => return Ok(None),
@@ -109,7 +109,7 @@ fn namespaces(slow: bool) -> Vec<String> {
     (0..NAMESPACES).map(|index| plan::namespace(&format!("{}-", Whose::source(slow)), index)).collect()
 }
 
-/// Stops or kills the leader that works on an object whose history is to bring that about.
+/// Stops or kills the leader that works on an object whose history is to trigger that.
 pub(super) async fn hit(
     client: Client,
     timeline: Arc<Timeline>,

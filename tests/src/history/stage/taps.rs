@@ -1,4 +1,4 @@
-//! The three places where single requests are watched and hit.
+//! The three places where single requests are observed and faults applied.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::history::{
     whose::{ATTEMPT, is_slow},
 };
 
-/// Who writes the ledger through a tap.
+/// The program that writes the ledger through a tap.
 #[derive(Clone, Copy)]
 pub(crate) enum Writer {
     /// The webhook replica of this number.
@@ -26,10 +26,10 @@ pub(crate) enum Writer {
 /// Between a writer of the ledger and the API servers.
 #[derive(Clone)]
 pub(crate) struct ToApi {
-    /// Speaks to the API servers.
+    /// For requests to the API servers.
     pub http: reqwest::Client,
     pub faults: Arc<Faults>,
-    /// Who is behind it.
+    /// The program behind it.
     pub writer: Writer,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct ToApi {
 pub(crate) struct ToWebhook {
     pub http: reqwest::Client,
     pub faults: Arc<Faults>,
-    /// Where reviews are written down.
+    /// Where reviews are recorded.
     pub timeline: Arc<Timeline>,
 }
 
@@ -47,17 +47,17 @@ pub(crate) fn to_api(state: ToApi) -> Router {
     Router::new().fallback(between_writer_and_api).with_state(state)
 }
 
-/// Passes a client's requests on, and loses the answer to what was done.
+/// Passes a client's requests on, and loses the answers.
 pub(crate) fn for_clients(http: reqwest::Client, faults: Arc<Faults>) -> Router {
     Router::new().fallback(between_client_and_api).with_state((http, faults))
 }
 
-/// Passes reviews on, writes down what was asked and answered, and may lose the answer.
+/// Passes reviews on, records requests and answers, and may lose the answer.
 pub(crate) fn to_webhook(state: ToWebhook) -> Router {
     Router::new().fallback(between_api_and_webhook).with_state(state)
 }
 
-/// What a write of an item takes in a slow history.
+/// Duration of the write of an item in a slow history.
 const SLOW: Duration = Duration::from_millis(800);
 
 async fn between_writer_and_api(State(state): State<ToApi>, request: tap::Request) -> Response {
@@ -138,7 +138,7 @@ async fn between_api_and_webhook(State(state): State<ToWebhook>, request: tap::R
     if allowed == Some(true) && !review.dry_run {
         match state.faults.admitted(review.attempt) {
             Some(Point::WebhookReplyCut | Point::ApiServerKilled) => return tap::cut(),
-            // Time to go away.
+            // Time for the client to disconnect.
             Some(Point::ClientGone) => tokio::time::sleep(Duration::from_millis(10)).await,
             _ => {}
         }
@@ -152,7 +152,7 @@ fn item_of(path: &str) -> Option<u64> {
     what.starts_with("configmaps").then(|| plan::number_of(namespace))?
 }
 
-/// What a review of a creation is about, if it is one of a history.
+/// The creation that a review is about, if it belongs to a history.
 fn created(body: &[u8]) -> Option<(u64, Review)> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let request = &body["request"];

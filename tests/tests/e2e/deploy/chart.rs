@@ -14,7 +14,7 @@ crate::tests! {
     a_value_that_the_chart_does_not_know_is_refused,
 }
 
-/// One choice, as an overlay, as values of the chart, and as flags of the command.
+/// One choice of options: as an overlay, as values of the chart, and as flags of the command.
 struct Choice {
     namespace: &'static str,
     overlay: &'static str,
@@ -76,7 +76,7 @@ type Objects = BTreeMap<(String, String, String), Value>;
 fn by_name(objects: Vec<Value>) -> Objects {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let objects = objects.into_iter().filter(|object| !object.is_null()).map(|mut object| {
-        // Kustomize gives a namespace to kinds that it does not know, and kubectl does not send it.
+        // Kustomize sets a namespace on kinds that it does not know, and kubectl does not send it.
         if !kind(&text(&object["kind"])).is_some_and(|kind| kind.namespaced)
             && let Some(metadata) = object["metadata"].as_object_mut()
         {
@@ -108,7 +108,7 @@ async fn the_chart_makes_what_kustomize_makes(world: &mut World) -> anyhow::Resu
     let helm = world.helm()?;
     for Choice { namespace, overlay, values, .. } in &CHOICES {
         let mut wanted = by_name(render(world, overlay).await?);
-        // Helm makes the namespace, if it is asked to.
+        // Helm creates the namespace, if requested.
         wanted.retain(|(kind, ..), _| kind != "Namespace");
         let values = helm.values(values)?;
         let chart = Helm::chart();
@@ -136,7 +136,7 @@ async fn the_command_makes_what_kustomize_makes(world: &mut World) -> anyhow::Re
         let made = world.kubectl_backup().succeeds(&[&args[..], flags].concat()).await?;
         let mut found = by_name(serde_saphyr::from_multiple(&made.stdout)?);
         for ((kind, _, name), object) in &mut found {
-            // How it was installed, for the next upgrade.
+            // The options of the installation, for the next upgrade.
             let annotations = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
             let options = annotations.and_then(|annotations| annotations.remove("kubectl-backup/options"));
             ensure!(options.is_some() == (kind == "Deployment" && name == "backup-webhook"), "{kind} {name}");

@@ -1,4 +1,4 @@
-//! Beside another server: nothing of that server is brought along, and nothing of it can be written.
+//! Beside another server: none of that server's objects are installed, and none can be written.
 
 use backup_core::labels::LEDGER_ANNOTATION;
 use backup_tests::{binaries::Programs, install, process::Process};
@@ -37,7 +37,7 @@ async fn a_guard_keeps_its_ledger_with_rights_to_read_only(world: &mut World) ->
     for kind in ["CustomResourceDefinition", "Namespace"] {
         ensure!(of_kind(&objects, kind).next().is_none(), "a guard brings a {kind}");
     }
-    // The kit has installed an engine: its controller gets the roles that a guard's has.
+    // The kit has installed an engine: its controller gets the roles of a guard's controller.
     let discovery = Discovery::new(world.client.clone()).run_aggregated().await?;
     for kind in ["ClusterRole", "Role"] {
         for role in of_kind(&objects, kind).filter(|role| role["metadata"]["name"] == "backup-controller") {
@@ -71,7 +71,7 @@ async fn a_guard_keeps_its_ledger_with_rights_to_read_only(world: &mut World) ->
         may(world, verb, group, resource, namespace, allowed).await?;
     }
 
-    // With these it starts, leads, and frees the place of what is gone.
+    // With these rights the controller starts, leads, and frees the claim of an object that is gone.
     let kubeconfig = world.person("backup-controller", None).await?;
     let program = &Programs::build("dev")?.controller;
     let args = ["--namespace=velero", "--guard=velero", "--metrics-address=127.0.0.1:0", "--orphan-grace=1s"];
@@ -87,7 +87,7 @@ async fn a_guard_keeps_its_ledger_with_rights_to_read_only(world: &mut World) ->
     Ok(())
 }
 
-/// Waits until the API server says so.
+/// Waits until the API server gives this answer about a right.
 async fn may(
     world: &World,
     verb: &str,
@@ -110,7 +110,7 @@ async fn may(
     .await
 }
 
-/// Waits until the ledger has a claim of the backup, or none any more.
+/// Waits until the ledger has a claim of the backup, or until it has none.
 async fn holds(world: &World, expected: bool) -> anyhow::Result<()> {
     let leases: Api<Lease> = world.api();
     eventually(&format!("the ledger holds the backup: {expected}"), SOON, async || {

@@ -1,4 +1,4 @@
-//! What the images are made of, as far as their recipe says it.
+//! The contents of the images, as far as the Dockerfile says.
 
 use backup_tests::binaries::root;
 
@@ -21,7 +21,7 @@ async fn images_have_authorities_and_no_shell_and_are_no_root(_: &mut World) -> 
     ensure!(system.contains("cp /etc/ssl/certs/ca-certificates.crt "), "no authorities: {system}");
     let build = stages.iter().find(|stage| stage.contains(" AS build\n")).context("no stage build")?;
     ensure!(build.contains("cargo build --release --locked "), "not what Cargo.lock says: {build}");
-    // The compiler is the machine's own, the programs are the platform's.
+    // The compiler is for the build machine, the programs are for the target platform.
     for stage in [build, system] {
         ensure!(
             stage.contains("--platform=$BUILDPLATFORM ") && stage.contains("\nARG TARGETARCH\n"),

@@ -1,4 +1,4 @@
-//! What is shipped for Prometheus and Grafana, and what both programs serve.
+//! The files shipped for Prometheus and Grafana, and the metrics of both programs.
 
 use std::{collections::BTreeSet, io::ErrorKind};
 
@@ -17,7 +17,7 @@ crate::tests! {
     a_registration_that_lets_requests_pass_is_measured_and_told,
 }
 
-/// By promtool, over deploy/monitoring/alerts_test.yaml.
+/// Checked by promtool with deploy/monitoring/alerts_test.yaml.
 async fn alerts_fire_when_they_should_and_not_otherwise(_: &mut World) -> anyhow::Result<()> {
     for args in [["check", "rules", "alerts.yaml"], ["test", "rules", "alerts_test.yaml"]] {
         let mut promtool = tokio::process::Command::new("promtool");
@@ -52,7 +52,7 @@ async fn what_is_served_is_what_the_reference_says(world: &mut World) -> anyhow:
     world.back_up("scraped", of_namespaces(&["scraped"])).await?;
     let webhook = *world.webhook_health.first().context("no webhook")?;
     let controller = *world.controller_health.first().context("no controller")?;
-    // A replica looks every ten seconds, and was started before there was one.
+    // A replica checks every ten seconds, and was started before the registration existed.
     eventually("the webhook has seen its registration", Duration::from_secs(15), async || {
         let text = reqwest::get(format!("http://{webhook}/metrics")).await?.text().await?;
         let seen = text.contains("backup_webhook_registered{registration=\"backup-webhook\"} 1");
@@ -94,7 +94,7 @@ async fn what_is_served_is_what_the_reference_says(world: &mut World) -> anyhow:
     let now = jiff::Timestamp::now().as_second();
     let end = value("backup_webhook_certificate_end_timestamp_seconds")?;
     ensure!(end > now, "the certificate from a file ends at {end}");
-    // The kit has turned synchronisation off.
+    // The kit has disabled synchronisation.
     ensure!(value("velero_backup_sync_period_seconds{backup_location_name=\"default\"}").is_err());
     Ok(())
 }
@@ -137,7 +137,7 @@ async fn a_registration_that_lets_requests_pass_is_measured_and_told(
     measured(1).await
 }
 
-/// Whether a line of what is served is a series of this metric: its name, and exactly its labels.
+/// Whether a line of the metrics is a series of this metric: its name, and exactly its labels.
 fn is_of(sample: &str, metric: &Description) -> bool {
     let (series, _value) = sample.rsplit_once(' ').unwrap_or((sample, ""));
     let (name, labels) = series.split_once('{').unwrap_or((series, ""));

@@ -1,4 +1,4 @@
-//! The programs as they are rendered: what runs, where, as whom, and what is left when they are removed.
+//! The rendered programs: what runs, where, with which users and accounts, and what is left when they are removed.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ fn array(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The command is the one of docs/operate/install.md, with the server's word on what it would delete.
+/// The command is the one of docs/operate/install.md; the server lists what it would delete.
 async fn removing_the_programs_leaves_everything_they_worked_on(world: &mut World) -> anyhow::Result<()> {
     let page = std::fs::read_to_string(root().join("docs/operate/install.md"))?;
     let uninstall = page.split("## Uninstall").nth(1).context("no chapter on how to uninstall")?;
@@ -55,7 +55,7 @@ async fn removing_the_programs_leaves_everything_they_worked_on(world: &mut Worl
     for kept in ["namespace/", "customresourcedefinition", "secret/", "velero.io/", "lease", "configmap/"] {
         ensure!(!deleted.iter().any(|name| name.starts_with(kept)), "{kept} in {deleted:?}");
     }
-    // All that there is was asked about, also what the kit does not install.
+    // Every object was checked, including kinds that the kit does not install.
     let objects = programs(world, "").await?;
     for kind in ["Namespace", "CustomResourceDefinition", "Secret"] {
         ensure!(of_kind(&objects, kind).next().is_none(), "deploy holds a {kind}");
@@ -75,7 +75,7 @@ async fn removing_the_programs_leaves_everything_they_worked_on(world: &mut Worl
     Ok(())
 }
 
-/// OpenShift gives each namespace users and groups of its own, and refuses every other number.
+/// OpenShift assigns users and groups to each namespace, and refuses all others.
 async fn programs_run_as_whoever_the_cluster_gives_them(world: &mut World) -> anyhow::Result<()> {
     let objects = programs(world, "").await?;
     for (name, deployment) in deployments(&objects)? {
@@ -167,7 +167,7 @@ async fn every_port_is_the_one_that_is_listened_on(world: &mut World) -> anyhow:
             for port in array(&service["spec"]["ports"]) {
                 let target = named.get(&(of, port["targetPort"].to_string()));
                 let target = target.with_context(|| format!("{of} has no port for {port}"))?;
-                // A Service without an address of its own leads to the port that clients ask.
+                // A headless Service leads to the port that clients use.
                 let headless = service["spec"]["clusterIP"] == "None";
                 ensure!(!headless || port["port"] == *target, "{port} and not {target}");
             }
@@ -177,7 +177,7 @@ async fn every_port_is_the_one_that_is_listened_on(world: &mut World) -> anyhow:
         let webhook = deployments(&objects)?["backup-webhook"].to_string();
         ensure!(webhook.contains(&peers), "no {peers}: {webhook}");
     }
-    // What a private control plane of GKE reaches without a rule is 443 and 10250.
+    // Without a firewall rule, a private control plane of GKE reaches only 443 and 10250.
     let webhook = programs(world, "").await?;
     let webhook = deployments(&webhook)?["backup-webhook"].to_string();
     ensure!(webhook.contains("--listen=0.0.0.0:10250"), "{webhook}");

@@ -1,4 +1,4 @@
-//! What a release is made of, as far as the files say it.
+//! The contents of a release, as far as the files say.
 
 use std::collections::BTreeSet;
 
@@ -37,8 +37,8 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The shape of a plugin's manifest is that of krew's `api/v1alpha2`, and what krew checks of it: a name of small letters, a
-/// version, a short description of one line, and of each platform a selector, an archive, its checksum and the program in it.
+/// A plugin's manifest has the shape of krew's `api/v1alpha2`, and passes krew's checks: a name in lower case, a version, a
+/// one-line short description, and for each platform a selector, an archive, its checksum and its program.
 async fn a_release_builds_the_plugin_for_each_platform_of_krew(_: &mut World) -> anyhow::Result<()> {
     let krew = yaml("deploy/krew/backup.yaml")?;
     let version = format!("v{}", env!("CARGO_PKG_VERSION"));
@@ -81,7 +81,7 @@ async fn a_release_is_checked_before_anything_is_published(_: &mut World) -> any
             one => vec![one.clone()],
         };
         ensure!(needs.iter().all(|need| jobs.contains_key(text(need))), "{name} needs {needs:?}");
-        // What can write waits for all checks.
+        // Jobs that can write wait for all checks.
         let writes = job["permissions"].as_object().is_some_and(|all| all.values().any(|one| one == "write"));
         let waits = ["test", "plugin", "images"].iter().any(|need| needs.contains(&json!(need)));
         ensure!(!writes || waits, "{name} publishes what nothing has checked");
@@ -100,7 +100,7 @@ async fn a_release_is_checked_before_anything_is_published(_: &mut World) -> any
             "deploy/krew/backup.yaml",
         ],
     )?;
-    // The same programs as in CI, and no other version of cargo-deny than there.
+    // The same programs as in CI, and the same version of cargo-deny.
     let ci = read(".ci/run")?;
     let install = "cargo install --locked cargo-deny --version ";
     let version = |text: &str| -> Option<String> {

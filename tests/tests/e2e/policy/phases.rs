@@ -1,4 +1,4 @@
-//! The phase of an engine's object is its controller's to write; a glass can be broken, by those who may, for a reason.
+//! Only the controller may write the phase of an engine's object; users with the permission may break the glass, for a reason.
 
 use backup_tests::people::{BREAKER, CONTROLLER, EDITOR, OPERATOR, People, WEBHOOK, object, refused};
 use kube::api::{Patch, PatchParams};
@@ -21,7 +21,7 @@ const REASON: &str = "backup-lock/break-glass";
 
 async fn the_phase_of_an_object_is_its_controllers_to_move(world: &mut World) -> anyhow::Result<()> {
     let cast = People::of(world).await?;
-    // From, to, and whether anybody may.
+    // From, to, and whether any user may.
     let table = [
         ("", "New", true),
         ("New", "", true),
@@ -46,7 +46,7 @@ async fn the_phase_of_an_object_is_its_controllers_to_move(world: &mut World) ->
         for (from, to, anybody) in table {
             let what = format!("{kind} from {from:?} to {to:?}");
             stored(&ours, kind, "moved", from).await.with_context(|| what.clone())?;
-            // Neither operators of the lock nor the webhook are the controller.
+            // Neither operators of the lock nor the webhook have the controller's rights.
             for who in [EDITOR, OPERATOR, BREAKER, WEBHOOK] {
                 let theirs = cast.objects(who, kind).await?;
                 let result = theirs.patch("moved", &dry(), &phase(to)).await;
@@ -81,7 +81,7 @@ async fn objects_arrive_new_or_ended_and_never_at_work(world: &mut World) -> any
             refused(result, "only backup-controller moves the phase")
                 .with_context(|| format!("{kind} in {arrives}"))?;
         }
-        // Server-side apply creates and changes with one verb.
+        // Server-side apply creates and changes with the same verb.
         let apply = PatchParams { dry_run: true, ..PatchParams::apply("pipeline") };
         let running = with_phase(kind, "arrives", "InProgress")?;
         refused(theirs.patch("arrives", &apply, &Patch::Apply(&running)).await, "only backup-controller")?;
@@ -90,7 +90,7 @@ async fn objects_arrive_new_or_ended_and_never_at_work(world: &mut World) -> any
     Ok(())
 }
 
-/// A forged answer would free the claim of the request late, and have the others of that backup forgotten.
+/// A forged answer would free the claim of the request late, and remove the other requests of that backup.
 async fn a_request_for_a_deletion_is_answered_by_the_controller(world: &mut World) -> anyhow::Result<()> {
     let (cast, kind) = (People::of(world).await?, "DeleteBackupRequest");
     let (ours, theirs) = (cast.objects(CONTROLLER, kind).await?, cast.objects(EDITOR, kind).await?);
@@ -134,7 +134,7 @@ async fn everything_but_phase_and_work_finalizer_is_everybodys(world: &mut World
     Ok(())
 }
 
-/// Without these annotations a backup that lacks data would be read as one that has everything.
+/// Without these annotations, a backup that lacks data would seem complete.
 async fn what_is_said_of_an_end_is_the_controllers_to_change(world: &mut World) -> anyhow::Result<()> {
     let cast = People::of(world).await?;
     let annotate = |name: &str, value: Value| {
@@ -157,14 +157,14 @@ async fn what_is_said_of_an_end_is_the_controllers_to_change(world: &mut World) 
                     refused(result, &part).with_context(what)?;
                 }
             }
-            // All at once, with another that is anybody's.
+            // All at once, including one that any user may change.
             let none = Patch::Merge(json!({ "metadata": { "annotations": null } }));
             refused(theirs.patch("said", &dry(), &none).await, "only backup-controller changes annotation")?;
             theirs.patch("said", &PatchParams::default(), &annotate("cancel", json!("yes"))).await?;
             ours.patch("said", &PatchParams::default(), &none).await?;
             gone(&ours, "said").await?;
         }
-        // A copy brings those of its original along.
+        // A copy has the annotations of its original.
         let mut copy = with_phase(kind, "copied", "")?;
         copy.metadata.annotations =
             Some([("backup-controller/missing-data".to_owned(), "x".to_owned())].into());
@@ -228,13 +228,13 @@ async fn a_glass_is_broken_by_those_who_may_and_for_a_reason(world: &mut World) 
             let result = breaker.patch("broken", &dry(), &Patch::Merge(deletes)).await;
             refused(result, "Ask for the deletion with")?;
         }
-        // The reason alone, left there by somebody who may, lets nobody else through.
+        // The reason alone, left by a user with the permission, lets no other user pass.
         let reason = Patch::Merge(json!({ "metadata": { "annotations": { REASON: "for later" } } }));
         breaker.patch("broken", &PatchParams::default(), &reason).await?;
         refused(editor.patch("broken", &dry(), &phase("Failed")).await, "only backup-controller")?;
         breaker.patch("broken", &PatchParams::default(), &phase("Failed")).await?;
         gone(&ours, "broken").await?;
-        // At the door, too.
+        // At creation, too.
         let post = dry_run();
         let arrives = annotated(with_phase(kind, "arrives", "InProgress")?, REASON, "moved by hand");
         breaker.create(&post, &arrives).await?;
@@ -265,11 +265,11 @@ async fn the_reason_for_breaking_a_glass_is_written_by_those_who_may(
         let mut new = annotated(with_phase(kind, "reasoned", "")?, REASON, "mine");
         refused(editor.create(&post, &new).await, needle)?;
         breaker.create(&post, &new).await?;
-        // What a sync finds in a bucket comes as it is.
+        // Synchronisation creates the backups of a bucket with their phases.
         new.data["status"] = json!({ "phase": "Completed" });
         editor.create(&post, &new).await.context("arrives ended")?;
     }
-    // In other namespaces as well: their Backups are guarded, too.
+    // The same in other namespaces: their Backups are guarded, too.
     let elsewhere: Api<DynamicObject> = Api::namespaced_with(
         cast.client(OPERATOR).await?,
         "elsewhere",

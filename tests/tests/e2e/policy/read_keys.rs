@@ -1,4 +1,4 @@
-//! What opens a stored file is settled when the request for it is created.
+//! The keys to a stored file are fixed when the request for it is created.
 
 use backup_core::labels::{PLAN_ANNOTATION, READ_KEY_ANNOTATION, READ_UID_ANNOTATION};
 use backup_tests::people::{EDITOR, People, READER, SOON, object, refused};
@@ -37,12 +37,12 @@ async fn a_key_cannot_be_put_into_the_request_of_another_person(world: &mut Worl
         (keyed, annotated(READ_UID_ANNOTATION, json!("two"))),
         (keyed, json!({ "metadata": { "annotations": null } })),
         (keyed, json!({ "spec": { "target": { "kind": "BackupContents" } } })),
-        // One that asked for a signed URL has no key, and gets none.
+        // A request for a signed URL has no key, and cannot get one.
         (plain, annotated(READ_KEY_ANNOTATION, json!("somebody-else"))),
     ] {
         refused(requests.patch(request, &dry, &Patch::Merge(change)).await, REFUSAL)?;
     }
-    // Everything else of it is anybody's who may write requests: Velero's own server answers in the status.
+    // All other fields may be changed by any user who may write requests: Velero's own server answers in the status.
     for change in [
         annotated("mine", json!("true")),
         json!({ "metadata": { "labels": { "mine": "true" } } }),

@@ -1,4 +1,5 @@
-//! What the webhook is asked about, and what never depends on it: the registrations of `deploy/`, with a webhook that counts.
+//! Requests for which the webhook is called, and those that never depend on it: the registrations of `deploy/`, with a
+//! counting webhook.
 
 use backup_tests::{
     binaries::root,
@@ -69,7 +70,7 @@ async fn only_what_may_begin_or_grow_is_asked_about(world: &mut World) -> anyhow
 async fn schedules_are_asked_about_when_their_spec_is_new(world: &mut World) -> anyhow::Result<()> {
     let mut asked = Asked::register(world, "deploy/base").await?;
     let api = by_controller(world, "Schedule").await?;
-    // Paused, so that it makes no backups here.
+    // Paused, so that it creates no backups here.
     let new = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": "asked" },
         "spec": { "schedule": "@yearly", "paused": true, "template": {} } });
     asked.times(1, "is created", asked.create(&api, &new)).await?;
@@ -104,7 +105,7 @@ async fn only_deletions_of_what_can_be_restored_from_are_asked_about(
             "labels": { "test": "asked" } }, "spec": {}, "status": { "phase": phase } });
         asked.create(&api, &backup).await?;
         asked.times(times, phase, asked.delete(&api)).await?;
-        // Without a name in the request.
+        // Deletes a collection, so the request has no name.
         asked.create(&api, &backup).await?;
         let collection = ListParams::default().labels("test=asked");
         asked
@@ -177,7 +178,7 @@ async fn a_profiles_kinds_are_asked_about_when_they_begin(world: &mut World) -> 
         let api = percona(world, kind);
         let new = json!({ "apiVersion": "ps.percona.com/v1", "kind": kind, "metadata": { "name": "asked" },
             "spec": { "clusterName": "one" }, "status": { "state": "Succeeded" } });
-        // A status that comes with a creation is dropped, so it cannot pretend to have ended.
+        // The API server drops a status at creation, so the object cannot pretend to have ended.
         asked.times(1, "is created", asked.create(&api, &new)).await?;
         let state = |state: &str| json!({ "state": state });
         asked.times(0, "begins", asked.status(&api, state("Running"))).await?;
@@ -203,7 +204,7 @@ async fn a_profiles_kinds_are_asked_about_when_they_begin(world: &mut World) -> 
     asked.times(0, "a cluster", asked.create(&clusters, &cluster)).await?;
     asked.delete(&clusters).await?;
     asked.end().await?;
-    // What the profile brings is accepted and bound, too.
+    // The objects of the profile are accepted and bound, too.
     install::install_profile(&world.client, "percona-ps", "https://127.0.0.1:1", "").await?;
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
     configurations.delete_object("backup-webhook-percona-ps").await?;
@@ -218,8 +219,8 @@ async fn a_profiles_kinds_are_asked_about_when_they_begin(world: &mut World) -> 
     .await
 }
 
-/// Kinds that take anything: whatever stands where a state is expected, the webhook is asked about a creation, and metadata and
-/// deletions pass without it. Of a list no field can be asked for: such an object is refused, and one that was there can be deleted.
+/// Kinds without a schema: whatever the state field contains, the webhook is called for a creation, while metadata and
+/// deletions pass without it. A list has no fields: such an object is refused, and an existing one can be deleted.
 async fn odd_objects_are_asked_about_and_none_is_locked_in(world: &mut World) -> anyhow::Result<()> {
     let (group, version) = ("pxc.percona.com", "pxc.percona.com/v1");
     let kinds = ["PerconaXtraDBClusterBackup", "PerconaXtraDBClusterRestore"];
@@ -262,7 +263,7 @@ async fn odd_objects_are_asked_about_and_none_is_locked_in(world: &mut World) ->
             };
             if let Err(error) = judged.await {
                 wrong.push(format!("{kind} with status {text}: {error:#}"));
-                // Past what locks it in.
+                // Bypasses what would prevent the deletion.
                 let _ = api
                     .merge_patch("asked", json!({ "status": {}, "metadata": { "finalizers": null } }))
                     .await;
@@ -289,7 +290,7 @@ async fn odd_objects_are_asked_about_and_none_is_locked_in(world: &mut World) ->
     asked.end().await
 }
 
-/// What conditions cost grows with what they look at, and the API server stops one that costs too much.
+/// The cost of conditions grows with the size of their input, and the API server aborts too expensive ones.
 async fn large_objects_and_long_users_are_judged(world: &mut World) -> anyhow::Result<()> {
     let cast = People::of(world).await?;
     let asked = Asked::register(world, "deploy/base").await?;
@@ -307,7 +308,7 @@ async fn large_objects_and_long_users_are_judged(world: &mut World) -> anyhow::R
         asked.times(1, what, asked.create(&api, &object)).await?;
         let label = json!({ "metadata": { "labels": { "a": "b" } } });
         asked.times(0, what, asked.patch(&api, label)).await?;
-        // By one whose writes are judged whole.
+        // By a user whose writes are checked completely.
         let theirs = cast.objects(EDITOR, "Backup").await?;
         let free = json!({ "metadata": { "finalizers": null } });
         asked.times(0, what, asked.patch(&theirs, free)).await?;
@@ -315,7 +316,7 @@ async fn large_objects_and_long_users_are_judged(world: &mut World) -> anyhow::R
         refused(theirs.merge_patch("asked", begins).await, "only backup-controller moves the phase")?;
         asked.times(0, what, asked.delete(&api)).await?;
     }
-    // What an authenticator may say of a user is not looked at, however much it is.
+    // Extra data from an authenticator about a user is not evaluated, whatever its size.
     let body = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": { "name": "asked" }, "spec": {} });
     let mut request = http::Request::post("/apis/velero.io/v1/namespaces/velero/backups")
         .header("content-type", "application/json")
@@ -336,19 +337,19 @@ fn percona(world: &World, kind: &str) -> Api<DynamicObject> {
     objects_in(&world.client, "default", PERCONA, kind)
 }
 
-/// Objects of the installation as the controller writes them: the policies are not in its way.
+/// Objects of the installation, written as the controller: the policies allow that.
 async fn by_controller(world: &World, kind: &str) -> anyhow::Result<Api<DynamicObject>> {
     Ok(Api::namespaced_with(world.plane.impersonate(CONTROLLER).await?, NAMESPACE, &velero(kind)))
 }
 
 const PERCONA: &str = "ps.percona.com/v1";
 
-/// A webhook that counts, registered as `deploy/` says.
+/// A counting webhook, registered like in `deploy/`.
 struct Asked {
     naive: Option<Served>,
     configurations: Api<ValidatingWebhookConfiguration>,
     names: Vec<String>,
-    /// Where a dry run of this object is asked about.
+    /// Where a dry run of this object calls the webhook.
     probe: Api<DynamicObject>,
     probed: DynamicObject,
 }
@@ -380,7 +381,7 @@ impl Asked {
             anyhow::Ok(asked.calls() > 0)
         })
         .await?;
-        // Of one configuration the API server sees all webhooks at once.
+        // The API server sees all webhooks of one configuration at once.
         Ok(asked)
     }
 
@@ -388,7 +389,7 @@ impl Asked {
         self.naive.as_ref().map_or(0, Served::calls)
     }
 
-    /// Does something that the webhook has to be asked about so often.
+    /// Does something for which the webhook must be called this many times.
     async fn times(
         &self,
         times: u64,
@@ -420,7 +421,7 @@ impl Asked {
         api.wait_gone("asked", Duration::from_secs(20)).await
     }
 
-    /// Stops answering; the registration stays.
+    /// Stops answering; the registration is kept.
     async fn stop(&mut self) -> anyhow::Result<()> {
         let Some(naive) = self.naive.take() else { return Ok(()) };
         let address = naive.address();
@@ -429,12 +430,12 @@ impl Asked {
         until("the counting webhook is down", SOON, refused).await
     }
 
-    /// Takes the registration away, and waits until nothing is asked any more.
+    /// Removes the registration, and waits until the webhook is no longer called.
     async fn end(self) -> anyhow::Result<()> {
         for name in &self.names {
             self.configurations.delete_object(name).await?;
         }
-        // The API server goes on to ask for a moment; what comes next must not depend on who answers.
+        // The API server continues to call it for a moment; later steps must not depend on which webhook answers.
         until("nothing is asked any more", SOON, async || {
             let before = self.calls();
             self.probe.create(&dry_run(), &self.probed).await?;
@@ -444,8 +445,8 @@ impl Asked {
     }
 }
 
-/// Waits until the API server's cache has this version. An update takes the old object from there, and asks again if that
-/// was too old.
+/// Waits until the API server's cache has this version. An update takes the old object from the cache, and calls the webhook
+/// again if that was too old.
 async fn seen(api: &Api<DynamicObject>, written: &DynamicObject) -> anyhow::Result<()> {
     eventually("seen by the cache", SOON, async || {
         let cached = api.get_with(&written.name_any(), &GetParams::any()).await?;

@@ -1,4 +1,4 @@
-//! What the roles for people give, as the table of docs/operate/access.md says it.
+//! The rights of the roles for users, as in the table of docs/operate/access.md.
 
 use backup_tests::binaries::root;
 use k8s_openapi::api::{authorization::v1::SubjectAccessReview, rbac::v1::ClusterRoleBinding};
@@ -13,7 +13,7 @@ crate::tests! {
 const ROLES: [&str; 5] =
     ["backup-viewer", "backup-operator", "backup-restorer", "backup-break-glass", "backup-reader"];
 
-/// Verb, group, resource, subresource or name; who may.
+/// Verb, group, resource, subresource or name, and the roles with this right.
 type Row = (&'static str, &'static str, &'static str, &'static str, &'static [&'static str]);
 
 const SEEING: &[&str] = &["backup-viewer", "backup-operator", "backup-restorer", "backup-reader"];
@@ -69,7 +69,7 @@ async fn each_role_allows_what_its_row_says_and_nothing_else(world: &mut World) 
             let status = reviews.create_object(&review).await?.status;
             anyhow::Ok(status.is_some_and(|status| status.allowed))
         };
-        // Bindings are followed by a watch.
+        // The API server sees bindings by a watch.
         let granted = TABLE.iter().find(|row| row.4.contains(&role)).context("it grants nothing")?;
         eventually("the binding is in force", Duration::from_mins(1), async || {
             anyhow::Ok(when(may(NAMESPACE, granted).await?, "not yet"))

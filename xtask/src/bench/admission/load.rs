@@ -1,4 +1,4 @@
-//! Clients that create, one or many at a time, each over its own connection.
+//! Clients that create objects, one or several at a time, each over its own connection.
 
 use std::{
     sync::{
@@ -19,7 +19,7 @@ pub struct Creation {
 }
 
 impl Creation {
-    /// A Backup of one of a few namespaces, as many teams with a backup each would make.
+    /// A Backup of one of eight namespaces, as if several teams made one each.
     pub fn backup(namespace: &str) -> Self {
         let number = next();
         Self::backup_of(namespace, &format!("app-{}", number % 8))
@@ -40,7 +40,7 @@ impl Creation {
         Self::new("velero.io/v1", "Restore", "restores", namespace, &spec)
     }
 
-    /// A backup of a database cluster: each cluster is a scope of its own.
+    /// A backup of a database cluster: each cluster is a separate scope.
     pub fn cluster_backup(namespace: &str, cluster: &str) -> Self {
         let spec = json!({ "clusterName": cluster, "storageName": "bench" });
         let (kind, plural) = ("PerconaServerMySQLBackup", "perconaservermysqlbackups");
@@ -53,7 +53,7 @@ impl Creation {
         Self { path: format!("/apis/{version}/namespaces/{namespace}/{plural}"), body: body.to_string() }
     }
 
-    /// Creates it, and says how long that took.
+    /// Creates the object. Returns the duration.
     pub async fn send(self, client: &Client) -> kube::Result<Duration> {
         let request = http::Request::post(self.path)
             .header("content-type", "application/json")
@@ -64,7 +64,7 @@ impl Creation {
         Ok(start.elapsed())
     }
 
-    /// How long it took until it was refused; it is an error if it was not.
+    /// Sends a creation that must be refused. Returns the time until the refusal.
     pub async fn refused(self, client: &Client) -> anyhow::Result<Duration> {
         let start = Instant::now();
         match self.send(client).await {
@@ -80,18 +80,18 @@ fn next() -> usize {
     NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What came of many creations by several clients, each of which waits for its answer before it goes on.
+/// The results of many creations by several clients; each client waits for an answer before its next creation.
 #[derive(Default)]
 pub struct Burst {
-    /// How long each that succeeded took.
+    /// Durations of successful creations.
     pub took: Vec<Duration>,
     pub elapsed: Duration,
-    /// What those got to hear that were refused.
+    /// Messages of refusals.
     pub refused: Vec<String>,
 }
 
 impl Burst {
-    /// Adds another: what came of both, one after the other.
+    /// Adds the results of a later burst.
     pub fn then(&mut self, other: Self) {
         self.took.extend(other.took);
         self.elapsed += other.elapsed;
@@ -104,7 +104,7 @@ impl Burst {
     }
 }
 
-/// Makes `count` creations; `creation` gets the number of the client and how many it has made before.
+/// Makes `count` creations; `creation` gets the number of the client and of its previous creations.
 pub async fn burst<F>(clients: &[Client], count: usize, creation: F) -> anyhow::Result<Burst>
 where
     F: Fn(usize, usize) -> Creation + Send + Sync + 'static,
@@ -141,7 +141,7 @@ where
     Ok(burst)
 }
 
-/// A Lease of the bench's own, updated from memory: the least that a write of a ledger can take.
+/// A Lease that only the benchmark writes, updated without reading it first: the lowest cost of writing a ledger.
 pub struct OwnLease {
     path: String,
     last: Value,
@@ -168,7 +168,7 @@ impl OwnLease {
         Ok(Self { path, last })
     }
 
-    /// Writes it once, over what the last write gave.
+    /// Writes the Lease once, based on the result of the last write.
     pub async fn update(&mut self, client: &Client) -> anyhow::Result<Duration> {
         self.last["spec"]["holderIdentity"] = json!(next().to_string());
         let request = http::Request::put(&self.path)
@@ -181,7 +181,7 @@ impl OwnLease {
         Ok(took)
     }
 
-    /// Reads it freshly, so many times one after the other.
+    /// Does `count` quorum reads in sequence. Returns the total duration.
     pub async fn reads(&self, client: &Client, count: usize) -> anyhow::Result<Duration> {
         let start = Instant::now();
         for _ in 0..count {

@@ -1,4 +1,4 @@
-//! One client, with and without many other claims in the ledger.
+//! One client, with few and with many other claims in the ledger.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ const OTHERS: usize = 200;
 const ROUND: usize = 12;
 const ROUNDS: usize = 5;
 
-/// Median creation with few and with many other claims, a round of each in turn.
+/// Median time of a creation with few and with many other claims; rounds alternate.
 pub async fn measure(plane: &mut Plane<'_>, budget: Duration, table: &mut Table) -> anyhow::Result<()> {
     plane.start_guard(1, &[]).await?;
     let client = plane.client().clone();
@@ -25,7 +25,7 @@ pub async fn measure(plane: &mut Plane<'_>, budget: Duration, table: &mut Table)
     let start = Instant::now();
     while start.elapsed() < budget * 2 || few.len() < ROUND * ROUNDS {
         plane.sweep().await?;
-        // The first write after a clean-up finds the ledger changed.
+        // The first write after a clean-up meets a conflict, because the ledger has changed.
         Creation::backup(GUARDED).send(&client).await?;
         for _ in 0..ROUND {
             few.push(Creation::backup(GUARDED).send(&client).await?);

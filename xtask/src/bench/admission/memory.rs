@@ -1,7 +1,7 @@
 //! Memory of a replica after many admissions.
 //!
-//! Reviews are posted to it as the API server would, without the API server: only what the replica keeps is of interest.
-//! Of what a replica hears, each kind of answer is in the mix, because each keeps something else.
+//! Reviews are sent to it in the form that the API server uses, but directly: only the memory of the replica matters. The mix
+//! contains each kind of answer, because each leaves different data in memory.
 
 use std::{
     collections::BTreeMap,
@@ -22,18 +22,18 @@ use crate::bench::table::{Row, Table};
 const ADMISSIONS: usize = 100_000;
 /// Admissions between two clean-ups.
 const ROUND: usize = 4_000;
-/// Of them, objects that get a place in the ledger.
+/// Objects among them that get a claim in the ledger.
 const CLAIMED: usize = 400;
-/// Times that each of these is asked about; the API server asks again when an answer was lost.
+/// Repeated reviews of each of these; the API server repeats a review whose answer was lost.
 const AGAIN: usize = 2;
-/// Creations that a restore is in the way of.
+/// Creations that conflict with a restore.
 const REFUSED: usize = 200;
 const DRY: usize = 1_000;
 const CONNECTIONS: usize = 16;
 const HELD: &str = "held";
 const LIMIT_MIB: f64 = 48.0;
 
-/// Peak memory after 100,000 admissions of all sorts.
+/// Peak memory after 100,000 admissions of all kinds.
 pub async fn measure(plane: &mut Plane<'_>, table: &mut Table) -> anyhow::Result<()> {
     plane.start_guard(1, &[]).await?;
     let guard = &plane.guard()?.processes()[0];
@@ -41,7 +41,7 @@ pub async fn measure(plane: &mut Plane<'_>, table: &mut Table) -> anyhow::Result
     let ca = reqwest::Certificate::from_pem(&std::fs::read(plane.ca())?)?;
     let client = reqwest::Client::builder()
         .tls_certs_only([ca])
-        // As the API server: several connections.
+        // Several connections, like the API server.
         .http1_only()
         .timeout(Duration::from_secs(15))
         .build()?;
@@ -77,7 +77,7 @@ pub async fn measure(plane: &mut Plane<'_>, table: &mut Table) -> anyhow::Result
     Ok(())
 }
 
-/// The reviews of a round: what they are, whether they may pass, and their bodies.
+/// The reviews of a round: their kind, whether they must be allowed, and their bodies.
 fn reviews(round: usize) -> Vec<(&'static str, bool, Vec<String>)> {
     let claimed: Vec<String> = (0..CLAIMED).map(|number| review(round, number, "app", false, None)).collect();
     let again = claimed.iter().cycle().take(CLAIMED * AGAIN).cloned().collect();
@@ -94,7 +94,7 @@ fn reviews(round: usize) -> Vec<(&'static str, bool, Vec<String>)> {
     ]
 }
 
-/// A review of a creation, as the API server writes it.
+/// A review of a creation, in the form that the API server sends.
 fn review(round: usize, number: usize, included: &str, dry_run: bool, phase: Option<&str>) -> String {
     let name = format!("memory-{round}-{number}");
     let uid = format!("00000000-0000-4000-8000-{:012x}", round * 100_000 + number);

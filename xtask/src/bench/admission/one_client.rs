@@ -1,4 +1,4 @@
-//! One client creates one object after the other: what the claim adds to each.
+//! One client creates objects one after the other: the cost of the claim for each.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,11 @@ use crate::bench::{
     table::{Row, Table},
 };
 
-/// Creations between two clean-ups: few, because nobody finishes these backups, and a ledger with many claims is a point
-/// of its own.
+/// Creations between two clean-ups: few, because these backups never end, and a ledger with many claims is measured elsewhere.
 const ROUND: usize = 12;
 const ROUNDS: usize = 5;
 
-/// Median creation with the guard, with the allowing webhook, and median update of a Lease, one of each in turn.
+/// Median time of a creation with the guard and with the allowing webhook, and of an update of a Lease; measured in turn.
 pub async fn measure(plane: &mut Plane<'_>, budget: Duration, table: &mut Table) -> anyhow::Result<()> {
     plane.start_guard(1, &[]).await?;
     plane.register_control(ALLOWED, plane.allowing.address(), "/validate").await?;
@@ -27,7 +26,7 @@ pub async fn measure(plane: &mut Plane<'_>, budget: Duration, table: &mut Table)
     let (start, mut rounds) = (Instant::now(), 0);
     while start.elapsed() < budget * 3 || rounds < ROUNDS {
         plane.sweep().await?;
-        // The first write after a clean-up finds the ledger changed.
+        // The first write after a clean-up meets a conflict, because the ledger has changed.
         for _ in 0..2 {
             Creation::backup(GUARDED).send(&client).await?;
             Creation::backup(ALLOWED).send(&client).await?;

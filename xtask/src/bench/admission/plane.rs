@@ -1,4 +1,4 @@
-//! The control plane, with the guard and the controls beside one another.
+//! The control plane, with the guard and the controls.
 
 use std::{
     net::SocketAddr,
@@ -31,26 +31,26 @@ use serde_json::{Value, json};
 
 use super::{replicas::Replicas, sweep};
 
-/// Namespaces, each with the webhook that is asked about its objects.
+/// Namespaces, each with its own webhook; this one has the guard.
 pub const GUARDED: &str = "bench-guarded";
-/// Whoever is asked says yes.
+/// Its webhook allows every request.
 pub const ALLOWED: &str = "bench-allowed";
-/// Whoever is asked says no.
+/// Its webhook refuses every request.
 pub const REFUSED: &str = "bench-refused";
-/// Whoever is asked updates a Lease of each scope, from memory.
+/// Its webhook updates a Lease of each scope, without reading it first.
 pub const UPDATED: &str = "bench-updated";
 const ALL: [&str; 4] = [GUARDED, ALLOWED, REFUSED, UPDATED];
 const CLIENTS: usize = 32;
-/// Grace of the replica that frees claims between rounds.
+/// Orphan grace of the replica that frees claims between rounds.
 const GRACE: &str = "--orphan-grace=1s";
 
 pub struct Plane<'w> {
     pub world: &'w mut World,
-    /// Clients, each with connections of its own.
+    /// Clients, each with its own connections.
     pub clients: Vec<Client>,
-    /// The control that only answers.
+    /// The control that answers without writing.
     pub allowing: Served,
-    /// The control that writes for each request.
+    /// The control that writes once per request.
     pub updating: Served,
     guard: Option<Replicas>,
     sweeper: Option<Replicas>,
@@ -59,7 +59,7 @@ pub struct Plane<'w> {
 }
 
 impl<'w> Plane<'w> {
-    /// Starts everything but the guard.
+    /// Starts everything except the guard.
     pub async fn start(world: &'w mut World) -> anyhow::Result<Self> {
         world.plane.stop_controller_manager().await?;
         for namespace in ALL {
@@ -79,7 +79,7 @@ impl<'w> Plane<'w> {
         Ok(Self { world, clients, allowing, updating, guard: None, sweeper: None, pki, identity })
     }
 
-    /// The client of whoever works alone.
+    /// The client for measurements with only one client.
     pub fn client(&self) -> &Client {
         &self.clients[0]
     }
@@ -92,7 +92,7 @@ impl<'w> Plane<'w> {
         self.pki.ca()
     }
 
-    /// Starts the guard anew with so many replicas and these flags, and waits until it is asked.
+    /// Restarts the guard with `count` replicas and these flags, and waits until the API server calls it.
     pub async fn start_guard(&mut self, count: usize, args: &[&str]) -> anyhow::Result<()> {
         (self.guard, self.sweeper) = (None, None);
         let args: Vec<String> = args.iter().map(ToString::to_string).collect();
@@ -107,7 +107,7 @@ impl<'w> Plane<'w> {
         self.refuses_nonsense().await
     }
 
-    /// Registers a control, and waits until it is asked.
+    /// Registers a control, and waits until the API server calls it.
     pub async fn register_control(
         &self,
         namespace: &str,
@@ -123,10 +123,10 @@ impl<'w> Plane<'w> {
         .await
     }
 
-    /// Registers whoever listens there for the objects of a namespace, in place of who was registered for it before. Rules,
-    /// conditions and limits are those of the registration in a folder, but for deletions: here they are how rounds are
-    /// cleaned up. The Service has the name of the namespace, and so has the registration, but for the guard's own, which gets
-    /// its path from the guard.
+    /// Registers the webhook at this address for the objects of a namespace, instead of the previous one. Rules, conditions and
+    /// limits are those of the registration in a folder, without those for deletions: rounds are cleaned up by deletions. The
+    /// Service is named like the namespace, and so is the registration, except for the guard's own, which gets its path from the
+    /// guard.
     pub async fn register(
         &self,
         namespace: &str,
@@ -165,7 +165,7 @@ impl<'w> Plane<'w> {
         self.allowing.calls() + self.updating.calls()
     }
 
-    /// Waits until the guard refuses what only it would.
+    /// Waits until the guard refuses a request that only it would refuse.
     async fn refuses_nonsense(&self) -> anyhow::Result<()> {
         eventually("the guard is asked", Duration::from_secs(30), async || {
             anyhow::Ok(match self.dry_run(GUARDED, json!({ "ttl": "tomorrow" })).await {
@@ -185,7 +185,7 @@ impl<'w> Plane<'w> {
         backups.create(&dry_run(), &serde_json::from_value(object).map_err(kube::Error::SerdeError)?).await
     }
 
-    /// Deletes what was created, and waits until the ledgers are empty.
+    /// Deletes all created objects, and waits until the ledgers are empty.
     pub async fn sweep(&self) -> anyhow::Result<()> {
         let sweeper = self.sweeper.as_ref().context("the guard was not started")?;
         sweep::sweep(self.client(), sweeper, &ALL.map(str::to_owned)).await
@@ -196,7 +196,7 @@ impl<'w> Plane<'w> {
         replicas.map(|process| format!("--- {} ---\n{}\n", process.name(), process.tail(lines))).collect()
     }
 
-    /// Applies what a profile needs, but for its registration: that is for all namespaces.
+    /// Applies the manifests of a profile except its registration, which would apply to all namespaces.
     pub async fn install_profile(&self, name: &str) -> anyhow::Result<()> {
         let client = &self.world.client;
         install::install_test_crds(client, name).await?;

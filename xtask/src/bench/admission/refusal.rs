@@ -1,4 +1,4 @@
-//! What it takes to say no, when the answer has to come from fresh reads.
+//! The time for a refusal, which needs fresh reads.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::bench::{
 const HELD: &str = "held";
 const ROUNDS: usize = 100;
 
-/// A backup that overlaps a restore, beside three reads one after the other, and beside a webhook that only says no.
+/// A refused backup that overlaps a restore, compared with three reads in sequence, and with a webhook that always refuses.
 pub async fn measure(plane: &mut Plane<'_>, budget: Duration, table: &mut Table) -> anyhow::Result<()> {
     plane.start_guard(1, &[]).await?;
     plane.register_control(REFUSED, plane.allowing.address(), "/refuse").await?;

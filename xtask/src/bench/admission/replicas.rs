@@ -1,4 +1,4 @@
-//! Replicas of the webhook as processes, without controllers.
+//! Replicas of the webhook as processes; no controllers.
 
 use std::{
     net::SocketAddr,
@@ -18,12 +18,12 @@ use backup_tests::{
 pub struct Replicas {
     processes: Vec<Process>,
     addresses: Vec<Addresses>,
-    /// In front of more than one, as a Service would be.
+    /// Load balancer if there is more than one replica, like a Service.
     front: Option<Proxy>,
 }
 
 impl Replicas {
-    /// Starts so many, which know each other, and waits until they are ready.
+    /// Starts replicas that know each other, and waits until they are ready.
     pub async fn start(
         world: &World,
         identity: &Identity,
@@ -60,7 +60,7 @@ impl Replicas {
         Ok(replicas)
     }
 
-    /// Where the API server finds them.
+    /// The address for the API server.
     pub fn address(&self) -> SocketAddr {
         self.front.as_ref().map_or(self.addresses[0].reviews, Proxy::address)
     }
@@ -69,7 +69,7 @@ impl Replicas {
         &self.processes
     }
 
-    /// A metric whose name ends like this (without labels), summed over the replicas.
+    /// The sum over the replicas of a metric, found by the end of its name (without labels).
     pub async fn metric(&self, name: &str) -> anyhow::Result<f64> {
         let mut sum = 0.0;
         for Addresses { health, .. } in &self.addresses {
@@ -83,8 +83,8 @@ impl Replicas {
     }
 }
 
-/// A kubeconfig of the webhook's account that goes straight to the API server, as the clients do: the kit's own goes
-/// through a proxy, which would count against the guard.
+/// A kubeconfig for the webhook's account with a direct connection to the API server, as the clients have: the kit's own uses a
+/// proxy, which would slow the guard down.
 async fn kubeconfig(world: &World) -> anyhow::Result<PathBuf> {
     const NAME: &str = "backup-webhook";
     match world.plane.addresses.first() {

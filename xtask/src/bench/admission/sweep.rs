@@ -1,8 +1,8 @@
-//! Between rounds: objects deleted, ledgers empty.
+//! Deletes objects and empties ledgers between rounds.
 //!
-//! The replicas under measurement run with the grace of production, in which an admitted object keeps its place for
-//! minutes. So one more replica, which nobody asks, has a short grace and frees claims, and is stopped (SIGSTOP) while
-//! something is measured.
+//! The measured replicas run with the grace of production, in which the claim of an admitted object remains for minutes. So an
+//! additional replica, which the API server does not call, has a short grace and frees claims; it is paused (SIGSTOP) during
+//! measurements.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use serde_json::Value;
 
 use super::replicas::Replicas;
 
-/// The collections that rounds fill.
+/// The collections in which rounds create objects.
 const COLLECTIONS: [&str; 3] = [
     "/apis/velero.io/v1/namespaces/{}/restores",
     "/apis/velero.io/v1/namespaces/{}/backups",
     "/apis/ps.percona.com/v1/namespaces/{}/perconaservermysqlbackups",
 ];
 
-/// Deletes everything in these namespaces, and waits until no ledger holds a claim.
+/// Deletes all objects in these namespaces, and waits until no ledger contains a claim.
 pub async fn sweep(client: &Client, sweeper: &Replicas, namespaces: &[String]) -> anyhow::Result<()> {
     for namespace in namespaces {
         for collection in COLLECTIONS {
@@ -51,7 +51,7 @@ pub async fn sweep(client: &Client, sweeper: &Replicas, namespaces: &[String]) -
     empty
 }
 
-/// How many claims all ledgers hold together.
+/// Number of claims in all ledgers.
 async fn claims(client: &Client) -> anyhow::Result<usize> {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases");
     let leases: Value = client.request(http::Request::get(path).body(Vec::new())?).await?;
@@ -62,7 +62,7 @@ async fn claims(client: &Client) -> anyhow::Result<usize> {
         .sum())
 }
 
-/// Loosely, so that a change of the format is no change of the bench.
+/// Parsed leniently, so that a change of the ledger's format does not break the benchmark.
 fn held(ledger: &str) -> usize {
     let parsed: Option<Value> = serde_json::from_str(ledger).ok();
     parsed.and_then(|ledger| ledger["claims"].as_array().map(Vec::len)).unwrap_or_default()

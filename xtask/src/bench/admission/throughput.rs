@@ -1,4 +1,4 @@
-//! Many clients at once: on the one scope of Velero, and each on scopes of its own, as with clusters of a database operator.
+//! Many clients at once: all on the single scope of Velero, or each on separate scopes, as with clusters of a database operator.
 
 use std::time::{Duration, Instant};
 
@@ -20,13 +20,13 @@ use crate::bench::{
 };
 
 const PROFILE: &str = "percona-ps";
-/// Scopes that each client uses in turn, so that no two meet on one.
+/// Number of scopes per client, used in turn, so that no two clients share one.
 const SCOPES_EACH: usize = 2;
 const ROUNDS: usize = 5;
-/// After a clean-up, so that what it left to do is not measured.
+/// Pause after a clean-up, so that its remaining work is not measured.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// One replica, beside the allowing webhook.
+/// One replica, compared with the allowing webhook.
 pub async fn one_replica(plane: &mut Plane<'_>, budget: Duration, table: &mut Table) -> anyhow::Result<()> {
     plane.start_guard(1, &[]).await?;
     plane.register_control(ALLOWED, plane.allowing.address(), "/validate").await?;
@@ -59,7 +59,7 @@ pub async fn one_replica(plane: &mut Plane<'_>, budget: Duration, table: &mut Ta
     Ok(())
 }
 
-/// Three replicas behind one address; the allowing webhook has a proxy in front of it, too.
+/// Three replicas behind one address; the allowing webhook also has a proxy in front of it.
 pub async fn three_replicas(
     plane: &mut Plane<'_>,
     budget: Duration,
@@ -73,7 +73,7 @@ pub async fn three_replicas(
     Ok(())
 }
 
-/// Two replicas, beside a webhook that does one update of a Lease of each scope for each creation.
+/// Two replicas, compared with a webhook that updates the Lease of the scope once per creation.
 pub async fn many_scopes(plane: &mut Plane<'_>, budget: Duration, table: &mut Table) -> anyhow::Result<()> {
     plane.install_profile(PROFILE).await?;
     plane.start_guard(2, &[&format!("--guard={PROFILE}")]).await?;
@@ -89,7 +89,7 @@ pub async fn many_scopes(plane: &mut Plane<'_>, budget: Duration, table: &mut Ta
     Ok(())
 }
 
-/// Waits until both are asked about the kind of the profile.
+/// Waits until the API server calls both for the kind of the profile.
 async fn wait_until_asked(plane: &Plane<'_>) -> anyhow::Result<()> {
     let deadline = Duration::from_secs(30);
     let client = plane.client();
@@ -108,12 +108,12 @@ async fn wait_until_asked(plane: &Plane<'_>) -> anyhow::Result<()> {
     .await
 }
 
-/// What clients do in each round, with the guard and with a control.
+/// The work of clients in each round, for the guard and for a control.
 struct Load {
     control: &'static str,
     clients: usize,
-    /// Creations of a round. Nothing finishes these backups, so a round ends before the ledger holds more claims than a busy
-    /// cluster would.
+    /// Creations of a round. These backups never end, so a round stops before the ledger contains more claims than that of a busy
+    /// cluster.
     round: usize,
     creation: fn(&'static str, usize, usize) -> Creation,
 }
@@ -136,12 +136,12 @@ const MANY_SCOPES: Load = Load {
 struct Outcome {
     guard: Seen,
     control: Seen,
-    /// Of the ledger, for each creation.
+    /// Writes of the ledger per creation.
     writes: f64,
 }
 
 impl Outcome {
-    /// Adds a line with the throughput of both. The guard's has to be this share of the other's, with nothing refused.
+    /// Adds a row with the throughput of both. The guard needs at least the share `least` of the control's, without refusals.
     fn tell(&self, table: &mut Table, what: &str, control: &str, least: Option<f64>) {
         let (guard, share) = (&self.guard, self.guard.share_of(&self.control));
         table.row(&Row {
@@ -155,14 +155,14 @@ impl Outcome {
 }
 
 impl Load {
-    /// Rounds of guard and control in turn.
+    /// Runs rounds of guard and control in turn.
     async fn measure(&self, plane: &Plane<'_>, budget: Duration) -> anyhow::Result<Outcome> {
         let (mut guarded, mut controlled, mut writes) = (Seen::default(), Seen::default(), 0.0);
         let (start, mut number) = (Instant::now(), 0);
         while start.elapsed() < budget * 2 || number < ROUNDS {
             plane.sweep().await?;
             for namespace in [GUARDED, self.control] {
-                // Connections are made, and each scope has its ledger, or its Lease, before anything is measured.
+                // Before the measurement, connections are opened, and a ledger or Lease is created for each scope.
                 self.burst(&plane.clients, namespace, self.clients * SCOPES_EACH).await?;
             }
             tokio::time::sleep(SETTLE).await;
@@ -200,12 +200,12 @@ async fn ledger_writes(plane: &Plane<'_>) -> anyhow::Result<f64> {
     plane.guard()?.metric("ledger_writes_total").await
 }
 
-/// What was seen of one webhook over all rounds.
+/// Measurements of one webhook over all rounds.
 #[derive(Default)]
 struct Seen {
     rates: Vec<f64>,
     took: Sample,
-    /// What those got to hear that were refused.
+    /// Messages of refusals.
     refused: Vec<String>,
 }
 
@@ -216,25 +216,25 @@ impl Seen {
         self.refused.extend(burst.refused);
     }
 
-    /// How many were refused, and what the first of them got to hear.
+    /// The number of refusals, and the first message.
     fn refusals(&self) -> String {
         let why = self.refused.first().map_or_else(String::new, |why| format!(": {}", why.replace('|', "/")));
         format!("{}{why}", self.refused.len())
     }
 
-    /// Creations in a second, in the round in the middle.
+    /// Creations per second in the median round.
     fn rate(&self) -> f64 {
         median(self.rates.iter().copied())
     }
 
-    /// This throughput as a share of another's, in the pair of rounds in the middle.
+    /// The median ratio between this throughput and another's, over pairs of rounds.
     fn share_of(&self, other: &Self) -> f64 {
         paired_ratio(&self.rates, &other.rates)
     }
 }
 
-/// The order of the quarters of a round, by its number: of guard and control, `false` and `true`, each has one early and one
-/// late quarter, or both in the middle. What gets slower or faster meanwhile hits both.
+/// The order of a round's quarters, by the number of the round (`false`: guard, `true`: control): each has one early and one late
+/// quarter, or both in the middle. A drift of the machine affects both equally.
 fn quarters(round: usize) -> [bool; 4] {
     if round.is_multiple_of(2) { [false, true, true, false] } else { [true, false, false, true] }
 }

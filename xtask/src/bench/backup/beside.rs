@@ -1,4 +1,4 @@
-//! Backups of a part of the cluster, beside much that is not theirs: their time must not depend on the others.
+//! Backups of a part of the cluster, with many objects in other parts: their time must not depend on these.
 
 use std::time::{Duration, Instant};
 
@@ -18,16 +18,17 @@ use crate::bench::{
     table::{Row, Table},
 };
 
-/// Other namespaces, which hold what is beside.
+/// Number of other namespaces, which contain the other objects.
 const OTHERS: usize = 48;
-/// At most this many times the floor.
+/// Maximum ratio between the time and the floor.
 const TIMES: f64 = 1.2;
-/// A namespace of this many ConfigMaps …
+/// Number of ConfigMaps in the small namespace.
 const SMALL: usize = 500;
-/// … is backed up in at most this time, from the start of `kubectl create` (seconds).
+/// Maximum time for its backup, from the start of `kubectl create` (seconds).
 const SMALL_TIME: f64 = 0.35;
 
-/// Backs up `objects` ConfigMaps in twenty namespaces, before and after `others` are in 48 other ones, then a small namespace.
+/// Backs up `objects` ConfigMaps in twenty namespaces, before and after `others` are created in 48 other ones, then a small
+/// namespace.
 pub async fn measure(
     world: &mut World,
     objects: usize,
@@ -64,7 +65,7 @@ pub async fn measure(
     small(world, others, rounds, table).await
 }
 
-/// Seconds of each round.
+/// Durations of each round (seconds).
 #[derive(Default)]
 struct Measured {
     times: Vec<f64>,
@@ -74,7 +75,7 @@ struct Measured {
 
 async fn twenty(world: &World, prefix: &str, names: &[&str], rounds: usize) -> anyhow::Result<Measured> {
     let mut measured = Measured::default();
-    // The first of all fills caches.
+    // The first round fills caches.
     for round in 0..=rounds {
         tokio::time::sleep(PAUSE).await;
         let start = Instant::now();
@@ -101,7 +102,7 @@ async fn twenty(world: &World, prefix: &str, names: &[&str], rounds: usize) -> a
     Ok(measured)
 }
 
-/// One namespace, as its user sees it.
+/// A backup of one namespace, as its user experiences it.
 async fn small(world: &World, others: usize, rounds: usize, table: &mut Table) -> anyhow::Result<()> {
     objects::create_in(&world.client, &["bench-one".to_owned()], &json!({}), 0..SMALL).await?;
     let kubectl = world.kubectl()?;

@@ -1,4 +1,4 @@
-//! The floor: what nobody can do without. Every list is paged through once, and the bytes are compressed.
+//! The floor: the least work for any backup. Every list is paged through once, and the bytes are compressed.
 
 use std::{
     io::Write as _,
@@ -17,9 +17,9 @@ use kube::{
 };
 use serde::{Deserialize, de::IgnoredAny};
 
-/// As many objects in a page as the controller asks for.
+/// Objects per page, as the controller requests.
 const PAGE: usize = 500;
-/// Compressed on their own, as the controller does.
+/// Size of separately compressed chunks, as in the controller (bytes).
 const CHUNK: usize = 1 << 20;
 const LEVEL: u32 = 6;
 
@@ -36,13 +36,12 @@ struct PageMetadata {
     next: Option<String>,
 }
 
-/// Pages through the lists of all types that are served, and reads nothing of them but where the next page is. The number
-/// of objects.
+/// Pages through the lists of all served types, and decodes only the position of the next page. Returns the number of objects.
 pub async fn list(client: &Client) -> anyhow::Result<usize> {
     list_by(client, |_| vec![None]).await
 }
 
-/// The same of what is in these namespaces: ConfigMaps in each of them, and what there is little of over all.
+/// Like [`list`], for these namespaces: ConfigMaps in each of them, and types with few objects in all namespaces.
 pub async fn list_of(client: &Client, namespaces: &[&str]) -> anyhow::Result<usize> {
     let each = |resource: &ApiResource| match resource.plural.as_str() {
         "configmaps" => namespaces.iter().copied().map(Some).collect(),
@@ -84,7 +83,7 @@ async fn pages(client: &Client, path: &str) -> anyhow::Result<usize> {
     }
 }
 
-/// Compresses chunks on all cores. The number of bytes that come out.
+/// Compresses chunks on all cores. Returns the compressed size (bytes).
 pub fn compress(tar: &[u8]) -> usize {
     let chunks: Vec<&[u8]> = tar.chunks(CHUNK).collect();
     let (next, bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -94,7 +93,7 @@ pub fn compress(tar: &[u8]) -> usize {
             scope.spawn(|| {
                 while let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let mut encoder = GzEncoder::new(Vec::with_capacity(CHUNK / 2), Compression::new(LEVEL));
-                    // Into memory, which takes everything.
+                    // Writing to memory cannot fail.
                     let member = encoder.write_all(chunk).and_then(|()| encoder.finish());
                     bytes.fetch_add(member.map_or(0, |member| member.len()), Ordering::Relaxed);
                 }

@@ -1,4 +1,4 @@
-//! One backup of everything there is: its time, its size, and the controller's memory.
+//! A backup of everything: its time, its size, and the controller's memory.
 
 use std::{
     io::Read as _,
@@ -18,29 +18,29 @@ use crate::bench::{
 };
 
 pub(super) const PATIENCE: Duration = Duration::from_mins(15);
-/// At most so many times the floor.
+/// Maximum ratio between the time and the floor.
 const TIMES: f64 = 1.1;
-/// Who waits for a backup knows of its end at most so much later (seconds).
+/// Maximum delay until a user who waits for a backup learns of its end (seconds).
 const LATER: f64 = 0.5;
-/// The tarball is at most so many times as large as what Go's gzip would make of it.
+/// Maximum ratio between the size of the tarball and that by Go's gzip.
 const LARGER: f64 = 1.1;
-/// At most so much memory (MiB) with at most so many objects.
+/// Maximum memory (MiB), and the maximum number of objects for which it holds.
 const MEMORY: (u32, usize) = (96, 100_000);
-/// Bytes of memory for each further item, at most.
+/// Maximum growth of memory per additional item (bytes).
 const GROWTH: f64 = 100.0;
-/// Between the floor and the backup: the API server answers a list of the same type late if it comes that soon (kube-apiserver
-/// `pkg/storage/cacher/progress`, v1.34), and what comes before a backup of people is not a list of everything.
+/// Pause between the floor and the backup: shortly after a list the API server delays another one of the same type
+/// (kube-apiserver `pkg/storage/cacher/progress`, v1.34), and in practice a backup does not follow a list of everything.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
-/// With fewer objects, growth is noise.
+/// With fewer objects, the growth is noise.
 const TELLING: usize = 50_000;
 
-/// What a fresh controller needed for a backup of everything.
+/// Peak memory of a fresh controller for a backup of everything.
 pub struct Peak {
     kib: u32,
     items: u32,
 }
 
-/// Backs everything up by a fresh controller.
+/// Backs everything up with a fresh controller.
 pub async fn peak(world: &mut World, name: &str) -> anyhow::Result<Peak> {
     world.renew_controller(0).await?;
     world.location_available("default").await?;
@@ -53,7 +53,7 @@ pub async fn peak(world: &mut World, name: &str) -> anyhow::Result<Peak> {
     Ok(Peak { kib, items })
 }
 
-/// Backs everything up, and compares it with the floor and with `small`, a backup of fewer objects.
+/// Backs everything up, and compares the result with the floor and with `small`, a backup of fewer objects.
 pub async fn measure(
     world: &mut World,
     objects: usize,
@@ -61,7 +61,7 @@ pub async fn measure(
     small: Peak,
     table: &mut Table,
 ) -> anyhow::Result<()> {
-    // The first of all fills the API server's caches for whoever comes next.
+    // The first list fills the API server's caches for the following ones.
     floor::list(&world.client).await?;
     let large = peak(world, "many").await?;
     let (mut times, mut lists, mut squeezes) = (Sample::default(), Sample::default(), Sample::default());
@@ -106,7 +106,7 @@ fn tell_time(objects: usize, time: f64, list: f64, squeeze: f64, table: &mut Tab
     });
 }
 
-/// How much longer than the backup itself a person waits, who has typed `create --wait`.
+/// The time between the end of a backup and that of `create --wait`.
 async fn tell_wait(world: &World, rounds: usize, table: &mut Table) -> anyhow::Result<()> {
     let (mut waits, mut times) = (Sample::default(), Sample::default());
     for round in 0..rounds {
@@ -166,7 +166,7 @@ fn tell_memory(objects: usize, small: &Peak, large: &Peak, table: &mut Table) {
     }
 }
 
-/// Creates a Backup of everything, and waits until it has completed.
+/// Creates a Backup of everything, and waits until it is Completed.
 async fn back_up(world: &World, name: &str) -> anyhow::Result<Duration> {
     let mut watch = BackupWatch::start(&world.client).await?;
     let start = Instant::now();

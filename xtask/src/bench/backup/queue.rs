@@ -1,4 +1,4 @@
-//! Many small backups queued at once: how long one takes must not depend on how many wait.
+//! Many small backups queued at once: the time for one must not depend on the number of queued ones.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use crate::bench::{
     table::{Row, Table},
 };
 
-/// What the large number is compared with.
+/// Number of backups for comparison.
 const FEW: u16 = 50;
-/// Backups of one person.
+/// Number of backups per user.
 const EACH: usize = 300;
-/// A backup among many may take so many times as long.
+/// Maximum ratio between the time of a backup among many and among few.
 const LONGER: f64 = 1.2;
 const SMALL: &str = "bench-small";
 const PATIENCE: Duration = Duration::from_mins(15);
@@ -36,7 +36,7 @@ pub async fn measure(world: &mut World, many: u16, table: &mut Table) -> anyhow:
             "metadata": { "name": format!("small-{number}"), "namespace": SMALL } })
     });
     create_all(&client, items).await?;
-    // Before and after, so that what grows with the age of the cluster hits both.
+    // Measured before and after, so that effects of the cluster's age are averaged out.
     let before = each(world, "few", FEW).await?;
     let large = each(world, "many", many).await?;
     let after = each(world, "again", FEW).await?;
@@ -51,13 +51,13 @@ pub async fn measure(world: &mut World, many: u16, table: &mut Table) -> anyhow:
     Ok(())
 }
 
-/// Queues so many backups while no controller runs, then lets it work. Seconds from the end of one to the end of the next,
-/// on average.
+/// Queues `count` backups while no controller runs, then starts it. Returns the average time from the end of one to the end of
+/// the next (seconds).
 async fn each(world: &mut World, prefix: &str, count: u16) -> anyhow::Result<f64> {
     ensure!(count > 1, "one backup has no next one");
     ensure!(world.controllers[0].stop(Duration::from_mins(1)).await?, "the controller does not end");
     let names: Vec<String> = (0..count).map(|number| format!("{prefix}-{number:04}")).collect();
-    // One person's backups may take half of the ledger at most.
+    // Backups of one user may take half of the ledger at most.
     for (person, names) in names.chunks(EACH).enumerate() {
         let client = world.plane.administrator(&format!("person-{person}")).await?;
         let backups = names.iter().map(|name| {
@@ -72,8 +72,8 @@ async fn each(world: &mut World, prefix: &str, count: u16) -> anyhow::Result<f64
     let (first, last) = (times.first().context("none")?, times.last().context("none")?);
     let each = last.duration_since(*first).as_secs_f64() / f64::from(count - 1);
     eprintln!("{count} queued: {:.1} ms each", each * 1e3);
-    // They must not be in the way of what is measured next. One person's deletions may take half of the ledger, too, and are
-    // free once the object is gone.
+    // They must not affect the next measurement. Deletions by one user may also take half of the ledger at most; their claims are
+    // freed once the objects are gone.
     for backup in world.backups().list_metadata(&ListParams::default()).await? {
         let name = backup.name_any();
         eventually("the deletion is admitted", PATIENCE, async || {

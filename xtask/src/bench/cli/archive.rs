@@ -1,4 +1,4 @@
-//! Looking into a large archive: the first time, when it is read, and after that.
+//! Reading from a large archive: the first time, when it is indexed, and again.
 
 use anyhow::{Context as _, ensure};
 use backup_tests::{World, api::ApiExt as _, archive::write_members, world::BUCKET};
@@ -9,7 +9,7 @@ use crate::bench::{objects, table::Row};
 
 const ITEMS: usize = 100_000;
 const NAMESPACES: usize = 100;
-/// At most so long the first time, and so long after that (milliseconds).
+/// Maximum time for the first reading, and for later ones (ms).
 const FIRST: f64 = 2000.0;
 const AGAIN: f64 = 300.0;
 const NAME: &str = "archive";
@@ -58,7 +58,7 @@ pub(super) async fn measure(world: &World, table: &mut Table) -> anyhow::Result<
     Ok(())
 }
 
-/// Each at both paths at which the controller writes it.
+/// Each item at both paths at which the controller writes it.
 fn items() -> impl Iterator<Item = (String, Vec<u8>)> {
     (0..ITEMS).flat_map(|number| {
         let namespace = format!("namespace-{}", number % NAMESPACES);

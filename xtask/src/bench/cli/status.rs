@@ -1,4 +1,4 @@
-//! `status` of a large cluster, beside the lists that it needs.
+//! `status` of a large cluster, compared with the lists that it needs.
 
 use backup_core::api::Schedule;
 use backup_tests::{
@@ -40,7 +40,7 @@ pub(super) async fn measure(world: &World, backups: usize, table: &mut Table) ->
         world.api::<Schedule>().create_object(&schedule).await?;
     }
     let person = world.kubectl_backup();
-    // Nothing is protected here: the backups are partial.
+    // No namespace is protected here: the backups are partial.
     let took = middle(async || Ok(person.fails(1, &["status"]).await?.elapsed)).await?;
     let lists = middle(async || {
         let start = std::time::Instant::now();

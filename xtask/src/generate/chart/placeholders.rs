@@ -1,16 +1,16 @@
-//! Words that stand in the manifests where the chart has a value, and what takes their place.
+//! Placeholders in the manifests for values of the chart, and their replacements.
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-/// Stands for the namespace of the release.
+/// Placeholder for the namespace of the release.
 pub(super) const NAMESPACE: &str = "helm-release-namespace";
 
-/// Stands for braces that are no template of ours.
+/// Placeholder for braces that are not a template of ours.
 const BRACES: &str = "helm-open-braces";
 
-/// A word on a line of its own, and the lines for it. `{n}` is the column of the line, `{m}` that of what is below it, `{program}`
-/// the key of the program in the values.
+/// Placeholders on a separate line, and the lines that replace them. `{n}` is the column of the line, `{m}` that of the lines
+/// below it, `{program}` the key of the program in the values.
 const LINES: [(&str, &str); 8] = [
     ("helm-replicas", "replicas: {{ .Values.{program}.replicas }}"),
     ("helm-image", "image: {{ include \"backup.image\" (list . .Values.{program}.image) | quote }}"),
@@ -28,7 +28,7 @@ const LINES: [(&str, &str); 8] = [
     ),
 ];
 
-/// Puts the words into a Deployment where the chart has values; other objects stay.
+/// Puts the placeholders into a Deployment; other objects are not changed.
 pub(super) fn put_placeholders(object: &mut Value) -> anyhow::Result<()> {
     let Some(program) = super::program_of(object) else { return Ok(()) };
     let is_controller = program == "backup-controller";
@@ -46,7 +46,7 @@ pub(super) fn put_placeholders(object: &mut Value) -> anyhow::Result<()> {
     container["imagePullPolicy"] = json!("helm-pull-policy");
     container["resources"] = json!("helm-resources");
     let args = container["args"].as_array_mut().context("no arguments")?;
-    // These come by the values, in the order in which kustomize adds them.
+    // These flags come from the values, in the order in which kustomize adds them.
     args.retain(|arg| !arg.as_str().is_some_and(|arg| arg.starts_with("--guard=")));
     args.push(json!("helm-args"));
     Ok(())
@@ -56,7 +56,7 @@ pub(super) fn put_placeholders(object: &mut Value) -> anyhow::Result<()> {
 pub(super) fn templated(object: &Value) -> anyhow::Result<String> {
     let text = serde_saphyr::to_string(object)?;
     ensure!(!text.contains(BRACES), "{BRACES} stands for something else here: {text}");
-    // Templates of others, such as those of alerts, stay as they are.
+    // Templates in other languages, such as those of alerts, must stay unchanged.
     let text = text.replace("{{", BRACES);
     let program = super::program_of(object).map_or("", |program| program.trim_start_matches("backup-"));
     let mut result = String::new();
@@ -66,7 +66,7 @@ pub(super) fn templated(object: &Value) -> anyhow::Result<String> {
             result = result + &line.replace(NAMESPACE, "{{ .Release.Namespace }}") + "\n";
             continue;
         };
-        // An entry of a list lies below its dash.
+        // Fields of a list entry are indented further than its dash.
         let column = line.len() - line.trim_start().len();
         for more in lines.lines() {
             let more = more.replace("{program}", program);

@@ -1,4 +1,4 @@
-//! The values of the chart: their defaults, which are what `deploy/` has, and their schema.
+//! The values of the chart: their defaults, taken from `deploy/`, and their schema.
 
 use anyhow::Context as _;
 use backup_deploy::{NAMESPACE, Options, id, programs};
@@ -30,7 +30,7 @@ pub(super) fn defaults() -> anyhow::Result<String> {
     Ok(text.replace("{profiles}", &Options::known_profiles().join(", ")))
 }
 
-/// `values.schema.json`. A value that is not known is refused, so that a typing mistake changes nothing unseen.
+/// `values.schema.json`. Unknown values are refused, so that a typing mistake is noticed.
 pub(super) fn schema() -> anyhow::Result<String> {
     let text = json!({ "type": "string" });
     let texts = json!({ "type": "array", "items": { "type": "string", "minLength": 1 } });
@@ -49,7 +49,7 @@ pub(super) fn schema() -> anyhow::Result<String> {
             "profiles": { "type": "array", "uniqueItems": true, "items": { "enum": Options::known_profiles() } },
             "hostNetwork": flag,
             "monitoring": flag,
-            // Helm's own, for charts that this one is part of.
+            // Helm's own value, for charts that include this one.
             "global": { "type": "object" },
             "image": fields(&json!({
                 "registry": text,
@@ -77,7 +77,7 @@ pub(super) fn schema() -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&schema)? + "\n")
 }
 
-/// An object with these fields and no others.
+/// The schema of an object with only these fields.
 fn fields(properties: &Value) -> Value {
     json!({ "type": "object", "additionalProperties": false, "properties": properties })
 }

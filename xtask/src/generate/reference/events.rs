@@ -1,4 +1,4 @@
-//! Reasons of events, with what each means: those that the source names, no more and no fewer.
+//! Reasons of events with their meanings: exactly those that the source contains.
 
 use std::{
     collections::BTreeSet,
@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use backup_tests::binaries::root;
 
-/// Reason, kind of the object, what it means.
+/// Reason, kind of the object, meaning.
 const EVENTS: &[(&str, &str, &str)] = &[
     (
         "AmbiguousSchedule",
@@ -74,12 +74,12 @@ const EVENTS: &[(&str, &str, &str)] = &[
     ("Waiting", "Restore, DeleteBackupRequest", "what is in its way; it starts when that has ended"),
 ];
 
-/// Reasons that are the phase in which an object has ended.
+/// Reasons that are the final phase of an object.
 const PHASES: [&str; 4] = ["Completed", "PartiallyFailed", "Failed", "FailedValidation"];
-/// How the programs write an event: what stands before its reason.
+/// Code with which programs write an event, up to its reason.
 const CALLS: [&str; 6] =
     [".normal(", ".warning(", ".warning_on(", ".emit_event(", ".report(", "reason: Some("];
-/// As far behind that its reason may stand.
+/// Maximum distance between such code and the reason (bytes).
 const REACH: usize = 120;
 
 pub(super) fn table() -> anyhow::Result<String> {
@@ -103,7 +103,7 @@ pub(super) fn table() -> anyhow::Result<String> {
     Ok(super::table(["reason", "on", "what it says"], EVENTS.iter().map(row)))
 }
 
-/// The Rust files in a folder but for those of tests.
+/// The Rust files in a folder, except those of tests.
 fn sources(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
@@ -121,7 +121,7 @@ fn sources(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// The reasons that a source names: the first text after a call, if it is one word in PascalCase.
+/// The reasons in a source: the first text after such a call, if it is one word in PascalCase.
 fn reasons(source: &str) -> BTreeSet<String> {
     let code = source.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let mut reasons = BTreeSet::new();
@@ -132,7 +132,7 @@ fn reasons(source: &str) -> BTreeSet<String> {
             let text = near.split('"').nth(1).unwrap_or_default();
             let is_word = text.starts_with(|first: char| first.is_ascii_uppercase())
                 && text.chars().all(|letter| letter.is_ascii_alphabetic());
-            // The text has an end, too.
+            // The text must be complete.
             if is_word && near.matches('"').count() > 1 {
                 reasons.insert(text.to_owned());
             }

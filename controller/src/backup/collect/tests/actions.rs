@@ -1,4 +1,4 @@
-//! Actions in the way of an item.
+//! Actions on items of a backup.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ use crate::backup::actions::Done;
 
 type Act = dyn Fn(&Value) -> Result<BackupActionOutput, String> + Send + Sync;
 
-/// An action made of a function; remembers the names of what it saw.
+/// An action made of a function; records the names of the items that it saw.
 pub(super) struct Scripted {
     name: &'static str,
     applies_to: AppliesTo,
@@ -225,7 +225,7 @@ async fn an_item_that_an_action_marks_is_left_out() {
     assert!(!outcome.names().contains(&"pods/a/p") && outcome.errors.is_empty());
 }
 
-/// It is not asked for on an item that no action has changed.
+/// The mark is not checked on an item that no action has changed.
 #[tokio::test(start_paused = true)]
 async fn a_mark_to_leave_out_counts_only_where_an_action_sets_it() {
     let mark = || json!({ "velero.io/skip-from-backup": "" });
@@ -302,7 +302,7 @@ async fn operations_are_recorded_before_and_after_and_returned() {
     assert_eq!(operation.after, [id("configmaps", "a", "one")]);
 }
 
-/// After an attempt that has begun an action on pod `p`, and perhaps ended it.
+/// Runs a collection after an attempt that has begun an action on pod `p`, and ended it if `ended` is set.
 async fn after(ended: Option<&Done>) -> (Outcome, Arc<Scripted>) {
     let starts = action("x/starts", "pods", |_| {
         Ok(BackupActionOutput { operation: Some("again".to_owned()), ..BackupActionOutput::default() })

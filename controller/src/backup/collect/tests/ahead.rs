@@ -1,4 +1,4 @@
-//! What is begun ahead of its turn.
+//! Work that is begun ahead of its turn.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::harness::{Setup, bound_claim, cluster, frozen, item};
 use crate::hooks::fake::FakePods;
 
-/// Tells what it was asked for claims.
+/// Records its calls for claims.
 #[derive(Default)]
 struct Slow(Mutex<Vec<String>>);
 
@@ -54,7 +54,7 @@ impl BackupItemAction for Slow {
     }
 
     async fn execute(&self, claim: &Value, _: &Backup) -> Result<BackupActionOutput, ActionError> {
-        // Lets what was begun run.
+        // Gives begun work time to run.
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         self.note("execute", claim);
         Ok(BackupActionOutput::default())

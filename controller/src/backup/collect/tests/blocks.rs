@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::harness::{Setup, bound_claim, cluster, frozen, id, item};
 use crate::hooks::{exec::ExecError, fake::FakePods};
 
-/// Says of ConfigMaps what is written on them.
+/// Relates a ConfigMap to the pod named in its field `with`.
 struct Together(AppliesTo);
 
 impl ItemAction for Together {
@@ -46,7 +46,7 @@ fn mounting(name: &str, claims: &[&str]) -> Value {
     pod
 }
 
-/// Pods with what they mount, claims and volumes.
+/// Pods with the claims that they mount, and volumes.
 fn shared(pods: &[(&str, &[&str])]) -> FakeApi {
     let names = ["data", "log"];
     let claims = names.map(|name| bound_claim(name, &format!("pv-{name}")));
@@ -69,7 +69,7 @@ async fn pods_that_share_a_claim_are_frozen_together() {
     let pods = Arc::new(FakePods::running(&["one", "other", "two", "three"]));
     let spec = json!({ "includedResources": ["pods", "persistentvolumeclaims", "persistentvolumes"] });
     let mut setup = setup(api, &pods, spec);
-    // What comes along with a pod of the block is in the block.
+    // Related items of a pod of the block are in the block.
     setup.actions = vec![super::actions::action("x/asks", "pods", |pod| {
         let volumes = pod["spec"]["volumes"].as_array().unwrap();
         let claims = volumes.iter().map(|volume| {
@@ -138,7 +138,7 @@ async fn what_a_plugin_names_is_in_the_block_if_the_filters_let_it() {
     };
     let api = || {
         let maps = vec![with("with-db", "db"), with("with-error", "error"), with("with-ghost", "ghost")];
-        // The pod is not listed before those that name it.
+        // The pod is not listed before the items that name it.
         shared(&[("db", &[])])
             .with_list("/api/v1/configmaps", maps)
             .with_fault(|request| (request.path == "/api/v1/pods").then(|| Fault::list(&[])))

@@ -37,7 +37,7 @@ fn maps() -> FakeApi {
 const OF_A: &str = "namespacedFilterPolicies: [{namespaces: [a], resourceFilters: [\
                     {kinds: [ConfigMap], names: ['app-*'], labelSelector: {matchLabels: {app: web}}}]}]";
 
-/// Of all namespaces, and of some that are listed together.
+/// For all namespaces, and for some that are listed together.
 #[tokio::test(start_paused = true)]
 async fn a_policy_says_what_of_its_namespaces_is_in_the_backup() {
     for spec in [

@@ -32,7 +32,7 @@ use crate::{
     testing::resource,
 };
 
-/// Keeps what it is given: path and object.
+/// Keeps the items that it is given: path and object.
 #[derive(Default)]
 pub(super) struct MemorySink {
     pub(super) items: Vec<(String, Value)>,
@@ -153,24 +153,24 @@ pub(super) async fn collect_by(
     Setup { spec, api, actions, ..Setup::default() }.collect().await
 }
 
-/// What a collection is made of, if it matters.
+/// Inputs of a collection, where they matter.
 #[derive(Default)]
 pub(super) struct Setup {
     pub(super) spec: Value,
     pub(super) api: FakeApi,
     pub(super) sink: MemorySink,
     pub(super) actions: Vec<Arc<dyn BackupItemAction>>,
-    /// Actions on blocks besides those that are built in; `None` is none at all.
+    /// Block actions besides the built-in ones; `None`: no block actions at all.
     pub(super) blocks: Option<Vec<Arc<dyn ItemBlockAction>>>,
     pub(super) volume_snapshots: Option<VolumeSnapshots>,
     pub(super) policy: Option<ResourcePolicy>,
     pub(super) pods: Arc<FakePods>,
     pub(super) journal: MemoryJournal,
-    /// Namespaces that live; a, b and empty if it does not matter.
+    /// Live namespaces; a, b and empty if it does not matter.
     pub(super) live: Vec<String>,
     pub(super) page_size: Option<u32>,
     pub(super) all_versions: bool,
-    /// What an earlier attempt has noted about actions.
+    /// Journal entries of an earlier attempt about actions.
     pub(super) prior: Vec<Value>,
 }
 
@@ -242,7 +242,7 @@ impl Setup {
     }
 }
 
-/// A note about an action, as a sentence.
+/// A journal entry about an action, as a sentence.
 fn told(note: &Value) -> Option<String> {
     let text = |value: &Value| value.as_str().unwrap_or("nothing").to_owned();
     let what = match note.get("actionBegun") {

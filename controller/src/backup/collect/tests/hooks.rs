@@ -88,7 +88,7 @@ async fn commands_of_a_pod_that_does_not_run_are_not_run() {
     let (mut pending, mut ended) = (frozen("pending"), frozen("ended"));
     pending["status"]["phase"] = json!("Pending");
     ended["status"]["phase"] = json!("Succeeded");
-    // Replaced since it was listed.
+    // The pod was replaced since it was listed.
     let mut replaced = frozen("db");
     replaced["metadata"]["uid"] = json!("another");
     let (pods, setup) = hooked(with_pods(vec![pending, ended, replaced]), FakePods::running(&["db"]));

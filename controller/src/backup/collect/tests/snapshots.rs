@@ -31,7 +31,7 @@ async fn collected(disks: &Arc<Disks>, policy: Option<&str>) -> Outcome {
     setup.collect().await
 }
 
-/// Claims bring their volumes, and these disks snapshot them.
+/// Claims bring their volumes, and `disks` snapshot them.
 fn with_disks(disks: &Arc<Disks>) -> Setup {
     let locations = vec![SnapshotLocation { name: "only".to_owned(), snapshotter: Arc::clone(disks) as _ }];
     let journal = SnapshotJournal::take_over(Arc::new(MemoryJournal::default()), &[]).unwrap();
@@ -65,7 +65,7 @@ async fn a_policy_for_snapshots_is_followed_where_a_plugin_takes_them() {
     let policy = "- conditions: {}\n  action: { type: snapshot }\n";
     let outcome = collected(&disks, Some(policy)).await;
     assert_eq!(disks.asked().len(), 1);
-    // Only the other one is missed.
+    // Only the other claim is missing.
     assert!(outcome.errors[0].contains("a/other") && outcome.errors.len() == 1, "{:?}", outcome.errors);
 
     let disks = Arc::new(Disks::new("/disks/"));
@@ -80,8 +80,8 @@ fn with_claims(mut pod: Value, claims: &[&str]) -> Value {
     pod
 }
 
-/// Twelve volumes: two of one pod, one of a pod with commands, eight of claims, one of no claim that is in the backup; four blocks
-/// at a time.
+/// Twelve volumes: two of one pod, one of a pod with commands, eight of claims, one without a claim in the backup; four
+/// concurrent blocks.
 #[tokio::test(start_paused = true)]
 async fn snapshots_by_plugins_are_taken_side_by_side_and_between_the_commands_of_their_pods() {
     let takes = Duration::from_secs(10);
@@ -105,7 +105,8 @@ async fn snapshots_by_plugins_are_taken_side_by_side_and_between_the_commands_of
     let outcome = setup.collect().await;
     assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
     assert_eq!(outcome.result.as_ref().unwrap().snapshots.len(), 12);
-    // Two of the first pod one after the other, then that of the other pod; 8 claims by fours, and the last one.
+    // Two volumes of the first pod in sequence, then the volume of the other pod; eight claims, four at a time, and the
+    // last volume.
     assert_eq!(started.elapsed(), (2 + 1 + 2 + 1) * takes);
     let asked = disks.asked();
     assert_eq!(asked.len(), 12, "{asked:?}");

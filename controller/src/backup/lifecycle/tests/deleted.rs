@@ -1,4 +1,4 @@
-//! Backups whose deletion is asked for before they have ended.
+//! Backups whose deletion is requested before they have ended.
 
 use super::*;
 
@@ -6,7 +6,7 @@ const GROUP: &str = "/apis/snapshot.storage.k8s.io/v1";
 const SNAPSHOT: &str = "/apis/snapshot.storage.k8s.io/v1/namespaces/a/volumesnapshots/s";
 const CONTENT: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents/c";
 
-/// A snapshot that the backup has made, ready.
+/// Adds a ready snapshot of the backup.
 fn has_snapshot(cluster: &Cluster) {
     let labels = json!({ "velero.io/backup-uid": "uid-b" });
     let status = json!({ "boundVolumeSnapshotContentName": "c", "readyToUse": true });
@@ -26,7 +26,7 @@ fn ask_for_deletion(cluster: &Cluster) {
     cluster.change_backup(&json!({"metadata": {"deletionTimestamp": "2026-01-01T01:00:00Z"}}));
 }
 
-/// A Backup that has come as far as its files let it, and of which nobody has anything in memory.
+/// A Backup that was stopped where it could not write `file`; no process has it in memory.
 async fn stopped_at(file: &str) -> Cluster {
     let cluster = Cluster::with(metadata_comes_first);
     ready(&cluster);
@@ -121,7 +121,7 @@ async fn a_worker_with_everything_in_hand_is_stopped_before_the_record_and_leave
     run(&cluster).await;
     assert!(cluster.get(BACKUP).is_null() && is_destroyed(&cluster) && cluster.metadata().is_null());
     assert_eq!(private(&cluster), ["owner", "record-1"], "that it was abandoned");
-    // One that does not know that it was replaced comes to the same end.
+    // A controller that does not know that it was replaced comes to the same end.
     let (_, location) = cluster.context().locations.open("default").await.unwrap();
     let error = location.open_backup("b", &claimant("uid-b")).await.unwrap_err();
     assert!(error.to_string().contains("abandoned"), "{error}");
@@ -136,7 +136,7 @@ async fn the_name_of_a_backup_that_was_deleted_half_way_is_free() {
             ask_for_deletion(&cluster);
             run(&cluster).await;
         }
-        // Somebody took the finalizer off, or the store was away.
+        // The finalizer was removed, or the store was unavailable.
         cluster.put(BACKUP, velero("Backup", "b", json!({}), json!({"phase": "ReadyToStart"})));
         cluster.change_backup(&json!({"metadata": {"uid": "uid-b2"}}));
         let ctx = cluster.context();
@@ -163,7 +163,7 @@ async fn a_deletion_does_not_wait_for_a_dead_store_and_guesses_nothing() {
         run(&cluster).await;
         assert!(cluster.get(BACKUP).is_null());
         assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
-        // Nothing is announced to be stored before it is collected, so of one that collects nothing is.
+        // A backup is announced only after its collection, so nothing of a collecting backup is stored.
         assert_eq!(is_destroyed(&cluster), destroys, "{phase}");
         let told = cluster.under("/apis/events.k8s.io/v1/namespaces/velero/events").join("\n");
         assert!(told.contains("SnapshotsLeft") && told.contains("not known"), "{told}");

@@ -1,4 +1,4 @@
-//! Backups whose items are collected, and whose operations go on.
+//! Backups whose items are collected, and whose operations are running.
 
 use std::{collections::HashMap, sync::Mutex};
 
@@ -15,7 +15,7 @@ use super::*;
 use crate::job::operations::{call::Registry, records};
 use backup_plugins::Host;
 
-/// An action whose operations answer as a test says.
+/// An action whose operations answer as the test sets.
 #[derive(Default)]
 struct Scripted {
     answers: Mutex<HashMap<String, OperationProgress>>,
@@ -136,7 +136,7 @@ async fn operations_are_followed_and_what_they_changed_is_read_again() {
     running.await.unwrap();
     assert_eq!(cluster.phase(), "Completed");
     assert_eq!(cluster.metadata()["status"]["backupItemOperationsCompleted"], 2);
-    // Known from the record only: the process that collected was killed before it could tell.
+    // Known from the record only: the collecting process was killed before it published them.
     assert_eq!(cluster.metadata()["status"]["hookStatus"]["hooksAttempted"], 2);
     assert_eq!(json_file(&cluster, "b-itemoperations.json.gz")[1]["status"]["phase"], "Completed");
     let tarball = std::fs::read(cluster.file("b.tar.gz")).unwrap();
@@ -149,7 +149,7 @@ async fn operations_are_followed_and_what_they_changed_is_read_again() {
 
 #[tokio::test(start_paused = true)]
 async fn what_failed_is_in_counts_results_and_log_and_a_lost_patch_changes_nothing() {
-    // No patch that tells of a failure gets through while the first worker is there.
+    // No patch with a failure succeeds while the first worker runs.
     let deaf = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let hears = Arc::clone(&deaf);
     let cluster = Cluster::with(move |_, method, path, body| {
@@ -211,7 +211,7 @@ async fn a_store_that_is_down_delays_what_is_kept_and_ends_no_operation() {
     let (cluster, action) = begun("InProgress", &["one", "two"]).await;
     let running = tokio::spawn(knowing(&cluster.context(), &action).0.run());
     cluster.until(|cluster| cluster.phase() == "WaitingForPluginOperations").await;
-    // A folder stands where the next state belongs.
+    // A folder blocks the path of the next state.
     std::fs::create_dir_all(cluster.file(".private/operations-1/x")).unwrap();
     action.answer("one", done(""));
     cluster.blocked().await;
@@ -224,7 +224,7 @@ async fn a_store_that_is_down_delays_what_is_kept_and_ends_no_operation() {
 
 #[tokio::test(start_paused = true)]
 async fn what_another_controller_has_recorded_meanwhile_is_gone_on_with_and_does_not_fail() {
-    // The record comes between the look into the store and the beginning of the contents.
+    // The record is written between the read of the store and the beginning of the contents.
     let cluster = Cluster::with(|cluster, method, path, _| {
         if method == "GET" && path == LEDGER && cluster.file("late").exists() {
             std::fs::rename(cluster.file("late"), cluster.file(".private/record-1")).unwrap();

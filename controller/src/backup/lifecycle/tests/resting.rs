@@ -1,4 +1,4 @@
-//! Backups that have collected everything, and whose store does not take it: they hold no place in the ledger.
+//! Backups that have collected everything, and whose store does not accept it: they hold no claim.
 
 use backup_core::labels::COLLECTS_AGAIN_ANNOTATION;
 

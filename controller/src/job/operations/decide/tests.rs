@@ -34,7 +34,7 @@ fn passing() -> Answer {
     Answer::Passing("no answer".to_owned())
 }
 
-/// Calls and answers until it is over; each call takes `latency`. When it was over, and the calls that were made.
+/// Calls and answers until the operation has ended; each call takes `latency`. Returns the time of the end, and the calls.
 fn follow(
     mut operation: Followed,
     latency: Duration,
@@ -208,8 +208,8 @@ fn any_answer() -> impl Strategy<Value = Answer> {
 }
 
 proptest! {
-    /// Promise P8: whatever is answered, and however long it takes, an operation is over by its deadline, the time it gets to
-    /// confirm, and the calls that were on their way.
+    /// Promise P8: whatever the answers, and however late, an operation ends by its deadline, plus the time to confirm, plus
+    /// the calls in flight.
     #[test]
     fn every_operation_ends_by_its_deadline(
         answers in prop::collection::vec(any_answer(), 1..40),
@@ -228,7 +228,7 @@ proptest! {
         prop_assert!(at <= left + pace().confirm + latency * 5, "{at:?}");
     }
 
-    /// Nothing but its own end, what will not pass, or its time ends an operation.
+    /// Only its own end, a permanent error, or the deadline ends an operation.
     #[test]
     fn nothing_that_may_pass_ends_an_operation_before_its_deadline(
         answers in prop::collection::vec(any_answer(), 1..40),
@@ -242,7 +242,7 @@ proptest! {
         prop_assert!(early.is_none(), "{early:?}");
     }
 
-    /// What is told to stop never becomes a success, and its text keeps saying why it was stopped.
+    /// An operation that was asked to stop never becomes a success, and its text keeps the reason of the stop.
     #[test]
     fn what_was_stopped_only_gets_a_more_exact_end(
         answers in prop::collection::vec(prop_oneof![any_answer(), Just(ended("")), Just(ended("x"))], 1..10),

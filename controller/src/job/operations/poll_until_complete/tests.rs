@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::job::operations::{flush_requests::FlushRequests, poller::tests::moving};
 
-/// When a state was kept, and how far the operation had come.
+/// Times at which a state was stored, and the progress of the operation then.
 #[derive(Default)]
 struct Record(Vec<(u64, i64)>);
 
@@ -32,7 +32,7 @@ fn now() -> u64 {
     BEGIN.with(Instant::elapsed).as_secs()
 }
 
-/// What is kept in a hundred seconds in which somebody looks at these.
+/// The states stored in a hundred seconds in which users look at these times.
 async fn kept(looks_at: &[u64]) -> Vec<(u64, i64)> {
     now();
     let requests = FlushRequests::default();
@@ -62,6 +62,6 @@ async fn what_comes_further_is_kept_once_a_minute() {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_looks_sees_what_is_known_and_nothing_is_kept_twice() {
-    // The second look comes in the same second, and nothing was learned before the last.
+    // The second look is in the same second, and nothing was learned before the last one.
     assert_eq!(kept(&[25, 25, 47, 49]).await, [(25, 3), (47, 5)]);
 }

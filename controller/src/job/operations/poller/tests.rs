@@ -73,7 +73,7 @@ fn following(ids: &[&str], permits: usize, timeout: Duration) -> (OperationPolle
     looked_at(&FlushRequests::default(), ids, permits, timeout)
 }
 
-/// An operation that has come further whenever it is asked, every ten seconds.
+/// An operation that has progressed at each call, every ten seconds.
 pub(in crate::job::operations) fn moving(requests: &FlushRequests) -> OperationPoller<Backup> {
     looked_at(requests, &["moves"], 1, HOUR).0
 }
@@ -121,7 +121,7 @@ async fn one_that_hangs_holds_no_other_and_ends_by_its_deadline() {
     }
     assert!(started.elapsed() <= Duration::from_secs(2), "{:?}", started.elapsed());
     let took = to_the_end(&mut following).await;
-    // Four calls that hang, each until its limit: the one under way, the last one, and two to confirm.
+    // Four calls that hang, each until its timeout: the one in flight, the last one, and two to confirm.
     assert!(took <= HOUR + Duration::from_secs(4 * 30 + 1), "{took:?}");
     let ended = following.operations();
     assert!(ended[0].status.error.starts_with("Asynchronous action timed out"), "{}", ended[0].status.error);

@@ -1,4 +1,4 @@
-//! Backups that older versions of Velero have written, as they lie in the bucket. The same table is in docs/use/stored-files.md.
+//! Backups written by older versions of Velero, as stored in the bucket. The same table is in docs/use/stored-files.md.
 
 use std::fs;
 
@@ -6,18 +6,18 @@ use super::{operating::file, stored_files::gzip, *};
 
 const STARTED: &str = "2022-08-01T12:00:00Z";
 
-/// What a version leaves in the folder of a backup, and what comes of a restore.
+/// The files of a version in the folder of a backup, and the result of a restore.
 struct Version {
     name: &'static str,
-    /// `status.formatVersion`; none before 1.4.
+    /// `status.formatVersion`; `None` before 1.4.
     format: Option<&'static str>,
     /// Whether each item is in the tarball a second time, with its version.
     versioned: bool,
-    /// More files, by the end of their names, besides those that every version has.
+    /// Further files (suffix of the name), besides those of every version.
     files: Vec<(&'static str, Value)>,
     spec: Value,
     status: Value,
-    /// What the results of a restore say, as an error or as a warning; `None`: nothing.
+    /// The message in the results of a restore, and whether it is an error or a warning; `None`: no message.
     says: Option<(bool, &'static str)>,
 }
 
@@ -39,7 +39,7 @@ fn results() -> (&'static str, Value) {
     ("results", json!({ "errors": {}, "warnings": {} }))
 }
 
-/// As the node agent writes it; that of restic has no `uploaderType`.
+/// As written by the node agent; with restic there is no `uploaderType`.
 fn pod_volume_backups(uploader: Option<&str>) -> (&'static str, Value) {
     let mut spec = json!({ "node": "n", "pod": { "kind": "Pod", "namespace": "a", "name": "db-0" }, "volume": "data",
         "backupStorageLocation": "default", "repoIdentifier": "s3:s3.example.com/restic/a" });
@@ -136,7 +136,7 @@ async fn a_backup_of_each_version_of_velero_is_restored() {
         let files = folder.path().join("backups/b");
         fs::remove_dir_all(&files).unwrap();
         fs::create_dir(&files).unwrap();
-        // As Go writes it, with fields that nothing here knows.
+        // As written by Go, with fields that are unknown here.
         let metadata = json!({ "name": "b", "namespace": "velero", "uid": "of-the-old-cluster", "resourceVersion": "7",
             "labels": { "velero.io/storage-location": "default" }, "managedFields": [{ "manager": "velero-server" }] });
         let mut status = json!({ "version": 1, "formatVersion": version.format, "phase": "Completed",
@@ -155,7 +155,7 @@ async fn a_backup_of_each_version_of_velero_is_restored() {
         }
         let types = [("configmaps", "ConfigMap", "Namespaced"), ("pods", "Pod", "Namespaced")];
         fake.put("/api", testing::discovery("", &types));
-        // Synchronised into this cluster.
+        // The Backup as synchronised into this cluster.
         fake.put(BACKUP, velero("Backup", "b", spec, status));
 
         assert_eq!(step(&mut worker(&ctx)).await, Step::Done, "{}", version.name);

@@ -1,4 +1,4 @@
-//! Restores whose items are done, and whose operations go on.
+//! Restores whose items are done, and whose operations are running.
 
 use backup_core::{
     labels::{LEFT_ITEMS_ANNOTATION, MISSING_DATA_ANNOTATION},
@@ -8,7 +8,7 @@ use backup_store::{Claimant, FoundJob, Scope};
 
 use super::*;
 
-/// A Restore in this phase of which is kept what is known, with operations in these phases.
+/// A recorded Restore in this phase, with operations in these phases.
 async fn kept(phase: &str, operations: &[&str], errors: usize) -> (FakeApi, tempfile::TempDir, JobContext) {
     let (fake, folder, ctx) = prepared(Some(phase)).await;
     let operation = |(n, phase): (usize, &&str)| {
@@ -55,7 +55,7 @@ async fn what_was_recorded_is_gone_on_with_whatever_the_phase_says_and_no_item_i
         ("WaitingForPluginOperations", vec!["Completed", "Failed"], 0, "PartiallyFailed"),
         ("WaitingForPluginOperations", vec!["Completed"], 1, "PartiallyFailed"),
         ("Finalizing", vec!["Completed"], 0, "Completed"),
-        // A patch that told of a failure is not taken back.
+        // A published failure is not withdrawn.
         ("WaitingForPluginOperationsPartiallyFailed", vec!["Completed"], 0, "PartiallyFailed"),
     ] {
         let (fake, folder, ctx) = kept(phase, &operations, errors).await;
@@ -116,7 +116,7 @@ async fn operations_that_are_not_in_the_store_are_waited_for_and_never_none() {
 #[tokio::test]
 async fn a_store_that_takes_no_state_delays_the_end_and_says_why() {
     let (fake, folder, ctx) = kept("WaitingForPluginOperations", &["New"], 0).await;
-    // Another state of a foreign kind is where the next one goes.
+    // A folder blocks the key of the next state.
     let (_, store) = ctx.locations.open("default").await.unwrap();
     let FoundJob::Awaiting(mut waiting) = store.find_job::<Restore>("r", "uid-r").await.unwrap() else {
         panic!("no record")

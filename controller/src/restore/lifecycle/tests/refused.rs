@@ -1,4 +1,4 @@
-//! Restores that cannot run as they are, or not any more.
+//! Restores that cannot run, or can no longer run.
 
 use super::*;
 
@@ -15,7 +15,7 @@ async fn a_restore_that_can_not_run_says_everything_that_is_wrong() {
     assert!(fake.get(ITEM).is_none());
 }
 
-/// Of such a name nothing is asked for: a path made of it would lead elsewhere.
+/// No request is made with such a name: its path would lead elsewhere.
 #[tokio::test]
 async fn a_restore_from_a_name_that_no_backup_can_have_is_refused() {
     for name in [" ", "b c", "../backups/b", "b?watch=1", "*"] {
@@ -38,7 +38,7 @@ async fn a_restore_from_a_name_that_no_backup_can_have_is_refused() {
     }
 }
 
-/// Its rules are followed again by who takes it up, so it does not go on without them.
+/// A resumed restore needs its rules again, so it does not continue without them.
 #[tokio::test]
 async fn a_restore_whose_modifier_is_gone_when_it_is_resumed_fails() {
     let rules = "{version: v1, resourceModifierRules: [{conditions: {groupResource: configmaps}, mergePatches: [{patchData: 'data: {k: w}'}]}]}";

@@ -1,4 +1,4 @@
-//! Restores whose claim is taken while they work.
+//! Restores whose claim is released while they run.
 
 use backup_lock::{Ledger, VELERO_SCOPE};
 use backup_testkit::Fault;
@@ -7,7 +7,7 @@ use tokio::{sync::Notify, time::Instant};
 use super::*;
 
 const ITEMS: usize = 800;
-/// Sixteen requests at a time, and each takes so long: all items take two and a half seconds.
+/// Latency of each request; with sixteen at a time, all items take 2.5 s.
 const LATENCY: Duration = Duration::from_millis(50);
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/velero/leases/backup-lock-velero";
 const MARKER: &str = "/api/v1/namespaces/velero/configmaps/backup-lock-velero";
@@ -61,7 +61,7 @@ async fn a_restore_stops_within_two_seconds_of_a_release_and_says_so() {
     for needle in ["released by force by ann: it hangs", "nothing more was written", "801 items"] {
         assert!(reason.contains(needle), "{reason}");
     }
-    // What it has done is told, as of a restore that came to its end.
+    // Its work is reported, as for a restore that has ended normally.
     let list = std::fs::metadata(folder.path().join("restores/r/restore-r-resource-list.json.gz")).unwrap();
     assert!(list.len() > 100, "{list:?}");
     assert!(status["progress"]["itemsRestored"].as_u64().unwrap() >= 100, "{status}");
@@ -71,7 +71,7 @@ async fn a_restore_stops_within_two_seconds_of_a_release_and_says_so() {
 #[tokio::test]
 async fn nothing_is_written_while_the_claim_cannot_be_confirmed() {
     let (fake, _folder, mut ctx) = slow().await;
-    // As in a cluster: longer than the claim is in doubt, on however busy a machine.
+    // As in a cluster: longer than the claim is in doubt, even on a busy machine.
     ctx.resource_timeout = Duration::from_mins(1);
     let mut worker = worker(&ctx);
     let (step, (first, second)) = tokio::join!(step(&mut worker), async {
@@ -117,7 +117,7 @@ async fn a_restore_that_was_released_before_it_began_ends_without_having_started
     assert_eq!((fake.get(ITEM), claims(&ctx).await), (None, 0));
 }
 
-/// The API server stood still, say.
+/// For example while the API server hangs.
 #[tokio::test]
 async fn a_restore_that_is_released_while_its_beginning_is_written_does_not_begin() {
     let (fake, _folder, ctx) = prepared(None).await;
@@ -142,7 +142,7 @@ async fn a_restore_that_is_released_while_its_beginning_is_written_does_not_begi
     assert_eq!((&status["phase"], &status["startTimestamp"]), (&json!("Failed"), &Value::Null), "{status}");
 }
 
-/// Its worker was gone when the claim was released, and the next one finds that.
+/// Its worker was gone when the claim was released; the next worker finds that.
 #[tokio::test]
 async fn a_restore_that_runs_without_a_claim_is_ended_in_every_phase() {
     for (phase, end) in [

@@ -1,5 +1,5 @@
-//! A restore from a backup of which a file is missing, cut short, that of another backup, or nothing at all: what is refused, and
-//! what goes on. The same table is in docs/use/stored-files.md.
+//! A restore from a backup with a file that is missing, cut short, from another backup, or junk: whether it is refused or
+//! continues. The same table is in docs/use/stored-files.md.
 
 use std::{fs, path::Path};
 
@@ -15,12 +15,12 @@ enum Damage {
     Junk,
 }
 
-/// What comes of the restore. The words are in its reason or its results.
+/// The result of the restore. The text is in its reason or its results.
 #[derive(Clone, Copy, Debug)]
 enum Expected {
     Refused(&'static str),
     Warned(&'static str),
-    /// As if nothing was wrong.
+    /// Continues without a message.
     GoesOn,
 }
 
@@ -31,13 +31,13 @@ const METADATA: &str = "velero-backup.json";
 const TARBALL: &str = "b.tar.gz";
 const LIST: &str = "b-resource-list.json.gz";
 const SNAPSHOTS: &str = "b-volumesnapshots.json.gz";
-/// Told by the same words for what is cut and what is junk.
+/// Files with the same message whether they are cut or junk.
 const DECODED: [(&str, &str); 3] = [
     (SNAPSHOTS, "it is no gzipped list"),
     ("b-volumeinfo.json.gz", "it is no gzipped list"),
     ("b-podvolumebackups.json.gz", "it is no gzipped list"),
 ];
-/// Not read by a restore: what they say is in the tarball, too, or told to people only.
+/// Not read by a restore: their data is also in the tarball, or only for users.
 const NOT_READ: [&str; 6] = [
     "b-logs.gz",
     "b-results.gz",
@@ -74,7 +74,7 @@ pub(super) fn gzip(text: &str) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// What is stored of another backup of the same name.
+/// The file of another backup of the same name.
 async fn of_another(name: &str) -> Vec<u8> {
     let item = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
     let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}});
@@ -99,7 +99,7 @@ async fn of_another(name: &str) -> Vec<u8> {
 }
 
 async fn damage(path: &Path, name: &str, damage: Damage) {
-    // Those that the backup of this test has no use for are empty lists.
+    // Files that this backup does not need are empty lists.
     if !path.exists() {
         fs::write(path, gzip("[]")).unwrap();
     }

@@ -1,4 +1,4 @@
-//! What stands in the journal around the calls of an action that may start something.
+//! Journal entries around the calls of an action that may start something.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,19 +11,19 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::job::journal::JobJournal;
 
-/// Of which two may be noted without an end.
+/// Number of items; two of them may be noted without an end.
 const ITEMS: usize = 200;
 
-/// Starts something with each item.
+/// Starts an operation for each item.
 struct Operating {
     location: Location,
-    /// Whether it looks into the journal first, which takes longer than a write of it.
+    /// Whether it reads the journal first, which takes longer than a write.
     looks: bool,
     at_work: AtomicUsize,
-    /// How many items were noted without an end at most, as far as it has looked.
+    /// Maximum number of items noted without an end that it has seen.
     open: AtomicUsize,
     called: Mutex<Vec<String>>,
-    /// Ended by the item of this number.
+    /// Cancelled by the item of this number.
     stop: Option<(usize, CancellationToken)>,
 }
 
@@ -84,7 +84,7 @@ fn many() -> PluginTurns {
     turns
 }
 
-/// The items of which the journal says that an action begins, and that it has ended.
+/// Items whose actions have begun, and items whose actions have ended, by the journal.
 async fn noted(location: &Location) -> (BTreeSet<String>, BTreeSet<String>) {
     let (_, notes) = location.journal::<Restore>("r", "u", |_, _| {}).await.unwrap();
     let names = |what: &str| {
@@ -94,7 +94,7 @@ async fn noted(location: &Location) -> (BTreeSet<String>, BTreeSet<String>) {
     (names("actionBegun"), names("actionEnded"))
 }
 
-/// In how many keys the journal is.
+/// Number of keys of the journal.
 async fn writes(location: &Location) -> usize {
     let key = |position: EntryPosition, note: &mut Value| *note = json!(position.key);
     let (_, keys) = location.journal::<Restore>("r", "u", key).await.unwrap();
@@ -127,7 +127,7 @@ async fn an_item_is_noted_before_its_call_and_after_it() {
         assert_eq!((started.len(), action.called.lock().len()), (ITEMS, ITEMS));
         let (begun, ended) = noted(&location).await;
         assert_eq!((begun.len(), ended.len()), (ITEMS, ITEMS));
-        // What a crash would leave out.
+        // Items that a crash would leave open.
         let open = action.open.load(Ordering::SeqCst);
         assert!(open <= most && open > most / 2, "{open} of {most}");
     }
@@ -145,7 +145,7 @@ async fn items_that_wait_for_the_journal_share_its_writes() {
     assert!(writes <= 16, "{writes} writes of {} notes", 2 * ITEMS);
 }
 
-/// A replica that is asked to end leaves no item open that it has not called.
+/// A replica that is told to stop leaves no item open whose action it has not called.
 #[tokio::test]
 async fn what_was_noted_and_not_called_has_an_end_when_work_stops() {
     let (_folder, location, _) = backup::stored(&[]).await;

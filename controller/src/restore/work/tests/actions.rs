@@ -1,4 +1,4 @@
-//! Actions in the way of an item.
+//! Actions on items of a restore.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -64,7 +64,7 @@ fn bringing(additional: Vec<ItemId>) -> RestoreActionOutput {
     RestoreActionOutput { additional, ..RestoreActionOutput::default() }
 }
 
-/// Into the namespace `z`, with an action.
+/// Restores into the namespace `z`, with an action.
 async fn acted(items: Items<'_>, mut spec: Value, action: &Arc<Scripted>) -> (FakeApi, Report) {
     spec["namespaceMapping"] = json!({"a": "z"});
     let (fake, claimed, plugins) =
@@ -84,7 +84,7 @@ fn created(fake: &FakeApi, name: &str) -> Option<Value> {
 async fn items_that_ask_for_one_another_are_each_restored_once() {
     let names: Vec<String> = (0..60).map(|n| format!("n{n}")).collect();
     let items: Vec<_> = names.iter().map(|name| ("configmaps", Some("a"), map(name))).collect();
-    // Rings of three, and everybody wants the first.
+    // Cycles of three items, and every item asks for the first.
     let ring = action(|name| {
         let n: usize = name[1..].parse().unwrap();
         let next = n - n % 3 + (n + 1) % 3;
@@ -187,7 +187,7 @@ async fn a_related_item_is_restored_before_its_item_unless_filtered() {
         ]
     );
     assert!(created(&fake, "along").is_some() && created(&fake, "item").is_some());
-    // Cluster-scoped ones only if they are not left out by name.
+    // Cluster-scoped items only if they are not excluded.
     let (fake, _) = acted(&items, spec(json!({"includeClusterResources": false})), &brings).await;
     assert!(!posts(&fake).iter().any(|path| path.contains("storageclasses")));
     // Nothing goes into a namespace that is not claimed.

@@ -1,4 +1,4 @@
-//! Items that are there already.
+//! Items that exist already.
 
 use super::*;
 
@@ -24,7 +24,7 @@ async fn what_is_there_is_found_by_listing_and_not_one_by_one() {
         for name in ["c03", "c29"] {
             fake.edit(&format!("{MAPS}/{name}"), |map| map["data"]["value"] = json!("changed"));
         }
-        // And some that are not looked at.
+        // Further objects that are not compared.
         for number in 0..20 {
             let name = format!("other{number}");
             fake.put(&format!("{MAPS}/{name}"), item("v1", "ConfigMap", &name));

@@ -48,7 +48,7 @@ namespacedFilterPolicies:
     assert_eq!(listed["storage.k8s.io/v1/StorageClass"], json!(["fast(created)"]));
     assert!(!posts(&fake).iter().any(|path| path.ends_with("/pods")));
 
-    // What the spec leaves out stays out; its labels do not count where a policy does.
+    // Types that the spec excludes stay excluded; its label selector does not apply where a policy does.
     let spec = json!({ "excludedResources": ["storageclasses"], "labelSelector": { "matchLabels": { "no": "where" } } });
     let (_, report) = restored_by(policy, &items, spec).await;
     let listed = self::listed(report);
@@ -64,7 +64,7 @@ async fn a_policy_may_name_a_kind_that_is_served_only_once_it_is_restored() {
         definition("widgets"),
     ];
     let policy = "namespacedFilterPolicies: [{namespaces: [a], resourceFilters: [{kinds: [Widget, Gone]}]}]";
-    // Definitions are not selected then, and come along.
+    // Definitions are not selected then, but restored as needed.
     let (fake, report) = restored_by(policy, &items, json!({ "includedNamespaces": ["a"] })).await;
     assert!(fake.get("/apis/example.com/v1/namespaces/a/widgets/w").is_some());
     assert!(fake.get("/api/v1/namespaces/a/configmaps/c").is_none());

@@ -1,4 +1,4 @@
-//! Links to objects that another application may hold, and controllers that make objects again.
+//! Links to objects that another application may hold, and controllers that create objects again.
 
 use super::*;
 
@@ -49,7 +49,7 @@ async fn a_claim_whose_volume_another_claim_holds_is_an_error_that_says_whose_it
         let missing = backup_core::volume_data::MissingData::of(&files.volume_info).unwrap();
         assert_eq!(missing.volumes["copy/data"], format!("its volume belongs to claim {held}"));
     }
-    // A claim that exists keeps the volume that it has.
+    // An existing claim keeps its volume.
     let fake = fake::server();
     fake.put(PV, kept_volume("a/data", "Bound"));
     let mut existing = claim_of_volume();
@@ -78,7 +78,7 @@ async fn a_claim_gets_a_volume_that_is_free_or_its_own() {
         assert_eq!(fake.get(PV).unwrap()["spec"]["claimRef"]["namespace"], "copy");
         assert_eq!(fake.get(CLAIM).unwrap()["spec"]["volumeName"], "pv");
     }
-    // Without its volume it waits, which is said.
+    // Without its volume the claim waits, which is reported.
     let spec = json!({"namespaceMapping": {"a": "copy"}, "excludedResources": ["persistentvolumes"]});
     let (fake, report) = restored(&items, spec).await;
     assert!(fake.get(CLAIM).is_some());
@@ -143,14 +143,14 @@ async fn a_resource_claim_of_a_template_is_left_to_its_pod() {
     assert_eq!(fake.under(claims).into_keys().collect::<Vec<_>>(), [format!("{claims}of-a-user")]);
     assert_eq!(report.left_out_sentences().len(), 1);
     assert_eq!(report.counts(), (0, 0));
-    // Without its pod it comes back, and that is said.
+    // Without its pod it is restored, and that is reported.
     let (fake, report) =
         restored(&items, json!({"includedResources": ["resourceclaims.resource.k8s.io"]})).await;
     assert_eq!(fake.under(claims).len(), 2);
     assert_eq!(report.counts(), (1, 0));
 }
 
-/// What does not follow a mapping by itself is named with its fields; what belongs to other namespaces is nobody's concern.
+/// Objects that do not follow a mapping are named with their fields; links to other namespaces are not reported.
 #[tokio::test]
 async fn a_link_into_a_mapped_namespace_that_does_not_follow_is_named() {
     let mut class = item("networking.k8s.io/v1", "IngressClass", "ic");
@@ -176,7 +176,7 @@ async fn a_link_into_a_mapped_namespace_that_does_not_follow_is_named() {
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     let expected = ["IngressClass \"ic\"", "spec.parameters.namespace", "\"a\"", "\"copy\""];
     assert!(expected.iter().all(|part| warnings[0].contains(part)), "{warnings:?}");
-    // It is what it was made: nothing is to be done.
+    // The object is unchanged, so there is nothing to do.
     let report = restored_in(&fake, &items, copied(false)).await;
     assert_eq!(report.counts(), (0, 0), "{:?}", report.into_files().results);
     let (_, report) = restored(&items, json!({"includeClusterResources": true})).await;
@@ -206,7 +206,7 @@ async fn a_pod_is_left_to_its_job_which_is_said_in_the_log_and_in_the_plan() {
     let sentences = report.left_out_sentences();
     assert_eq!(sentences, ["Pod a/work-x: its Job makes its pods again, and does not adopt this one"]);
     assert_eq!(report.counts(), (0, 0));
-    // Without the Job it comes back, and that is said.
+    // Without the Job it is restored, and that is reported.
     let (fake, report) = restored(&items, json!({"includedResources": ["pods"]})).await;
     assert!(fake.get(pod).is_some() && report.left_out_sentences().is_empty());
     let results = report.into_files().results;
@@ -252,7 +252,7 @@ async fn a_job_keeps_its_cron_job_unless_that_is_gone_or_another_one() {
         results.warnings.namespaces["a"][0].contains("that CronJob is not in the cluster"),
         "{results:?}"
     );
-    // An existing Job keeps the controller that it has.
+    // An existing Job keeps its controller.
     let fake = fake::server();
     fake.put("/apis/batch/v1/namespaces/a/jobs/nightly-1", item("batch/v1", "Job", "nightly-1"));
     let report = restored_in(&fake, &items, json!({"existingResourcePolicy": "update"})).await;

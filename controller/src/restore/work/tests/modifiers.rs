@@ -1,10 +1,10 @@
-//! Resource modifiers in the way of an item.
+//! Resource modifiers on items of a restore.
 
 use backup_actions::restore::modifiers;
 
 use super::*;
 
-/// Restores items with these rules; again finds what the first time has made.
+/// Restores items with these rules; a second run finds the objects of the first.
 async fn modified(fake: &FakeApi, items: Items<'_>, spec: &Value, rules: &Value) -> Report {
     let text = json!({"version": "v1", "resourceModifierRules": rules}).to_string();
     let rules = modifiers::read(modifiers::FIELD, &[("k".to_owned(), text)].into()).unwrap();

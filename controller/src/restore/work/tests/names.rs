@@ -1,4 +1,4 @@
-//! Specs that name what the backup does not hold, or select nothing.
+//! Specs with names that the backup does not hold, or that select nothing.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Namespaces, several at a time.
+//! Namespaces that are restored concurrently.
 
 use super::*;
 
@@ -15,6 +15,6 @@ async fn namespaces_that_go_away_are_waited_for_side_by_side() {
     let begun = Instant::now();
     let report = restored_in(&fake, &items, json!({})).await;
     assert_eq!(report.counts(), (0, 10), "one error for each namespace");
-    // One is waited for eight seconds.
+    // The wait for one namespace takes 8 s.
     assert!(begun.elapsed() < Duration::from_secs(16), "{:?}", begun.elapsed());
 }

@@ -1,4 +1,4 @@
-//! Objects that are named one by one.
+//! Objects that the spec names one by one.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What comes along with an item.
+//! Related items.
 
 use super::*;
 
@@ -42,7 +42,7 @@ async fn a_pod_brings_its_claims_with_their_volumes_and_its_priority_class() {
     let volumes = at("/api/v1/persistentvolumes");
     assert!(volumes < at(claims) && at(claims) < at("/api/v1/namespaces/a/pods"), "{made:?}");
     assert_eq!(fake.get(&format!("{claims}/data")).unwrap()["spec"]["volumeName"], "disk");
-    // The filters of types hold for what comes along.
+    // The filters of types apply to related items.
     let only_pods = json!({"includedResources": ["pods"]});
     let (fake, report) = restored(&items, spec(only_pods)).await;
     assert_eq!((report.counts(), posts(&fake).len()), ((0, 0), 3), "namespace and pods");
@@ -52,7 +52,7 @@ async fn a_pod_brings_its_claims_with_their_volumes_and_its_priority_class() {
     // A class that the backup does not hold may be in the cluster: nothing is missing.
     let (_, report) = restored(&items[..5], spec(json!({}))).await;
     assert_eq!(report.counts(), (0, 0));
-    // A claim that the backup does not hold is told of, once for each pod.
+    // A claim that the backup does not hold is reported once for each pod.
     let (_, report) = restored(&items[..2], spec(json!({}))).await;
     assert_eq!(report.counts(), (2, 0));
 }

@@ -1,8 +1,8 @@
-//! The status of what is restored.
+//! The status of restored objects.
 
 use super::*;
 
-/// By the spec, or by the object itself; only of what the restore has created.
+/// Requested by the spec or by the object itself; only for objects that the restore has created.
 #[tokio::test]
 async fn the_status_of_an_object_is_restored_where_that_is_asked_for() {
     let with = |name: &str, says: Option<&str>| {

@@ -1,4 +1,4 @@
-//! Items that are no Kubernetes objects.
+//! Items that are not Kubernetes objects.
 
 use super::*;
 

@@ -14,7 +14,7 @@ fn definition_of(versions: &[&str]) -> Value {
     definition
 }
 
-/// A widget as it is stored: in v2, which the cluster of the backup preferred, and in v1.
+/// A widget as stored: in v2, which the cluster of the backup preferred, and in v1.
 fn both_versions() -> Vec<(&'static str, Option<&'static str>, Value)> {
     ["v2", "v1"]
         .map(|version| (WIDGETS, Some("a"), item(&format!("example.com/{version}"), "Widget", "w")))

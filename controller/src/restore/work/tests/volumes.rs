@@ -1,4 +1,4 @@
-//! What becomes of the data of volumes.
+//! Outcomes of the data of volumes.
 
 use backup_core::volume_data::MissingData;
 
@@ -97,7 +97,7 @@ async fn a_volume_that_is_provisioned_anew_gets_what_the_old_one_had() {
         };
         let ((report, done), ()) = futures::join!(world.run(&items, json!({})), binds);
         done.unwrap();
-        // That it is empty is always told.
+        // An empty volume is always reported.
         assert_eq!(report.counts(), (if bound { 1 } else { 2 }, 0));
         if bound {
             let volume = fake.get("/api/v1/persistentvolumes/new").unwrap();

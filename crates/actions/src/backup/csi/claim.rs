@@ -1,8 +1,8 @@
 //! `velero.io/csi-pvc-backupper`: claims of CSI volumes are snapshotted (Velero `pkg/backup/actions/csi/pvc_action.go`,
 //! v1.18).
 //!
-//! The snapshot's name is made of the uids of backup and claim: another try after a crash finds the snapshot
-//! that was begun, and takes no second one.
+//! The snapshot's name is derived from the uids of backup and claim: another attempt after a crash finds the first
+//! snapshot instead of taking a second one.
 
 use std::{
     collections::BTreeSet,
@@ -37,9 +37,9 @@ use crate::{
     json::{entries, text},
 };
 
-/// Between looks at a snapshot that is being cut.
+/// Interval between checks of a snapshot that is being taken.
 const STEPS: Backoff = Backoff { first: Duration::from_millis(250), cap: Duration::from_secs(5) };
-/// Where the backup does not say (it always does once it has begun).
+/// Used if the backup has no timeout (it always has one once it has begun).
 const TIMEOUT: GoDuration = GoDuration::from_secs(600);
 
 pub(crate) struct ClaimAction {
@@ -48,7 +48,7 @@ pub(crate) struct ClaimAction {
     ahead: Mutex<Ahead>,
 }
 
-/// What a claim is snapshotted with.
+/// How a claim is snapshotted.
 #[derive(Clone, Copy)]
 struct With<'a> {
     driver: &'a str,
@@ -59,7 +59,7 @@ struct With<'a> {
 /// Snapshots by namespace and name.
 #[derive(Default)]
 struct Ahead {
-    /// Begun for claims that were not executed so far.
+    /// Started in advance for claims that were not executed so far.
     begun: BTreeSet<(String, String)>,
     executed: BTreeSet<(String, String)>,
 }
@@ -73,7 +73,7 @@ impl ClaimAction {
         self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Creates the VolumeSnapshot of a claim, or finds it.
+    /// Creates the VolumeSnapshot of a claim, or finds an existing one.
     async fn make(
         &self,
         claim: &Value,
@@ -106,7 +106,7 @@ impl ClaimAction {
         made.map_err(|error| Self::failed("creating a VolumeSnapshot", &error))
     }
 
-    /// Cuts the snapshot, and waits until it has a name in the storage system: a restore cannot do without.
+    /// Takes the snapshot, and waits until it has a handle in the storage system: a restore needs that.
     async fn snapshot(
         &self,
         claim: &Value,
@@ -150,7 +150,7 @@ impl ClaimAction {
         }
     }
 
-    /// Snapshot and content, if there is a handle; else `last` may say why not.
+    /// Snapshot and content, if there is a handle; otherwise `last` may be set to the reason.
     async fn look(
         &self,
         namespace: &str,
@@ -174,7 +174,7 @@ impl ClaimAction {
         Ok(seen.snapshot_handle.is_some().then_some((snapshot, content)))
     }
 
-    /// Takes away what came to nothing. A few words if it stays.
+    /// Removes a failed snapshot. Returns part of a sentence if it could not be removed.
     async fn clean(&self, namespace: &str, made: &DynamicObject) -> String {
         let removed = match self.api.snapshot(namespace, &made.name_any()).await {
             Ok(Some(now)) => self.api.destroy(&now).await,
@@ -291,7 +291,7 @@ fn wanted(claim: &Value, class: &str, backup: &Backup) -> Result<DynamicObject, 
     serde_json::from_value(object).map_err(|error| format!("it can not be read: {error}"))
 }
 
-/// The claim as it is stored, with what a restore looks for.
+/// The claim as it is stored, with the marks that a restore needs.
 fn executed(
     claim: &Value,
     snapshot: &DynamicObject,
@@ -311,7 +311,8 @@ fn executed(
         "labels",
         [(csi::VOLUME_SNAPSHOT_NAME, name.as_str()), (labels::BACKUP_NAME, backup_name.as_str())],
     );
-    // A driver may make volumes larger than was asked for; a claim as large as before would then not take the snapshot.
+    // A driver may create larger volumes than requested; a claim of the requested size could then not be restored from
+    // the snapshot.
     let requested = text(&claim, "/spec/resources/requests/storage").and_then(quantity::bytes);
     let content: ContentStatus = status(content);
     if let Some(size) =

@@ -1,8 +1,8 @@
-//! Which VolumeSnapshotClass a claim is snapshotted with. Pure.
+//! Chooses the VolumeSnapshotClass for a claim. Pure.
 //!
 //! Velero's order (`pkg/util/csi/volume_snapshot.go`, after v1.18): the claim's annotation, the resource policy, the
 //! backup's annotation for the driver, the class of the driver with Velero's label, the driver's default class, the
-//! driver's only class. A name that is of no class of the driver is passed over, as there.
+//! driver's only class. As in Velero, a name that is not a class of the driver is skipped.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -121,7 +121,7 @@ mod tests {
             (Some("PLAIN"), None, None, "plain"),
             (None, Some("plain"), Some("default"), "plain"),
             (None, None, Some("plain"), "plain"),
-            // Of another driver, or not there: passed over.
+            // A class of another driver, or a missing one, is skipped.
             (Some("other"), Some("plain"), None, "plain"),
             (None, Some("other"), Some("plain"), "plain"),
             (Some("none"), None, None, "label"),

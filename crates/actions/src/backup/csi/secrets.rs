@@ -1,5 +1,5 @@
-//! `velero.io/csi-volumesnapshotcontent-backupper` and `velero.io/csi-volumesnapshotclass-backupper`: the Secrets that these
-//! name come along, whatever the filters say (Velero `pkg/backup/actions/csi`, v1.18).
+//! `velero.io/csi-volumesnapshotcontent-backupper` and `velero.io/csi-volumesnapshotclass-backupper`: the Secrets that
+//! these objects name are added, regardless of filters (Velero `pkg/backup/actions/csi`, v1.18).
 
 use async_trait::async_trait;
 use backup_core::{

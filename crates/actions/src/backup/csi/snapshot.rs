@@ -1,9 +1,9 @@
-//! `velero.io/csi-volumesnapshot-backupper`: a snapshot that the backup has cut is an operation until it is ready to be used
-//! (Velero `pkg/backup/actions/csi/volumesnapshot_action.go`, v1.18).
+//! `velero.io/csi-volumesnapshot-backupper`: a snapshot that the backup has taken is an operation until it is ready to
+//! use (Velero `pkg/backup/actions/csi/volumesnapshot_action.go`, v1.18).
 //!
-//! Velero takes a snapshot out of the cluster as it stores its last form. Here that is done when the whole backup is stored
-//! (`tidy`), as it may have to be read again after a crash. A snapshot that is told to stop is removed in the storage system,
-//! too: nobody could use it.
+//! Velero removes a snapshot from the cluster when it stores its final form. We do that once the whole backup is stored
+//! (`tidy`), as the snapshot may have to be read again after a crash. A cancelled snapshot is removed in the storage
+//! system, too: it would be unusable.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl BackupItemAction for SnapshotAction {
     async fn execute(&self, item: &Value, backup: &Backup) -> Result<BackupActionOutput, ActionError> {
         let snapshot: DynamicObject = serde_json::from_value(item.clone())
             .map_err(|error| Self::refuse(format!("it can not be read: {error}")))?;
-        // Of somebody else: it is stored as it is, and nothing is done with it.
+        // Not ours: it is stored unchanged, and nothing else is done with it.
         if snapshot.labels().get(labels::BACKUP_UID) != backup.uid().as_ref() {
             return Ok(BackupActionOutput::default());
         }
@@ -66,7 +66,7 @@ impl BackupItemAction for SnapshotAction {
         let content = content.ok_or_else(|| Self::refuse(format!("its content {bound} is gone")))?;
         let (namespace, name) = (snapshot.namespace().unwrap_or_default(), snapshot.name_any());
         let annotations = annotations(&content);
-        // What is stored in the end is what the cluster has then, so the cluster has to know it.
+        // The cluster must have them, because the final form is read from the cluster.
         let patch = json!({ "metadata": { "annotations": annotations } });
         let patched = self.api.patch(&namespace, &name, &patch).await;
         let patched = patched.map_err(|error| Self::failed("annotating the VolumeSnapshot", &error))?;
@@ -99,7 +99,7 @@ impl BackupItemAction for SnapshotAction {
             return Ok(ended(progress, format!("VolumeSnapshot {namespace}/{name} is gone")));
         };
         let seen: SnapshotStatus = status(&snapshot);
-        // The snapshot's own error is tried again by its controller; only that of the content counts.
+        // The snapshot's controller retries after the snapshot's own error; only the content's error counts.
         if let Some(error) = &seen.error {
             progress.description = error.to_string();
         }
@@ -132,7 +132,7 @@ fn ended(progress: OperationProgress, error: String) -> OperationProgress {
     OperationProgress { completed: true, error, updated: Some(Timestamp::now()), ..progress }
 }
 
-/// What a restore needs to make a content by hand.
+/// The annotations that a restore needs to create a content by hand.
 fn annotations(content: &DynamicObject) -> Map<String, Value> {
     let (made_of, seen): (ContentSpec, ContentStatus) = (spec(content), status(content));
     let mut annotations = Map::new();
@@ -147,7 +147,7 @@ fn annotations(content: &DynamicObject) -> Map<String, Value> {
     annotations
 }
 
-/// `<namespace>/<name>/<time of creation>`: the same whenever it is asked for.
+/// `<namespace>/<name>/<creation time>`: always the same for a snapshot.
 fn operation_id(snapshot: &DynamicObject) -> String {
     let created = snapshot.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     format!("{}/{}/{created}", snapshot.namespace().unwrap_or_default(), snapshot.name_any())

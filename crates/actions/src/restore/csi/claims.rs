@@ -1,6 +1,6 @@
 //! `velero.io/csi-pvc-restorer`: a claim that was snapshotted is provisioned from its snapshot.
 //!
-//! Unlike Velero it waits until a volume can be made of the snapshot, so that a restore is not Completed whose data cannot come.
+//! Unlike Velero it waits until the snapshot is usable, so that a restore without its data does not end as Completed.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) struct ClaimAction {
     pub(super) restored: RestoredVolumes,
 }
 
-/// The VolumeSnapshot that holds the data of a claim of a backup.
+/// The VolumeSnapshot with the data of a claim of a backup.
 pub fn snapshot_of(claim: &Object) -> Option<&str> {
     json::text(claim, &["metadata", "annotations"], csi::VOLUME_SNAPSHOT_NAME).filter(|name| !name.is_empty())
 }
@@ -40,7 +40,7 @@ fn lost(why: &str) -> ActionError {
     ))
 }
 
-/// A claim without the marks of the backup that snapshotted it: there is no snapshot of that name here.
+/// A claim without the marks of the backup that snapshotted it: no snapshot of that name exists here.
 fn unmarked(item: &Object) -> Object {
     let mut item = item.clone();
     let marks = [csi::VOLUME_SNAPSHOT_NAME, labels::MUST_INCLUDE_ADDITIONAL_ITEMS];
@@ -53,7 +53,7 @@ fn unmarked(item: &Object) -> Object {
 fn provisioned_from(claim: &mut Object, snapshot: &str) {
     json::remove(claim, &["spec"], &["volumeName"]);
     let source = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": snapshot });
-    // The API server sets the second to the first; a claim that is compared later has both.
+    // The API server copies the first to the second; a claim that is compared later has both.
     json::set(claim, &["spec"], "dataSource", source.clone());
     json::set(claim, &["spec"], "dataSourceRef", source);
 }
@@ -93,7 +93,7 @@ impl RestoreItemAction for ClaimAction {
         let created = existing::created(input.restore);
         let there = there.as_ref().and_then(Value::as_object).filter(|there| !existing::is_going(there));
         if there.is_some_and(|there| !existing::is_ours(there, &self.rules, created.as_deref())) {
-            // It stays as it is, with its own data; it is only compared.
+            // The claim stays unchanged, with its own data; it is only compared.
             return Ok(RestoreActionOutput { item: Some(item), ..RestoreActionOutput::default() });
         }
         let here = name_here(input.restore, namespace, snapshot);
@@ -109,7 +109,7 @@ impl RestoreItemAction for ClaimAction {
         })
     }
 
-    /// Whether a volume can be made of the snapshot.
+    /// Whether a volume can be created from the snapshot.
     async fn are_ready(&self, there: &[ItemId], restore: &Restore) -> Result<bool, ActionError> {
         let [ItemId { namespace: Some(namespace), name, .. }] = there else {
             return Err(lost("its VolumeSnapshot was not restored (the log says why)"));
@@ -130,7 +130,7 @@ impl RestoreItemAction for ClaimAction {
         }
         let of_content: ContentStatus = status(&content);
         match seen.error.or(of_content.error) {
-            // Both are tried again by their controllers.
+            // Their controllers retry after both kinds of error.
             Some(error) => Err(ActionError::Retryable {
                 action: Self::NAME.to_owned(),
                 reason: format!("VolumeSnapshot {namespace}/{here} can't be used: {error}"),

@@ -1,5 +1,5 @@
-//! A VolumeSnapshot is bound to a content that is made by hand; the content is made for a snapshot that is there, and the Secret
-//! that a class names comes along.
+//! A VolumeSnapshot is statically bound to a content that is created by hand; the content is created for an existing
+//! snapshot, and a class adds the Secret that it names.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ impl RestoreItemAction for SnapshotAction {
         disown(&mut item);
         json::set(&mut item, &["metadata"], "name", Value::from(here.as_str()));
         json::set(&mut item, &["metadata", "annotations"], csi::DELETION_POLICY, Value::from("Retain"));
-        // No class: it may not exist here, and nothing is to be made.
+        // Without a class: it may not exist here, and no new snapshot is taken.
         item.insert("spec".to_owned(), json!({ "source": { "volumeSnapshotContentName": here } }));
         let additional = vec![ItemId::new(CONTENTS, None, content)];
         Ok(RestoreActionOutput { item: Some(item), additional, ..RestoreActionOutput::default() })
@@ -76,7 +76,7 @@ impl RestoreItemAction for ContentAction {
     }
 }
 
-/// A content with the handle of one in the backup.
+/// A content with the handle of a content in the backup.
 fn rewritten(
     input: RestoreActionInput<'_>,
     classes: &[DynamicObject],
@@ -95,7 +95,7 @@ fn rewritten(
     let here = name_here(input.restore, namespace, name);
     let mut spec = Map::new();
     let mut set = |key: &str, value: Value| spec.insert(key.to_owned(), value);
-    // Deleting it leaves the snapshot, which belongs to the backup.
+    // Deleting it keeps the snapshot, which belongs to the backup.
     set("deletionPolicy", json!("Retain"));
     set("driver", json!(driver));
     set("source", json!({ "snapshotHandle": handle }));
@@ -107,7 +107,8 @@ fn rewritten(
     if let Some(mode) = text(&["spec"], "sourceVolumeMode") {
         set("sourceVolumeMode", json!(mode));
     }
-    // Some drivers look up a snapshot with what the class says, and the old one may not exist here: any of the driver's.
+    // Some drivers need parameters of the class to find a snapshot, and the old class may not exist here: any class of
+    // the driver is used.
     let of_driver = |class: &&DynamicObject| class.data.get("driver").and_then(Value::as_str) == Some(driver);
     if let Some(class) = classes.iter().find(of_driver) {
         set("volumeSnapshotClassName", json!(class.name_any()));
@@ -137,7 +138,7 @@ impl RestoreItemAction for ClassAction {
     }
 }
 
-/// The Secret that these two annotations name; half a name is none.
+/// The Secret that these two annotations name; `None` unless both are set.
 fn secret(item: &Object, [name, namespace]: [&str; 2]) -> Option<ItemId> {
     let text = |key| json::text(item, &["metadata", "annotations"], key);
     Some(ItemId::new("secrets", Some(text(namespace)?), text(name)?))

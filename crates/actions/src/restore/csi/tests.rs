@@ -60,7 +60,7 @@ fn claim() -> Object {
     }))
 }
 
-/// What the action of this name makes of an item.
+/// The output of the action with this name for an item.
 async fn executed(
     fake: &FakeApi,
     name: &str,

@@ -1,8 +1,8 @@
-//! Objects that the cluster makes itself, so that they are there before they are restored: what the backup holds is merged into
-//! them, and nothing is taken away.
+//! Objects that the cluster creates automatically, so that they exist before they are restored: the backup's values are
+//! merged into them, and nothing is removed.
 //!
-//! Velero adds what a service account lacks and is silent about what differs (`pkg/restore/merge_service_account.go`, v1.18). It
-//! does not compare namespaces.
+//! Velero adds what a service account lacks and does not report differences (`pkg/restore/merge_service_account.go`,
+//! v1.18). It does not compare namespaces.
 
 use serde_json::{Value, json};
 
@@ -12,12 +12,13 @@ use crate::restore::{
     json::{self, Object},
 };
 
-/// Labels and annotations that the cluster sets to values of its own: the namespace's name, and the Secret that OpenShift makes for
-/// each account.
+/// Labels and annotations whose values the cluster sets itself: the namespace's name, and the Secret that OpenShift
+/// creates for each account.
 const OF_CLUSTER: [&str; 2] = [METADATA_NAME, "openshift.io/internal-registry-pull-secret-ref"];
 const MOUNTS_TOKEN: &str = "automountServiceAccountToken";
 
-/// Compares a service account: what it lacks is added, whatever the policy; what differs is changed with `update`.
+/// Compares a service account: missing values are added regardless of the policy; different values are changed only with
+/// `update`.
 pub(super) fn account(wanted: &Object, in_cluster: &Object, update: bool) -> Existing {
     let mut merge = Merge { adds: true, changes: update, ..Merge::default() };
     merge.metadata(wanted, in_cluster);
@@ -50,12 +51,12 @@ pub fn namespace(wanted: &Object, in_cluster: &Object, update: bool) -> Existing
 
 #[derive(Default)]
 struct Merge {
-    /// Whether what is missing is added.
+    /// Whether missing values are added.
     adds: bool,
-    /// Whether what differs is changed.
+    /// Whether different values are changed.
     changes: bool,
     patch: Object,
-    /// Something is left that is not as the backup has it.
+    /// A difference from the backup remains.
     differs: bool,
 }
 
@@ -81,7 +82,7 @@ impl Merge {
         }
     }
 
-    /// Whether a value goes into the patch.
+    /// Whether a value is added to the patch.
     fn takes(&mut self, wanted: &Value, seen: Option<&Value>) -> bool {
         let takes = match seen {
             Some(seen) if seen == wanted => return false,
@@ -102,7 +103,7 @@ impl Merge {
     }
 }
 
-/// When only the labels of the restore itself are missing, that is no difference worth a write.
+/// If only the labels of the restore itself are missing, no write is needed.
 fn is_worth_a_write(patch: &Object) -> bool {
     patch.iter().any(|(key, value)| {
         key != "metadata"

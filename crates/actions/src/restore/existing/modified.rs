@@ -1,14 +1,15 @@
-//! What a resource modifier has changed, in the comparison with an object of the cluster.
+//! Changes of a resource modifier, in the comparison with an object of the cluster.
 //!
-//! That object was rewritten as the item was before the modifier: what the modifier sets may have been taken off, and what it
-//! adds, the cluster has filled up with its defaults. Neither is a difference.
+//! That object was rewritten by the same rules as the item before the modifier: the rewriting may have removed values
+//! that the modifier sets, and the cluster has added defaults to values that the modifier adds. Neither counts as a
+//! difference.
 
 use serde_json::Value;
 
 use super::{Object, same};
 
-/// Makes `seen`, the rewritten object of the cluster, what is wanted wherever the modifier has changed something and the object
-/// has it. `in_cluster` is the object as it is.
+/// Sets `seen`, the rewritten object of the cluster, to `wanted` wherever the modifier has changed a value and the object
+/// has it. `in_cluster` is the unchanged object.
 pub(super) fn accept(seen: &mut Object, in_cluster: &Object, wanted: &Object, unmodified: &Object) {
     for (key, value) in wanted {
         let before = unmodified.get(key);
@@ -32,7 +33,8 @@ pub(super) fn accept(seen: &mut Object, in_cluster: &Object, wanted: &Object, un
     }
 }
 
-/// Whether a value is what is wanted. One that the modifier has added may have more fields: the cluster fills in defaults.
+/// Whether a value matches the wanted one. A value that the modifier has added may have more fields: the cluster adds
+/// defaults.
 fn covers(found: &Value, wanted: &Value, before: Option<&Value>) -> bool {
     match (found, wanted) {
         _ if before == Some(wanted) => same(found, wanted, Value::is_null),

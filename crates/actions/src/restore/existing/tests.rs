@@ -11,7 +11,7 @@ fn rules() -> RestoreRules {
     RestoreRules { backup_label: "b".to_owned(), restore_label: "r".to_owned(), ..RestoreRules::default() }
 }
 
-/// The item of the backup as it is created, against the object of the cluster.
+/// Compares the restored form of a backup's item with the object of the cluster.
 fn compared(group_resource: &str, backup: Value, cluster: Value, update: bool) -> Existing {
     let wanted = transform::rewritten(backup.as_object().unwrap(), group_resource, Some("ns"), &rules());
     let made = Made { wanted: &wanted, unmodified: None };
@@ -55,7 +55,7 @@ fn different_objects_are_left_unless_they_may_be_updated(#[case] mut cluster: Va
     assert_eq!(compared("configmaps", backup, cluster, true), Existing::Equal);
 }
 
-/// An empty selector selects everything, and in many custom resources what is there turns something on.
+/// An empty selector selects everything, and in many custom resources the mere presence of a field enables a feature.
 #[rstest]
 #[case::selector(json!({"spec": {"ingress": [{"from": [{"podSelector": {"a": "b"}}]}]}}),
     json!({"spec": {"ingress": [{"from": [{"podSelector": {"a": "b"}, "namespaceSelector": {}}]}]}}))]
@@ -167,7 +167,7 @@ fn only_what_this_very_restore_made_is_ours(#[case] label: &str, #[case] made: &
     assert!(!is_ours(object.as_object().unwrap(), &rules(), None));
 }
 
-/// A pod of the backup that a modifier has changed, against that of the cluster, both `spec`s.
+/// Compares a pod of the backup that a modifier has changed with a pod of the cluster, all given as `spec`s.
 fn compared_modified(backup: &Value, modified: &Value, cluster: &Value) -> Existing {
     let placed = |spec: &Value| {
         let pod = json!({"metadata": {"name": "x"}, "spec": spec});

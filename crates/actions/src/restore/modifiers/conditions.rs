@@ -1,4 +1,4 @@
-//! To which items a rule applies.
+//! The conditions of a rule.
 
 use std::fmt::Write as _;
 
@@ -9,17 +9,17 @@ use serde_json::Value;
 use super::json_patch::{JsonPatch, Patched};
 use crate::restore::json::{self, Object};
 
-/// All of them must hold.
+/// All conditions must match.
 #[derive(Clone, Debug)]
 pub(super) struct Conditions {
-    /// `deployments.apps`, as a pattern.
+    /// Pattern for group resources such as `deployments.apps`.
     pub(super) group_resource: Regex,
-    /// Of the backup. Items without a namespace pass.
+    /// Namespaces of the backup. Cluster-scoped items always match.
     pub(super) namespaces: IncludesExcludes,
-    /// Found anywhere in the name.
+    /// May match anywhere in the name.
     pub(super) name: Option<Regex>,
     pub(super) labels: LabelFilter,
-    /// Tests only.
+    /// Only test operations.
     pub(super) matches: JsonPatch,
 }
 
@@ -33,15 +33,15 @@ impl Conditions {
             && self.matches_hold(item)
     }
 
-    /// A value that is not there, or lies in something that is not there, is another one.
+    /// A missing value, or one within a missing object, does not match.
     fn matches_hold(&self, item: &Object) -> bool {
         self.matches.is_empty()
             || matches!(self.matches.apply(&mut Value::Object(item.clone())), Ok(Patched::Done))
     }
 }
 
-/// A pattern of group resources: `*` is any text without dots, `**` any text, `?` any character but a dot, `[a-z]` and `[!a]`
-/// one character, `{a,b}` one of these (`github.com/gobwas/glob` with the separator `.`, as Velero has it).
+/// A pattern of group resources: `*` is any text without dots, `**` any text, `?` any character except a dot, `[a-z]` and
+/// `[!a]` one character, `{a,b}` one of these (`github.com/gobwas/glob` with the separator `.`, as in Velero).
 pub(super) fn pattern(glob: &str) -> Result<Regex, String> {
     let (mut regex, mut depth) = ("^".to_owned(), 0_u32);
     let mut chars = glob.chars().peekable();
@@ -72,7 +72,7 @@ pub(super) fn pattern(glob: &str) -> Result<Regex, String> {
                 regex.push_str(&regex::escape(&next.to_string()));
             }
             other => {
-                // Writing into a text does not fail.
+                // Writing into a String cannot fail.
                 let _ = write!(regex, "{}", regex::escape(&other.to_string()));
             }
         }

@@ -1,4 +1,4 @@
-//! JSON patches (RFC 6902), with values as modifiers have them: as text.
+//! JSON patches (RFC 6902), with values given as text, as in modifiers.
 
 use json_patch::{PatchErrorKind, PatchOperation};
 use serde_json::{Value, json};
@@ -10,7 +10,8 @@ pub(super) struct JsonPatch(pub(super) Vec<PatchOperation>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patched {
     Done,
-    /// An operation `test` found another value: nothing is changed, and that is no error (Velero `json_patch.go`, v1.18).
+    /// An operation `test` found another value: nothing is changed, and there is no error (Velero `json_patch.go`,
+    /// v1.18).
     TestFailed,
 }
 
@@ -19,7 +20,7 @@ impl JsonPatch {
         self.0.is_empty()
     }
 
-    /// On an error, and when a test fails, `item` is left in between.
+    /// On an error, and if a test fails, `item` is left partly changed.
     pub(super) fn apply(&self, item: &mut Value) -> Result<Patched, String> {
         for operation in &self.0 {
             if let PatchOperation::Test(test) = operation {
@@ -42,8 +43,7 @@ impl JsonPatch {
     }
 }
 
-/// Whether the value at a path is the expected one; none if what should hold it is not there. A value that is not there counts
-/// as null.
+/// Whether the value at a path is the expected one; `None` if its parent is missing. A missing value counts as null.
 fn holds(item: &Value, path: &str, expected: &Value) -> Option<bool> {
     if let Some(value) = item.pointer(path) {
         return Some(value == expected);
@@ -53,7 +53,7 @@ fn holds(item: &Value, path: &str, expected: &Value) -> Option<bool> {
     (parent.is_object() || parent.is_array()).then_some(expected.is_null())
 }
 
-/// One operation of a patch. Errors: what is wrong with it, after the name of its field.
+/// One operation of a patch. Errors: the name of the wrong field, and what is wrong.
 pub(super) fn operation(
     name: &str,
     from: &str,
@@ -80,7 +80,7 @@ pub(super) fn operation(
     serde_json::from_value(operation).map_err(|error| ("path", error.to_string()))
 }
 
-/// Whether a text is a pointer (RFC 6901) to something in an item.
+/// Whether a text is a valid pointer (RFC 6901) to a value in an item.
 fn pointer(text: &str) -> Result<(), String> {
     let escaped = text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
     if !text.starts_with('/') || !escaped {
@@ -91,8 +91,8 @@ fn pointer(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The value that a text stands for: null, booleans, numbers, objects and lists are JSON; everything else, and what is in quotes,
-/// is text (Velero `json_patch.go`, `addQuotes`, v1.18).
+/// The value of a text: null, booleans, numbers, objects and lists are JSON; everything else, and anything in quotes, is
+/// a string (Velero `json_patch.go`, `addQuotes`, v1.18).
 fn value(text: &str) -> Result<Value, String> {
     if let Some(quoted) = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
         return Ok(as_text(quoted));
@@ -111,7 +111,7 @@ fn value(text: &str) -> Result<Value, String> {
     })
 }
 
-/// Escapes are those of JSON, as Velero puts the text into a JSON document; what does not fit there is taken as it is.
+/// Escapes are those of JSON, as Velero puts the text into a JSON document; text that is invalid there is used unchanged.
 fn as_text(text: &str) -> Value {
     let read = serde_json::from_str::<String>(&format!("\"{text}\""));
     Value::from(read.unwrap_or_else(|_| text.to_owned()))

@@ -1,18 +1,19 @@
-//! Which lists of the types of Kubernetes are merged by a strategic merge patch, and by what: the `x-kubernetes-patch-merge-key`
-//! and `x-kubernetes-patch-strategy` of its OpenAPI documents (1.33). Every other list is replaced.
+//! The lists of Kubernetes' own types that a strategic merge patch merges, and their merge keys:
+//! `x-kubernetes-patch-merge-key` and `x-kubernetes-patch-strategy` in the OpenAPI documents (1.33). Every other list is
+//! replaced.
 
 /// How a list is merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ListMerge {
-    /// Its items are objects, which are told apart by this field.
+    /// Its items are objects, identified by this field.
     Key(&'static str),
-    /// Its items are values; each is there once.
+    /// Its items are unique values.
     Values,
 }
 
 use ListMerge::{Key, Values};
 
-/// API groups whose types are known here.
+/// API groups whose types are covered here.
 const GROUPS: [&str; 19] = [
     "",
     "admissionregistration.k8s.io",
@@ -35,10 +36,10 @@ const GROUPS: [&str; 19] = [
     "storage.k8s.io",
 ];
 
-/// In `metadata`, wherever it is.
+/// Fields of `metadata`, at any depth.
 const METADATA: [(&str, ListMerge); 2] = [("ownerReferences", Key("uid")), ("finalizers", Values)];
 
-/// In the spec of a pod.
+/// Fields of a pod's spec.
 const POD: [(&str, ListMerge); 9] = [
     ("containers", Key("name")),
     ("initContainers", Key("name")),
@@ -51,7 +52,7 @@ const POD: [(&str, ListMerge); 9] = [
     ("schedulingGates", Key("name")),
 ];
 
-/// In a container.
+/// Fields of a container.
 const CONTAINER: [(&str, ListMerge); 4] = [
     ("ports", Key("containerPort")),
     ("env", Key("name")),
@@ -59,7 +60,7 @@ const CONTAINER: [(&str, ListMerge); 4] = [
     ("volumeDevices", Key("devicePath")),
 ];
 
-/// In one kind.
+/// Fields of a single kind.
 const KINDS: [(&str, &str, ListMerge); 12] = [
     ("Service", "spec.ports", Key("port")),
     ("ServiceAccount", "secrets", Key("name")),
@@ -75,13 +76,13 @@ const KINDS: [(&str, &str, ListMerge); 12] = [
     ("Node", "spec.podCIDRs", Values),
 ];
 
-/// Whether lists of this API group are known.
+/// Whether this API group is covered.
 pub(super) fn is_known(api_version: &str) -> bool {
     let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
     GROUPS.contains(&group)
 }
 
-/// How the list at a path in an object of this kind is merged; none if it is replaced. Paths have no indices:
+/// How the list at a path in an object of this kind is merged; `None` if it is replaced. Paths have no indices:
 /// `spec.containers.env`.
 pub(super) fn of(kind: &str, path: &str) -> Option<ListMerge> {
     if let Some((parent, last)) = path.rsplit_once('.')
@@ -109,7 +110,7 @@ pub(super) fn of(kind: &str, path: &str) -> Option<ListMerge> {
     KINDS.iter().find(|(of, at, _)| *of == kind && *at == path).map(|(_, _, merge)| *merge)
 }
 
-/// Whether the object at a path is replaced, and not merged.
+/// Whether the object at a path is replaced instead of merged.
 pub(super) fn is_replaced(kind: &str, path: &str) -> bool {
     (kind, path) == ("PodDisruptionBudget", "spec.selector")
 }

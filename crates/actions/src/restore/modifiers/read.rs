@@ -1,4 +1,4 @@
-//! Reading modifiers from a ConfigMap.
+//! Reads modifiers from a ConfigMap.
 
 use std::collections::BTreeMap;
 
@@ -18,15 +18,15 @@ use super::{
 };
 use crate::{RuleUse, restore::json::Object};
 
-/// The field of the Restore that names the modifiers; findings start with it.
+/// The field of the Restore that refers to the modifiers; findings start with it.
 pub const FIELD: &str = "spec.resourceModifier";
 
-/// The flag of the controller that names the modifiers of restores that name none.
+/// The controller flag for the modifiers of restores that have none.
 pub const DEFAULT: &str = "--default-resource-modifier-configmap";
 
-/// Reads modifiers from the data of a ConfigMap, which must have exactly one key. Findings start with `field`: [`FIELD`] or
-/// [`DEFAULT`].
-/// Errors: everything that is wrong in it.
+/// Reads modifiers from the data of a ConfigMap, which must have exactly one key. Findings start with `field`: [`FIELD`]
+/// or [`DEFAULT`].
+/// Errors: all findings.
 pub fn read(field: &'static str, data: &BTreeMap<String, String>) -> Result<ResourceModifiers, Vec<Finding>> {
     let value = only_value(field, "the modifier", data).map_err(|finding| vec![finding])?;
     let mut reader = Reader(ConfigReader::new(field));
@@ -192,7 +192,7 @@ impl Reader {
         patches
     }
 
-    /// A text; a number and a boolean stand for what they are written as.
+    /// A text; a number or boolean counts as its text.
     fn text(&mut self, fields: &Object, at: &str, name: &str) -> String {
         match fields.get(name) {
             Some(scalar @ (Value::Number(_) | Value::Bool(_))) => scalar.to_string(),

@@ -6,14 +6,14 @@ use serde_json::Value;
 use super::merge_keys::{self, ListMerge};
 use crate::restore::json::Object;
 
-/// Says what becomes of the object that has it, or of the item of a list.
+/// Says how an object, or the item of a list, that contains it is treated.
 const DIRECTIVE: &str = "$patch";
-/// The only fields that an object keeps.
+/// Lists the only fields that an object keeps.
 const RETAIN_KEYS: &str = "$retainKeys";
-/// Begins the name of a list of values to take out of the list that the rest of the name is.
+/// Prefix of a list of values to remove from the list named by the rest of the field name.
 const DELETE_VALUES: &str = "$deleteFromPrimitiveList/";
 
-/// What is wrong in a patch, whatever it is applied to.
+/// Checks a patch for errors that do not depend on the item.
 pub(super) fn check(patch: &Object) -> Result<(), String> {
     for (key, value) in patch {
         let known = match key.as_str() {
@@ -147,8 +147,9 @@ impl Merge<'_> {
     }
 }
 
-/// Puts a merged list in its order: items of the patch in that of the patch, the others in that of the original, and an item
-/// that is new before those that follow. (`mergeSortedSlice`; the first container of a pod is the default of `kubectl exec`.)
+/// Orders a merged list: the patch's items in the patch's order, the others in the original order, and a new item before
+/// the original items that follow it. (`mergeSortedSlice`; the first container of a pod is the default of `kubectl
+/// exec`.)
 fn in_order(
     merged: Vec<Value>,
     patch: &[Value],
@@ -174,7 +175,7 @@ fn in_order(
     ordered
 }
 
-/// What a patch sets where nothing was: without its nulls and directives.
+/// The value that a patch sets where no value was: without its nulls and directives.
 fn plain(value: &Value) -> Value {
     match value {
         Value::Object(object) => Value::Object(plain_object(object)),

@@ -17,7 +17,7 @@ fn modifiers(rules: Value) -> ResourceModifiers {
     read(FIELD, &data(&text)).unwrap()
 }
 
-/// What is wrong with these rules, by field.
+/// The fields of the findings in these rules.
 fn wrong(text: &str) -> Vec<String> {
     let found = read(FIELD, &data(text)).unwrap_err();
     found
@@ -30,7 +30,7 @@ fn object(value: &Value) -> Object {
     value.as_object().unwrap().clone()
 }
 
-/// One rule with these patches on one item.
+/// Applies one rule with these patches to one item.
 fn modified(kind: &str, patches: Value, item: &Value) -> Modified {
     let rules = modifiers(json!([{"conditions": {"groupResource": "**"}, kind: patches}]));
     rules.apply(&object(item), "pods", Some("shop"))
@@ -194,7 +194,7 @@ fn conditions_see_the_item_as_it_was_before_all_rules() {
     };
     assert_eq!(classes(json!([rule("old", "new"), rule("new", "newest")])), "new");
     assert_eq!(classes(json!([rule("old", "new"), rule("old", "newest")])), "newest");
-    // A rule that cannot be followed takes nothing from the others.
+    // A rule that cannot be applied does not affect the others.
     let broken =
         json!({"conditions": {"groupResource": "pods"}, "patches": [{"operation": "remove", "path": "/x"}]});
     let made = modifiers(json!([rule("old", "new"), broken, rule("old", "last")])).apply(
@@ -393,7 +393,7 @@ fn without_nulls(value: &Value) -> Value {
 }
 
 proptest! {
-    /// Without lists of objects a strategic patch is a merge patch.
+    /// Without lists of objects a strategic patch acts like a merge patch.
     #[test]
     fn a_strategic_patch_is_a_merge_patch_where_no_list_is_merged(item in any_object(), patch in any_object()) {
         let mut item = item;
@@ -406,8 +406,7 @@ proptest! {
         prop_assert_eq!(without_nulls(&strategic), without_nulls(&merged));
     }
 
-    /// Whatever an item is, and whatever is asked for: nothing panics, and following a rule twice with a test of the outcome is
-    /// following it once.
+    /// For any item and patch: no panic, and applying a rule twice with a test of the result equals applying it once.
     #[test]
     fn any_item_can_be_met(item in any_object(), patch in any_object()) {
         let text = Value::Object(patch).to_string();

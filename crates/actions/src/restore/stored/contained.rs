@@ -1,12 +1,12 @@
-//! Whether JSON text holds all that is asked for, read through once without a copy.
+//! Whether JSON text contains all requested fields, in one pass without a copy.
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value};
 
 use super::{Object, same_number};
 
-/// Whether the text holds every field of `asked`, in lists at the same places. "No" may be too strict: the spelling and the order
-/// of lists are left to others.
+/// Whether the text contains every field of `asked`, in lists at the same positions. `false` may be too strict: other
+/// forms of values and other orders of lists are not recognized.
 /// Errors: the text is no JSON object.
 pub(super) fn contains(text: &[u8], asked: &Object) -> Result<bool, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
@@ -15,10 +15,10 @@ pub(super) fn contains(text: &[u8], asked: &Object) -> Result<bool, serde_json::
     Ok(held)
 }
 
-/// True for an object that holds all these fields.
+/// Deserializes to whether an object contains all these fields.
 struct Fields<'a>(&'a Object);
 
-/// True for a value that holds this one.
+/// Deserializes to whether a value contains this one.
 struct Held<'a>(&'a Value);
 
 /// Looks a key up.

@@ -1,9 +1,9 @@
-//! Values that an API server stores in a spelling of its own: quantities, times and durations.
+//! Values that an API server stores in a normalized form: quantities, times and durations.
 
 use backup_core::api::GoDuration;
 use jiff::Timestamp;
 
-/// Whether two texts are the same value.
+/// Whether two texts mean the same value.
 pub(super) fn is_same(asked: &str, stored: &str) -> bool {
     asked == stored
         || same_quantity(asked, stored)
@@ -13,7 +13,7 @@ pub(super) fn is_same(asked: &str, stored: &str) -> bool {
 
 /// `1000m` and `1`, `1024Mi` and `1Gi`.
 fn same_quantity(asked: &str, stored: &str) -> bool {
-    // Nano units: a quantity has no more.
+    // Nano units are the finest that a quantity has.
     matches!((nanos(asked), nanos(stored)), (Some(asked), Some(stored)) if asked == stored)
 }
 
@@ -61,9 +61,9 @@ fn nanos(text: &str) -> Option<i128> {
     digits.checked_mul(by)?.checked_div(of)?.checked_mul(sign)
 }
 
-/// With fractions of seconds or without, in any zone.
+/// With or without fractions of seconds, in any zone.
 fn same_time(asked: &str, stored: &str) -> bool {
-    // The shortest there is.
+    // Minimum length of a time.
     let is_time = |text: &str| text.len() >= 20 && text.as_bytes().get(10) == Some(&b'T');
     if !is_time(asked) || !is_time(stored) {
         return false;

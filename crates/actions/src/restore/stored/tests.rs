@@ -71,7 +71,7 @@ fn what_a_server_adds_fills_in_or_spells_in_another_way_is_no_loss() {
         ),
         (CUSTOM, json!({"spec": {"ttl": "1h"}}), json!({"spec": {"ttl": "1h0m0s"}})),
         (CUSTOM, json!({"spec": {"n": 1.0, "m": 2}}), json!({"spec": {"n": 1, "m": 2.0}})),
-        // A webhook puts its container first, and a set is stored in another order.
+        // A webhook inserts its container first, and a set is stored in another order.
         (
             "pods",
             json!({"spec": {"containers": [{"name": "app", "image": "i"}]}}),
@@ -142,7 +142,7 @@ fn what_is_stored_with_another_value_is_lost() {
         ),
         (CUSTOM, json!({"spec": {"sizes": ["a", "a"]}}), json!({"spec": {"sizes": ["a"]}}), "spec.sizes[1]"),
         (CUSTOM, json!({"spec": {"cpu": "1"}}), json!({"spec": {"cpu": "1500m"}}), "spec.cpu"),
-        // What a webhook takes away, or sets in the place of nothing.
+        // Fields that a webhook removes, or sets where there were none.
         (
             "deployments.apps",
             json!({"spec": {"automountServiceAccountToken": false}}),
@@ -169,7 +169,7 @@ fn what_is_stored_with_another_value_is_lost() {
             json!({"spec": {"egress": []}}),
             "spec.egress[0]",
         ),
-        // A definition in a group of the Kubernetes project is none of Kubernetes itself.
+        // A definition in a group of the Kubernetes project is not a built-in type.
         (
             "gateways.gateway.networking.k8s.io",
             json!({"spec": {"verify": false}}),
@@ -236,7 +236,7 @@ fn a_write_that_changes_only_our_labels_has_changed_nothing() {
     assert!(is_changed(&before, &after));
 }
 
-/// What a modifier sets and a built-in type leaves out as it is the zero of its field is as it was asked for.
+/// If a modifier sets a field to its zero value and a built-in type omits that, the request was fulfilled.
 #[rstest::rstest]
 #[case::a_built_in_type("deployments.apps", json!({"hostNetwork": false, "nodeName": "", "priority": 0, "tolerations": []}), 0)]
 #[case::in_a_list("deployments.apps", json!({"containers": [{"name": "c", "stdin": false, "image": "i"}]}), 0)]

@@ -1,12 +1,13 @@
-//! Zeros that a resource modifier sets. A built-in type leaves some of its fields out where they are false, empty or 0, which means the
-//! same; so what a user has set so and the server leaves out is no loss. A zero that the backup has was kept by a server: without it
-//! something is lost. Whether a custom resource may leave one out is for its definition to say, so there it is a loss, too.
+//! Zeros that a resource modifier sets. A built-in type omits some of its fields if they are false, empty or 0, which
+//! means the same; so a zero that a user sets and the server omits is no loss. A zero in the backup was stored by a
+//! server: if it is missing, something is lost. Whether a custom resource may omit one depends on its definition, so
+//! there it counts as a loss, too.
 
 use serde_json::{Map, Value};
 
 use super::Object;
 
-/// What is wanted, without the zeros that are not in `unmodified` and that `stored` does not have.
+/// `wanted` without the zeros that are neither in `unmodified` nor in `stored`.
 pub(super) fn without(wanted: &Object, unmodified: &Object, stored: &Object) -> Object {
     let mut wanted = wanted.clone();
     remove(&mut wanted, Some(unmodified), stored);
@@ -44,7 +45,7 @@ fn remove_inside(wanted: &mut Value, before: Option<&Value>, stored: &Value) {
     }
 }
 
-/// The element of the same name; where elements have none, that in the same place.
+/// The element of the same name; if elements have no names, the one at the same position.
 fn counterpart<'a>(list: &'a [Value], index: usize, element: &Value) -> Option<&'a Value> {
     match element.get("name").filter(|name| name.is_string()) {
         Some(name) => list.iter().find(|other| other.get("name") == Some(name)),

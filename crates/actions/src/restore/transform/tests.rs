@@ -21,7 +21,7 @@ fn rules() -> RestoreRules {
     }
 }
 
-/// Rewrites, and compares everything but the metadata.
+/// The rewritten item without its metadata.
 fn body(group_resource: &str, item: Value) -> Value {
     let mut item = rewritten(item.as_object().unwrap(), group_resource, Some("new"), &rules());
     item.remove("metadata");
@@ -381,7 +381,7 @@ const KINDS: [&str; 16] = [
     "widgets.example.com",
 ];
 
-/// Any JSON, made mostly of the words that the rules look for.
+/// Any JSON, made mostly of words that the rules use.
 fn any_json() -> impl Strategy<Value = Value> {
     let word = prop::sample::select(vec![
         "metadata",

@@ -9,7 +9,7 @@ use crate::{
     validate::Findings,
 };
 
-/// The engine is our own code: a file may change its policy, not what its kinds and phases mean.
+/// The engine is our own code: a file may change its policy, but not the meaning of its kinds and phases.
 pub(super) fn check(profile: &Profile, found: &mut Findings) {
     if profile.engine != profile.is_velero() {
         found.say("engine", format!("is true for the profile {ENGINE:?} and for no other"));
@@ -24,7 +24,7 @@ pub(super) fn check(profile: &Profile, found: &mut Findings) {
     agrees(Role::Restore, &profile.restore, "Restore", RestorePhase::known(), found);
 }
 
-/// The kind's name and phases are those of the engine's own types.
+/// The kind's name and phases must equal those of the engine's own types.
 fn agrees<P: Phase>(
     role: Role,
     kind: &KindRule,

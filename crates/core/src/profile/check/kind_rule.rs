@@ -1,7 +1,7 @@
-//! Rules for what a profile says about one kind.
+//! Rules for one kind in a profile.
 //!
-//! `over` is tried on objects that cannot be over: one that has just been created, one in each phase that the profile
-//! calls active, and one in a phase that nobody knows.
+//! `over` is tested on objects that cannot be over: one that has just been created, one in each phase that the profile
+//! calls active, and one in an unknown phase.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use crate::{
     validate::Findings,
 };
 
-/// A phase that no operator has.
+/// A phase that no operator uses.
 const MADE_UP: &str = "a phase that no profile knows";
 
-/// Everything that is wrong with the rule for one kind.
+/// All errors in the rule for one kind.
 pub(super) fn check(role: Role, kind: &KindRule, found: &mut Findings) {
     kind_names(&format!("{role}."), &kind.kind, &kind.plural, found);
     let before = found.0.len();
@@ -61,7 +61,7 @@ fn phases(role: Role, kind: &KindRule, found: &mut Findings) {
     }
 }
 
-/// `over` must not hold of what cannot be over.
+/// `over` must be false for objects that cannot be over.
 fn probe(role: Role, kind: &KindRule, found: &mut Findings) {
     let field = format!("{role}.over");
     let created = json!({
@@ -97,7 +97,7 @@ fn at_phase(kind: &KindRule, phase: &str) -> Value {
     path::only(&kind.phase, phase.into())
 }
 
-/// A revival leads from an end back to a phase that is none.
+/// A revival leads from an end back to a phase that is not final.
 fn revivals(role: Role, kind: &KindRule, found: &mut Findings) {
     let alive = |phase: &String| kind.initial.contains(phase) || kind.active.contains(phase);
     let mut seen = BTreeSet::new();
@@ -124,7 +124,7 @@ fn revivals(role: Role, kind: &KindRule, found: &mut Findings) {
     }
 }
 
-/// Whether a predicate asks for this value of this field.
+/// Whether a predicate tests this field for this value.
 fn names_value(predicate: &Predicate, path: &str, value: &str) -> bool {
     match predicate {
         Predicate::In { path: asked, values } => asked == path && values.iter().any(|v| v == value),

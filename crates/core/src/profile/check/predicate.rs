@@ -7,7 +7,7 @@ use crate::{
     validate::Findings,
 };
 
-/// Paths, values and depth of a predicate. Findings name the part: `backup.over.any[1].in.values`.
+/// Checks paths, values and depth of a predicate. Findings name the part: `backup.over.any[1].in.values`.
 pub(super) fn check(field: &str, whole: &Predicate, found: &mut Findings) {
     let depth = whole.depth();
     if depth > MAX_DEPTH {
@@ -58,7 +58,7 @@ fn list(field: &str, parts: &[Predicate], found: &mut Findings) {
     }
 }
 
-/// Values are named once and not empty.
+/// Values must be unique and not empty.
 fn texts(field: &str, values: &[String], found: &mut Findings) {
     let mut seen = BTreeSet::new();
     for value in values {

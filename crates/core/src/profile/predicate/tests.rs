@@ -79,7 +79,7 @@ fn a_condition_must_have_type_status_and_reason_itself() {
     assert!(!wanted(&[]).holds(&object));
 }
 
-/// Questions about a few fields that [`objects`] has.
+/// Conditions on a few fields of [`objects`].
 fn predicates() -> impl Strategy<Value = Predicate> {
     let path = || select(vec!["a", "b.c", "b", "status.conditions"]).prop_map(str::to_owned);
     let text = || select(vec!["x", "y", "True", "False", "1"]).prop_map(str::to_owned);

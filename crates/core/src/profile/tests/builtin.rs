@@ -1,4 +1,4 @@
-//! The profiles that come with the program.
+//! The built-in profiles.
 
 use serde_json::{Value, json};
 
@@ -85,7 +85,7 @@ fn the_defaults_refuse_conflicts_and_keep_an_intent_for_two_minutes() {
         assert_eq!(policy.on_conflict_restore, OnConflict::Deny);
         assert_eq!(policy.on_conflict_backup, OnConflict::Deny);
         assert!(!policy.backups_exclude_each_other);
-        // What MongoDB's own tool keeps locked after the end.
+        // MongoDB's own tool keeps a lock for this long after the end.
         let settle = if name == "percona-psmdb" { 40 } else { 0 };
         assert_eq!((policy.settle.as_secs(), policy.intent.as_secs()), (settle, 120));
         assert_eq!(policy.mode, Mode::Enforce);
@@ -221,7 +221,7 @@ fn a_kind_belongs_to_its_group() {
     }
 }
 
-/// What is over, what is known and has begun, of each state of the kinds of an operator.
+/// For each operator and kind: the states that are over, and the known active ones.
 #[test]
 fn states_of_other_operators_are_what_their_types_say() {
     for (name, role, active, over) in [
@@ -297,7 +297,8 @@ fn other_operators_name_their_database_cluster() {
     }
 }
 
-/// Whatever a Cluster of CloudNativePG is made from: it has no primary before that is done, and one ever after.
+/// Regardless of the source of a CloudNativePG Cluster: it has no primary before the restore is done, and always one
+/// afterwards.
 #[test]
 fn a_cluster_of_cloudnative_pg_is_restored_once_it_has_a_primary() {
     let profile = Profile::builtin().pop().unwrap();
@@ -312,7 +313,7 @@ fn a_cluster_of_cloudnative_pg_is_restored_once_it_has_a_primary() {
     }
 }
 
-/// The policies say in CEL what the profiles say in YAML.
+/// The policies repeat in CEL what the profiles define in YAML.
 #[test]
 fn the_policies_about_ends_know_the_operator_and_every_end_of_a_profile() {
     for (profile, policy) in [

@@ -16,14 +16,14 @@ fn renamed(name: &str, group: &str) -> String {
         .replace("group: ps.percona.com", &format!("group: {group}"))
 }
 
-/// All of which can be used.
+/// The profiles with this file; none may be refused.
 fn usable(file: &str, text: &str) -> Vec<Profile> {
     let ProfileSet { profiles, refused } = Profile::with_files([(file, text)]);
     assert_eq!(refused, []);
     profiles
 }
 
-/// What is left to use, and what is refused: each name, and why.
+/// The names of usable profiles, and the refused ones with reasons.
 fn judged<const N: usize>(files: [(&str, &str); N]) -> (Vec<String>, Vec<(String, String)>) {
     let ProfileSet { profiles, refused } = Profile::with_files(files);
     let refused = refused.into_iter().map(|one| (one.name, one.error.to_string())).collect();
@@ -55,7 +55,7 @@ fn two_files_can_not_have_one_profile() {
         let (left, refused) = judged([("a.yaml", text), ("b.yaml", text)]);
         let said = format!("a.yaml and b.yaml both have a profile {name:?}; take one of them out");
         assert_eq!(refused, [(name.to_owned(), said)]);
-        // Which of them is meant is not known.
+        // It is unclear which of the two is meant.
         assert!(!left.contains(&name.to_owned()), "{left:?}");
     }
 }
@@ -95,15 +95,15 @@ fn a_file_that_is_no_profile_is_refused_and_the_others_are_read() {
     assert!(matches!(error, ProfileError::File { .. }));
 }
 
-/// A version that comes to know an operator takes nothing from those who had a profile for it.
+/// A version that adds a built-in profile does not disable a user's own profile for the same operator.
 #[test]
 fn a_file_with_the_kinds_of_a_built_in_profile_replaces_it() {
     let all = usable("mine.yaml", &renamed("mine", "ps.percona.com"));
     assert!(names(&all).contains(&"mine") && !names(&all).contains(&"percona-ps"), "{:?}", names(&all));
 }
 
-/// The kinds of a profile that was to be replaced are not judged by the profile that does not fit them, but our own work
-/// goes on.
+/// A built-in profile whose replacement is refused is disabled too, as it does not fit; only Velero's, which our engine
+/// needs, stays.
 #[test]
 fn a_refused_file_takes_the_place_of_the_profile_that_it_was_to_replace() {
     for (file, text) in

@@ -1,11 +1,11 @@
-//! Another operator is another file.
+//! Each other operator has its own file.
 
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::profile::{OnConflict, Profile, Role, ScopeRule};
 
-/// Shaped like K8up (api/v1): the end is told by conditions, and there is no phase.
+/// Modelled on K8up (api/v1): conditions show the end, and there is no phase.
 const CONDITIONS: &str = r#"
 name: k8up
 group: k8up.io
@@ -34,7 +34,7 @@ policy:
   settle: 30s
 "#;
 
-/// Shaped like Medusa of K8ssandra (apis/medusa/v1alpha1): the end is told by a time.
+/// Modelled on Medusa of K8ssandra (apis/medusa/v1alpha1): a time shows the end.
 const TIMES: &str = "
 name: medusa
 group: medusa.k8ssandra.io
@@ -56,7 +56,7 @@ restore:
       - not: { set: { path: status.inProgress } }
 ";
 
-/// Shaped like KubeBlocks (dataprotection/v1alpha1): a label says which database cluster is meant.
+/// Modelled on KubeBlocks (dataprotection/v1alpha1): a label names the database cluster.
 const LABELS: &str = r"
 name: kubeblocks
 group: dataprotection.kubeblocks.io
@@ -105,7 +105,7 @@ fn condition(type_: &str, status: &str, reason: &str) -> Value {
 fn an_end_told_by_conditions_is_seen(#[case] role: Role, #[case] object: Value, #[case] over: bool) {
     let profile = Profile::from_yaml(CONDITIONS).unwrap();
     assert_eq!(profile.is_over(role, &object), over, "{object}");
-    // Without phases nobody can tell, so nothing is reported and nothing counts as not begun.
+    // Without phases the state is unknown, so no phase is reported as unknown and every object counts as begun.
     assert!(profile.has_begun(role, &object) && profile.is_known_phase(role, &object));
     assert_eq!(profile.phase(role, &object), "");
     assert!(!profile.may_revive(role, &condition("Completed", "True", "Failed"), &object));

@@ -1,4 +1,4 @@
-//! What is no profile is refused, with the field and what was expected.
+//! Invalid profiles are refused, with the field and what was expected.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use rstest::rstest;
 
 use crate::profile::{MAX_DEPTH, Profile, ProfileError};
 
-/// A profile that is fine, for tests to spoil.
+/// A valid profile, which tests modify.
 const FINE: &str = r#"
 name: fine
 group: fine.example
@@ -130,7 +130,7 @@ fn what_says_nonsense_is_named_by_field(
     );
 }
 
-/// Predicates that would free a place although the work goes on.
+/// Predicates that would free a place while the work continues.
 #[rstest]
 #[case("{ not: { in: { path: status.state, values: [New, Running] } } }", "created")]
 #[case("{ set: { path: metadata.name } }", "created")]
@@ -172,7 +172,7 @@ fn a_predicate_has_a_bounded_depth() {
     assert!(Profile::from_yaml(&nested(MAX_DEPTH)).is_ok());
     let said = message(&nested(MAX_DEPTH + 1));
     assert!(said.contains("backup.over: is nested 9 deep; expected at most 8"), "{said}");
-    // Far too deep is refused by the reader, before there is anything to measure.
+    // The parser refuses extreme nesting before it can be measured.
     assert_eq!(Profile::from_yaml(&nested(5_000)).unwrap_err().category(), "syntax");
 }
 

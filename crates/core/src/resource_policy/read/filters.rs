@@ -50,7 +50,7 @@ impl ConfigReader {
         }
     }
 
-    /// The filters of one policy. One for all kinds is only for those of namespaces.
+    /// The filters of one policy. Only namespaced policies may have one for all kinds.
     fn kind_filters(&mut self, fields: &Map<String, Value>, at: &str, namespaced: bool) -> Vec<KindFilter> {
         let filters = self.list(fields, at, FILTERS).map(Vec::as_slice).unwrap_or_default();
         if filters.is_empty() {
@@ -88,7 +88,7 @@ impl ConfigReader {
     fn kind_filter(&mut self, value: &Value, at: &str) -> KindFilter {
         let known = ["kinds", ONE_SELECTOR, SELECTORS, "names", "excludedNames"];
         let Some(fields) = self.fields(value, at, &known) else { return KindFilter::default() };
-        // As with Velero, an empty selector is none.
+        // As with Velero, an empty selector counts as none.
         let is_present = |selector: &LabelSelector| {
             selector.match_labels.as_ref().is_some_and(|labels| !labels.is_empty())
                 || selector.match_expressions.as_ref().is_some_and(|expressions| !expressions.is_empty())

@@ -64,7 +64,7 @@ fn a_pattern_of_endless_alternatives_matches_only_itself() {
     assert!(!glob_match(&bomb, &"a".repeat(40)) && glob_match(&bomb, &bomb));
 }
 
-/// By the definition, without any cleverness.
+/// A direct implementation of the definition.
 fn oracle(pieces: &[Piece], name: &[char]) -> bool {
     match (pieces, name) {
         ([], []) => true,

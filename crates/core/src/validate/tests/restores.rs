@@ -1,10 +1,10 @@
-//! Every field of a Restore with every kind of nonsense that its schema lets through.
+//! Every field of a Restore with every kind of invalid value that its schema allows.
 
 use std::collections::BTreeSet;
 
 use super::*;
 
-/// The spec of a Restore with this, from a backup unless it says otherwise.
+/// The spec of a Restore with these fields, from a backup unless they say otherwise.
 fn with(fields: &Value) -> Value {
     let mut spec = json!({ "backupName": "b" });
     json_patch::merge(&mut spec, fields);
@@ -37,7 +37,7 @@ fn init(fields: &Value) -> Value {
 
 const HOOK: &str = "spec.hooks.resources[0]";
 
-/// A field, what is wrong in it, and words of the error.
+/// A field, an invalid value, and words of the error.
 fn nonsense() -> Vec<(String, Value, &'static str)> {
     let spec = |field: &str, value: Value, words| (format!("spec.{field}"), json!({ field: value }), words);
     let in_hook = |field: &str, hook: Value, words| (format!("{HOOK}.{field}"), hook, words);
@@ -253,7 +253,7 @@ fn each_nonsense_in_a_restore_is_one_error_that_names_its_field() {
     }
 }
 
-/// Of every field that a schema has: what is neither a boolean nor in the table was forgotten.
+/// Every field of the schema: one that is neither a boolean nor in the table was forgotten.
 #[test]
 fn every_field_of_a_restore_has_its_nonsense() {
     let crd = crate::api::crd::all().into_iter().find(|crd| crd.spec.names.kind == "Restore").unwrap();
@@ -266,12 +266,12 @@ fn every_field_of_a_restore_has_its_nonsense() {
             missing.push(path.to_owned());
         }
     });
-    // Nothing but ConfigMaps is read whatever their group. The other two are booleans in their parents.
+    // Only ConfigMaps are read, whatever their group. The other two are booleans in their parents.
     missing.retain(|path| !path.ends_with(".apiGroup"));
     assert_eq!(missing, [""; 0]);
 }
 
-/// The paths of all fields that are no booleans, with the first item of each list.
+/// The paths of all fields except booleans, with the first item of each list.
 fn leaves(path: &str, schema: &Value, leaf: &mut impl FnMut(&str)) {
     let selector = path.ends_with("abelSelector") || path.ends_with("LabelSelectors[0]");
     match schema["type"].as_str() {
@@ -361,7 +361,7 @@ fn all_nonsense_of_a_restore_is_found_at_once() {
     let expected: BTreeSet<String> = fields.iter().map(ToString::to_string).chain(of_hook).collect();
     assert_eq!(all, expected);
 
-    // Also if something in it cannot be decoded, wherever that is.
+    // Also if another part cannot be decoded, wherever it is.
     for (pointer, field) in [
         ("/itemOperationTimeout", "spec.itemOperationTimeout"),
         (
@@ -379,7 +379,7 @@ fn all_nonsense_of_a_restore_is_found_at_once() {
         let found: BTreeSet<String> = findings.into_iter().map(|finding| finding.field).collect();
         assert_eq!(found, expected);
     }
-    // What is in a hook that has no command cannot be checked; what is elsewhere can.
+    // A hook without a command cannot be checked further; other parts can.
     spec["hooks"]["resources"][0]["postHooks"][1]["exec"] = json!({});
     let findings = raw_restore(&json!({ "spec": spec }));
     let found: BTreeSet<String> = findings.into_iter().map(|finding| finding.field).collect();
@@ -387,7 +387,7 @@ fn all_nonsense_of_a_restore_is_found_at_once() {
     assert_eq!(found, fields.iter().map(ToString::to_string).chain([command]).collect());
 }
 
-/// What may look odd and is taken, with Velero, too.
+/// Unusual but valid values, which Velero accepts too.
 #[rstest::rstest]
 #[case::no_wait(json!({ "itemOperationTimeout": "0s" }))]
 #[case::as_long_as_can_be_said(json!({ "itemOperationTimeout": "2562047h47m16.854775807s" }))]

@@ -1,4 +1,4 @@
-//! Format 2: a claim is an object with names of fields. It is read only.
+//! Format 2, read only: a claim is an object with field names.
 
 use serde::Deserialize;
 
@@ -23,7 +23,7 @@ struct NamedEntry {
     special: Special,
 }
 
-/// The same ledger in the form of later formats.
+/// Reads format 2, and converts it to the form of later formats.
 pub(super) fn read(text: &str) -> serde_json::Result<Wire> {
     let Wire { v, status, epoch, bound, footprints, claims } = serde_json::from_str(text)?;
     let entry = |NamedEntry { uid, fp, state, epoch, since, special }| {

@@ -1,4 +1,4 @@
-//! The right to work.
+//! Activation of entries.
 
 use super::*;
 
@@ -51,14 +51,14 @@ fn of_two_objects_that_were_found_in_conflict_only_one_may_work() {
     ledger.adopt(&restore("r"), "2", &Footprint::everything(), State::Reserved, SINCE);
     ledger.activate(&restore("r"), "2").unwrap();
     assert!(matches!(ledger.activate(&backup("b"), "1"), Err(Refusal::Conflict(_))));
-    // Nor may it while the place of the first settles.
+    // Nor while the first one settles.
     assert!(ledger.settle(&restore("r"), "2"));
     assert!(matches!(ledger.activate(&backup("b"), "1"), Err(Refusal::Conflict(_))));
     assert!(ledger.release(&restore("r"), "2"));
     ledger.activate(&backup("b"), "1").unwrap();
 }
 
-/// Both were found at work. Asked again, each has the same right, so that neither ends in the middle because of the other.
+/// Both were found running. Activated again, each stays Active, so that neither is stopped halfway because of the other.
 #[test]
 fn who_works_keeps_its_right_whatever_was_found_beside_it() {
     let mut ledger = Ledger::default();
@@ -69,7 +69,7 @@ fn who_works_keeps_its_right_whatever_was_found_beside_it() {
     }
 }
 
-/// An intent and a tombstone are remembered of an object that did not come: once it is found, it is there.
+/// An intent and a tombstone record an object that did not come: once the object is found, it is claimed.
 #[test]
 fn what_was_not_expected_any_more_is_claimed_where_it_is_found() {
     for (remembered, claimed) in [(State::Intent, true), (State::Collected, true), (State::Released, false)] {

@@ -1,10 +1,10 @@
-//! Who keeps whom out.
+//! Which objects keep which others out.
 
 use rstest::rstest;
 
 use super::*;
 
-/// What an object of this kind touches: something that all the others touch too, or something of its own.
+/// The footprint of an object of this kind: one that overlaps all the others, or one of its own.
 fn touching(kind: ObjectKind, shared: bool) -> Footprint {
     let name = if shared { "shared".to_owned() } else { format!("{kind}-only").to_lowercase() };
     match kind {
@@ -72,7 +72,7 @@ fn an_entry_keeps_newcomers_out_as_its_state_says() {
         for newcomer in [Restore, Backup, DeleteBackupRequest, Deletion, Hold] {
             let entry = Entry::new("1", Footprint::everything(), state, SINCE);
             assert_eq!(keeps_out(&entry, newcomer), kept_out.contains(&newcomer), "{state} and a {newcomer}");
-            // In a ledger, where the newcomer meets a restore of the backup that it deletes.
+            // In a ledger, with a newcomer that conflicts with a restore of the backup that it deletes.
             let mut ledger = Ledger::default();
             let all_of_it = Footprint::everything();
             ledger.admit(&restore("there"), "1", &all_of_it, SINCE, &Ask::default()).unwrap();
@@ -126,7 +126,7 @@ fn the_same_creation_may_come_again_and_only_its_age_begins_anew() {
     }
 }
 
-/// A review of a creation that is sent once more may say anything.
+/// A repeated review of a creation may have any content.
 #[test]
 fn a_creation_that_comes_again_neither_widens_nor_forces_its_entry() {
     for was in [State::Waiting, State::Reserved, State::Active] {
@@ -142,7 +142,7 @@ fn a_creation_that_comes_again_neither_widens_nor_forces_its_entry() {
     }
 }
 
-/// A revival that was admitted before, and one that is admitted while the end of the last work was not seen yet.
+/// A revival that was admitted before, and one that is admitted before the end of the last work was seen.
 #[test]
 fn a_revival_waits_for_its_own_write_whatever_was_there() {
     for state in [State::Waiting, State::Reserved, State::Active, State::Settling, State::Collected] {
@@ -160,8 +160,8 @@ fn a_revival_waits_for_its_own_write_whatever_was_there() {
 
 #[test]
 fn what_grows_is_checked_against_all_that_its_footprint_comes_to_cover() {
-    // A backup of all but x, beside a restore of x. With cluster-scoped resources, too, it could only be written as one
-    // of everything.
+    // A backup of all but x, beside a restore of x. With cluster-scoped resources added, its footprint could only be
+    // represented as everything.
     let mut ledger = Ledger::default();
     let all_but_x = Footprint::of_backup(&backup_core::api::BackupSpec {
         excluded_namespaces: vec!["x".to_owned()],
@@ -175,7 +175,7 @@ fn what_grows_is_checked_against_all_that_its_footprint_comes_to_cover() {
         ..Default::default()
     });
     assert_eq!(blockers(ledger.admit(&backup("b"), "1", &more, SINCE, &Ask::default())), [restore("r")]);
-    // Too many names are written as everything, too.
+    // Too many names are represented as everything, too.
     let names = |prefix: &str| -> Vec<String> { (0..60).map(|n| format!("{prefix}{n}")).collect() };
     let ask = Ask::default();
     let mut ledger = Ledger::default();

@@ -146,7 +146,7 @@ fn what_was_released_by_force_stays_released() {
     assert!(again.to_string().contains("was released by force by ann: stuck"), "{again}");
     assert!(!ledger.settle(&restore("r"), "1") && !ledger.tombstone(&restore("r"), "1", State::Active));
     assert_eq!(ledger, before, "nothing claims it again");
-    // Another object of that name is another matter, and so is its next life after its end.
+    // Another object of that name is admitted, and so is a revival after its end.
     admit(&mut ledger, &restore("r"), "2", &["a"]).unwrap();
     ledger.release(&restore("r"), "2");
     let revived = Ask { revives: "41".to_owned(), ..Ask::default() };
@@ -172,7 +172,7 @@ fn a_release_takes_no_share_and_always_has_room() {
     ledger.force_release(&restore("r"), "1", &"é".repeat(1000));
     let entry = ledger.entry(&restore("r"), "1").unwrap();
     assert!(entry.requester.is_empty() && entry.note.len() <= 200, "{entry:?}");
-    // A full one, with names that take nearly all of it: what is released does not make it larger.
+    // A full one, with names that take nearly all of the room: a release does not make it larger.
     let mut full = Ledger::default();
     for n in 0..550 {
         let key = ObjectKey::new(ObjectKind::Restore, "velero", &format!("{n:0>253}"));

@@ -58,7 +58,7 @@ fn the_text_begins_with_its_version() {
     assert!(Ledger::default().to_json().starts_with(r#"{"v":3,"#), "{}", Ledger::default().to_json());
 }
 
-/// As a program wrote it that knows format 2 only: a hold, what works, and who waits for it.
+/// As written by a program that knows only format 2: a hold, an Active restore, and a Waiting one.
 pub(super) const FORMAT_2: &str = r#"{"v":2,"epoch":7,"bound":40,"footprints":[
     {"ns":{"only":["a"]}},{"ns":{"only":["a","b"]},"backup":"v/b"}],"claims":[
     {"kind":"Hold","ns":"","name":"upgrade","entries":[
@@ -75,8 +75,8 @@ pub(super) const FORMAT_3: &str = concat!(
     r#"["Restore","v","r2",[["2",0,"Waiting",7,"2026-11-21T10:02:00Z",{"suspect":true}]]]]}"#
 );
 
-/// Claims, holds and the queue of a version before are kept, and the version before reads what is written next. Format 4
-/// was once written whatever was in it.
+/// Claims, holds and the queue of an older version are kept, and the older version can read the next write. Format 4 was
+/// once written for any content.
 #[test]
 fn each_known_format_is_read_and_written_in_the_oldest_that_does() {
     let format_4 = FORMAT_3.replacen(r#"{"v":3,"#, r#"{"v":4,"#, 1);
@@ -88,7 +88,7 @@ fn each_known_format_is_read_and_written_in_the_oldest_that_does() {
     }
 }
 
-/// A program of format 3 grants nothing meanwhile, and goes on afterwards.
+/// A program that knows format 3 grants nothing meanwhile, and continues afterwards.
 #[test]
 fn format_4_is_written_only_while_a_release_is_remembered() {
     let mut ledger = Ledger::from_json(FORMAT_3).unwrap();
@@ -100,8 +100,8 @@ fn format_4_is_written_only_while_a_release_is_remembered() {
     assert!(ledger.to_json().starts_with(r#"{"v":3,"#), "{}", ledger.to_json());
 }
 
-/// In both directions: what an older version wrote lacks fields, and what a newer one writes may have some that this
-/// version leaves out.
+/// In both directions: a ledger of an older version lacks fields, and one of a newer version may have fields that this
+/// version drops.
 #[test]
 fn a_ledger_of_another_version_of_one_format_is_read() {
     for special in ["", ",{}", r#",{"note":"n"}"#, r#",{"note":"n","colour":"blue"}"#] {
@@ -182,7 +182,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
             (state, word, epoch, renewals, [suspect, forced]),
             footprint,
         )| {
-            // Of intents only.
+            // Only intents have one.
             let word = if state == State::Intent { word } else { Word::default() };
             Entry {
                 uid,

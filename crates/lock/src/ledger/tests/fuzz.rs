@@ -1,4 +1,4 @@
-//! Texts that are nearly ledgers: each is read or refused, and what was read can be worked with.
+//! Damaged ledger texts: each is read or refused, and a ledger that was read can be worked with.
 
 use backup_testkit::Fuzz;
 
@@ -21,7 +21,7 @@ fn seed() -> Ledger {
     ledger
 }
 
-/// Everything that a program may do with a ledger that it has read.
+/// All operations of a program on a ledger that it has read.
 fn work_on(mut ledger: Ledger) -> String {
     let everything = Footprint::everything();
     let new = ObjectKey::restore("v", "new");

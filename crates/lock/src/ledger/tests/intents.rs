@@ -1,4 +1,4 @@
-//! The word that a refused restore leaves.
+//! Intents of refused restores.
 
 use super::*;
 
@@ -125,7 +125,7 @@ fn who_comes_again_insists() {
     assert_eq!(word(&ledger), Word::Insisting);
     assert!(!ledger.lapse(&restore("r"), "3"));
 
-    // Also after nobody was kept out for it any more.
+    // Also after the intent has lapsed.
     let mut ledger = with_entry(&backup("b"), "1", State::Active);
     refused(&mut ledger, "2");
     ledger.release(&backup("b"), "1");
@@ -133,7 +133,7 @@ fn who_comes_again_insists() {
     admit(&mut ledger, &backup("b"), "3", &["a"]).unwrap();
     assert_eq!(refused(&mut ledger, "4"), Word::Insisting);
 
-    // Or says that it does.
+    // Or the client says that it retries.
     let mut ledger = with_entry(&backup("b"), "1", State::Active);
     let ask = Ask { insists: true, ..Ask::default() };
     assert!(ledger.leave_intent(&restore("r"), "2", &on(&["a"]), SINCE, &ask));

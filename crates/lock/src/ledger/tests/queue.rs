@@ -1,4 +1,4 @@
-//! Who waits, and whose turn it is.
+//! The queue: which entries wait, and which is next.
 
 use super::*;
 
@@ -56,7 +56,7 @@ fn who_waits_is_served_in_order_of_arrival() {
     assert!(matches!(ledger.activate(&restore("r2"), "1"), Err(Refusal::Waiting(_))));
     ledger.release(&restore("r1"), "1");
     assert_eq!(states(&ledger), [None, holds, waits]);
-    // One who gives up does not keep up those behind.
+    // A waiting entry that is released does not block those behind it.
     ledger.release(&restore("r2"), "1");
     assert_eq!(states(&ledger), [None, None, holds]);
 }
@@ -89,7 +89,7 @@ fn those_who_wait_for_different_things_are_served_together() {
 
 #[test]
 fn a_name_that_was_here_before_does_not_lend_its_place_in_the_queue() {
-    // `old` came first, with another uid. Its second creation comes after `patient`.
+    // `old` came first, with another uid. Its second creation is later than `patient`.
     for was in [State::Reserved, State::Intent] {
         let mut ledger = with_entry(&restore("old"), "1", was);
         admit(&mut ledger, &backup("b"), "2", &["b"]).unwrap();
@@ -140,7 +140,7 @@ fn who_has_a_place_can_not_go_back_and_wait_for_a_larger_one() {
         let refused = queue_up(&mut ledger, &restore("r"), "1", &["a", "b"]);
         assert!(matches!(refused, Err(Refusal::Conflict(_))), "{placed}: {refused:?}");
         assert_eq!(ledger, before);
-        // What is free it gets, also if another waits for what it has.
+        // It gets a free namespace, even if another waits for its present one.
         queue_up(&mut ledger, &restore("later"), "4", &["a"]).unwrap();
         admit(&mut ledger, &restore("r"), "1", &["c"]).unwrap();
         assert_eq!(blockers(admit(&mut ledger, &backup("c"), "3", &["c"])), [restore("r")]);
@@ -202,7 +202,7 @@ fn backups_that_have_not_begun_let_a_restore_that_may_wait_go_first_and_have_the
     assert!(!ledger.entry(&backup("b1"), "1").unwrap().suspect);
     assert!(matches!(ledger.activate(&backup("b1"), "1"), Err(Refusal::Waiting(_))));
     ledger.activate(&restore("r"), "2").unwrap();
-    // A second one is served before them, too. That an object is missing is not forgotten because of that.
+    // A second restore goes before them, too. The suspicion that an object is missing is kept.
     ledger.suspect(&backup("b2"), "1");
     assert_eq!(blockers(queue_up(&mut ledger, &restore("r2"), "3", &["a"])), [restore("r")]);
     assert_eq!(names(&ledger), ["other", "r", "r2", "b1", "b2"]);
@@ -247,7 +247,7 @@ fn no_backup_yields_to_a_restore_that_will_not_wait_nor_if_it_is_forced_nor_wher
     ledger.entry_mut(&backup("b"), "1").unwrap().forced = true;
     assert_eq!(blockers(queue_up(&mut ledger, &restore("r"), "2", &["a"])), [backup("b")]);
     assert_eq!(state(&ledger, &backup("b"), "1"), Some(State::Reserved));
-    // Once it has a place it does not take turns back to come to touch more.
+    // Once it is reserved, it does not move backups back in order to widen its footprint.
     let mut ledger = held();
     queue_up(&mut ledger, &restore("r"), "2", &["b"]).unwrap();
     assert_eq!(blockers(queue_up(&mut ledger, &restore("r"), "2", &["a", "b"])), [backup("b")]);
@@ -293,10 +293,10 @@ fn a_hold_that_waits_for_a_backup_is_not_overtaken_because_the_backup_lets_a_res
     let mut ledger = yielding();
     admit(&mut ledger, &backup("b"), "1", &["a", "b"]).unwrap();
     ledger.hold(&hold("h"), "2", &on(&["b"]), SINCE, "me").unwrap();
-    // It has nothing to do with the hold.
+    // It does not conflict with the hold.
     assert_eq!(queue_up(&mut ledger, &restore("r"), "3", &["a"]), Ok(Grant::Reserved));
     assert_eq!(states(&ledger), [waits, waits, holds]);
-    // This one waits for the hold, which waits for the backup.
+    // This restore waits for the hold, which waits for the backup.
     let mut ledger = yielding();
     admit(&mut ledger, &backup("b"), "1", &["a", "b"]).unwrap();
     ledger.hold(&hold("h"), "2", &on(&["b"]), SINCE, "me").unwrap();

@@ -1,4 +1,4 @@
-//! What holds after every history.
+//! Invariants that hold after every history.
 
 use std::collections::BTreeSet;
 
@@ -100,7 +100,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Does a step. Whether it was done; a step that was not leaves the ledger as it was.
+/// Applies a step and returns whether it was done; a refused step leaves the ledger unchanged.
 fn take(ledger: &mut Ledger, step: &Step) -> bool {
     match step {
         Step::Admit(key, uid, footprint, ask) => ledger.admit(key, uid, footprint, SINCE, ask).is_ok(),
@@ -127,7 +127,7 @@ fn entries(ledger: &Ledger) -> impl Iterator<Item = (&Claim, &Entry)> {
     ledger.claims.iter().flat_map(|claim| claim.entries.iter().map(move |entry| (claim, entry)))
 }
 
-/// The entries that this step was about, and all others.
+/// The key and uid of the entry that this step is about.
 fn subject(step: &Step) -> (&ObjectKey, &str) {
     match step {
         Step::Admit(key, uid, ..)
@@ -149,7 +149,7 @@ fn holds_a_place(entry: &Entry) -> bool {
     matches!(entry.state, State::Reserved | State::Active | State::Settling)
 }
 
-/// Two that hold a place and conflict, if neither was adopted or forced.
+/// Two claims that hold a place and conflict, if neither was adopted or forced.
 fn collision<'a>(
     ledger: &'a Ledger,
     adopted: &BTreeSet<(ObjectKey, String)>,
@@ -169,8 +169,8 @@ fn collision<'a>(
     })
 }
 
-/// Whether the step left all entries that it was not about as they were, but for those whose turn came, and the words of
-/// refused restores that have nothing in their way any more.
+/// Whether the step left all other entries unchanged, except waiting entries that were reserved, and the words of refused
+/// restores that no longer conflict with anything.
 fn others_are_as_they_were(before: &Ledger, after: &Ledger, step: &Step) -> bool {
     let (key, uid) = subject(step);
     let same = |(claim, entry): (&Claim, &Entry)| {
@@ -194,7 +194,7 @@ fn others_are_as_they_were(before: &Ledger, after: &Ledger, step: &Step) -> bool
     entries(before).all(same)
 }
 
-/// Whether two who waited, one of them for the other, were served in their order.
+/// Whether two waiting entries, one of them waiting for the other, were reserved in their order.
 fn nobody_was_overtaken(before: &Ledger, after: &Ledger) -> bool {
     let waited: Vec<(&Claim, &Entry)> =
         entries(before).filter(|(_, entry)| entry.state == State::Waiting).collect();
@@ -210,7 +210,7 @@ fn nobody_was_overtaken(before: &Ledger, after: &Ledger) -> bool {
 }
 
 proptest! {
-    // More by PROPTEST_CASES.
+    // PROPTEST_CASES raises the number.
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(600)))]
 
     #[test]
@@ -258,7 +258,7 @@ proptest! {
             }
             let Step::Admit(key, uid, footprint, _) = &step else { continue };
             if done {
-                // To come again begins its age anew, and changes nothing else.
+                // Admitting again restarts its age, and changes nothing else.
                 let mut again = ledger.clone();
                 again.entry_mut(key, uid).unwrap().renew("");
                 ledger.admit(key, uid, footprint, "later", &Ask::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Where the room for each kind, for one requester and for what runs ends: to the entry, and to the byte.
+//! Limits for each kind, for one requester and for running objects: exact to the entry and to the byte.
 
 use rstest::rstest;
 
@@ -11,7 +11,7 @@ fn requester(name: &str) -> Ask {
     Ask { requester: name.to_owned(), ..Ask::default() }
 }
 
-/// An entry of this requester, with a note of so many bytes.
+/// An entry of this requester, with a note of this many bytes.
 fn entry(ask: &Ask, note: usize) -> Entry {
     let requester = digest_of(&ask.requester);
     Entry {
@@ -21,18 +21,18 @@ fn entry(ask: &Ask, note: usize) -> Entry {
     }
 }
 
-/// So many backups of this requester.
+/// A ledger with `count` backups of this requester.
 fn with_backups(count: usize, ask: &Ask) -> Ledger {
     let claim = |n: usize| Claim { key: backup(&format!("b-{n}")), entries: vec![entry(ask, 0)] };
     Ledger { claims: (0..count).map(claim).collect(), ..Ledger::default() }
 }
 
-/// What a note makes of the size of an entry, with its name and quotes.
+/// Bytes that a note adds to an entry, with its field name and quotes.
 fn bytes_of_note(bytes: usize) -> usize {
     r#""note":"","#.len() + bytes
 }
 
-/// The size of the ledger with one more entry of this key, which has no note and a footprint that is counted in any case.
+/// The size of the ledger with one more entry of this key, without a note and with a footprint that is always counted.
 fn size(ledger: &Ledger, key: &ObjectKey, ask: &Ask) -> usize {
     let claims = vec![Claim { key: key.clone(), entries: vec![entry(ask, 0)] }];
     let alone = Ledger { claims, ..Ledger::default() };
@@ -78,7 +78,7 @@ fn each_kind_has_its_room_and_what_is_forced_has_all(#[case] kind: ObjectKind, #
     }
 }
 
-/// A restore that is refused is none yet.
+/// The intent of a refused restore counts as a backup.
 #[test]
 fn a_word_has_the_room_of_backups() {
     let full = with_backups(Room::Backups.entries(), &Ask::default());
@@ -94,7 +94,7 @@ fn no_requester_has_more_than_a_share_once_there_is_more_than_that() {
         let outcome = ledger.has_room(&backup("next"), &entry(ask, note), ask);
         outcome.map_err(|refusal| assert!(matches!(refusal, Refusal::Share { .. }), "{refusal}")).is_ok()
     };
-    // By their number.
+    // By number of entries.
     let mut ledger = with_backups(SHARE_ENTRIES - 1, &ann);
     assert!(share(&ledger, &ann, 0));
     assert!(!share(&with_backups(SHARE_ENTRIES, &ann), &ann, 0));
@@ -104,7 +104,7 @@ fn no_requester_has_more_than_a_share_once_there_is_more_than_that() {
     assert!(!share(&ledger, &ann, 0) && share(&ledger, &bob, 0));
     assert!(share(&ledger, &Ask::default(), 0), "without a requester there is no share");
     assert!(share(&ledger, &Ask { urgent: true, ..ann.clone() }, 0));
-    // By their size.
+    // By size.
     let alone = with_backups(1, &ann);
     let left = SHARE_BYTES - size(&alone, &backup("next"), &ann) - bytes_of_note(0);
     assert!(share(&alone, &ann, left) && !share(&alone, &ann, left + 1));
@@ -180,7 +180,7 @@ fn footprints_become_wide_before_a_running_object_is_left_out() {
     assert_eq!(ledger.footprints(), [&Footprint::everything()]);
 }
 
-/// What another operator works on is taken in whatever room there is; what our controller has not begun may wait outside.
+/// Objects that another operator works on are always adopted; those that our controller has not begun may be left out.
 #[test]
 fn of_what_is_found_who_works_comes_first() {
     let running = |state: State, name: &str| (backup(name), Entry { state, ..entry(&Ask::default(), 0) });
@@ -195,7 +195,7 @@ fn of_what_is_found_who_works_comes_first() {
     let mut free = Ledger::default();
     free.adopt_running(vec![running(State::Reserved, "new")], true);
     assert_eq!(free.len(), 1);
-    // What works has no other place to be.
+    // A running object is never left out.
     let mut full = with_backups(Room::Deletions.entries(), &Ask::default());
     full.adopt_running(vec![running(State::Active, "works")], true);
     assert!(full.overflows());
@@ -204,7 +204,7 @@ fn of_what_is_found_who_works_comes_first() {
 #[test]
 fn a_note_of_a_release_never_makes_a_ledger_too_large() {
     let by = "ann: stuck";
-    // What is released has no footprint and no requester; its frame is reckoned with.
+    // A Released entry has no footprint and no requester; its JSON frame is included in the bound.
     let noted = |filler: usize| {
         let mut ledger = with_backups(1, &Ask::default());
         ledger.claims.push(Claim { key: restore("filler"), entries: vec![entry(&Ask::default(), filler)] });
@@ -220,7 +220,7 @@ fn a_note_of_a_release_never_makes_a_ledger_too_large() {
     assert!(!noted(most + 1).0);
 }
 
-/// Too large on purpose, and not by much: what fits into it is in the documentation.
+/// The estimate is too large on purpose, but not by much: the documentation gives capacities.
 #[test]
 fn the_size_that_is_reckoned_with_is_near_the_real_one() {
     for count in [0, 1, 100, MAX_ENTRIES] {

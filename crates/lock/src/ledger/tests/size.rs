@@ -1,15 +1,15 @@
-//! How much a ledger holds. The numbers are in the documentation.
+//! Capacity of a ledger. The documentation gives these numbers.
 
 use super::*;
 
-/// What the API server allows for all annotations of an object together.
+/// The API server's limit for all annotations of an object together (bytes).
 const API_LIMIT: usize = 262_144;
-/// What the other annotations of a ledger take at most, with all names: serial, sum, and a scope of 700 bytes.
+/// Upper bound of the other annotations of a ledger, with all names (bytes): serial, sum, and a scope of 700 bytes.
 const OTHERS: usize = 1024;
 
 const UID: &str = "6f1c2a3b-4d5e-4f60-8a7b-9c0d1e2f3a4b";
 
-/// Claims until the ledger takes no more of them, each for somebody else, and the length of its JSON then.
+/// Number of these claims until the ledger is full, each of another requester, and the length of its JSON then.
 fn fill(of: impl Fn(usize) -> (ObjectKey, Footprint)) -> (usize, usize) {
     let mut ledger = Ledger { epoch: 1_000_000, bound: 1_000_000, ..Ledger::default() };
     let (n, refusal) = fill_on(&mut ledger, |n| format!("user {n}"), of);
@@ -20,7 +20,7 @@ fn fill(of: impl Fn(usize) -> (ObjectKey, Footprint)) -> (usize, usize) {
     (n, bytes)
 }
 
-/// How many more claims a ledger takes, and why no more.
+/// Number of further claims that a ledger takes, and the refusal of the next.
 fn fill_on(
     ledger: &mut Ledger,
     requester: impl Fn(usize) -> String,
@@ -39,7 +39,7 @@ fn fill_on(
     unreachable!()
 }
 
-/// A ledger that takes no more of these, as these would have filled it; as many as there may be at most are given.
+/// A ledger filled with these claims: up to `most` are added directly, the rest by admission.
 fn filled(
     of: fn(usize) -> (ObjectKey, Footprint),
     most: usize,
@@ -64,7 +64,7 @@ fn name(n: usize, bytes: usize) -> String {
     format!("{n:0>bytes$}")
 }
 
-/// A backup of everything, by a short name.
+/// A backup of everything, with a short name.
 fn ours(n: usize) -> (ObjectKey, Footprint) {
     (backup(&format!("nightly-20261121{n:06}")), Footprint::everything())
 }
@@ -104,7 +104,7 @@ fn what_matters_more_finds_room_where_backups_have_none(#[case] of: fn(usize) ->
     let anybody = |n| format!("user {n}");
     let (mut ledger, refusal) = filled(of, Room::Backups.entries(), anybody);
     assert!(refusal.to_string().contains("full for backups"), "{refusal}");
-    // They meet none of those backups.
+    // They conflict with none of those backups.
     let restores =
         |n| (ObjectKey::restore("velero", &name(n, 200)), Footprint::namespaces([format!("r-{n}")]));
     let deletions = |n| {
@@ -167,7 +167,7 @@ fn a_full_ledger_refuses_clearly_and_stays_as_it_was() {
     ledger.activate(&ours(7).0, UID).unwrap();
 }
 
-/// What runs is taken in, however much it is.
+/// Running objects are adopted, however many there are.
 #[rstest::rstest]
 #[case::with_what_each_touches(200, 60, false)]
 #[case::with_everything_for_each(300, 60, false)]

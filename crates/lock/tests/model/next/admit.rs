@@ -113,7 +113,7 @@ impl Lock {
             return None;
         }
         if self.scenario.remembers {
-            // After a write: what was written; else what was read.
+            // After a write: the written ledger; otherwise the one that was read.
             world.replicas[replica].remembered.clone_from(&world.lease);
         }
         let blind = deciding.looks.contains(&None);
@@ -128,7 +128,7 @@ impl Lock {
                     world.wrong.unjustified |= !deciding.justified.has(*want);
                     Stage::Refused
                 }
-                // Our own trouble: 503.
+                // Our own problem: 503.
                 Err(_) => Stage::Dropped,
             };
         }
@@ -165,7 +165,7 @@ impl Lock {
                 let revived = ended.map(|object| (object.phase, object.revived) = (Phase::New, 1)).is_some();
                 world.requests[request] = if revived { Stage::Landed } else { Stage::Dropped };
             }
-            // A deletion starts on sight: it does not come late under work (see docs/evidence/models.md).
+            // A deletion starts on sight: it never starts late, while work is running (see docs/evidence/models.md).
             Wish::Delete { target } => {
                 let working =
                     |object: &Object| object.phase == Phase::InProgress && self.clash(request, object.uid);
@@ -183,8 +183,8 @@ impl Lock {
         Some(())
     }
 
-    /// Whether nobody has waited for the object for too long: for the only defence of an operator that starts on sight.
-    /// A restore comes before it is suspected; a backup also while its tombstone stands.
+    /// Whether the object arrives before its timeout: the only protection against an operator that starts on sight. A
+    /// restore arrives before it is suspected; a backup also while its tombstone exists.
     fn in_time(&self, world: &World, request: usize) -> bool {
         let want = self.want(request);
         let entry = world.lease.as_ref().and_then(|lease| lease.ledger.entry(&want.key, &want.uid));
@@ -196,7 +196,7 @@ impl Lock {
             _ => false,
         });
         if !self.scenario.on_sight {
-            // One that was released by force is not expected any more once its entry is judged.
+            // An object whose claim was released by force is not expected once its entry is judged.
             return entry.is_some_and(|entry| entry.state != State::Released || !judged);
         }
         let patient = !judged && !world.replicas.iter().filter_map(|one| one.deciding.as_ref()).any(waited);
@@ -204,7 +204,7 @@ impl Lock {
         patient && entry.is_some_and(|entry| want.key.kind == ObjectKind::Backup || reserved(entry))
     }
 
-    /// After every step: who is in the way of a request while it is decided on.
+    /// After every step: records the conflicts of each request that is being decided.
     pub(super) fn justify(&self, world: &mut World) {
         for replica in 0..world.replicas.len() {
             let Some(deciding) = &world.replicas[replica].deciding else { continue };
@@ -222,7 +222,7 @@ impl Lock {
         }
     }
 
-    /// Whether a refusal would be right now: a conflicting object that is not over, an entry that nobody could know to be
+    /// Whether a refusal would be right now: a conflicting object that is not over, an entry that cannot be known to be
     /// over, or another request of this batch.
     fn in_the_way(&self, world: &World, deciding: &Deciding, want: usize) -> bool {
         let stored = |object: &Object| object.phase != Phase::Over && self.clash(want, object.uid);
@@ -255,12 +255,12 @@ impl Lock {
         )
     }
 
-    /// What these requests ask for; over this ledger where a mistake makes that a difference.
+    /// The claim requests; a mistake may make them depend on this ledger.
     fn wants_over(&self, ledger: &Ledger, wants: &[usize]) -> Vec<ClaimRequest> {
         wants.iter().map(|want| self.want_over(ledger, *want)).collect()
     }
 
-    /// What this request asks for; over this ledger where a mistake makes that a difference.
+    /// The claim request; a mistake may make it depend on this ledger.
     pub(super) fn want_over(&self, ledger: &Ledger, request: usize) -> ClaimRequest {
         let mut want = self.want(request).clone();
         if self.makes(Mistake::FootprintByName)
@@ -274,8 +274,8 @@ impl Lock {
         want
     }
 
-    /// The decision as far as it has come, and the claim that is looked at next. Those that are read side by side are looked at
-    /// one by one, at different times.
+    /// The state of the decision, and the next claim to look at. Concurrent reads are modelled one by one, at different
+    /// times.
     fn batch<'a>(
         &self,
         deciding: &Deciding,
@@ -329,7 +329,7 @@ impl Lock {
         !world.objects.iter().flatten().any(in_the_way)
     }
 
-    /// Whether what was just granted stands beside what it conflicts with.
+    /// Records whether a new grant coexists with a conflicting one.
     fn note_grant(&self, world: &mut World, want: usize, base: &Lease, reserved: bool) {
         let clashing = |ledger: &Ledger, states: &[State]| {
             ledger.claims.iter().any(|claim| {
@@ -359,7 +359,7 @@ impl Lock {
                 now.is_some_and(|now| now.entry(&entry.uid).is_some_and(|now| now.state == State::Waiting))
             })
         };
-        // A backup that waits has let a restore go first, and lets the next one, too.
+        // A waiting backup has yielded to a restore, and yields to the next one, too.
         let in_order =
             |claim: &&backup_lock::Claim| !self.scenario.yields || claim.key.kind != ObjectKind::Backup;
         let claims = base.ledger.claims.iter().filter(in_order).filter_map(still).collect();

@@ -1,4 +1,4 @@
-//! Those who collect: the controller, and replicas of the webhook.
+//! The collectors: the controller, and replicas of the webhook.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ impl Lock {
         Some(())
     }
 
-    /// What becomes of the entries of a claim; those to which nothing happens are left out.
+    /// The judgements of a claim's entries, without those that stay.
     pub(super) fn judge(
         &self,
         claim: &Claim,
@@ -85,10 +85,10 @@ impl Lock {
         claim.entries.iter().filter_map(judge).collect()
     }
 
-    /// The ledger after the collector had all the time that it needs, if everybody else rests.
+    /// The ledger after the collector had enough time, while no other process acts.
     pub fn drained(&self, world: &World) -> Option<Ledger> {
         let mut ledger = open_ledger(world)?.clone();
-        // Suspected, then ended, then the same for those who had waited; and once more for tombstones.
+        // Suspected, then ended, then the same for the entries that had waited; and once more for tombstones.
         for _ in 0..6 {
             for claim in ledger.claims.clone() {
                 let observed = self.observed(world, &claim.key);
@@ -105,7 +105,7 @@ impl Lock {
         PriorObservation { stored: uid.is_some_and(|uid| world.seen.has(uid)), aged: false, overdue: false }
     }
 
-    /// Whether the object of an entry may still come.
+    /// Whether the object of an entry may still be stored.
     pub(super) fn in_flight(&self, world: &World, key: &ObjectKey, uid: &str) -> bool {
         let comes = |(want, stage): (&ClaimRequest, &Stage)| {
             want.key == *key && want.uid == uid && *stage == Stage::Admitted

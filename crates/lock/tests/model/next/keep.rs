@@ -15,8 +15,8 @@ impl Lock {
         world.lease = Some(Lease { uid: world.marker.ledger + 1, ledger: Arc::new(ledger) });
     }
 
-    /// As `LedgerStore::from_running`, a whole grace after the loss. A right to work that was given
-    /// before the loss and has not been used by now is worth nothing any more (see docs/evidence/models.md).
+    /// As `LedgerStore::from_running`, a whole grace after the loss. An activation from before the loss that has not been
+    /// used by now is invalid (see docs/evidence/models.md).
     pub(super) fn list(&self, world: &mut World) {
         if !self.makes(Mistake::RightOutlivesLedger) {
             let unused = |worker: &&mut Worker| matches!(worker, Worker::Right(_));
@@ -36,7 +36,7 @@ impl Lock {
         world.listed = Some(Arc::new(ledger));
     }
 
-    /// As `rebuild` in `lease::lifecycle`: the marker names the new one.
+    /// As `rebuild` in `lease::lifecycle`: the marker names the new ledger.
     pub(super) fn open(&self, world: &mut World) -> Option<()> {
         let listed = world.listed.take()?;
         let over = world.lease.clone()?;

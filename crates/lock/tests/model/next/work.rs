@@ -37,7 +37,7 @@ impl Lock {
             if self.makes(Mistake::LedgerOfItsOwn) && key.kind == ObjectKind::Restore {
                 change(&mut Ledger::default())
             } else {
-                // Not open: asked again later.
+                // Not open: retried later.
                 self.update(world, change)?
             };
         if lost {
@@ -54,14 +54,15 @@ impl Lock {
             Err(Refusal::Waiting(conflict)) if self.clear(world, &conflict.holders) => {
                 Worker::Seen { uid, new }
             }
-            // It waits; the queue comes back to it.
+            // It waits; the queue retries it.
             Err(Refusal::Waiting(_)) => Worker::Idle,
             Err(_) => Worker::Refused(uid),
         };
         Some(())
     }
 
-    /// As `activate::clear`: what is over for good is freed. Such facts do not change, so the reads count as one step.
+    /// As `activate::clear`: frees entries that are over for good. Such facts do not change, so the reads count as one
+    /// step.
     fn clear(&self, world: &mut World, holders: &[backup_lock::Claim]) -> bool {
         let mut over = Vec::new();
         for holder in holders {
@@ -107,11 +108,11 @@ impl Lock {
         };
         world.workers[name] = next;
         if self.scenario.on_sight {
-            // An operator that starts on sight knows nothing of claims.
+            // An operator that starts on sight ignores claims.
             return Some(());
         }
         let (key, uid) = (self.key(name), uid_text(uid));
-        // A failure is only logged: what is over is collected anyway.
+        // A failure is only logged: entries that are over are collected anyway.
         self.update(world, |ledger| give_back(ledger, &key, &uid, self.scenario.ends));
         let slot = &mut world.objects[name];
         if let Some(object) = slot.as_mut().filter(|object| object.held && uid_text(object.uid) == uid) {
@@ -149,7 +150,7 @@ impl Lock {
     }
 }
 
-/// What a process knows is gone with it.
+/// The memory of a process is lost with it.
 pub(super) fn forget(world: &mut World) {
     world.workers.iter_mut().for_each(|worker| *worker = Worker::Idle);
     world.collecting.fill(Collecting::Idle);
@@ -177,7 +178,7 @@ pub(super) fn begin_late(world: &mut World, uid: usize) {
     }
 }
 
-/// One that has not begun has no worker that would have to stop.
+/// An object that has not begun has no worker that would have to stop.
 pub(super) fn end_by_hand(world: &mut World, name: usize) -> Option<()> {
     world.left.ends -= 1;
     let object = world.objects[name].as_mut().filter(|object| object.phase != Phase::Over)?;

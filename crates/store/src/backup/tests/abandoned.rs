@@ -8,7 +8,7 @@ async fn abandon(location: &Location, uid: &str) -> crate::Abandonment {
     location.abandon_backup("b", &of(uid), None).await.unwrap()
 }
 
-/// The category of the error of a late commit.
+/// The error category of a late commit.
 async fn commits_late(collected: &crate::PendingBackup) -> &'static str {
     let end = backup("u1", BackupPhase::Completed);
     collected.commit(&files("late"), &end).await.unwrap_err().category()
@@ -84,7 +84,7 @@ async fn the_folder_of_an_abandoned_backup_is_for_the_next_of_its_name() {
         assert_eq!(abandon(&location, "u1").await, Abandoned);
         location.clear_abandoned("b", "u1").await.unwrap();
         assert!(recorder.uploads().is_empty(), "nothing of it is billed");
-        // Of whichever cluster.
+        // From any cluster.
         let other = Claimant { installation: "other/velero".to_owned(), ..of("u2") };
         let mut next = location.open_backup("b", &other).await.unwrap();
         next.item(&pod("next"), b"{}").await.unwrap();

@@ -1,4 +1,4 @@
-//! Every write of the end, lost or done without an answer, and a process that dies after it.
+//! Every write of the end: failed, done with its answer lost, and followed by a crash of the process.
 
 use object_store::path::Path;
 
@@ -18,13 +18,13 @@ const WRITES: [&str; 10] = [
     "velero-backup.json",
 ];
 
-/// How often each final key was written.
+/// Number of times each final key was written.
 fn writes(recorder: &Recorder, key: &str) -> usize {
     let wanted = ["create", "overwrite", "complete", "copy"].map(|verb| format!("{verb} {DIR}/{key}"));
     recorder.operations().iter().filter(|operation| wanted.contains(operation)).count()
 }
 
-/// Goes on like a process that has just started: with what is stored, and nothing else. What it collects differs.
+/// Continues like a process that has just started: from what is stored, and nothing else. It collects other items.
 async fn go_on(location: &Location, large: bool) -> Result<Backup, StoreError> {
     let mut end = backup("u1", BackupPhase::Completed);
     match location.find_job::<Backup>("b", "u1").await? {
@@ -41,7 +41,7 @@ async fn go_on(location: &Location, large: bool) -> Result<Backup, StoreError> {
 #[tokio::test]
 async fn whatever_write_fails_and_whoever_goes_on_every_final_key_is_written_once() {
     for large in [false, true] {
-        // Files beside the contents know nothing of their size.
+        // The other files do not depend on the size of the contents.
         for file in WRITES.into_iter().filter(|file| !large || !file.starts_with("b-")) {
             for fault in [Fault::Fail, Fault::LoseAnswer] {
                 for dies in [false, true] {
@@ -63,14 +63,14 @@ async fn whatever_write_fails_and_whoever_goes_on_every_final_key_is_written_onc
                     }
                     let stored = go_on(&location, large).await.unwrap();
                     assert_eq!(location.read_metadata("b").await.unwrap().unwrap(), stored, "{case}");
-                    // Another try writes nothing more.
+                    // Another attempt writes nothing more.
                     assert_eq!(go_on(&location, large).await.unwrap(), stored, "{case}");
                     let again = stored.status.warnings == 7;
                     assert_eq!(again, file == WRITES[0] && fault == Fault::Fail, "{case}");
                     let log = stored_log(&location).await;
                     assert_eq!(log.contains("again"), again, "{case}: the log belongs to the contents");
                     for key in &WRITES[1..] {
-                        // One that was asked for twice was refused the second time by its condition.
+                        // The second request for the same key was refused by its condition.
                         assert!(writes(&recorder, key) <= 2, "{case}: {key}");
                         assert_eq!(recorder.count("overwrite"), 0, "{case}");
                     }
@@ -170,7 +170,7 @@ async fn a_record_that_can_not_be_read_is_not_guessed_at() {
     put(&location, &key, &record[..700]).await;
     assert_eq!(location.find_job::<Backup>("b", "u1").await.unwrap_err().category(), "corrupt");
     assert_eq!(location.open_backup("b", &of("u1")).await.unwrap_err().category(), "exists");
-    // That of another uid says nothing about us.
+    // A record of another uid says nothing about us.
     put(&location, &key, &record).await;
     assert!(matches!(location.find_job::<Backup>("b", "u2").await.unwrap(), FoundJob::Nothing));
 }

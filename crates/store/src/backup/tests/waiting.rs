@@ -32,7 +32,8 @@ async fn another_process_goes_on_with_what_was_collected_and_a_later_item_replac
             let mut found = found_waiting(&location).await;
             assert_eq!(found.files().item_operations[0]["status"]["phase"], "InProgress");
             found.store_operations(&[json!({"status": {"phase": "Completed"}})]).await.unwrap();
-            // It dies once while it goes on, with more uploaded. (The store in memory completes whatever was uploaded.)
+            // The process crashes once after it resumed and uploaded more. (The store in memory completes all
+            // uploaded parts.)
             if counts_parts {
                 let (mut writer, _) = found_waiting(&location).await.resume().unwrap();
                 add_noise(&mut writer, 3).await.unwrap();
@@ -86,7 +87,7 @@ async fn what_is_about_to_be_done_is_known_to_whoever_comes_next() {
         for n in 0..11 {
             journal.add(&[json!({ "intended": n })]).await.unwrap();
         }
-        // PendingBackup again, and by another process.
+        // The backup is a PendingBackup again, and another process continues it.
         drop(location.open_backup("b", &of("u1")).await.unwrap());
         let (mut next, entries) = location.journal::<Backup>("b", "u1", |_, _| {}).await.unwrap();
         assert_eq!(

@@ -25,12 +25,12 @@ use crate::{
     location::held_credential::{HeldCredential, Lasting},
 };
 
-/// How long a key is used before it is asked for once more: it may be rotated.
+/// Time after which a key is requested again (10 minutes): it may be rotated.
 const HELD: Duration = Duration::from_mins(10);
 
 const API_VERSION: &str = "2023-05-01";
 
-/// Which account it is, for the resource manager.
+/// Identifies the account in the resource manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Account {
     pub(super) subscription: String,
@@ -76,7 +76,7 @@ impl AccountKey {
         // The error's own text may hold parts of the key.
         let key = AzureAccessKey::try_new(&key.value).map_err(|_| "the key is not base64")?;
         let credential = Arc::new(AzureCredential::AccessKey(key));
-        // A key does not end by itself.
+        // A key does not expire.
         Ok(Lasting { credential, renew: Instant::now() + HELD, end: None })
     }
 

@@ -1,5 +1,6 @@
-//! A program that signs in with a certificate: what it says of itself it signs with its key (RFC 7523; "client assertion" in the
-//! documentation of the Microsoft identity platform), as Velero does (`pkg/util/azure/credential.go`, v1.18).
+//! Sign-in with a certificate: the client assertion is signed with the certificate's key (RFC 7523; "client
+//! assertion" in the documentation of the Microsoft identity platform), as Velero does
+//! (`pkg/util/azure/credential.go`, v1.18).
 
 use std::sync::Arc;
 
@@ -17,19 +18,19 @@ use rustls::{
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// How long what is signed is good for (s).
+/// Lifetime of a signed assertion (s).
 const LASTS: i64 = 600;
 
 pub(super) struct Certificate {
     key: Arc<dyn SigningKey>,
-    /// That of the key first.
+    /// The certificate of the key first.
     chain: Vec<CertificateDer<'static>>,
     sends_chain: bool,
 }
 
 impl Certificate {
-    /// A certificate with its RSA key, and perhaps those that signed it, in PEM. `sends_chain`: the other side knows the issuer
-    /// and not the certificate.
+    /// A certificate with its RSA key, and optionally its issuers, in PEM. `sends_chain`: the other side knows the
+    /// issuer but not the certificate.
     /// Errors: what is wrong with it, without any of its text.
     pub(super) fn parse(pem: &[u8], sends_chain: bool) -> Result<Self, &'static str> {
         let key = PrivateKeyDer::from_pem_slice(pem).map_err(|_| {
@@ -48,7 +49,7 @@ impl Certificate {
         Ok(Self { key, chain, sends_chain })
     }
 
-    /// What a client says of itself, as a signed token for `audience`.
+    /// The client assertion: a signed token for `audience`.
     pub(super) fn assertion(&self, client: &str, audience: &str) -> Result<String, &'static str> {
         let failed = "the private key of the certificate does not sign";
         let own = self.chain.first().ok_or(failed)?;
@@ -77,7 +78,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// The certificate of another key, and then one with its key. Made for these tests, and of no use elsewhere.
+    /// The certificate of another key, then one with its own key. Made for these tests, and useless elsewhere.
     pub(crate) const PEM: &str = include_str!("certificate/rsa.pem");
 
     /// The parts of a token: header and claims; and whether this key has signed it.
@@ -86,7 +87,7 @@ pub(super) mod tests {
         let (header, claims) = said.split_once('.').unwrap();
         let part =
             |text: &str| serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(text).unwrap()).unwrap();
-        // The last field of what is known of the key: 270 bytes for 2,048 bits.
+        // The last field of the encoded public key: 270 bytes for 2,048 bits.
         let public = key.public_key().unwrap();
         let public = &public[public.len() - 270..];
         let algorithms = default_provider().signature_verification_algorithms;

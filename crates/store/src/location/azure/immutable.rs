@@ -1,4 +1,4 @@
-//! A container with a policy that keeps blobs as they are, played at the connection of the real client.
+//! A container with an immutability policy, simulated at the connection of the real client.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -14,17 +14,17 @@ use parking_lot::Mutex;
 
 use crate::{Location, location::Connector};
 
-/// A blob that is there is neither written nor deleted (409 `BlobImmutableDueToPolicy`).
+/// An existing blob can be neither overwritten nor deleted (409 `BlobImmutableDueToPolicy`).
 #[derive(Clone, Debug, Default)]
 struct Container {
-    /// Their paths. What is in them is always [`OURS`].
+    /// Paths of the blobs. Their content is always [`OURS`].
     blobs: Arc<Mutex<BTreeSet<String>>>,
 }
 
 const OURS: &str = "ours";
 const REFUSAL: &str = "<?xml version=\"1.0\"?><Error><Code>BlobImmutableDueToPolicy</Code>\
     <Message>This operation is not permitted as the blob is immutable due to a policy.</Message></Error>";
-/// The answer to a batch of one deletion: the batch is fine, what is in it is not.
+/// The answer to a batch of one deletion: the batch succeeds, the deletion in it fails.
 const BATCH: &str = "--b\r\nContent-Type: application/http\r\nContent-ID: 0\r\n\r\n\
     HTTP/1.1 409 This operation is not permitted as the blob is immutable due to a policy.\r\n\
     x-ms-error-code: BlobImmutableDueToPolicy\r\n\r\n\r\n--b--\r\n";

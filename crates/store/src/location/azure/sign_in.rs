@@ -1,4 +1,4 @@
-//! Who signs in to Azure, and the tokens that services give for it.
+//! Identities that sign in to Azure, and the tokens they get for services.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,13 +19,13 @@ use crate::{
     location::held_credential::{HeldCredential, Lasting},
 };
 
-/// A token is renewed so long before it ends.
+/// A token is renewed this long before it expires (5 minutes).
 const MARGIN: Duration = Duration::from_mins(5);
 
-/// What a token for storage is for, in every cloud.
+/// Audience of a token for storage, the same in every cloud.
 const STORAGE: &str = "https://storage.azure.com";
 
-/// A program of a tenant, or the managed identity of the machine.
+/// An application of a tenant, or the managed identity of the machine.
 #[derive(Clone, Default)]
 pub(super) struct SignIn {
     pub(super) client: Option<String>,
@@ -33,15 +33,15 @@ pub(super) struct SignIn {
     pub(super) proof: Proof,
 }
 
-/// How a program proves who it is.
+/// How an application authenticates.
 #[derive(Clone, Default)]
 pub(super) enum Proof {
-    /// It does not: the machine says so.
+    /// By the managed identity of the machine.
     #[default]
     None,
     Secret(String),
     Certificate(Arc<Certificate>),
-    /// The file that workload identity mounts.
+    /// The token file that workload identity mounts.
     TokenFile(String),
 }
 
@@ -52,8 +52,8 @@ impl std::fmt::Debug for SignIn {
 }
 
 impl SignIn {
-    /// By the variables of a Secret, or of this process, in Velero's order.
-    /// Errors: they do not belong together, or cannot be honoured.
+    /// From the variables of a Secret, or of this process, in Velero's order.
+    /// Errors: variables that do not belong together, or are not supported.
     pub(super) fn of(variables: &Variables, of_process: bool) -> Result<Self, StoreError> {
         let get = |name: &str| variable(variables, of_process, name);
         let (client, tenant) = (get("AZURE_CLIENT_ID"), get("AZURE_TENANT_ID"));
@@ -72,13 +72,13 @@ impl SignIn {
                 "AZURE_USERNAME cannot be honoured, and is not silently ignored: use a service principal or workload identity",
             ));
         } else {
-            // The token is mounted into this process, whose it may be.
+            // The token is mounted into this process, with or without a Secret.
             variable(variables, true, "AZURE_FEDERATED_TOKEN_FILE").map_or(Proof::None, Proof::TokenFile)
         };
         Ok(Self { client, tenant, proof })
     }
 
-    /// Tells object_store (0.14), which knows all but certificates.
+    /// Configures object_store (0.14), which supports all but certificates.
     pub(super) fn apply(self, builder: MicrosoftAzureBuilder) -> MicrosoftAzureBuilder {
         let proof = match self.proof {
             Proof::Secret(secret) => Some((AzureConfigKey::ClientSecret, secret)),
@@ -92,7 +92,7 @@ impl SignIn {
     }
 }
 
-/// The certificate that the variables hold, or name the file of, and by which of them.
+/// The certificate in the variables or in the file they name, and the name of that variable.
 fn certificate(
     get: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<(&'static str, Certificate)>, StoreError> {
@@ -119,9 +119,9 @@ fn certificate(
 pub(super) struct Tokens {
     pub(super) client: HttpClient,
     pub(super) sign_in: SignIn,
-    /// Where people and programs sign in.
+    /// The sign-in service.
     pub(super) authority: String,
-    /// What tells a machine who it is.
+    /// The machine's metadata service.
     pub(super) instance_metadata: String,
 }
 
@@ -164,7 +164,7 @@ impl Tokens {
 
     pub(super) async fn ask<A: DeserializeOwned>(&self, request: HttpRequest) -> Result<A, AnyError> {
         let answer = self.client.execute(request).await?.into_body().bytes().await?;
-        // Its text may hold parts of the answer.
+        // The error's text may hold parts of the answer.
         serde_json::from_slice(&answer).map_err(|_| "the answer is not what was expected".into())
     }
 }
@@ -182,7 +182,7 @@ pub(super) struct Token {
 }
 
 impl Token {
-    /// Machines say it in a text, others in a number.
+    /// The metadata service sends a string, other services a number.
     fn lasts(&self) -> Duration {
         let text = self.expires_in.as_str().and_then(|text| text.parse().ok());
         Duration::from_secs(self.expires_in.as_u64().or(text).unwrap_or(0))

@@ -9,7 +9,7 @@ use crate::testing::memory;
 
 const OWNER: &str = "p/backups/b/.private/owner";
 
-/// A bucket with versions, as S3 has them: the newest first.
+/// A bucket with versions in S3's order: the newest first.
 #[derive(Default)]
 struct Bucket {
     versions: Mutex<Vec<(Version, Lock)>>,
@@ -58,7 +58,7 @@ impl Bucket {
         all.iter().map(|(version, _)| format!("{}#{}", &version.key[12..], version.id)).collect()
     }
 
-    /// What readers see.
+    /// The keys that readers see.
     fn seen(&self) -> Vec<String> {
         let all = self.versions.lock().unwrap();
         let seen = all.iter().filter(|(version, _)| version.is_latest && !version.is_mark);
@@ -85,7 +85,7 @@ impl BucketApi for Bucket {
         Ok(ObjectLock::default())
     }
 
-    /// Two of them on a page, so that there are many.
+    /// Two versions on a page, so that there are many pages.
     async fn page(&self, start: &str, after: Option<&PageMarker>) -> Result<Page, BucketError> {
         if !self.may_list {
             return Err(BucketError::Refused(
@@ -105,7 +105,7 @@ impl BucketApi for Bucket {
         Ok(Page { versions: all, next })
     }
 
-    /// In any order; what readers see is looked at after each.
+    /// Removes in another order; checks after each what readers see.
     async fn remove(&self, versions: &[Version]) -> Result<Vec<Undeleted>, BucketError> {
         self.call()?;
         let mut refused = Vec::new();

@@ -1,5 +1,5 @@
-//! What an S3 bucket is asked beyond its objects: uploads that are not completed, versions, object lock. object_store (0.14)
-//! has no words for it, so this signs the few requests itself, with the credentials of its client.
+//! Requests to an S3 bucket beyond its objects: incomplete uploads, versions, object lock. object_store (0.14) does
+//! not support them, so this signs the few requests itself, with the credentials of its client.
 
 use async_trait::async_trait;
 use backup_core::bucket::{ObjectLock, Versions};
@@ -22,7 +22,7 @@ use crate::{
     http_failure::HttpFailure,
 };
 
-/// What a signature is made of: all but these is encoded in the path of a URL.
+/// Characters to encode in the path of a URL for a signature: all but these.
 const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
 pub(super) struct S3Bucket {
@@ -32,7 +32,7 @@ pub(super) struct S3Bucket {
     pub url: Url,
 }
 
-/// The answer of a store to a request, if that is why it failed.
+/// The store's answer to a request, if the answer is the cause of the failure.
 fn failure(error: &AnyError) -> Option<&HttpFailure> {
     cause(error.as_ref())
 }
@@ -55,7 +55,7 @@ impl S3Bucket {
         self.send("", query, None).await.map_err(|error| refusal(&error, permission))
     }
 
-    /// Asks what is set for a version; nothing if it has none, or its bucket cannot have any.
+    /// Requests a setting of a version; empty if the version has none, or its bucket does not support it.
     async fn ask_about(
         &self,
         version: &Version,
@@ -70,7 +70,7 @@ impl S3Bucket {
         }
     }
 
-    /// Asks about a key, or the bucket if that is empty; with a body to change something.
+    /// Sends a request for a key, or for the bucket if the key is empty; with a body to change something.
     async fn send(
         &self,
         key: &str,
@@ -83,7 +83,7 @@ impl S3Bucket {
             let bucket = url.path().trim_end_matches('/');
             url.set_path(&format!("{bucket}/{}", utf8_percent_encode(key, IN_PATH)));
         }
-        // Form encoding says plus for a space, which a signature does not.
+        // Form encoding encodes a space as a plus sign, a signature does not.
         let mut request = Request::builder().uri(url.as_str().replace('+', "%20"));
         if let Some(body) = &body {
             let digest = BASE64_STANDARD.encode(Md5::digest(body));
@@ -157,23 +157,23 @@ fn delete_request(objects: &[Version]) -> Result<String, quick_xml::SeError> {
     quick_xml::se::to_string(&Delete { namespace, quiet: true, object: objects })
 }
 
-/// What S3 answers: each answer has some of these elements.
+/// An answer of S3: each has some of these elements.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct Answer {
-    /// Of versioning (none in a bucket that never kept versions), or of a legal hold.
+    /// Of versioning (`None` for a bucket that never kept versions), or of a legal hold.
     status: Option<String>,
     object_lock_enabled: String,
     rule: LockRule,
     retain_until_date: Option<Timestamp>,
-    /// Of uploads that are not completed. One page of them is more than any backup leaves behind.
+    /// Incomplete uploads. A backup never leaves more than one page of them.
     upload: Vec<Upload>,
     version: Vec<Version>,
     delete_marker: Vec<Version>,
     is_truncated: bool,
     next_key_marker: Option<String>,
     next_version_id_marker: Option<String>,
-    /// Of a deletion of many.
+    /// Of a deletion of several keys.
     error: Vec<DeleteError>,
 }
 
@@ -208,7 +208,7 @@ struct DeleteError {
 }
 
 impl Answer {
-    /// Uploads of this very key: the prefix of the request matches longer keys, too.
+    /// Uploads of exactly this key: the prefix of the request matches longer keys, too.
     fn uploads_of(self, key: &Path) -> Vec<String> {
         let own = self.upload.into_iter().filter(|upload| upload.key == key.as_ref());
         own.map(|upload| upload.upload_id).collect()
@@ -241,7 +241,7 @@ impl Answer {
         }
     }
 
-    /// Those of the versions that S3 has not removed.
+    /// The versions that S3 has not removed.
     fn undeleted(self, versions: &[Version]) -> Vec<Undeleted> {
         let find = |DeleteError { key, version_id, code }| {
             let is_same =

@@ -1,4 +1,4 @@
-//! Who requests to S3 are made by: the keys of a Secret, a role, or what the environment offers.
+//! The identity used for requests to S3: the keys of a Secret, a role, or the environment's.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,8 +26,8 @@ use crate::{
     },
 };
 
-/// The variables by which pods and nodes are given an identity. Others of AWS say where the store is, which is for the location
-/// to say.
+/// Variables that give pods and nodes an identity. Other variables of AWS locate the store, which is configured by
+/// the location only.
 const OF_IDENTITY: [&str; 10] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -43,10 +43,10 @@ const OF_IDENTITY: [&str; 10] = [
 
 const STS_VARIABLE: &str = "AWS_ENDPOINT_URL_STS";
 
-/// Credentials are renewed so long before they expire.
+/// Credentials are renewed this long before they expire (5 minutes).
 const MARGIN: Duration = Duration::from_mins(5);
 
-/// Says to a client who its requests are made by. `secret` is a credentials file; without one, the environment decides.
+/// Sets the identity that a client uses. `secret` is a credentials file; without one, the environment decides.
 pub(super) fn identify(
     builder: AmazonS3Builder,
     secret: Option<&[u8]>,
@@ -103,9 +103,9 @@ fn of_environment(builder: AmazonS3Builder, sts: &str, variables: &Variables<'_>
     })
 }
 
-/// The credentials of a role, which are asked for with those of another identity, and again before they expire.
+/// The credentials of a role, requested with those of another identity, and renewed before they expire.
 ///
-/// object_store (0.14) takes on a role with a token only.
+/// object_store (0.14) can assume a role only with a token.
 #[derive(Debug)]
 struct AssumedRole {
     client: HttpClient,
@@ -117,7 +117,7 @@ struct AssumedRole {
 }
 
 impl Role {
-    /// The request of its credentials.
+    /// The request for its credentials.
     fn form(&self) -> String {
         let mut form = Serializer::new(String::new());
         form.append_pair("Action", "AssumeRole").append_pair("Version", "2011-06-15");
@@ -192,7 +192,7 @@ mod tests {
 
     use super::*;
 
-    /// A token service whose credentials expire so many seconds from now, or which is down.
+    /// A token service whose credentials expire this number of seconds from now, or which is down.
     #[derive(Clone, Debug, Default)]
     struct TokenService(Arc<Shared<(u32, Option<i64>)>>);
 
@@ -233,7 +233,8 @@ mod tests {
             region: "r".to_owned(),
             held: HeldCredential::default(),
         };
-        // How long the service's answers last, and the credentials that are used then; nothing where there are none.
+        // Lifetime of the service's credentials (seconds), and the credentials that are used then; `None` if there
+        // are none.
         for (lasts, expected) in [
             (None, None),
             (Some(-1), Some("A2")),

@@ -5,11 +5,11 @@ use object_store::aws::AwsCredential;
 
 use crate::StoreError;
 
-/// Who a profile says that requests are made by.
+/// The identity that a profile sets for requests.
 #[derive(Debug, PartialEq)]
 pub(super) enum Identity {
     Keys(AwsCredential),
-    /// A role that is taken on.
+    /// A role to assume.
     Role(Role, RoleSource),
 }
 
@@ -18,15 +18,15 @@ pub(super) struct Role {
     pub arn: String,
     pub session: Option<String>,
     pub external_id: Option<String>,
-    /// How long its credentials are asked for, in seconds.
+    /// Requested lifetime of its credentials (seconds).
     pub duration: Option<String>,
 }
 
-/// What a role is taken on by.
+/// The credentials with which a role is assumed.
 #[derive(Debug, PartialEq)]
 pub(super) enum RoleSource {
     Keys(AwsCredential),
-    /// The identity of pod or node.
+    /// The identity of the pod or node.
     Environment,
     /// A file with a token of the cluster.
     TokenFile(String),
@@ -34,8 +34,8 @@ pub(super) enum RoleSource {
 
 /// The identity of a profile. Errors never hold any of the file's text.
 ///
-/// As AWS's own clients read it (`aws-sdk-go-v2`, `config/resolve_credentials.go`): `role_arn` is taken on by the keys of
-/// `source_profile`, those of the profile itself, the environment (`credential_source`), or a token.
+/// Resolved like in AWS's own clients (`aws-sdk-go-v2`, `config/resolve_credentials.go`): `role_arn` is assumed with
+/// the keys of `source_profile`, those of the profile itself, the environment (`credential_source`), or a token.
 pub(super) fn parse(file: &[u8], profile: &str) -> Result<Identity, StoreError> {
     let text = std::str::from_utf8(file).map_err(|_| config("the Secret's value is not UTF-8".to_owned()))?;
     // Keys may hold quotes and backslashes; AWS's own parser gives them no meaning.
@@ -102,7 +102,7 @@ impl<'a> Profile<'a> {
         self.section.get(key).map(str::trim).filter(|value| !value.is_empty()).map(ToOwned::to_owned)
     }
 
-    /// Why the profile cannot be used, if it has no keys but one of these.
+    /// The error for a profile that has no keys but one of these settings.
     fn unsupported(&self, others: &[&str]) -> Option<StoreError> {
         let other = others.iter().find(|other| self.value(other).is_some())?;
         self.value("aws_access_key_id").is_none().then(|| {
@@ -122,7 +122,7 @@ impl<'a> Profile<'a> {
             })
         };
         let token = self.value("aws_session_token");
-        // The client panics over a token that no header can hold.
+        // The client panics on a token that is no valid header value.
         if token.as_ref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
             return Err(config(format!(
                 "aws_session_token of profile [{}] of the credentials file is not a token of AWS",
@@ -200,7 +200,7 @@ mod tests {
                 Identity::Role(role, source) => format!("{role:?} {source:?}"),
             })
         };
-        // Beside keys, which AWS's own clients prefer.
+        // AWS's own clients prefer keys to these settings.
         let excused = ["credential_process", "sso_session", "web_identity_token_file"];
         let keys = ["aws_session_token", "role_arn"].into_iter().chain(excused);
         backup_testkit::assert_each_key_counts(keys, &excused, |key| shown(KEYS, key));

@@ -1,4 +1,4 @@
-//! The region of a bucket of AWS whose location does not name it.
+//! The region of an AWS bucket whose location does not name it.
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
@@ -15,18 +15,18 @@ use crate::{
 
 const HEADER: &str = "x-amz-bucket-region";
 
-/// The regions of buckets, as AWS has told them. Cheap to clone.
+/// The regions of buckets, as reported by AWS. Cheap to clone.
 ///
-/// A bucket never moves, and who is asked sits in one region, so each is asked for once.
+/// A bucket never moves, and all requests go to one region, so each bucket's region is requested once.
 #[derive(Clone, Default)]
 pub struct Regions {
     known: Arc<Mutex<HashMap<String, String>>>,
 }
 
 impl Regions {
-    /// The location with its region, which is asked of AWS if neither the location names it nor its store is another one
-    /// (`s3Url`), as Velero's plugin does (`velero-plugin-for-aws`, `object_store.go`, v1.14). If AWS does not tell, it is
-    /// that of the environment (`AWS_REGION`).
+    /// The location with its region. AWS is asked for it if neither the location names it nor its store is another
+    /// one (`s3Url`), as Velero's plugin does (`velero-plugin-for-aws`, `object_store.go`, v1.14). If AWS does not
+    /// answer with one, the region is that of the environment (`AWS_REGION`).
     ///
     /// Errors: [`StoreError::Config`] if neither names it, [`StoreError::Unreachable`] without an answer.
     pub async fn complete<'a>(
@@ -45,7 +45,7 @@ impl Regions {
             region
         } else {
             let options = http_client::options(ca, false, settings::flag(config, "insecureSkipTLSVerify")?)?;
-            // Not the connector of all clients: also a refusal tells.
+            // Not the connector of all clients: a refusal names the region, too.
             let client = ReqwestConnector::default()
                 .connect(&options)
                 .map_err(|error| StoreError::from_store("open", &bucket, &error))?;
@@ -59,7 +59,7 @@ impl Regions {
     }
 }
 
-/// AWS tells the region of a bucket to everybody, also where it refuses the request.
+/// AWS sends the region of a bucket to every client, even if it refuses the request.
 async fn ask(client: &HttpClient, bucket: &str, variables: &Variables<'_>) -> Result<String, StoreError> {
     // A bucket with dots matches no wildcard certificate.
     let url = if bucket.contains('.') {

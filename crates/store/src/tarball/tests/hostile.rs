@@ -1,9 +1,9 @@
-//! Archives as weapons: a small file that would become large, and archives that are unusual and good.
+//! Hostile archives, such as a small file that unpacks to a large one, and archives that are unusual but valid.
 
 use super::*;
 use crate::tarball::MAX_TOTAL;
 
-/// A tar archive that is never in memory as a whole, gzipped at the fastest level.
+/// A gzipped tar archive (fastest level) that is never in memory as a whole.
 struct Archive(flate2::write::GzEncoder<Vec<u8>>);
 
 impl Archive {
@@ -74,7 +74,7 @@ fn an_extended_header_is_refused_before_it_is_read() {
     for kind in [b'L', b'x'] {
         let mut archive = Archive::new();
         archive.entry("resources/pods/cluster/before.json", b'0', b"{}");
-        // What it announces is not there: whoever reads it finds the end of the file.
+        // The announced bytes are missing: reading them would find the end of the file.
         archive.header("././@LongLink", kind, 8 << 30);
         let words =
             "before.json, the extended header after it: it has 8589934592 bytes, at most 65536 are expected";
@@ -117,7 +117,7 @@ fn long_paths_of_gnu_tar_and_of_go_are_read() {
     archive.entry("pax_global_header", b'g', record("comment", "by hand").as_bytes());
     archive.entry("././@LongLink", b'L', format!("{}\0", path(&names[0])).as_bytes());
     archive.entry("resources/pods", b'0', b"gnu");
-    // As Go writes it, with a value that has lines of its own.
+    // As Go writes it, with a multi-line value.
     let pax = record("SCHILY.xattr.user.a", "1\n7 a=b\n")
         + &record("mtime", "1.5")
         + &record("path", &path(&names[1]));
@@ -170,7 +170,7 @@ fn more_items_than_the_limit_are_refused_and_what_to_do_is_said() {
 
 #[test]
 fn names_that_would_fill_memory_are_refused() {
-    // Paths of 4000 bytes, far more than the mean of honest ones.
+    // Paths of 4000 bytes, far above the mean of honest ones.
     let mut archive = Archive::new();
     for n in 0..20 {
         let path = format!("resources/pods/cluster/{n}{}.json\0", "x".repeat(3900));
@@ -198,7 +198,7 @@ fn names_that_would_fill_memory_are_refused() {
 fn what_unpacks_to_more_than_the_limit_is_refused() {
     let limits = Limits { bytes: 8 << 20, ..Limits::DEFAULT };
     let words = ["unpacks to more than 8388608 bytes", "--restore-max-size"];
-    // In items, in an entry that is only passed over, and after the end.
+    // In items, in an entry that is skipped, and after the end.
     let mut items = Archive::new();
     for n in 0..9 {
         items.entry(&format!("resources/pods/cluster/{n}.json"), b'0', &vec![b' '; 1 << 20]);

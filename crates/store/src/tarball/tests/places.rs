@@ -3,7 +3,7 @@ use sha2::{Digest as _, Sha256};
 use super::*;
 use crate::tarball::{Entry, Member, Place, places};
 
-/// Members, and where each item is, by its name.
+/// The members, and the position of each item by its name.
 fn found(archive: &[u8]) -> (Vec<Member>, Vec<(String, Place)>) {
     let mut all = Vec::new();
     let members = places("a tarball", archive, |entry, place| {
@@ -17,7 +17,7 @@ fn found(archive: &[u8]) -> (Vec<Member>, Vec<(String, Place)>) {
 
 #[tokio::test]
 async fn an_item_is_read_from_the_members_that_hold_it_and_no_others() {
-    // Of all sizes up to more than a member, and of bytes that do not become fewer by compression.
+    // Of all sizes up to more than a member, and of bytes that hardly compress.
     let items: Vec<Item> = (0..60_u8)
         .map(|number| {
             let hashes = (0..u32::from(number) * 1500).flat_map(|at| Sha256::digest(at.to_le_bytes()));
@@ -60,7 +60,7 @@ fn an_archive_of_one_member_is_read_from_its_beginning() {
     assert_eq!(members, [Member::default()]);
     let read = |place: &Place| place.read(archive.as_slice(), place.members(&members).0).unwrap();
     assert_eq!(all.iter().map(|(_, place)| read(place)).collect::<Vec<_>>(), [b"1".to_vec(), b"23".to_vec()]);
-    // What is damaged is refused as a whole, and a size that no item has is not read.
+    // A damaged archive is refused as a whole, and an impossible size is not read.
     assert!(places("a tarball", &archive[..archive.len() - 9], |_, _| Ok(())).is_err());
     let beyond = Place { offset: 0, size: u64::MAX };
     assert!(beyond.read(archive.as_slice(), Member::default()).is_err());

@@ -1,25 +1,25 @@
-//! One backup as different versions of Velero, and people who repack it, write it: it is always read as the same items.
+//! One backup as written by different versions of Velero and by users who repack it: it always reads as the same items.
 
 use tar::{Builder, EntryType, Header};
 
 use super::*;
 
-/// How an archive is written. The default is as Velero does it.
+/// The format of an archive. The default is Velero's.
 struct Written {
-    /// What `metadata/version` holds, if it is there.
+    /// Content of `metadata/version`, if that exists.
     version: Option<&'static str>,
-    /// Whether each item is there a second time, with its version. Velero before 1.4 has no such paths.
+    /// Whether each item is also stored at a path with its version. Velero before 1.4 has no such paths.
     versioned: bool,
     header: fn() -> Header,
     kind: EntryType,
-    /// What stands before each path.
+    /// Prefix of each path.
     prefix: &'static str,
     /// Whether folders are entries, too.
     folders: bool,
     /// Whether the path is in an extended header of PAX, with other fields.
     pax: bool,
     reversed: bool,
-    /// Zeros that follow the end of the archive: tools write blocks of 20.
+    /// Number of zeros after the end of the archive: tools write blocks of 20.
     padding: usize,
 }
 
@@ -43,7 +43,7 @@ fn items() -> Vec<Item> {
     vec![
         Item::new("pods", Some("ns"), "p", b"{\"kind\":\"Pod\"}"),
         Item::new("clusterroles.rbac.authorization.k8s.io", None, "system:node", b"{}"),
-        // More than 100 bytes, which a header has room for.
+        // More than the 100 bytes that fit into a header.
         Item::new("deployments.apps", Some("ns"), &"x".repeat(200), &[b'y'; 1500]),
     ]
 }
@@ -94,7 +94,7 @@ impl Written {
                 header.set_cksum();
                 builder.append(&header, data.as_slice()).unwrap();
             } else {
-                // A path that is too long for the header is in one of GNU before it.
+                // A path that is too long for the header is in a GNU header before it.
                 builder.append_data(&mut header, &path, data.as_slice()).unwrap();
             }
         }

@@ -37,10 +37,10 @@ fn findings(files: &[(&str, &str)], list: &ResourceList) -> Vec<String> {
 fn a_tarball_of_the_listed_items_has_no_findings() {
     for files in [
         vec![VERSION, (PLAIN, ITEM), (PREFERRED, ITEM)],
-        // Not of the preferred version.
+        // Not the preferred version.
         vec![VERSION, (OTHER, ITEM)],
         vec![VERSION, (PLAIN, ITEM), (PREFERRED, ITEM), (OTHER, ITEM), ("notes/of/somebody", "?")],
-        // Saved once more when its operation had ended.
+        // Saved again after its operation ended.
         vec![VERSION, (PLAIN, ITEM), (PREFERRED, ITEM), (PLAIN, ITEM), (PREFERRED, ITEM)],
         // The first layout had no versions.
         vec![("metadata/version", "1"), (PLAIN, ITEM)],

@@ -1,4 +1,4 @@
-//! Handmade outcomes of backups and restores: good ones, and for each rule ones that it must find fault with.
+//! Handmade outcomes of backups and restores: good ones, and bad ones that each rule must detect.
 
 use super::*;
 use crate::history::record::StoredEnd;
@@ -67,7 +67,7 @@ fn what_failed_for_no_reason_is_found() {
     let mut cancelled = failed();
     cancelled.cancellations.insert("b7".to_owned());
     assert_eq!(broken(&cancelled), []);
-    // The kit's own engine has other ways to fail.
+    // The kit's own engine has other reasons to fail.
     assert_eq!(check(&failed(), Rules { controllers: false, ..RULES }), []);
 }
 
@@ -84,7 +84,7 @@ fn operations_without_an_end_are_found() {
     assert_eq!(waiting(65), [Promise::OperationsEnd]);
 }
 
-/// The good history, with a backup out of the bucket, in this phase.
+/// The good history, with a backup imported from the bucket in this phase.
 fn imported(phase: &str) -> Record {
     let mut record = passed("h000001-x0", &[phase]);
     record.standings.remove(&uid("h000001-x0"));
@@ -105,7 +105,7 @@ fn synchronisation_that_starts_revives_or_removes_is_found() {
     let mut requested = gone();
     requested.deletions.insert(name.to_owned());
     assert_eq!(broken(&requested), []);
-    // It comes again when its deletion has been carried out.
+    // It returns after its deletion has been carried out.
     let deleted = || {
         let mut record =
             changed(requested.clone(), name, |life| life.phases.push(("Deleting".to_owned(), at(44))));

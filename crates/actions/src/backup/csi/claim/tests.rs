@@ -42,7 +42,7 @@ async fn a_policy_names_the_class_of_a_claim() {
     let policy = |_: &Value, _: &Value| VolumeDecision::Snapshot { class: Some("slow".to_owned()) };
     let volumes = Arc::new(BackupVolumes::with_policy(Box::new(policy)));
     let action = ClaimAction::new(&snapshot_api(&fake), &volumes);
-    // Ahead, and in its turn.
+    // In advance, and at its execution.
     action.begin(&claim("pv-csi"), &backup("InProgress")).await;
     assert_eq!(only_snapshot(&fake).unwrap()["spec"]["volumeSnapshotClassName"], "slow");
     action.execute(&claim("pv-csi"), &backup("InProgress")).await.unwrap();
@@ -56,7 +56,7 @@ async fn whoever_does_it_again_finds_the_snapshot_that_was_begun() {
     let two = action(&fake).0.execute(&claim("pv-csi"), &backup("InProgress")).await.unwrap();
     assert_eq!(one, two);
     assert!(only_snapshot(&fake).is_some());
-    // One of that name that is not ours is left alone.
+    // A snapshot of that name that is not ours is left unchanged.
     let mut theirs = backup("InProgress");
     theirs.metadata.uid = Some("uid-b".into());
     let (path, _) = fake.under(PATH).pop_first().unwrap();

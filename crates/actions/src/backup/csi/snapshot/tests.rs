@@ -53,7 +53,7 @@ async fn a_snapshot_is_an_operation_and_brings_what_a_restore_needs() {
     assert_eq!(names(&output.after_operation), ["vs", "content-uid-vs"]);
     let content = fake.get(CONTENT).unwrap();
     assert_eq!(content["metadata"]["labels"]["velero.io/backup-name"], "b");
-    // The same again: after a crash it is the same operation.
+    // Again, as after a crash: it is the same operation.
     let again = action.execute(&item, &backup("InProgress")).await.unwrap();
     assert_eq!(again.operation, Some("shop/vs/2026-01-01T00:00:00Z".to_owned()));
 }
@@ -101,7 +101,7 @@ async fn what_is_stopped_is_removed_with_its_data_and_what_is_stored_keeps_it() 
         }
         assert_eq!(fake.get(PATH), None, "{policy}");
         match fake.get(CONTENT) {
-            // Its controller takes the content away, and the snapshot in the storage system with it.
+            // Its controller removes the content, and with it the snapshot in the storage system.
             Some(content) => {
                 assert_eq!((content["spec"]["deletionPolicy"].as_str(), policy), (Some("Delete"), "Delete"));
             }
@@ -109,7 +109,7 @@ async fn what_is_stopped_is_removed_with_its_data_and_what_is_stored_keeps_it() 
         }
         assert_eq!(requests(&fake, &format!("PATCH {GROUP}/volumesnapshotcontents/")), 1);
     }
-    // One that is gone already needs no stop.
+    // A snapshot that is gone already needs no cancellation.
     let (fake, action, _) = world(json!(null));
     for path in fake.under("/").into_keys() {
         fake.delete(&path);

@@ -14,11 +14,12 @@ use super::{
 use crate::{StoreError, location::Connector};
 use object_store::{ClientOptions, Result, client::HttpConnector};
 
-/// Signs in everybody and gives out keys, unless it refuses; and what it was asked: path, query or form, and authorization.
+/// Accepts every sign-in and returns keys, unless it refuses; records the requests: path, query or form, and
+/// authorization.
 #[derive(Clone, Debug, Default)]
 struct Azure {
     asked: Shared<Lock<Vec<(String, String, String)>>>,
-    /// Of answers about keys.
+    /// Status with which requests for keys are refused.
     refuses: Shared<Lock<Option<u16>>>,
 }
 
@@ -128,7 +129,7 @@ async fn an_identity_of_each_kind_gets_the_key_of_the_account() {
     }
 }
 
-/// object_store signs in to storage itself, but for certificates.
+/// object_store signs in to storage itself, except with certificates.
 #[tokio::test(start_paused = true)]
 async fn a_certificate_gets_a_token_for_storage_which_is_renewed_before_it_ends() {
     let azure = Azure::default();
