@@ -166,8 +166,9 @@ impl Webhook {
         let creates = revives.is_empty() && !key.kind.is_deletion();
         let objects = protected.store.objects();
         let is_new = revives.is_empty() && key.kind != ObjectKind::Deletion;
-        let taken =
-            async { if is_new { in_time(deadline, is_taken(objects, &key, &uid)).await } else { Ok(false) } };
+        let taken = async {
+            if is_new { in_time(deadline, Box::pin(is_taken(objects, &key, &uid))).await } else { Ok(false) }
+        };
         let footprint = in_time(deadline, objects.footprint(&key, &spec));
         let (footprint, taken) = tokio::join!(footprint, taken);
         // Regardless of the object that has the name: a refused one is never stored, so it needs no place.

@@ -2,9 +2,9 @@
 //!
 //! 1. [`missing`] says what a machine lacks.
 //! 2. [`run_inside`] starts this program again in separate namespaces and control groups, below a first process that reaps
-//! the orphans of pods.
+//!    the orphans of pods.
 //! 3. When that program or this one ends, for whatever reason, the kernel ends every process inside, and removes mounts and
-//! networks. The empty folders of the control groups are removed by this program, or by the next run.
+//!    networks. The empty folders of the control groups are removed by this program, or by the next run.
 
 use std::{
     path::{Path, PathBuf},
