@@ -70,10 +70,9 @@ impl Part {
             ),
             Self::StoredName => (
                 "webhook/src/review.rs",
-                "    matches!(objects.read(key).await, Ok(Some(stored)) if stored.uid != uid)
+                "        Ok(stored) => Ok(stored.is_some_and(|stored| stored.uid != uid)),
 ",
-                "    let _ = (objects.read(key).await, uid);
-    false
+                "        Ok(_) => Ok(uid.is_empty()),
 ",
             ),
             Self::Lease => (
