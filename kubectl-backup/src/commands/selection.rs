@@ -69,11 +69,17 @@ where
         if interrupted.as_mut().now_or_never().is_some() {
             return Ok(stopped(names, begun, terminal));
         }
-        let result = tokio::select! {
-            biased;
-            // When interrupted, `run` prints what it was waiting for.
-            result = run(name, terminal) => result,
-            _ = &mut interrupted => Ok(Exit::Interrupted),
+        let result = {
+            let mut running = pin!(run(name, terminal));
+            tokio::select! {
+                biased;
+                // When interrupted, `run` prints what it was waiting for.
+                result = &mut running => result,
+                // The signal may have come after `run` was polled: it gets the chance to print all the same.
+                _ = &mut interrupted => {
+                    running.as_mut().now_or_never().unwrap_or(Ok(Exit::Interrupted))
+                }
+            }
         };
         if matches!(result, Ok(Exit::Interrupted)) {
             return Ok(stopped(names, begun + 1, terminal));
