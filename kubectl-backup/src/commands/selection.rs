@@ -57,6 +57,9 @@ impl Worst {
     }
 }
 
+/// Time in which the work on a name may end by itself after an interrupt.
+const INTERRUPT_GRACE: Duration = Duration::from_millis(100);
+
 /// Calls `run` for each name, also after a failure, until the user interrupts. Returns the worst result.
 pub(super) async fn each<F>(names: &[String], terminal: &mut Terminal, mut run: F) -> CommandResult
 where
@@ -73,11 +76,11 @@ where
             let mut running = pin!(run(name, terminal));
             tokio::select! {
                 biased;
-                // When interrupted, `run` prints what it was waiting for.
                 result = &mut running => result,
-                // The signal may have come after `run` was polled: it gets the chance to print all the same.
+                // If `run` listens, too, it prints what it was waiting for. Listeners get a signal one after another.
                 _ = &mut interrupted => {
-                    running.as_mut().now_or_never().unwrap_or(Ok(Exit::Interrupted))
+                    let result = tokio::time::timeout(INTERRUPT_GRACE, running).await;
+                    result.unwrap_or(Ok(Exit::Interrupted))
                 }
             }
         };
